@@ -1,0 +1,219 @@
+"""A Pipecat transport without a sound card: both sides in real time, into one stereo file.
+
+The output plays at the speed of a loudspeaker and keeps what it played, sample by sample, on the
+clock of the conversation. The input is a microphone in a silent room in which `say` lets somebody
+speak. This module knows nothing of agents, of words and of what anybody says.
+"""
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import soundfile
+import soxr
+from pipecat.frames.frames import (
+    CancelFrame,
+    EndFrame,
+    Frame,
+    InputAudioRawFrame,
+    OutputAudioRawFrame,
+    StartFrame,
+    TTSStartedFrame,
+)
+from pipecat.transports.base_input import BaseInputTransport
+from pipecat.transports.base_output import BaseOutputTransport
+from pipecat.transports.base_transport import BaseTransport, TransportParams
+
+SPEAKER_RATE_HZ = 24_000
+MICROPHONE_RATE_HZ = 16_000  # what voice activity detection takes
+_TICK_S = 0.02
+_TICK_SAMPLES = round(MICROPHONE_RATE_HZ * _TICK_S)
+
+
+@dataclass
+class Utterance:
+    """What was played of one turn of the agent.
+
+    Attributes:
+        context_id: the turn's name at the TTS service.
+        chunks: (position in the recording, samples) of each piece of sound, in order.
+    """
+
+    context_id: str
+    chunks: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def played_samples(self) -> int:
+        """Samples of this turn that left the loudspeaker."""
+        return sum(samples for _, samples in self.chunks)
+
+    def position_of(self, sample: int) -> int | None:
+        """Where the turn's `sample` is in the recording, or None if it was not played."""
+        for position, samples in self.chunks:
+            if sample < samples:
+                return position + sample
+            sample -= samples
+        return None
+
+
+class RealtimeFileTransport(BaseTransport):
+    """A loudspeaker and a microphone on one clock, recorded.
+
+    Attributes:
+        utterances: the agent's turns, as far as they were played.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.utterances: list[Utterance] = []
+        self._started_at = 0.0
+        self._played: list[tuple[int, bytes]] = []
+        self._said: list[tuple[int, bytes]] = []
+        self._has_progress = asyncio.Event()
+        params = TransportParams(
+            audio_in_enabled=True,
+            audio_in_sample_rate=MICROPHONE_RATE_HZ,
+            audio_out_enabled=True,
+            audio_out_sample_rate=SPEAKER_RATE_HZ,
+            audio_out_10ms_chunks=1,  # as little as possible is played after an interruption
+            audio_out_end_silence_secs=0,
+        )
+        self._microphone = _Microphone(self, params)
+        self._speaker = _Speaker(self, params)
+
+    def input(self) -> "_Microphone":
+        """The microphone."""
+        return self._microphone
+
+    def output(self) -> "_Speaker":
+        """The loudspeaker."""
+        return self._speaker
+
+    def start_clock(self) -> None:
+        """Begin the recording; both sides call this when they start."""
+        self._started_at = self._started_at or time.monotonic()
+
+    @property
+    def now_s(self) -> float:
+        """Seconds since the recording began."""
+        return time.monotonic() - self._started_at
+
+    def say(self, pcm: bytes) -> None:
+        """Let the user say `pcm` (PCM16 at `MICROPHONE_RATE_HZ`), from now on."""
+        self._microphone.pending += pcm
+
+    async def wait_until_played(self, context_id: str, samples: int) -> Utterance:
+        """Wait until `samples` of the turn `context_id` have left the loudspeaker."""
+        while True:
+            for utterance in self.utterances:
+                if utterance.context_id == context_id and utterance.played_samples >= samples:
+                    return utterance
+            self._has_progress.clear()
+            await self._has_progress.wait()
+
+    @property
+    def said(self) -> list[tuple[int, int]]:
+        """(position in the recording, samples at `SPEAKER_RATE_HZ`) of the user's sound."""
+        scale = SPEAKER_RATE_HZ / MICROPHONE_RATE_HZ
+        return [
+            (round(position * scale), round(len(pcm) // 2 * scale)) for position, pcm in self._said
+        ]
+
+    def keep_played(self, at_s: float, pcm: bytes) -> None:
+        """`pcm` began to sound at `at_s`."""
+        position = round(at_s * SPEAKER_RATE_HZ)
+        self._played.append((position, pcm))
+        if self.utterances:
+            self.utterances[-1].chunks.append((position, len(pcm) // 2))
+        self._has_progress.set()
+
+    def keep_said(self, tick: int, pcm: bytes) -> None:
+        """The microphone heard `pcm` in its `tick`."""
+        self._said.append((tick * _TICK_SAMPLES, pcm))
+
+    def tracks(self) -> tuple[npt.NDArray[np.int16], npt.NDArray[np.int16]]:
+        """The recording at `SPEAKER_RATE_HZ`: the agent, and the user."""
+        agent = _track(self._played)
+        user = _track(self._said)
+        user = soxr.resample(user, MICROPHONE_RATE_HZ, SPEAKER_RATE_HZ).astype(np.int16)
+        length = max(len(agent), len(user))
+        return np.pad(agent, (0, length - len(agent))), np.pad(user, (0, length - len(user)))
+
+    def write(self, path: Path) -> None:
+        """Write the recording as stereo WAV: the agent left, the user right."""
+        soundfile.write(path, np.stack(self.tracks(), axis=1), SPEAKER_RATE_HZ, subtype="PCM_16")
+
+
+class _Microphone(BaseInputTransport):
+    def __init__(self, transport: RealtimeFileTransport, params: TransportParams) -> None:
+        super().__init__(params)
+        self.pending = b""
+        self._transport = transport
+        self._listening: asyncio.Task[None] | None = None
+
+    async def start(self, frame: StartFrame) -> None:
+        await super().start(frame)
+        self._transport.start_clock()
+        await self.set_transport_ready(frame)
+        self._listening = self.create_task(self._listen())
+
+    async def stop(self, frame: EndFrame) -> None:
+        await self._stop_listening()
+        await super().stop(frame)
+
+    async def cancel(self, frame: CancelFrame) -> None:
+        await self._stop_listening()
+        await super().cancel(frame)
+
+    async def _stop_listening(self) -> None:
+        if self._listening is not None:
+            await self.cancel_task(self._listening)
+            self._listening = None
+
+    async def _listen(self) -> None:
+        tick = 0
+        while True:
+            heard, self.pending = (
+                self.pending[: 2 * _TICK_SAMPLES],
+                self.pending[2 * _TICK_SAMPLES :],
+            )
+            if heard:
+                self._transport.keep_said(tick, heard)
+            pcm = heard.ljust(2 * _TICK_SAMPLES, b"\0")
+            await self.push_audio_frame(InputAudioRawFrame(pcm, MICROPHONE_RATE_HZ, 1))
+            tick += 1
+            await asyncio.sleep(max(0.0, tick * _TICK_S - self._transport.now_s))
+
+
+class _Speaker(BaseOutputTransport):
+    def __init__(self, transport: RealtimeFileTransport, params: TransportParams) -> None:
+        super().__init__(params)
+        self._transport = transport
+        self._silent_from_s = 0.0
+
+    async def start(self, frame: StartFrame) -> None:
+        await super().start(frame)
+        self._transport.start_clock()
+        await self.set_transport_ready(frame)
+
+    async def write_transport_frame(self, frame: Frame) -> None:
+        if isinstance(frame, TTSStartedFrame) and frame.context_id is not None:
+            self._transport.utterances.append(Utterance(frame.context_id))
+
+    async def write_audio_frame(self, frame: OutputAudioRawFrame) -> bool:
+        begin_s = max(self._transport.now_s, self._silent_from_s)
+        self._transport.keep_played(begin_s, frame.audio)
+        self._silent_from_s = begin_s + len(frame.audio) / 2 / SPEAKER_RATE_HZ
+        await asyncio.sleep(max(0.0, self._silent_from_s - self._transport.now_s))
+        return True
+
+
+def _track(pieces: list[tuple[int, bytes]]) -> npt.NDArray[np.int16]:
+    length = max((position + len(pcm) // 2 for position, pcm in pieces), default=0)
+    track = np.zeros(length, np.int16)
+    for position, pcm in pieces:
+        track[position : position + len(pcm) // 2] = np.frombuffer(pcm, "<i2")
+    return track

@@ -1,0 +1,101 @@
+"""Stand-ins for the two services that need a network or a download: the LLM and the ears.
+
+`ScriptedLLM` answers questions that it knows, token by token, at the pace of a language model.
+`ScriptedSTT` "hears" what the script says was said, at the moment when real voice activity
+detection, on real sound, finds that the user has stopped. Nothing here knows speech synthesis.
+"""
+
+import asyncio
+import random
+import re
+from collections.abc import Mapping
+
+from pipecat.frames.frames import (
+    Frame,
+    LLMContextFrame,
+    LLMFullResponseEndFrame,
+    LLMFullResponseStartFrame,
+    LLMTextFrame,
+    TranscriptionFrame,
+    TTSUpdateSettingsFrame,
+    VADUserStoppedSpeakingFrame,
+)
+from pipecat.processors.aggregators.llm_context import LLMContext
+from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
+from pipecat.services.settings import TTSSettings
+from pipecat.utils.time import time_now_iso8601
+
+_TOKEN = re.compile(r"\s?\S{1,4}|\s")
+
+
+class ScriptedLLM(FrameProcessor):
+    """Answers the last question of the context with the reply that the script has for it.
+
+    Args:
+        replies: question -> (language code, reply).
+        first_token_s: how long the model thinks.
+        tokens_per_s: how fast it then writes, on average.
+        seed: of the jitter between tokens.
+    """
+
+    def __init__(
+        self,
+        replies: Mapping[str, tuple[str, str]],
+        *,
+        first_token_s: float = 0.15,
+        tokens_per_s: float = 50.0,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        self._replies = replies
+        self._first_token_s = first_token_s
+        self._tokens_per_s = tokens_per_s
+        self._random = random.Random(seed)
+        self._language: str | None = None
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        """Answer a context; an interruption cancels this while it writes."""
+        await super().process_frame(frame, direction)
+        if isinstance(frame, LLMContextFrame):
+            await self._answer(*self._replies[_last_question(frame.context)])
+        else:
+            await self.push_frame(frame, direction)
+
+    async def _answer(self, language: str, reply: str) -> None:
+        if language != self._language:
+            self._language = language
+            await self.push_frame(TTSUpdateSettingsFrame(delta=TTSSettings(language=language)))
+        await self.push_frame(LLMFullResponseStartFrame())
+        await asyncio.sleep(self._first_token_s)
+        for token in _TOKEN.findall(reply):
+            await self.push_frame(LLMTextFrame(token))
+            await asyncio.sleep(self._random.expovariate(self._tokens_per_s))
+        await self.push_frame(LLMFullResponseEndFrame())
+
+
+class ScriptedSTT(FrameProcessor):
+    """Transcribes what `expect` was told, when voice activity detection finds the end of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._expected: str | None = None
+
+    def expect(self, text: str) -> None:
+        """The user begins to say `text`."""
+        self._expected = text
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        """Pass everything on, and the transcription when it is due."""
+        await super().process_frame(frame, direction)
+        await self.push_frame(frame, direction)
+        if isinstance(frame, VADUserStoppedSpeakingFrame) and self._expected is not None:
+            text, self._expected = self._expected, None
+            await self.push_frame(
+                TranscriptionFrame(text, "user", time_now_iso8601(), finalized=True)
+            )
+
+
+def _last_question(context: LLMContext) -> str:
+    message = context.get_messages()[-1]
+    assert isinstance(message, dict) and message["role"] == "user", message
+    return str(message["content"])

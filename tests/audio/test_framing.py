@@ -1,0 +1,74 @@
+import tracemalloc
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from voiceagent_tts.audio.framing import MessageQueue
+from voiceagent_tts.core import MAX_MESSAGE_PCM_BYTES
+
+
+def drain(queue: MessageQueue) -> list[bytes]:
+    """Pop until nothing is queued."""
+    return list(iter(queue.pop, None))
+
+
+def test_nothing_queued_gives_no_message() -> None:
+    """An empty queue gives None, also after empty data."""
+    queue = MessageQueue()
+    queue.push(b"")
+    assert queue.pop() is None
+    assert queue.queued_bytes == 0
+
+
+def test_a_frame_is_not_held_back() -> None:
+    """What is queued goes out as it is, though the message is not full."""
+    queue = MessageQueue()
+    queue.push(b"\x01\x02" * 10)
+    assert queue.pop() == b"\x01\x02" * 10
+    assert queue.pop() is None
+
+
+def test_queued_frames_are_merged_up_to_the_cap() -> None:
+    """Three codec frames that waited make two full messages and a rest."""
+    queue = MessageQueue()
+    frames = [bytes([n]) * 3_840 for n in range(3)]
+    for frame in frames:
+        queue.push(frame)
+    messages = drain(queue)
+    assert [len(message) for message in messages] == [4_096, 4_096, 3_328]
+    assert b"".join(messages) == b"".join(frames)
+
+
+@pytest.mark.parametrize("sample_bytes", [1, 2, 4])
+@given(data=st.data())
+def test_messages_are_the_stream(sample_bytes: int, data) -> None:
+    """In any order of pushes and pops all bytes come out once, in order, in whole samples."""
+    queue, pushed, popped = MessageQueue(), b"", []
+    for samples in data.draw(st.lists(st.none() | st.integers(0, 5_000), max_size=20)):
+        if samples is None:
+            popped += [queue.pop() or b""]
+        else:
+            piece = bytes(i % 251 for i in range(samples * sample_bytes))
+            queue.push(piece)
+            pushed += piece
+        assert queue.queued_bytes == len(pushed) - sum(map(len, popped))
+    popped += drain(queue)
+
+    assert b"".join(popped) == pushed
+    assert all(len(message) <= MAX_MESSAGE_PCM_BYTES for message in popped)
+    assert all(len(message) % sample_bytes == 0 for message in popped)
+
+
+def test_a_pop_copies_only_its_message() -> None:
+    """From 8 MB queued in one piece, messages are taken without copying what remains."""
+    queue = MessageQueue()
+    queue.push(bytes(8 << 20))
+    tracemalloc.start()
+    try:
+        for _ in range(100):
+            queue.pop()
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 8 * MAX_MESSAGE_PCM_BYTES

@@ -1,0 +1,55 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from voiceagent_tts.audio.output import OutputStream
+from voiceagent_tts.audio.pcm import ENCODED_SAMPLE_BYTES, encode
+
+RATES_HZ = [8_000, 16_000, 24_000, 48_000]
+
+
+def convert(stream: OutputStream, chunks: list[bytes]) -> bytes:
+    """Push all chunks and finish."""
+    return b"".join([*map(stream.push, chunks), stream.finish()])
+
+
+def test_native_format_passes_through(speech: np.ndarray) -> None:
+    """24 kHz PCM16 is handed on as the same object, and nothing is left for the end."""
+    stream, pcm = OutputStream("pcm_s16le", 24_000), speech.tobytes()
+    assert stream.push(pcm) is pcm
+    assert stream.finish() == b""
+
+
+@pytest.mark.parametrize("encoding", ENCODED_SAMPLE_BYTES)
+@pytest.mark.parametrize("sample_rate_hz", RATES_HZ)
+def test_encoding_follows_the_rate(encoding, sample_rate_hz: int, speech: np.ndarray) -> None:
+    """An encoding holds the PCM16 of its rate, sample by sample."""
+    pcm = convert(OutputStream("pcm_s16le", sample_rate_hz), [speech.tobytes()])
+    stream = OutputStream(encoding, sample_rate_hz)
+    assert convert(stream, [speech.tobytes()]) == encode(pcm, encoding)
+    assert stream.sample_bytes == ENCODED_SAMPLE_BYTES[encoding]
+
+
+@pytest.mark.parametrize("sample_rate_hz", RATES_HZ)
+@given(lengths=st.lists(st.integers(0, 2_000), max_size=6), data=st.data())
+@settings(max_examples=40, deadline=None)
+def test_chunks_do_not_matter(sample_rate_hz: int, lengths: list[int], data) -> None:
+    """However a context is cut, the same bytes come out, for exactly as long as it lasts."""
+    encoding = data.draw(st.sampled_from(sorted(ENCODED_SAMPLE_BYTES)))
+    total = sum(lengths)
+    samples = np.random.default_rng(total).integers(-9_000, 9_000, total).astype("<i2")
+    pieces = [piece.tobytes() for piece in np.split(samples, np.cumsum(lengths))]
+
+    stream = OutputStream(encoding, sample_rate_hz)
+    streamed = convert(stream, pieces)
+
+    assert len(streamed) == round(total * sample_rate_hz / 24_000) * stream.sample_bytes
+    assert streamed == convert(OutputStream(encoding, sample_rate_hz), [samples.tobytes()])
+
+
+@pytest.mark.parametrize("sample_rate_hz", RATES_HZ)
+def test_first_audio_leaves_with_the_first_chunk(sample_rate_hz: int) -> None:
+    """Of a first chunk of 10 ms at least 5 ms go out at once, at every rate."""
+    first = OutputStream("pcm_s16le", sample_rate_hz).push(bytes(2 * 240))
+    assert len(first) / 2 / sample_rate_hz >= 0.005

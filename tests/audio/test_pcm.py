@@ -1,0 +1,94 @@
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from voiceagent_tts.audio.pcm import (
+    ENCODED_SAMPLE_BYTES,
+    decode,
+    encode,
+    float_to_pcm,
+    pcm_to_float,
+)
+
+EVERY_SAMPLE = np.arange(-32_768, 32_768).astype("<i2").tobytes()
+EVERY_CODE = bytes(range(256))
+
+
+@pytest.fixture
+def audioop():
+    """Python's own G.711, where it still has one."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return pytest.importorskip("audioop", reason="Python 3.13 has no audioop")
+
+
+def test_mulaw_is_bit_exact(audioop) -> None:
+    """Every sample and every mu-law code convert as the C code of Python's audioop does it."""
+    assert encode(EVERY_SAMPLE, "pcm_mulaw") == audioop.lin2ulaw(EVERY_SAMPLE, 2)
+    assert decode(EVERY_CODE, "pcm_mulaw") == audioop.ulaw2lin(EVERY_CODE, 2)
+
+
+def test_alaw_is_bit_exact(audioop) -> None:
+    """Every sample and every A-law code convert as the C code of Python's audioop does it."""
+    assert encode(EVERY_SAMPLE, "pcm_alaw") == audioop.lin2alaw(EVERY_SAMPLE, 2)
+    assert decode(EVERY_CODE, "pcm_alaw") == audioop.alaw2lin(EVERY_CODE, 2)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "sample", "code"),
+    [
+        ("pcm_mulaw", 0, 0xFF),
+        ("pcm_mulaw", 32_767, 0x80),
+        ("pcm_mulaw", -32_768, 0x00),
+        ("pcm_alaw", 0, 0xD5),
+        ("pcm_alaw", 32_767, 0xAA),
+        ("pcm_alaw", -32_768, 0x2A),
+    ],
+)
+def test_g711_ends_of_the_scale(encoding, sample: int, code: int) -> None:
+    """Zero and full scale have the codes of G.711's tables, also where audioop is gone."""
+    assert encode(np.int16(sample).tobytes(), encoding) == bytes([code])
+
+
+@pytest.mark.parametrize("encoding", ["pcm_mulaw", "pcm_alaw"])
+def test_g711_decoded_samples_keep_their_code(encoding) -> None:
+    """Decoding and encoding again gives the code back; mu-law's second zero becomes the first."""
+    expected = EVERY_CODE.replace(b"\x7f", b"\xff") if encoding == "pcm_mulaw" else EVERY_CODE
+    assert encode(decode(EVERY_CODE, encoding), encoding) == expected
+
+
+@pytest.mark.parametrize("encoding", ENCODED_SAMPLE_BYTES)
+def test_encoded_size(encoding) -> None:
+    """Each sample takes as many bytes as the table says."""
+    assert len(encode(EVERY_SAMPLE, encoding)) == 65_536 * ENCODED_SAMPLE_BYTES[encoding]
+
+
+@pytest.mark.parametrize("encoding", ["pcm_s16le", "pcm_f32le"])
+def test_wide_encodings_lose_nothing(encoding) -> None:
+    """PCM16 comes back unchanged from PCM16 and from float32."""
+    assert decode(encode(EVERY_SAMPLE, encoding), encoding) == EVERY_SAMPLE
+
+
+def test_pcm16_is_not_copied() -> None:
+    """PCM16 asked for as PCM16 is the same object."""
+    assert encode(EVERY_SAMPLE, "pcm_s16le") is EVERY_SAMPLE
+
+
+def test_float_scale() -> None:
+    """Full scale is one: -32768 is -1.0, and every value is a sample divided by 32768."""
+    samples = pcm_to_float(EVERY_SAMPLE)
+    assert samples.dtype == np.float32
+    assert samples[0] == -1.0
+    np.testing.assert_array_equal(samples, np.arange(-32_768, 32_768) / 32_768)
+
+
+@given(hnp.arrays(np.float32, st.integers(0, 50), elements=st.floats(-4, 4, width=32)))
+def test_floats_are_rounded_and_clipped(samples: np.ndarray) -> None:
+    """A float becomes the nearest sample, and the nearest end of the scale where it is outside."""
+    pcm = np.frombuffer(float_to_pcm(samples), "<i2").astype(float)
+    nearest = np.clip(samples.astype(float) * 32_768, -32_768, 32_767)
+    assert np.all(np.abs(pcm - nearest) <= 0.5)

@@ -1,0 +1,50 @@
+"""What many tests stand on: the real server on the embedded voice, and the engine slowed down."""
+
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from voiceagent_tts.config import Settings
+from voiceagent_tts.server.serve import RunningServer, running
+from voiceagent_tts.synthesizer import Limits, Synthesizer
+from voiceagent_tts.worker.client import WorkerSpec
+from voiceagent_tts.worker.supervisor import Supervisor
+
+StartServer = Callable[..., Awaitable[RunningServer]]
+StartSynthesizer = Callable[..., Awaitable[Synthesizer]]
+
+
+@pytest.fixture
+async def start_server() -> AsyncIterator[StartServer]:
+    """Start real servers with given settings; all end with the test."""
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def start(**settings: Any) -> RunningServer:
+            return await stack.enter_async_context(running(Settings(port=0, **settings)))
+
+        yield start
+
+
+@pytest.fixture
+async def server(start_server: StartServer) -> RunningServer:
+    """A real server on the embedded voice, on a free port of this machine."""
+    return await start_server()
+
+
+@pytest.fixture
+async def start_synthesizer() -> AsyncIterator[StartSynthesizer]:
+    """Start synthesizers over real espeak workers; all end with the test."""
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def start(
+            limits: Limits | None = None, throttle: dict[str, Any] | None = None, **options: Any
+        ) -> Synthesizer:
+            spec = WorkerSpec("espeak", throttle)
+            synthesizer = Synthesizer({"espeak": Supervisor(spec)}, limits, **options)
+            await synthesizer.start()
+            stack.push_async_callback(synthesizer.close)
+            return synthesizer
+
+        yield start

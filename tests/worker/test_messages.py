@@ -1,0 +1,95 @@
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from voiceagent_tts.core import (
+    Append,
+    AudioChunk,
+    AudioStep,
+    Cancel,
+    Cancelled,
+    Capabilities,
+    ContextAudio,
+    Credit,
+    Done,
+    Failed,
+    Prepare,
+    Ready,
+    SegmentEnd,
+    Stats,
+    Submit,
+    VoicePut,
+    Word,
+    Words,
+    WordTimestamp,
+)
+from voiceagent_tts.errors import EngineError, ErrorCode
+from voiceagent_tts.worker.messages import decode, encode
+
+_NUMBER = st.integers(0, 2**53)
+_TEXT = st.text()  # hypothesis includes lone surrogates only where asked for
+_WORD = st.builds(
+    WordTimestamp,
+    st.builds(Word, _TEXT, _NUMBER, _NUMBER),
+    _NUMBER,
+    st.none() | _NUMBER,
+    st.booleans(),
+)
+_AUDIO = st.builds(
+    ContextAudio, _NUMBER, st.builds(AudioChunk, _NUMBER, st.binary(max_size=64))
+)
+_MESSAGES = st.one_of(
+    st.builds(
+        Submit,
+        _NUMBER,
+        _TEXT,
+        _NUMBER,
+        st.booleans(),
+        _TEXT,
+        _TEXT,
+        st.none() | _TEXT,
+        st.floats(0.5, 2),
+        st.none() | _NUMBER,
+    ),
+    st.builds(Append, _NUMBER, _TEXT, _NUMBER, st.booleans(), _TEXT),
+    st.builds(Cancel, _NUMBER),
+    st.builds(Prepare, _TEXT, _TEXT, st.none() | _TEXT),
+    st.builds(VoicePut, _TEXT, st.binary(max_size=64)),
+    st.builds(Credit, _NUMBER, st.floats(0, 1e9), _NUMBER),
+    st.builds(AudioStep, st.lists(_AUDIO, max_size=4).map(tuple)),
+    st.builds(Words, _NUMBER, st.lists(_WORD, max_size=4).map(tuple)),
+    st.builds(SegmentEnd, _NUMBER, _NUMBER, _NUMBER),
+    st.builds(Done, _NUMBER, _NUMBER),
+    st.builds(Cancelled, _NUMBER),
+    st.builds(Failed, st.none() | _NUMBER, st.sampled_from(ErrorCode), _TEXT),
+    st.builds(Stats, _NUMBER, _NUMBER, st.floats(0, 1e9)),
+)
+
+
+@given(_MESSAGES)
+def test_what_is_encoded_is_decoded(message: Any) -> None:
+    """Every command and event survives its way through the socket unchanged."""
+    assert decode(encode(message)) == message
+
+
+def test_capabilities_keep_their_types() -> None:
+    """Lists of names are tuples again, so that capabilities stay hashable and comparable."""
+    ready = Ready(
+        Capabilities("espeak", "espeak-ng", True, ("segment",), ("en", "de"), ("a",), 4, True)
+    )
+    assert decode(encode(ready)) == ready
+
+
+def test_lone_surrogates_pass() -> None:
+    """Text that is not valid Unicode reaches the engine, which decides what to do with it."""
+    message = Append(1, "a\ud800b", 0, True, "en")
+    assert decode(encode(message)) == message
+
+
+@pytest.mark.parametrize("parts", [[b""], [b"{}"], [b'["nonsense"]'], [b'["audio",[[1,0]]]']])
+def test_other_messages_are_refused(parts: list[bytes]) -> None:
+    """A message of another version is an error that says so, not a crash somewhere else."""
+    with pytest.raises(EngineError, match="same installation"):
+        decode(parts)

@@ -1,0 +1,187 @@
+"""The real worker process on the embedded voice, from its first breath to its replacement."""
+
+import asyncio
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+
+from voiceagent_tts.core import (
+    AudioStep,
+    Cancelled,
+    Credit,
+    Done,
+    Event,
+    Failed,
+    SegmentEnd,
+    Submit,
+    Words,
+)
+from voiceagent_tts.errors import EngineError, ErrorCode, OverloadedError
+from voiceagent_tts.worker.client import WorkerClient, WorkerSpec
+from voiceagent_tts.worker.supervisor import Supervisor
+
+TEXT = "The quick brown fox jumps over the lazy dog."
+ALL_OF_IT = 10**9
+
+
+@pytest.fixture
+async def worker() -> AsyncIterator[WorkerClient]:
+    """A worker on the embedded voice."""
+    client = await WorkerClient.start(WorkerSpec("espeak"))
+    yield client
+    await client.close()
+
+
+def speak(worker: WorkerClient, text: str = TEXT) -> "tuple[int, asyncio.Queue[Event]]":
+    """Let `worker` speak; its events come out of the queue."""
+    events: asyncio.Queue[Event] = asyncio.Queue()
+    context = worker.attach(events.put_nowait)
+    worker.send(Submit(context, text, 0, False, "default", "en"))
+    worker.send(Credit(context, time.monotonic(), ALL_OF_IT))
+    return context, events
+
+
+async def collect(events: "asyncio.Queue[Event]") -> list[Event]:
+    """Every event up to the one that frees the row."""
+    collected: list[Event] = []
+    while not collected or not isinstance(collected[-1], (Done, Cancelled, Failed)):
+        collected.append(await events.get())
+    return collected
+
+
+async def test_speaks_with_words_before_sound(worker: WorkerClient) -> None:
+    """A segment's words come before its audio, the audio is gap-free, and `Done` is last."""
+    _, events = speak(worker)
+    collected = await collect(events)
+    kinds = [type(event) for event in collected]
+    assert kinds.index(Words) < kinds.index(AudioStep)
+    assert kinds[-2:] == [SegmentEnd, Done]
+    chunks = [event.rows[0].chunk for event in collected if isinstance(event, AudioStep)]
+    assert chunks[0].start_sample == 0
+    for before, after in zip(chunks, chunks[1:], strict=False):
+        assert before.end_sample == after.start_sample
+    assert collected[-1] == Done(1, chunks[-1].end_sample)
+
+
+async def test_a_row_is_used_until_it_ends(worker: WorkerClient) -> None:
+    """A context holds its row from `attach` to its last event."""
+    context, events = speak(worker)
+    assert worker.rows_used == 1
+    await collect(events)
+    assert worker.rows_used == 0
+    worker.detach(context, needs_cancel=True)
+    worker.detach(context, needs_cancel=True)
+    assert worker.rows_used == 0
+
+
+async def test_cancel_frees_the_row_and_silences_the_context(worker: WorkerClient) -> None:
+    """After a cancel nothing reaches the listener, and the worker reports the row as free."""
+    context, events = speak(worker, TEXT * 200)
+    while not isinstance(await events.get(), AudioStep):
+        pass
+    worker.detach(context, needs_cancel=True)
+    seen = events.qsize()
+    _, next_events = speak(worker)
+    await collect(next_events)
+    assert events.qsize() == seen
+    assert worker.rows_used == 0
+
+
+async def test_a_killed_worker_fails_its_contexts(worker: WorkerClient) -> None:
+    """kill -9 in mid-utterance: every context gets `engine_error`, and no row stays used."""
+    queues = [speak(worker, TEXT * 500)[1] for _ in range(3)]
+    os.kill(worker.pid, signal.SIGKILL)
+    for events in queues:
+        last = (await collect(events))[-1]
+        assert isinstance(last, Failed)
+        assert last.code is ErrorCode.ENGINE_ERROR
+    assert worker.rows_used == 0
+    with pytest.raises(EngineError):
+        worker.attach(lambda event: None)
+
+
+async def test_a_worker_that_hangs_is_killed() -> None:
+    """Without signs of life for the heartbeat's time a worker counts as dead."""
+    spec = WorkerSpec("espeak", heartbeat_timeout_s=1.5)
+    worker = await WorkerClient.start(spec)
+    events: asyncio.Queue[Event] = asyncio.Queue()
+    worker.attach(events.put_nowait)
+    os.kill(worker.pid, signal.SIGSTOP)
+    failed = await events.get()
+    assert isinstance(failed, Failed)
+    assert "no sign of life" in failed.message
+    await worker.closed.wait()
+
+
+async def test_an_engine_that_cannot_start_says_so() -> None:
+    """The reason for a failed start reaches whoever started it."""
+    with pytest.raises(EngineError, match="ended with status 2"):
+        await WorkerClient.start(WorkerSpec("no-such-engine"))
+
+
+async def test_close_is_idempotent(worker: WorkerClient) -> None:
+    """Closing twice is closing once, and fails what was still open."""
+    _, events = speak(worker, TEXT * 500)
+    await worker.close()
+    await worker.close()
+    assert isinstance((await collect(events))[-1], Failed)
+
+
+async def test_the_supervisor_replaces_a_dead_worker() -> None:
+    """The next context after a kill -9 is spoken by a new worker."""
+    supervisor = Supervisor(WorkerSpec("espeak"))
+    await supervisor.start()
+    try:
+        first = await supervisor.wait_for_worker(1.0)
+        os.kill(first.pid, signal.SIGKILL)
+        await first.closed.wait()
+        second = await supervisor.wait_for_worker(30.0)
+        assert second.pid != first.pid
+        assert isinstance((await collect(speak(second)[1]))[-1], Done)
+        assert supervisor.restarts == 1
+    finally:
+        await supervisor.close()
+        await supervisor.close()
+
+
+async def test_waiting_for_a_worker_has_an_end() -> None:
+    """While there is no worker, `model_not_ready` and when to come back is the answer."""
+    supervisor = Supervisor(WorkerSpec("espeak"))
+    with pytest.raises(OverloadedError) as caught:
+        await supervisor.wait_for_worker(0.01)
+    assert caught.value.code is ErrorCode.MODEL_NOT_READY
+    assert caught.value.retry_after_ms
+
+
+PARENT = """
+import asyncio, sys
+from voiceagent_tts.worker.client import WorkerClient, WorkerSpec
+
+async def main():
+    worker = await WorkerClient.start(WorkerSpec("espeak"))
+    print(worker.pid, flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+def test_a_worker_ends_with_its_parent() -> None:
+    """kill -9 of the server leaves no worker behind."""
+    with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        worker_pid = int(parent.stdout.readline())
+        # A pidfd becomes readable when the process ends, whoever its parent is by then.
+        descriptor = os.pidfd_open(worker_pid)
+        parent.kill()
+    try:
+        readable, _, _ = select.select([descriptor], [], [], 30)
+        assert readable, "the worker outlived its parent"
+    finally:
+        os.close(descriptor)

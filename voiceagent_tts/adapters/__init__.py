@@ -1,0 +1,1 @@
+"""Voice agent frameworks as hosts of this voice."""

@@ -1,0 +1,152 @@
+"""Text on its way through Pipecat, unchanged: in clauses to the service, word by word out of it.
+
+Pipecat strips the white space between sentences and words and puts single spaces in its place. The
+two classes here keep it, so that the conversation's history is the LLM's own text, in scripts with
+and without spaces. This module knows no sockets and no times.
+"""
+
+import re
+import unicodedata
+from collections.abc import AsyncIterator
+
+from pipecat.frames.frames import AggregatedTextFrame, TTSTextFrame
+from pipecat.utils.text.base_text_aggregator import Aggregation, BaseTextAggregator, TextType
+
+from voiceagent_tts.text.words import is_spoken
+
+_FIRST_CLAUSE_CHARS = 12
+_CLAUSE_CHARS = 48
+"""From this length on, a clause ends at any white space. Two or three words start the sound."""
+
+_ENDS_CLAUSE = re.compile(r"[.!?…,;:—–][\"'”’»)\]]*$")
+_ENDS_WIDE_CLAUSE = re.compile(r"[。！？，、；：][」』）】》〉”’]*$")
+_CLOSES = frozenset("。！？，、；：」』）】》〉”’")
+
+
+class ClauseAggregator(BaseTextAggregator):
+    """Collects LLM tokens and hands them on clause by clause, white space included.
+
+    Pipecat's own aggregator waits for the first letter of the next sentence. Here a clause leaves
+    with the white space after it, and the first one of a reply leaves after two or three words. The
+    pieces are only Pipecat's bookkeeping: the server joins them and decides itself where to cut
+    the text for speech, so they cost no prosody. Joined, the pieces are the text.
+    """
+
+    def __init__(self, *, language: str | None = None) -> None:
+        super().__init__(aggregation_type=TextType.SENTENCE, language=language)
+        self._text = ""
+        self._is_first = True
+
+    @property
+    def text(self) -> Aggregation:
+        """What has been collected and not been handed on."""
+        return Aggregation(self._text, TextType.SENTENCE)
+
+    async def aggregate(self, text: str) -> AsyncIterator[Aggregation]:
+        """Take `text` and give the clauses that are complete with it."""
+        for character in text:
+            if character.isspace():
+                self._text += character
+                if self._ends_before_space():
+                    yield self._take()
+            else:
+                if self._ends_before(character):
+                    yield self._take()
+                self._text += character
+
+    async def flush(self) -> Aggregation | None:
+        """Give the rest at the end of a reply, if there is any."""
+        rest = self._take() if self._text else None
+        self._is_first = True
+        return rest
+
+    async def handle_interruption(self) -> None:
+        """Forget what was collected."""
+        await self.reset()
+
+    async def reset(self) -> None:
+        """Forget what was collected; a new reply begins."""
+        self._text = ""
+        self._is_first = True
+
+    def _ends_before_space(self) -> bool:
+        text = self._text.rstrip()
+        limit = _FIRST_CLAUSE_CHARS if self._is_first else _CLAUSE_CHARS
+        is_long = len(text) >= limit
+        return is_spoken(text) and (is_long or _ENDS_CLAUSE.search(text) is not None)
+
+    def _ends_before(self, character: str) -> bool:
+        is_over = character not in _CLOSES and _ENDS_WIDE_CLAUSE.search(self._text) is not None
+        return is_over and is_spoken(self._text)
+
+    def _take(self) -> Aggregation:
+        text, self._text, self._is_first = self._text, "", False
+        return Aggregation(text, TextType.SENTENCE)
+
+
+class VerbatimSpacing:
+    """Gives Pipecat's word frames the white space that stands before them in the reply.
+
+    A word frame names the segment (the announced `AggregatedTextFrame`) that it is part of. What
+    lies between two words of the announced texts is put in front of the later one, and the frame
+    is marked as one that brings its own spacing.
+    """
+
+    def __init__(self) -> None:
+        self._rests: dict[int, str] = {}  # segment -> its text that no word has reached, in order
+        self._before = ""  # the end of what this reply has committed
+
+    def start_reply(self) -> None:
+        """The next word is the first of a message."""
+        self._before = ""
+
+    def clear(self) -> None:
+        """Forget all segments: their words will not come."""
+        self._rests.clear()
+        self._before = ""
+
+    def announce(self, frame: AggregatedTextFrame) -> None:
+        """A segment that is about to be spoken."""
+        self._rests[frame.id] = frame.raw_text or frame.text
+
+    def apply(self, frame: TTSTextFrame) -> None:
+        """Put white space in front of `frame`, the next word of its segment."""
+        word = frame.raw_text or frame.text
+        space = self._space_before(frame.segment_id, word) or joint(self._before, word)
+        space = space if self._before else ""
+        frame.text = space + frame.text
+        frame.raw_text = space + word
+        frame.includes_inter_frame_spaces = True
+        self._before = word
+
+    def _space_before(self, segment_id: int | None, word: str) -> str:
+        if segment_id not in self._rests:
+            return ""
+        between = ""
+        while (segment := next(iter(self._rests))) != segment_id:
+            between += self._rests.pop(segment)
+        before, found, after = self._rests[segment_id].partition(word)
+        if not found:
+            return ""
+        self._rests[segment_id] = after
+        between += before
+        return between if between.isspace() else ""
+
+
+def joint(before: str, after: str) -> str:
+    """What has to stand between two texts that are spoken one after the other.
+
+    Nothing where one of them is empty, has white space there, or is written without it (Chinese,
+    Japanese); otherwise a space.
+    """
+    if not before or not after:
+        return ""
+    borders = before[-1], after[0]
+    is_joined = any(border.isspace() or _needs_no_space(border) for border in borders)
+    return "" if is_joined else " "
+
+
+def _needs_no_space(character: str) -> bool:
+    is_wide = unicodedata.east_asian_width(character) in ("W", "F")
+    is_hangul = "\uac00" <= character <= "\ud7a3"
+    return is_wide and not is_hangul and unicodedata.category(character) != "So"

@@ -1,0 +1,203 @@
+"""A context's audio as a file that is sent while it is made.
+
+In go 24 kHz PCM16 chunks, out come the bytes of an mp3, opus, aac, flac, wav or pcm file, as soon
+as the codec lets go of them. Nothing is ever written twice, so no header holds a length: WAV
+declares the largest, FLAC an unknown one. The room knows nothing of HTTP.
+"""
+
+import struct
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Literal, Protocol, cast
+
+import av
+import numpy as np
+from av.audio.stream import AudioStream
+
+from voiceagent_tts.audio.output import OutputStream
+from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
+
+ContainerFormat = Literal["mp3", "opus", "aac", "flac", "wav", "pcm"]
+
+CONTENT_TYPES: dict[ContainerFormat, str] = {
+    "mp3": "audio/mpeg",
+    "opus": "audio/opus",
+    "aac": "audio/aac",
+    "flac": "audio/flac",
+    "wav": "audio/wav",
+    "pcm": "audio/pcm",
+}
+"""What the OpenAI API answers for each format."""
+
+_UNKNOWN_LENGTH = 0xFFFF_FFFF
+_AAC_MAX_BITS_PER_SAMPLE = 6  # ISO/IEC 14496-3: 6,144 bits in a frame of 1,024 samples
+
+
+class ContainerEncoder:
+    """One file, made from one context.
+
+    Args:
+        container_format: kind of file.
+        sample_rate_hz: rate of the audio in it: 8, 16, 24 or 48 kHz. Opus files always play at
+            48 kHz; there it is the rate of the encoder's input.
+    """
+
+    def __init__(
+        self, container_format: ContainerFormat, sample_rate_hz: int = SAMPLE_RATE_HZ
+    ) -> None:
+        self.content_type = CONTENT_TYPES[container_format]
+        self._output = OutputStream("pcm_s16le", sample_rate_hz)
+        self._writer = _open_writer(container_format, sample_rate_hz)
+
+    def push(self, pcm: bytes) -> bytes:
+        """Take whole 24 kHz samples and return the file's next bytes, possibly none."""
+        return self._writer.write(self._output.push(pcm))
+
+    def finish(self) -> bytes:
+        """Return the last bytes of the file; call once."""
+        return self._writer.write(self._output.finish()) + self._writer.close()
+
+
+class _Writer(Protocol):
+    def write(self, pcm: bytes) -> bytes: ...
+    def close(self) -> bytes: ...
+
+
+def _open_writer(container_format: ContainerFormat, sample_rate_hz: int) -> _Writer:
+    match container_format:
+        case "pcm":
+            return _PlainWriter(b"")
+        case "wav":
+            return _PlainWriter(wav_header(sample_rate_hz))
+        case _:
+            return _MuxedWriter(_MUXINGS[container_format], sample_rate_hz)
+
+
+def wav_header(sample_rate_hz: int, data_bytes: int = _UNKNOWN_LENGTH) -> bytes:
+    """Return the 44 bytes before the PCM16 mono samples of a WAV file.
+
+    Without `data_bytes` both lengths are 0xFFFFFFFF, which players take as "until the end".
+    """
+    riff_bytes = min(data_bytes + 36, _UNKNOWN_LENGTH)
+    byte_rate = sample_rate_hz * BYTES_PER_SAMPLE
+    audio_format = (1, 1, sample_rate_hz, byte_rate, BYTES_PER_SAMPLE, 8 * BYTES_PER_SAMPLE)
+    return b"".join(
+        (
+            struct.pack("<4sI4s", b"RIFF", riff_bytes, b"WAVE"),
+            struct.pack("<4sIHHIIHH", b"fmt ", 16, *audio_format),
+            struct.pack("<4sI", b"data", data_bytes),
+        )
+    )
+
+
+class _PlainWriter:
+    """A header, then the samples as they are."""
+
+    def __init__(self, header: bytes) -> None:
+        self._header = header
+
+    def write(self, pcm: bytes) -> bytes:
+        header, self._header = self._header, b""
+        return header + pcm
+
+    def close(self) -> bytes:
+        return self._header
+
+
+@dataclass(frozen=True, slots=True)
+class _Muxing:
+    """Names that FFmpeg gives to a container and its codec, and what they are told."""
+
+    muxer: str
+    codec: str
+    sample_format: str
+    bit_rate: int | None = None
+    muxer_options: dict[str, str] = field(default_factory=dict[str, str])
+    codec_options: dict[str, str] = field(default_factory=dict[str, str])
+
+
+_MUXINGS = {
+    # Without a bit reservoir a frame leaves when it is full; the Xing header would be rewritten.
+    "mp3": _Muxing(
+        "mp3",
+        "libmp3lame",
+        "s16p",
+        bit_rate=64_000,
+        muxer_options={"write_xing": "0", "id3v2_version": "0"},
+        codec_options={"reservoir": "0"},
+    ),
+    # A page (in microseconds) is never longer than the 20 ms packet that opened it.
+    "opus": _Muxing(
+        "opus", "libopus", "s16", bit_rate=48_000, muxer_options={"page_duration": "1"}
+    ),
+    "aac": _Muxing("adts", "aac", "fltp", bit_rate=64_000),
+    # The highest level whose blocks are 27 ms long; above it they are 105 ms.
+    "flac": _Muxing(
+        "flac",
+        "flac",
+        "s16",
+        muxer_options={"metadata_header_padding": "0"},
+        codec_options={"compression_level": "2"},
+    ),
+}
+
+
+class _MuxedWriter:
+    """Samples through a codec into a container, both FFmpeg's."""
+
+    def __init__(self, muxing: _Muxing, sample_rate_hz: int) -> None:
+        self._sample_rate_hz = sample_rate_hz
+        self._written_samples = 0
+        self._sink = _Sink()
+        self._container = av.open(
+            self._sink, "w", format=muxing.muxer, options={**muxing.muxer_options}
+        )
+        stream = self._container.add_stream(
+            muxing.codec, rate=sample_rate_hz, options={**muxing.codec_options}
+        )
+        self._stream = cast("AudioStream", stream)
+        self._stream.layout, self._stream.format = "mono", muxing.sample_format
+        if muxing.bit_rate is not None:
+            self._stream.bit_rate = _allowed_bit_rate(muxing, sample_rate_hz)
+        self._container.start_encoding()
+
+    def write(self, pcm: bytes) -> bytes:
+        if pcm:
+            self._container.mux(self._stream.encode(self._frame(pcm)))
+        return self._sink.take()
+
+    def close(self) -> bytes:
+        self._container.mux(self._stream.encode(None))
+        self._container.close()
+        return self._sink.take()
+
+    def _frame(self, pcm: bytes) -> av.AudioFrame:
+        samples = np.frombuffer(pcm, "<i2")[None]  # [1, S]
+        frame = av.AudioFrame.from_ndarray(samples, format="s16", layout="mono")
+        frame.sample_rate = self._sample_rate_hz
+        frame.time_base = Fraction(1, self._sample_rate_hz)
+        frame.pts = self._written_samples
+        self._written_samples += samples.shape[1]
+        return frame
+
+
+def _allowed_bit_rate(muxing: _Muxing, sample_rate_hz: int) -> int:
+    assert muxing.bit_rate is not None
+    if muxing.codec == "aac":
+        return min(muxing.bit_rate, _AAC_MAX_BITS_PER_SAMPLE * sample_rate_hz)
+    return muxing.bit_rate
+
+
+class _Sink:
+    """A file that can only be written, and is emptied by being read: it cannot seek."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+
+    def write(self, data: bytes) -> int:
+        self._data += data
+        return len(data)
+
+    def take(self) -> bytes:
+        data, self._data = bytes(self._data), bytearray()
+        return data

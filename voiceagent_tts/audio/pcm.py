@@ -1,0 +1,116 @@
+"""Samples in other number formats: float32, mu-law and A-law.
+
+Everything here is one sample in, one sample out: it keeps no state and knows no sample rates,
+messages or files. It needs numpy only, so the client and the adapters may use it.
+"""
+
+from functools import cache
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+Encoding = Literal["pcm_s16le", "pcm_f32le", "pcm_mulaw", "pcm_alaw"]
+
+ENCODED_SAMPLE_BYTES: dict[Encoding, int] = {
+    "pcm_s16le": 2,
+    "pcm_f32le": 4,
+    "pcm_mulaw": 1,
+    "pcm_alaw": 1,
+}
+"""Bytes of one sample in each encoding."""
+
+_FULL_SCALE = 32_768  # a power of two, so PCM16 survives the way to float32 and back
+_MULAW_BIAS = 33  # makes every segment start at a power of two
+_MULAW_CLIP = 8_191 - _MULAW_BIAS  # the last segment ends at 8,192
+
+
+def pcm_to_float(pcm: bytes) -> npt.NDArray[np.float32]:
+    """Turn PCM16 into [S] float32 in [-1, 1)."""
+    return np.frombuffer(pcm, "<i2").astype(np.float32) * np.float32(1 / _FULL_SCALE)
+
+
+def float_to_pcm(samples: npt.NDArray[np.floating]) -> bytes:
+    """Turn [S] floats in [-1, 1] into PCM16; what lies outside is clipped."""
+    scaled = np.rint(samples * _FULL_SCALE)
+    return np.clip(scaled, -_FULL_SCALE, _FULL_SCALE - 1).astype("<i2").tobytes()
+
+
+def encode(pcm: bytes, encoding: Encoding) -> bytes:
+    """Turn PCM16 into `encoding`; PCM16 itself comes back as the same object."""
+    match encoding:
+        case "pcm_s16le":
+            return pcm
+        case "pcm_f32le":
+            return pcm_to_float(pcm).astype("<f4").tobytes()
+        case "pcm_mulaw":
+            return _mulaw_codes()[np.frombuffer(pcm, "<u2")].tobytes()
+        case "pcm_alaw":
+            return _alaw_codes()[np.frombuffer(pcm, "<u2")].tobytes()
+
+
+def decode(data: bytes, encoding: Encoding) -> bytes:
+    """Turn samples in `encoding` into PCM16; PCM16 itself comes back as the same object."""
+    match encoding:
+        case "pcm_s16le":
+            return data
+        case "pcm_f32le":
+            return float_to_pcm(np.frombuffer(data, "<f4"))
+        case "pcm_mulaw":
+            return _mulaw_samples()[np.frombuffer(data, np.uint8)].tobytes()
+        case "pcm_alaw":
+            return _alaw_samples()[np.frombuffer(data, np.uint8)].tobytes()
+
+
+# G.711 divides magnitudes into eight segments, each twice as wide as the one before it, and each
+# into sixteen steps. A code is sign (1 bit), segment (3), step (4), with some bits inverted for
+# the line. Tables are indexed by the bits of the sample or code.
+#
+# Source: ITU-T G.711 (11/88), tables 1a/1b (A-law, 13 bits) and 2a/2b (mu-law, 14 bits).
+
+
+@cache
+def _mulaw_codes() -> npt.NDArray[np.uint8]:
+    samples = _every_sample() >> 2  # 14 bits
+    magnitude = np.minimum(np.abs(samples), _MULAW_CLIP) + _MULAW_BIAS
+    segment = _bit_length(magnitude) - 6
+    step = magnitude >> (segment + 1) & 0x0F
+    inverted = np.where(samples < 0, 0x7F, 0xFF)
+    return ((segment << 4 | step) ^ inverted).astype(np.uint8)
+
+
+@cache
+def _mulaw_samples() -> npt.NDArray[np.int16]:
+    codes = np.arange(256) ^ 0xFF
+    segment, step = codes >> 4 & 0x07, codes & 0x0F
+    magnitude = ((2 * step + _MULAW_BIAS) << segment) - _MULAW_BIAS
+    return np.where(codes & 0x80, -4 * magnitude, 4 * magnitude).astype("<i2")
+
+
+@cache
+def _alaw_codes() -> npt.NDArray[np.uint8]:
+    samples = _every_sample() >> 3  # 13 bits
+    magnitude = np.where(samples < 0, -samples - 1, samples)
+    segment = np.maximum(_bit_length(magnitude) - 5, 0)
+    step = magnitude >> np.maximum(segment, 1) & 0x0F  # the first two segments have equal steps
+    inverted = np.where(samples < 0, 0x55, 0xD5)
+    return ((segment << 4 | step) ^ inverted).astype(np.uint8)
+
+
+@cache
+def _alaw_samples() -> npt.NDArray[np.int16]:
+    codes = np.arange(256) ^ 0x55
+    segment, step = codes >> 4 & 0x07, codes & 0x0F
+    from_segment_start = 2 * step + 1  # the middle of the step
+    magnitude = np.where(
+        segment == 0, from_segment_start, (from_segment_start + 32) << np.maximum(segment - 1, 0)
+    )
+    return np.where(codes & 0x80, 8 * magnitude, -8 * magnitude).astype("<i2")
+
+
+def _every_sample() -> npt.NDArray[np.int64]:
+    return np.arange(1 << 16).astype(np.uint16).view(np.int16).astype(np.int64)
+
+
+def _bit_length(values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    return np.frexp(values)[1].astype(np.int64)

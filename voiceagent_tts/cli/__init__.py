@@ -1,0 +1,114 @@
+"""The command line: serve, say, voices, doctor.
+
+Each command imports what it needs when it runs, so that `--help` is fast and a missing extra is
+named instead of ending in a traceback.
+"""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from voiceagent_tts.errors import VoiceAgentError
+
+app = typer.Typer(
+    name="voiceagent-tts",
+    help="Self-hosted, real-time text-to-speech for voice agents.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+Url = Annotated[
+    str | None,
+    typer.Option(help="A running server (ws://HOST:PORT); without it, one is started for this."),
+]
+ApiKey = Annotated[
+    str | None, typer.Option(envvar="VOICEAGENT_TTS_API_KEY", help="Key for the server at --url.")
+]
+
+
+def main() -> None:
+    """Run the command line; what went wrong is one line on standard error and status 1."""
+    try:
+        app()
+    except VoiceAgentError as error:
+        _stop(error.message)
+    except ModuleNotFoundError as error:
+        _stop(
+            f"the package {error.name!r} is missing. Install the extras that this command needs: "
+            "pip install 'voiceagent-tts[server,espeak]'"
+        )
+
+
+@app.command()
+def serve(
+    host: Annotated[str | None, typer.Option(help="Address to bind. [default: 127.0.0.1]")] = None,
+    port: Annotated[int | None, typer.Option(help="0 takes a free one. [default: 8765]")] = None,
+    engine: Annotated[str | None, typer.Option(help="Engine to run. [default: espeak]")] = None,
+    throttle: Annotated[
+        str | None, typer.Option(help="JSON: slow the engine down, for tests.", hidden=True)
+    ] = None,
+    log_json: Annotated[bool | None, typer.Option(help="Log lines as JSON.")] = None,
+) -> None:
+    """Run the server until Ctrl-C or SIGTERM; then let open contexts finish."""
+    from voiceagent_tts.cli.serve import run_server
+
+    given: dict[str, Any] = {
+        "host": host, "port": port, "engine": engine, "throttle": throttle, "log_json": log_json,
+    }  # fmt: skip
+    run_server({name: value for name, value in given.items() if value is not None})
+
+
+@app.command()
+def say(
+    text: Annotated[
+        str | None, typer.Argument(help="What to say; without it, standard input as it comes.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write audio: .wav, .flac or .ogg.")
+    ] = None,
+    words: Annotated[
+        Path | None, typer.Option(help="Write word times: .json, .srt or .vtt.")
+    ] = None,
+    voice: Annotated[str | None, typer.Option(help="See `voices`.")] = None,
+    language: Annotated[str | None, typer.Option(help="Detected where not given.")] = None,
+    speed: Annotated[float, typer.Option(min=0.5, max=2.0)] = 1.0,
+    play: Annotated[
+        bool | None,
+        typer.Option(help="Play it. [default: where there is a speaker and no --output]"),
+    ] = None,
+    url: Url = None,
+    api_key: ApiKey = None,
+) -> None:
+    """Speak a text: to the speaker, to a file, or both."""
+    from voiceagent_tts.cli.say import SayRequest, say_text
+
+    request = SayRequest(text, output, words, voice, language, speed, play, url, api_key)
+    asyncio.run(say_text(request))
+
+
+@app.command()
+def voices(url: Url = None, api_key: ApiKey = None) -> None:
+    """List the voices."""
+    from voiceagent_tts.cli.say import print_voices
+
+    asyncio.run(print_voices(url, api_key))
+
+
+@app.command()
+def doctor(
+    port: Annotated[int, typer.Option(help="Port that a server would bind.")] = 8765,
+) -> None:
+    """Check this machine, and say what to do about what is missing."""
+    from voiceagent_tts.cli.doctor import examine
+
+    raise typer.Exit(0 if asyncio.run(examine(port)) else 1)
+
+
+def _stop(message: str) -> NoReturn:
+    typer.echo(f"voiceagent-tts: {message}", err=True)
+    sys.exit(1)

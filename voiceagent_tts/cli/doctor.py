@@ -1,0 +1,159 @@
+"""`voiceagent-tts doctor`: what works on this machine, and what to do about the rest."""
+
+import importlib.metadata
+import platform
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Literal
+
+from rich.console import Console
+from rich.table import Table
+
+from voiceagent_tts.config import huggingface_home
+from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk
+from voiceagent_tts.errors import VoiceAgentError
+
+_EXTRAS = {
+    "server": ("fastapi", "uvicorn", "pyzmq", "av", "soundfile", "structlog", "prometheus-client"),
+    "espeak": ("espeakng-loader",),
+    "japanese": ("janome",),
+    "qwen3": ("torch", "transformers", "safetensors"),
+    "pipecat": ("pipecat-ai",),
+    "livekit": ("livekit-agents",),
+    "agents": ("silero-vad", "sounddevice", "matplotlib"),
+}
+_NEEDED_EXTRAS = ("server",)
+_MARKS = {"ok": "[green]ok[/]", "note": "[yellow]note[/]", "bad": "[red]bad[/]"}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing looked at: `bad` keeps the server from speaking, `note` only limits it."""
+
+    what: str
+    verdict: Literal["ok", "note", "bad"]
+    detail: str
+    remedy: str = ""
+
+
+async def examine(port: int) -> bool:
+    """Look at everything, print it, and say whether a server can speak here."""
+    console = Console()
+    findings: list[Finding] = []
+    with console.status("looking") as status:
+        async for finding in _findings(port):
+            findings.append(finding)
+            status.update(f"looked at {finding.what}")
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for heading in ("what", "", "found", "what to do"):
+        table.add_column(heading, overflow="fold")
+    for finding in findings:
+        mark = _MARKS[finding.verdict]
+        table.add_row(finding.what, mark, finding.detail, finding.remedy)
+    console.print(table)
+    can_speak = all(finding.verdict != "bad" for finding in findings)
+    console.print("This machine can speak." if can_speak else "This machine cannot speak yet.")
+    return can_speak
+
+
+async def _findings(port: int) -> AsyncIterator[Finding]:
+    yield _python()
+    for extra, packages in _EXTRAS.items():
+        yield _extra(extra, packages)
+    yield _port(port)
+    yield await _voice()
+    yield _speaker()
+    yield _gpu()
+    yield _models()
+
+
+def _python() -> Finding:
+    return Finding("Python", "ok", f"{platform.python_version()} on {platform.platform()}")
+
+
+def _extra(extra: str, packages: tuple[str, ...]) -> Finding:
+    versions, missing = list[str](), list[str]()
+    for package in packages:
+        try:
+            versions.append(f"{package} {importlib.metadata.version(package)}")
+        except importlib.metadata.PackageNotFoundError:
+            missing.append(package)
+    name = f"extra {extra}"
+    if not missing:
+        return Finding(name, "ok", ", ".join(versions))
+    verdict = "bad" if extra in _NEEDED_EXTRAS else "note"
+    remedy = f"pip install 'voiceagent-tts[{extra}]'"
+    return Finding(name, verdict, f"without {', '.join(missing)}", remedy)
+
+
+def _port(port: int) -> Finding:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            remedy = "stop what uses it, or serve with --port 0"
+            return Finding(f"port {port}", "note", error.strerror or str(error), remedy)
+    return Finding(f"port {port}", "ok", "free")
+
+
+async def _voice() -> Finding:
+    """Start the embedded voice in its process and let it speak."""
+    try:
+        from voiceagent_tts.synthesizer import ContextOptions, Synthesizer
+        from voiceagent_tts.worker.client import WorkerSpec
+        from voiceagent_tts.worker.supervisor import Supervisor
+
+        synthesizer = Synthesizer({"espeak": Supervisor(WorkerSpec("espeak"))})
+        await synthesizer.start()
+        try:
+            context = await synthesizer.open(ContextOptions(language="en", max_lead_s=0))
+            started = time.monotonic()
+            context.push_text("This machine can speak.")
+            context.finish()
+            samples = sum([e.samples async for e in context if isinstance(e, AudioChunk)])
+            took_ms = (time.monotonic() - started) * 1000
+        finally:
+            await synthesizer.close()
+    except (VoiceAgentError, ImportError) as error:
+        return Finding(
+            "embedded voice", "bad", str(error), "pip install 'voiceagent-tts[server,espeak]'"
+        )
+    detail = f"{samples / SAMPLE_RATE_HZ:.1f} s of speech in {took_ms:.0f} ms"
+    return Finding("embedded voice", "ok", detail)
+
+
+def _speaker() -> Finding:
+    try:
+        import sounddevice
+
+        name = sounddevice.query_devices(kind="output")["name"]
+    except Exception as error:
+        remedy = "apt-get install libportaudio2 and the extra `agents`, or write files"
+        return Finding("loudspeaker", "note", str(error).splitlines()[0], remedy)
+    return Finding("loudspeaker", "ok", name)
+
+
+def _gpu() -> Finding:
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        remedy = "the embedded voice needs none; Qwen3-TTS wants an NVIDIA GPU"
+        return Finding("GPU", "note", "no NVIDIA driver", remedy)
+    query = [program, "--query-gpu=name,memory.total", "--format=csv,noheader"]
+    result = subprocess.run(query, capture_output=True, text=True, timeout=20, check=False)
+    if result.returncode:
+        return Finding("GPU", "note", result.stdout.strip() or "nvidia-smi fails", "look at dmesg")
+    return Finding("GPU", "ok", result.stdout.strip().replace("\n", "; "))
+
+
+def _models() -> Finding:
+    home = huggingface_home()
+    found = sorted(path.name for path in home.glob("hub/models--Qwen--Qwen3-TTS*"))
+    if not found:
+        return Finding("model files", "note", f"no Qwen3-TTS under {home}", "only for Qwen3-TTS")
+    names = ", ".join(name.removeprefix("models--").replace("--", "/") for name in found)
+    return Finding("model files", "ok", names)

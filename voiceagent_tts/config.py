@@ -1,0 +1,121 @@
+"""Settings of the server: the only reader of environment variables and configuration files.
+
+Read, first wins: arguments, `VOICEAGENT_TTS_*` in the environment, `voiceagent-tts.toml` in the
+working directory (or the file that `VOICEAGENT_TTS_CONFIG` names), the defaults below.
+"""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, field_validator, model_validator
+from pydantic_settings import (
+    BaseSettings,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+DEFAULT_PORT = 8765
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+_HASH_PREFIX = "sha256:"
+
+
+def hash_key(key: str) -> str:
+    """`sha256:` and the hex digest of an API key, as settings and files hold it.
+
+    Keys are 256-bit random strings, which need no slow hash.
+    """
+    return _HASH_PREFIX + hashlib.sha256(key.encode()).hexdigest()
+
+
+def huggingface_home() -> Path:
+    """Where downloaded model files are kept."""
+    return Path(os.environ.get("HF_HOME", Path.home() / ".cache" / "huggingface"))
+
+
+class Settings(BaseSettings):
+    """Everything a server can be told; unknown names are refused.
+
+    Attributes:
+        host: address to bind; anything but loopback needs `api_keys` or `allow_anonymous`.
+        port: 0 takes a free one.
+        engine: the worker to run.
+        throttle: fields of `worker.throttled.Throttle`, for tests and benchmarks.
+        api_keys: keys, or their hashes as `hash_key` makes them; only hashes are kept.
+        allow_anonymous: serve without keys on an address that others can reach.
+        allowed_origins: web origins that may connect; others with an `Origin` are refused, except
+            the server's own.
+        max_contexts: contexts open at once on one socket.
+        max_sockets: sockets open at once.
+        max_text_chars: characters of one context that wait to be spoken.
+        max_audio_s: audio of one context.
+        context_idle_s: a context without new text for this long is ended.
+        max_lead_s: how far a context may run ahead of its listener.
+        slow_consumer_s: a socket that takes nothing for this long is closed (4008).
+        ping_interval_s: between keepalive pings, and how long an answer may take.
+        drain_s: how long contexts may go on after SIGTERM.
+        watchdog_s: the age up to which the last real synthesis proves that the engine works.
+        log_json: JSON log lines instead of coloured ones.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="VOICEAGENT_TTS_", extra="forbid", frozen=True)
+
+    host: str = "127.0.0.1"
+    port: int = Field(default=DEFAULT_PORT, ge=0, le=65535)
+    engine: str = "espeak"
+    throttle: dict[str, Any] | None = None
+    api_keys: Annotated[tuple[str, ...], NoDecode] = ()
+    allow_anonymous: bool = False
+    allowed_origins: Annotated[tuple[str, ...], NoDecode] = ()
+    max_contexts: int = Field(default=64, ge=1)
+    max_sockets: int = Field(default=2000, ge=1)
+    max_text_chars: int = Field(default=20_000, ge=1)
+    max_audio_s: float = Field(default=3600.0, gt=0)
+    context_idle_s: float = Field(default=120.0, gt=0)
+    max_lead_s: float = Field(default=8.0, gt=0)
+    slow_consumer_s: float = Field(default=15.0, gt=0)
+    ping_interval_s: float = Field(default=20.0, gt=0)
+    drain_s: float = Field(default=30.0, ge=0)
+    watchdog_s: float = Field(default=60.0, gt=0)
+    log_json: bool = False
+
+    @field_validator("api_keys", "allowed_origins", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        """Lists may come as JSON or, in the environment, separated by commas."""
+        if not isinstance(value, str):
+            return value
+        if value.startswith("["):
+            return json.loads(value)
+        return [part.strip() for part in value.split(",") if part.strip()]
+
+    @field_validator("api_keys", mode="after")
+    @classmethod
+    def _hash(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(key if key.startswith(_HASH_PREFIX) else hash_key(key) for key in value)
+
+    @model_validator(mode="after")
+    def _refuse_open_doors(self) -> "Settings":
+        if self.host not in _LOOPBACK and not self.api_keys and not self.allow_anonymous:
+            raise ValueError(
+                f"expected api_keys where others can reach the server (host {self.host}); set "
+                "VOICEAGENT_TTS_API_KEYS, or VOICEAGENT_TTS_ALLOW_ANONYMOUS=true to serve anyone"
+            )
+        return self
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Arguments, then the environment, then the file."""
+        path = Path(os.environ.get("VOICEAGENT_TTS_CONFIG", "voiceagent-tts.toml"))
+        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, path)

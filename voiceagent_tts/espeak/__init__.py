@@ -1,0 +1,1 @@
+"""The embedded voice: espeak-ng behind the engine seam."""

@@ -1,0 +1,84 @@
+"""Kanji to kana: espeak's Japanese voice reads kana and spells out every kanji.
+
+Readings come from janome (extra `japanese`), a morpheme at a time, with spaces between them so
+that espeak reports where each begins. Every kana keeps the place of the characters it stands for.
+This module knows no library, no audio and no times.
+"""
+
+import logging
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+from voiceagent_tts.espeak.words import SpokenText
+
+_logger = logging.getLogger(__name__)
+
+_KANA = "".join(map(chr, (*range(0x3041, 0x30A0), *range(0x30A1, 0x3100))))
+_NO_READING = "*"
+
+
+def load() -> None:
+    """Load the readings now; the first text would otherwise wait for it."""
+    _tokenizer()
+
+
+def to_kana(spoken: SpokenText) -> SpokenText:
+    """Replace kanji by their readings; without janome the text stays as it is."""
+    tokenizer = _tokenizer()
+    if tokenizer is None:
+        return spoken
+    parts: list[str] = []
+    offsets: list[int] = []
+    guessed: set[int] = set()
+    cursor, was_read = 0, False
+    for token in tokenizer.tokenize(spoken.text):
+        surface = str(token.surface)
+        start = spoken.text.index(surface, cursor)
+        cursor = start + len(surface)
+        reading = _reading(token)
+        is_read = reading != surface
+        if parts and (is_read or was_read) and surface[0].isalnum():
+            parts.append(" ")
+            offsets.append(spoken.offsets[start])
+        parts.append(reading)
+        offsets += (spoken.offsets[start + place] for place in _places(surface, reading))
+        guessed.update(spoken.offsets[start + 1 : start + _head_length(surface)])
+        was_read = is_read
+    return SpokenText("".join(parts), offsets, frozenset(guessed))
+
+
+def _reading(token: Any) -> str:
+    return str(token.surface if token.phonetic == _NO_READING else token.phonetic)
+
+
+def _places(surface: str, reading: str) -> Iterator[int]:
+    """Index in `surface` of each character of `reading`.
+
+    The kana that end a surface end its reading too; the kanji before them share the rest.
+    """
+    head = _head_length(surface)
+    read_head = len(reading) - (len(surface) - head)
+    if head == 0 or read_head <= 0:
+        head, read_head = len(surface), len(reading)
+    for index in range(read_head):
+        yield index * head // read_head
+    yield from range(head, head + len(reading) - read_head)
+
+
+def _head_length(surface: str) -> int:
+    """Length of `surface` up to its last kanji; 0 where it is all kana."""
+    return len(surface.rstrip(_KANA))
+
+
+@cache
+def _tokenizer() -> Any:
+    """Load janome once; it takes 0.2 s."""
+    try:
+        from janome.tokenizer import Tokenizer
+    except ImportError:
+        _logger.warning(
+            "Japanese kanji are spelled out, not read: pip install 'voiceagent-tts[japanese]'"
+        )
+        return None
+    return Tokenizer()

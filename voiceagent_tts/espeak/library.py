@@ -1,0 +1,361 @@
+"""The thinnest binding of espeak-ng: one text in, PCM and events out through a callback.
+
+The library keeps its state in global variables and crashes when two threads enter it, so a
+process has one `EspeakLibrary` and only the thread that opened it may use it. This module knows
+no voice names of ours, no rows and no words; it reports espeak's events as they come.
+
+Source: `speak_lib.h` of espeak-ng 1.52 for every number and structure layout.
+"""
+
+import atexit
+import ctypes
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from voiceagent_tts.errors import EngineError
+
+ESPEAK_RATE_HZ = 22_050
+MIN_WORDS_PER_MINUTE = 80
+MAX_WORDS_PER_MINUTE = 450
+
+DEFAULT_PITCH = 50
+
+_OUTPUT_SYNCHRONOUS = 2
+_INITIALIZE_PHONEME_EVENTS = 0x0001
+_INITIALIZE_DONT_EXIT = 0x8000  # without it espeak ends the process where it finds no data
+_CHARS_UTF8 = 1
+_END_PAUSE = 0x1000
+_POSITION_CHARACTER = 1
+_PHONEME_SEPARATOR = ord(" ") << 8
+_RATE, _VOLUME, _PITCH, _RANGE = 1, 2, 3, 4
+_FULL_VOLUME = 100
+_DEFAULT_RANGE = 50
+_OK = 0
+
+_CHUNK_MS = 200  # a cancel waits for one callback: 200 ms of sound take about 0.2 ms
+_MAX_DATA_PATH = 150  # espeak_Initialize fails at 160
+
+
+class EventType(IntEnum):
+    """The kinds of event that are passed on."""
+
+    WORD = 1
+    END = 5
+    PHONEME = 7
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechEvent:
+    """Something that happens at a sample of the spoken text's audio.
+
+    Attributes:
+        kind: what happens.
+        char_index: 0-based character of the text where the word stands; phonemes carry their
+            word's, pauses nothing of use.
+        sample: position at 22,050 Hz from the first sample of this text.
+        phoneme: espeak's name of the phoneme; pauses begin with "_". "" for other kinds.
+    """
+
+    kind: EventType
+    char_index: int
+    sample: int
+    phoneme: str = ""
+
+    @property
+    def is_pause(self) -> bool:
+        """Whether silence begins here."""
+        return self.phoneme.startswith("_")
+
+
+@dataclass(frozen=True, slots=True)
+class InstalledVoice:
+    """A language voice of espeak's data: what to call it and which language it speaks."""
+
+    identifier: str
+    language: str
+
+
+OnChunk = Callable[[np.ndarray, list[SpeechEvent]], bool]
+"""Takes int16 samples [S] at 22,050 Hz and the events up to their end; False stops the speech."""
+
+
+class _EventId(ctypes.Union):
+    _fields_ = [("number", ctypes.c_int), ("name", ctypes.c_char_p), ("string", ctypes.c_char * 8)]
+
+
+class _Event(ctypes.Structure):
+    _fields_ = [
+        ("type", ctypes.c_int),
+        ("unique_identifier", ctypes.c_uint),
+        ("text_position", ctypes.c_int),
+        ("length", ctypes.c_int),
+        ("audio_position", ctypes.c_int),
+        ("sample", ctypes.c_int),
+        ("user_data", ctypes.c_void_p),
+        ("id", _EventId),
+    ]
+
+
+class _Voice(ctypes.Structure):
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("languages", ctypes.c_char_p),
+        ("identifier", ctypes.c_char_p),
+        ("gender", ctypes.c_ubyte),
+        ("age", ctypes.c_ubyte),
+        ("variant", ctypes.c_ubyte),
+        ("xx1", ctypes.c_ubyte),
+        ("score", ctypes.c_int),
+        ("spare", ctypes.c_void_p),
+    ]
+
+
+_KNOWN_EVENTS = frozenset(EventType)
+_Callback = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.POINTER(_Event)
+)
+
+
+@dataclass(slots=True)
+class _Run:
+    """One `synthesize` call as the callback sees it."""
+
+    on_chunk: OnChunk
+    is_stopped: bool = False
+    failure: BaseException | None = None
+
+
+class EspeakLibrary:
+    """The process's espeak-ng; `EspeakLibrary.open()` gives the one instance.
+
+    Raises:
+        EngineError: espeakng-loader is not installed, or espeak finds no data.
+    """
+
+    _instance: ClassVar["EspeakLibrary | None"] = None
+
+    @classmethod
+    def open(cls) -> "EspeakLibrary":
+        """Return the process's instance, opened by the first caller's thread."""
+        if cls._instance is None:
+            cls._instance = cls()
+        cls._instance._check_thread()
+        return cls._instance
+
+    def __init__(self) -> None:
+        self._thread_id = threading.get_ident()
+        self._voice: str | None = None
+        self._run: _Run | None = None
+        self._dll, self._data_path = _load()
+        self._initialize(self._data_path)
+        # espeak keeps the pointer, so the callback object must live as long as the library.
+        self._callback = _Callback(self._receive)
+        self._dll.espeak_SetSynthCallback(self._callback)
+
+    def _initialize(self, data_path: Path) -> None:
+        options = _INITIALIZE_DONT_EXIT | _INITIALIZE_PHONEME_EVENTS
+        path = _short_path(data_path)
+        rate_hz = self._dll.espeak_Initialize(
+            _OUTPUT_SYNCHRONOUS, _CHUNK_MS, str(path).encode(), options
+        )
+        if rate_hz != ESPEAK_RATE_HZ:
+            raise EngineError(
+                f"espeak-ng was expected to start at {ESPEAK_RATE_HZ} Hz from {path} "
+                f"but answered {rate_hz}; reinstall espeakng-loader"
+            )
+
+    @property
+    def version(self) -> str:
+        """Version of espeak-ng, such as 1.52.0."""
+        return self._dll.espeak_Info(None).decode().split()[0]
+
+    def voices(self) -> list[InstalledVoice]:
+        """List the language voices whose dictionary is installed."""
+        self._check_thread()
+        voices = _read_voices(self._dll.espeak_ListVoices(None))
+        return [voice for voice in voices if self._has_dictionary(voice)]
+
+    def variants(self) -> list[str]:
+        """List the names that may follow a voice's `+`, sorted."""
+        return sorted(path.name for path in (self._data_path / "voices" / "!v").iterdir())
+
+    def synthesize(
+        self,
+        text: str,
+        voice: str,
+        words_per_minute: int,
+        pitch: int,
+        on_chunk: OnChunk,
+        *,
+        has_end_pause: bool = False,
+    ) -> bool:
+        """Speak `text`, handing each chunk to `on_chunk` as it is made.
+
+        Args:
+            text: plain text; event positions are its characters.
+            voice: an `InstalledVoice.identifier`, with `+variant` if wanted.
+            words_per_minute: 80 to 450.
+            pitch: 0 to 99.
+            on_chunk: returns whether to go on; the library can be used again after a False.
+            has_end_pause: whether the pause that the last punctuation asks for is spoken.
+
+        Returns:
+            Whether the whole text was spoken.
+
+        Raises:
+            EngineError: the voice is unknown, or espeak refused the text.
+        """
+        self._check_thread()
+        if "\0" in text:
+            raise EngineError(
+                "a text for espeak must not contain NUL characters, which would end it"
+            )
+        self._set_voice(voice)
+        self._set_prosody(words_per_minute, pitch)
+        encoded = text.encode("utf-8", errors="replace") + b"\0"
+        flags = _CHARS_UTF8 | (_END_PAUSE if has_end_pause else 0)
+        run = self._run = _Run(on_chunk)
+        status = self._dll.espeak_Synth(
+            encoded, len(encoded), 0, _POSITION_CHARACTER, 0, flags, None, None
+        )
+        self._run = None
+        if run.failure is not None:
+            raise run.failure
+        if status != _OK and not run.is_stopped:
+            raise EngineError(f"espeak-ng could not speak {len(text)} characters (status {status})")
+        return not run.is_stopped
+
+    def load_voice(self, voice: str) -> None:
+        """Read a voice's data now, which the next call with another voice undoes.
+
+        Raises:
+            EngineError: the voice is unknown.
+        """
+        self._check_thread()
+        self._set_voice(voice)
+
+    def phonemes(self, text: str, voice: str) -> list[str]:
+        """Names of the phonemes of `text`, without pauses and marks of a change of language."""
+        self._check_thread()
+        self._set_voice(voice)
+        buffer = ctypes.create_string_buffer(text.encode("utf-8", errors="replace"))
+        position = ctypes.c_void_p(ctypes.addressof(buffer))
+        names: list[str] = []
+        while position.value:
+            clause: bytes = self._dll.espeak_TextToPhonemes(
+                ctypes.byref(position), _CHARS_UTF8, _PHONEME_SEPARATOR
+            )
+            names += clause.decode("utf-8", errors="replace").split()
+        return [name for name in names if not name.startswith(("_", "("))]
+
+    def _set_voice(self, voice: str) -> None:
+        # Loading a voice's dictionary takes up to 2 ms, as long as speaking a sentence.
+        if voice == self._voice:
+            return
+        self._voice = None
+        if self._dll.espeak_SetVoiceByName(voice.encode()) != _OK:
+            raise EngineError(f"espeak-ng has no voice {voice!r}")
+        self._voice = voice
+
+    def _set_prosody(self, words_per_minute: int, pitch: int) -> None:
+        settings = (
+            (_RATE, words_per_minute),
+            (_PITCH, pitch),
+            (_RANGE, _DEFAULT_RANGE),
+            (_VOLUME, _FULL_VOLUME),
+        )
+        for parameter, value in settings:
+            if self._dll.espeak_SetParameter(parameter, value, 0) != _OK:
+                raise EngineError(f"espeak-ng refused the value {value} for parameter {parameter}")
+
+    def _receive(self, samples: Any, count: int, events: Any) -> int:
+        """Pass a chunk on; ctypes would only print an exception, so it is kept for the caller."""
+        run = self._run
+        if run is None or run.is_stopped:
+            return 1
+        try:
+            pcm = ctypes.string_at(samples, count * 2) if samples else b""
+            chunk = np.frombuffer(pcm, np.int16)
+            run.is_stopped = not run.on_chunk(chunk, list(_read_events(events)))
+        except BaseException as failure:  # also KeyboardInterrupt, which C would swallow
+            run.failure, run.is_stopped = failure, True
+        return int(run.is_stopped)
+
+    def _has_dictionary(self, voice: InstalledVoice) -> bool:
+        """Whether espeak's data holds the words of a voice; it lists some voices without."""
+        definition = self._data_path / "lang" / voice.identifier
+        name = definition.name.split("-")[0].lower()
+        for line in definition.read_text(encoding="utf-8").splitlines():
+            if line.startswith("dictionary "):
+                name = line.split()[1]
+        return (self._data_path / f"{name}_dict").exists()
+
+    def _check_thread(self) -> None:
+        assert threading.get_ident() == self._thread_id, (
+            f"espeak-ng belongs to thread {self._thread_id}, called from {threading.get_ident()}"
+        )
+
+
+def _load() -> tuple[Any, Path]:
+    """Open the shared library and declare the calls whose C types are not int."""
+    try:
+        import espeakng_loader
+    except ImportError as error:
+        raise EngineError(
+            "the embedded voice needs espeakng-loader: pip install 'voiceagent-tts[espeak]'"
+        ) from error
+    dll = ctypes.CDLL(espeakng_loader.get_library_path())
+    dll.espeak_ListVoices.restype = ctypes.POINTER(ctypes.POINTER(_Voice))
+    dll.espeak_Info.restype = ctypes.c_char_p
+    dll.espeak_TextToPhonemes.restype = ctypes.c_char_p
+    dll.espeak_Synth.argtypes = [
+        ctypes.c_char_p,
+        ctypes.c_size_t,
+        ctypes.c_uint,
+        ctypes.c_int,
+        ctypes.c_uint,
+        ctypes.c_uint,
+        ctypes.c_void_p,
+        ctypes.c_void_p,
+    ]
+    return dll, Path(espeakng_loader.get_data_path())
+
+
+def _short_path(data_path: Path) -> Path:
+    """`data_path`, or a link to it that is short enough for espeak's buffers."""
+    if len(str(data_path).encode()) <= _MAX_DATA_PATH:
+        return data_path
+    directory = tempfile.TemporaryDirectory(prefix="espeak-")
+    atexit.register(directory.cleanup)
+    link = Path(directory.name) / "espeak-ng-data"
+    link.symlink_to(data_path, target_is_directory=True)
+    return link
+
+
+def _read_voices(table: Any) -> Iterator[InstalledVoice]:
+    for pointer in table:
+        if not pointer:
+            return
+        voice = pointer.contents
+        # `languages` is a priority byte followed by the code.
+        yield InstalledVoice(voice.identifier.decode(), voice.languages[1:].decode().lower())
+
+
+def _read_events(events: Any) -> Iterator[SpeechEvent]:
+    for event in events:
+        if event.type == 0:
+            return
+        if event.type in _KNOWN_EVENTS:
+            kind = EventType(event.type)
+            name = event.id.string.decode("utf-8", errors="replace")
+            is_phoneme = kind is EventType.PHONEME
+            yield SpeechEvent(
+                kind, event.text_position - 1, event.sample, name if is_phoneme else ""
+            )

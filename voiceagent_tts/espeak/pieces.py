@@ -1,0 +1,82 @@
+"""Segments to pieces: what espeak is given in one call.
+
+espeak cannot pause inside a call, so a piece is short enough that other contexts do not wait. A
+segment of ordinary length is one piece. This module knows no library, no voice and no audio.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from voiceagent_tts.core import Segment, Word
+from voiceagent_tts.espeak.words import SpokenText
+from voiceagent_tts.text.hygiene import speakable
+from voiceagent_tts.text.words import is_spoken, split_words
+
+MAX_PIECE_CHARS = 250
+"""About 15 s of sound, which take about 15 ms to make."""
+
+_CLAUSE_END = re.compile(r"[.!?,;:…。！？，、；：][\"'”’»)\]」』）]*\s*\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of a segment, with what is spoken for it.
+
+    Attributes:
+        words: the client's words inside.
+        spoken: the cleaned text.
+        ends_clause: whether a speaker would pause after it.
+        segment_end: offset of the first character after the segment, if this is its last piece.
+    """
+
+    words: tuple[Word, ...]
+    spoken: SpokenText
+    ends_clause: bool
+    segment_end: int | None
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether there is nothing to speak."""
+        return not is_spoken(self.spoken.text)
+
+
+def split_pieces(segment: Segment) -> list[Piece]:
+    """Cut a segment at clause ends, or else between words; the pieces tile its text.
+
+    A word that is longer than a piece is cut too, and belongs to the piece where it begins.
+    """
+    words = split_words(segment.text, segment.char_start)
+    firsts = [0, *_cuts(words)]
+    starts = [segment.char_start, *(words[first].char_start for first in firsts[1:])]
+    pieces: list[Piece] = []
+    for (first, last), (start, end) in zip(
+        pairwise([*firsts, len(words)]), pairwise([*starts, segment.char_end]), strict=True
+    ):
+        pieces.append(_piece(segment, start, min(end, start + MAX_PIECE_CHARS), words[first:last]))
+        for rest in range(start + MAX_PIECE_CHARS, end, MAX_PIECE_CHARS):
+            pieces.append(_piece(segment, rest, min(end, rest + MAX_PIECE_CHARS), []))
+    return pieces
+
+
+def _cuts(words: Sequence[Word]) -> Iterator[int]:
+    """Index of each word that begins a piece after the first."""
+    first = clause = 0
+    for index, word in enumerate(words):
+        if word.char_end - words[first].char_start > MAX_PIECE_CHARS and index > first:
+            first = clause if clause > first else index
+            yield first
+        if _CLAUSE_END.search(word.text):
+            clause = index + 1
+
+
+def _piece(segment: Segment, start: int, end: int, words: list[Word]) -> Piece:
+    text = segment.text[start - segment.char_start : end - segment.char_start]
+    cleaned = speakable(text)
+    return Piece(
+        words=tuple(words),
+        spoken=SpokenText(cleaned.spoken, [start + offset for offset in cleaned.offsets]),
+        ends_clause=_CLAUSE_END.search(cleaned.spoken) is not None,
+        segment_end=end if end == segment.char_end else None,
+    )

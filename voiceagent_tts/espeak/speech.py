@@ -1,0 +1,125 @@
+"""One piece of text to sound at 24 kHz and the times of its words.
+
+This module knows no rows, no credit and no context's clock: samples count from the piece's first.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import soxr
+
+from voiceagent_tts.audio.pcm import float_to_pcm
+from voiceagent_tts.core import SAMPLE_RATE_HZ, Word, WordTimestamp
+from voiceagent_tts.espeak.japanese import to_kana
+from voiceagent_tts.espeak.library import ESPEAK_RATE_HZ, EspeakLibrary, EventType, SpeechEvent
+from voiceagent_tts.espeak.pieces import Piece
+from voiceagent_tts.espeak.voices import EspeakVoice
+from voiceagent_tts.espeak.words import WordSpan, time_words
+
+_AUDIBLE = 64  # of 32,768: -54 dB
+_KEPT_LEAD = ESPEAK_RATE_HZ // 500  # 2 ms, so that the first sound keeps its attack
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """How a piece is spoken.
+
+    Attributes:
+        words_per_minute: 80 to 450.
+        has_end_pause: whether the pause after its last clause belongs to it.
+        trims_lead: whether silence before its first sound is left out.
+    """
+
+    voice: EspeakVoice
+    words_per_minute: int
+    has_end_pause: bool
+    trims_lead: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Speech:
+    """PCM16 at 24 kHz, and every word of the piece; positions count from `pcm`'s first sample."""
+
+    pcm: bytes
+    words: tuple[WordTimestamp, ...]
+
+    @classmethod
+    def silence(cls, words: Iterable[Word]) -> "Speech":
+        """No sound at all; its words have no length."""
+        return cls(b"", tuple(WordTimestamp(word, 0, 0, is_exact=False) for word in words))
+
+
+def speak(
+    library: EspeakLibrary, piece: Piece, delivery: Delivery, goes_on: Callable[[], bool]
+) -> Speech | None:
+    """Speak a piece as a whole.
+
+    Args:
+        library: the process's espeak.
+        piece: what to speak; where espeak finds no sound in it, the speech has no samples.
+        delivery: how.
+        goes_on: asked after every 200 ms of sound; False stops the speech.
+
+    Returns:
+        The speech, or None where it was stopped.
+
+    Raises:
+        EngineError: espeak could not speak it.
+    """
+    chunks: list[npt.NDArray[np.int16]] = []
+    events: list[SpeechEvent] = []
+
+    def on_chunk(samples: npt.NDArray[np.int16], new_events: list[SpeechEvent]) -> bool:
+        chunks.append(samples)
+        events.extend(new_events)
+        return goes_on()
+
+    voice = delivery.voice
+    spoken = to_kana(piece.spoken) if voice.reads_kana_only else piece.spoken
+    is_complete = library.synthesize(
+        spoken.text,
+        voice.identifier,
+        delivery.words_per_minute,
+        voice.pitch,
+        on_chunk,
+        has_end_pause=delivery.has_end_pause,
+    )
+    if not is_complete:
+        return None
+    if not any(event.kind is EventType.PHONEME and not event.is_pause for event in events):
+        return Speech.silence(piece.words)
+    spans = time_words(
+        piece.words, spoken, events, lambda text: len(library.phonemes(text, voice.identifier))
+    )
+    samples = np.concatenate(chunks)
+    lead = _leading_silence(samples) if delivery.trims_lead else 0
+    return _at_24_khz(samples[lead:], spans, lead)
+
+
+def _leading_silence(samples: npt.NDArray[np.int16]) -> int:
+    """Samples before the first sound that need not be heard."""
+    audible = np.abs(samples.astype(np.int32)) >= _AUDIBLE
+    return max(0, int(audible.argmax()) - _KEPT_LEAD) if audible.any() else 0
+
+
+def _at_24_khz(samples: npt.NDArray[np.int16], spans: list[WordSpan], lead: int) -> Speech:
+    """Resample a whole piece at once, so that no border inside it can click."""
+    floats = samples.astype(np.float32) / np.float32(1 << 15)
+    resampled = soxr.resample(floats, ESPEAK_RATE_HZ, SAMPLE_RATE_HZ, quality="HQ")
+    length = len(resampled)
+    words = tuple(
+        WordTimestamp(
+            span.word,
+            start_sample=min(_to_24_khz(max(0, span.start - lead)), length),
+            end_sample=min(_to_24_khz(max(0, span.end - lead)), length),
+            is_exact=span.is_exact,
+        )
+        for span in spans
+    )
+    return Speech(float_to_pcm(resampled), words)
+
+
+def _to_24_khz(samples: int) -> int:
+    return round(samples * SAMPLE_RATE_HZ / ESPEAK_RATE_HZ)

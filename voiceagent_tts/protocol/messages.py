@@ -1,0 +1,709 @@
+"""The messages of `tts.v1`: their fields, their limits, and what is wrong with a bad one.
+
+Every WebSocket text message is one JSON object with a `type`; a WebSocket binary message is audio.
+Times are whole milliseconds on the context's clock, which is zero at its first sample; character
+offsets count code points in the concatenation of the context's text messages. This module knows
+no order of messages (that is `protocol.connection`), no socket and no engine.
+"""
+
+import struct
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Self, TypedDict, cast
+
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import ErrorDetails, PydanticCustomError, from_json, to_json
+
+from voiceagent_tts.core import (
+    MAX_MESSAGE_PCM_BYTES,
+    SAMPLE_RATE_HZ,
+    Cut,
+    Word,
+    WordTimestamp,
+    ms_to_samples,
+    samples_to_ms,
+)
+from voiceagent_tts.errors import (
+    ConnectionLostError,
+    EngineError,
+    ErrorCode,
+    InvalidRequestError,
+    OverloadedError,
+    UnauthorizedError,
+    VoiceAgentError,
+)
+
+SUBPROTOCOL = "tts.v1"
+PROTOCOL_VERSION = "1.0"
+"""A new minor version only adds messages and fields, which an older peer ignores."""
+
+CLOSE_CODES: dict[int, str] = {
+    1000: "normal: the client asked to close, or all is done",
+    1001: "going away: the server has drained",
+    1002: "protocol error: the server broke this protocol",
+    1008: "policy: the key or the origin is not allowed",
+    1009: "too big: a message is larger than limits.max_message_bytes",
+    1011: "internal: the server failed",
+    1012: "restart: the server restarts, connect again",
+    1013: "overload: try again later",
+    4008: "slow consumer: the client does not read what it is sent",
+    4029: "rate: too many requests for this key",
+}
+"""WebSocket close codes that the two sides send, with their meaning."""
+
+MAX_MESSAGE_BYTES = 65_536
+MAX_ID_CHARS = 128
+MAX_INSTRUCT_CHARS = 2_000
+MAX_METADATA_BYTES = 1_024
+_MAX_INT = 2**53 - 1  # the largest integer that every JSON reader keeps exactly
+
+
+class RefusedMessageError(InvalidRequestError):
+    """A client's message is not legal; the socket lives on.
+
+    Args:
+        message: a sentence: field, what was expected, what came.
+        code: stable name of the failure.
+        context_id: the context that the message names, if that much could be read.
+        is_open: whether the message would have opened `context_id`, which now never opens.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: ErrorCode,
+        context_id: str | None = None,
+        is_open: bool = False,
+    ) -> None:
+        super().__init__(message, code=code)
+        self.context_id = context_id
+        self.is_open = is_open
+
+
+class ProtocolError(VoiceAgentError):
+    """The server sent what this protocol does not allow; close the socket with 1002."""
+
+
+def _printable(value: str) -> str:
+    if not value.isprintable():
+        raise PydanticCustomError("printable", "Input should have printable characters only")
+    return value
+
+
+def _small_enough(value: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    if len(to_json(value)) > MAX_METADATA_BYTES:
+        raise PydanticCustomError(
+            "size", "Input should be at most {limit} bytes", {"limit": MAX_METADATA_BYTES}
+        )
+    return value
+
+
+Name = Annotated[str, Field(min_length=1, max_length=MAX_ID_CHARS), AfterValidator(_printable)]
+Count = Annotated[int, Field(ge=0, le=_MAX_INT)]
+Metadata = Annotated[dict[str, JsonValue], AfterValidator(_small_enough)]
+Encoding = Literal["pcm_s16le", "pcm_f32le", "pcm_mulaw", "pcm_alaw"]
+Reason = Literal["complete", "cancelled", "error", "limit", "idle"]
+Basis = Literal["played_ms", "clock"]
+
+BYTES_PER_SAMPLE: dict[Encoding, int] = {
+    "pcm_s16le": 2,
+    "pcm_f32le": 4,
+    "pcm_mulaw": 1,
+    "pcm_alaw": 1,
+}
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(
+        frozen=True,
+        strict=True,  # true is no integer, "1" is no number
+        extra="ignore",
+        allow_inf_nan=False,
+        hide_input_in_errors=True,  # the input is text that somebody wants spoken
+    )
+
+
+class _ClientMessage(_Model):
+    def encode(self) -> str:
+        """This message as the client sends it; what is None is left out."""
+        return self.model_dump_json(exclude_none=True)
+
+
+class _ServerMessage(_Model):
+    def encode(self) -> str:
+        """This message as the server sends it, with every field."""
+        return self.model_dump_json()
+
+
+# Client to server.
+
+
+class AudioFormat(_Model):
+    """How a context's audio is delivered."""
+
+    encoding: Encoding = "pcm_s16le"
+    sample_rate: Literal[8000, 16000, 24000, 48000] = SAMPLE_RATE_HZ
+    transport: Literal["binary", "base64"] = "binary"
+
+    @property
+    def bytes_per_sample(self) -> int:
+        """Bytes that one sample takes; audio is mono."""
+        return BYTES_PER_SAMPLE[self.encoding]
+
+    def samples_to_ms(self, samples: int) -> int:
+        """Whole milliseconds of `samples` at this format's rate, rounded down."""
+        return samples * 1000 // self.sample_rate
+
+
+class OpenOptions(TypedDict, total=False):
+    """The fields of `ContextDefaults` as keyword arguments."""
+
+    voice: str | None
+    language: str | None
+    instruct: str | None
+    audio: AudioFormat
+    timestamps: Literal["word", "char", "none"]
+    max_buffer_delay_ms: int
+    seed: int | None
+    speed: float
+    max_lead_s: float | None
+    text_feeding: Literal["token", "segment"] | None
+    initial_frames: int | None
+
+
+class ContextDefaults(_Model):
+    """How a context speaks, and the defaults of a session; None is the server's choice."""
+
+    voice: Name | None = None
+    language: Name | None = None
+    """Name, code or region code; None detects it for each segment."""
+    instruct: Annotated[str, Field(max_length=MAX_INSTRUCT_CHARS)] | None = Field(
+        None, validation_alias=AliasChoices("instruct", "instructions")
+    )
+    audio: AudioFormat = AudioFormat()
+    timestamps: Literal["word", "char", "none"] = "word"
+    max_buffer_delay_ms: Annotated[int, Field(ge=0, le=3000)] = 500
+    """How long text may wait for a better place to cut it."""
+    seed: Count | None = None
+    speed: Annotated[float, Field(ge=0.5, le=2.0)] = 1.0
+    max_lead_s: Annotated[float, Field(ge=0, le=3600)] | None = None
+    """How far audio may run ahead of playback; 0 for as fast as it is made."""
+    text_feeding: Literal["token", "segment"] | None = None
+    initial_frames: Annotated[int, Field(ge=1, le=16)] | None = None
+    """Codec frames in the first decode window."""
+
+
+class ContextOpen(ContextDefaults, _ClientMessage):
+    """Open a context."""
+
+    type: Literal["context.open"] = "context.open"
+    context_id: Name
+    metadata: Metadata | None = None
+
+
+class ContextText(_ClientMessage):
+    """More text, appended verbatim; opens an unknown context with the session's defaults."""
+
+    type: Literal["text"] = "text"
+    context_id: Name
+    text: str
+
+
+class ContextFlush(_ClientMessage):
+    """Speak what is there; the context stays open. Ids rise within a context."""
+
+    type: Literal["flush"] = "flush"
+    context_id: Name
+    flush_id: Count
+
+
+class ContextEnd(_ClientMessage):
+    """No more text is coming; speak to the end."""
+
+    type: Literal["end"] = "end"
+    context_id: Name
+
+
+class ContextCancel(_ClientMessage):
+    """Stop now; `played_ms` is how much of this context left the speaker, gaps excluded."""
+
+    type: Literal["cancel"] = "cancel"
+    context_id: Name
+    played_ms: Count | None = None
+
+
+class ContextCut(_ClientMessage):
+    """Ask what had been heard when `played_ms` had left the speaker; changes nothing."""
+
+    type: Literal["cut"] = "cut"
+    context_id: Name
+    played_ms: Count
+
+
+class SessionUpdate(ContextDefaults, _ClientMessage):
+    """Replace the given defaults of contexts that `text` opens."""
+
+    type: Literal["session.update"] = "session.update"
+
+
+class Prepare(_ClientMessage):
+    """A turn is about to open with this voice: do now what would delay its first audio."""
+
+    type: Literal["prepare"] = "prepare"
+    voice: Name | None = None
+    language: Name | None = None
+    instruct: Annotated[str, Field(max_length=MAX_INSTRUCT_CHARS)] | None = Field(
+        None, validation_alias=AliasChoices("instruct", "instructions")
+    )
+
+
+class Ping(_ClientMessage):
+    """Answered by a `PongMessage` with the same `t`."""
+
+    type: Literal["ping"] = "ping"
+    t: Annotated[int, Field(ge=-_MAX_INT, le=_MAX_INT)] = 0
+
+
+class Close(_ClientMessage):
+    """Close the socket with code 1000; its contexts are cancelled."""
+
+    type: Literal["close"] = "close"
+
+
+ClientMessage = (
+    ContextOpen
+    | ContextText
+    | ContextFlush
+    | ContextEnd
+    | ContextCancel
+    | ContextCut
+    | SessionUpdate
+    | Prepare
+    | Ping
+    | Close
+)
+
+
+# Server to client.
+
+
+class SessionLimits(_Model):
+    """What this server allows; told to every client in `ready`."""
+
+    max_message_bytes: int = MAX_MESSAGE_BYTES
+    max_contexts: int = 64
+    """Contexts open at once on one socket; a cancelled one no longer counts."""
+    max_text_chars: int
+    """Code points of one context that wait to be spoken."""
+    context_idle_s: float
+    """A context waits this long for text."""
+    max_audio_s: float
+    """Audio of one context."""
+    max_lead_s: float
+    """How far audio runs ahead of playback where the client does not say."""
+
+
+class ReadyMessage(_ServerMessage):
+    """First message of every socket."""
+
+    type: Literal["ready"] = "ready"
+    session_id: str
+    protocol: str = PROTOCOL_VERSION
+    model: str
+    sample_rate: int = SAMPLE_RATE_HZ
+    limits: SessionLimits
+
+
+class ContextOpened(_ServerMessage):
+    """The context has a row, or waits for one; `handle` names it in binary messages."""
+
+    type: Literal["context.opened"] = "context.opened"
+    context_id: str
+    handle: Annotated[int, Field(ge=0, le=0xFFFF)]
+    voice: str
+    language: str | None
+    seed: int | None
+    queue_ms: int
+
+
+class WordList(_Model):
+    """Words and their times as parallel lists; `end_ms` is null while it is not yet known."""
+
+    words: list[str]
+    start_ms: list[int]
+    end_ms: list[int | None]
+    char_start: list[int]
+    char_end: list[int]
+    exact: list[bool]
+    """False where a time is an estimate."""
+
+    @model_validator(mode="after")
+    def _lists_are_parallel(self) -> Self:
+        count = len(self.words)
+        lists = (self.start_ms, self.end_ms, self.char_start, self.char_end, self.exact)
+        if any(len(values) != count for values in lists):
+            raise PydanticCustomError("parallel", "Lists should all have the length of words")
+        return self
+
+    @classmethod
+    def of(cls, timestamps: Iterable[WordTimestamp], **fields: str) -> Self:
+        """The wire's form of `timestamps`, milliseconds rounded down; `fields` are the others."""
+        return cls.model_validate({**_columns(tuple(timestamps)), **fields})
+
+    def timestamps(self) -> list[WordTimestamp]:
+        """These words on the 24 kHz clock."""
+        rows = zip(
+            self.words, self.char_start, self.char_end, self.start_ms, self.end_ms, self.exact,
+            strict=True,
+        )  # fmt: skip
+        return [
+            WordTimestamp(
+                Word(text, char_start, char_end),
+                ms_to_samples(start_ms),
+                None if end_ms is None else ms_to_samples(end_ms),
+                exact,
+            )
+            for text, char_start, char_end, start_ms, end_ms, exact in rows
+        ]
+
+
+def _columns(rows: tuple[WordTimestamp, ...]) -> dict[str, Any]:
+    return {
+        "words": [row.word.text for row in rows],
+        "start_ms": [samples_to_ms(row.start_sample) for row in rows],
+        "end_ms": [
+            None if row.end_sample is None else samples_to_ms(row.end_sample) for row in rows
+        ],
+        "char_start": [row.word.char_start for row in rows],
+        "char_end": [row.word.char_end for row in rows],
+        "exact": [row.is_exact for row in rows],
+    }
+
+
+class WordsMessage(WordList, _ServerMessage):
+    """The next words of a context, sent before playback can reach them and never revised."""
+
+    type: Literal["words"] = "words"
+    context_id: str
+
+
+class FlushedMessage(_ServerMessage):
+    """All audio of the text before the flush has been sent; it ends at `audio_ms`."""
+
+    type: Literal["flushed"] = "flushed"
+    context_id: str
+    flush_id: int
+    audio_ms: int
+
+
+class _CutFields(_ServerMessage):
+    context_id: str
+    text_spoken: str
+    text_remaining: str
+    partial: bool
+    """Whether the last word spoken was cut before its end."""
+
+    def to_cut(self) -> Cut:
+        """These fields as the value that `text.cut` computes."""
+        return Cut(self.text_spoken, self.text_remaining, self.partial)
+
+
+class CancelledMessage(_CutFields):
+    """The context has stopped; only its `done` follows."""
+
+    type: Literal["cancelled"] = "cancelled"
+    audio_sent_ms: int
+    basis: Basis
+    """Whether the client said what was played, or the server's playout clock did."""
+
+
+class CutMessage(_CutFields):
+    """Answer to `cut`."""
+
+    type: Literal["cut"] = "cut"
+
+
+class DoneMessage(_ServerMessage):
+    """Last message of a context; every context has exactly one."""
+
+    type: Literal["done"] = "done"
+    context_id: str
+    reason: Reason
+    audio_ms: int
+    chars: int
+    """Code points of the text that the context took."""
+    ttfa_ms: int | None
+    """From the first text to the first audio message; None without audio."""
+    gen_ms: int | None
+    """Time in which the engine worked on the context, where it is known."""
+    words_final: WordList | None = None
+    """All words once more with refined times, for subtitles."""
+
+
+class ErrorMessage(_ServerMessage):
+    """Something was refused or failed; the socket lives on, and a context ends only by `done`."""
+
+    type: Literal["error"] = "error"
+    code: str
+    message: str
+    context_id: str | None = None
+    retryable: bool
+    retry_after_ms: int | None = None
+    status: int
+
+    @classmethod
+    def of(cls, error: VoiceAgentError, context_id: str | None) -> Self:
+        """The message that tells of `error`."""
+        return cls(
+            code=error.code,
+            message=error.message,
+            context_id=context_id,
+            retryable=error.is_retryable,
+            retry_after_ms=error.retry_after_ms,
+            status=error.status,
+        )
+
+    def to_error(self) -> VoiceAgentError:
+        """The error that the server met, as an exception of this package's tree."""
+        try:
+            code = ErrorCode(self.code)
+        except ValueError:  # a newer server's; whether to try again is all that can be told
+            kind = OverloadedError if self.retryable else InvalidRequestError
+            return kind(f"{self.code}: {self.message}", retry_after_ms=self.retry_after_ms)
+        kind = _ERROR_CLASSES.get(code, InvalidRequestError)
+        return kind(self.message, code=code, retry_after_ms=self.retry_after_ms)
+
+
+_ERROR_CLASSES: dict[ErrorCode, type[VoiceAgentError]] = {
+    ErrorCode.UNAUTHORIZED: UnauthorizedError,
+    ErrorCode.FORBIDDEN: UnauthorizedError,
+    ErrorCode.RATE_LIMITED: OverloadedError,
+    ErrorCode.TOO_MANY_CONTEXTS: OverloadedError,
+    ErrorCode.OVERLOADED: OverloadedError,
+    ErrorCode.MODEL_NOT_READY: OverloadedError,
+    ErrorCode.DRAINING: OverloadedError,
+    ErrorCode.ENGINE_ERROR: EngineError,
+    ErrorCode.INTERNAL: EngineError,
+    ErrorCode.SLOW_CONSUMER: ConnectionLostError,
+    ErrorCode.CONNECTION_LOST: ConnectionLostError,
+}
+
+
+class DrainingMessage(_ServerMessage):
+    """The server opens no more contexts and closes when those open are done, or at the deadline."""
+
+    type: Literal["draining"] = "draining"
+    deadline_ms: int
+
+
+class PongMessage(_ServerMessage):
+    """Answer to `ping`."""
+
+    type: Literal["pong"] = "pong"
+    t: int
+
+
+class AudioBase64Message(_ServerMessage):
+    """Audio for clients that cannot read binary messages: 35 % larger, 100 times the work."""
+
+    type: Literal["audio"] = "audio"
+    context_id: str
+    seq: int
+    sample_offset: int
+    data: str
+
+    @classmethod
+    def of(cls, context_id: str, audio: "AudioMessage") -> Self:
+        """`audio` with its handle replaced by the context's id."""
+        data = b64encode(audio.pcm).decode("ascii")
+        return cls(
+            context_id=context_id, seq=audio.seq, sample_offset=audio.sample_offset, data=data
+        )
+
+    @property
+    def pcm(self) -> bytes:
+        """The samples.
+
+        Raises:
+            ProtocolError: `data` is not base64.
+        """
+        try:
+            return b64decode(self.data, validate=True)
+        except ValueError as error:
+            raise ProtocolError("audio.data: expected base64") from error
+
+
+ServerMessage = (
+    ReadyMessage
+    | ContextOpened
+    | WordsMessage
+    | FlushedMessage
+    | CancelledMessage
+    | CutMessage
+    | DoneMessage
+    | ErrorMessage
+    | DrainingMessage
+    | PongMessage
+    | AudioBase64Message
+)
+
+AUDIO_KIND = 1
+"""First byte of a binary message with audio; a client ignores other kinds."""
+_AUDIO_HEADER = struct.Struct("<BBHIQ")
+
+
+@dataclass(frozen=True, slots=True)
+class AudioMessage:
+    """Audio in binary form: a header of 16 bytes and at most 4,096 bytes of PCM.
+
+    `sample_offset` counts samples at the context's output rate. The header is little-endian:
+    kind (u8), zero (u8), handle (u16), seq (u32), sample_offset (u64).
+    """
+
+    handle: int
+    seq: int
+    sample_offset: int
+    pcm: bytes
+
+    def encode(self) -> bytes:
+        """This message as it is sent."""
+        header = _AUDIO_HEADER.pack(AUDIO_KIND, 0, self.handle, self.seq, self.sample_offset)
+        return header + self.pcm
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Read a binary message of kind `AUDIO_KIND`.
+
+        Raises:
+            ProtocolError: it is shorter than its header, longer than allowed, or another kind.
+        """
+        pcm_bytes = len(data) - _AUDIO_HEADER.size
+        if not 0 <= pcm_bytes <= MAX_MESSAGE_PCM_BYTES:
+            raise ProtocolError(
+                f"binary message: expected 16 to {_AUDIO_HEADER.size + MAX_MESSAGE_PCM_BYTES}"
+                f" bytes; got {len(data)}"
+            )
+        kind, _, handle, seq, sample_offset = _AUDIO_HEADER.unpack_from(data)
+        if kind != AUDIO_KIND:
+            raise ProtocolError(f"binary message: expected kind {AUDIO_KIND}; got {kind}")
+        return cls(handle, seq, sample_offset, data[_AUDIO_HEADER.size :])
+
+
+# From JSON to messages, and from validation errors to sentences.
+
+_CLIENT_MESSAGE: TypeAdapter[ClientMessage] = TypeAdapter(
+    Annotated[ClientMessage, Field(discriminator="type")]
+)
+_SERVER_MESSAGE: TypeAdapter[ServerMessage] = TypeAdapter(
+    Annotated[ServerMessage, Field(discriminator="type")]
+)
+
+
+def parse_client_message(data: str) -> ClientMessage:
+    """Read one text message of a client.
+
+    Raises:
+        RefusedMessageError: it is no JSON, no message, of an unknown type, or a field is wrong.
+    """
+    try:
+        return _CLIENT_MESSAGE.validate_json(data)
+    except ValidationError as error:
+        refusal = refusal_of(error)
+        if refusal.code is not ErrorCode.INVALID_JSON:
+            refusal.context_id, refusal.is_open = _peek(from_json(data))
+        raise refusal from None  # the cause holds the client's text
+
+
+def parse_server_message(data: str) -> ServerMessage | None:
+    """Read one text message of a server; None for a type that this version does not know.
+
+    Raises:
+        ProtocolError: it is no JSON, no message, or a field is wrong.
+    """
+    try:
+        return _SERVER_MESSAGE.validate_json(data)
+    except ValidationError as error:
+        refusal = refusal_of(error)
+        if refusal.code is ErrorCode.UNKNOWN_TYPE:
+            return None
+        raise ProtocolError(f"server message: {refusal.message}") from None
+
+
+def refusal_of(error: ValidationError) -> RefusedMessageError:
+    """What `error` says, as an error of this package that never shows the text to be spoken."""
+    details = error.errors(include_url=False)
+    first = details[0]
+    is_whole_message = first["type"] == "missing" or not first["loc"]
+    code = _CODES.get(first["type"], ErrorCode.INVALID_PARAM)
+    code = code if is_whole_message else ErrorCode.INVALID_PARAM
+    if code is ErrorCode.UNKNOWN_TYPE and not isinstance(first["input"]["type"], str):
+        code = ErrorCode.INVALID_MESSAGE
+    others = f" (and {len(details) - 1} more)" if len(details) > 1 else ""
+    return RefusedMessageError(_sentence(first) + others, code=code)
+
+
+_CODES = {
+    "json_invalid": ErrorCode.INVALID_JSON,
+    "string_unicode": ErrorCode.INVALID_JSON,
+    "union_tag_invalid": ErrorCode.UNKNOWN_TYPE,
+    "union_tag_not_found": ErrorCode.INVALID_MESSAGE,
+    "dict_type": ErrorCode.INVALID_MESSAGE,
+    "missing": ErrorCode.INVALID_MESSAGE,
+}
+
+_WHOLE_MESSAGE: dict[str, Callable[[ErrorDetails], str]] = {
+    "json_invalid": lambda detail: str(detail["msg"]),
+    "string_unicode": lambda _: "Invalid JSON: the message is not valid Unicode",
+    "union_tag_invalid": lambda detail: f"type: unknown; got {_shown(detail['input']['type'])}",
+    "union_tag_not_found": lambda _: "type: expected the name of a message; it is missing",
+}
+
+
+def _sentence(detail: ErrorDetails) -> str:
+    if detail["type"] in _WHOLE_MESSAGE and not detail["loc"]:
+        return _WHOLE_MESSAGE[detail["type"]](detail)
+    field = ".".join(str(part) for part in detail["loc"]) or "message"
+    if detail["type"] == "missing":
+        return f"{field}: missing"
+    is_choice = detail["type"] == "literal_error"
+    came = _shown(detail["input"]) if is_choice else _described(detail["input"])
+    return f"{field}: {detail['msg']}; got {came}"
+
+
+def _shown(value: object) -> str:
+    return repr(value[:32]) if isinstance(value, str) else _described(value)
+
+
+def _described(value: object) -> str:
+    match value:
+        case None | bool() | int() | float():
+            return to_json(value).decode()[:32]
+        case str():
+            return f"a string of {len(value)} characters"
+        case list():
+            return "an array"
+        case _:
+            return "an object"
+
+
+def _peek(message: Any) -> tuple[str | None, bool]:
+    """The context that an invalid message names, and whether it would have opened it."""
+    if not isinstance(message, dict):
+        return None, False
+    fields = cast("dict[str, Any]", message)
+    context_id = fields.get("context_id")
+    if not isinstance(context_id, str) or not 1 <= len(context_id) <= MAX_ID_CHARS:
+        return None, False
+    return context_id, fields.get("type") == "context.open"

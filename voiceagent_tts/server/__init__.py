@@ -1,0 +1,1 @@
+"""The thin shell: FastAPI over the synthesizer."""

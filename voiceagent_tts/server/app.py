@@ -1,0 +1,118 @@
+"""The server's doors: every route, over one shell.
+
+Keys and origins are checked here before anything else runs, and every error leaves in one shape.
+"""
+
+from fastapi import FastAPI, Request, Response, WebSocket
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from voiceagent_tts import __version__
+from voiceagent_tts.errors import (
+    ErrorCode,
+    InvalidRequestError,
+    OverloadedError,
+    UnauthorizedError,
+    VoiceAgentError,
+)
+from voiceagent_tts.server import auth, health, speech, voices
+from voiceagent_tts.server.shell import Shell
+from voiceagent_tts.server.websocket import Session
+
+_OPEN_PATHS = ("/health",)  # probes and load balancers carry no keys
+
+
+def create_app(shell: Shell) -> FastAPI:
+    """All routes over one shell."""
+    app = FastAPI(
+        title="voiceagent-tts",
+        version=__version__,
+        description="Self-hosted, real-time text-to-speech. The WebSocket protocol tts.v1 at "
+        "`/v1/tts/ws` is described in docs/protocol.md.",
+    )
+    app.state.shell = shell
+    app.add_middleware(_KeyGuard, shell=shell)
+    _answer_errors(app, shell)
+    app.include_router(speech.router)
+    app.include_router(voices.router)
+    app.include_router(health.router)
+
+    @app.get("/metrics", tags=["operations"])
+    async def metrics() -> Response:
+        """Counts and seconds in the Prometheus text format."""
+        return Response(shell.metrics.render(), media_type="text/plain; version=0.0.4")
+
+    @app.websocket("/v1/tts/ws")
+    async def tts(websocket: WebSocket) -> None:
+        if refusal := _refusal(shell, websocket):
+            await websocket.send_denial_response(_error_response(refusal))
+            return
+        await Session(shell, websocket).run()
+
+    return app
+
+
+class _KeyGuard:
+    """Keys and origins of HTTP requests, before their bodies are read."""
+
+    def __init__(self, app: ASGIApp, shell: Shell) -> None:
+        self._app = app
+        self._shell = shell
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and not scope["path"].startswith(_OPEN_PATHS):
+            try:
+                auth.check(self._shell.settings, Headers(scope=scope))
+            except UnauthorizedError as error:
+                await _error_response(error)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+def _answer_errors(app: FastAPI, shell: Shell) -> None:
+    @app.exception_handler(VoiceAgentError)
+    async def on_error(_: Request, error: VoiceAgentError) -> Response:
+        shell.metrics.errors.labels(error.code).inc()
+        return _error_response(error)
+
+    @app.exception_handler(RequestValidationError)
+    async def on_invalid(_: Request, error: RequestValidationError) -> Response:
+        return _error_response(_invalid_request(error))
+
+
+def _refusal(shell: Shell, websocket: WebSocket) -> VoiceAgentError | None:
+    try:
+        auth.check(shell.settings, websocket.headers, websocket.scope["subprotocols"])
+    except UnauthorizedError as error:
+        return error
+    if shell.is_draining:
+        return OverloadedError("the server is shutting down", code=ErrorCode.DRAINING)
+    if len(shell.sessions) >= shell.settings.max_sockets:
+        return OverloadedError(
+            f"all {shell.settings.max_sockets} sockets of this server are in use",
+            retry_after_ms=1000,
+        )
+    return None
+
+
+def _invalid_request(error: RequestValidationError) -> InvalidRequestError:
+    # Only where and what kind: the input may be text that was to be spoken.
+    first = error.errors()[0]
+    place = ".".join(str(part) for part in first["loc"] if part != "body")
+    if first["type"] == "json_invalid":
+        return InvalidRequestError("the body is not JSON", code=ErrorCode.INVALID_JSON)
+    return InvalidRequestError(f"{place or 'body'}: {first['msg']}", code=ErrorCode.INVALID_PARAM)
+
+
+def _error_response(error: VoiceAgentError) -> JSONResponse:
+    """OpenAI's error envelope."""
+    kind = "server_error" if error.status >= 500 else "invalid_request_error"
+    body = {"message": error.message, "type": kind, "param": None, "code": error.code.value}
+    headers: dict[str, str] = {}
+    if error.retry_after_ms is not None:
+        headers["Retry-After"] = str(max(1, round(error.retry_after_ms / 1000)))
+    if error.status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    return JSONResponse({"error": body}, error.status, headers)

@@ -1,0 +1,122 @@
+"""Whether this server can speak now: found out by speaking.
+
+A listening port proves nothing about an engine that hangs, so readiness rests on a real synthesis
+that is not older than `watchdog_s`. The event loop's liveness is the answer to the request itself.
+"""
+
+import asyncio
+import time
+from typing import Any
+
+import structlog
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse
+
+from voiceagent_tts import __version__
+from voiceagent_tts.core import AudioChunk
+from voiceagent_tts.errors import VoiceAgentError
+from voiceagent_tts.synthesizer import ContextOptions, Synthesizer
+
+_PROBE_TEXT = "ok"
+_PROBE_TIMEOUT_S = 5.0
+
+_log = structlog.get_logger(__name__)
+
+
+class Watchdog:
+    """Speaks a word to nobody often enough to know that the engine works.
+
+    Args:
+        synthesizer: who is watched.
+        max_age_s: how old the last success may be.
+    """
+
+    def __init__(self, synthesizer: Synthesizer, max_age_s: float) -> None:
+        self._synthesizer = synthesizer
+        self._max_age_s = max_age_s
+        self._succeeded_at: float | None = None
+        self.last_error: str | None = "no synthesis has run yet"
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether a synthesis has succeeded within `max_age_s`, and none has failed since."""
+        return (
+            self.last_error is None
+            and self._succeeded_at is not None
+            and time.monotonic() - self._succeeded_at <= self._max_age_s
+        )
+
+    async def run(self) -> None:
+        """Probe for ever: at a third of the allowed age, faster while probes fail."""
+        while True:
+            await self.probe()
+            await asyncio.sleep(self._max_age_s / 3 if self.is_healthy else 0.5)
+
+    async def probe(self) -> None:
+        """Speak one word and see whether there is sound."""
+        try:
+            async with asyncio.timeout(_PROBE_TIMEOUT_S):
+                has_sound = await self._speak()
+            self.last_error = None if has_sound else "the engine made no sound"
+        except VoiceAgentError as error:
+            self.last_error = error.message
+        except TimeoutError:
+            self.last_error = f"the engine made no sound within {_PROBE_TIMEOUT_S:g} s"
+        if self.last_error is None:
+            self._succeeded_at = time.monotonic()
+        else:
+            _log.warning("probe_failed", error=self.last_error)
+
+    async def _speak(self) -> bool:
+        options = ContextOptions(language="en", max_lead_s=0, is_probe=True)
+        context = await self._synthesizer.open(options)
+        try:
+            context.push_text(_PROBE_TEXT)
+            context.finish()
+            return any([isinstance(event, AudioChunk) async for event in context])
+        finally:
+            context.abandon()
+
+
+router = APIRouter(tags=["operations"])
+
+
+@router.get("/health/live")
+async def live() -> dict[str, str]:
+    """The process answers."""
+    return {"status": "alive"}
+
+
+@router.get("/health/ready")
+async def ready(request: Request) -> Response:
+    """Whether new contexts may come here: the engine has spoken lately and no drain is under way."""
+    shell = request.app.state.shell
+    if shell.is_draining:
+        return JSONResponse({"status": "draining"}, 503)
+    if not shell.watchdog.is_healthy:
+        return JSONResponse({"status": "unhealthy", "reason": shell.watchdog.last_error}, 503)
+    return JSONResponse({"status": "ready"})
+
+
+@router.get("/health")
+async def health(request: Request) -> dict[str, Any]:
+    """The server in a few words, for people."""
+    shell = request.app.state.shell
+    workers = {
+        name: {
+            "is_running": supervisor.worker is not None,
+            "model": supervisor.capabilities.model,
+            "rows_used": supervisor.worker.rows_used if supervisor.worker else 0,
+            "max_rows": supervisor.capabilities.max_rows,
+            "restarts": supervisor.restarts,
+        }
+        for name, supervisor in shell.synthesizer.supervisors.items()
+    }
+    return {
+        "version": __version__,
+        "is_ready": shell.watchdog.is_healthy and not shell.is_draining,
+        "is_draining": shell.is_draining,
+        "contexts_active": shell.synthesizer.contexts_active,
+        "sockets": len(shell.sessions),
+        "workers": workers,
+    }

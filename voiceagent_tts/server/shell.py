@@ -1,0 +1,73 @@
+"""What all routes share: the synthesizer, the open sockets, the figures, the state of the drain.
+
+The shell starts and ends things; it answers no request and knows no engine.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from voiceagent_tts.config import Settings
+from voiceagent_tts.server.health import Watchdog
+from voiceagent_tts.server.metrics import Metrics
+from voiceagent_tts.synthesizer import Limits, Synthesizer
+from voiceagent_tts.worker.client import WorkerSpec
+from voiceagent_tts.worker.supervisor import Supervisor
+
+if TYPE_CHECKING:
+    from voiceagent_tts.server.websocket import Session
+
+
+class Shell:
+    """What the routes share. Start it before the first request."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.metrics = Metrics()
+        spec = WorkerSpec(settings.engine, settings.throttle)
+        self.synthesizer = Synthesizer(
+            {settings.engine: Supervisor(spec)},
+            Limits(
+                max_text_chars=settings.max_text_chars,
+                max_audio_s=settings.max_audio_s,
+                context_idle_s=settings.context_idle_s,
+                max_lead_s=settings.max_lead_s,
+            ),
+            self.metrics.observe,
+        )
+        self.watchdog = Watchdog(self.synthesizer, settings.watchdog_s)
+        self.sessions: set[Session] = set()
+        self.is_draining = False
+        self._watching: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Start the workers and speak once.
+
+        Raises:
+            EngineError: an engine cannot start.
+        """
+        await self.synthesizer.start()
+        self.metrics.watch(self.synthesizer)
+        await self.watchdog.probe()
+        self._watching = asyncio.create_task(self.watchdog.run())
+
+    async def drain(self, drain_s: float, is_hurried: Callable[[], bool] = lambda: False) -> None:
+        """Refuse new contexts, let those that speak finish, then close the sockets (1001)."""
+        self.is_draining = True
+        deadline = time.monotonic() + drain_s
+        for session in list(self.sessions):
+            session.drain(round(drain_s * 1000))
+        while self.synthesizer.contexts_active and time.monotonic() < deadline and not is_hurried():
+            await asyncio.sleep(0.02)
+        for session in list(self.sessions):
+            session.close(1001, "the server has drained")
+
+    async def close(self) -> None:
+        """Stop the workers; idempotent."""
+        if self._watching is not None:
+            self._watching.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._watching
+        await self.synthesizer.close()

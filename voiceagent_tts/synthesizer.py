@@ -1,0 +1,622 @@
+"""The straight path: a context takes text in and gives audio and word times out, on one clock.
+
+`Synthesizer.open` reserves a row on the worker that speaks the voice. The context cuts its text
+into segments, hands them to the worker, and paces it by credit: a row is stepped only as far ahead
+of its listener as `max_lead_s` allows. What comes back is queued in order for whoever owns the
+listener, who says with `sent` what has left. This module knows no sockets, no messages of the wire
+and no torch.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from voiceagent_tts.core import (
+    SAMPLE_RATE_HZ,
+    Append,
+    AudioChunk,
+    AudioStep,
+    Capabilities,
+    Credit,
+    Cut,
+    Done,
+    Event,
+    Failed,
+    PlayoutClock,
+    Prepare,
+    Segment,
+    SegmentEnd,
+    Submit,
+    Words,
+    WordTimestamp,
+)
+from voiceagent_tts.errors import (
+    EngineError,
+    ErrorCode,
+    InvalidRequestError,
+    OverloadedError,
+    VoiceAgentError,
+)
+from voiceagent_tts.text.cut import cut_text
+from voiceagent_tts.text.language import detect_language, normalize_language
+from voiceagent_tts.text.segmenter import Segmenter
+from voiceagent_tts.voices import Voice, VoiceBook
+from voiceagent_tts.worker.client import WorkerClient
+from voiceagent_tts.worker.supervisor import Supervisor
+
+DoneReason = Literal["complete", "cancelled", "error", "limit", "idle"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one context may ask for.
+
+    Args:
+        max_text_chars: text received and not yet spoken.
+        max_audio_s: audio of one context; more ends it with reason `limit`.
+        context_idle_s: a context that gets no text for this long is ended with reason `idle`.
+        settle_s: silence of the client after which a sentence end at the end is certain.
+        max_lead_s: how far a row may run ahead of its listener where the context does not say.
+        unpaced_window_s: how far an unpaced row may run ahead of what has been sent.
+        worker_wait_s: how long `open` waits for a worker that is being restarted.
+    """
+
+    max_text_chars: int = 20_000
+    max_audio_s: float = 3600.0
+    context_idle_s: float = 120.0
+    settle_s: float = 0.15
+    max_lead_s: float = 8.0
+    unpaced_window_s: float = 10.0
+    worker_wait_s: float = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class ContextOptions:
+    """How a context is spoken.
+
+    Args:
+        voice: a name of `VoiceBook`; None for the first.
+        language: name, code or region code; None to detect it segment by segment.
+        instruct: how to speak, for voices that can be told.
+        speed: 0.5 to 2.0, pitch kept.
+        seed: same seed, same voice, same text: same audio, as far as the engine can.
+        max_buffer_delay_ms: text waits no longer than this for the rest of its sentence.
+        max_lead_s: None for the server's; 0 for unpaced (files).
+        is_probe: the server's own health check; not counted in its figures.
+    """
+
+    voice: str | None = None
+    language: str | None = None
+    instruct: str | None = None
+    speed: float = 1.0
+    seed: int | None = None
+    max_buffer_delay_ms: int = 500
+    max_lead_s: float | None = None
+    is_probe: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ContextWords:
+    """Word times, each word of the context once, in order, ahead of the audio they describe."""
+
+    words: tuple[WordTimestamp, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ContextFlushed:
+    """All text up to the flush is spoken; the context's next sample is `end_sample`."""
+
+    flush_id: int
+    end_sample: int
+
+
+@dataclass(frozen=True, slots=True)
+class ContextCancelled:
+    """The answer to `cancel`; only `ContextDone` follows."""
+
+    cut: Cut
+    sent_samples: int
+    basis: Literal["played_ms", "clock"]
+
+
+@dataclass(frozen=True, slots=True)
+class ContextFailed:
+    """What went wrong; only `ContextDone` follows."""
+
+    error: VoiceAgentError
+
+
+@dataclass(frozen=True, slots=True)
+class ContextDone:
+    """The last event of every context."""
+
+    reason: DoneReason
+    report: "ContextReport"
+
+
+ContextEvent = (
+    AudioChunk | ContextWords | ContextFlushed | ContextCancelled | ContextFailed | ContextDone
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ContextReport:
+    """A context in numbers, when it has ended.
+
+    Args:
+        reason: why it ended.
+        chars: characters received.
+        audio_samples: samples handed out by the engine.
+        discarded_samples: of those, the ones that nobody heard because of a cancel.
+        ttfa_s: first text received to first audio sent; None where there was none.
+        gen_s: first text received to the end.
+        underrun_s: silence between sent audio that the listener heard.
+    """
+
+    reason: DoneReason
+    chars: int
+    audio_samples: int
+    discarded_samples: int
+    ttfa_s: float | None
+    gen_s: float
+    underrun_s: float
+
+
+Observe = Callable[[ContextReport], None]
+
+
+class Synthesizer:
+    """All workers of this server, and the contexts that they speak."""
+
+    def __init__(
+        self,
+        supervisors: Mapping[str, Supervisor],
+        limits: Limits | None = None,
+        observe: Observe = lambda report: None,
+    ) -> None:
+        self._supervisors = dict(supervisors)
+        self.limits = limits or Limits()
+        self._observe = observe
+        self._contexts: set[Context] = set()
+
+    async def start(self) -> None:
+        """Start the workers.
+
+        Raises:
+            EngineError: one of them cannot start; those that did are stopped again.
+        """
+        try:
+            async with asyncio.TaskGroup() as group:
+                for supervisor in self._supervisors.values():
+                    group.create_task(supervisor.start())
+        except* VoiceAgentError as errors:
+            await self.close()
+            raise errors.exceptions[0] from None
+        self.voices = VoiceBook(
+            {name: supervisor.capabilities for name, supervisor in self._supervisors.items()}
+        )
+
+    async def close(self) -> None:
+        """Cancel every context and stop the workers; idempotent."""
+        for context in list(self._contexts):
+            context.cancel()
+        await asyncio.gather(*(supervisor.close() for supervisor in self._supervisors.values()))
+
+    @property
+    def contexts_active(self) -> int:
+        """Contexts that are open and have not ended."""
+        return len(self._contexts)
+
+    @property
+    def supervisors(self) -> Mapping[str, Supervisor]:
+        """The workers by name."""
+        return self._supervisors
+
+    async def open(
+        self, options: ContextOptions, on_event: Callable[[], None] | None = None
+    ) -> "Context":
+        """Reserve a row for a new context.
+
+        Args:
+            options: how it is spoken.
+            on_event: called whenever `next_event` has something new; on the event loop.
+
+        Raises:
+            InvalidRequestError: an unknown voice or language, or something the voice cannot do.
+            OverloadedError: no row is free, or the worker is being restarted.
+        """
+        voice, language, capabilities = self._resolve(options)
+        supervisor = self._supervisors[voice.worker]
+        worker = await supervisor.wait_for_worker(self.limits.worker_wait_s)
+        if worker.rows_used >= capabilities.max_rows:
+            raise OverloadedError(
+                f"all {capabilities.max_rows} rows of this server are in use", retry_after_ms=500
+            )
+        context = Context(worker, options, voice, language, self.limits, on_event)
+        self._contexts.add(context)
+        context.on_end = self._forget
+        return context
+
+    async def prepare(self, options: ContextOptions) -> None:
+        """Let the worker do ahead what a context with these options needs for its first audio."""
+        voice, language, _ = self._resolve(options)
+        worker = self._supervisors[voice.worker].worker
+        if worker is not None:
+            worker.send(Prepare(voice.name, language or "en", options.instruct))
+
+    def _resolve(self, options: ContextOptions) -> tuple[Voice, str | None, Capabilities]:
+        voice = self.voices.resolve(options.voice)
+        capabilities = self._supervisors[voice.worker].capabilities
+        language = None if options.language is None else normalize_language(options.language)
+        if language is not None and language not in capabilities.languages:
+            language = language.partition("-")[0]
+            if language not in capabilities.languages:
+                raise InvalidRequestError(
+                    f"voice {voice.name!r} speaks {', '.join(capabilities.languages)}; "
+                    f"got language {language!r}",
+                    code=ErrorCode.INVALID_LANGUAGE,
+                )
+        if options.speed != 1.0 and not capabilities.has_native_speed:
+            raise InvalidRequestError(
+                f"the engine of voice {voice.name!r} has one speed: expected speed 1.0, "
+                f"got {options.speed}",
+                code=ErrorCode.INVALID_PARAM,
+            )
+        return voice, language, capabilities
+
+    def _forget(self, context: "Context", report: ContextReport) -> None:
+        self._contexts.discard(context)
+        if not context.options.is_probe:
+            self._observe(report)
+
+
+class Context:
+    """One agent turn: text in; audio and words out, in order; cancelled at any time.
+
+    Everything here runs on the event loop and returns at once. Use `next_event` with `on_event`, or
+    iterate; after each audio chunk that has left, say so with `sent`.
+    """
+
+    def __init__(
+        self,
+        worker: WorkerClient,
+        options: ContextOptions,
+        voice: Voice,
+        language: str | None,
+        limits: Limits,
+        on_event: Callable[[], None] | None,
+    ) -> None:
+        self.voice = voice
+        self.language = language
+        self.on_end: Callable[[Context, ContextReport], None] | None = None
+        self.options = options
+        self._limits = limits
+        self._loop = asyncio.get_running_loop()
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._wake = asyncio.Event()
+        self._on_event = on_event or self._wake.set
+
+        self._deltas: list[str] = []
+        self._chars = 0
+        self._segmenter = Segmenter()
+        self._segment_language = language
+        self._submitted_char_end = 0
+        self._spoken_char_end = 0
+        self._flushes: deque[tuple[int, int]] = deque()  # (flush_id, the char_end it waits for)
+        self._is_finished = False  # no more text will come
+        self._end_reason: DoneReason = "complete"
+
+        self._words: list[WordTimestamp] = []
+        self._received_samples = 0
+        self._granted_samples = 0
+        self._clock = PlayoutClock()
+        self._queue: deque[ContextEvent | _End] = deque()
+        self._is_row_free = False
+        self._is_complete = False  # all of the text was spoken
+        self._is_over = False  # `ContextDone` was taken
+        self._first_text_at: float | None = None
+        self._ttfa_s: float | None = None
+
+        self._worker = worker
+        self._number = worker.attach(self._on_worker_event)
+        self._is_submitted = False
+        self._arm("idle", limits.context_idle_s, self._on_idle)
+
+    # Text in.
+
+    def push_text(self, delta: str) -> None:
+        """Append `delta`, verbatim, to the context's text.
+
+        Raises:
+            InvalidRequestError: the context takes no more text (`context_closed`), or more text is
+                waiting than `max_text_chars` (`text_too_long`); nothing of `delta` was taken.
+        """
+        self._refuse_if_finished()
+        waiting = self._chars - self._spoken_char_end + len(delta)
+        if waiting > self._limits.max_text_chars:
+            raise InvalidRequestError(
+                f"expected at most {self._limits.max_text_chars} characters waiting to be spoken, "
+                f"got {waiting}; send the rest when audio has come",
+                code=ErrorCode.TEXT_TOO_LONG,
+            )
+        if not delta:
+            return
+        if self._first_text_at is None:
+            self._first_text_at = time.monotonic()
+        self._deltas.append(delta)
+        self._chars += len(delta)
+        self._submit(self._segmenter.push(delta))
+        self._arm("idle", self._limits.context_idle_s, self._on_idle)
+        self._arm_segmenter()
+
+    def flush(self, flush_id: int) -> None:
+        """Speak what there is; `ContextFlushed(flush_id)` comes when it has been made.
+
+        Raises:
+            InvalidRequestError: the context takes no more text (`context_closed`).
+        """
+        self._refuse_if_finished()
+        self._submit(self._segmenter.flush())
+        self._flushes.append((flush_id, self._submitted_char_end))
+        self._answer_flushes()
+        self._arm_segmenter()
+
+    def finish(self) -> None:
+        """No more text is coming; idempotent."""
+        if self._is_finished:
+            return
+        self._is_finished = True
+        self._disarm("settle", "release", "idle")
+        self._submit(self._segmenter.finish(), is_last=True)
+
+    def cancel(self, played_samples: int | None = None) -> Cut | None:
+        """Stop now and free the row; what is queued is dropped.
+
+        Args:
+            played_samples: how much of this context left the speaker, gaps excluded; None to go by
+                the playout clock.
+
+        Returns:
+            What was heard, or None where `ContextDone` has been taken already.
+        """
+        if self._is_over:
+            return None
+        basis: Literal["played_ms", "clock"] = "clock" if played_samples is None else "played_ms"
+        cut = self.cut(played_samples)
+        self._queue.clear()
+        self._put(ContextCancelled(cut, self._clock.sent_samples, basis))
+        self._end("cancelled")
+        return cut
+
+    def abandon(self) -> None:
+        """Cancel for a listener who is gone: nobody takes what is left; idempotent."""
+        if not self._is_over:
+            self.cancel()
+            self._close("cancelled")
+
+    def cut(self, played_samples: int | None = None) -> Cut:
+        """What the listener heard; also after the end. Arguments as for `cancel`."""
+        now = time.monotonic()
+        heard = self._clock.played_samples(now) if played_samples is None else played_samples
+        heard = max(0, min(heard, self._clock.sent_samples))
+        return cut_text("".join(self._deltas), self._words, heard, is_final=self._is_complete)
+
+    # Events out.
+
+    def next_event(self) -> ContextEvent | None:
+        """The next event, or None where there is none yet."""
+        if not self._queue:
+            return None
+        event = self._queue.popleft()
+        return self._close(event.reason) if isinstance(event, _End) else event
+
+    @property
+    def has_audio_next(self) -> bool:
+        """Whether `next_event` would return audio."""
+        return bool(self._queue) and isinstance(self._queue[0], AudioChunk)
+
+    def sent(self, samples: int) -> None:
+        """`samples` of this context's audio have just left for the listener."""
+        now = time.monotonic()
+        if self._ttfa_s is None and self._first_text_at is not None:
+            self._ttfa_s = now - self._first_text_at
+        self._clock.send(samples, now)
+        self._pace()
+
+    async def __aiter__(self) -> AsyncIterator[ContextEvent]:
+        """Every event up to and including `ContextDone`; audio counts as sent when it is taken."""
+        while True:
+            self._wake.clear()
+            while (event := self.next_event()) is not None:
+                if isinstance(event, AudioChunk):
+                    self.sent(event.samples)
+                yield event
+                if isinstance(event, ContextDone):
+                    return
+            await self._wake.wait()
+
+    # Segments to the worker.
+
+    def _submit(self, segments: list[Segment], *, is_last: bool = False) -> None:
+        for index, segment in enumerate(segments):
+            is_more = not (is_last and index == len(segments) - 1)
+            self._submit_one(segment, is_more)
+        if is_last and not segments:
+            if not self._is_submitted:  # nothing was ever said
+                self._is_complete = True
+                self._end(self._end_reason)
+            else:
+                end = Append(self._number, "", self._submitted_char_end, False, "en")
+                self._worker.send(end)
+
+    def _submit_one(self, segment: Segment, is_more: bool) -> None:
+        if self.language is None:
+            self._segment_language = detect_language(segment.text, self._segment_language)
+        language = self._segment_language or "en"
+        place = (self._number, segment.text, segment.char_start, is_more)
+        if self._is_submitted:
+            self._worker.send(Append(*place, language))
+        else:
+            options = self.options
+            self._is_submitted = True
+            self._worker.send(
+                Submit(
+                    *place, self.voice.name, language, options.instruct, options.speed, options.seed
+                )
+            )
+            self._pace()
+        self._submitted_char_end = segment.char_end
+
+    def _arm_segmenter(self) -> None:
+        """Start the two clocks of buffered text: silence of the client, and patience."""
+        if not self._segmenter.pending:
+            self._disarm("settle", "release")
+            return
+        self._arm("settle", self._limits.settle_s, self._on_settle)
+        if "release" not in self._timers:
+            delay_s = self.options.max_buffer_delay_ms / 1000
+            self._arm("release", delay_s, self._on_release)
+
+    def _on_settle(self) -> None:
+        self._submit(self._segmenter.settle())
+        if not self._segmenter.pending:
+            self._disarm("release")
+
+    def _on_release(self) -> None:
+        self._submit(self._segmenter.release())
+        if self._segmenter.pending:
+            delay_s = max(0.05, self.options.max_buffer_delay_ms / 1000)
+            self._arm("release", delay_s, self._on_release)
+
+    def _on_idle(self) -> None:
+        self._end_reason = "idle"
+        self.finish()
+
+    # Credit to the worker.
+
+    def _pace(self) -> None:
+        """Grant the row as much as its listener's position allows, in steps worth a message."""
+        if self._is_row_free or not self._is_submitted:
+            return
+        max_lead_s = self.options.max_lead_s
+        is_paced = max_lead_s != 0
+        lead_s = self._limits.max_lead_s if max_lead_s is None else max_lead_s
+        window_s = lead_s if is_paced else self._limits.unpaced_window_s
+        step_s = min(0.5, window_s / 4)
+        now = time.monotonic()
+        base = self._clock.played_samples(now) if is_paced else self._clock.sent_samples
+        wanted = base + round(window_s * SAMPLE_RATE_HZ)
+        if wanted - self._granted_samples >= step_s * SAMPLE_RATE_HZ:
+            self._granted_samples = wanted
+            playout_end = max(self._clock.playout_end, now)
+            self._worker.send(Credit(self._number, playout_end, wanted))
+        if is_paced and self._clock.lead_s(now) > 0 and "pace" not in self._timers:
+            self._arm("pace", step_s, self._pace)
+
+    # Events from the worker.
+
+    def _on_worker_event(self, event: Event) -> None:
+        match event:
+            case AudioStep((row,)):
+                self._received_samples = row.chunk.end_sample
+                self._put(row.chunk)
+                if self._received_samples > self._limits.max_audio_s * SAMPLE_RATE_HZ:
+                    self._end("limit")
+            case Words(_, words):
+                self._words.extend(words)
+                self._put(ContextWords(words))
+            case SegmentEnd(_, char_end, _):
+                self._spoken_char_end = max(self._spoken_char_end, char_end)
+                self._answer_flushes()
+            case Done():
+                self._is_complete = True
+                self._spoken_char_end = self._chars
+                self._answer_flushes()
+                self._end(self._end_reason)
+            case Failed(_, code, message):
+                self._put(ContextFailed(_ERRORS.get(code, EngineError)(message, code=code)))
+                self._end("error")
+            case _:
+                pass
+
+    def _answer_flushes(self) -> None:
+        while self._flushes and self._flushes[0][1] <= self._spoken_char_end:
+            flush_id, _ = self._flushes.popleft()
+            self._put(ContextFlushed(flush_id, self._received_samples))
+
+    # The end.
+
+    def _end(self, reason: DoneReason) -> None:
+        """Free the row, take no more text, and let `ContextDone` follow what is queued."""
+        self._is_finished = True
+        self._disarm(*self._timers)
+        if not self._is_row_free:
+            self._is_row_free = True
+            self._worker.detach(self._number, needs_cancel=self._is_submitted)
+        self._put(_End(reason))
+
+    def _close(self, reason: DoneReason) -> ContextDone:
+        self._is_over = True
+        self._queue.clear()
+        done = ContextDone(reason, self._report(reason))
+        if self.on_end is not None:
+            self.on_end(self, done.report)
+        return done
+
+    def _report(self, reason: DoneReason) -> ContextReport:
+        now = time.monotonic()
+        discarded_samples = 0
+        if reason == "cancelled":
+            discarded_samples = self._received_samples - self._clock.played_samples(now)
+        return ContextReport(
+            reason=reason,
+            chars=self._chars,
+            audio_samples=self._received_samples,
+            discarded_samples=discarded_samples,
+            ttfa_s=self._ttfa_s,
+            gen_s=0.0 if self._first_text_at is None else now - self._first_text_at,
+            underrun_s=self._clock.underrun_s,
+        )
+
+    def _put(self, event: "ContextEvent | _End") -> None:
+        self._queue.append(event)
+        self._on_event()
+
+    def _refuse_if_finished(self) -> None:
+        if self._is_finished:
+            raise InvalidRequestError(
+                "this context takes no more text: it was ended, cancelled, or has failed",
+                code=ErrorCode.CONTEXT_CLOSED,
+            )
+
+    def _arm(self, name: str, delay_s: float, callback: Callable[[], None]) -> None:
+        self._disarm(name)
+        self._timers[name] = self._loop.call_later(delay_s, self._fire, name, callback)
+
+    def _fire(self, name: str, callback: Callable[[], None]) -> None:
+        del self._timers[name]
+        callback()
+
+    def _disarm(self, *names: str) -> None:
+        for name in names:
+            if timer := self._timers.pop(name, None):
+                timer.cancel()
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """Holds the place of `ContextDone`, whose report is true only when it is taken."""
+
+    reason: DoneReason
+
+
+_ERRORS: dict[ErrorCode, type[VoiceAgentError]] = {
+    ErrorCode.INVALID_VOICE: InvalidRequestError,
+    ErrorCode.INVALID_LANGUAGE: InvalidRequestError,
+    ErrorCode.INVALID_PARAM: InvalidRequestError,
+    ErrorCode.OVERLOADED: OverloadedError,
+}
+"""Errors of an engine that are not its own fault."""

@@ -1,0 +1,1 @@
+"""What the client wrote, and what is spoken of it."""

@@ -1,0 +1,173 @@
+"""Borders: the places where a text may be cut, judged from the characters around them.
+
+A border is an index: the cut lies before the character there. Texts are sequences of characters,
+because the segmenter keeps them so. This module keeps no state.
+"""
+
+import re
+import unicodedata
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+from voiceagent_tts.text.sentences import ENDS
+from voiceagent_tts.text.words import is_syllabic, split_words
+
+_WIDE_CLAUSE_ENDS = frozenset("，、；：")
+_CLAUSE_ENDS = _WIDE_CLAUSE_ENDS | frozenset(",;:—–…،؛")
+
+_CLOSING_CHARS = 16
+"""Longest run of closing quotes, brackets, emphasis and emoji that is looked behind."""
+
+_BLOCK_START = re.compile(r"(?:[-*+•‣◦–]|\d{1,3}[.)]|#{1,6}|>)\s|\||`{3}")
+_BLOCK_START_CHARS = 7
+
+
+@lru_cache(maxsize=8192)
+def closes(character: str) -> bool:
+    """Whether it may stand between a mark and the border: quotes, brackets, emphasis, emoji."""
+    if character in "\"'*_~`":
+        return True
+    category = unicodedata.category(character)
+    return category in ("Pe", "Pf", "Pi", "So", "Sk", "Mn", "Me", "Cf")
+
+
+@lru_cache(maxsize=8192)
+def _opens(character: str) -> bool:
+    return unicodedata.category(character) in ("Pi", "Ps")
+
+
+def visible_end(text: Sequence[str], end: int) -> int:
+    """Index behind the last character before `end` that is not white space."""
+    while end and text[end - 1].isspace():
+        end -= 1
+    return end
+
+
+def marks_before(text: Sequence[str], end: int) -> tuple[int, int]:
+    """Span of the sentence marks that end the text before `end`, closing quotes left out."""
+    stop = _unclosed_end(text, end)
+    start = stop
+    while start and text[start - 1] in ENDS:
+        start -= 1
+    return start, stop
+
+
+def _unclosed_end(text: Sequence[str], end: int) -> int:
+    stop = end
+    while stop > max(0, end - _CLOSING_CHARS) and closes(text[stop - 1]):
+        stop -= 1
+    return stop
+
+
+def may_follow_wide_mark(character: str) -> bool:
+    """Whether what came before a wide mark is over, because this neither closes nor repeats it."""
+    return _opens(character) or not (closes(character) or character in ENDS)
+
+
+def is_clause_end(text: Sequence[str], at: int) -> bool:
+    """Whether a clause ends at `at`: behind punctuation, or at the end of a line."""
+    stop = _unclosed_end(text, at)
+    if not stop or text[stop - 1].isspace():
+        return False
+    if text[at].isspace():
+        return text[at] == "\n" or text[stop - 1] in _CLAUSE_ENDS
+    return text[stop - 1] in _WIDE_CLAUSE_ENDS and may_follow_wide_mark(text[at])
+
+
+def is_word_end(text: Sequence[str], at: int) -> bool:
+    """Whether white space ends a token at `at`."""
+    return text[at].isspace() and not text[at - 1].isspace()
+
+
+def best_border(text: Sequence[str], start: int, limit: int) -> int:
+    """Choose where to cut a text that must end by `limit`, best for the ear first.
+
+    Args:
+        text: known up to and including `limit`.
+        start: index of its first letter or digit; the border lies behind it.
+        limit: last index that may be chosen.
+
+    Returns:
+        The last clause end, else the last white space, of the last two thirds; else the last word
+        border; else, within one long word, a place that splits no combined character.
+    """
+    least = start + (limit - start) // 3
+    for is_border in (is_clause_end, is_word_end):
+        border = last_border(text, least, limit, is_border)
+        if border is not None:
+            return border
+    words = split_words("".join(text[start : limit + 1]))
+    if len(words) > 1:
+        return visible_end(text, start + words[-1].char_start)
+    return _character_border(text, start, limit)
+
+
+def last_border(
+    text: Sequence[str], least: int, limit: int, is_border: Callable[[Sequence[str], int], bool]
+) -> int | None:
+    """Last index in (`least`, `limit`] that is a border of the kind asked for."""
+    return next((at for at in range(limit, least, -1) if is_border(text, at)), None)
+
+
+def _character_border(text: Sequence[str], start: int, limit: int) -> int:
+    at = limit
+    while at > start + 1 and _is_joined(text[at - 1], text[at]):
+        at -= 1
+    return at if at > start + 1 else limit
+
+
+def _is_joined(left: str, right: str) -> bool:
+    """Whether both belong to one combined character: marks, emoji sequences, surrogate pairs."""
+    is_pair = "\ud800" <= left <= "\udbff" and "\udc00" <= right <= "\udfff"
+    return is_pair or left == "\u200d" or unicodedata.category(right) in _EXTENDING
+
+
+_EXTENDING = frozenset(("Mn", "Mc", "Me", "Cf", "Sk", "Lm"))
+
+
+def complete_words_end(text: str) -> int | None:
+    """End of the last word that later text cannot change, None where there is none.
+
+    A word is complete in front of white space or another word; Han also at the end of the text.
+    """
+    words = split_words(text)
+    if words and words[-1].char_end == len(text) and not _is_han_or_closed(text[-1]):
+        words.pop()
+    return words[-1].char_end if words else None
+
+
+def _is_han_or_closed(character: str) -> bool:
+    is_wide_mark = character in _WIDE_CLAUSE_ENDS or unicodedata.category(character) == "Pe"
+    return is_wide_mark or unicodedata.name(character, "").startswith("CJK UNIFIED")
+
+
+class Lines:
+    """Follows the lines of a text, to know where markdown's blocks begin and end."""
+
+    def __init__(self) -> None:
+        self._head = ""
+        """First characters of the current line, leading white space left out."""
+        self._length = 0
+        self._is_block = False
+
+    def border(self, character: str) -> int | None:
+        """Take the next character.
+
+        Returns:
+            How many characters back, this one included, a block border lies; None for no border.
+        """
+        if character == "\n":
+            is_border = self._is_block or not self._head
+            self._head, self._length, self._is_block = "", 0, False
+            return 1 if is_border else None
+        self._length += 1
+        if not self._head and character.isspace():
+            return None
+        return self._length if self._starts_block(character) else None
+
+    def _starts_block(self, character: str) -> bool:
+        if self._is_block or len(self._head) >= _BLOCK_START_CHARS:
+            return False
+        self._head += character
+        self._is_block = _BLOCK_START.match(self._head) is not None
+        return self._is_block

@@ -1,0 +1,235 @@
+r"""Hygiene: the characters of a text that a voice should speak, and where each came from.
+
+LLMs write for screens. Skipped are control and format characters, lone surrogates, variation
+selectors, emoji, decorative symbols, HTML-like tags, and the marks of markdown: emphasis, code
+ticks and fences, headings, quotes, list bullets, rules, table borders, link targets and URL
+schemes. Replaced are:
+
+- white space of every kind, and what separated words without being spoken, by one space;
+- a paragraph, heading, list-item or table-row border without punctuation by a full stop, and a
+  table's `|`, `•`, `--` or an arrow by a comma, so that they are heard as pauses;
+- an underscore inside a word by a space (`snake_case`), `*` between numbers by `×`;
+- typographic forms (full-width, mathematical, ligatures, decomposed) by their plain letters.
+
+All else stays as it was written: "3.5", "$42.50", "C#", "#5", "a/b", "me@example.com". Markers are
+handled without looking for their partners, because the text is one segment and the partner may
+be in another. This module knows no language: numbers and abbreviations are the engine's to read.
+"""
+
+import re
+import unicodedata
+from dataclasses import dataclass
+from functools import lru_cache
+
+# Stand for what the text meant; the characters themselves never reach these steps from outside.
+_STOP = "\u2029"
+_COMMA = "\u2028"
+_GAP = "\ufffc"
+
+
+@dataclass(frozen=True, slots=True)
+class Speakable:
+    """`spoken[i]` was produced by the character at `offsets[i]` of the text; offsets never fall."""
+
+    spoken: str
+    offsets: tuple[int, ...]
+
+
+def speakable(text: str) -> Speakable:
+    """Return what is to be spoken of one segment; empty where it has nothing to speak.
+
+    Takes time linear in the length of `text`, whatever it contains.
+    """
+    draft = _plain_characters(text)
+    for rule in _RULES:
+        draft = _apply(rule, draft)
+    return _joined(draft)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """Every match becomes `before`, the match's group `kept` if it has one, and `after`."""
+
+    pattern: re.Pattern[str]
+    before: str = ""
+    after: str = ""
+
+
+def _rule(pattern: str, before: str = "", after: str = "") -> _Rule:
+    return _Rule(re.compile(pattern, re.MULTILINE), before, after)
+
+
+_TARGET = r"\((?:[^()\s]|\([^()\s]*\))*+(?: +\"[^\"\n]*\")? *\)"
+_BLOCK_TAG = r"</?(?:br|p|div|li|ul|ol|tr|td|th|h[1-6])(?:[ /][^<>]*)?>"
+
+# No pattern can be retried from many starts over the same characters: a run is taken whole
+# (possessive `*+`, `++`), or ends at the character that the next attempt begins with.
+_RULES = (
+    # Lines
+    _rule(r"^ *+(?:`{3,}|~{3,})[^\n`]*$", _STOP),
+    _rule(r"^ *+(?:(?:[-=] *+){3,}|(?:\* *+){3,}|(?:_ *+){3,})$", _STOP),
+    _rule(r"^ *+\|?+(?: *+:?-++:? *+\|)++ *+(?:-++:?)? *+$", _STOP),
+    _rule(r"^ *+(?:> ?)+"),
+    _rule(r"^ *+#{1,6} +(?P<kept>[^\n]*)", _STOP, _STOP),
+    _rule(rf"^ *+(?:[-*+•‣◦–—] +(?:\[[ xX]\] )?|\||{_GAP})", _STOP),
+    _rule(r"^ *+(?P<kept>\d{1,3}[.)] )", _STOP),
+    _rule(r"\n *+\n", _STOP),
+    # Links and tags
+    _rule(rf"!\[(?P<kept>[^\[\]]*+)\]{_TARGET}"),
+    _rule(rf"\[(?P<kept>[^\[\]]*+)\]{_TARGET}"),
+    _rule(r"\[\^[^\[\]\s]*+\]"),
+    _rule(r"\[(?P<kept>[^\[\]]++)\]\[[^\[\]]*+\]"),
+    _rule(rf"\]{_TARGET}"),
+    _rule(_BLOCK_TAG, _STOP),
+    _rule(r"</?[A-Za-z][A-Za-z0-9-]*+(?:[ \n/][^<>]*+)?>|<!--[^<>]*+>"),
+    _rule(r"<(?P<kept>[^<>\s]++)>"),
+    _rule(r"(?<![^\W_])(?:https?://|mailto:)"),
+    # Marks
+    _rule(r"\\(?=[^\w\s])"),
+    _rule(r"(?:(?<=\d)|(?<=\d ))\*(?= ?\d)", "×"),
+    _rule(r"`++|~{2,}+|\*++|#{2,}+"),
+    _rule(r"(?<=[^\W_])_++(?=[^\W_])", _GAP),
+    _rule(r"_++"),
+    _rule(r"-{2,}+|[|•‣◦]", _COMMA),
+    _rule(r"={2,}+|[\[\]{}\\]", _GAP),
+)
+
+
+def _apply(rule: _Rule, draft: Speakable) -> Speakable:
+    parts: list[str] = []
+    offsets: list[int] = []
+    position = 0
+    keeps = "kept" in rule.pattern.groupindex
+    for match in rule.pattern.finditer(draft.spoken):
+        kept = match.span("kept") if keeps else (match.end(), match.end())
+        parts += (draft.spoken[position : match.start()], rule.before)
+        parts += (draft.spoken[slice(*kept)], rule.after)
+        offsets += draft.offsets[position : match.start()]
+        offsets += [draft.offsets[match.start()]] * len(rule.before)
+        offsets += draft.offsets[slice(*kept)]
+        offsets += [draft.offsets[match.end() - 1]] * len(rule.after)
+        position = match.end()
+    if not position:
+        return draft
+    parts.append(draft.spoken[position:])
+    offsets += draft.offsets[position:]
+    return Speakable("".join(parts), tuple(offsets))
+
+
+def _plain_characters(text: str) -> Speakable:
+    plain = [_plain(character) for character in text]
+    offsets = [offset for offset, piece in enumerate(plain) for _ in piece]
+    return Speakable("".join(plain), tuple(offsets))
+
+
+@lru_cache(maxsize=8192)
+def _plain(character: str) -> str:
+    """The character as the steps after this one know it; empty where it is skipped."""
+    if character in "\n\v\f\x85\u2028\u2029":
+        return "\n"
+    if character.isspace():
+        return " "
+    category = unicodedata.category(character)
+    if category in ("Cc", "Cf", "Cs") or _is_variation(character):
+        return ""
+    if category[0] in "LN":
+        return _plain_letter(character)
+    if category[0] in "CS":
+        return _plain_symbol(character, category)
+    return character
+
+
+def _is_variation(character: str) -> bool:
+    return (
+        "\ufe00" <= character <= "\ufe0f"
+        or "\U000e0100" <= character <= "\U000e01ef"
+        or character == "\u20e3"  # what makes a keycap of the digit before it
+    )
+
+
+def _plain_letter(character: str) -> str:
+    form = unicodedata.decomposition(character).partition(" ")[0]
+    plain = unicodedata.normalize("NFKC", character)
+    if form in ("<wide>", "<narrow>", "<font>") or (form == "<compat>" and plain.isascii()):
+        return plain
+    return character
+
+
+def _plain_symbol(character: str, category: str) -> str:
+    if "\u2190" <= character <= "\u21ff" or "\u2794" <= character <= "\u27be":
+        return _COMMA
+    if category in ("Sc", "Sm") and not "\u25a0" <= character <= "\u27bf":
+        return character
+    if category == "Sk" and character < "\U0001f000":
+        return character
+    return character if _is_read_aloud(character) else _GAP
+
+
+def _is_read_aloud(character: str) -> bool:
+    """Whether a symbol is a word: the degree sign, and what is written with letters (℃, ™, №)."""
+    if character >= "\U0001f000":
+        return False
+    plain = unicodedata.normalize("NFKC", character)
+    return character in "°©®" or any(part.isalnum() for part in plain)
+
+
+def _joined(draft: Speakable) -> Speakable:
+    """Turn runs of white space, gaps and pauses into what is spoken for them."""
+    spoken: list[str] = []
+    offsets: list[int] = []
+    waiting: dict[str, int] = {}  # separators since the last spoken character
+    for character, offset in zip(draft.spoken, draft.offsets, strict=True):
+        if character in _SEPARATORS:
+            waiting.setdefault(" " if character == "\n" else character, offset)
+            continue
+        if spoken and _composes(spoken[-1], character, waiting):
+            spoken[-1] = unicodedata.normalize("NFC", spoken[-1] + character)
+            continue
+        if waiting:
+            for separator, place in _separation(spoken, waiting, character):
+                spoken.append(separator)
+                offsets.append(place)
+            waiting.clear()
+        spoken.append(character)
+        offsets.append(offset)
+    return Speakable("".join(spoken), tuple(offsets))
+
+
+_SEPARATORS = frozenset((" ", "\n", _GAP, _COMMA, _STOP))
+_PUNCTUATION = frozenset(".,;:!?…。，、；：！？｡､—–")
+
+
+def _composes(base: str, character: str, waiting: dict[str, int]) -> bool:
+    """Whether both are one letter in composed form (a combining mark, a Hangul jamo)."""
+    if waiting or character < "\u0300":
+        return False
+    return len(unicodedata.normalize("NFC", base + character)) == 1
+
+
+def _separation(
+    spoken: list[str], waiting: dict[str, int], following: str
+) -> list[tuple[str, int]]:
+    """What is spoken between the last character and the `following` one, with its offsets."""
+    if not spoken:
+        return []
+    place = min(waiting.values())
+    is_wide = unicodedata.east_asian_width(spoken[-1]) in "WF"
+    if (_STOP in waiting or _COMMA in waiting) and not _is_punctuated(spoken):
+        if following in _PUNCTUATION:
+            return []
+        if is_wide:
+            return [("。" if _STOP in waiting else "，", place)]
+        return [("." if _STOP in waiting else ",", place), (" ", place)]
+    if _GAP in waiting and following in _PUNCTUATION:
+        return []
+    return [(" ", place)]
+
+
+def _is_punctuated(spoken: list[str]) -> bool:
+    """Whether punctuation, closed by quotes or brackets or not, ends what was spoken so far."""
+    for character in reversed(spoken[-4:]):
+        if character in _PUNCTUATION:
+            return True
+        if unicodedata.category(character) not in ("Pe", "Pf", "Pi", "Po"):
+            return False
+    return False

@@ -1,0 +1,247 @@
+"""The segmenter: text as an LLM writes it goes in, the segments that an engine speaks come out.
+
+Every character is judged once, in order, by what came before it, so without timers any chunking
+of a text gives the same segments. A segment ends right behind its last visible character; the
+white space after it belongs to the next one. Segments joined are the text.
+
+A segment ends at
+
+- a sentence end: a mark with its closing quotes, followed by white space (in CJK by anything).
+  An abbreviation, ordinal or ellipsis waits for the next word;
+- a paragraph break, and the borders of list items, headings, quotes and table rows;
+- `max_chars`, at the best place before it: a clause end, else white space, else a word border;
+- for the first segment of a context, a clause end after a few words, or white space once it is
+  long: sound starts early.
+
+The segmenter has no clock: its owner calls `settle` and `release` when its timers fire.
+"""
+
+import unicodedata
+from functools import lru_cache
+
+from voiceagent_tts.core import Segment
+from voiceagent_tts.text.borders import (
+    Lines,
+    best_border,
+    complete_words_end,
+    is_clause_end,
+    last_border,
+    marks_before,
+    may_follow_wide_mark,
+    visible_end,
+)
+from voiceagent_tts.text.sentences import (
+    CJK_ENDS,
+    Ending,
+    ending_of,
+    ends_sentence_before,
+)
+from voiceagent_tts.text.words import is_syllabic, split_words
+
+_FIRST_CLAUSE_WIDTH = 12
+_FIRST_CLAUSE_WORDS = 2
+_FIRST_SEGMENT_WIDTH = 80
+"""About five seconds of speech: enough to play while the next segment is made."""
+_WIDE_CHARACTER_WIDTH = 3
+"""A Han, Kana or Hangul character takes about as long to say as three Latin letters."""
+
+_CONTEXT_CHARS = 40
+"""What the sentence rules see of the text before a mark."""
+
+
+class Segmenter:
+    """Cuts the text of one context into segments while it is being written.
+
+    Args:
+        max_chars: longest segment. A speechless run before a segment's first word that is longer
+            than half of it is not counted: it has to wait for a word.
+        first_clause: whether the first segment may be a clause.
+        language: code of the text's language, if known; decides which abbreviations exist.
+    """
+
+    def __init__(
+        self, max_chars: int = 250, first_clause: bool = True, language: str | None = None
+    ) -> None:
+        self._max_chars = max_chars
+        self._language = language
+        self._is_first = first_clause
+        self._is_finished = False
+        self._lines = Lines()
+        self._text: list[str] = []
+        """Pending characters; a list, as a string would be copied for each one that comes."""
+        self._char_start = 0
+        self._speech_start: int | None = None
+        """Index in `_text` of the first letter or digit."""
+        self._undecided: int | None = None
+        """Index in `_text` where the segment ends if the next word starts a sentence."""
+        self._width = 0
+        """How long `_text` takes to say, counted from the first letter of a first segment."""
+
+    @property
+    def pending(self) -> int:
+        """Characters buffered; the owner's release timer runs while there are any."""
+        return len(self._text)
+
+    @property
+    def ends_sentence(self) -> bool:
+        """Whether `settle` would return a segment: the owner's settle timer should run."""
+        return self._settled_end() is not None
+
+    def push(self, delta: str) -> list[Segment]:
+        """Take the next characters and return the segments that they complete."""
+        assert not self._is_finished, "push after finish"
+        segments: list[Segment] = []
+        for character in delta:
+            border = self._lines.border(character)
+            if border is not None:
+                self._cut(visible_end(self._text, len(self._text) + 1 - border), segments)
+            self._accept(character, segments)
+        return segments
+
+    def settle(self) -> list[Segment]:
+        """Take the client's silence as proof of a sentence end at the end of the buffer."""
+        return self._cut_at(self._settled_end())
+
+    def release(self) -> list[Segment]:
+        """Cut at the last clause end, else behind the last word that cannot grow any more.
+
+        Returns nothing where the buffer holds neither.
+        """
+        return self._cut_at(self._released_end())
+
+    def flush(self) -> list[Segment]:
+        """Make all that is buffered a segment, even if it has no letter or digit."""
+        return [self._take(len(self._text))] if self._text else []
+
+    def finish(self) -> list[Segment]:
+        """Make the rest of the text a segment; nothing can be pushed any more."""
+        self._is_finished = True
+        return self.flush()
+
+    def _cut_at(self, end: int | None) -> list[Segment]:
+        segments: list[Segment] = []
+        if end is not None:
+            self._cut(end, segments)
+        return segments
+
+    def _accept(self, character: str, segments: list[Segment]) -> None:
+        self._text.append(character)
+        if self._speech_start is None:
+            self._speech_start = len(self._text) - 1 if character.isalnum() else None
+            return
+        end = self._decided_end(character)
+        if end is not None:
+            self._cut(end, segments)
+
+    def _cut(self, end: int, segments: list[Segment]) -> None:
+        """End a segment at `end`, if that speaks, and judge what follows anew."""
+        if not self._speaks_before(end):
+            return
+        rest = self._text[end:]
+        segments.append(self._take(end))
+        self._text.clear()
+        for character in rest:
+            self._accept(character, segments)
+
+    def _take(self, end: int) -> Segment:
+        segment = Segment("".join(self._text[:end]), self._char_start)
+        del self._text[:end]
+        self._char_start = segment.char_end
+        self._speech_start = self._undecided = None
+        self._is_first = False
+        return segment
+
+    def _speaks_before(self, end: int) -> bool:
+        return self._speech_start is not None and self._speech_start < end
+
+    # Judgements. Each returns where the segment ends, or None.
+
+    def _decided_end(self, character: str) -> int | None:
+        """Judge the text before `character`, which has just come."""
+        at = len(self._text) - 1
+        if self._is_first:
+            self._width += _width(self._text[at - 1])
+        if not character.isspace():
+            end = self._end_without_space(at, character)
+        elif self._text[at - 1].isspace():
+            end = None
+        else:
+            end = self._end_of_token(at)
+        return self._end_of_overflow(at) if end is None else end
+
+    def _end_of_token(self, at: int) -> int | None:
+        undecided, self._undecided = self._undecided, None
+        if undecided is not None and self._is_confirmed(undecided, at):
+            return undecided
+        start, stop = marks_before(self._text, at)
+        ending = ending_of(self._before(stop), self._joined(start, stop), self._language)
+        if ending is Ending.SENTENCE:
+            return at
+        if ending is Ending.UNDECIDED:
+            self._undecided = at
+        return self._end_of_first(at)
+
+    def _end_without_space(self, at: int, character: str) -> int | None:
+        if not may_follow_wide_mark(character):
+            return None
+        start, stop = marks_before(self._text, at)
+        marks = set(self._text[start:stop])
+        if marks & CJK_ENDS or (marks - {".", "…"} and is_syllabic(character)):
+            return at
+        return self._end_of_first(at)
+
+    def _end_of_first(self, at: int) -> int | None:
+        if not self._is_first or self._width < _FIRST_CLAUSE_WIDTH:
+            return None
+        if is_clause_end(self._text, at) and self._has_words(at, _FIRST_CLAUSE_WORDS):
+            return at
+        if self._text[at].isspace() and self._width > _FIRST_SEGMENT_WIDTH:
+            return best_border(self._text, self._speech_start or 0, at)
+        return None
+
+    def _end_of_overflow(self, at: int) -> int | None:
+        start = self._speech_start or 0
+        uncounted = start if start > self._max_chars // 2 else 0
+        if at < self._max_chars + uncounted:
+            return None
+        return best_border(self._text, start, at)
+
+    def _settled_end(self) -> int | None:
+        end = visible_end(self._text, len(self._text))
+        if not self._speaks_before(end):
+            return None
+        start, stop = marks_before(self._text, end)
+        before = self._before(stop)
+        ending = ending_of(before, self._joined(start, stop), self._language)
+        if ending is Ending.UNDECIDED and ends_sentence_before(before, "", self._language):
+            return end
+        return end if ending is Ending.SENTENCE else None
+
+    def _released_end(self) -> int | None:
+        if self._speech_start is None:
+            return None
+        settled = self._settled_end()
+        if settled is not None:
+            return settled
+        clause = last_border(self._text, self._speech_start, len(self._text) - 1, is_clause_end)
+        return complete_words_end("".join(self._text)) if clause is None else clause
+
+    def _is_confirmed(self, undecided: int, at: int) -> bool:
+        _, stop = marks_before(self._text, undecided)
+        following = self._joined(undecided, at).strip()
+        return ends_sentence_before(self._before(stop), following, self._language)
+
+    def _has_words(self, end: int, least: int) -> bool:
+        return len(split_words(self._joined(self._speech_start or 0, end))) >= least
+
+    def _before(self, end: int) -> str:
+        return self._joined(max(0, end - _CONTEXT_CHARS), end)
+
+    def _joined(self, start: int, end: int) -> str:
+        return "".join(self._text[start:end])
+
+
+@lru_cache(maxsize=8192)
+def _width(character: str) -> int:
+    is_wide = unicodedata.east_asian_width(character) in "WF"
+    return _WIDE_CHARACTER_WIDTH if is_wide else 1

@@ -1,0 +1,85 @@
+"""Sentence ends: whether the mark at the end of a token ends a sentence.
+
+The rules of abbreviations come from `sentencex`, asked about one border at a time and with the
+last few words only, so no answer depends on text that comes later. Where a context's language is
+not known, a full stop ends a sentence if none of the languages that we speak knows an
+abbreviation there. This module knows no buffer and no time.
+"""
+
+import re
+from enum import Enum
+
+from sentencex import segment
+
+CJK_ENDS = frozenset("。！？｡")
+"""Marks that end a sentence without white space after them."""
+
+ENDS = CJK_ENDS | frozenset(".!?…؟۔।")
+
+_LATIN_AND_CYRILLIC = ("en", "de", "fr", "es", "pt", "ru")
+"""Asked where the language is unknown. Not `it`: its list holds "it", "so", "on" and "am"."""
+
+_BEFORE_A_NAME_OR_NUMBER = frozenset(
+    "ms mlles mmes aprox approx dott dott.ssa inkl zzgl nº n° abb bd др напр т.е им тел ул".split()
+)
+"""Abbreviations that the list of their language lacks in sentencex 1.0.32, or, Italian, is not
+asked."""
+
+_NUMBERED_ITEM = re.compile(r"\W*\d+\.")
+_ORDINAL = re.compile(r"(?:^|[^\d.,:])\d{1,2}\.$")
+_GERMAN_ORDINAL = re.compile(
+    r"\b(?:am|im|der|des|dem|den|die|das|vom|zum|zur|beim|seit|ab|bis) \d{1,2}\.$", re.IGNORECASE
+)
+_QUOTING = str.maketrans(dict.fromkeys('"“”„«»‹›()[]{}*_~`\t\n\r', " "))
+_WORD = re.compile(r"[^\W_]+")
+_ANY_NAME = "Xavier"
+"""A next word that starts no sentence more often than it follows an abbreviation."""
+
+
+class Ending(Enum):
+    """What the mark at the end of a token means."""
+
+    SENTENCE = "sentence"
+    UNDECIDED = "undecided"
+    """The word after it decides."""
+    NONE = "none"
+
+
+def ending_of(before: str, marks: str, language: str | None) -> Ending:
+    """Judge the end of a token whose successor is not known yet.
+
+    Args:
+        before: the last words, up to and including `marks`.
+        marks: the run of `ENDS` that `before` ends with; may be empty.
+        language: code of the text's language, if known.
+    """
+    if not marks:
+        return Ending.NONE
+    if not set(marks) <= set(".…"):
+        return Ending.SENTENCE
+    if marks != "." or _ORDINAL.search(before):
+        return Ending.NONE if _NUMBERED_ITEM.fullmatch(before) else Ending.UNDECIDED
+    return Ending.SENTENCE if _separates(before, _ANY_NAME, language) else Ending.UNDECIDED
+
+
+def ends_sentence_before(before: str, following: str, language: str | None) -> bool:
+    """Judge an undecided end now that the word after it is known."""
+    if following[:1].islower():
+        return False
+    if before.endswith(("..", "…")):
+        return True
+    if language in (None, "de") and _GERMAN_ORDINAL.search(before):
+        return False
+    return _separates(before, following, language)
+
+
+def _separates(before: str, following: str, language: str | None) -> bool:
+    """Whether every language asked puts a sentence border between the two."""
+    words = before.translate(_QUOTING).split()
+    next_word = _WORD.search(following)
+    if not words or words[-1][:-1].lower() in _BEFORE_A_NAME_OR_NUMBER:
+        return False
+    context = " ".join(words)
+    asked = _LATIN_AND_CYRILLIC if language is None else (language.partition("-")[0],)
+    name = next_word.group() if next_word else _ANY_NAME
+    return all(segment(code, f"{context} {name}")[-1] == name for code in asked)

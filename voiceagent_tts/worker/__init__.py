@@ -1,0 +1,1 @@
+"""The process that hosts an engine, and the server's end of it."""

@@ -1,0 +1,106 @@
+"""Runs one engine in this process: commands from a socket in, events out, a heartbeat.
+
+The host knows no engine by name, no contexts and no listeners. It ends when its parent goes: the
+parent holds the other end of standard input, which reads as closed the moment the parent dies.
+"""
+
+import math
+import signal
+import sys
+import time
+from collections.abc import Callable
+
+import zmq
+
+from voiceagent_tts.core import (
+    AudioStep,
+    Command,
+    Engine,
+    Event,
+    Failed,
+    Inbox,
+    Outbox,
+    Ready,
+    Stats,
+)
+from voiceagent_tts.errors import ErrorCode, VoiceAgentError
+from voiceagent_tts.worker import messages
+
+HEARTBEAT_S = 1.0
+
+MakeEngine = Callable[[Inbox, Outbox], Engine]
+
+
+def run(endpoint: str, make_engine: MakeEngine) -> int:
+    """Serve the parent at `endpoint` (`ipc://...`) until it goes.
+
+    Returns:
+        Exit status: 0 where the parent went, 1 where the engine failed.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the server's to handle: it drains
+    with zmq.Context() as zmq_context, zmq_context.socket(zmq.PAIR) as socket:
+        # Credit bounds what is on its way; a high-water mark would drop or block instead.
+        socket.set_hwm(0)
+        socket.setsockopt(zmq.LINGER, 200)
+        socket.connect(endpoint)
+        return _Host(socket).run(make_engine)
+
+
+class _Host:
+    def __init__(self, socket: "zmq.Socket[bytes]") -> None:
+        self._socket = socket
+        self._parent = sys.stdin.fileno()
+        self._poller = zmq.Poller()
+        self._poller.register(socket, zmq.POLLIN)
+        self._poller.register(self._parent, zmq.POLLIN)
+        self._next_heartbeat = time.monotonic()
+        self._busy_s = 0.0
+        self._audio_samples = 0
+
+    def run(self, make_engine: MakeEngine) -> int:
+        try:
+            engine = make_engine(self._take, self._send)
+            self._send(Ready(engine.capabilities))
+            self._loop(engine)
+        except VoiceAgentError as error:
+            self._send(Failed(None, error.code, error.message))
+            return 1
+        except Exception as error:
+            # Only the kind of the exception: its text may hold words that were to be spoken.
+            self._send(Failed(None, ErrorCode.ENGINE_ERROR, f"the engine raised {type(error)}"))
+            raise
+        engine.close()
+        return 0
+
+    def _loop(self, engine: Engine) -> None:
+        while True:
+            started = time.monotonic()
+            wait_s = engine.step()
+            now = time.monotonic()
+            self._busy_s += now - started
+            if now >= self._next_heartbeat:
+                self._next_heartbeat = now + HEARTBEAT_S
+                self._send(Stats(engine.rows_used, self._audio_samples, self._busy_s))
+            if wait_s != 0.0 and self._parent_is_gone(wait_s):
+                return
+
+    def _parent_is_gone(self, wait_s: float | None) -> bool:
+        """Sleep until a command, the next step or the next heartbeat is due."""
+        until_heartbeat_s = max(0.0, self._next_heartbeat - time.monotonic())
+        timeout_s = until_heartbeat_s if wait_s is None else min(wait_s, until_heartbeat_s)
+        ready = dict(self._poller.poll(math.ceil(timeout_s * 1000)))
+        return self._parent in ready  # nothing is ever written there: readable means closed
+
+    def _take(self) -> list[Command]:
+        commands: list[Command] = []
+        while True:
+            try:
+                parts = self._socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return commands
+            commands.append(messages.decode(parts))  # pyright: ignore[reportArgumentType]
+
+    def _send(self, event: Event) -> None:
+        if isinstance(event, AudioStep):
+            self._audio_samples += sum(row.chunk.samples for row in event.rows)
+        self._socket.send_multipart(messages.encode(event))
