@@ -5,6 +5,7 @@ VoiceAgentError
 ├── UnauthorizedError       no key, a wrong key, or an origin that is not allowed
 ├── OverloadedError         correct, but not now: retry after `retry_after_ms`
 ├── EngineError             a worker failed, died, or could not speak this text
+├── CheckpointError         a model's files are missing, partial, or of another kind
 └── ConnectionLostError     the socket to the server closed before the answer was complete
 
 Every error carries a stable `code`; messages are sentences for people and may change.
@@ -34,6 +35,7 @@ class ErrorCode(StrEnum):
     OVERLOADED = "overloaded"
     MODEL_NOT_READY = "model_not_ready"
     ENGINE_ERROR = "engine_error"
+    INVALID_CHECKPOINT = "invalid_checkpoint"
     SLOW_CONSUMER = "slow_consumer"
     IDLE_TIMEOUT = "idle_timeout"
     DRAINING = "draining"
@@ -59,6 +61,7 @@ HTTP_STATUS: dict[ErrorCode, int] = {
     ErrorCode.MODEL_NOT_READY: 503,
     ErrorCode.DRAINING: 503,
     ErrorCode.ENGINE_ERROR: 500,
+    ErrorCode.INVALID_CHECKPOINT: 500,
     ErrorCode.INTERNAL: 500,
     ErrorCode.CONNECTION_LOST: 502,
     ErrorCode.SLOW_CONSUMER: 408,
@@ -133,6 +136,12 @@ class EngineError(VoiceAgentError):
     """A worker failed, died, or could not speak this text."""
 
     default_code = ErrorCode.ENGINE_ERROR
+
+
+class CheckpointError(VoiceAgentError):
+    """A model's files are missing, partial, or of a kind that this network can not compute."""
+
+    default_code = ErrorCode.INVALID_CHECKPOINT
 
 
 class ConnectionLostError(VoiceAgentError):

@@ -348,7 +348,10 @@ class Context:
             self._first_text_at = time.monotonic()
         self._deltas.append(delta)
         self._chars += len(delta)
-        self._submit(self._segmenter.push(delta))
+        segments = self._segmenter.push(delta)
+        self._submit(segments)
+        if segments:
+            self._disarm("release")  # the oldest character that waits is a new one
         self._arm("idle", self._limits.context_idle_s, self._on_idle)
         self._arm_segmenter()
 

@@ -124,3 +124,22 @@ SENTENCES: dict[str, tuple[str, ...]] = {
     ),
 }
 """Language -> at least eight sentences, with numbers, names, prices and short function words."""
+
+COMMA_LISTS: dict[str, str] = {
+    "en": "apple, table, seven, green, music, winter, paper, coffee, doctor, window, summer, "
+    "orange, five, three, house, yellow, river, cheese, jacket, voice, street, question, zebra",
+    "de": "Apfel, Tisch, sieben, grün, Musik, Winter, Papier, Kaffee, Doktor, Fenster, Sommer, "
+    "fünf, drei, Haus, gelb, Fluss, Käse, Jacke, Stimme, Zahl, Zitrone, Küche",
+    "es": "manzana, mesa, siete, verde, invierno, papel, café, doctor, ventana, cinco, tres, "
+    "casa, amarillo, queso, chaqueta, voz, limón, cocina, bueno, gato",
+    "fr": "pomme, table, sept, vert, hiver, papier, café, docteur, fenêtre, cinq, trois, "
+    "maison, jaune, fromage, voix, citron, cuisine",
+    "it": "mela, tavolo, sette, verde, inverno, carta, caffè, dottore, finestra, cinque, tre, "
+    "casa, giallo, fiume, voce, limone, cucina",
+    "pt": "mesa, sete, verde, inverno, papel, café, doutor, janela, cinco, casa, amarelo, "
+    "queijo, voz, cozinha",
+    "ru": "яблоко, стол, семь, зелёный, музыка, зима, бумага, кофе, доктор, окно, лето, пять, "
+    "три, дом, жёлтый, река, сыр, голос",
+    "ko": "사과, 책상, 일곱, 음악, 겨울, 종이, 커피, 의사, 창문, 다섯, 집",
+}
+"""Words with a pause before each, so that their onsets can be seen in the energy."""

@@ -43,6 +43,7 @@ from pipecat.utils.types import NOT_GIVEN, NotGiven
 from websockets.exceptions import ConnectionClosed
 
 from voiceagent_tts.adapters.pipecat_text import ClauseAggregator, VerbatimSpacing, joint
+from voiceagent_tts.client import MAX_SERVER_MESSAGE_BYTES
 from voiceagent_tts.core import (
     BYTES_PER_SAMPLE,
     SAMPLE_RATE_HZ,
@@ -255,7 +256,11 @@ class VoiceAgentTTSService(WebsocketTTSService):
     async def _connect_websocket(self) -> None:
         headers = {"Authorization": f"Bearer {self._api_key}"} if self._api_key else None
         websocket = await self._websocket_connect(
-            self._url, additional_headers=headers, subprotocols=[SUBPROTOCOL], compression=None
+            self._url,
+            additional_headers=headers,
+            subprotocols=[SUBPROTOCOL],
+            compression=None,
+            max_size=MAX_SERVER_MESSAGE_BYTES,
         )
         connection = ClientConnection()
         try:
@@ -455,6 +460,8 @@ class VoiceAgentTTSService(WebsocketTTSService):
         if speech is None or speech.is_failed:
             return
         speech.is_failed = True
+        with contextlib.suppress(ConnectionClosed, VoiceAgentError):
+            await self._send(self._connection.cancel(context_id))
         category = _CATEGORIES.get(error.code, ErrorCategory.UNKNOWN)
         await self.push_error(f"{error.code}: {error.message}", category=category)
         if self.audio_context_available(context_id):
@@ -500,8 +507,6 @@ class VoiceAgentTTSService(WebsocketTTSService):
             for context_id, speech in list(self._speeches.items()):
                 silent_s = self._now_s() - speech.active_at
                 if silent_s > self._response_timeout_s and self._is_owed(context_id, speech):
-                    with contextlib.suppress(ConnectionClosed, VoiceAgentError):
-                        await self._send(self._connection.cancel(context_id))
                     silence = EngineError(f"no answer from the server for {silent_s:.0f} s")
                     await self._fail(context_id, silence)
 

@@ -94,6 +94,7 @@ class VerbatimSpacing:
 
     def __init__(self) -> None:
         self._rests: dict[int, str] = {}  # segment -> its text that no word has reached, in order
+        self._segment_id: int | None = None  # of the last word
         self._before = ""  # the end of what this reply has committed
 
     def start_reply(self) -> None:
@@ -112,25 +113,30 @@ class VerbatimSpacing:
     def apply(self, frame: TTSTextFrame) -> None:
         """Put white space in front of `frame`, the next word of its segment."""
         word = frame.raw_text or frame.text
-        space = self._space_before(frame.segment_id, word) or joint(self._before, word)
-        space = space if self._before else ""
+        space = self._space_before(frame.segment_id, word)
+        if space is None:
+            space = joint(self._before, word)
+        if not self._before:
+            space = ""
         frame.text = space + frame.text
         frame.raw_text = space + word
         frame.includes_inter_frame_spaces = True
-        self._before = word
+        self._before, self._segment_id = word, frame.segment_id
 
-    def _space_before(self, segment_id: int | None, word: str) -> str:
+    def _space_before(self, segment_id: int | None, word: str) -> str | None:
+        """What stands between the last word and this one, if the announced texts tell."""
         if segment_id not in self._rests:
-            return ""
+            return None
         between = ""
         while (segment := next(iter(self._rests))) != segment_id:
             between += self._rests.pop(segment)
         before, found, after = self._rests[segment_id].partition(word)
         if not found:
-            return ""
+            return None
         self._rests[segment_id] = after
         between += before
-        return between if between.isspace() else ""
+        is_told = between.isspace() or (not between and segment_id == self._segment_id)
+        return between if is_told else None
 
 
 def joint(before: str, after: str) -> str:

@@ -5,6 +5,7 @@ named instead of ending in a traceback.
 """
 
 import asyncio
+import json
 import sys
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -38,6 +39,8 @@ def main() -> None:
     except VoiceAgentError as error:
         _stop(error.message)
     except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("voiceagent_tts"):
+            raise  # not a package that anybody could install
         _stop(
             f"the package {error.name!r} is missing. Install the extras that this command needs: "
             "pip install 'voiceagent-tts[server,espeak]'"
@@ -50,7 +53,13 @@ def serve(
     port: Annotated[int | None, typer.Option(help="0 takes a free one. [default: 8765]")] = None,
     engine: Annotated[str | None, typer.Option(help="Engine to run. [default: espeak]")] = None,
     throttle: Annotated[
-        str | None, typer.Option(help="JSON: slow the engine down, for tests.", hidden=True)
+        Any,
+        typer.Option(
+            parser=json.loads,
+            metavar="JSON",
+            help="Slow the engine down, for tests and benchmarks.",
+            hidden=True,
+        ),
     ] = None,
     log_json: Annotated[bool | None, typer.Option(help="Log lines as JSON.")] = None,
 ) -> None:
@@ -103,7 +112,7 @@ def voices(url: Url = None, api_key: ApiKey = None) -> None:
 def doctor(
     port: Annotated[int, typer.Option(help="Port that a server would bind.")] = 8765,
 ) -> None:
-    """Check this machine, and say what to do about what is missing."""
+    """Check this machine, and say what to do about what is missing; status 1 if it cannot speak."""
     from voiceagent_tts.cli.doctor import examine
 
     raise typer.Exit(0 if asyncio.run(examine(port)) else 1)

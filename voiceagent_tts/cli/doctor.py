@@ -2,32 +2,25 @@
 
 import importlib.metadata
 import platform
+import re
 import shutil
 import socket
 import subprocess
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 from rich.console import Console
-from rich.table import Table
+from rich.markup import escape
 
 from voiceagent_tts.config import huggingface_home
 from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk
 from voiceagent_tts.errors import VoiceAgentError
 
-_EXTRAS = {
-    "server": ("fastapi", "uvicorn", "pyzmq", "av", "soundfile", "structlog", "prometheus-client"),
-    "espeak": ("espeakng-loader",),
-    "japanese": ("janome",),
-    "qwen3": ("torch", "transformers", "safetensors"),
-    "pipecat": ("pipecat-ai",),
-    "livekit": ("livekit-agents",),
-    "agents": ("silero-vad", "sounddevice", "matplotlib"),
-}
+_EXTRAS = ("server", "espeak", "japanese", "qwen3", "pipecat", "livekit", "agents")
 _NEEDED_EXTRAS = ("server",)
-_MARKS = {"ok": "[green]ok[/]", "note": "[yellow]note[/]", "bad": "[red]bad[/]"}
+_STYLES = {"ok": "green", "note": "yellow", "bad": "red"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,29 +34,24 @@ class Finding:
 
 
 async def examine(port: int) -> bool:
-    """Look at everything, print it, and say whether a server can speak here."""
-    console = Console()
-    findings: list[Finding] = []
-    with console.status("looking") as status:
-        async for finding in _findings(port):
-            findings.append(finding)
-            status.update(f"looked at {finding.what}")
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for heading in ("what", "", "found", "what to do"):
-        table.add_column(heading, overflow="fold")
-    for finding in findings:
-        mark = _MARKS[finding.verdict]
-        table.add_row(finding.what, mark, finding.detail, finding.remedy)
-    console.print(table)
-    can_speak = all(finding.verdict != "bad" for finding in findings)
+    """Look at everything, print a line for each, and say whether a server can speak here."""
+    console = Console(soft_wrap=True, highlight=False)
+    can_speak = True
+    async for finding in _findings(port):
+        style = _STYLES[finding.verdict]
+        console.print(f"[{style}]{finding.verdict:<6}[/]{escape(f'{finding.what:<17}')}", end="")
+        console.print(escape(finding.detail))
+        if finding.remedy:
+            console.print(f"{'':<23}[dim]->[/] {escape(finding.remedy)}")
+        can_speak = can_speak and finding.verdict != "bad"
     console.print("This machine can speak." if can_speak else "This machine cannot speak yet.")
     return can_speak
 
 
 async def _findings(port: int) -> AsyncIterator[Finding]:
     yield _python()
-    for extra, packages in _EXTRAS.items():
-        yield _extra(extra, packages)
+    for extra in _EXTRAS:
+        yield _extra(extra)
     yield _port(port)
     yield await _voice()
     yield _speaker()
@@ -72,12 +60,14 @@ async def _findings(port: int) -> AsyncIterator[Finding]:
 
 
 def _python() -> Finding:
-    return Finding("Python", "ok", f"{platform.python_version()} on {platform.platform()}")
+    return Finding(
+        "Python", "ok", f"{platform.python_version()} on {platform.system()} {platform.machine()}"
+    )
 
 
-def _extra(extra: str, packages: tuple[str, ...]) -> Finding:
+def _extra(extra: str) -> Finding:
     versions, missing = list[str](), list[str]()
-    for package in packages:
+    for package in _packages_of(extra):
         try:
             versions.append(f"{package} {importlib.metadata.version(package)}")
         except importlib.metadata.PackageNotFoundError:
@@ -88,6 +78,14 @@ def _extra(extra: str, packages: tuple[str, ...]) -> Finding:
     verdict = "bad" if extra in _NEEDED_EXTRAS else "note"
     remedy = f"pip install 'voiceagent-tts[{extra}]'"
     return Finding(name, verdict, f"without {', '.join(missing)}", remedy)
+
+
+def _packages_of(extra: str) -> Iterator[str]:
+    """Names of the packages that an extra of this installation asks for."""
+    for requirement in importlib.metadata.requires("voiceagent-tts") or ():
+        name, marker = re.split(r"[^\w.-]", requirement, maxsplit=1)
+        if re.search(rf"extra == ['\"]{extra}['\"]", marker):
+            yield name
 
 
 def _port(port: int) -> Finding:
@@ -104,10 +102,12 @@ def _port(port: int) -> Finding:
 async def _voice() -> Finding:
     """Start the embedded voice in its process and let it speak."""
     try:
+        from voiceagent_tts.cli.serve import configure_logs
         from voiceagent_tts.synthesizer import ContextOptions, Synthesizer
         from voiceagent_tts.worker.client import WorkerSpec
         from voiceagent_tts.worker.supervisor import Supervisor
 
+        configure_logs(is_json=False, is_quiet=True)
         synthesizer = Synthesizer({"espeak": Supervisor(WorkerSpec("espeak"))})
         await synthesizer.start()
         try:
@@ -133,7 +133,9 @@ def _speaker() -> Finding:
 
         name = sounddevice.query_devices(kind="output")["name"]
     except Exception as error:
-        remedy = "apt-get install libportaudio2 and the extra `agents`, or write files"
+        remedy = (
+            "apt-get install libportaudio2; pip install 'voiceagent-tts[agents]'; or write files"
+        )
         return Finding("loudspeaker", "note", str(error).splitlines()[0], remedy)
     return Finding("loudspeaker", "ok", name)
 
@@ -141,7 +143,7 @@ def _speaker() -> Finding:
 def _gpu() -> Finding:
     program = shutil.which("nvidia-smi")
     if program is None:
-        remedy = "the embedded voice needs none; Qwen3-TTS wants an NVIDIA GPU"
+        remedy = "the embedded voice needs none"
         return Finding("GPU", "note", "no NVIDIA driver", remedy)
     query = [program, "--query-gpu=name,memory.total", "--format=csv,noheader"]
     result = subprocess.run(query, capture_output=True, text=True, timeout=20, check=False)
@@ -154,6 +156,7 @@ def _models() -> Finding:
     home = huggingface_home()
     found = sorted(path.name for path in home.glob("hub/models--Qwen--Qwen3-TTS*"))
     if not found:
-        return Finding("model files", "note", f"no Qwen3-TTS under {home}", "only for Qwen3-TTS")
+        remedy = "the embedded voice needs none"
+        return Finding("model files", "note", f"no Qwen3-TTS under {home}", remedy)
     names = ", ".join(name.removeprefix("models--").replace("--", "/") for name in found)
     return Finding("model files", "ok", names)

@@ -1,4 +1,7 @@
-"""`voiceagent-tts say` and `voices`: the client, with a server of its own where none is named."""
+"""`voiceagent-tts say` and `voices`: the client, with a server of its own where none is named.
+
+With `--url` the base install is enough; a server of its own needs the extras `server` and `espeak`.
+"""
 
 import asyncio
 import codecs
@@ -12,22 +15,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import numpy as np
-import soundfile
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from voiceagent_tts.cli.files import check_audio_path, check_words_path, write_audio, write_words
 from voiceagent_tts.cli.playback import Speaker
-from voiceagent_tts.cli.serve import configure_logs
-from voiceagent_tts.cli.subtitles import check_words_path, write_words
 from voiceagent_tts.client import ClientContext, TTSClient
-from voiceagent_tts.config import Settings
-from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
-from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, WordTimestamp
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError
 from voiceagent_tts.protocol.connection import ClientAudio
-from voiceagent_tts.server.serve import running
+from voiceagent_tts.protocol.messages import DoneMessage
 
-_AUDIO_SUFFIXES = (".wav", ".flac", ".ogg")
 _READ_BYTES = 64  # about what an LLM writes at a time
 
 
@@ -48,29 +46,28 @@ class SayRequest:
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """What came back: PCM16 at 24 kHz and the words in it."""
+    """What came back: PCM16 at 24 kHz, the words in it, and why it ended."""
 
     pcm: bytes
     words: tuple[WordTimestamp, ...]
+    reason: str
+
+    @property
+    def seconds(self) -> float:
+        """Length of the sound."""
+        return len(self.pcm) / BYTES_PER_SAMPLE / SAMPLE_RATE_HZ
 
 
 async def say_text(request: SayRequest) -> None:
     """Speak the request's text, or standard input token by token.
 
     Raises:
-        InvalidRequestError: a file name without a known format, no speaker, or nothing to say.
+        InvalidRequestError: a file that cannot be written, no speaker, or nothing to say.
         VoiceAgentError: whatever the server answers.
     """
-    _check_output(request.output)
+    check_audio_path(request.output)
     check_words_path(request.words)
-    is_for_ears = request.output is None and request.words is None
-    speaker = (
-        Speaker.find(is_required=request.play is True)
-        if (request.play or (request.play is None and is_for_ears))
-        else None
-    )
-    if is_for_ears and speaker is None:
-        raise InvalidRequestError("there is no speaker here: write a file with --output say.wav")
+    speaker = _find_speaker(request)
     async with _websocket_url(request.url) as url, TTSClient(url, request.api_key) as client:
         context = await client.open(
             voice=request.voice,
@@ -80,19 +77,19 @@ async def say_text(request: SayRequest) -> None:
         )
         async with context:
             spoken = await _speak(context, request.text, speaker)
-    if not spoken.pcm:
+    if not spoken.pcm and spoken.reason == "complete":
         raise InvalidRequestError(
             "expected text with letters or digits to speak", code=ErrorCode.TEXT_UNSPEAKABLE
         )
-    if request.output is not None:
-        samples = np.frombuffer(spoken.pcm, "<i2")
-        soundfile.write(request.output, samples, SAMPLE_RATE_HZ)
-    if request.words is not None:
-        write_words(request.words, spoken.words)
+    _keep(request, spoken)
 
 
 async def print_voices(url: str | None, api_key: str | None) -> None:
-    """One voice a line, the default first."""
+    """One voice a line, the default first.
+
+    Raises:
+        InvalidRequestError: the server does not tell.
+    """
     async with _websocket_url(url) as websocket_url:
         parts = urlsplit(websocket_url)
         scheme = "https" if parts.scheme == "wss" else "http"
@@ -112,43 +109,95 @@ def _fetch(http_request: urllib.request.Request) -> bytes:
         raise InvalidRequestError(f"no voices from {http_request.full_url}: {error}") from error
 
 
+def _find_speaker(request: SayRequest) -> Speaker | None:
+    is_for_ears = request.output is None and request.words is None
+    if request.play is False or (request.play is None and not is_for_ears):
+        return None
+    speaker = Speaker.find(is_required=request.play is True)
+    if speaker is None:
+        raise InvalidRequestError("there is no loudspeaker here: write a file, --output say.wav")
+    return speaker
+
+
 @contextlib.asynccontextmanager
 async def _websocket_url(url: str | None) -> AsyncIterator[str]:
     """Address of the server that was named, or of one that lives as long as the block."""
     if url is not None:
         yield url
         return
+    # Whoever names a server does not need what it takes to run one.
+    from voiceagent_tts.cli.serve import configure_logs, read_settings
+    from voiceagent_tts.server.serve import running
+
     configure_logs(is_json=False, is_quiet=True)
-    with Console(stderr=True).status("starting a server for this"):
-        stack = contextlib.AsyncExitStack()
-        server = await stack.enter_async_context(running(Settings(host="127.0.0.1", port=0)))
-    async with stack:
+    # It has one user, who has no key for it, whatever keys are configured for other servers.
+    settings = read_settings({"host": "127.0.0.1", "port": 0, "api_keys": ()})
+    async with contextlib.AsyncExitStack() as stack:
+        with Console(stderr=True).status("starting a server for this"):
+            server = await stack.enter_async_context(running(settings))
         yield server.websocket_url
 
 
 async def _speak(context: ClientContext, text: str | None, speaker: Speaker | None) -> Spoken:
-    """Feed the text, take what comes, and show how far it is."""
-    pcm, words = bytearray(), list[WordTimestamp]()
-    feeding = asyncio.create_task(_feed(context, text))
-    columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
+    """Feed the text while its sound comes; what fails first ends both.
+
+    Raises:
+        VoiceAgentError: the server's error, or that of the text's source.
+    """
     try:
-        with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-            task = progress.add_task("waiting for the first sound", total=None)
-            async for event in context:
-                if isinstance(event, ClientAudio):
+        async with asyncio.TaskGroup() as group:
+            feeding = group.create_task(_feed(context, text))
+            spoken = await _take(context, speaker)
+            feeding.cancel()  # nobody listens any more: the server may end a context first
+    except* VoiceAgentError as errors:
+        raise errors.exceptions[0] from None
+    return spoken
+
+
+async def _take(context: ClientContext, speaker: Speaker | None) -> Spoken:
+    """Take what comes, play it, and show how far it is."""
+    pcm, words, reason = bytearray(), list[WordTimestamp](), ""
+    console = Console(stderr=True)
+    columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+        task = bar.add_task("waiting for the first sound", total=None)
+        async for event in context:
+            match event:
+                case ClientAudio():
                     pcm += event.pcm
                     if speaker is not None:
                         await speaker.play(event.pcm)
-                elif isinstance(event, WordTimestamp):
+                case WordTimestamp():
                     words.append(event)
-                seconds = len(pcm) / 2 / SAMPLE_RATE_HZ
-                progress.update(task, description=f"{len(words)} words, {seconds:.1f} s of sound")
-        await feeding
+                case DoneMessage():
+                    reason = event.reason
+                case _:
+                    pass
+            seconds = len(pcm) / BYTES_PER_SAMPLE / SAMPLE_RATE_HZ
+            bar.update(task, description=f"{len(words)} words, {seconds:.1f} s of sound")
         if speaker is not None:
             await speaker.finish()
-    finally:
-        feeding.cancel()
-    return Spoken(bytes(pcm), tuple(words))
+    return Spoken(bytes(pcm), tuple(words), reason)
+
+
+def _keep(request: SayRequest, spoken: Spoken) -> None:
+    """Write the files that were asked for, and say what is in them.
+
+    Raises:
+        InvalidRequestError: a file cannot be written, or the server ended the context early.
+    """
+    if request.output is not None:
+        write_audio(request.output, spoken.pcm)
+    if request.words is not None:
+        write_words(request.words, spoken.words)
+    names = " and ".join(str(path) for path in (request.output, request.words) if path)
+    report = f"{spoken.seconds:.1f} s of sound, {len(spoken.words)} words"
+    if spoken.reason != "complete":
+        raise InvalidRequestError(f"the server ended this early ({spoken.reason}), after {report}")
+    if names:
+        sys.stderr.write(f"{names}: {report}\n")
 
 
 async def _feed(context: ClientContext, text: str | None) -> None:
@@ -167,9 +216,11 @@ async def _standard_input() -> AsyncIterator[str]:
         InvalidRequestError: it is not UTF-8.
     """
     decoder = codecs.getincrementaldecoder("utf-8")()
+    descriptor = sys.stdin.fileno()
     is_end = False
     while not is_end:
-        data = await asyncio.to_thread(os.read, sys.stdin.fileno(), _READ_BYTES)
+        await _wait_until_readable(descriptor)
+        data = os.read(descriptor, _READ_BYTES)
         is_end = not data
         try:
             delta = decoder.decode(data, final=is_end)
@@ -179,8 +230,15 @@ async def _standard_input() -> AsyncIterator[str]:
             yield delta
 
 
-def _check_output(path: Path | None) -> None:
-    if path is not None and path.suffix.lower() not in _AUDIO_SUFFIXES:
-        raise InvalidRequestError(
-            f"--output: expected a name that ends in {', '.join(_AUDIO_SUFFIXES)}; got {path.name}"
-        )
+async def _wait_until_readable(descriptor: int) -> None:
+    """Wait for a pipe or a terminal, without a thread that nobody could interrupt."""
+    loop = asyncio.get_running_loop()
+    is_readable = asyncio.Event()
+    try:
+        loop.add_reader(descriptor, is_readable.set)
+    except PermissionError:  # a regular file, whose reads never wait
+        return
+    try:
+        await is_readable.wait()
+    finally:
+        loop.remove_reader(descriptor)

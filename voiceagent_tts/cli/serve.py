@@ -1,9 +1,9 @@
 """`voiceagent-tts serve`: settings, logs, and the server in the foreground."""
 
 import asyncio
-import json
 import logging
 import sys
+from tomllib import TOMLDecodeError
 from typing import Any
 
 import structlog
@@ -50,21 +50,33 @@ def read_settings(given: dict[str, Any]) -> Settings:
         InvalidRequestError: a value is wrong; the message names the setting.
     """
     try:
-        if "throttle" in given:
-            given = {**given, "throttle": json.loads(given["throttle"])}
         return Settings(**given)
     except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        place = ".".join(str(part) for part in first["loc"]) or "settings"
-        raise InvalidRequestError(f"{place}: {first['msg']}") from None
+        raise InvalidRequestError(_sentence(error)) from None
+    except TOMLDecodeError as error:
+        raise InvalidRequestError(f"the settings file is not TOML: {error}") from None
     except ValueError as error:
-        raise InvalidRequestError(f"settings: {error}") from error
+        raise InvalidRequestError(f"settings: {error}") from None
+
+
+def _sentence(error: ValidationError) -> str:
+    """The first mistake, without the value, which may be a key."""
+    first = error.errors(include_input=False, include_url=False)[0]
+    place = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        return f"{place}: there is no such setting"
+    message = first["msg"].removeprefix("Value error, ")
+    return f"{place}: {message}" if place else message
 
 
 def configure_logs(*, is_json: bool, is_quiet: bool = False) -> None:
     """One line an event on standard error; uvicorn's own, and all when quiet, from warnings on."""
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
-    renderer = structlog.processors.JSONRenderer() if is_json else structlog.dev.ConsoleRenderer()
+    renderer = (
+        structlog.processors.JSONRenderer()
+        if is_json
+        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+    )
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,

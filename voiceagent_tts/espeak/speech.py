@@ -10,16 +10,23 @@ import numpy as np
 import numpy.typing as npt
 import soxr
 
+from voiceagent_tts.audio.levels import leading_silence_samples
 from voiceagent_tts.audio.pcm import float_to_pcm
-from voiceagent_tts.core import SAMPLE_RATE_HZ, Word, WordTimestamp
+from voiceagent_tts.core import (
+    BYTES_PER_SAMPLE,
+    SAMPLE_RATE_HZ,
+    Word,
+    WordTimestamp,
+    ms_to_samples,
+)
 from voiceagent_tts.espeak.japanese import to_kana
 from voiceagent_tts.espeak.library import ESPEAK_RATE_HZ, EspeakLibrary, EventType, SpeechEvent
 from voiceagent_tts.espeak.pieces import Piece
 from voiceagent_tts.espeak.voices import EspeakVoice
 from voiceagent_tts.espeak.words import WordSpan, time_words
 
-_AUDIBLE = 64  # of 32,768: -54 dB
-_KEPT_LEAD = ESPEAK_RATE_HZ // 500  # 2 ms, so that the first sound keeps its attack
+_SILENCE_LEVEL = 64  # of 32,768: -54 dB
+_KEPT_LEAD_SAMPLES = ms_to_samples(2)  # the attack of the first sound
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,33 +100,28 @@ def speak(
     spans = time_words(
         piece.words, spoken, events, lambda text: len(library.phonemes(text, voice.identifier))
     )
-    samples = np.concatenate(chunks)
-    lead = _leading_silence(samples) if delivery.trims_lead else 0
-    return _at_24_khz(samples[lead:], spans, lead)
+    pcm = _at_24_khz(np.concatenate(chunks))
+    lead = _removable_lead(pcm) if delivery.trims_lead else 0
+    pcm = pcm[lead * BYTES_PER_SAMPLE :]
+    end = len(pcm) // BYTES_PER_SAMPLE
+    return Speech(pcm, tuple(_timestamp(span, lead, end) for span in spans))
 
 
-def _leading_silence(samples: npt.NDArray[np.int16]) -> int:
-    """Samples before the first sound that need not be heard."""
-    audible = np.abs(samples.astype(np.int32)) >= _AUDIBLE
-    return max(0, int(audible.argmax()) - _KEPT_LEAD) if audible.any() else 0
-
-
-def _at_24_khz(samples: npt.NDArray[np.int16], spans: list[WordSpan], lead: int) -> Speech:
+def _at_24_khz(samples: npt.NDArray[np.int16]) -> bytes:
     """Resample a whole piece at once, so that no border inside it can click."""
     floats = samples.astype(np.float32) / np.float32(1 << 15)
-    resampled = soxr.resample(floats, ESPEAK_RATE_HZ, SAMPLE_RATE_HZ, quality="HQ")
-    length = len(resampled)
-    words = tuple(
-        WordTimestamp(
-            span.word,
-            start_sample=min(_to_24_khz(max(0, span.start - lead)), length),
-            end_sample=min(_to_24_khz(max(0, span.end - lead)), length),
-            is_exact=span.is_exact,
-        )
-        for span in spans
+    return float_to_pcm(soxr.resample(floats, ESPEAK_RATE_HZ, SAMPLE_RATE_HZ, quality="HQ"))
+
+
+def _removable_lead(pcm: bytes) -> int:
+    """Samples of silence that need not be heard before the first sound."""
+    return max(0, leading_silence_samples(pcm, _SILENCE_LEVEL) - _KEPT_LEAD_SAMPLES)
+
+
+def _timestamp(span: WordSpan, lead: int, end: int) -> WordTimestamp:
+    """`span` on the 24 kHz clock that begins `lead` samples later and ends at `end`."""
+    start_sample, end_sample = (
+        min(max(round(sample * SAMPLE_RATE_HZ / ESPEAK_RATE_HZ) - lead, 0), end)
+        for sample in (span.start, span.end)
     )
-    return Speech(float_to_pcm(resampled), words)
-
-
-def _to_24_khz(samples: int) -> int:
-    return round(samples * SAMPLE_RATE_HZ / ESPEAK_RATE_HZ)
+    return WordTimestamp(span.word, start_sample, end_sample, span.is_exact)

@@ -1,8 +1,9 @@
 """Names to voices: which espeak voice, variant and pitch speak for a voice name and a language.
 
-A voice name is `[language voice][+variant]`: `en-gb`, `f3`, `en-us+f3`, or a name of `PRESETS`.
-Without a language voice the language of the text chooses it. Names are compared without regard
-to case. This module knows no library call; it is given what is installed.
+A voice name is a preset (`default`, `alloy`), an espeak variant (`f3`), a language voice (`de`), or
+a language voice with one of the former (`en-gb+f3`). Without a language voice the language of the
+text chooses it. Names are compared without regard to case. This module knows no library call; it
+is given what is installed.
 """
 
 from collections.abc import Iterable
@@ -62,7 +63,7 @@ PRESETS = {
     "sage": Preset("f4", 40),
     "shimmer": Preset("f5", 72),
     "verse": Preset("Michael", 58),
-    "marin": Preset("linda", 46),
+    "marin": Preset("linda", 40),
     "cedar": Preset("m1", 38),
 }
 """`default`, and the names that clients of OpenAI's API send, each with a sound of its own."""
@@ -116,11 +117,13 @@ class VoiceCatalogue:
         Raises:
             InvalidRequestError: INVALID_VOICE or INVALID_LANGUAGE; the message lists the known.
         """
-        speaker, _, variant = name.lower().partition("+")
-        if not variant and speaker in self._presets:
-            speaker, variant = "", speaker
-        identifier = self._identifiers.get(speaker) if speaker else self._for_text(language)
-        preset = self._presets.get(variant or "default")
+        wanted = name.lower()
+        if wanted in self._presets:
+            identifier, preset = self._for_text(language), self._presets[wanted]
+        else:
+            speaker, plus, variant = wanted.partition("+")
+            identifier = self._identifiers.get(speaker)
+            preset = self._presets.get(variant if plus else "default")
         if identifier is None or preset is None:
             raise self._unknown_voice(name)
         suffix = f"+{preset.variant}" if preset.variant else ""

@@ -81,7 +81,7 @@ class _Host:
             if now >= self._next_heartbeat:
                 self._next_heartbeat = now + HEARTBEAT_S
                 self._send(Stats(engine.rows_used, self._audio_samples, self._busy_s))
-            if wait_s != 0.0 and self._parent_is_gone(wait_s):
+            if self._parent_is_gone(wait_s):
                 return
 
     def _parent_is_gone(self, wait_s: float | None) -> bool:

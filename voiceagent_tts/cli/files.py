@@ -1,29 +1,58 @@
-"""Word times as files: JSON for programs, SubRip and WebVTT for players."""
+"""What `say` writes: sound as WAV, FLAC or Ogg, words as JSON, SubRip or WebVTT.
 
+The suffix chooses the format. Names are checked before anything is spoken.
+"""
+
+import importlib
 import json
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+import numpy as np
 
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
 from voiceagent_tts.errors import InvalidRequestError
 
-_SUFFIXES = (".json", ".srt", ".vtt")
+_AUDIO_SUFFIXES = (".wav", ".flac", ".ogg")
+_WORDS_SUFFIXES = (".json", ".srt", ".vtt")
 _MAX_CUE_CHARS = 42  # one line of a television subtitle
 _MAX_CUE_S = 6.0
 _UNKNOWN_END_S = 0.3
 _SENTENCE_ENDS = ".!?。！？"
 
 
-def check_words_path(path: Path | None) -> None:
-    """Refuse a name whose format is unknown, before anything is spoken.
+def check_audio_path(path: Path | None) -> None:
+    """Refuse a file for sound that could not be written.
 
     Raises:
-        InvalidRequestError: the suffix is none of ours.
+        InvalidRequestError: the suffix is none of ours, or the place cannot be written to.
+        ModuleNotFoundError: the package that writes sound is not installed.
     """
-    if path is not None and path.suffix.lower() not in _SUFFIXES:
-        raise InvalidRequestError(
-            f"--words: expected a name that ends in {', '.join(_SUFFIXES)}; got {path.name}"
-        )
+    if path is not None:
+        _check(path, "--output", _AUDIO_SUFFIXES)
+        importlib.import_module("soundfile")  # of the extra `server`; words alone need none
+
+
+def check_words_path(path: Path | None) -> None:
+    """Refuse a file for words that could not be written.
+
+    Raises:
+        InvalidRequestError: the suffix is none of ours, or the place cannot be written to.
+    """
+    if path is not None:
+        _check(path, "--words", _WORDS_SUFFIXES)
+
+
+def write_audio(path: Path, pcm: bytes) -> None:
+    """Write PCM16 at 24 kHz in the format that the suffix of `path` names."""
+    import soundfile
+
+    with soundfile.SoundFile(path, "w", SAMPLE_RATE_HZ, channels=1) as file:
+        samples = np.frombuffer(pcm, "<i2")
+        # libsndfile crashes where it is given minutes of Vorbis in one call.
+        for start in range(0, len(samples), SAMPLE_RATE_HZ):
+            file.write(samples[start : start + SAMPLE_RATE_HZ])
 
 
 def write_words(path: Path, words: Sequence[WordTimestamp]) -> None:
@@ -36,6 +65,16 @@ def write_words(path: Path, words: Sequence[WordTimestamp]) -> None:
         case _:
             text = _as_vtt(words)
     path.write_text(text, encoding="utf-8")
+
+
+def _check(path: Path, option: str, suffixes: tuple[str, ...]) -> None:
+    if path.suffix.lower() not in suffixes:
+        raise InvalidRequestError(
+            f"{option}: expected a name that ends in {', '.join(suffixes)}; got {path.name}"
+        )
+    target = path if path.exists() else path.parent
+    if not os.access(target, os.W_OK):
+        raise InvalidRequestError(f"{option}: {target} does not exist or cannot be written to")
 
 
 def _as_json(words: Sequence[WordTimestamp]) -> str:

@@ -1,0 +1,58 @@
+"""The server under test in a process of its own, so that it shares no event loop with its client."""
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_START_TIMEOUT_S = 120.0
+_STOP_TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class OwnServer:
+    """A running `voiceagent-tts serve`."""
+
+    url: str
+    """Address of its WebSocket."""
+    pid: int
+
+
+@contextlib.asynccontextmanager
+async def own_server(*arguments: str, log: Path) -> AsyncIterator[OwnServer]:
+    """Serve on a free port of this machine until the block ends.
+
+    Args:
+        arguments: more of `voiceagent-tts serve`.
+        log: takes what the server writes to standard error.
+
+    Raises:
+        RuntimeError: the server did not start.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("wb") as stderr:
+        argv = ["-m", "voiceagent_tts", "serve", "--port", "0", *arguments]
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, *argv, stdout=asyncio.subprocess.PIPE, stderr=stderr
+        )
+    try:
+        yield OwnServer(await _ready_url(process, log), process.pid)
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        try:
+            await asyncio.wait_for(process.wait(), _STOP_TIMEOUT_S)
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+
+
+async def _ready_url(process: asyncio.subprocess.Process, log: Path) -> str:
+    assert process.stdout is not None
+    line = await asyncio.wait_for(process.stdout.readline(), _START_TIMEOUT_S)
+    word, _, url = line.decode().strip().partition(" ")
+    if word != "ready":
+        raise RuntimeError(f"the server did not start: expected 'ready URL'; see {log}")
+    return url

@@ -1,0 +1,423 @@
+"""The Pipecat service on real pipelines: the history is what was heard."""
+
+import asyncio
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from pipecat.frames.frames import (
+    LLMFullResponseEndFrame,
+    LLMFullResponseStartFrame,
+    MetricsFrame,
+    TTSAudioRawFrame,
+    TTSSpeakFrame,
+    TTSStoppedFrame,
+    TTSUpdateSettingsFrame,
+)
+from pipecat.metrics.metrics import TTFAMetricsData, TTFBMetricsData
+from pipecat.services.tts_service import TextAggregationMode, TTSService, WebsocketTTSService
+from pipecat.services.websocket_service import WebsocketService
+from pipecat.utils.context.word_timestamp_tracker import WordTimestampTracker
+from pipecat.utils.errors import ErrorCategory
+from pipecat.utils.text.simple_text_aggregator import SimpleTextAggregator
+
+from tests.adapters.pipecat_conversation import ENGLISH, Conversation, talking
+from tests.conftest import StartServer
+from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
+from voiceagent_tts.client import TTSClient
+from voiceagent_tts.core import SAMPLE_RATE_HZ
+from voiceagent_tts.protocol.connection import ClientAudio
+from voiceagent_tts.server.serve import RunningServer
+
+COUNTING = "One, two, three, four, five. Six, seven, eight, nine, ten."
+SIXTEEN = "Eight nine five seventy zero seventy. Nineteen thirteen four seventeen sixty eighty."
+CUT_POINTS_S = [0.4 + 0.31 * k for k in range(8)]
+
+
+def service(server: RunningServer, **options: Any) -> VoiceAgentTTSService:
+    """The service, connected to `server`, speaking English unless told otherwise."""
+    return VoiceAgentTTSService(
+        url=server.websocket_url, **{"settings": ENGLISH, "response_timeout_s": 5.0} | options
+    )
+
+
+# Heard is committed.
+
+
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [
+        ("en", "Dr. Smith's bill is $42.50 today.\n\nOne - two  three! 😊 And (four)?"),
+        ("en", "**Bold** words, `code` and\n- a list\n- of items."),
+        ("de", "Guten Tag! Das kostet 3,50 Euro, d. h. nicht viel."),
+        ("fr", "Bonjour ! Comment ça va ?"),
+        ("es", "¿Qué tal? ¡Muy bien!"),
+        ("zh", "你好。今天是Monday,我们去公园。"),
+        ("ja", "キャベツは100円です。ラーメンも。"),
+        ("ko", "안녕하세요. 오늘은 좋은 날입니다."),
+    ],
+)
+async def test_a_whole_turn_is_committed_verbatim(
+    server: RunningServer, language: str, text: str
+) -> None:
+    """The history has the LLM's own text, white space and all, in every script."""
+    tts = service(server, settings=VoiceAgentTTSService.Settings(language=language))
+    async with talking(tts) as conversation:
+        await conversation.reply(*text)
+        assert await conversation.spoken() == text
+        assert conversation.committed == [text]
+        assert not conversation.errors
+
+
+@pytest.mark.parametrize("rtf", [1 / 5, 1 / 1.2])
+async def test_sixteen_cut_points_are_exact(start_server: StartServer, rtf: float) -> None:
+    """Wherever the user cuts in, the history has the words that had begun to sound, no other."""
+    server = await start_server(throttle={"rtf": rtf})
+    settings = VoiceAgentTTSService.Settings(language="en", speed=0.9)
+    cuts = [cut_at(service(server, settings=settings), SIXTEEN, at_s) for at_s in CUT_POINTS_S]
+    for heard, committed in await asyncio.gather(*cuts):
+        assert committed == heard
+
+
+async def cut_at(tts: VoiceAgentTTSService, text: str, at_s: float) -> tuple[str, str]:
+    """Interrupt a turn after `at_s` seconds of its sound; returns what was heard and committed."""
+    async with talking(tts) as conversation:
+        context_id = await conversation.reply(text)
+        await conversation.play(context_id, at_s)
+        starts_s = [word.start_sample / SAMPLE_RATE_HZ for word in conversation.words[context_id]]
+        assert min(abs(start_s - at_s) for start_s in starts_s) > 0.08, starts_s
+        committed = await conversation.interrupt()
+        return conversation.heard(context_id, text), committed
+
+
+async def test_words_wait_for_sound_that_stalls(server: RunningServer) -> None:
+    """Where the LLM stalls in mid-turn, the words behind the gap come with their sound."""
+    async with talking(service(server)) as conversation:
+        first, second = "One, two, three. ", "Four, five, six, seven, eight."
+        context_id = await conversation.begin(first)
+        await conversation.until(TTSAudioRawFrame)
+        await asyncio.sleep(3.5)  # longer than the first sentence: this is the stall
+        played = conversation.transport.utterances[0].played_samples / SAMPLE_RATE_HZ
+        await conversation.go_on(second)
+        await conversation.end()
+        await conversation.play(context_id, played + 0.8)
+        committed = await conversation.interrupt()
+        assert committed == conversation.heard(context_id, first + second)
+        assert committed.startswith("One, two, three. Four,")
+        assert "seven" not in committed
+
+
+async def test_words_of_a_second_utterance_wait_for_the_first(server: RunningServer) -> None:
+    """A context that plays behind another is timed from where its own sound begins."""
+    async with talking(service(server)) as conversation:
+        first, second = "One, two, three, four.", "Five, six, seven, eight."
+        await conversation.push(TTSSpeakFrame(first), TTSSpeakFrame(second))
+        assert await conversation.spoken() == first
+        context_id = conversation.transport.utterances[-1].context_id
+        while context_id == conversation.transport.utterances[0].context_id:
+            await conversation.until(TTSStoppedFrame, 2)
+            await asyncio.sleep(0.01)
+            context_id = conversation.transport.utterances[-1].context_id
+        await conversation.play(context_id, 0.9)
+        committed = await conversation.interrupt()
+        assert committed == conversation.heard(context_id, second)
+
+
+async def test_without_word_times_a_whole_turn_is_committed(start_server: StartServer) -> None:
+    """An engine that knows no words and is not interrupted loses no text (row D2)."""
+    server = await start_server(throttle={"without_words": True})
+    async with talking(service(server)) as conversation:
+        await conversation.reply(COUNTING)
+        assert await conversation.spoken() == COUNTING
+
+
+async def test_a_late_first_audio_changes_nothing(start_server: StartServer) -> None:
+    """Sound that begins after four seconds is played and committed (row K)."""
+    server = await start_server(throttle={"first_audio_s": 3.6})
+    async with talking(service(server)) as conversation:
+        context_id = await conversation.reply(COUNTING)
+        await conversation.play(context_id, 1.2)
+        committed = await conversation.interrupt()
+        assert committed == conversation.heard(context_id, COUNTING) != ""
+
+
+async def test_the_samples_are_the_servers(server: RunningServer) -> None:
+    """Nothing is lost, doubled or changed between the server and the transport."""
+    async with TTSClient(server.websocket_url) as client:
+        events = client.say(COUNTING, language="en", voice="default")
+        expected = b"".join([event.pcm async for event in events if isinstance(event, ClientAudio)])
+    async with talking(service(server)) as conversation:
+        await conversation.reply(COUNTING)
+        await conversation.until(TTSStoppedFrame)
+        frames = [frame for frame in conversation.frames if isinstance(frame, TTSAudioRawFrame)]
+        assert b"".join(frame.audio for frame in frames) == expected
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"text_aggregator": SimpleTextAggregator()},
+        {"text_aggregation_mode": TextAggregationMode.TOKEN},
+        {"sample_rate": 16_000},
+        {"sample_rate": 44_100},
+    ],
+)
+async def test_other_ways_of_pipecat_work(server: RunningServer, options: dict[str, Any]) -> None:
+    """Pipecat's own aggregator, its token mode, and other sample rates commit the same text."""
+    async with talking(service(server, **options)) as conversation:
+        await conversation.reply("One, ", "two. ", "Three, four.")
+        assert await conversation.spoken() == "One, two. Three, four."
+        assert not conversation.errors
+
+
+# What fails is not committed, and the next turn works.
+
+
+async def test_a_turn_without_sound_commits_nothing(server: RunningServer) -> None:
+    """Text that makes no sound was not spoken (row G)."""
+    async with talking(service(server)) as conversation:
+        await conversation.reply("...")
+        assert await conversation.spoken() == ""
+        await speaks(conversation)
+
+
+async def test_a_silent_server_fails_the_turn(start_server: StartServer) -> None:
+    """A server that takes text and sends nothing is an error, and nothing is committed."""
+    server = await start_server(throttle={"is_silent": True})
+    async with talking(service(server, response_timeout_s=1.0)) as conversation:
+        await conversation.reply(COUNTING)
+        assert await conversation.spoken() == ""
+        assert conversation.errors[0].category is ErrorCategory.SERVER
+        assert conversation.tts.is_usable
+
+
+async def test_a_lost_socket_leaves_what_was_heard(server: RunningServer) -> None:
+    """A drop in mid-sentence commits what had sounded; the service reconnects (row J)."""
+    tts = service(server, max_lead_s=0.5)
+    async with talking(tts) as conversation:
+        context_id = await conversation.reply(COUNTING)
+        await conversation.play(context_id, 1.2)
+        for session in list(server.shell.sessions):
+            session.close(1011, "as a failing server does")
+        committed = await conversation.spoken()
+        assert committed == conversation.heard(context_id, COUNTING)
+        assert committed and committed != COUNTING
+        assert conversation.errors[0].category is ErrorCategory.CONNECTIVITY
+        await speaks(conversation)
+
+
+async def test_a_dead_engine_leaves_what_was_heard(start_server: StartServer) -> None:
+    """An engine that is killed in mid-sentence fails its turn only."""
+    server = await start_server(throttle={"rtf": 0.5, "crash_after_s": 1.5})
+    async with talking(service(server)) as conversation:
+        context_id = await conversation.reply(COUNTING)
+        committed = await conversation.spoken()
+        assert committed == conversation.heard(context_id, COUNTING)
+        assert committed and committed != COUNTING
+        assert conversation.errors[0].category is ErrorCategory.SERVER
+        await speaks(conversation, "Yes.")
+
+
+async def test_a_bad_request_does_not_mute_the_bot(server: RunningServer) -> None:
+    """An unknown voice fails its turn with its name; with a known one the next turn speaks."""
+    settings = VoiceAgentTTSService.Settings(voice="nobody", language="en")
+    async with talking(service(server, settings=settings)) as conversation:
+        await conversation.reply(COUNTING)
+        assert await conversation.spoken() == ""
+        (error,) = conversation.errors
+        assert "invalid_voice" in error.error
+        assert error.category is ErrorCategory.UNKNOWN
+        assert conversation.tts.is_usable
+        delta = VoiceAgentTTSService.Settings(voice="default")
+        await conversation.push(TTSUpdateSettingsFrame(delta=delta))
+        await speaks(conversation)
+
+
+async def test_a_wrong_key_is_permanent(start_server: StartServer) -> None:
+    """Only a key can make the service unusable at once: no retry would help."""
+    server = await start_server(api_keys=("right",))
+    tts = service(server, api_key="wrong")
+    refused = asyncio.Event()
+
+    @tts.event_handler("on_connection_error")
+    async def on_connection_error(_: object, error: str) -> None:
+        refused.set()
+
+    async with talking(tts):
+        await refused.wait()
+        assert not tts.is_usable
+    async with talking(service(server, api_key="right")) as conversation:
+        await speaks(conversation)
+
+
+async def test_a_server_that_comes_later_is_found(start_server: StartServer) -> None:
+    """The pipeline may start first; the service connects when the server is there."""
+    server = await start_server()
+    port = int(server.url.rpartition(":")[2])
+    tts = service(server)
+    server.uvicorn_server.should_exit = True
+    await server.serving
+    failed, connected = asyncio.Event(), asyncio.Event()
+
+    @tts.event_handler("on_connection_error")
+    async def on_connection_error(_: object, error: str) -> None:
+        failed.set()
+
+    @tts.event_handler("on_connected")
+    async def on_connected(_: object) -> None:
+        connected.set()
+
+    async with talking(tts) as conversation:
+        await failed.wait()
+        await start_server(port=port)
+        await connected.wait()
+        await speaks(conversation)
+
+
+# Turns and the server's contexts.
+
+
+async def test_an_interruption_stops_the_server(start_server: StartServer) -> None:
+    """No sound of an interrupted turn leaves after the interruption, and its row is free."""
+    server = await start_server(throttle={"rtf": 0.8})
+    async with talking(service(server)) as conversation:
+        context_id = await conversation.reply(COUNTING)
+        await conversation.play(context_id, 0.5)
+        assert server.shell.synthesizer.contexts_active == 1
+        await conversation.interrupt()
+        sent = conversation.count(TTSAudioRawFrame)
+        await speaks(conversation, "Yes.")
+        later = [frame for frame in conversation.frames if isinstance(frame, TTSAudioRawFrame)]
+        assert all(frame.context_id != context_id for frame in later[sent:])
+        assert server.shell.synthesizer.contexts_active == 0
+
+
+async def test_a_turn_without_text_leaves_nothing_open(server: RunningServer) -> None:
+    """A reply that is only a function call, or is cut before its first word, frees its context."""
+    async with talking(service(server)) as conversation:
+        await conversation.push(LLMFullResponseStartFrame(), LLMFullResponseEndFrame())
+        await conversation.spoken()
+        await conversation.push(LLMFullResponseStartFrame())
+        await conversation.interrupt()
+        await speaks(conversation)
+        assert server.shell.synthesizer.contexts_active == 0
+        assert not conversation.errors
+
+
+async def test_fifty_interruptions_on_one_socket(server: RunningServer) -> None:
+    """Barge-ins in quick succession leave neither contexts nor sockets behind."""
+    tts = service(server)
+    connections = 0
+
+    @tts.event_handler("on_connected")
+    async def on_connected(_: object) -> None:
+        nonlocal connections
+        connections += 1
+
+    async with talking(tts) as conversation:
+        for _ in range(50):
+            await conversation.reply(COUNTING)
+            await conversation.interrupt()
+        await speaks(conversation)
+        assert connections == 1
+        assert server.shell.synthesizer.contexts_active == 0
+
+
+async def test_a_new_voice_in_mid_turn_loses_no_word(server: RunningServer) -> None:
+    """Settings change without a reconnect: the next clause has the new voice, the words stay."""
+    tts = service(server)
+    voices: list[str] = []
+    async with talking(tts) as conversation:
+        first = await conversation.begin("One, two. ")
+        delta = VoiceAgentTTSService.Settings(voice="en-gb+f3")
+        await conversation.push(TTSUpdateSettingsFrame(delta=delta))
+        await conversation.go_on("Three, four.")
+        await conversation.end()
+        assert await conversation.spoken() == "One, two. Three, four."
+        voices = [utterance.context_id for utterance in conversation.transport.utterances]
+        assert len(set(voices)) == 2 and voices[0] == first
+        assert tts.settings.voice == "en-gb+f3"
+
+
+async def test_each_turn_is_measured_once(server: RunningServer) -> None:
+    """A turn has one time to first byte and one to first audio."""
+    async with talking(service(server)) as conversation:
+        for _ in range(2):
+            await speaks(conversation)
+        data = [d for f in conversation.frames if isinstance(f, MetricsFrame) for d in f.data]
+        for kind in (TTFBMetricsData, TTFAMetricsData):
+            values = [d.value for d in data if isinstance(d, kind) and d.value > 0]
+            assert len(values) == 2, kind
+
+
+async def test_connection_events_are_raised_once(server: RunningServer) -> None:
+    """`on_connected` and `on_disconnected` come once in the life of a pipeline."""
+    tts = service(server)
+    events: list[str] = []
+
+    @tts.event_handler("on_connected")
+    async def on_connected(_: object) -> None:
+        events.append("connected")
+
+    @tts.event_handler("on_disconnected")
+    async def on_disconnected(_: object) -> None:
+        events.append("disconnected")
+
+    async with talking(tts) as conversation:
+        await speaks(conversation)
+    assert events == ["connected", "disconnected"]
+
+
+async def speaks(conversation: Conversation, text: str = "Yes, I can.") -> None:
+    """A turn is spoken and committed as if nothing had been before it."""
+    await conversation.reply(text)
+    assert await conversation.spoken() == text
+
+
+# The edges.
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        (TTSService, "_update_settings"),
+        (TTSService, "_call_event_handler"),
+        (TTSService, "_register_event_handler"),
+        (WebsocketTTSService, "_connect"),
+        (WebsocketTTSService, "_disconnect"),
+        (WebsocketTTSService, "_report_error"),
+        (WebsocketService, "_connect_websocket"),
+        (WebsocketService, "_disconnect_websocket"),
+        (WebsocketService, "_receive_messages"),
+        (WebsocketService, "_receive_task_handler"),
+        (WebsocketService, "_try_reconnect"),
+        (WebsocketService, "_websocket_connect"),
+        (WordTimestampTracker, "pts"),
+    ],
+)
+def test_private_methods_of_pipecat_exist(owner: type, name: str) -> None:
+    """What the service overrides or calls of Pipecat's inside is still there."""
+    assert callable(getattr(owner, name))
+
+
+def test_private_attributes_of_pipecat_exist() -> None:
+    """What the service reads and sets of Pipecat's inside is still there."""
+    names = ("_turn_context_id", "_text_aggregator", "_word_timestamp_tracker", "_settings")
+    plain = SimpleTextAggregator()
+    tts = VoiceAgentTTSService(text_aggregator=plain)
+    attributes = vars(tts)
+    assert set(names) <= attributes.keys()
+    assert attributes["_text_aggregator"] is plain
+    assert isinstance(attributes["_word_timestamp_tracker"], WordTimestampTracker)
+    assert "_websocket" in attributes
+
+
+def test_the_import_is_light() -> None:
+    """An agent needs neither torch nor the server's packages."""
+    program = (
+        "import sys, voiceagent_tts.adapters.pipecat;"
+        "print([name for name in ('torch', 'fastapi', 'zmq') if name in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert result.stdout.strip().endswith("[]"), result.stderr

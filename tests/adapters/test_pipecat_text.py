@@ -1,0 +1,140 @@
+"""Text through Pipecat: clauses leave early, and words come back with their own white space."""
+
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pipecat.frames.frames import AggregatedTextFrame, TTSTextFrame
+
+from voiceagent_tts.adapters.pipecat_text import ClauseAggregator, VerbatimSpacing, joint
+from voiceagent_tts.text.words import split_words
+
+TEXTS = st.text(alphabet="ab Z.,!?\n\t 「」你。、好$4é😊-", max_size=120)
+
+
+async def pieces_of(chunks: Iterable[str]) -> list[str]:
+    """What the aggregator hands on for `chunks` of one reply."""
+    aggregator = ClauseAggregator()
+    pieces = [piece.text for chunk in chunks async for piece in aggregator.aggregate(chunk)]
+    rest = await aggregator.flush()
+    return pieces if rest is None else [*pieces, rest.text]
+
+
+@given(text=TEXTS, cuts=st.lists(st.integers(0, 120)))
+async def test_clauses_are_the_text_however_it_was_chunked(text: str, cuts: list[int]) -> None:
+    """Joined, the pieces are the text; chunking changes neither them nor where they end."""
+    borders = sorted({min(cut, len(text)) for cut in cuts} | {0, len(text)})
+    chunks = [text[start:end] for start, end in zip(borders, borders[1:], strict=False)]
+    pieces = await pieces_of(chunks)
+    assert "".join(pieces) == text
+    assert pieces == await pieces_of(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "pieces"),
+    [
+        ("Hello. How are you?", ["Hello. ", "How are you?"]),
+        ("Well, yes.\n\nNo.", ["Well, ", "yes.\n", "\nNo."]),
+        ("I think that it is so", ["I think that ", "it is so"]),
+        ("It costs 3.5 or 1,000 euros.", ["It costs 3.5 ", "or 1,000 euros."]),
+        ("你好。「再见。」好", ["你好。", "「再见。」", "好"]),
+        ('He said "no." Then he left.', ['He said "no." ', "Then he left."]),
+        ("... well", ["... well"]),
+    ],
+)
+async def test_a_clause_leaves_with_the_white_space_after_it(text: str, pieces: list[str]) -> None:
+    """A clause, or the first two or three words, need no look at what comes next."""
+    assert await pieces_of(text) == pieces
+
+
+async def test_an_interruption_forgets_the_unfinished_clause() -> None:
+    """Text of an interrupted reply does not begin the next one."""
+    aggregator = ClauseAggregator()
+    assert [piece async for piece in aggregator.aggregate("Never")] == []
+    await aggregator.handle_interruption()
+    assert aggregator.text.text == ""
+    assert await aggregator.flush() is None
+
+
+@given(text=TEXTS)
+async def test_words_with_their_spacing_are_the_text(text: str) -> None:
+    """Word frames joined are the text up to the last word, for clauses cut anywhere."""
+    spacing = VerbatimSpacing()
+    joined = ""
+    for piece in await pieces_of(text):
+        segment = AggregatedTextFrame(piece, "sentence")
+        spacing.announce(segment)
+        for word in split_words(piece):
+            frame = word_frame(word.text, segment)
+            spacing.apply(frame)
+            assert frame.includes_inter_frame_spaces
+            joined += frame.text
+    assert text.strip().startswith(joined)
+
+
+def test_stripped_sentences_are_joined_by_a_space() -> None:
+    """Pipecat's own aggregator drops the space between sentences; it comes back."""
+    spacing = VerbatimSpacing()
+    assert spoken(spacing, ["Yes."], ["No."]) == "Yes. No."
+
+
+def test_sentences_without_spaces_are_joined_without_one() -> None:
+    """Chinese and Japanese stay as they were written."""
+    spacing = VerbatimSpacing()
+    assert spoken(spacing, ["好", "。"], ["再", "见"]) == "好。再见"
+
+
+def test_a_new_reply_begins_without_a_space() -> None:
+    """The first word of a message has nothing to be separated from."""
+    spacing = VerbatimSpacing()
+    spoken(spacing, ["Yes."])
+    spacing.start_reply()
+    assert spoken(spacing, ["No."]) == "No."
+
+
+def test_a_word_that_is_not_in_its_segment_is_still_separated() -> None:
+    """What a text transform made of the text gets an ordinary space."""
+    spacing = VerbatimSpacing()
+    segment = AggregatedTextFrame("It is 42.", "sentence")
+    spacing.announce(segment)
+    frames = [word_frame("It", segment), word_frame("forty-two", segment)]
+    for frame in frames:
+        spacing.apply(frame)
+    assert "".join(frame.text for frame in frames) == "It forty-two"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "space"),
+    [
+        ("Yes.", "No.", " "),
+        ("Yes. ", "No.", ""),
+        ("Yes.", "\nNo.", ""),
+        ("", "No.", ""),
+        ("好。", "再", ""),
+        ("好。", "Hello", ""),
+        ("안녕.", "네", " "),
+        ("Hi 😊", "there", " "),
+    ],
+)
+def test_texts_are_joined_as_their_script_is_written(before: str, after: str, space: str) -> None:
+    """A space separates texts, except where white space is there or is not used."""
+    assert joint(before, after) == space
+
+
+def word_frame(word: str, segment: AggregatedTextFrame) -> TTSTextFrame:
+    """A word frame as Pipecat's sequencer makes it."""
+    return TTSTextFrame(word, "word", raw_text=word, segment_id=segment.id)
+
+
+def spoken(spacing: VerbatimSpacing, *segments: list[str]) -> str:
+    """The words of `segments`, each segment announced as its words joined, with their spacing."""
+    joined = ""
+    for words in segments:
+        segment = AggregatedTextFrame("".join(words), "sentence")
+        spacing.announce(segment)
+        for word in words:
+            frame = word_frame(word, segment)
+            spacing.apply(frame)
+            joined += frame.text
+    return joined

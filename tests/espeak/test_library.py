@@ -1,0 +1,159 @@
+import threading
+
+import numpy as np
+import pytest
+
+from voiceagent_tts.errors import EngineError
+from voiceagent_tts.espeak import library as library_module
+from voiceagent_tts.espeak.library import ESPEAK_RATE_HZ, EspeakLibrary, EventType, SpeechEvent
+
+VOICE = "gmw/en-US"
+
+
+class Recording:
+    """Takes what `synthesize` hands over; stops after `max_chunks`."""
+
+    def __init__(self, max_chunks: int = 1_000_000) -> None:
+        self.chunks: list[np.ndarray] = []
+        self.events: list[SpeechEvent] = []
+        self._max_chunks = max_chunks
+
+    def __call__(self, samples: np.ndarray, events: list[SpeechEvent]) -> bool:
+        self.chunks.append(samples)
+        self.events += events
+        return len(self.chunks) < self._max_chunks
+
+    @property
+    def samples(self) -> np.ndarray:
+        return np.concatenate(self.chunks)
+
+
+def test_words_and_phonemes_come_with_their_chunk(library: EspeakLibrary) -> None:
+    """Events are never later than the sound that they describe, and name characters from 0."""
+    end = 0
+
+    def on_chunk(samples: np.ndarray, events: list[SpeechEvent]) -> bool:
+        nonlocal end
+        assert all(event.sample >= end for event in events)
+        end += len(samples)
+        words.extend(event.char_index for event in events if event.kind is EventType.WORD)
+        return True
+
+    words: list[int] = []
+    assert library.synthesize("Grüße, schöne Welt.", "gmw/de", 175, 50, on_chunk)
+    assert words == [0, 7, 14]
+    assert 1.0 < end / ESPEAK_RATE_HZ < 3.0
+
+
+def test_a_stopped_speech_leaves_the_library_usable(library: EspeakLibrary) -> None:
+    """After False no further chunk comes, and the next text sounds as it did before."""
+    before, stopped, after = Recording(), Recording(max_chunks=2), Recording()
+    library.synthesize("One two three.", VOICE, 175, 50, before)
+    assert not library.synthesize("A long sentence. " * 500, VOICE, 175, 50, stopped)
+    assert len(stopped.chunks) == 2
+    assert library.synthesize("One two three.", VOICE, 175, 50, after)
+    assert [e.char_index for e in after.events] == [e.char_index for e in before.events]
+    assert abs(len(after.samples) - len(before.samples)) < ESPEAK_RATE_HZ // 200
+
+
+def test_an_error_in_the_callback_reaches_the_caller(library: EspeakLibrary) -> None:
+    """Ctypes would print and forget it."""
+
+    def fail(samples: np.ndarray, events: list[SpeechEvent]) -> bool:
+        raise LookupError("from the callback")
+
+    with pytest.raises(LookupError, match="from the callback"):
+        library.synthesize("One two three.", VOICE, 175, 50, fail)
+    assert library.synthesize("One.", VOICE, 175, 50, Recording())
+
+
+def test_settings_do_not_stay_for_the_next_text(library: EspeakLibrary) -> None:
+    """Espeak keeps parameters, so every call sets them all."""
+    normal, other, again = Recording(), Recording(), Recording()
+    library.synthesize("One two three four.", VOICE, 175, 50, normal)
+    library.synthesize("One two three four.", VOICE + "+f3", 350, 90, other)
+    library.synthesize("One two three four.", VOICE, 175, 50, again)
+    assert len(other.samples) < 0.7 * len(normal.samples)
+    assert abs(len(again.samples) - len(normal.samples)) < ESPEAK_RATE_HZ // 200
+
+
+def test_the_end_pause_is_a_choice(library: EspeakLibrary) -> None:
+    """With it a sentence is followed by about 0.3 s of silence, without it by none."""
+    plain, paused = Recording(), Recording()
+    library.synthesize("One two.", VOICE, 175, 50, plain)
+    library.synthesize("One two.", VOICE, 175, 50, paused, has_end_pause=True)
+    assert len(paused.samples) - len(plain.samples) > 0.2 * ESPEAK_RATE_HZ
+
+
+@pytest.mark.parametrize("voice", ["nowhere", "", "../../etc/passwd", "gmw/../../x"])
+def test_an_unknown_voice_is_an_engine_error(library: EspeakLibrary, voice: str) -> None:
+    """Espeak's status becomes a sentence, and the next voice works."""
+    with pytest.raises(EngineError, match="has no voice"):
+        library.synthesize("One.", voice, 175, 50, Recording())
+    assert library.synthesize("One.", VOICE, 175, 50, Recording())
+
+
+def test_nul_is_refused(library: EspeakLibrary) -> None:
+    """NUL would silently end the text in C."""
+    with pytest.raises(EngineError, match="NUL"):
+        library.synthesize("One\0two", VOICE, 175, 50, Recording())
+
+
+def test_text_without_sound_is_not_an_error(library: EspeakLibrary) -> None:
+    """An empty text and a lone surrogate give a few milliseconds and no phoneme."""
+    for text in ("", " ", "...", "\ud800"):
+        recording = Recording()
+        assert library.synthesize(text, VOICE, 175, 50, recording)
+        assert all(event.is_pause for event in recording.events if event.phoneme)
+
+
+def test_phonemes_are_those_of_the_speech(library: EspeakLibrary) -> None:
+    """A text has as many phonemes on paper as are heard, also after another voice spoke."""
+    recording = Recording()
+    library.synthesize("안녕하세요", "ko", 175, 50, Recording())
+    library.synthesize("of the world", VOICE, 175, 50, recording)
+    heard = [e for e in recording.events if e.kind is EventType.PHONEME and not e.is_pause]
+    assert len(library.phonemes("of the world", VOICE)) == len(heard)
+    assert library.phonemes("你", "sit/cmn") == library.phonemes("你", "sit/cmn") != []
+
+
+def test_every_listed_voice_and_variant_speaks(library: EspeakLibrary) -> None:
+    """Voices whose dictionary is missing are not listed, so each gives sound."""
+    for name in [v.identifier for v in library.voices()] + [
+        f"{VOICE}+{variant}" for variant in library.variants()
+    ]:
+        recording = Recording()
+        assert library.synthesize("5 a ა", name, 175, 50, recording)
+        assert np.abs(recording.samples.astype(int)).max() > 1000, name
+    assert {"cmn", "en-us", "de", "yue"} <= {voice.language for voice in library.voices()}
+
+
+def test_another_thread_is_refused(library: EspeakLibrary) -> None:
+    """Two threads inside espeak crash the process, so the second is stopped at the door."""
+    failures: list[BaseException] = []
+
+    def use() -> None:
+        try:
+            EspeakLibrary.open()
+        except AssertionError as failure:
+            failures.append(failure)
+
+    thread = threading.Thread(target=use)
+    thread.start()
+    thread.join()
+    assert len(failures) == 1
+
+
+def test_there_is_one_library_in_a_process(library: EspeakLibrary) -> None:
+    """Espeak's state is global, so `open` gives the same object again."""
+    assert EspeakLibrary.open() is library
+
+
+def test_a_long_data_path_is_linked_to_a_short_one(tmp_path) -> None:
+    """Espeak cannot be started from a path of 160 bytes or more."""
+    long = tmp_path.joinpath(*["a" * 50] * 4)
+    long.mkdir(parents=True)
+    short = library_module._short_path(long)
+    assert len(str(short)) <= 150
+    assert short.resolve() == long.resolve()
+    assert library_module._short_path(tmp_path) == tmp_path

@@ -1,0 +1,66 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from voiceagent_tts.core import Segment
+from voiceagent_tts.espeak.pieces import MAX_PIECE_CHARS, split_pieces
+from voiceagent_tts.text.words import split_words
+
+
+def test_a_segment_of_ordinary_length_is_one_piece() -> None:
+    """Its end is the segment's end, and offsets are the context's."""
+    (piece,) = split_pieces(Segment(" Hello, **world**! ", 100))
+    assert piece.spoken.text == "Hello, world!"
+    assert piece.spoken.offsets[0] == 101
+    assert [word.char_start for word in piece.words] == [101, 108]
+    assert piece.segment_end == 119
+    assert piece.ends_clause
+
+
+def test_a_long_segment_is_cut_where_a_clause_ends() -> None:
+    """No cut falls inside a sentence that fits."""
+    pieces = split_pieces(Segment("This is one sentence. " * 50, 0))
+    assert len(pieces) > 3
+    assert all(piece.ends_clause for piece in pieces)
+    assert [piece.segment_end for piece in pieces[:-1]] == [None] * (len(pieces) - 1)
+
+
+def test_a_clause_that_does_not_fit_is_cut_between_words() -> None:
+    """Such a piece is not followed by a pause."""
+    pieces = split_pieces(Segment("word " * 100, 0))
+    assert {word.text for piece in pieces for word in piece.words} == {"word"}
+    assert not any(piece.ends_clause for piece in pieces)
+
+
+def test_a_word_longer_than_a_piece_belongs_to_its_first() -> None:
+    """The rest of it is spoken, but is no word of its own."""
+    pieces = split_pieces(Segment("a" * 1000, 0))
+    assert [len(piece.words) for piece in pieces] == [1, 0, 0, 0]
+    assert sum(len(piece.spoken.text) for piece in pieces) == 1000
+
+
+def test_text_without_letters_is_silent() -> None:
+    """White space, punctuation and emoji alone have nothing to speak."""
+    for text in ("  ", "...", "\U0001f600", "\x00\x01", "---"):
+        (piece,) = split_pieces(Segment(text, 0))
+        assert piece.is_silent
+        assert piece.segment_end == len(text)
+
+
+@given(
+    st.text(
+        st.sampled_from("ab ,.*\n\u4f60\u3002\u3042\u0301\U0001f600") | st.characters(),
+        max_size=900,
+    ),
+    st.integers(0, 10**6),
+)
+def test_pieces_tile_the_segment(text: str, base: int) -> None:
+    """Every word once and in order; no piece is longer than allowed; one ends the segment."""
+    pieces = split_pieces(Segment(text * 3, base))
+    words = split_words(text * 3, base)
+    assert [word for piece in pieces for word in piece.words] == words
+    ends = [piece.segment_end for piece in pieces]
+    assert ends == [None] * (len(pieces) - 1) + [base + len(text) * 3]
+    offsets = [offset for piece in pieces for offset in piece.spoken.offsets]
+    assert offsets == sorted(offsets)
+    spans = [piece.spoken.offsets for piece in pieces if piece.spoken.offsets]
+    assert all(span[-1] - span[0] < MAX_PIECE_CHARS for span in spans)

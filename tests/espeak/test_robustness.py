@@ -1,0 +1,121 @@
+"""Texts that nobody would write; each program runs in a process of its own, which must live."""
+
+import subprocess
+import sys
+
+import pytest
+
+RANDOM_TEXTS = """
+import random
+from tests.espeak.driving import UNLIMITED, Driver, pcm_of, words_of
+from voiceagent_tts.core import Credit, Done, Submit
+from voiceagent_tts.espeak.voices import LANGUAGES
+from voiceagent_tts.text.words import split_words
+
+RANGES = ((0, 0x7F), (0x80, 0x24F), (0x300, 0x36F), (0x370, 0x52F), (0x590, 0x6FF),
+    (0x900, 0xDFF), (0x2000, 0x206F), (0x2190, 0x2BFF), (0x3000, 0x30FF), (0x4E00, 0x9FFF),
+    (0xAC00, 0xD7A3), (0xD800, 0xDFFF), (0xE000, 0xFFFF), (0x10000, 0x10FFFF))
+BITS = ("[[", "]]", "<speak>", "&amp;", "\\x00", "\\x01", "1e999", "...", "''", "{", "\\u202e",
+    "x" * 200, "9" * 60, "\\u0301" * 50, "A.B.C.", "--", "$", "%s%n", "\\n\\n", " ")
+
+def text(rng):
+    parts = []
+    for _ in range(rng.randrange(30)):
+        low, high = rng.choice(RANGES)
+        run = "".join(chr(rng.randint(low, high)) for _ in range(rng.randrange(12)))
+        parts.append(rng.choice((run, rng.choice(BITS))))
+    return rng.choice(("", " ")).join(parts)
+
+driver = Driver()
+rng = random.Random(SEED)
+for context in range(100):
+    said = text(rng)
+    language, voice = rng.choice(list(LANGUAGES)), rng.choice(driver.engine.capabilities.voices)
+    submit = Submit(context, said, 0, False, voice, language, speed=rng.choice((0.5, 1.0, 2.0)))
+    events = driver.run(submit, Credit(context, 0.0, UNLIMITED))
+    assert isinstance(events[-1], Done), (context, events[-1])
+    samples = len(pcm_of(events, context)) // 2
+    words = words_of(events, context)
+    assert [word.word for word in words] == split_words(said), context
+    borders = [border for word in words for border in (word.start_sample, word.end_sample)]
+    assert borders == sorted(borders) and all(0 <= border <= samples for border in borders), context
+"""
+
+LONG_TEXTS = """
+from tests.espeak.driving import UNLIMITED, Driver, words_of
+from voiceagent_tts.core import AudioStep, Cancel, Credit, Done, Submit
+from voiceagent_tts.text.words import split_words
+
+UNITS = ("a", "1", ".", "e\\u0301", "\\u0301", "\\n", "[[", "<", "x\\0\\1\\2", "&amp;", "1 ",
+    "\\u4f60\\u597d\\uff0c", "This is a sentence, you know. ")
+driver = Driver()
+for context, unit in enumerate(UNITS):
+    said = (unit * 100_000)[:100_000]
+    driver.send(Submit(context, said, 0, False, "default", "en"), Credit(context, 0.0, UNLIMITED))
+    for _ in range(60):
+        if driver.engine.step() is None:
+            break
+    driver.run(Cancel(context))
+    words = [word.word for word in words_of(driver.events, context)]
+    assert words == split_words(said)[: len(words)]
+    driver.events.clear()
+last = driver.run(Submit(99, "Hi.", 0, False, "f1", "de"), Credit(99, 0.0, UNLIMITED))[-1]
+assert isinstance(last, Done), last
+"""
+
+CANCELS = """
+import random
+from tests.espeak.driving import Driver
+from voiceagent_tts.core import Append, Cancel, Cancelled, Credit, Done, Failed, Submit
+
+driver = Driver(max_rows=20)
+rng = random.Random(7)
+TEXT = "Some text that is said, and said again."
+opened = set()
+for number in range(2_000):
+    context = rng.randrange(max(0, number - 30), number + 1)
+    command = rng.choice((
+        Submit(number, TEXT, 0, rng.random() < 0.3, "f2", "en"),
+        Append(context, " And more.", len(TEXT), rng.random() < 0.5, "fr"),
+        Credit(context, rng.random(), rng.randrange(100_000)),
+        Cancel(context),
+        Cancel(context),
+    ))
+    if isinstance(command, Submit):
+        opened.add(number)
+    driver.send(command, after_inbox_calls=rng.randrange(3))
+    if rng.random() < 0.5:
+        driver.engine.step()
+driver.run(*map(Cancel, opened))
+ended = {event.context for event in driver.events if isinstance(event, Done | Failed | Cancelled)}
+assert opened <= ended
+assert driver.engine.rows_used == 0
+for context in opened:  # nothing follows an end but the answer to a cancel
+    parts = [e for e in driver.events if getattr(e, "context", None) == context]
+    first = next(i for i, e in enumerate(parts) if isinstance(e, Done | Failed | Cancelled))
+    assert all(isinstance(event, Cancelled) for event in parts[first + 1 :]), context
+"""
+
+
+def run_program(program: str) -> None:
+    """Run it with assertions on; a crash or a failed assertion shows its output."""
+    done = subprocess.run(
+        [sys.executable, "-X", "faulthandler", "-c", program], capture_output=True, text=True
+    )
+    assert done.returncode == 0, f"exit status {done.returncode}\n{done.stderr[-3000:]}"
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_random_texts_never_end_the_process(seed: int) -> None:
+    """Any text, voice and speed ends in Done, with every word once inside the audio."""
+    run_program(RANDOM_TEXTS.replace("SEED", str(seed)))
+
+
+def test_very_long_texts_never_end_the_process() -> None:
+    """100,000 characters of one kind can be begun, cancelled, and followed by a normal text."""
+    run_program(LONG_TEXTS)
+
+
+def test_random_cancels_leave_no_row_behind() -> None:
+    """2,000 commands in any order: every context ends once, and the engine is empty."""
+    run_program(CANCELS)

@@ -1,0 +1,97 @@
+from itertools import combinations
+from math import hypot, log2
+
+import numpy as np
+import pytest
+
+from tests.espeak.driving import Driver
+from tests.espeak.sentences import SENTENCES
+from voiceagent_tts.core import SAMPLE_RATE_HZ
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.espeak.voices import LANGUAGES, PRESETS, VoiceCatalogue
+
+
+@pytest.mark.parametrize(
+    ("name", "language", "identifier"),
+    [
+        ("default", "en", "gmw/en-US"),
+        ("default", "zh", "sit/cmn"),
+        ("default", "yue", "sit/yue"),
+        ("default", "pt-BR", "roa/pt-BR"),
+        ("default", "en_GB", "gmw/en"),
+        ("default", "de-AT", "gmw/de"),
+        ("default", "es-MX", "roa/es-419"),
+        ("F3", "fr", "roa/fr+f3"),
+        ("nova", "ru", "zle/ru+f2"),
+        ("mr SERIOUS", "it", "roa/it+Mr serious"),
+        ("de", "en", "gmw/de"),
+        ("en-us+f3", "zh", "gmw/en-US+f3"),
+        ("zh+onyx", "en", "sit/cmn+m8"),
+        ("pl", "en", "zlw/pl"),
+    ],
+)
+def test_names_resolve(
+    catalogue: VoiceCatalogue, name: str, language: str, identifier: str
+) -> None:
+    """A language voice in the name decides; else the language of the text does."""
+    assert catalogue.resolve(name, language).identifier == identifier
+
+
+@pytest.mark.parametrize(
+    "name", ["", "+", "+f3", "de+", "de+f3+f3", "nobody", "en-us+nobody", "f3+en-us", "../x"]
+)
+def test_unknown_voices_are_refused(catalogue: VoiceCatalogue, name: str) -> None:
+    """The error has the voices' code and lists the known."""
+    with pytest.raises(InvalidRequestError, match="alloy.*f3.*en-us") as caught:
+        catalogue.resolve(name, "en")
+    assert caught.value.code is ErrorCode.INVALID_VOICE
+
+
+def test_unknown_languages_are_refused(catalogue: VoiceCatalogue) -> None:
+    """The error has the languages' code and lists the known."""
+    with pytest.raises(InvalidRequestError, match="pt-br") as caught:
+        catalogue.resolve("default", "tlh")
+    assert caught.value.code is ErrorCode.INVALID_LANGUAGE
+
+
+def test_every_name_and_language_that_is_listed_works(catalogue: VoiceCatalogue) -> None:
+    """Names are unique without regard to case, and none shadows another."""
+    assert len({name.lower() for name in catalogue.names}) == len(catalogue.names)
+    identifiers = {catalogue.resolve(name, "it").identifier for name in catalogue.names}
+    assert len(identifiers) > 230
+    for language in catalogue.languages:
+        assert catalogue.resolve("default", language).identifier
+    assert set(SENTENCES) <= set(LANGUAGES)
+
+
+def test_presets_sound_different(driver: Driver) -> None:
+    """Any two differ by two semitones or more in pitch and brightness taken together."""
+    text = "The quick brown fox jumps over the lazy dog, and we are all fine today."
+    sounds = {}
+    for name in PRESETS:
+        pcm = np.frombuffer(driver.speak(text, voice=name), "<i2").astype(float)
+        sounds[name] = 12 * log2(_pitch_hz(pcm)), 12 * log2(_brightness_hz(pcm))
+    distances = {
+        (one, other): hypot(*np.subtract(sounds[one], sounds[other]))
+        for one, other in combinations(sounds, 2)
+    }
+    assert min(distances.values()) > 2.0, min(distances, key=distances.__getitem__)
+
+
+def _pitch_hz(pcm: np.ndarray, window: int = 1200) -> float:
+    """Median over voiced windows of the strongest period between 60 and 400 Hz."""
+    periods = []
+    low, high = SAMPLE_RATE_HZ // 400, SAMPLE_RATE_HZ // 60
+    for start in range(0, len(pcm) - window, window):
+        part = pcm[start : start + window]
+        echo = np.correlate(part, part, "full")[window - 1 :]
+        period = low + int(np.argmax(echo[low:high]))
+        if np.abs(part).mean() > 800 and echo[period] > 0.4 * echo[0]:
+            periods.append(period)
+    return SAMPLE_RATE_HZ / float(np.median(periods))
+
+
+def _brightness_hz(pcm: np.ndarray) -> float:
+    """Centre of the power spectrum."""
+    power = np.abs(np.fft.rfft(pcm)) ** 2
+    return float((power * np.fft.rfftfreq(len(pcm), 1 / SAMPLE_RATE_HZ)).sum() / power.sum())

@@ -1,0 +1,60 @@
+"""How well the words of real speech are timed, language by language."""
+
+import numpy as np
+import pytest
+
+from tests.espeak.driving import UNLIMITED, Driver, pcm_of, words_of
+from tests.espeak.sentences import COMMA_LISTS, SENTENCES
+from voiceagent_tts.audio.levels import onsets
+from voiceagent_tts.core import Credit, Submit, WordTimestamp, samples_to_ms
+from voiceagent_tts.espeak.library import EspeakLibrary, EventType, SpeechEvent
+
+MIN_EXACT_SHARE = dict.fromkeys(SENTENCES, 0.95) | {"ja": 0.75}
+
+
+def spoken_words(driver: Driver, text: str, language: str) -> tuple[list[WordTimestamp], bytes]:
+    """Speak a whole text and return its words and its PCM."""
+    events = driver.run(Submit(1, text, 0, False, "default", language), Credit(1, 0.0, UNLIMITED))
+    return words_of(events, 1), pcm_of(events, 1)
+
+
+@pytest.mark.parametrize("language", SENTENCES)
+def test_most_words_carry_exact_times(driver: Driver, language: str, record_property) -> None:
+    """At least 95 % do, and 75 % in Japanese, where two kanji may share a reading."""
+    words = [
+        word
+        for sentence in SENTENCES[language]
+        for word in spoken_words(driver, sentence, language)[0]
+    ]
+    share = sum(word.is_exact for word in words) / len(words)
+    record_property("exact_share", f"{language} {share:.3f} of {len(words)}")
+    assert share >= MIN_EXACT_SHARE[language]
+
+
+@pytest.mark.parametrize("language", COMMA_LISTS)
+def test_word_starts_agree_with_the_sound(driver: Driver, language: str) -> None:
+    """After pauses, energy sets in within 40 ms of the word's start (p95), without a bias."""
+    words, pcm = spoken_words(driver, COMMA_LISTS[language], language)
+    heard = np.array(onsets(pcm, min_pause_ms=40))
+    errors_ms = [
+        samples_to_ms(int(heard[np.abs(heard - word.start_sample).argmin()]) - word.start_sample)
+        for word in words
+    ]
+    assert len(words) >= 10
+    assert np.percentile(np.abs(errors_ms), 95) <= 40
+    assert abs(np.median(errors_ms)) <= 10
+
+
+def test_the_second_word_of_a_pair_begins_at_its_own_phoneme(
+    driver: Driver, library: EspeakLibrary
+) -> None:
+    """Espeak has one event for "of the"; the th of "the" is where the second word begins."""
+    events: list[SpeechEvent] = []
+    text = "It is one of the best."
+    library.synthesize(text, "gmw/en-US", 175, 50, lambda samples, new: events.extend(new) is None)
+    th = next(event.sample for event in events if event.phoneme == "D")
+    assert [event.char_index for event in events if event.kind is EventType.WORD].count(13) == 0
+    words, _ = spoken_words(driver, text, "en")
+    the = next(word for word in words if word.word.text == "the")
+    assert the.is_exact
+    assert abs(the.start_sample / 24_000 - th / 22_050) < 0.01

@@ -1,0 +1,545 @@
+import asyncio
+import contextlib
+import gc
+import json
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from http import HTTPStatus
+from typing import Any
+
+import pytest
+from websockets.asyncio.server import ServerConnection as WebSocket
+from websockets.asyncio.server import serve
+from websockets.exceptions import ConnectionClosed
+from websockets.http11 import Request, Response
+from websockets.typing import Subprotocol
+
+from voiceagent_tts.client import (
+    ClientAudio,
+    ClientContext,
+    DoneMessage,
+    Event,
+    FlushedMessage,
+    TTSClient,
+)
+from voiceagent_tts.core import Cut, Word, WordTimestamp, ms_to_samples
+from voiceagent_tts.errors import (
+    ConnectionLostError,
+    EngineError,
+    ErrorCode,
+    InvalidRequestError,
+    OverloadedError,
+    UnauthorizedError,
+    VoiceAgentError,
+)
+from voiceagent_tts.protocol.connection import ServerConnection
+from voiceagent_tts.protocol.messages import (
+    SUBPROTOCOL,
+    AudioFormat,
+    AudioMessage,
+    CancelledMessage,
+    ClientMessage,
+    Close,
+    ContextCancel,
+    ContextCut,
+    ContextEnd,
+    ContextFlush,
+    ContextOpen,
+    ContextText,
+    Prepare,
+    RefusedMessageError,
+    SessionLimits,
+)
+from voiceagent_tts.text.cut import cut_text
+
+WORD_SAMPLES = 1_920  # every word sounds for 80 ms
+LIMITS = SessionLimits(
+    max_text_chars=8_192, context_idle_s=120, max_audio_s=600, max_lead_s=8, max_contexts=4
+)
+
+
+class Peer:
+    """One accepted socket of a small real server: each word of a text is 80 ms of its number."""
+
+    def __init__(self, websocket: WebSocket) -> None:
+        self.websocket = websocket
+        self.connection = ServerConnection(LIMITS)
+        self.opens: dict[str, ContextOpen] = {}
+        self.texts: dict[str, str] = {}
+        self.words: dict[str, list[WordTimestamp]] = {}
+        self.received: list[ClientMessage] = []
+
+    async def run(self) -> None:
+        """Answer until the socket closes."""
+        await self.websocket.send(self.connection.ready(session_id="s", model="numbers"))
+        async for data in self.websocket:
+            try:
+                messages = self.connection.receive(data)
+            except RefusedMessageError as error:
+                for answer in self.connection.refused(error):
+                    await self.websocket.send(answer)
+                continue
+            for message in messages:
+                self.received.append(message)
+                await self.answer(message)
+
+    async def answer(self, message: ClientMessage) -> None:
+        """Do what a message asks for."""
+        say = self.websocket.send
+        match message:
+            case ContextOpen(context_id=context_id, voice="broken"):
+                await say(self.connection.error(EngineError("it broke"), context_id))
+                await say(self.connection.done(context_id, "error", chars=0))
+            case ContextOpen(context_id=context_id):
+                self.opens[context_id] = message
+                self.texts[context_id], self.words[context_id] = "", []
+                await say(
+                    self.connection.opened(
+                        context_id, voice="v", language="en", seed=None, queue_ms=0
+                    )
+                )
+            case ContextText(context_id=context_id, text=text):
+                self.texts[context_id] += text
+                await self.speak(context_id)
+            case ContextFlush(context_id=context_id, flush_id=flush_id):
+                audio_ms = 80 * len(self.words[context_id])
+                await say(self.connection.flushed(context_id, flush_id, audio_ms))
+            case ContextEnd(context_id=context_id):
+                if self.opens[context_id].voice != "slow":
+                    await self.done(context_id, "complete")
+            case ContextCancel(context_id=context_id, played_ms=played_ms):
+                basis = "clock" if played_ms is None else "played_ms"
+                cut = self.cut(context_id, played_ms or 0)
+                await say(self.connection.cancelled(context_id, cut, basis))
+                await self.done(context_id, "cancelled")
+            case ContextCut(context_id=context_id, played_ms=played_ms):
+                await say(self.connection.cut(context_id, self.cut(context_id, played_ms)))
+            case Prepare():
+                pass
+            case Close():
+                await self.websocket.close()
+            case _:
+                pass
+
+    async def speak(self, context_id: str) -> None:
+        """Say the words that have not been said."""
+        text, said = self.texts[context_id], self.words[context_id]
+        rate = self.opens[context_id].audio.sample_rate
+        for token in text.split()[len(said) :]:
+            number = len(said)
+            char_start = text.index(token, said[-1].word.char_end if said else 0)
+            start = number * WORD_SAMPLES
+            word = Word(token, char_start, char_start + len(token))
+            said.append(WordTimestamp(word, start, start + WORD_SAMPLES, True))
+            await self.websocket.send(self.connection.words(context_id, said[-1:]))
+            samples = WORD_SAMPLES * rate // 24_000
+            pcm = number.to_bytes(2, "little") * samples
+            await self.websocket.send(self.connection.audio(context_id, pcm, number * samples))
+
+    async def done(self, context_id: str, reason: Any) -> None:
+        """End a context."""
+        chars = len(self.texts[context_id])
+        await self.websocket.send(self.connection.done(context_id, reason, chars=chars))
+
+    def cut(self, context_id: str, played_ms: int) -> Cut:
+        """What was heard."""
+        played_samples = min(ms_to_samples(played_ms), len(self.words[context_id]) * WORD_SAMPLES)
+        is_final = context_id not in self.connection.contexts
+        return cut_text(
+            self.texts[context_id], self.words[context_id], played_samples, is_final=is_final
+        )
+
+
+class SmallServer:
+    """A real WebSocket server on loopback, and the sockets that it accepted."""
+
+    def __init__(self) -> None:
+        self.peers: list[Peer] = []
+        self.status: HTTPStatus | None = None
+        self.authorizations: list[str | None] = []
+        self.refusals_left = 0
+        self.url = ""
+
+    async def serve_peer(self, websocket: WebSocket) -> None:
+        """Speak with one client."""
+        peer = Peer(websocket)
+        self.peers.append(peer)
+        with contextlib.suppress(ConnectionClosed):
+            await peer.run()
+
+    def admit(self, websocket: WebSocket, request: Request) -> Response | None:
+        """Refuse the handshake while told to."""
+        self.authorizations.append(request.headers.get("Authorization"))
+        if self.status is None or self.refusals_left == 0:
+            return None
+        self.refusals_left -= 1
+        return websocket.respond(self.status, "no\n")
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    handler: Callable[[WebSocket], Awaitable[None]], admit: Any = None
+) -> AsyncIterator[str]:
+    """Serve `handler` on a free port of this machine; gives the URL."""
+    subprotocols = [Subprotocol(SUBPROTOCOL)]
+    async with serve(
+        handler, "127.0.0.1", 0, subprotocols=subprotocols, process_request=admit
+    ) as server:
+        port = next(iter(server.sockets)).getsockname()[1]
+        yield f"ws://127.0.0.1:{port}"
+
+
+@pytest.fixture(autouse=True)
+def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do not wait between attempts to connect."""
+    monkeypatch.setattr("voiceagent_tts.client.RETRY_WAITS_S", (0.0, 0.0, 0.0))
+
+
+@pytest.fixture
+async def small_server() -> AsyncIterator[SmallServer]:
+    """A small real server; its clients must have gone when the test ends."""
+    small = SmallServer()
+    async with serving(small.serve_peer, small.admit) as url:
+        small.url = url
+        yield small
+
+
+async def _events(context: AsyncIterator[Event]) -> list[Event]:
+    return [event async for event in context]
+
+
+def _pcm(events: list[Event]) -> bytes:
+    return b"".join(event.pcm for event in events if isinstance(event, ClientAudio))
+
+
+def _words(events: list[Event]) -> list[str]:
+    return [event.word.text for event in events if isinstance(event, WordTimestamp)]
+
+
+async def _until_audio(context: ClientContext) -> None:
+    async for event in context:
+        if isinstance(event, ClientAudio):
+            return
+
+
+async def test_a_context_gives_its_events_in_order(small_server: SmallServer) -> None:
+    """Text sent in pieces comes back as words before their audio, a flush, and `done` last."""
+    async with TTSClient(small_server.url) as client, await client.open(voice="v") as context:
+        for delta in ("one two", " three"):
+            await context.send_text(delta)
+        assert await context.flush() == 1
+        await context.end()
+        events = await _events(context)
+    assert _words(events) == ["one", "two", "three"]
+    assert len(_pcm(events)) == 3 * 2 * WORD_SAMPLES
+    assert isinstance(events[0], WordTimestamp)
+    assert isinstance(events[-2], FlushedMessage)
+    assert isinstance(events[-1], DoneMessage)
+    assert context.text == "one two three"
+
+
+async def test_contexts_share_one_socket(small_server: SmallServer) -> None:
+    """Contexts that speak at the same time do not mix, on one socket."""
+    async with TTSClient(small_server.url) as client:
+        said = await asyncio.gather(
+            *(_events(client.say(f"a{number} b{number}")) for number in range(4))
+        )
+    assert [_words(events) for events in said] == [[f"a{n}", f"b{n}"] for n in range(4)]
+    assert len(small_server.peers) == 1
+
+
+async def test_cancel_waits_for_what_was_heard(small_server: SmallServer) -> None:
+    """`cancel` returns the server's cut, and nothing but `cancelled` and `done` follows."""
+    async with TTSClient(small_server.url) as client:
+        context = await client.open()
+        await context.send_text("one two three")
+        await _until_audio(context)
+        cut = await context.cancel(played_ms=100)
+        events = await _events(context)
+    assert cut == Cut("one two", " three", is_partial=True)
+    assert [type(event) for event in events] == [CancelledMessage, DoneMessage]
+    assert await context.cancel() == cut
+
+
+async def test_cancel_after_the_end_is_a_cut(small_server: SmallServer) -> None:
+    """A reply that was sent long before the listener cut in is cut all the same."""
+    async with TTSClient(small_server.url) as client:
+        context = await client.open()
+        await context.send_text("one two three")
+        await context.end()
+        await _events(context)
+        assert await context.cancel(played_ms=90) == Cut("one two", " three", is_partial=True)
+        assert await context.cut(500) == Cut("one two three", "", is_partial=False)
+
+
+@pytest.mark.parametrize("played_ms", [0, 79, 80, 81, 160, 239, 240, 10_000])
+async def test_the_local_cut_is_the_servers(small_server: SmallServer, played_ms: int) -> None:
+    """Client and server agree on what was heard, wherever the listener cut in."""
+    async with TTSClient(small_server.url) as client:
+        context = await client.open(audio=AudioFormat(sample_rate=8000))
+        await context.send_text("one two three ")
+        await context.end()
+        await _events(context)
+        assert context.cut_locally(played_ms) == await context.cut(played_ms)
+
+
+async def test_cuts_asked_together_are_answered_in_order(small_server: SmallServer) -> None:
+    """Each of several questions about one context gets its own answer."""
+    async with TTSClient(small_server.url) as client:
+        context = await client.open()
+        await context.send_text("one two three")
+        await context.end()
+        await _events(context)
+        cuts = await asyncio.gather(*(context.cut(ms) for ms in (10, 90, 170)))
+    assert [cut.text_spoken for cut in cuts] == ["one", "one two", "one two three"]
+
+
+async def test_leaving_a_context_early_cancels_it(small_server: SmallServer) -> None:
+    """Whether by `async with` or by closing `say`, the server is told to stop."""
+    async with TTSClient(small_server.url) as client:
+        async with await client.open(voice="slow") as context:
+            await context.send_text("one two")
+        speech = client.say("one two", voice="slow")
+        await anext(speech)
+        await speech.aclose()
+        await _events(client.say("three"))  # the server takes messages in order
+    messages = small_server.peers[0].received
+    opened, cancelled = (
+        [message.context_id for message in messages if isinstance(message, kind)]
+        for kind in (ContextOpen, ContextCancel)
+    )
+    assert cancelled == opened[:2]
+
+
+async def test_a_failed_context_raises_its_error(small_server: SmallServer) -> None:
+    """The server's error is raised after what came before it, again and again, never a hang."""
+    async with TTSClient(small_server.url) as client:
+        context = await client.open(voice="broken")
+        event = await anext(context)
+        assert isinstance(event, DoneMessage)
+        for _ in range(2):
+            with pytest.raises(EngineError, match="it broke"):
+                await anext(context)
+        with pytest.raises(EngineError, match="it broke"):
+            await context.send_text("more")
+        async with await client.open() as healthy:
+            await healthy.send_text("one")
+            await healthy.end()
+            assert _words(await _events(healthy)) == ["one"]
+
+
+async def test_too_many_contexts_is_an_error_of_that_context(small_server: SmallServer) -> None:
+    """The context over the cap fails, retryably; the others speak on."""
+    async with TTSClient(small_server.url) as client:
+        contexts = [await client.open() for _ in range(LIMITS.max_contexts + 1)]
+        with pytest.raises(OverloadedError) as caught:
+            await _events(contexts[-1])
+        assert caught.value.code is ErrorCode.TOO_MANY_CONTEXTS
+        assert caught.value.is_retryable
+        await contexts[0].send_text("one")
+        await _until_audio(contexts[0])
+
+
+async def test_text_that_the_server_refused_is_no_silent_hole(small_server: SmallServer) -> None:
+    """A context whose text was refused in part raises at its end, although it was spoken."""
+    async with TTSClient(small_server.url) as client:
+        context = await client.open()
+        await context.send_text("one")
+        await _until_audio(context)
+        peer = small_server.peers[0]
+        error = InvalidRequestError("too long", code=ErrorCode.TEXT_TOO_LONG)
+        await peer.websocket.send(peer.connection.error(error, context.context_id))
+        await peer.done(context.context_id, "complete")
+        with pytest.raises(InvalidRequestError) as caught:
+            await _events(context)
+    assert caught.value.code is ErrorCode.TEXT_TOO_LONG
+
+
+async def test_a_lost_socket_fails_its_contexts_and_the_next_works(
+    small_server: SmallServer,
+) -> None:
+    """Whoever waits gets `ConnectionLostError`; what was heard is still known; open reconnects."""
+    async with TTSClient(small_server.url) as client:
+        context = await client.open()
+        await context.send_text("one two")
+        await _until_audio(context)
+        waiting = asyncio.create_task(_events(context))
+        small_server.peers[0].websocket.transport.abort()
+        with pytest.raises(ConnectionLostError):
+            await waiting
+        with pytest.raises(ConnectionLostError):
+            await context.send_text("three")
+        assert await context.cancel(played_ms=10) == Cut("one", " two", is_partial=True)
+        assert _words(await _events(client.say("three"))) == ["three"]
+    assert len(small_server.peers) == 2
+
+
+async def test_a_cancel_is_answered_when_the_socket_dies(small_server: SmallServer) -> None:
+    """A cancel whose answer never comes falls back on the words that did."""
+    async with TTSClient(small_server.url) as client:
+        context = await client.open()
+        await context.send_text("one two")
+        await _until_audio(context)
+        peer = small_server.peers[0]
+        peer.websocket.transport.pause_reading()
+        cancelling = asyncio.create_task(context.cancel(played_ms=10))
+        await asyncio.sleep(0)
+        peer.websocket.transport.abort()
+        assert (await cancelling).text_spoken == "one"
+
+
+async def test_a_server_that_does_not_answer_is_given_up(small_server: SmallServer) -> None:
+    """A cancel or cut without an answer ends in `ConnectionLostError`, not in a hang."""
+    async with TTSClient(small_server.url, answer_timeout_s=0.05) as client:
+        context = await client.open()
+        await context.send_text("one")
+        await _until_audio(context)
+        small_server.peers[0].websocket.transport.pause_reading()
+        with pytest.raises(ConnectionLostError, match="no answer to cut"):
+            await context.cut(10)
+        with pytest.raises(ConnectionLostError, match="no answer to cancel"):
+            await context.cancel(10)
+        small_server.peers[0].websocket.transport.resume_reading()
+
+
+async def test_a_draining_socket_finishes_and_a_new_one_opens(small_server: SmallServer) -> None:
+    """Contexts of a draining server end in peace while new ones go to another socket."""
+    async with TTSClient(small_server.url) as client:
+        old = await client.open()
+        await old.send_text("one")
+        await _until_audio(old)
+        peer = small_server.peers[0]
+        await peer.websocket.send(peer.connection.draining(deadline_ms=30_000))
+        await old.flush()
+        assert isinstance(await anext(old), FlushedMessage)
+        assert _words(await _events(client.say("two"))) == ["two"]
+        assert len(small_server.peers) == 2
+        await old.end()
+        await _events(old)
+        await peer.websocket.wait_closed()
+        assert peer.websocket.close_code == 1000
+
+
+async def test_a_broken_protocol_closes_the_socket() -> None:
+    """Audio of nobody closes the socket with 1002 and fails its contexts."""
+    codes: asyncio.Queue[int | None] = asyncio.Queue()
+
+    async def babble(websocket: WebSocket) -> None:
+        await websocket.send(ServerConnection(LIMITS).ready(session_id="s", model="m"))
+        await websocket.recv()
+        await websocket.send(AudioMessage(9, 0, 0, bytes(2)).encode())
+        await websocket.wait_closed()
+        codes.put_nowait(websocket.close_code)
+
+    async with serving(babble) as url, TTSClient(url) as client:
+        context = await client.open()
+        with pytest.raises(ConnectionLostError, match="handle 9"):
+            await _events(context)
+        assert await codes.get() == 1002
+
+
+async def test_a_server_of_another_version_is_refused() -> None:
+    """The handshake tells a version that this client does not speak."""
+
+    async def newer(websocket: WebSocket) -> None:
+        ready = json.loads(ServerConnection(LIMITS).ready(session_id="s", model="m"))
+        await websocket.send(json.dumps({**ready, "protocol": "2.0"}))
+        await websocket.wait_closed()
+
+    async with serving(newer) as url:
+        with pytest.raises(VoiceAgentError) as caught:
+            await TTSClient(url).connect()
+    assert caught.value.code is ErrorCode.VERSION_MISMATCH
+
+
+async def test_a_silent_server_is_given_up() -> None:
+    """A server that accepts and never says `ready` is a lost connection."""
+
+    async def silent(websocket: WebSocket) -> None:
+        await websocket.wait_closed()
+
+    async with serving(silent) as url:
+        client = TTSClient(url, connect_timeout_s=0.05)
+        with pytest.raises(ConnectionLostError):
+            await client.connect()
+
+
+async def test_the_key_is_a_bearer_token(small_server: SmallServer) -> None:
+    """The key travels in a header of the handshake."""
+    async with TTSClient(small_server.url, api_key="k1"):
+        assert small_server.authorizations == ["Bearer k1"]
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "attempts"),
+    [
+        (HTTPStatus.UNAUTHORIZED, UnauthorizedError, 1),
+        (HTTPStatus.FORBIDDEN, UnauthorizedError, 1),
+        (HTTPStatus.NOT_FOUND, InvalidRequestError, 1),
+        (HTTPStatus.SERVICE_UNAVAILABLE, OverloadedError, 4),
+    ],
+)
+async def test_a_refused_handshake_has_its_error(
+    small_server: SmallServer, status: HTTPStatus, kind: type[VoiceAgentError], attempts: int
+) -> None:
+    """Only what may pass by itself is tried again."""
+    small_server.status, small_server.refusals_left = status, 100
+    with pytest.raises(kind):
+        await TTSClient(small_server.url).connect()
+    assert len(small_server.authorizations) == attempts
+
+
+async def test_connecting_is_tried_again(small_server: SmallServer) -> None:
+    """A server that is busy for a moment is reached by the next attempt."""
+    small_server.status, small_server.refusals_left = HTTPStatus.SERVICE_UNAVAILABLE, 1
+    async with TTSClient(small_server.url) as client:
+        assert (await client.connect()).model == "numbers"
+    assert len(small_server.authorizations) == 2
+
+
+async def test_no_server_is_a_lost_connection() -> None:
+    """A port where nobody listens is a `ConnectionLostError`, after the attempts."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        with pytest.raises(ConnectionLostError, match="no connection"):
+            await TTSClient(f"ws://127.0.0.1:{unused.getsockname()[1]}").connect()
+
+
+@pytest.mark.parametrize("url", ["http://host", "host:80", "ws://", ""])
+def test_other_urls_are_refused(url: str) -> None:
+    """What is no WebSocket URL is refused where it is written."""
+    with pytest.raises(InvalidRequestError, match="ws://"):
+        TTSClient(url)
+
+
+async def test_the_socket_sends_at_once_and_does_not_compress(small_server: SmallServer) -> None:
+    """TCP_NODELAY is on, and deflate is not negotiated."""
+    async with TTSClient(small_server.url):
+        websocket = small_server.peers[0].websocket
+        assert websocket.subprotocol == SUBPROTOCOL
+        assert websocket.protocol.extensions == []
+
+
+async def test_nothing_is_left_after_aclose(small_server: SmallServer) -> None:
+    """Closing fails what is open, leaves no task, and opens no more."""
+    before = asyncio.all_tasks()
+    client = TTSClient(small_server.url)
+    context = await client.open()
+    await context.send_text("one")
+    await client.aclose()
+    await client.aclose()
+    with pytest.raises(ConnectionLostError):
+        await _events(context)
+    with pytest.raises(ConnectionLostError):
+        await client.open()
+    await small_server.peers[0].websocket.wait_closed()
+    names = {task.get_name() for task in asyncio.all_tasks() - before}
+    assert "tts-client-reader" not in names
+
+
+async def test_ended_contexts_are_not_kept(small_server: SmallServer) -> None:
+    """A context that has ended and that nobody holds is gone, although the socket lives on."""
+    async with TTSClient(small_server.url) as client:
+        await _events(client.say("one"))
+        gc.collect()
+        assert not [o for o in gc.get_objects() if isinstance(o, ClientContext)]
