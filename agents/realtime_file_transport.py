@@ -29,6 +29,8 @@ from pipecat.transports.base_transport import BaseTransport, TransportParams
 
 SPEAKER_RATE_HZ = 24_000
 MICROPHONE_RATE_HZ = 16_000  # what voice activity detection takes
+_CARD_BUFFER_S = 0.03
+"""Sound that is late by less than this does not interrupt a sound card; it catches up."""
 _TICK_S = 0.02
 _TICK_SAMPLES = round(MICROPHONE_RATE_HZ * _TICK_S)
 
@@ -204,7 +206,9 @@ class _Speaker(BaseOutputTransport):
             self._transport.utterances.append(Utterance(frame.context_id))
 
     async def write_audio_frame(self, frame: OutputAudioRawFrame) -> bool:
-        begin_s = max(self._transport.now_s, self._silent_from_s)
+        now_s = self._transport.now_s
+        is_late = now_s > self._silent_from_s + _CARD_BUFFER_S
+        begin_s = now_s if is_late else self._silent_from_s
         self._transport.keep_played(begin_s, frame.audio)
         self._silent_from_s = begin_s + len(frame.audio) / 2 / SPEAKER_RATE_HZ
         await asyncio.sleep(max(0.0, self._silent_from_s - self._transport.now_s))

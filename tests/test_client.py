@@ -374,6 +374,20 @@ async def test_a_lost_socket_fails_its_contexts_and_the_next_works(
     assert len(small_server.peers) == 2
 
 
+async def test_a_close_code_is_explained(small_server: SmallServer) -> None:
+    """The error says what the server's close code means, and what the server said before it."""
+    async with TTSClient(small_server.url) as client:
+        context = await client.open()
+        await context.send_text("one")
+        await _until_audio(context)
+        peer = small_server.peers[0]
+        error = ConnectionLostError("read faster", code=ErrorCode.SLOW_CONSUMER)
+        await peer.websocket.send(peer.connection.error(error))
+        await peer.websocket.close(4008)
+        with pytest.raises(ConnectionLostError, match=r"4008, slow consumer.*read faster"):
+            await _events(context)
+
+
 async def test_a_cancel_is_answered_when_the_socket_dies(small_server: SmallServer) -> None:
     """A cancel whose answer never comes falls back on the words that did."""
     async with TTSClient(small_server.url) as client:
@@ -514,7 +528,10 @@ def test_other_urls_are_refused(url: str) -> None:
 
 async def test_the_socket_sends_at_once_and_does_not_compress(small_server: SmallServer) -> None:
     """TCP_NODELAY is on, and deflate is not negotiated."""
-    async with TTSClient(small_server.url):
+    async with TTSClient(small_server.url) as client:
+        assert client._socket is not None
+        tcp = client._socket._websocket.transport.get_extra_info("socket")
+        assert tcp.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         websocket = small_server.peers[0].websocket
         assert websocket.subprotocol == SUBPROTOCOL
         assert websocket.protocol.extensions == []

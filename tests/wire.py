@@ -46,14 +46,15 @@ _E = TypeVar("_E")
 class Heard:
     """All that came of one context."""
 
-    def __init__(self, record: ContextRecord) -> None:
+    def __init__(self, record: ContextRecord, *, wants_words: bool, is_paced: bool) -> None:
         self.record = record
         self.events: list[ClientEvent] = []
         self.pcm = b""
         self.flushes: list[FlushedMessage] = []
         self.cancelled: CancelledMessage | None = None
         self.error: ErrorMessage | None = None
-        self.wants_words = True
+        self.wants_words = wants_words
+        self.is_paced = is_paced
         self._words_checked = 0
 
     @property
@@ -153,10 +154,13 @@ class Wire:
         """Ask for a context."""
         context_id = context_id or f"c{next(self._names)}"
         message = self.connection.open(context_id, **options)
-        heard = self.heard[context_id] = Heard(self.connection.record(context_id))
-        heard.wants_words = options.get("timestamps") != "none"
+        self.heard[context_id] = Heard(
+            self.connection.record(context_id),
+            wants_words=options.get("timestamps") != "none",
+            is_paced=options.get("max_lead_s") != 0,
+        )
         await self.websocket.send(message)
-        return heard
+        return self.heard[context_id]
 
     async def text(self, heard: Heard, text: str) -> None:
         """More text of a context."""

@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import (
@@ -66,7 +66,7 @@ class Settings(BaseSettings):
 
     host: str = "127.0.0.1"
     port: int = Field(default=DEFAULT_PORT, ge=0, le=65535)
-    engine: str = "espeak"
+    engine: Literal["espeak"] = "espeak"
     throttle: dict[str, Any] | None = None
     api_keys: Annotated[tuple[str, ...], NoDecode] = ()
     allow_anonymous: bool = False
@@ -116,6 +116,13 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Arguments, then the environment, then the file."""
-        path = Path(os.environ.get("VOICEAGENT_TTS_CONFIG", "voiceagent-tts.toml"))
+        """Arguments, then the environment, then the file.
+
+        Raises:
+            ValueError: the environment names a file that does not exist.
+        """
+        named = os.environ.get("VOICEAGENT_TTS_CONFIG")
+        path = Path(named or "voiceagent-tts.toml")
+        if named and not path.is_file():
+            raise ValueError(f"VOICEAGENT_TTS_CONFIG: there is no file {named!r}")
         return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, path)

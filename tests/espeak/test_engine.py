@@ -61,7 +61,7 @@ def test_it_is_an_engine(driver: Driver) -> None:
 
 
 def test_a_whole_text_gives_words_then_audio_then_the_end(driver: Driver) -> None:
-    """Every word once, before the audio; the segment's end and the context's end agree."""
+    """Every word once, before its audio; the segment's end and the context's end agree."""
     events = driver.run(submit(1), credit(1))
     assert [type(event) for event in events[:2]] == [Words, AudioStep]
     assert [word.word for word in words_of(events, 1)] == split_words(TEXT)
@@ -97,11 +97,11 @@ def test_a_sentence_pauses_only_where_more_may_follow(driver: Driver) -> None:
 
 
 def test_a_row_without_credit_is_not_stepped(driver: Driver) -> None:
-    """Audio goes as far as credit allows, word times of the segment at once."""
+    """Audio goes as far as credit allows; the words of what is spoken are sent whole."""
     assert driver.run(submit(1)) == []
     assert driver.engine.step() is None
     events = driver.run(credit(1, 5_000))
-    assert [word.word for word in words_of(events, 1)] == split_words(TEXT)
+    assert [word.word.text for word in words_of(events, 1)] == ["Hello", "there,"]
     assert len(pcm_of(events, 1)) == 2 * 5_000
     assert driver.run(credit(1, 4_000)) == []
     events += driver.run(credit(1, 5_001))

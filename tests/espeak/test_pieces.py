@@ -6,7 +6,7 @@ from voiceagent_tts.espeak.pieces import MAX_PIECE_CHARS, split_pieces
 from voiceagent_tts.text.words import split_words
 
 
-def test_a_segment_of_ordinary_length_is_one_piece() -> None:
+def test_a_short_segment_is_one_piece() -> None:
     """Its end is the segment's end, and offsets are the context's."""
     (piece,) = split_pieces(Segment(" Hello, **world**! ", 100))
     assert piece.spoken.text == "Hello, world!"
@@ -14,6 +14,18 @@ def test_a_segment_of_ordinary_length_is_one_piece() -> None:
     assert [word.char_start for word in piece.words] == [101, 108]
     assert piece.segment_end == 119
     assert piece.ends_clause
+
+
+def test_a_segment_is_cut_behind_its_clauses() -> None:
+    """Not behind a very short one, nor where a mark may belong to an abbreviation."""
+    pieces = split_pieces(Segment("Well, dear Dr. Smith, it is 3,500 at 5:30, no? Yes.", 0))
+    assert [piece.spoken.text for piece in pieces] == [
+        "Well, dear Dr. Smith,",
+        "it is 3,500 at 5:30,",
+        "no? Yes.",
+    ]
+    assert all(piece.ends_clause for piece in pieces)
+    assert [piece.segment_end for piece in pieces] == [None, None, 51]
 
 
 def test_a_long_segment_is_cut_where_a_clause_ends() -> None:

@@ -16,7 +16,13 @@ from hypothesis.stateful import (
 )
 
 from voiceagent_tts.core import MAX_MESSAGE_PCM_BYTES, Cut, Word, WordTimestamp
-from voiceagent_tts.errors import EngineError, ErrorCode, InvalidRequestError, VoiceAgentError
+from voiceagent_tts.errors import (
+    EngineError,
+    ErrorCode,
+    InvalidRequestError,
+    OverloadedError,
+    VoiceAgentError,
+)
 from voiceagent_tts.protocol.connection import (
     MAX_HANDLE,
     MAX_RECORDS,
@@ -56,7 +62,7 @@ def _limits(**fields: Any) -> SessionLimits:
     )
 
 
-def _message(kind: str, context_id: str = "c", **fields: Any) -> str:
+def _message(kind: str, context_id: str = "c", /, **fields: Any) -> str:
     return json.dumps({"type": kind, "context_id": context_id, **fields})
 
 
@@ -253,9 +259,9 @@ def test_handles_are_never_reused() -> None:
     server.ready(session_id="s", model="m")
     for number in range(MAX_HANDLE):
         server.receive(_message("context.open", f"{number}"))
-        last = _opened(server, f"{number}")
+        opened = json.loads(_opened(server, f"{number}"))
+        assert opened["handle"] == number + 1
         server.done(f"{number}", "complete", chars=0)
-    assert json.loads(last)["handle"] == MAX_HANDLE
     assert _refusal(server, _message("context.open", "more")).code is ErrorCode.DRAINING
 
 
@@ -513,10 +519,14 @@ def test_an_unknown_option_is_a_type_error() -> None:
         ClientConnection().open("c", voic="x")  # pyright: ignore[reportCallIssue]
 
 
-def test_a_client_stops_opening_when_the_server_drains() -> None:
-    """`draining` is obeyed without asking the server again."""
+@pytest.mark.parametrize("is_message", [True, False])
+def test_a_client_stops_opening_when_the_server_drains(is_message: bool) -> None:
+    """`draining`, message or error, is obeyed without asking the server again."""
     client, server = _pair()
-    client.receive(server.draining(deadline_ms=1_000))
+    if is_message:
+        client.receive(server.draining(deadline_ms=1_000))
+    else:
+        client.receive(server.error(OverloadedError("no more", code=ErrorCode.DRAINING), "b"))
     with pytest.raises(VoiceAgentError) as caught:
         client.open("d")
     assert caught.value.code is ErrorCode.DRAINING

@@ -146,7 +146,10 @@ def _gpu() -> Finding:
         remedy = "the embedded voice needs none"
         return Finding("GPU", "note", "no NVIDIA driver", remedy)
     query = [program, "--query-gpu=name,memory.total", "--format=csv,noheader"]
-    result = subprocess.run(query, capture_output=True, text=True, timeout=20, check=False)
+    try:
+        result = subprocess.run(query, capture_output=True, text=True, timeout=20, check=False)
+    except subprocess.TimeoutExpired:
+        return Finding("GPU", "note", "nvidia-smi does not answer", "look at dmesg")
     if result.returncode:
         return Finding("GPU", "note", result.stdout.strip() or "nvidia-smi fails", "look at dmesg")
     return Finding("GPU", "ok", result.stdout.strip().replace("\n", "; "))

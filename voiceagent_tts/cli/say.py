@@ -193,7 +193,8 @@ def _keep(request: SayRequest, spoken: Spoken) -> None:
     if request.words is not None:
         write_words(request.words, spoken.words)
     names = " and ".join(str(path) for path in (request.output, request.words) if path)
-    report = f"{spoken.seconds:.1f} s of sound, {len(spoken.words)} words"
+    count = len(spoken.words)
+    report = f"{spoken.seconds:.1f} s of sound, {count} word{'s' * (count != 1)}"
     if spoken.reason != "complete":
         raise InvalidRequestError(f"the server ended this early ({spoken.reason}), after {report}")
     if names:

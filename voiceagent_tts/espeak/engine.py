@@ -1,9 +1,9 @@
 """The embedded voice at the engine's seam: segments in, words and audio out, fairly.
 
-Each `Submit` or `Append` with text is one segment, spoken as a whole by espeak (a second of sound
-takes about a millisecond), its words sent before its audio, its audio as far as credit allows. One
-step speaks at most one piece of one row: rows that nobody has heard yet come first, the oldest
-first, then those whose playout ends soonest.
+Each `Submit` or `Append` with text is one segment. Its pieces are spoken one by one, a piece as a
+whole (a second of sound takes about a millisecond): first its words are sent, then its audio as
+far as credit allows. One step speaks at most one piece of one row: rows that nobody has heard yet
+come first, the oldest first, then those whose playout ends soonest.
 
 This module knows no socket, no clock and no process; it must be used by one thread.
 """

@@ -22,8 +22,6 @@ import numpy as np
 from voiceagent_tts.errors import EngineError
 
 ESPEAK_RATE_HZ = 22_050
-MIN_WORDS_PER_MINUTE = 80
-MAX_WORDS_PER_MINUTE = 450
 
 DEFAULT_PITCH = 50
 
@@ -38,6 +36,7 @@ _RATE, _VOLUME, _PITCH, _RANGE = 1, 2, 3, 4
 _FULL_VOLUME = 100
 _DEFAULT_RANGE = 50
 _OK = 0
+_NOISE_SEED = 1
 
 _CHUNK_MS = 200  # a cancel waits for one callback: 200 ms of sound take about 0.2 ms
 _MAX_DATA_PATH = 150  # espeak_Initialize fails at 160
@@ -219,6 +218,8 @@ class EspeakLibrary:
             )
         self._set_voice(voice)
         self._set_prosody(words_per_minute, pitch)
+        # The breath of some voices is noise, which espeak would seed from the time of day.
+        self._dll.espeak_ng_SetRandSeed(ctypes.c_long(_NOISE_SEED))
         encoded = text.encode("utf-8", errors="replace") + b"\0"
         flags = _CHARS_UTF8 | (_END_PAUSE if has_end_pause else 0)
         run = self._run = _Run(on_chunk)

@@ -1,7 +1,8 @@
 """Segments to pieces: what espeak is given in one call.
 
-espeak cannot pause inside a call, so a piece is short enough that other contexts do not wait. A
-segment of ordinary length is one piece. This module knows no library, no voice and no audio.
+espeak cannot pause inside a call, so a piece is short: the first sound comes sooner and other
+contexts need not wait. espeak speaks clause by clause, so a segment that is cut behind a comma
+sounds as it does whole. This module knows no library, no voice and no audio.
 """
 
 import re
@@ -16,6 +17,12 @@ from voiceagent_tts.text.words import is_spoken, split_words
 
 MAX_PIECE_CHARS = 250
 """About 15 s of sound, which take about 15 ms to make."""
+
+MIN_PIECE_CHARS = 12
+"""A shorter clause stays with the next one: a call has a cost of its own."""
+
+_CERTAIN_CLAUSE_END = re.compile(r"[!?,;。！？，、；][\"'”’»)\]」』）]*\Z")
+"""Not the full stop and the colon, which may belong to an abbreviation or a time."""
 
 _CLAUSE_END = re.compile(r"[.!?,;:…。！？，、；：][\"'”’»)\]」』）]*\s*\Z")
 
@@ -43,7 +50,7 @@ class Piece:
 
 
 def split_pieces(segment: Segment) -> list[Piece]:
-    """Cut a segment at clause ends, or else between words; the pieces tile its text.
+    """Cut a segment behind clauses, and between words where a clause is too long.
 
     A word that is longer than a piece is cut too, and belongs to the piece where it begins.
     """
@@ -69,6 +76,10 @@ def _cuts(words: Sequence[Word]) -> Iterator[int]:
             yield first
         if _CLAUSE_END.search(word.text):
             clause = index + 1
+        if _CERTAIN_CLAUSE_END.search(word.text) and clause < len(words):
+            if word.char_end - words[first].char_start >= MIN_PIECE_CHARS:
+                first = clause
+                yield first
 
 
 def _piece(segment: Segment, start: int, end: int, words: list[Word]) -> Piece:

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from annotated_types import Gt
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from voiceagent_tts.core import FRAME_SAMPLES, SAMPLE_RATE_HZ
 from voiceagent_tts.errors import CheckpointError
@@ -21,8 +20,8 @@ from voiceagent_tts.errors import CheckpointError
 CODEC_FOLDER = "speech_tokenizer"
 """Where a model's folder keeps its codec."""
 
-Size = Annotated[int, Gt(0)]
-TokenId = Annotated[int, Gt(-1)]
+Size = Annotated[int, Field(gt=0)]
+TokenId = Annotated[int, Field(ge=0)]
 _Config = TypeVar("_Config")
 
 

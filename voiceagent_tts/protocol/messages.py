@@ -190,7 +190,7 @@ class ContextDefaults(_Model):
     language: Name | None = None
     """Name, code or region code; None detects it for each segment."""
     instruct: Annotated[str, Field(max_length=MAX_INSTRUCT_CHARS)] | None = Field(
-        None, validation_alias=AliasChoices("instruct", "instructions")
+        default=None, validation_alias=AliasChoices("instruct", "instructions")
     )
     audio: AudioFormat = AudioFormat()
     timestamps: Literal["word", "char", "none"] = "word"
@@ -265,7 +265,7 @@ class Prepare(_ClientMessage):
     voice: Name | None = None
     language: Name | None = None
     instruct: Annotated[str, Field(max_length=MAX_INSTRUCT_CHARS)] | None = Field(
-        None, validation_alias=AliasChoices("instruct", "instructions")
+        default=None, validation_alias=AliasChoices("instruct", "instructions")
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from voiceagent_tts.text.sentences import ENDS
-from voiceagent_tts.text.words import is_syllabic, split_words
+from voiceagent_tts.text.words import split_words
 
 _WIDE_CLAUSE_ENDS = frozenset("，、；：")
 _CLAUSE_ENDS = _WIDE_CLAUSE_ENDS | frozenset(",;:—–…،؛")

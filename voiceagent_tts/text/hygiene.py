@@ -117,9 +117,21 @@ def _apply(rule: _Rule, draft: Speakable) -> Speakable:
 
 
 def _plain_characters(text: str) -> Speakable:
-    plain = [_plain(character) for character in text]
-    offsets = [offset for offset, piece in enumerate(plain) for _ in piece]
+    plain: list[str] = []
+    offsets: list[int] = []
+    for offset, character in enumerate(text):
+        for piece in _plain(character):
+            if plain and _composes(plain[-1], piece):
+                plain[-1] = unicodedata.normalize("NFC", plain[-1] + piece)
+            else:
+                plain.append(piece)
+                offsets.append(offset)
     return Speakable("".join(plain), tuple(offsets))
+
+
+def _composes(base: str, character: str) -> bool:
+    """Whether both are one letter in composed form (a combining mark, a Hangul jamo)."""
+    return character >= "\u0300" and len(unicodedata.normalize("NFC", base + character)) == 1
 
 
 @lru_cache(maxsize=8192)
@@ -182,9 +194,6 @@ def _joined(draft: Speakable) -> Speakable:
         if character in _SEPARATORS:
             waiting.setdefault(" " if character == "\n" else character, offset)
             continue
-        if spoken and _composes(spoken[-1], character, waiting):
-            spoken[-1] = unicodedata.normalize("NFC", spoken[-1] + character)
-            continue
         if waiting:
             for separator, place in _separation(spoken, waiting, character):
                 spoken.append(separator)
@@ -197,13 +206,6 @@ def _joined(draft: Speakable) -> Speakable:
 
 _SEPARATORS = frozenset((" ", "\n", _GAP, _COMMA, _STOP))
 _PUNCTUATION = frozenset(".,;:!?…。，、；：！？｡､—–")
-
-
-def _composes(base: str, character: str, waiting: dict[str, int]) -> bool:
-    """Whether both are one letter in composed form (a combining mark, a Hangul jamo)."""
-    if waiting or character < "\u0300":
-        return False
-    return len(unicodedata.normalize("NFC", base + character)) == 1
 
 
 def _separation(

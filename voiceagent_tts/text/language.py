@@ -1,56 +1,149 @@
-"""Languages: their names as codes, and which one a text is written in."""
+"""Languages: the code that a name stands for, and which language a text is written in.
+
+The codes are those of the ten languages that Qwen3-TTS speaks, and Cantonese. A region stays on a
+code only where it changes how a voice sounds. This module knows no voice.
+"""
 
 import unicodedata
-from functools import cache
-from typing import Any
+from collections import Counter
+from functools import cache, lru_cache
+from typing import Protocol, cast
 
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 
 NAMES = {
-    "chinese": "zh", "english": "en", "japanese": "ja", "korean": "ko", "german": "de",
-    "french": "fr", "russian": "ru", "portuguese": "pt", "spanish": "es", "italian": "it",
-    "cantonese": "yue",
-}  # fmt: skip
-CODES = tuple(NAMES.values())
+    "zh": ("chinese", "mandarin", "中文", "汉语", "漢語", "普通话", "cmn", "zho"),
+    "en": ("english", "eng"),
+    "ja": ("japanese", "日本語", "jpn"),
+    "ko": ("korean", "한국어", "kor"),
+    "de": ("german", "deutsch", "deu"),
+    "fr": ("french", "français", "fra"),
+    "ru": ("russian", "русский", "rus"),
+    "pt": ("portuguese", "português", "por"),
+    "es": ("spanish", "español", "castellano", "spa"),
+    "it": ("italian", "italiano", "ita"),
+    "yue": ("cantonese", "粤语", "粵語", "廣東話", "zh-yue", "zh-hk", "zh-mo"),
+}
+"""Code of each language, and what else it is called."""
+
+CODES = tuple(NAMES)
+
+_CODE_OF = {alias: code for code, aliases in NAMES.items() for alias in (code, *aliases)}
+_REGIONS = frozenset(
+    ("en-us", "en-gb", "pt-br", "pt-pt", "es-419", "es-mx", "fr-be", "fr-ch"),
+)
 _LATIN = ("en", "de", "fr", "pt", "es", "it")
 _DEFAULT = "en"
-_MIN_LETTERS = 12
+
+_LIKELY = 0.5
+"""Probability from which a first guess is better than English."""
+_CERTAIN = 0.6
+"""Probability from which a language may follow another in one context."""
+
+_LETTERS_PER_SYLLABLE = 3
+"""A Han, Kana or Hangul character counts as a word's share of Latin letters."""
 
 
 def normalize_language(name: str) -> str:
-    """Lower-case code of a language name, code or region code.
+    """Code of a language given by name, code or region code: "German", "en", "pt_BR", "zh-Hans-CN".
+
+    Returns:
+        A lower-case code, with its region where a voice sounds different for it: `en-gb`.
 
     Raises:
-        InvalidRequestError: with code `invalid_language` and the languages that are known.
+        InvalidRequestError: the language is none that we speak; `invalid_language`.
     """
-    lowered = name.strip().lower().replace("_", "-")
-    code, _, region = NAMES.get(lowered, lowered).partition("-")
-    if code not in CODES:
+    parts = name.strip().casefold().replace("_", "-").split("-")
+    region = f"{parts[0]}-{parts[-1]}"
+    code = _CODE_OF.get("-".join(parts)) or _CODE_OF.get(region) or _CODE_OF.get(parts[0])
+    if code is None:
         raise InvalidRequestError(
-            f"expected one of {', '.join(CODES)}; got {name[:32]!r}",
+            f"expected a language among {', '.join(CODES)} (or its English name, or with a region "
+            f"as in en-GB); got {name[:40]!r}",
             code=ErrorCode.INVALID_LANGUAGE,
         )
-    return f"{code}-{region}" if region and "-" not in region else code
+    return region if region in _REGIONS else code
 
 
 def detect_language(text: str, previous: str | None) -> str:
-    """Code of the language that `text` is written in; `previous` where that is uncertain."""
-    scripts = [unicodedata.name(char, "").partition(" ")[0] for char in text if char.isalpha()]
-    if "HIRAGANA" in scripts or "KATAKANA" in scripts:
-        return "ja"
-    for script, code in (("HANGUL", "ko"), ("CJK", "zh"), ("CYRILLIC", "ru")):
-        if scripts.count(script) * 3 > len(scripts):
-            return code
-    if len(scripts) < _MIN_LETTERS:
+    """Code of the language that a segment is written in.
+
+    The script decides where it can. A Latin text, and one of Han alone, may belong to several
+    languages: short or ambiguous ones stay in the language of the context so far.
+
+    Args:
+        text: one segment.
+        previous: code of the segment before it, None at the start of a context.
+    """
+    letters = Counter(_script(character) for character in text if character.isalpha())
+    if not letters:
         return previous or _DEFAULT
-    code, _ = _identifier().classify(text)
-    return code
+    east_asian = letters["han"] + letters["kana"]
+    weights = {
+        "latin": letters["latin"],
+        "ru": letters["ru"],
+        "ko": letters["ko"] * _LETTERS_PER_SYLLABLE,
+        "east_asian": east_asian * _LETTERS_PER_SYLLABLE,
+    }
+    dominant = max(weights, key=weights.__getitem__)
+    if not weights[dominant]:
+        return previous or _DEFAULT
+    if dominant == "latin":
+        return _latin_language(text, previous)
+    if dominant == "east_asian":
+        return "ja" if letters["kana"] else _han_language(previous)
+    return _same_or(previous, dominant)
+
+
+@lru_cache(maxsize=8192)
+def _script(letter: str) -> str:
+    """Script of a letter, by the name that Unicode gives it."""
+    word = unicodedata.name(letter, "").partition(" ")[0]
+    return _SCRIPTS.get(word, "other")
+
+
+_SCRIPTS = {
+    "LATIN": "latin",
+    "CYRILLIC": "ru",
+    "HANGUL": "ko",
+    "CJK": "han",
+    "IDEOGRAPHIC": "han",
+    "HIRAGANA": "kana",
+    "KATAKANA": "kana",
+    "KATAKANA-HIRAGANA": "kana",
+    "HALFWIDTH": "kana",
+}
+
+
+def _han_language(previous: str | None) -> str:
+    """Han alone may be Chinese, Cantonese, or a Japanese segment without Kana."""
+    return previous if previous in ("zh", "yue", "ja") else "zh"
+
+
+def _same_or(previous: str | None, code: str) -> str:
+    """`previous` where it is the same language with a region, else `code`."""
+    return previous if previous and previous.partition("-")[0] == code else code
+
+
+def _latin_language(text: str, previous: str | None) -> str:
+    code, probability = _identifier().classify(text)
+    if probability < (_LIKELY if previous is None else _CERTAIN):
+        return previous or _DEFAULT
+    return _same_or(previous, code)
+
+
+class _Identifier(Protocol):
+    def set_languages(self, langs: list[str]) -> None: ...
+
+    def classify(self, text: str) -> tuple[str, float]: ...
 
 
 @cache
-def _identifier() -> Any:
-    from py3langid.langid import MODEL_FILE, LanguageIdentifier
+def _identifier() -> _Identifier:
+    # Imported on first use: the model takes half a second and 90 MB, and clients never need it.
+    from py3langid import langid  # pyright: ignore[reportMissingTypeStubs]
 
-    identifier = LanguageIdentifier.from_pickled_model(MODEL_FILE)
+    model = langid.LanguageIdentifier.from_model_file(langid.MODEL_FILE, norm_probs=True)  # pyright: ignore[reportUnknownMemberType]
+    identifier = cast("_Identifier", model)
     identifier.set_languages(list(_LATIN))
     return identifier

@@ -93,7 +93,7 @@ class Segmenter:
         segments: list[Segment] = []
         for character in delta:
             border = self._lines.border(character)
-            if border is not None:
+            if border is not None and self._speech_start is not None:
                 self._cut(visible_end(self._text, len(self._text) + 1 - border), segments)
             self._accept(character, segments)
         return segments

@@ -8,8 +8,9 @@ abbreviation there. This module knows no buffer and no time.
 
 import re
 from enum import Enum
+from typing import cast
 
-from sentencex import segment
+from sentencex import segment  # pyright: ignore
 
 CJK_ENDS = frozenset("。！？｡")
 """Marks that end a sentence without white space after them."""
@@ -80,6 +81,10 @@ def _separates(before: str, following: str, language: str | None) -> bool:
     if not words or words[-1][:-1].lower() in _BEFORE_A_NAME_OR_NUMBER:
         return False
     context = " ".join(words)
-    asked = _LATIN_AND_CYRILLIC if language is None else (language.partition("-")[0],)
     name = next_word.group() if next_word else _ANY_NAME
-    return all(segment(code, f"{context} {name}")[-1] == name for code in asked)
+    asked = _LATIN_AND_CYRILLIC if language is None else (language.partition("-")[0],)
+    return all(_sentences(code, f"{context} {name}")[-1] == name for code in asked)
+
+
+def _sentences(code: str, text: str) -> list[str]:
+    return cast("list[str]", segment(code, text))

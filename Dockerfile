@@ -1,0 +1,47 @@
+# The server (default target) and the demo agent, as small images without compilers.
+#
+#     docker build --tag voiceagent-tts .
+#     docker run --rm -p 127.0.0.1:8765:8765 -e VOICEAGENT_TTS_API_KEYS=... voiceagent-tts
+
+FROM python:3.11-slim AS build
+ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+WORKDIR /source
+COPY pyproject.toml README.md LICENSE NOTICE ./
+COPY voiceagent_tts voiceagent_tts
+
+FROM build AS build-server
+RUN pip wheel --wheel-dir /wheels ".[server,espeak,japanese]"
+RUN python -m venv --without-pip /opt/voiceagent \
+    && pip --python /opt/voiceagent/bin/python install --no-index --find-links /wheels \
+    "voiceagent-tts[server,espeak,japanese]"
+
+FROM build AS build-agent
+# silero-vad asks for torch; without this index that is the CUDA build, ten times the size.
+RUN pip wheel --wheel-dir /wheels --extra-index-url https://download.pytorch.org/whl/cpu ".[agents]"
+RUN python -m venv --without-pip /opt/voiceagent \
+    && pip --python /opt/voiceagent/bin/python install --no-index --find-links /wheels \
+    "voiceagent-tts[agents]"
+
+FROM python:3.11-slim AS runtime
+ENV PATH=/opt/voiceagent/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin voiceagent
+USER 10001:10001
+WORKDIR /app
+
+FROM runtime AS agent
+# Pipecat and matplotlib keep caches at home.
+ENV HOME=/tmp MPLCONFIGDIR=/tmp
+COPY --from=build-agent /opt/voiceagent /opt/voiceagent
+COPY agents agents
+CMD ["python", "-m", "agents.pipecat_demo"]
+
+FROM runtime AS server
+# An address that others can reach: the server refuses to start on it without API keys.
+ENV VOICEAGENT_TTS_HOST=0.0.0.0
+COPY --from=build-server /opt/voiceagent /opt/voiceagent
+COPY LICENSE NOTICE ./
+EXPOSE 8765
+HEALTHCHECK --interval=10s --timeout=3s --start-period=30s --retries=3 \
+    CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:8765/health/ready', timeout=2)"]
+# The exec form: SIGTERM reaches the server, which then drains.
+CMD ["voiceagent-tts", "serve"]

@@ -1,0 +1,48 @@
+"""A running `voiceagent-tts serve`, seen from outside."""
+
+import re
+import subprocess
+import time
+import urllib.request
+
+import psutil
+
+_PATIENCE_S = 10.0
+
+
+class ServerProcess:
+    """The process and its address.
+
+    Args:
+        process: what was started.
+        ready_line: its first line on standard output: `ready ws://...`.
+    """
+
+    def __init__(self, process: "subprocess.Popen[bytes]", ready_line: str) -> None:
+        word, _, self.websocket_url = ready_line.strip().partition(" ")
+        assert word == "ready", f"expected `ready URL`, got {ready_line!r}"
+        self.process = process
+        self.url = self.websocket_url.replace("ws", "http", 1).removesuffix("/v1/tts/ws")
+
+    def terminate(self) -> None:
+        """SIGTERM."""
+        self.process.terminate()
+
+    def worker_processes(self) -> list[psutil.Process]:
+        """The engine processes of this server."""
+        return psutil.Process(self.process.pid).children()
+
+    def metric(self, name: str) -> float:
+        """The value of a metric, labels summed up."""
+        with urllib.request.urlopen(f"{self.url}/metrics", timeout=_PATIENCE_S) as response:
+            text = response.read().decode()
+        values = re.findall(rf"^{name}(?:\{{[^}}]*\}})? (\S+)$", text, re.MULTILINE)
+        assert values, f"no metric {name}"
+        return sum(map(float, values))
+
+    def wait_until_idle(self) -> None:
+        """Wait until no context is open and no row is in use."""
+        deadline = time.monotonic() + _PATIENCE_S
+        while self.metric("tts_contexts_active") or self.metric("tts_slots_used"):
+            assert time.monotonic() < deadline, "contexts or rows leak"
+            time.sleep(0.01)

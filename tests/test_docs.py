@@ -1,0 +1,205 @@
+"""The papers tell the truth: their code runs, their tables and trees are those of the software."""
+
+import asyncio
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from voiceagent_tts.config import Settings
+from voiceagent_tts.server.serve import RunningServer
+
+ROOT = Path(__file__).parent.parent
+PAPERS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted(
+    (ROOT / "docs").rglob("*.md")
+)
+DOCUMENTED_ADDRESS = "127.0.0.1:8765"
+
+
+def blocks(paper: str, kind: str = "") -> list[str]:
+    """Contents of the fenced blocks of `kind` in a paper."""
+    text = (ROOT / paper).read_text(encoding="utf-8")
+    return re.findall(rf"^```{kind}\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def table_rows(paper: str, heading: str) -> list[list[str]]:
+    """Cells of the table whose heading row begins with `heading`."""
+    text = (ROOT / paper).read_text(encoding="utf-8")
+    table = text.partition(f"\n| {heading} |")[2].partition("\n\n")[0].splitlines()[2:]
+    return [[cell.strip().strip("`") for cell in line.strip("|").split("|")] for line in table]
+
+
+async def run(*argv: str, cwd: Path) -> str:
+    """Standard output of a program that must succeed."""
+    process = await asyncio.create_subprocess_exec(
+        *argv,
+        cwd=cwd,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    output, errors = await process.communicate()
+    assert process.returncode == 0, errors.decode()
+    return output.decode()
+
+
+def at(server: RunningServer, code: str) -> str:
+    """`code`, with the address of a server that runs."""
+    assert DOCUMENTED_ADDRESS in code
+    return code.replace(DOCUMENTED_ADDRESS, server.url.removeprefix("http://"))
+
+
+async def test_the_python_client_of_the_readme_runs(server: RunningServer, tmp_path: Path) -> None:
+    """The README's client speaks, and gives every word its time before its sound."""
+    (code,) = [block for block in blocks("README.md", "python") if "TTSClient" in block]
+    lines = (await run(sys.executable, "-c", at(server, code), cwd=tmp_path)).splitlines()
+    words = [line for line in lines if "will be heard" in line]
+    assert [eval(line.split(" will ")[0]) for line in words] == [
+        "Hello", "there.", "How", "can", "I", "help", "you?",
+    ]  # fmt: skip
+    assert "will be heard at" in lines[0]
+    assert sum(int(line.split()[0]) for line in lines if "bytes" in line) > 24_000
+
+
+async def test_the_openai_client_of_the_readme_runs(server: RunningServer, tmp_path: Path) -> None:
+    """The README's use of OpenAI's own package writes a WAV file."""
+    (code,) = [block for block in blocks("README.md", "python") if "OpenAI" in block]
+    await run(sys.executable, "-c", at(server, code), cwd=tmp_path)
+    assert (tmp_path / "hello.wav").read_bytes()[:4] == b"RIFF"
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Pipecat's own, where it is imported
+async def test_the_pipecat_service_of_the_readme_speaks(server: RunningServer) -> None:
+    """The README's pipeline, with real processors in its gaps, speaks the LLM's reply."""
+    from pipecat.frames.frames import LLMContextFrame
+    from pipecat.pipeline.worker import PipelineWorker
+    from pipecat.processors.aggregators.llm_context import LLMContext
+    from pipecat.processors.aggregators.llm_response_universal import LLMContextAggregatorPair
+    from pipecat.workers.runner import WorkerRunner
+
+    from agents.realtime_file_transport import RealtimeFileTransport
+    from agents.scripted import ScriptedLLM, ScriptedSTT
+
+    (code,) = [block for block in blocks("README.md", "python") if "Pipeline" in block]
+    context = LLMContext([{"role": "user", "content": "Who are you?"}])
+    aggregators = LLMContextAggregatorPair(context)
+    names = {
+        "transport": RealtimeFileTransport(),
+        "stt": ScriptedSTT(),
+        "user_aggregator": aggregators.user(),
+        "llm": ScriptedLLM({"Who are you?": ("en", "Your agent.")}),
+        "assistant_aggregator": aggregators.assistant(),
+    }
+    exec(at(server, code), names)
+    worker = PipelineWorker(names["pipeline"], enable_rtvi=False)
+    turn_ended = asyncio.Event()
+
+    @aggregators.assistant().event_handler("on_assistant_turn_stopped")
+    async def on_turn_stopped(_: object, message: object) -> None:
+        turn_ended.set()
+
+    runner = WorkerRunner(handle_sigint=False)
+    await runner.add_workers(worker)
+    running = asyncio.create_task(runner.run())
+    await worker.queue_frame(LLMContextFrame(context))
+    await turn_ended.wait()
+    await worker.cancel()
+    await running
+    assert context.get_messages()[-1] == {"role": "assistant", "content": "Your agent."}
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="the line is for people who have curl")
+async def test_the_curl_line_of_the_readme_runs(server: RunningServer, tmp_path: Path) -> None:
+    """The README's curl line brings an mp3 file."""
+    (code,) = [block for block in blocks("README.md", "sh") if block.startswith("curl")]
+    argv = shlex.split(at(server, code).replace("\\\n", ""))
+    await run(*argv, "--fail", "--silent", cwd=tmp_path)
+    content = (tmp_path / "hello.mp3").read_bytes()
+    assert content[:3] == b"ID3" or content[0] == 0xFF
+
+
+async def test_the_command_lines_of_the_readme_run(tmp_path: Path) -> None:
+    """Every `voiceagent-tts` line of the README's first commands does what it says."""
+    (code,) = [block for block in blocks("README.md", "sh") if block.startswith("voiceagent-tts")]
+    for line in code.splitlines():
+        program, *arguments = shlex.split(line)
+        assert program == "voiceagent-tts"
+        await run(sys.executable, "-m", "voiceagent_tts", *arguments, cwd=tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"hello.wav", "hello.srt"}
+
+
+def test_the_settings_table_is_the_settings() -> None:
+    """The README lists every setting with its default and the words of its docstring."""
+    assert table_rows("README.md", "in the environment") == settings_rows()
+
+
+def settings_rows() -> list[list[str]]:
+    """What the README's table must say."""
+    meanings = dict(
+        re.findall(r"^ {8}(\w+): ((?:.|\n {12})+)", Settings.__doc__ or "", re.MULTILINE)
+    )
+    return [
+        [
+            f"VOICEAGENT_TTS_{name.upper()}",
+            "" if field.default in (None, ()) else f"{field.default}".lower().removesuffix(".0"),
+            re.sub(r"\s+", " ", meanings[name]),
+        ]
+        for name, field in Settings.model_fields.items()
+    ]
+
+
+async def test_the_metrics_table_is_what_the_server_shows(server: RunningServer) -> None:
+    """docs/operations.md lists every metric of `/metrics` with its type."""
+    async with httpx.AsyncClient() as http:
+        answer = (await http.get(f"{server.url}/metrics")).text
+    shown = re.findall(r"^# TYPE (\w+) (\w+)$", answer, re.MULTILINE)
+    documented = [(row[0], row[1]) for row in table_rows("docs/operations.md", "metric")]
+    created = {name for name, _ in shown if name.endswith("_created")}  # times, beside counters
+    assert sorted(documented) == sorted(pair for pair in shown if pair[0] not in created)
+
+
+@pytest.mark.parametrize("paper", ["README.md", "docs/architecture.md"])
+def test_every_path_of_a_file_tree_exists(paper: str) -> None:
+    """Whatever a file tree names is there, and every room of the package is named."""
+    (tree,) = [block for block in blocks(paper) if block.startswith("voiceagent_tts/")]
+    named = paths_of(tree)
+    assert [path for path in named if not (ROOT / path).exists()] == []
+    unnamed = {path for path in rooms() if path not in named}
+    assert unnamed == set()
+
+
+def paths_of(tree: str) -> list[str]:
+    """Paths of a tree that is indented by two; several names of a line end at two spaces."""
+    paths: list[str] = []
+    folders: list[str] = []
+    for line in tree.splitlines():
+        depth = (len(line) - len(line.lstrip())) // 2
+        names = re.split(r"\s{2,}", line.strip())[0].split()
+        folders = [*folders[:depth], names[0]]
+        paths += ["".join(folders[:depth]) + name for name in names]
+    return paths
+
+
+def rooms() -> set[str]:
+    """Top-level modules and folders of the package, and top-level folders, that git knows."""
+    listing = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, check=True)
+    paths = [Path(line) for line in listing.stdout.decode().splitlines()]
+    package = {Path(*path.parts[:2]) for path in paths if path.parts[0] == "voiceagent_tts"}
+    folders = {Path(path.parts[0]) for path in paths if len(path.parts) > 1}
+    return {
+        f"{room}/" if (ROOT / room).is_dir() else str(room)
+        for room in package | folders
+        if not room.name.startswith(".")
+    }
+
+
+@pytest.mark.parametrize("paper", PAPERS, ids=lambda path: path.name)
+def test_every_link_leads_somewhere(paper: Path) -> None:
+    """Links from one paper to a file of the repository find it."""
+    targets = re.findall(r"\]\((?!https?:|#)([^)#]+)", paper.read_text(encoding="utf-8"))
+    assert [target for target in targets if not (paper.parent / target).exists()] == []

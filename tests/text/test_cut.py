@@ -1,0 +1,92 @@
+"""The cut says what was heard, and its two texts are always the whole text."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.texts import agent_text
+from voiceagent_tts.core import Cut, Word, WordTimestamp
+from voiceagent_tts.text.cut import cut_text
+from voiceagent_tts.text.words import split_words
+
+TEXT = "One two, three. 🎉 "
+
+
+def timed(text: str, starts: list[int], ends: list[int | None]) -> list[WordTimestamp]:
+    """The words of a text with the times given."""
+    words = split_words(text)
+    return [
+        WordTimestamp(word, start, end, is_exact=True)
+        for word, start, end in zip(words, starts, ends, strict=True)
+    ]
+
+
+WORDS = timed(TEXT, [100, 200, 300], [180, 280, 380])
+
+
+@pytest.mark.parametrize(
+    ("played", "spoken", "is_partial"),
+    [
+        (0, "", False),
+        (100, "", False),
+        (101, "One", True),
+        (180, "One", False),
+        (200, "One", False),
+        (201, "One two,", True),
+        (301, "One two, three. 🎉", True),
+        (379, "One two, three. 🎉", True),
+        (380, TEXT, False),
+        (10_000, TEXT, False),
+    ],
+)
+def test_a_word_is_heard_from_its_start(played: int, spoken: str, is_partial: bool) -> None:
+    """A word counts from its first sample, and is partial until playback reaches its end."""
+    cut = cut_text(TEXT, WORDS, played, is_final=True)
+    assert cut == Cut(spoken, TEXT[len(spoken) :], is_partial)
+
+
+def test_more_words_may_come() -> None:
+    """While the context still speaks, the cut ends at the last word, not at the text's end."""
+    cut = cut_text(TEXT + "Four", WORDS, 10_000, is_final=False)
+    assert cut == Cut("One two, three. 🎉", " Four", is_partial=False)
+
+
+def test_an_unknown_end_is_partial_until_the_context_is_final() -> None:
+    """A word whose end is not known may still be sounding; at the end of all words it is over."""
+    words = timed("One two", [100, 200], [180, None])
+    assert cut_text("One two", words, 250, is_final=False) == Cut("One two", "", is_partial=True)
+    assert cut_text("One two ", words, 250, is_final=True) == Cut("One two ", "", is_partial=False)
+
+
+def test_a_text_without_words_is_unspoken_until_its_context_played() -> None:
+    """Emoji alone make no sound: they are over when a final context has played anything."""
+    assert cut_text("🎉", [], 0, is_final=True) == Cut("", "🎉", is_partial=False)
+    assert cut_text("🎉", [], 1, is_final=False) == Cut("", "🎉", is_partial=False)
+    assert cut_text("🎉", [], 1, is_final=True) == Cut("🎉", "", is_partial=False)
+
+
+@given(agent_text(), st.data())
+def test_both_texts_joined_are_the_text(text: str, data: st.DataObject) -> None:
+    """Whatever was played, nothing is lost or doubled, and more playback never hears less."""
+    lengths = data.draw(st.lists(st.integers(0, 3), min_size=200, max_size=200))
+    words: list[WordTimestamp] = []
+    start = 0
+    for word, length in zip(split_words(text), lengths, strict=False):
+        words.append(WordTimestamp(word, start, start + length or None, is_exact=True))
+        start += length
+    is_final = data.draw(st.booleans())
+    heard = 0
+    for played in range(start + 5):
+        cut = cut_text(text, words, played, is_final=is_final)
+        assert cut.text_spoken + cut.text_remaining == text
+        assert len(cut.text_spoken) >= heard
+        heard = len(cut.text_spoken)
+
+
+def test_words_may_start_together() -> None:
+    """Words that start on the same sample are heard together."""
+    words = [
+        WordTimestamp(Word("a", 0, 1), 10, 10, is_exact=False),
+        WordTimestamp(Word("b", 2, 3), 10, 20, is_exact=False),
+    ]
+    assert cut_text("a b", words, 11, is_final=False).text_spoken == "a b"

@@ -1,0 +1,212 @@
+"""Hygiene speaks what a reader would say aloud, and knows where each character came from."""
+
+import unicodedata
+
+import pytest
+from hypothesis import given
+
+from tests.text.timing import growth
+from tests.texts import ALL, agent_text, any_text
+from voiceagent_tts.text.hygiene import speakable
+from voiceagent_tts.text.words import is_spoken
+
+
+def spoken(text: str) -> str:
+    """What is spoken, without offsets."""
+    return speakable(text).spoken
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Hello there, how are you?",
+        "3.5 and 1,299.50 at example.com for $42.50.",
+        "C# ticket #5, a/b, me@example.com, 25 °C, 5 > 3 and 3 < 5, 50% & more.",
+        "It's well-known (really); -5 – 10 … “quoted” «cité» „zitiert“.",
+        "你好，世界！「はい」ー안녕하세요.",
+        "~5 minutes, 2^3, x = 1 + 1, 10€, No. 5, App™, ℃",
+    ],
+)
+def test_what_is_speakable_stays(text: str) -> None:
+    """Text without screen decoration is spoken as it was written, character for character."""
+    assert spoken(text) == text
+    assert speakable(text).offsets == tuple(range(len(text)))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("**Hello** *dear* __world__ _now_ ~~gone~~", "Hello dear world now gone"),
+        ("***both*** un*frigging*believable", "both unfriggingbelievable"),
+        ("Use `max_chars` and ``two``", "Use max chars and two"),
+        ("# Title\nText", "Title. Text"),
+        ("### What now?\nText", "What now? Text"),
+        ("> quoted\n> again", "quoted again"),
+        ("- one\n- two\n+ three\n* four", "one. two. three. four"),
+        ("- [ ] open\n- [x] done", "open. done"),
+        ("1. First\n2. Second", "1. First. 2. Second"),
+        ("above\n---\nbelow", "above. below"),
+        ("| a | b |\n|---|:-:|\n| 1 | 2 |\n", "a, b. 1, 2"),
+        ("```python\nprint(1)\n```\nDone", "print(1). Done"),
+        ('see [the docs](https://x.com/a_(b) "t") now', "see the docs now"),
+        ("![a cat](c.png) and [![b](i.png)](u)", "a cat and b"),
+        ("[a][1] b[^2] [c]", "a b c"),
+        ("see https://example.com/x", "see example.com/x"),
+        ("<https://example.com>", "example.com"),
+        (r"\*not\* 5\$", "not 5$"),
+        ("__init__ snake_case", "init snake case"),
+        ("yes -- no --- maybe", "yes, no, maybe"),
+    ],
+)
+def test_markdown_is_not_spoken(text: str, expected: str) -> None:
+    """The marks of markdown are skipped, and what they structure is heard as pauses."""
+    assert spoken(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("**Hello there", "Hello there"),
+        ("and that** is", "and that is"),
+        ("more](https://x.com/y) text", "more text"),
+        ("`code", "code"),
+        ("see [the", "see the"),
+        ("| last cell |", "last cell"),
+        ("</b> after", "after"),
+    ],
+)
+def test_markers_need_no_partner(text: str, expected: str) -> None:
+    """A segment may begin or end between a marker and its partner."""
+    assert spoken(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2 * 3 and 2*3", "2 × 3 and 2×3"),
+        ("a * b", "a b"),
+        ("* 3", "3"),
+    ],
+)
+def test_an_asterisk_between_numbers_is_multiplication(text: str, expected: str) -> None:
+    """`*` between numbers is spoken as times, anywhere else it is decoration."""
+    assert spoken(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Hi 😊!", "Hi!"),
+        ("Hi😊there", "Hi there"),
+        ("👩‍👩‍👧 family 🇩🇪 flag 👍🏽 ok ❤️ 🏴󠁧󠁢󠁥󠁮󠁧󠁿.", "family flag ok."),
+        ("press 1️⃣ or #️⃣", "press 1 or #"),
+        ("✅ one\n✅ two", "one. two"),
+        ("■ ▶ ║ ═ ☎ done", "done"),
+        ("Settings → Wi-Fi • Advanced", "Settings, Wi-Fi, Advanced"),
+    ],
+)
+def test_emoji_and_decoration_are_not_spoken(text: str, expected: str) -> None:
+    """Pictures are skipped without joining the words around them; a keycap's digit is a digit."""
+    assert spoken(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a\0b\x07c\u200bd\ufeffe\u202ef\u00adg", "abcdefg"),
+        ("a\ud83d b\udc00", "a b"),
+        ("a\u00a0b\tc\u3000d \u2009 e\r\nf", "a b c d e f"),
+        ("  a  ", "a"),
+        ("\ue000private\uffff", "private"),
+    ],
+)
+def test_invisible_characters_are_skipped(text: str, expected: str) -> None:
+    """Control and format characters vanish, white space of every kind is one space."""
+    assert spoken(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("e\u0301te\u0301", "été"),
+        ("Ａ１（ｂ）", "A1（b）"),
+        ("𝐇𝐞𝐥𝐥𝐨", "Hello"),
+        ("\ufb01ne Ⅷ", "fine VIII"),
+        ("ｶﾞｯﾂ", "ガッツ"),
+        ("\u1112\u1161\u11ab", "한"),
+        ("ㅋㅋ", "ㅋㅋ"),
+    ],
+)
+def test_typographic_forms_become_plain_letters(text: str, expected: str) -> None:
+    """A voice knows letters in their plain, composed form."""
+    assert spoken(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("one\n\ntwo", "one. two"),
+        ("one.\n\ntwo", "one. two"),
+        ("“one.”\n\ntwo", "“one.” two"),
+        ("one,\n\ntwo", "one, two"),
+        ("one\ntwo", "one two"),
+        ("一\n\n二", "一。二"),
+        ("a<br>b", "a. b"),
+    ],
+)
+def test_a_paragraph_border_is_a_pause(text: str, expected: str) -> None:
+    """Where the text has no punctuation at a border, a full stop is spoken in the text's script."""
+    assert spoken(text) == expected
+
+
+def test_offsets_name_the_character_that_was_spoken() -> None:
+    """Each spoken character points at its source, also behind skipped and replaced ones."""
+    text = "**Hi** [you](http://x) a\u0301_b"
+    result = speakable(text)
+    assert result.spoken == "Hi you á b"
+    assert [text[offset] for offset in result.offsets] == list("Hi you a_b")
+
+
+@given(agent_text() | any_text())
+def test_offsets_are_valid_and_never_fall(text: str) -> None:
+    """Offsets are indexes of the text, one for each spoken character, in order."""
+    result = speakable(text)
+    assert len(result.offsets) == len(result.spoken)
+    assert list(result.offsets) == sorted(result.offsets)
+    assert all(0 <= offset < len(text) for offset in result.offsets)
+
+
+@given(agent_text() | any_text())
+def test_nothing_unspeakable_is_spoken(text: str) -> None:
+    """No control, format, private or surrogate character, no line break, no double space."""
+    result = spoken(text)
+    assert not [c for c in result if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Co", "Cn")]
+    assert not set(result) & set("`\n\t\r\u2028\u2029\ufffc\ufe0f")
+    assert "  " not in result
+    assert result == result.strip()
+
+
+@given(agent_text() | any_text())
+def test_speaking_what_is_spoken_adds_nothing(text: str) -> None:
+    """What is spoken has letters only where the text has."""
+    assert is_spoken(text) or not is_spoken(spoken(text))
+
+
+@pytest.mark.parametrize("text", ALL)
+def test_corpus_keeps_its_words(text: str) -> None:
+    """Of an agent's text nearly every letter is spoken; only link targets and tags are not."""
+    letters = [c for c in unicodedata.normalize("NFKC", text) if c.isalnum()]
+    kept = [c for c in unicodedata.normalize("NFKC", spoken(text)) if c.isalnum()]
+    assert len(kept) >= 0.65 * len(letters)
+
+
+@pytest.mark.parametrize(
+    "unit",
+    ["*", "[", "(", "<", "`", "_", "#", "|", "~", "\\", " ", "\n", "=", ">"]
+    + ["[a](", "![", "](", "<a ", "<!--", '[a](b "', "- ", "|-", "[^", "1*", "_a", "[a]["]
+    + ["a\u0301", "\n ", "```\n", "[a](a(b)", "<br ", "https://", "😊", "|:-"],
+)  # fmt: skip
+def test_time_is_linear(unit: str) -> None:
+    """Eight times as many unbalanced markers take about eight times as long."""
+    assert growth(speakable, unit * 2_000) < 3
+    assert growth(lambda text: speakable("x " + text), unit * 2_000) < 3

@@ -1,0 +1,138 @@
+"""Words are verbatim, ordered, disjoint, and cover every letter and digit."""
+
+import pytest
+from hypothesis import given
+
+from tests.text.timing import growth
+from tests.texts import ALL, agent_text, any_text
+from voiceagent_tts.text.words import is_spoken, is_syllabic, split_words
+
+
+def words(text: str) -> list[str]:
+    """The words of a text, without their offsets."""
+    return [word.text for word in split_words(text)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Hello there, world!", ["Hello", "there,", "world!"]),
+        ('She said "no" (twice).', ["She", "said", '"no"', "(twice)."]),
+        ("well-known example.com it's 3.5", ["well-known", "example.com", "it's", "3.5"]),
+        ("¿Qué tal? Él", ["¿Qué", "tal?", "Él"]),
+        ("snake_case a/b C# $42.50", ["snake_case", "a/b", "C#", "$42.50"]),
+        ("안녕하세요, 반갑습니다!", ["안녕하세요,", "반갑습니다!"]),
+        ("Привет, мир", ["Привет,", "мир"]),
+        ("नमस्ते आप", ["नमस्ते", "आप"]),
+    ],
+)
+def test_white_space_separates_words(text: str, expected: list[str]) -> None:
+    """Outside Han and Kana a word is a run without white space."""
+    assert words(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("你好。", ["你", "好。"]),
+        ("人々", ["人", "々"]),
+        ("コーヒー", ["コー", "ヒー"]),
+        ("ちょっと", ["ちょっ", "と"]),
+        ("ウィキ", ["ウィ", "キ"]),
+        ("か\u3099き", ["か\u3099", "き"]),
+        ("ｶﾞｯﾂ", ["ｶﾞｯ", "ﾂ"]),
+        ("葛\U000e0100城", ["葛\U000e0100", "城"]),
+        ("っと", ["っ", "と"]),
+    ],
+)
+def test_han_and_kana_are_words_by_base_character(text: str, expected: list[str]) -> None:
+    """Small kana, long-vowel marks and combining marks stay with their base character."""
+    assert words(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("我用Python 3.11写", ["我", "用", "Python", "3.11", "写"]),
+        ("iPhone手机", ["iPhone", "手", "机"]),
+        ("约$42.50元", ["约", "$42.50", "元"]),
+        (
+            "他说：「你好，再见」「好」",
+            list("他") + ["说：", "「你", "好，", "再", "见」", "「好」"],
+        ),
+        ("用Python，Java", ["用", "Python，", "Java"]),
+        ("GPT-4是", ["GPT-4", "是"]),
+        ("大韓民國은", ["大", "韓", "民", "國", "은"]),
+    ],
+)
+def test_a_latin_run_inside_cjk_is_one_word(text: str, expected: list[str]) -> None:
+    """Closing punctuation joins the word on its left, opening punctuation the one on its right."""
+    assert words(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Great! 🎉 Next", ["Great! 🎉", "Next"]),
+        ("one --- two", ["one ---", "two"]),
+        ("🎉 -- Hi there", ["🎉 -- Hi", "there"]),
+        ("end 👍🏽 \n 👩‍👩‍👧", ["end 👍🏽 \n 👩‍👩‍👧"]),
+        ("oui » !", ["oui » !"]),
+    ],
+)
+def test_tokens_without_letters_join_the_word_before(text: str, expected: list[str]) -> None:
+    """Emoji and dashes belong to the word before them, or to the first word."""
+    assert words(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", " \n", "🎉", "--- ***", "\u0301", "\u3099", "\ud83d", "__"])
+def test_a_text_without_letters_has_no_words(text: str) -> None:
+    """Nothing to speak means nothing to time."""
+    assert split_words(text) == []
+    assert not is_spoken(text)
+
+
+@pytest.mark.parametrize("text", ALL)
+def test_offsets_count_from_char_base(text: str) -> None:
+    """Offsets are those of the context: the base shifts them and changes nothing else."""
+    shifted = split_words(text, 1000)
+    assert [word.char_start - 1000 for word in shifted] == [w.char_start for w in split_words(text)]
+    assert [word.text for word in shifted] == words(text)
+
+
+@given(agent_text() | any_text())
+def test_words_are_verbatim_ordered_and_complete(text: str) -> None:
+    """Every letter and digit is inside exactly one word; words are disjoint spans of the text."""
+    found = split_words(text, 7)
+    covered: list[int] = []
+    for word in found:
+        assert text[word.char_start - 7 : word.char_end - 7] == word.text
+        assert not word.text[0].isspace()
+        assert not word.text[-1].isspace()
+        assert is_spoken(word.text)
+        covered += range(word.char_start - 7, word.char_end - 7)
+    assert covered == sorted(set(covered))
+    assert {i for i, character in enumerate(text) if not character.isspace()} <= set(covered) | (
+        set() if found else set(range(len(text)))
+    )
+
+
+@given(agent_text())
+def test_a_combining_mark_is_never_cut_from_its_base(text: str) -> None:
+    """No word begins with a mark, unless the text or a token does."""
+    for word in split_words(text):
+        before = text[: word.char_start]
+        if before and not before[-1].isspace():
+            assert word.text[0] not in "\u0301\u200d\ufe0f\u3099"
+
+
+@pytest.mark.parametrize("unit", ["a", "好", "a好", "好，", "a.", "!", "#", "🎉", "a ", "ー", "「"])
+def test_time_is_linear(unit: str) -> None:
+    """Eight times the text takes about eight times as long, with no white space at all too."""
+    assert growth(split_words, unit * 5_000) < 3
+    assert growth(lambda text: split_words("好" + text), unit * 5_000) < 3
+
+
+def test_syllabic_scripts_are_han_and_kana() -> None:
+    """Hangul and Latin put white space between their words, Han and Kana do not."""
+    assert [c for c in "好あア한a5。" if is_syllabic(c)] == ["好", "あ", "ア"]

@@ -1,0 +1,127 @@
+"""The code predictor: the talker's hidden state and codebook 0 become the frame's other codes.
+
+It reads sixteen positions a frame: the talker's hidden state, then each code but the last, and its
+memory starts afresh with every frame. Knows no text and no requests; codes are chosen by the caller.
+
+Source: qwen-tts 0.1.1, `Qwen3TTSTalkerCodePredictorModelForConditionalGeneration`.
+"""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from voiceagent_tts.model.config import TalkerConfig
+from voiceagent_tts.model.layers import (
+    Attend,
+    Keys,
+    Linear,
+    Rotation,
+    Transformer,
+    Weights,
+    inverse_frequencies,
+    rotation,
+)
+from voiceagent_tts.model.talker import KVCache
+
+Choose = Callable[[Tensor, int], Tensor]
+"""Logits [B, V] and the number of their codebook -> codes [B] int64."""
+
+
+class _FrameMemory:
+    """Positions `start` and up of a frame, the same for every row."""
+
+    def __init__(self, cache: KVCache, start: int) -> None:
+        self._cache, self._start = cache, start
+
+    def extend(self, layer: int, keys: Tensor, values: Tensor) -> Keys:
+        end = self._start + keys.shape[1]
+        of_keys, of_values = self._cache.keys[layer], self._cache.values[layer]
+        of_keys[:, self._start : end] = keys
+        of_values[:, self._start : end] = values
+        return Keys(of_keys[:, :end], of_values[:, :end], lengths=end)
+
+
+class CodePredictor(nn.Module):
+    """Weights of the code predictor and the run that completes a frame.
+
+    Args:
+        config: the talker's; sizes are those of its `code_predictor_config`.
+        attend: how attention is computed.
+    """
+
+    def __init__(self, config: TalkerConfig, attend: Attend) -> None:
+        super().__init__()
+        self.config = config.code_predictor_config
+        books = self.config.num_code_groups - 1
+        codes, width = self.config.vocab_size, self.config.hidden_size
+        self.embeddings = nn.Parameter(
+            torch.empty(books, codes, config.hidden_size), requires_grad=False
+        )
+        self.heads = nn.Parameter(torch.empty(books, codes, width), requires_grad=False)
+        self.projection = (
+            Linear(config.hidden_size, width, bias=True) if config.hidden_size != width else None
+        )
+        self.transformer = Transformer(self.config, attend)
+        positions = torch.arange(self.config.num_code_groups)[None]
+        frequencies = inverse_frequencies(self.config.head_dim, self.config.rope_theta)
+        rotated = rotation(positions, frequencies, self.heads.dtype)
+        self.register_buffer("cos", rotated.cos)
+        self.register_buffer("sin", rotated.sin)
+        self._inputs: list[Tensor] = []
+
+    def fold(self, codec_embedding: Tensor) -> None:
+        """Project every code's embedding once, so that a frame does not; after loading.
+
+        Args:
+            codec_embedding: the talker's, whose first rows are the codes of codebook 0.
+        """
+        tables = (codec_embedding[: self.config.vocab_size], *self.embeddings[:-1])
+        self._inputs = [self._project(table) for table in tables]
+
+    def embed(self, codes: Tensor) -> Tensor:
+        """Codes of codebooks 1 and up [..., K - 1] -> [..., K - 1, talker hidden]."""
+        books = torch.arange(codes.shape[-1], device=codes.device)
+        return F.embedding(codes + books * self.config.vocab_size, self.embeddings.flatten(0, 1))
+
+    def predict(self, hidden: Tensor, first: Tensor, cache: KVCache, choose: Choose) -> Tensor:
+        """Complete the frame of every row.
+
+        Args:
+            hidden: [B, talker hidden], the talker's state from which `first` was chosen.
+            first: [B] int64, codebook 0.
+            cache: K positions; written in place, nothing in it outlives the call.
+            choose: what picks a code from its logits.
+
+        Returns:
+            [B, K] int64, codebook 0 first.
+        """
+        codes = [first]
+        x = torch.stack((self._project(hidden), self._inputs[0][first]), dim=1)
+        start = 0
+        for book, head in enumerate(self.heads, start=1):
+            state = self._run(x, start, cache)
+            codes.append(choose(F.linear(state, head), book))
+            start += x.shape[1]
+            if book < len(self.heads):
+                x = self._inputs[book][codes[-1]][:, None]
+        return torch.stack(codes, dim=1)
+
+    def _run(self, x: Tensor, start: int, cache: KVCache) -> Tensor:
+        place = slice(start, start + x.shape[1])
+        rotated = Rotation(self.cos[:, place], self.sin[:, place])
+        return self.transformer(x, rotated, _FrameMemory(cache, start))[:, -1]
+
+    def _project(self, x: Tensor) -> Tensor:
+        return x if self.projection is None else self.projection(x)
+
+    def weights(self) -> Weights:
+        """This module's tensors under the checkpoint's names."""
+        name = "talker.code_predictor"
+        for book, (embedding, head) in enumerate(zip(self.embeddings, self.heads, strict=True)):
+            yield f"{name}.model.codec_embedding.{book}.weight", embedding
+            yield f"{name}.lm_head.{book}.weight", head
+        if self.projection is not None:
+            yield from self.projection.weights(f"{name}.small_to_mtp_projection")
+        yield from self.transformer.weights(f"{name}.model")

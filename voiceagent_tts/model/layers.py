@@ -1,0 +1,286 @@
+"""The Qwen3 decoder that talker and code predictor are both made of.
+
+Rounding is that of the official package, which the quality of sixteen chained codebooks depends
+on: norms and rotary angles in float32, rounded to the model's precision before the norm's weight
+and before the rotation. Knows neither text nor codes; what a pass remembers is passed in as a
+`Memory`, and its positions as rotary angles.
+
+Source: Qwen3 (RMSNorm on heads, grouped queries, SiLU-gated MLP), as in qwen-tts 0.1.1.
+"""
+
+import importlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from voiceagent_tts.model.config import TransformerConfig
+
+Weights = Iterator[tuple[str, Tensor]]
+"""Names of a checkpoint's tensors and the parts of ours that they fill."""
+
+AttentionBackend = Literal["sdpa", "flash"]
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """What the queries of one layer's pass may look at.
+
+    Attributes:
+        keys: [B, S, Hkv, D].
+        values: [B, S, Hkv, D].
+        lengths: what the pass's last query sees of each row: [B] int32, or the same of all.
+        mask: [B, 1, T, S] added to the scores; None: query t of T sees all but the last T - 1 - t.
+    """
+
+    keys: Tensor
+    values: Tensor
+    lengths: Tensor | int
+    mask: Tensor | None = None
+
+
+class Memory(Protocol):
+    """The keys and values of earlier positions, for one pass through all layers."""
+
+    def extend(self, layer: int, keys: Tensor, values: Tensor) -> Keys:
+        """Remember this pass's keys and values ([B, T, Hkv, D]); return all that it may see."""
+        ...
+
+
+Attend = Callable[[Tensor, Keys], Tensor]
+"""Queries [B, T, H, D] and what they may see -> [B, T, H, D]."""
+
+
+def attention(backend: AttentionBackend, dtype: torch.dtype) -> Attend:
+    """The function that computes attention.
+
+    Args:
+        backend: `sdpa`, which every machine has, or `flash`: flash-attn, version 3 where the
+            package is installed and the GPU is Hopper's.
+        dtype: the precision of the model.
+
+    Raises:
+        ValueError: flash-attn is asked for and not installed, or the precision is not a half one.
+    """
+    if backend == "sdpa":
+        return attend_sdpa
+    if dtype not in (torch.bfloat16, torch.float16):
+        raise ValueError(f"flash-attn computes in bfloat16 or float16, not in {dtype}; use sdpa")
+    return _flash()
+
+
+def attend_sdpa(queries: Tensor, seen: Keys) -> Tensor:
+    """Attention through PyTorch; the queries of a group share its keys without a copy."""
+    rows, steps, heads, width = queries.shape
+    groups = seen.keys.shape[2]
+    keys, values = seen.keys.transpose(1, 2), seen.values.transpose(1, 2)  # [B, Hkv, S, D]
+    if steps == 1:
+        grouped = queries.view(rows, groups, heads // groups, width)
+        attended = F.scaled_dot_product_attention(grouped, keys, values, attn_mask=seen.mask)
+        return attended.view(rows, 1, heads, width)
+    attended = F.scaled_dot_product_attention(
+        queries.transpose(1, 2),
+        keys,
+        values,
+        attn_mask=seen.mask,
+        is_causal=seen.mask is None,
+        enable_gqa=groups != heads,
+    )
+    return attended.transpose(1, 2)
+
+
+def _flash() -> Attend:
+    on_hopper = torch.cuda.is_available() and torch.cuda.get_device_capability()[0] == 9
+    for package in ("flash_attn_interface", "flash_attn") if on_hopper else ("flash_attn",):
+        try:
+            with_cache = importlib.import_module(package).flash_attn_with_kvcache
+        except ImportError:
+            continue
+        return lambda queries, seen: with_cache(
+            queries, seen.keys, seen.values, cache_seqlens=seen.lengths, causal=True
+        )
+    raise ValueError("flash-attn is asked for and not installed: install extra `flash`, or use sdpa")
+
+
+class Linear(nn.Module):
+    """`x @ weight.T`, plus the bias where there is one; its weights are not initialised."""
+
+    def __init__(self, inputs: int, outputs: int, bias: bool = False) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(outputs, inputs), requires_grad=False)
+        self.bias = nn.Parameter(torch.empty(outputs), requires_grad=False) if bias else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., inputs] -> [..., outputs]."""
+        return F.linear(x, self.weight, self.bias)
+
+    def weights(self, name: str) -> Weights:
+        """This module's tensors under the checkpoint's `name`."""
+        yield f"{name}.weight", self.weight
+        if self.bias is not None:
+            yield f"{name}.bias", self.bias
+
+
+class RMSNorm(nn.Module):
+    """Root-mean-square norm: float32 inside, rounded before the weight."""
+
+    def __init__(self, width: int, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(width), requires_grad=False)
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Norm over the last dimension."""
+        if x.dtype == torch.float32:
+            return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
+        return self.weight * F.rms_norm(x.float(), self.weight.shape, eps=self.eps).to(x.dtype)
+
+    def weights(self, name: str) -> Weights:
+        """This module's tensors under the checkpoint's `name`."""
+        yield f"{name}.weight", self.weight
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """Rotary angles of a pass's positions, each [B, T, 1, D] in the model's precision."""
+
+    cos: Tensor
+    sin: Tensor
+
+    def apply(self, x: Tensor) -> Tensor:
+        """Rotate queries or keys [B, T, H, D]; halves of a head are the two components."""
+        first, second = x.chunk(2, dim=-1)
+        return x * self.cos + torch.cat((-second, first), dim=-1) * self.sin
+
+
+def inverse_frequencies(head_dim: int, theta: float) -> Tensor:
+    """[D / 2] float32: radians a position adds to each component of a head."""
+    exponents = torch.arange(0, head_dim, 2).float() / head_dim
+    return 1.0 / theta**exponents
+
+
+def rotation(positions: Tensor, frequencies: Tensor, dtype: torch.dtype) -> Rotation:
+    """Rotary angles of `positions` [B, T], computed in float32 and rounded to `dtype`."""
+    angles = positions[..., None, None].float() * frequencies
+    angles = torch.cat((angles, angles), dim=-1)  # [B, T, 1, D]
+    return Rotation(angles.cos().to(dtype), angles.sin().to(dtype))
+
+
+class Attention(nn.Module):
+    """Grouped-query attention with normed heads; one matrix makes queries, keys and values."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.head_dim = config.head_dim
+        self.heads = config.num_attention_heads
+        self.groups = config.num_key_value_heads
+        self.qkv = Linear(config.hidden_size, (self.heads + 2 * self.groups) * self.head_dim)
+        self.out = Linear(self.heads * self.head_dim, config.hidden_size)
+        self.q_norm = RMSNorm(self.head_dim, config.rms_norm_eps)
+        self.k_norm = RMSNorm(self.head_dim, config.rms_norm_eps)
+
+    def forward(
+        self, x: Tensor, rotated: Rotation, memory: Memory, layer: int, attend: Attend
+    ) -> Tensor:
+        """[B, T, hidden] -> [B, T, hidden]; `memory` takes the keys and values."""
+        rows, steps, _ = x.shape
+        heads = self.qkv(x).view(rows, steps, -1, self.head_dim)
+        queries, keys, values = heads.split((self.heads, self.groups, self.groups), dim=2)
+        queries = rotated.apply(self.q_norm(queries))
+        keys = rotated.apply(self.k_norm(keys))
+        attended = attend(queries, memory.extend(layer, keys, values))
+        return self.out(attended.reshape(rows, steps, -1))
+
+    def weights(self, name: str) -> Weights:
+        """This module's tensors under the checkpoint's `name`."""
+        sizes = [n * self.head_dim for n in (self.heads, self.groups, self.groups)]
+        parts = self.qkv.weight.split(sizes)
+        yield from zip((f"{name}.{part}_proj.weight" for part in "qkv"), parts, strict=True)
+        yield from self.out.weights(f"{name}.o_proj")
+        yield from self.q_norm.weights(f"{name}.q_norm")
+        yield from self.k_norm.weights(f"{name}.k_norm")
+
+
+class MLP(nn.Module):
+    """`down(silu(gate(x)) * up(x))`; one matrix makes gate and up."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.gate_up = Linear(config.hidden_size, 2 * config.intermediate_size)
+        self.down = Linear(config.intermediate_size, config.hidden_size)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., hidden] -> [..., hidden]."""
+        gate, up = self.gate_up(x).chunk(2, dim=-1)
+        return self.down(F.silu(gate) * up)
+
+    def weights(self, name: str) -> Weights:
+        """This module's tensors under the checkpoint's `name`."""
+        gate, up = self.gate_up.weight.chunk(2)
+        yield f"{name}.gate_proj.weight", gate
+        yield f"{name}.up_proj.weight", up
+        yield from self.down.weights(f"{name}.down_proj")
+
+
+class Layer(nn.Module):
+    """Attention and MLP, each on the norm of the stream and added to it."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.attention_norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.attention = Attention(config)
+        self.mlp_norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.mlp = MLP(config)
+
+    def forward(
+        self, x: Tensor, rotated: Rotation, memory: Memory, layer: int, attend: Attend
+    ) -> Tensor:
+        """[B, T, hidden] -> [B, T, hidden]."""
+        x = x + self.attention(self.attention_norm(x), rotated, memory, layer, attend)
+        return x + self.mlp(self.mlp_norm(x))
+
+    def weights(self, name: str) -> Weights:
+        """This module's tensors under the checkpoint's `name`."""
+        yield from self.attention_norm.weights(f"{name}.input_layernorm")
+        yield from self.attention.weights(f"{name}.self_attn")
+        yield from self.mlp_norm.weights(f"{name}.post_attention_layernorm")
+        yield from self.mlp.weights(f"{name}.mlp")
+
+
+class Transformer(nn.Module):
+    """Layers and a last norm; embeddings come in, hidden states come out.
+
+    Args:
+        config: sizes.
+        attend: how attention is computed.
+    """
+
+    def __init__(self, config: TransformerConfig, attend: Attend) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([Layer(config) for _ in range(config.num_hidden_layers)])
+        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self._attend = attend
+
+    def forward(self, x: Tensor, rotated: Rotation, memory: Memory) -> Tensor:
+        """One pass over new positions.
+
+        Args:
+            x: [B, T, hidden] embeddings of the new positions.
+            rotated: their rotary angles.
+            memory: of the earlier positions; takes the new ones in.
+
+        Returns:
+            [B, T, hidden], normed.
+        """
+        for number, layer in enumerate(self.layers):
+            x = layer(x, rotated, memory, number, self._attend)
+        return self.norm(x)
+
+    def weights(self, name: str) -> Weights:
+        """This module's tensors under the checkpoint's `name`."""
+        for number, layer in enumerate(self.layers):
+            yield from layer.weights(f"{name}.layers.{number}")  # type: ignore[operator]
+        yield from self.norm.weights(f"{name}.norm")

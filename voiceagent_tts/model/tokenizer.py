@@ -1,0 +1,184 @@
+"""Text becomes token ids: byte-level BPE, whole or as the text arrives.
+
+A turn is a role and its text as the model was trained on them. Ids that are given out while text
+still arrives are those of the whole text, whatever follows: what a later character could merge
+with is held back. Control tokens in a text are text. Knows no voices and no prompts.
+
+Source: vocab.json, merges.txt and tokenizer_config.json of the published models (Qwen2's
+tokenizer); turns as in qwen-tts 0.1.1.
+"""
+
+import json
+import unicodedata
+from bisect import bisect_left
+from pathlib import Path
+
+from tokenizers import Regex
+from tokenizers.models import BPE
+from tokenizers.normalizers import NFC
+from tokenizers.pre_tokenizers import ByteLevel, Sequence, Split
+
+from voiceagent_tts.errors import CheckpointError
+
+ROLE_TOKENS = 3
+"""Ids of a turn before its text: the turn's start, the role, the line's end."""
+
+_PIECES = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+
+class Tokenizer:
+    """Turns and texts to ids.
+
+    Args:
+        folder: the checkpoint's, with vocab.json and merges.txt.
+        im_start: id that starts a turn.
+        im_end: id that ends it.
+
+    Raises:
+        CheckpointError: a file is missing or is not a vocabulary.
+    """
+
+    def __init__(self, folder: Path, im_start: int, im_end: int) -> None:
+        self._im_start, self._im_end = im_start, im_end
+        self._bpe, vocabulary = _read(folder)
+        self._tokens = frozenset(vocabulary)
+        self._sorted = sorted(vocabulary)
+        self._longest = max(map(len, vocabulary))
+        self._nfc = NFC()
+        self._pieces = Sequence(
+            [Split(Regex(_PIECES), "isolated"), ByteLevel(add_prefix_space=False, use_regex=False)]
+        )
+
+    def encode_turn(self, role: str, text: str) -> list[int]:
+        """Ids of a turn that is still open; the text begins at `ROLE_TOKENS`."""
+        return [self._im_start, *self._encode(self.normalize(f"{role}\n{text}"))]
+
+    def encode_closed_turn(self, role: str, text: str) -> list[int]:
+        """Ids of a turn with its end."""
+        return [*self.encode_turn(role, text), self._im_end, *self._encode("\n")]
+
+    def open_turn(self, role: str) -> "OpenTurn":
+        """A turn whose text arrives in parts."""
+        return OpenTurn(self, role, self._im_start)
+
+    def normalize(self, text: str) -> str:
+        """Canonical composition (NFC)."""
+        return self._nfc.normalize_str(text)
+
+    def encode_settled(self, text: str) -> tuple[list[int], str]:
+        """Ids of the start of `text` that no continuation changes, and the rest of the text.
+
+        Args:
+            text: normalised, beginning where an earlier call left off.
+        """
+        solid = _solid_length(text)
+        ids: list[int] = []
+        settled = 0
+        for piece, (start, end) in self._pieces.pre_tokenize_str(text):
+            if end >= solid:
+                if start < solid - 1 and _is_word(text[start:solid]):
+                    length = self._settled_length(text[start:end], solid - 1 - start)
+                    ids += self._ids(_mapped(text[start : start + length]))
+                    settled = start + length
+                break
+            ids += self._ids(piece)
+            settled = end
+        return ids, text[settled:]
+
+    def _encode(self, text: str) -> list[int]:
+        pieces = self._pieces.pre_tokenize_str(text)
+        return [id for piece, _ in pieces for id in self._ids(piece)]
+
+    def _ids(self, piece: str) -> list[int]:
+        return [token.id for token in self._bpe.tokenize(piece)]
+
+    def _settled_length(self, word: str, limit: int) -> int:
+        """How much of the start of `word`, at most `limit`, no token crosses the end of."""
+        mapped = _mapped(word)
+        for length in range(limit, 0, -1):
+            if not self._is_crossed(mapped, len(_mapped(word[:length]))):
+                return length
+        return 0
+
+    def _is_crossed(self, mapped: str, border: int) -> bool:
+        """Whether a token could lie across `border`, whatever comes after `mapped`."""
+        for start in range(max(0, border - self._longest + 1), border):
+            if self._begins_token(mapped[start:]):
+                return True
+            ends = range(border + 1, min(len(mapped), start + self._longest) + 1)
+            if any(mapped[start:end] in self._tokens for end in ends):
+                return True
+        return False
+
+    def _begins_token(self, start: str) -> bool:
+        place = bisect_left(self._sorted, start)
+        return place < len(self._sorted) and self._sorted[place].startswith(start)
+
+
+class OpenTurn:
+    """A turn whose text arrives in parts; its ids are those of the whole text."""
+
+    def __init__(self, tokenizer: Tokenizer, role: str, start: int) -> None:
+        self._tokenizer = tokenizer
+        self._start = [start]
+        self._rest = f"{role}\n"
+
+    def push(self, text: str) -> list[int]:
+        """The ids that `text` settles; the turn's first are those before its text."""
+        ids, self._rest = self._tokenizer.encode_settled(
+            self._tokenizer.normalize(self._rest + text)
+        )
+        return self._take_start() + ids
+
+    def finish(self) -> list[int]:
+        """The ids that were held back; no text follows."""
+        rest, self._rest = self._rest, ""
+        return self._take_start() + self._tokenizer._encode(rest)
+
+    def _take_start(self) -> list[int]:
+        start, self._start = self._start, []
+        return start
+
+
+def _read(folder: Path) -> tuple[BPE, dict[str, int]]:
+    path = folder / "vocab.json"
+    try:
+        vocabulary = json.loads(path.read_bytes())
+        path = folder / "merges.txt"
+        lines = path.read_text("utf-8").splitlines()
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path}: expected a tokenizer's file; {error}") from error
+    merges = [tuple(line.split(" ")) for line in lines if line and not line.startswith("#version")]
+    try:
+        return BPE(vocabulary, merges), vocabulary  # type: ignore[arg-type]
+    except Exception as error:  # the library raises bare Exception
+        raise CheckpointError(f"{path}: does not fit vocab.json; {error}") from error
+
+
+def _solid_length(text: str) -> int:
+    """Length without the white space and the combining marks at the end.
+
+    The character before them may still change: by composition, or by a longer run.
+    """
+    length = len(text)
+    while length and (text[length - 1].isspace() or unicodedata.combining(text[length - 1])):
+        length -= 1
+    return length
+
+
+def _is_word(piece: str) -> bool:
+    """Whether a piece is letters, but for its first character: it grows only at its end."""
+    return piece[1:].isalpha()
+
+
+def _mapped(text: str) -> str:
+    """The printable characters that stand for the bytes of `text` in the vocabulary."""
+    return "".join(
+        piece for piece, _ in _BYTES.pre_tokenize_str(text)
+    )
+
+
+_BYTES = ByteLevel(add_prefix_space=False, use_regex=False)
