@@ -40,7 +40,7 @@ _TAILS = (
     ", so please keep your phone at hand.",
     ", would you like me to confirm it now?",
     ", but I can change that if you prefer.",
-    " - you will get an email in a moment.",
+    " - you will get an email soon.",
 )
 
 

@@ -1,4 +1,4 @@
-"""The server under test in a process of its own, so that it shares no event loop with its client."""
+"""The server under test, in a process of its own: it shares no event loop with its client."""
 
 import asyncio
 import contextlib

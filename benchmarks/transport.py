@@ -6,10 +6,10 @@ playback that reaches audio which has not come. Reported besides:
 
 - lateness: arrival of a message, less the moment when it is needed; below zero where nothing is
   late. Jitter is how far its p99 lies above its median once the lead has been built up;
-- PCM: what comes over a socket is what the engine made. espeak's sound depends on all that its
-  process has said before, so two servers speak the same texts, each as the first of its life: one
-  is heard over its socket, the other where the engine's audio enters the server. Under load, every
-  stream is checked to be without gap and as long as the server says;
+- PCM: whether what a client hears is, byte for byte, what the engine handed to the server, for
+  some streams at once. Both ends are in one process for this, and the engine is overheard there:
+  espeak can not be asked again, as its sound depends on all that its process has said before.
+  Under load, every stream is checked to be without gap and as long as the server says;
 - the ZeroMQ hop between engine and server (`benchmarks.hop`), against a call;
 - CPU seconds of all processes for each second of speech, in per cent of one core: what a stream
   takes while it plays; and their memory above what they had before.
@@ -18,11 +18,15 @@ playback that reaches audio which has not come. Reported besides:
 """
 
 import asyncio
+import contextlib
 import itertools
 import random
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
+from unittest.mock import patch
 
 import typer
 from rich.console import Console
@@ -34,16 +38,18 @@ from benchmarks.listener import Playback, play
 from benchmarks.own_server import own_server
 from benchmarks.paced_streams import Load, Plan, carry
 from benchmarks.report import percentiles, provenance, publish
+from voiceagent_tts.cli.serve import configure_logs
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.config import Settings
-from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk
+from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioStep, Event
+from voiceagent_tts.errors import OverloadedError
 from voiceagent_tts.protocol.connection import ClientAudio
-from voiceagent_tts.server.serve import RunningServer, running
-from voiceagent_tts.synthesizer import ContextOptions
+from voiceagent_tts.server.serve import running
+from voiceagent_tts.worker.client import Listener, WorkerClient
 
 _FASTEST_WORDS_PER_S = 3.2  # of the embedded voice over these texts: no stream is too short
 _DEFAULT_MAX_LEAD_S: float = Settings.model_fields["max_lead_s"].default
-_PCM_TEXTS = 4
+_PCM_TEXTS = 16
 _SEARCH_RESOLUTION = 25
 _SERVER_LOG = Path("out/transport-server.log")
 
@@ -109,7 +115,7 @@ def _cost(load: Load) -> dict[str, float]:
         for role, usage in load.usage.items()
     }
     return {
-        "speech_s": round(speech_s, 1),
+        "speech_sum_s": round(speech_s, 1),
         "messages": sum(len(stream.times) for stream in load.streams),
         "cpu_percent_per_stream": round(sum(cpu.values()), 3),
         **{f"{role}_cpu_percent_per_stream": round(share, 3) for role, share in cpu.items()},
@@ -120,45 +126,152 @@ def _cost(load: Load) -> dict[str, float]:
 
 
 async def is_pcm_equal(texts: Sequence[str]) -> bool:
-    """Whether PCM that comes over a socket is what the engine hands to the server."""
-    async with running(Settings(port=0)) as server:
-        heard = await _heard_over_socket(server, texts)
-    async with running(Settings(port=0)) as server:
-        made = await _made_by_engine(server, texts)
-    return all(made) and heard == made
+    """Whether PCM that comes over a socket is what the engine hands to the server.
+
+    All texts are spoken at once, on one socket, so that streams could mix.
+    """
+    with wiretap() as made:
+        async with running(Settings(port=0)) as server, TTSClient(server.websocket_url) as client:
+            heard = await asyncio.gather(*(_hear(client, text) for text in texts))
+    return all(heard) and Counter(heard) <= Counter(bytes(pcm) for pcm in made)
 
 
-async def _heard_over_socket(server: RunningServer, texts: Sequence[str]) -> list[bytes]:
-    heard: list[bytes] = []
-    async with TTSClient(server.websocket_url) as client:
-        for text in texts:
-            events = [event async for event in client.say(text, max_lead_s=0)]
-            heard.append(b"".join(e.pcm for e in events if isinstance(e, ClientAudio)))
-    return heard
+async def _hear(client: TTSClient, text: str) -> bytes:
+    events = [event async for event in client.say(text, max_lead_s=0)]
+    return b"".join(event.pcm for event in events if isinstance(event, ClientAudio))
 
 
-async def _made_by_engine(server: RunningServer, texts: Sequence[str]) -> list[bytes]:
-    made: list[bytes] = []
-    for text in texts:
-        context = await server.shell.synthesizer.open(ContextOptions(max_lead_s=0))
-        context.push_text(text)
-        context.finish()
-        events = [event async for event in context]
-        made.append(b"".join(e.pcm for e in events if isinstance(e, AudioChunk)))
-    return made
+@contextlib.contextmanager
+def wiretap() -> Iterator[list[bytearray]]:
+    """Overhear the PCM that engines hand to the contexts of this process, context by context."""
+    tapes: list[bytearray] = []
+    attach = WorkerClient.attach
+
+    def attach_both(worker: WorkerClient, listener: Listener) -> int:
+        tapes.append(tape := bytearray())
+
+        def hear(event: Event) -> None:
+            if isinstance(event, AudioStep):
+                tape.extend(event.rows[0].chunk.pcm)
+            listener(event)
+
+        return attach(worker, hear)
+
+    with patch.object(WorkerClient, "attach", attach_both):
+        yield tapes
 
 
-async def search(
-    carried_well: Callable[[int], Awaitable[bool]], first: int, resolution: int
-) -> int:
-    """The most streams that are carried well, to `resolution`; 0 where `first` are not."""
+async def search(carries: Callable[[int], Awaitable[bool]], first: int, resolution: int) -> int:
+    """The most streams that are carried, to `resolution`; 0 where not even `first` are."""
     good, bad = 0, first
-    while await carried_well(bad):
+    while await carries(bad):
         good, bad = bad, bad * 2
     while good and bad - good > resolution:
         middle = (good + bad) // 2
-        if await carried_well(middle):
+        if await carries(middle):
             good = middle
         else:
             bad = middle
     return good
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """How streams are loaded onto a server; one of its own for every load."""
+
+    speech_s: float
+    ramp_s: float
+    max_lead_s: float
+    seed: int
+
+    async def load(self, streams: int, console: Console) -> dict[str, Any]:
+        """Carry so many streams; the figures.
+
+        Raises:
+            VoiceAgentError: the server refused a stream.
+        """
+        plans = plan_streams(streams, self.speech_s, self.ramp_s, self.seed)
+        with console.status(f"carrying {streams} streams"):
+            async with own_server(log=_SERVER_LOG) as server:
+                load = await carry(server.url, server.pid, plans, max_lead_s=self.max_lead_s)
+        figures = summarize(load, self.max_lead_s)
+        console.print(f"{streams} streams: {figures['underruns']} underruns")
+        return figures
+
+
+async def find_most(
+    conditions: Conditions, first: int, console: Console
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Search for the most streams without an underrun.
+
+    Returns:
+        The figures of the largest load that was carried, and what ended the search.
+    """
+    best: dict[str, Any] = {"streams": 0}
+    limit: dict[str, Any] = {}
+
+    async def carries(streams: int) -> bool:
+        nonlocal best, limit
+        try:
+            figures = await conditions.load(streams, console)
+        except OverloadedError as error:
+            limit = {"limit_streams": streams, "limit": error.message}
+            return False
+        if figures["underruns"]:
+            limit = {"limit_streams": streams, "limit": f"{figures['underruns']} underruns"}
+            return False
+        best = figures
+        return True
+
+    await search(carries, first, _SEARCH_RESOLUTION)
+    return best, limit
+
+
+def table_of(figures: dict[str, Any]) -> Table:
+    """The figures for people."""
+    table = Table("figure", "value", title=f"{figures['streams']} paced streams")
+    table.columns[1].justify = "right"
+    for name, value in figures.items():
+        table.add_row(name, str(value))
+    return table
+
+
+def main(
+    streams: Annotated[int, typer.Option(min=1, help="Streams; of --search, the first.")] = 200,
+    speech_s: Annotated[float, typer.Option(min=1, help="Least length of each.")] = 30.0,
+    ramp_s: Annotated[
+        float, typer.Option(min=0, help="They begin within this; 0: at once.")
+    ] = 10.0,
+    max_lead_s: Annotated[
+        float, typer.Option(min=0.1, help="How far ahead the server may run.")
+    ] = _DEFAULT_MAX_LEAD_S,
+    find: Annotated[bool, typer.Option("--search", help="Find the most streams.")] = False,
+    seed: Annotated[int, typer.Option(help="Of the texts and their arrivals.")] = 1,
+    json: Annotated[Path | None, typer.Option(help="Also write the figures here.")] = None,
+) -> None:
+    """Measure how many paced streams one server carries."""
+    origin = provenance()
+    console = Console(stderr=True)
+    conditions = Conditions(speech_s, ramp_s, max_lead_s, seed)
+
+    async def measure() -> dict[str, Any]:
+        hop = await measure_hop()
+        pcm_texts = [plan.text for plan in plan_streams(_PCM_TEXTS, speech_s, 0, seed)]
+        extra: dict[str, Any] = {
+            "pcm_equal": await is_pcm_equal(pcm_texts),
+            "zmq_hop_us": round(hop.zmq_us, 1),
+            "in_process_hop_us": round(hop.in_process_us, 2),
+        }
+        if find:
+            figures, limit = await find_most(conditions, streams, console)
+            return {**figures, **limit, **extra}
+        return {**await conditions.load(streams, console), **extra}
+
+    configure_logs(is_json=False, is_quiet=True)  # of the server in this process
+    figures = asyncio.run(measure())
+    Console().print(table_of(figures))
+    publish({**figures, **asdict(conditions), **origin}, json)
+
+
+if __name__ == "__main__":
+    typer.run(main)

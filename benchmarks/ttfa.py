@@ -29,6 +29,7 @@ from typing import Annotated, Any, Protocol
 import httpx
 import matplotlib.pyplot as plt
 import typer
+from rich import box
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
@@ -121,8 +122,7 @@ class Section:
     @property
     def label(self) -> str:
         """For people."""
-        contexts = "1 context" if self.contexts == 1 else f"{self.contexts} contexts"
-        return f"{'warm' if self.is_warm else 'new'} socket, {contexts}"
+        return f"{'warm' if self.is_warm else 'new'}, {self.contexts}"
 
     def field(self, name: str) -> str:
         """Name of a figure of this section in the JSON object."""
@@ -224,28 +224,26 @@ async def run(
     return results
 
 
+_COLUMNS = {
+    "first p50": "first_audio_p50_ms",
+    "audible p50": "audible_p50_ms",
+    "audible p95": "audible_p95_ms",
+    "audible p99": "audible_p99_ms",
+    "overhead p95": "audible_overhead_p95_ms",
+    "silence p50": "leading_silence_p50_ms",
+    "underruns": "underruns",
+}
+
+
 def table_of(results: dict[Section, list[Turn]]) -> Table:
-    """The figures for people; all times in milliseconds."""
-    table = Table(title="time to first audio: p50 / p95 / p99 in ms")
-    for heading in ("", "turns", "first audio", "audible", "overhead", "silence p50", "underruns"):
-        table.add_column(heading, justify="left" if not heading else "right")
+    """The figures for people."""
+    table = Table("socket", title="From text to sound, in ms", box=box.SIMPLE)
+    for heading in _COLUMNS:
+        table.add_column(heading, justify="right")
     for section, turns in results.items():
         figures = summarize(section, turns)
-
-        def cell(name: str, section: Section = section, figures: dict = figures) -> str:
-            ranks = ("p50", "p95", "p99")
-            return " / ".join(f"{figures[section.field(f'{name}_{r}_ms')]:.1f}" for r in ranks)
-
-        silence_ms = figures[section.field("leading_silence_p50_ms")]
-        table.add_row(
-            section.label,
-            str(len(turns)),
-            cell("first_audio"),
-            cell("audible"),
-            cell("audible_overhead"),
-            f"{silence_ms:.1f}",
-            str(figures[section.field("underruns")]),
-        )
+        cells = (str(figures[section.field(name)]) for name in _COLUMNS.values())
+        table.add_row(section.label, *cells)
     return table
 
 
@@ -313,7 +311,9 @@ def main(
     http: Annotated[
         str | None, typer.Option(help="An OpenAI-compatible server: http://HOST:PORT.")
     ] = None,
-    voice: Annotated[str | None, typer.Option(help="The server's own default if not given.")] = None,
+    voice: Annotated[
+        str | None, typer.Option(help="The server's own default if not given.")
+    ] = None,
     model: Annotated[str, typer.Option(help="With --http.")] = "tts-1",
     api_key: Annotated[str | None, typer.Option(help="With --url or --http.")] = None,
     seed: Annotated[int, typer.Option(help="Of the sentences.")] = 1,

@@ -431,7 +431,7 @@ async def test_a_draining_socket_finishes_and_a_new_one_opens(small_server: Smal
         await old.end()
         await _events(old)
         await peer.websocket.wait_closed()
-        assert peer.websocket.close_code == 1000
+        assert peer.websocket.protocol.close_code == 1000
 
 
 async def test_a_broken_protocol_closes_the_socket() -> None:
@@ -443,7 +443,7 @@ async def test_a_broken_protocol_closes_the_socket() -> None:
         await websocket.recv()
         await websocket.send(AudioMessage(9, 0, 0, bytes(2)).encode())
         await websocket.wait_closed()
-        codes.put_nowait(websocket.close_code)
+        codes.put_nowait(websocket.protocol.close_code)
 
     async with serving(babble) as url, TTSClient(url) as client:
         context = await client.open()
@@ -517,6 +517,17 @@ async def test_no_server_is_a_lost_connection() -> None:
         unused.bind(("127.0.0.1", 0))
         with pytest.raises(ConnectionLostError, match="no connection"):
             await TTSClient(f"ws://127.0.0.1:{unused.getsockname()[1]}").connect()
+
+
+async def test_errors_show_no_secrets() -> None:
+    """A key in a URL, where it should not be, does not reach an error."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        place = f"127.0.0.1:{unused.getsockname()[1]}"
+        with pytest.raises(ConnectionLostError) as caught:
+            await TTSClient(f"ws://me:k1@{place}/?api_key=k1").connect()
+    assert place in caught.value.message
+    assert "k1" not in caught.value.message
 
 
 @pytest.mark.parametrize("url", ["http://host", "host:80", "ws://", ""])

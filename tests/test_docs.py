@@ -4,8 +4,9 @@ import asyncio
 import re
 import shlex
 import shutil
-import subprocess
 import sys
+from collections.abc import Awaitable, Callable
+from fnmatch import fnmatch
 from pathlib import Path
 
 import httpx
@@ -13,6 +14,8 @@ import pytest
 
 from voiceagent_tts.config import Settings
 from voiceagent_tts.server.serve import RunningServer
+
+StartServer = Callable[..., Awaitable[RunningServer]]
 
 ROOT = Path(__file__).parent.parent
 PAPERS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted(
@@ -113,6 +116,20 @@ async def test_the_pipecat_service_of_the_readme_speaks(server: RunningServer) -
     assert context.get_messages()[-1] == {"role": "assistant", "content": "Your agent."}
 
 
+async def test_the_key_that_the_operations_page_makes_opens_the_door(
+    start_server: StartServer, tmp_path: Path
+) -> None:
+    """A server that was given the hash takes the key, and nobody without it."""
+    (code,) = blocks("docs/operations.md", "python")
+    output = await run(sys.executable, "-c", code, cwd=tmp_path)
+    key, hashed = (line.split(": ")[1] for line in output.splitlines())
+    server = await start_server(api_keys=(hashed,))
+    async with httpx.AsyncClient(headers={"Authorization": f"Bearer {key}"}) as http:
+        assert (await http.get(f"{server.url}/v1/models")).status_code == 200
+        stranger = await http.get(f"{server.url}/v1/models", headers={"Authorization": ""})
+        assert stranger.status_code == 401
+
+
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the line is for people who have curl")
 async def test_the_curl_line_of_the_readme_runs(server: RunningServer, tmp_path: Path) -> None:
     """The README's curl line brings an mp3 file."""
@@ -186,15 +203,14 @@ def paths_of(tree: str) -> list[str]:
 
 
 def rooms() -> set[str]:
-    """Top-level modules and folders of the package, and top-level folders, that git knows."""
-    listing = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, check=True)
-    paths = [Path(line) for line in listing.stdout.decode().splitlines()]
-    package = {Path(*path.parts[:2]) for path in paths if path.parts[0] == "voiceagent_tts"}
-    folders = {Path(path.parts[0]) for path in paths if len(path.parts) > 1}
+    """Modules and folders of the package, and folders of the repository; what git ignores is not."""
+    ignored = [line.strip("/") for line in (ROOT / ".gitignore").read_text().splitlines()]
+    places = [*ROOT.glob("[!.]*/"), *(ROOT / "voiceagent_tts").iterdir()]
     return {
-        f"{room}/" if (ROOT / room).is_dir() else str(room)
-        for room in package | folders
-        if not room.name.startswith(".")
+        str(place.relative_to(ROOT)) + "/" * place.is_dir()
+        for place in places
+        if not any(fnmatch(place.name, pattern) for pattern in ignored)
+        and (place.suffix == ".py" or any(path.is_file() for path in place.rglob("*")))
     }
 
 

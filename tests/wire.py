@@ -37,7 +37,7 @@ from voiceagent_tts.protocol.messages import (
     WordsMessage,
 )
 
-PATIENCE_S = 20.0
+PATIENCE_S = 4.0
 """Ends a test that waits for what never comes."""
 
 _E = TypeVar("_E")
@@ -56,6 +56,11 @@ class Heard:
         self.wants_words = wants_words
         self.is_paced = is_paced
         self._words_checked = 0
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the context takes no more text."""
+        return self.record.is_ended or self.record.done is not None
 
     @property
     def words(self) -> list[WordTimestamp]:

@@ -106,6 +106,7 @@ class TTSClient:
         answer_timeout_s: float = 5.0,
     ) -> None:
         self._url = _websocket_url(url)
+        self._place = urlsplit(url).netloc.rpartition("@")[2]  # for messages, which show no secrets
         self._headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
         self._connect_timeout_s = connect_timeout_s
         self._answer_timeout_s = answer_timeout_s
@@ -226,10 +227,11 @@ class TTSClient:
         except InvalidStatus as error:
             raise _rejection(error.response.status_code) from error
         except (InvalidHandshake, InvalidURI) as error:
-            raise InvalidRequestError(f"{self._url} is no WebSocket server: {error}") from error
+            sentence = f"{self._place} is no {SUBPROTOCOL} server: {type(error).__name__}"
+            raise InvalidRequestError(sentence, code=ErrorCode.NOT_FOUND) from error
         except (OSError, TimeoutError, ConnectionClosed) as error:
             reason = str(error) or type(error).__name__
-            raise ConnectionLostError(f"no connection to {self._url}: {reason}") from error
+            raise ConnectionLostError(f"no connection to {self._place}: {reason}") from error
 
 
 class ClientContext:
@@ -529,7 +531,7 @@ class _Socket:
             future.set_exception(answer)
 
     def _loss(self) -> ConnectionLostError:
-        code = self._websocket.close_code
+        code = self._websocket.protocol.close_code
         meaning = CLOSE_CODES.get(code or 0, "the connection broke")
         cause = f": {self._refusal.message}" if self._refusal else ""
         return ConnectionLostError(f"the socket closed ({code}, {meaning}){cause}")
@@ -574,7 +576,9 @@ def _websocket_url(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in ("ws", "wss") or not parts.netloc:
         raise InvalidRequestError(
-            f"url: expected ws://host or wss://host; got {url!r}", code=ErrorCode.INVALID_PARAM
+            f"url: expected ws://host or wss://host; got {parts.scheme or 'no'} scheme and"
+            f" host {parts.hostname}",
+            code=ErrorCode.INVALID_PARAM,
         )
     return urlunsplit(parts._replace(path=parts.path.rstrip("/") or DEFAULT_PATH))
 

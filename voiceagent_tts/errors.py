@@ -44,6 +44,7 @@ class ErrorCode(StrEnum):
     CONNECTION_LOST = "connection_lost"
     VERSION_MISMATCH = "version_mismatch"
     NOT_FOUND = "not_found"
+    METHOD_NOT_ALLOWED = "method_not_allowed"
     INTERNAL = "internal"
 
 
@@ -52,6 +53,7 @@ HTTP_STATUS: dict[ErrorCode, int] = {
     ErrorCode.FORBIDDEN: 403,
     ErrorCode.NOT_FOUND: 404,
     ErrorCode.CONTEXT_NOT_FOUND: 404,
+    ErrorCode.METHOD_NOT_ALLOWED: 405,
     ErrorCode.CONTEXT_EXISTS: 409,
     ErrorCode.CONTEXT_CLOSED: 409,
     ErrorCode.MESSAGE_TOO_BIG: 413,

@@ -47,6 +47,10 @@ from voiceagent_tts.voices import Voice, VoiceBook
 from voiceagent_tts.worker.client import WorkerClient
 from voiceagent_tts.worker.supervisor import Supervisor
 
+_MIN_LEAD_S = 0.2
+"""Shorter leads count as this one: below it, timers and the resampler's delay eat the lead."""
+_LONGEST_STEP_S = 0.5
+
 DoneReason = Literal["complete", "cancelled", "error", "limit", "idle"]
 
 
@@ -60,7 +64,7 @@ class Limits:
         context_idle_s: a context that gets no text for this long is ended with reason `idle`.
         settle_s: silence of the client after which a sentence end at the end is certain.
         max_lead_s: how far a row may run ahead of its listener where the context does not say.
-        unpaced_window_s: how far an unpaced row may run ahead of what has been sent.
+        max_unsent_s: how far a row may run ahead of what has been sent: the audio in memory.
         worker_wait_s: how long `open` waits for a worker that is being restarted.
     """
 
@@ -69,7 +73,7 @@ class Limits:
     context_idle_s: float = 120.0
     settle_s: float = 0.15
     max_lead_s: float = 8.0
-    unpaced_window_s: float = 10.0
+    max_unsent_s: float = 10.0
     worker_wait_s: float = 5.0
 
 
@@ -301,7 +305,7 @@ class Context:
 
         self._deltas: list[str] = []
         self._chars = 0
-        self._segmenter = Segmenter()
+        self._segmenter = Segmenter(language=language)
         self._segment_language = language
         self._submitted_char_end = 0
         self._spoken_char_end = 0
@@ -478,7 +482,10 @@ class Context:
         if not self._segmenter.pending:
             self._disarm("settle", "release")
             return
-        self._arm("settle", self._limits.settle_s, self._on_settle)
+        if self._segmenter.ends_sentence:
+            self._arm("settle", self._limits.settle_s, self._on_settle)
+        else:
+            self._disarm("settle")
         if "release" not in self._timers:
             delay_s = self.options.max_buffer_delay_ms / 1000
             self._arm("release", delay_s, self._on_release)
@@ -504,14 +511,16 @@ class Context:
         """Grant the row as much as its listener's position allows, in steps worth a message."""
         if self._is_row_free or not self._is_submitted:
             return
+        now = time.monotonic()
         max_lead_s = self.options.max_lead_s
         is_paced = max_lead_s != 0
-        lead_s = self._limits.max_lead_s if max_lead_s is None else max_lead_s
-        window_s = lead_s if is_paced else self._limits.unpaced_window_s
-        step_s = min(0.5, window_s / 4)
-        now = time.monotonic()
-        base = self._clock.played_samples(now) if is_paced else self._clock.sent_samples
-        wanted = base + round(window_s * SAMPLE_RATE_HZ)
+        wanted = self._clock.sent_samples + round(self._limits.max_unsent_s * SAMPLE_RATE_HZ)
+        step_s = _LONGEST_STEP_S
+        if is_paced:
+            lead_s = max(self._limits.max_lead_s if max_lead_s is None else max_lead_s, _MIN_LEAD_S)
+            played = self._clock.played_samples(now)
+            wanted = min(wanted, played + round(lead_s * SAMPLE_RATE_HZ))
+            step_s = min(step_s, lead_s / 4)
         if wanted - self._granted_samples >= step_s * SAMPLE_RATE_HZ:
             self._granted_samples = wanted
             playout_end = max(self._clock.playout_end, now)

@@ -118,9 +118,9 @@ class Conversation:
 
     async def reply(self, *pieces: str) -> str:
         """A whole reply; returns its TTS context at its first piece."""
-        context_id = await self.begin(*pieces)
+        await self.push(LLMFullResponseStartFrame(), *map(LLMTextFrame, pieces))
         await self.end()
-        return context_id
+        return await self._spoke.get()
 
     async def interrupt(self) -> str:
         """The user barges in; returns what the history has of the turn."""

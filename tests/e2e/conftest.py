@@ -25,9 +25,9 @@ def _serving(**environment: str) -> Iterator[ServerProcess]:
             process.kill()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def served() -> Iterator[ServerProcess]:
-    """One server for all tests of a module; it ends with status 0 when it is asked to."""
+    """One server for all tests that leave it as it was; it ends with status 0 when it is asked to."""
     with _serving() as server:
         yield server
         server.terminate()

@@ -1,7 +1,7 @@
 """The cut says what was heard, and its two texts are always the whole text."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.texts import agent_text
@@ -65,6 +65,7 @@ def test_a_text_without_words_is_unspoken_until_its_context_played() -> None:
     assert cut_text("🎉", [], 1, is_final=True) == Cut("🎉", "", is_partial=False)
 
 
+@settings(deadline=None)
 @given(agent_text(), st.data())
 def test_both_texts_joined_are_the_text(text: str, data: st.DataObject) -> None:
     """Whatever was played, nothing is lost or doubled, and more playback never hears less."""

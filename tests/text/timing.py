@@ -4,15 +4,16 @@ import gc
 import time
 from collections.abc import Callable
 
+_SHORT_CHARS = 1_500
 _FACTOR = 8
 
 
-def growth(function: Callable[[str], object], text: str) -> float:
-    """How much more time a character takes in a text that is eight times as long.
+def growth(function: Callable[[str], object], unit: str) -> float:
+    """How much more time a character takes in a text of `unit`s that is eight times as long.
 
-    About 1 where the time is linear, about 8 where it is quadratic. `text` should be long enough
-    to take some milliseconds.
+    About 1 where the time is linear, about 8 where it is quadratic.
     """
+    text = unit * (_SHORT_CHARS // len(unit))
     gc.collect()
     gc.disable()  # its passes over ever more live objects are not the function's
     try:

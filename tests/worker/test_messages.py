@@ -37,9 +37,7 @@ _WORD = st.builds(
     st.none() | _NUMBER,
     st.booleans(),
 )
-_AUDIO = st.builds(
-    ContextAudio, _NUMBER, st.builds(AudioChunk, _NUMBER, st.binary(max_size=64))
-)
+_AUDIO = st.builds(ContextAudio, _NUMBER, st.builds(AudioChunk, _NUMBER, st.binary(max_size=64)))
 _MESSAGES = st.one_of(
     st.builds(
         Submit,

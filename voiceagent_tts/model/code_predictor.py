@@ -1,7 +1,7 @@
 """The code predictor: the talker's hidden state and codebook 0 become the frame's other codes.
 
-It reads sixteen positions a frame: the talker's hidden state, then each code but the last, and its
-memory starts afresh with every frame. Knows no text and no requests; codes are chosen by the caller.
+It reads sixteen positions a frame: the talker's hidden state, then each code but the last. Its
+memory starts afresh with every frame. Knows no text and no requests; the caller chooses codes.
 
 Source: qwen-tts 0.1.1, `Qwen3TTSTalkerCodePredictorModelForConditionalGeneration`.
 """
@@ -67,8 +67,7 @@ class CodePredictor(nn.Module):
         positions = torch.arange(self.config.num_code_groups)[None]
         frequencies = inverse_frequencies(self.config.head_dim, self.config.rope_theta)
         rotated = rotation(positions, frequencies, self.heads.dtype)
-        self.register_buffer("cos", rotated.cos)
-        self.register_buffer("sin", rotated.sin)
+        self.cos, self.sin = nn.Buffer(rotated.cos), nn.Buffer(rotated.sin)
         self._inputs: list[Tensor] = []
 
     def fold(self, codec_embedding: Tensor) -> None:
@@ -78,7 +77,7 @@ class CodePredictor(nn.Module):
             codec_embedding: the talker's, whose first rows are the codes of codebook 0.
         """
         tables = (codec_embedding[: self.config.vocab_size], *self.embeddings[:-1])
-        self._inputs = [self._project(table) for table in tables]
+        self._inputs = [self._project(table.to(self.heads.dtype)) for table in tables]
 
     def embed(self, codes: Tensor) -> Tensor:
         """Codes of codebooks 1 and up [..., K - 1] -> [..., K - 1, talker hidden]."""

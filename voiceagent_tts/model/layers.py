@@ -102,7 +102,9 @@ def _flash() -> Attend:
         return lambda queries, seen: with_cache(
             queries, seen.keys, seen.values, cache_seqlens=seen.lengths, causal=True
         )
-    raise ValueError("flash-attn is asked for and not installed: install extra `flash`, or use sdpa")
+    raise ValueError(
+        "flash-attn is asked for and not installed: install extra `flash`, or use sdpa"
+    )
 
 
 class Linear(nn.Module):

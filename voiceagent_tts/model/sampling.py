@@ -9,6 +9,7 @@ Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011).
 """
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -22,6 +23,7 @@ MIN_FRAMES = 2
 _PHILOX_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _PHILOX_WEYL = (0x9E3779B9, 0xBB67AE85)
 _PHILOX_ROUNDS = 10
+_PHILOX_WORDS = 4
 _WORD = 0xFFFFFFFF
 
 
@@ -94,6 +96,27 @@ def sampling_params(config: GenerationConfig, seed: int = 0) -> SamplingParams:
     )
 
 
+class Choosing(Protocol):
+    """What chooses codes for the rows of a batch."""
+
+    def set_row(self, row: int, choice: Choice) -> None:
+        """Use `choice` for `row` from now on."""
+        ...
+
+    def choose(self, scores: Tensor, uniform: Tensor, rows: slice = slice(None)) -> Tensor:
+        """Choose a code for each of `rows`.
+
+        Args:
+            scores: [R, V] float32; -inf is never chosen.
+            uniform: [R] float32 in [0, 1), one random number each.
+            rows: which of the batch these are.
+
+        Returns:
+            [R] int64.
+        """
+        ...
+
+
 class Chooser:
     """The `Choice` of every row of a batch, as tensors that are written in place.
 
@@ -110,7 +133,7 @@ class Chooser:
         self._top_p = torch.ones(rows, 1, device=device)
 
     def set_row(self, row: int, choice: Choice) -> None:
-        """Use `choice` for `row` from now on."""
+        """See `Choosing`."""
         self._choices[row] = choice
         self._is_sampled[row] = choice.is_sampled
         self._temperature[row] = choice.temperature
@@ -118,16 +141,7 @@ class Chooser:
         self._top_p[row] = choice.top_p
 
     def choose(self, scores: Tensor, uniform: Tensor, rows: slice = slice(None)) -> Tensor:
-        """Choose a code for each of `rows`.
-
-        Args:
-            scores: [R, V] float32; -inf is never chosen.
-            uniform: [R] float32 in [0, 1), one random number each.
-            rows: which of the batch these are.
-
-        Returns:
-            [R] int64.
-        """
+        """See `Choosing`."""
         likeliest = scores.argmax(dim=-1)
         sampled = [choice for choice in self._choices[rows] if choice.is_sampled]
         if not sampled:
@@ -142,15 +156,21 @@ class Chooser:
         return torch.where(self._is_sampled[rows, 0], drawn, likeliest)
 
 
-def penalize(scores: Tensor, seen: Tensor, penalty: Tensor) -> Tensor:
-    """Make codes that a row has had less likely.
+def first_scores(logits: Tensor, seen: Tensor, penalty: Tensor, banned: Tensor) -> Tensor:
+    """Scores of codebook 0: codes that a row has had are less likely, banned ids impossible.
 
     Args:
-        scores: [R, V].
-        seen: [R, V] bool.
-        penalty: [R, 1]; scores above 0 are divided by it, scores below multiplied.
+        logits: [R, V], of any precision.
+        seen: [R, V] bool, codes of the row so far.
+        penalty: [R, 1]; logits of seen codes above 0 are divided by it, those below multiplied.
+        banned: [R, V] bool.
+
+    Returns:
+        [R, V] float32.
     """
-    return torch.where(seen, torch.where(scores < 0, scores * penalty, scores / penalty), scores)
+    logits = logits.float()
+    penalized = torch.where(logits < 0, logits * penalty, logits / penalty)
+    return torch.where(seen, penalized, logits).masked_fill(banned, float("-inf"))
 
 
 def uniforms(seeds: Tensor, frames: Tensor, codebooks: int) -> Tensor:
@@ -164,20 +184,19 @@ def uniforms(seeds: Tensor, frames: Tensor, codebooks: int) -> Tensor:
     Returns:
         [R, K] float32, multiples of 2^-23 in [0, 1): one for each code of the frame.
     """
-    blocks = torch.arange(-(-codebooks // 4), device=seeds.device)  # Philox makes 4 words a block
-    counter = (frames[:, None] & _WORD, blocks.expand(len(frames), -1), None, None)
+    blocks = torch.arange(-(-codebooks // _PHILOX_WORDS), device=seeds.device)
+    block, frame = torch.broadcast_tensors(blocks, frames[:, None] & _WORD)
+    zeros = torch.zeros_like(block)
     key = (seeds[:, None] & _WORD, seeds[:, None] >> 32 & _WORD)
-    words = torch.stack(_philox(counter, key), dim=-1).flatten(1)[:, :codebooks]
-    return (words >> 9).float() * 2.0**-23
+    words = torch.stack(philox((frame, block, zeros, zeros), key), dim=-1)
+    return (words.flatten(1)[:, :codebooks] >> 9).float() * 2.0**-23
 
 
-def _philox(
-    counter: tuple[Tensor, Tensor, Tensor | None, Tensor | None], key: tuple[Tensor, Tensor]
+def philox(
+    counter: tuple[Tensor, Tensor, Tensor, Tensor], key: tuple[Tensor, Tensor]
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Philox4x32-10 on 32-bit words held in int64; None is a word of zeros."""
-    zeros = torch.zeros_like(counter[1])
-    x0, x1 = counter[0] + zeros, counter[1]
-    x2, x3 = (zeros if word is None else word for word in counter[2:])
+    """Philox4x32-10 on 32-bit words held in int64 tensors that broadcast."""
+    x0, x1, x2, x3 = counter
     k0, k1 = key
     for _ in range(_PHILOX_ROUNDS):
         # The products wrap to 64 bits; a masked shift takes their upper word all the same.

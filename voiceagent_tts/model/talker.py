@@ -23,6 +23,9 @@ from voiceagent_tts.model.layers import (
     rotation,
 )
 
+CONTROL_IDS = 1024
+"""How many ids at the end of the talker's vocabulary are no codes."""
+
 
 @dataclass(frozen=True, slots=True)
 class KVCache:
@@ -46,9 +49,7 @@ class KVCache:
         return self.keys.shape[2]
 
 
-def empty_cache(
-    config: TransformerConfig, rows: int, capacity: int, like: Tensor
-) -> KVCache:
+def empty_cache(config: TransformerConfig, rows: int, capacity: int, like: Tensor) -> KVCache:
     """A cache for `rows` rows of `capacity` positions, in the precision and place of `like`.
 
     It holds zeros: what a mask hides must still be finite.
@@ -119,7 +120,14 @@ class Talker(nn.Module):
         )
         self.transformer = Transformer(config, attend)
         self.head = Linear(width, config.vocab_size)
-        self.register_buffer("frequencies", inverse_frequencies(config.head_dim, config.rope_theta))
+        self.frequencies = nn.Buffer(inverse_frequencies(config.head_dim, config.rope_theta))
+        ids = torch.arange(config.vocab_size)
+        is_end = ids == config.codec_eos_token_id
+        is_control = (ids >= config.vocab_size - CONTROL_IDS) & ~is_end
+        self.is_end = nn.Buffer(is_end)
+        """[V] bool: the id that ends a row."""
+        self.is_control = nn.Buffer(is_control)
+        """[V] bool: ids that no frame may have."""
 
     def embed_text(self, ids: Tensor) -> Tensor:
         """Text token ids [...] -> [..., hidden]."""
@@ -136,7 +144,8 @@ class Talker(nn.Module):
         Args:
             prompts: [R, T, hidden], each row's prompt first and anything after it.
             lengths: [R] int64, positions of each prompt.
-            rows: [R] int64, their rows in `cache`, which is written in place.
+            rows: [R] int64, their rows in `cache`.
+            cache: written in place.
 
         Returns:
             [R, hidden] of the last position of each prompt.

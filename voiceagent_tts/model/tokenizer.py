@@ -54,11 +54,11 @@ class Tokenizer:
 
     def encode_turn(self, role: str, text: str) -> list[int]:
         """Ids of a turn that is still open; the text begins at `ROLE_TOKENS`."""
-        return [self._im_start, *self._encode(self.normalize(f"{role}\n{text}"))]
+        return [self._im_start, *self.encode(self.normalize(f"{role}\n{text}"))]
 
     def encode_closed_turn(self, role: str, text: str) -> list[int]:
         """Ids of a turn with its end."""
-        return [*self.encode_turn(role, text), self._im_end, *self._encode("\n")]
+        return [*self.encode_turn(role, text), self._im_end, *self.encode("\n")]
 
     def open_turn(self, role: str) -> "OpenTurn":
         """A turn whose text arrives in parts."""
@@ -67,6 +67,11 @@ class Tokenizer:
     def normalize(self, text: str) -> str:
         """Canonical composition (NFC)."""
         return self._nfc.normalize_str(text)
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a normalised text or part of one."""
+        pieces = self._pieces.pre_tokenize_str(text)
+        return [id for piece, _ in pieces for id in self._ids(piece)]
 
     def encode_settled(self, text: str) -> tuple[list[int], str]:
         """Ids of the start of `text` that no continuation changes, and the rest of the text.
@@ -87,10 +92,6 @@ class Tokenizer:
             ids += self._ids(piece)
             settled = end
         return ids, text[settled:]
-
-    def _encode(self, text: str) -> list[int]:
-        pieces = self._pieces.pre_tokenize_str(text)
-        return [id for piece, _ in pieces for id in self._ids(piece)]
 
     def _ids(self, piece: str) -> list[int]:
         return [token.id for token in self._bpe.tokenize(piece)]
@@ -136,7 +137,7 @@ class OpenTurn:
     def finish(self) -> list[int]:
         """The ids that were held back; no text follows."""
         rest, self._rest = self._rest, ""
-        return self._take_start() + self._tokenizer._encode(rest)
+        return self._take_start() + self._tokenizer.encode(rest)
 
     def _take_start(self) -> list[int]:
         start, self._start = self._start, []
@@ -176,9 +177,7 @@ def _is_word(piece: str) -> bool:
 
 def _mapped(text: str) -> str:
     """The printable characters that stand for the bytes of `text` in the vocabulary."""
-    return "".join(
-        piece for piece, _ in _BYTES.pre_tokenize_str(text)
-    )
+    return "".join(piece for piece, _ in _BYTES.pre_tokenize_str(text))
 
 
 _BYTES = ByteLevel(add_prefix_space=False, use_regex=False)

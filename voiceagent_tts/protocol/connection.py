@@ -137,7 +137,9 @@ class ServerConnection:
                 f"expected a text message; got a binary message of {len(data)} bytes",
                 code=ErrorCode.INVALID_MESSAGE,
             )
-        return self._take(self._parse(data))
+        message = self._parse(data)
+        self._refuse_if_big(data, message)
+        return self._take(message)
 
     def _parse(self, data: str) -> ClientMessage:
         try:
@@ -148,6 +150,15 @@ class ServerConnection:
             if error.is_open and context_id is not None:
                 self._bury(context_id)
             raise
+
+    def _refuse_if_big(self, data: str, message: ClientMessage) -> None:
+        limit = self.limits.max_message_bytes
+        if len(data) * 4 > limit and (size := len(data.encode())) > limit:
+            raise RefusedMessageError(
+                f"{message.type}: expected at most {limit} bytes; got {size}",
+                code=ErrorCode.MESSAGE_TOO_BIG,
+                context_id=getattr(message, "context_id", None),
+            )
 
     def _take(self, message: ClientMessage) -> list[ClientMessage]:
         match message:

@@ -7,7 +7,8 @@ from fastapi import FastAPI, Request, Response, WebSocket
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.datastructures import Headers
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from voiceagent_tts import __version__
 from voiceagent_tts.errors import (
@@ -21,6 +22,7 @@ from voiceagent_tts.server import auth, health, speech, voices
 from voiceagent_tts.server.shell import Shell
 from voiceagent_tts.server.websocket import Session
 
+MAX_BODY_BYTES = 1 << 20
 _OPEN_PATHS = ("/health",)  # probes and load balancers carry no keys
 
 
@@ -33,6 +35,7 @@ def create_app(shell: Shell) -> FastAPI:
         "`/v1/tts/ws` is described in docs/protocol.md.",
     )
     app.state.shell = shell
+    app.add_middleware(_BodyGuard)
     app.add_middleware(_KeyGuard, shell=shell)
     _answer_errors(app, shell)
     app.include_router(speech.router)
@@ -71,6 +74,26 @@ class _KeyGuard:
         await self._app(scope, receive, send)
 
 
+class _BodyGuard:
+    """Ends a request whose body is too long to be one, while it is being read."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        left_bytes = MAX_BODY_BYTES
+
+        async def receive_some() -> Message:
+            nonlocal left_bytes
+            message = await receive()
+            left_bytes -= len(message.get("body", b""))
+            if left_bytes < 0:
+                raise HTTPException(413)
+            return message
+
+        await self._app(scope, receive_some if scope["type"] == "http" else receive, send)
+
+
 def _answer_errors(app: FastAPI, shell: Shell) -> None:
     @app.exception_handler(VoiceAgentError)
     async def on_error(_: Request, error: VoiceAgentError) -> Response:
@@ -79,7 +102,15 @@ def _answer_errors(app: FastAPI, shell: Shell) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def on_invalid(_: Request, error: RequestValidationError) -> Response:
-        return _error_response(_invalid_request(error))
+        return await on_error(_, _invalid_request(error))
+
+    @app.exception_handler(HTTPException)
+    async def on_refused(_: Request, error: HTTPException) -> Response:
+        return await on_error(_, _refused_request(error))
+
+    @app.exception_handler(Exception)
+    async def on_bug(_: Request, error: Exception) -> Response:
+        return await on_error(_, VoiceAgentError(f"the server failed with {type(error).__name__}"))
 
 
 def _refusal(shell: Shell, websocket: WebSocket) -> VoiceAgentError | None:
@@ -104,6 +135,24 @@ def _invalid_request(error: RequestValidationError) -> InvalidRequestError:
     if first["type"] == "json_invalid":
         return InvalidRequestError("the body is not JSON", code=ErrorCode.INVALID_JSON)
     return InvalidRequestError(f"{place or 'body'}: {first['msg']}", code=ErrorCode.INVALID_PARAM)
+
+
+def _refused_request(error: HTTPException) -> VoiceAgentError:
+    """What the framework says no to, before a route sees it."""
+    match error.status_code:
+        case 404:
+            return InvalidRequestError("there is no such path", code=ErrorCode.NOT_FOUND)
+        case 405:
+            return InvalidRequestError(
+                "this path takes another method", code=ErrorCode.METHOD_NOT_ALLOWED
+            )
+        case 413:
+            return InvalidRequestError(
+                f"expected a body of at most {MAX_BODY_BYTES} bytes",
+                code=ErrorCode.MESSAGE_TOO_BIG,
+            )
+        case _:
+            return InvalidRequestError("the body is not JSON", code=ErrorCode.INVALID_JSON)
 
 
 def _error_response(error: VoiceAgentError) -> JSONResponse:

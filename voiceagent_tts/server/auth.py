@@ -36,10 +36,18 @@ def _check_origin(settings: Settings, headers: Mapping[str, str]) -> None:
     origin = headers.get("origin")
     if origin is None or origin in settings.allowed_origins:
         return
-    if urlsplit(origin).netloc != headers.get("host"):
+    host = _host_of(origin)
+    if not host or host != headers.get("host"):
         raise UnauthorizedError(
             "this origin may not connect; add it to allowed_origins", code=ErrorCode.FORBIDDEN
         )
+
+
+def _host_of(origin: str) -> str:
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return ""
 
 
 def _key_of(headers: Mapping[str, str], subprotocols: Iterable[str]) -> str | None:

@@ -49,8 +49,8 @@ class Watchdog:
     async def run(self) -> None:
         """Probe for ever: at a third of the allowed age, faster while probes fail."""
         while True:
-            await self.probe()
             await asyncio.sleep(self._max_age_s / 3 if self.is_healthy else 0.5)
+            await self.probe()
 
     async def probe(self) -> None:
         """Speak one word and see whether there is sound."""
@@ -68,7 +68,8 @@ class Watchdog:
             _log.warning("probe_failed", error=self.last_error)
 
     async def _speak(self) -> bool:
-        options = ContextOptions(language="en", max_lead_s=0, is_probe=True)
+        # Without a language, so that the language model is loaded before the first caller needs it.
+        options = ContextOptions(max_lead_s=0, is_probe=True)
         context = await self._synthesizer.open(options)
         try:
             context.push_text(_PROBE_TEXT)
@@ -89,7 +90,7 @@ async def live() -> dict[str, str]:
 
 @router.get("/health/ready")
 async def ready(request: Request) -> Response:
-    """Whether new contexts may come here: the engine has spoken lately and no drain is under way."""
+    """Whether new contexts may come: the engine has spoken lately and nothing drains."""
     shell = request.app.state.shell
     if shell.is_draining:
         return JSONResponse({"status": "draining"}, 503)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import uvicorn
+from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import CloseCode
 
@@ -38,6 +39,13 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         if hasattr(self, "scope"):
             extensions: dict[str, Any] = self.scope["extensions"]  # type: ignore[assignment]
             extensions["voiceagent_tts.close_now"] = self.close_now
+
+    async def send(self, message: Any) -> None:
+        """Send a message of the app, to whom a socket closed beneath it is a client that left."""
+        await self.writable.wait()
+        if self.close_sent and self.handshake_complete:
+            raise ClientDisconnected
+        await super().send(message)
 
     def close_now(self, code: int, reason: str) -> None:
         """Send a close frame behind what is buffered; abort where it is not taken soon."""

@@ -59,10 +59,15 @@ class Shell:
         deadline = time.monotonic() + drain_s
         for session in list(self.sessions):
             session.drain(round(drain_s * 1000))
-        while self.synthesizer.contexts_active and time.monotonic() < deadline and not is_hurried():
+        while self._is_speaking() and time.monotonic() < deadline and not is_hurried():
             await asyncio.sleep(0.02)
         for session in list(self.sessions):
             session.close(1001, "the server has drained")
+
+    def _is_speaking(self) -> bool:
+        # A context may have ended for the synthesizer while its last message waits for a socket.
+        in_sockets = any(session.is_speaking for session in self.sessions)
+        return in_sockets or self.synthesizer.contexts_active > 0
 
     async def close(self) -> None:
         """Stop the workers; idempotent."""

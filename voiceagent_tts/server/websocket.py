@@ -6,11 +6,12 @@ in turn, so that contexts share the socket evenly. What is legal is decided by
 """
 
 import asyncio
+import contextlib
 import functools
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -22,6 +23,7 @@ from voiceagent_tts.core import (
     MAX_MESSAGE_PCM_BYTES,
     SAMPLE_RATE_HZ,
     AudioChunk,
+    WordTimestamp,
     ms_to_samples,
     samples_to_ms,
 )
@@ -54,6 +56,7 @@ from voiceagent_tts.synthesizer import (
     ContextOptions,
     ContextWords,
 )
+from voiceagent_tts.text.characters import spread_characters
 
 _CUT_MEMORY_S = 120.0
 _MAX_RECENT = 4_096
@@ -95,11 +98,18 @@ class Session:
             self._leave()
         for result in results:
             if isinstance(result, Exception) and not isinstance(result, WebSocketDisconnect):
+                with contextlib.suppress(WebSocketDisconnect):
+                    await self._websocket.close(1011, "internal error")
                 raise result
 
     def drain(self, deadline_ms: int) -> None:
         """Tell the client that the server will end, and refuse new contexts."""
         self._answer(self._connection.draining(deadline_ms))
+
+    @property
+    def is_speaking(self) -> bool:
+        """Whether a context of this socket is still owed its `done`."""
+        return bool(self._outlets)
 
     def close(self, code: int, reason: str) -> None:
         """Close the socket when the answers that wait have been sent."""
@@ -224,7 +234,7 @@ class Session:
         """Send what there is, in the order in which it was made, and wait for more."""
         while True:
             self._has_work.clear()
-            while self._answers or self._ready:
+            while self._answers or (self._ready and self._closing is None):
                 if self._answers:
                     await self._send(Outgoing(self._answers.popleft()))
                     self._has_room.set()
@@ -247,9 +257,13 @@ class Session:
         return outgoing
 
     def _remember(self, context_id: str, context: Context) -> None:
-        self._recent[context_id] = (context, time.monotonic())
-        if len(self._recent) > _MAX_RECENT:
+        now = time.monotonic()
+        self._recent[context_id] = (context, now)
+        while len(self._recent) > _MAX_RECENT or now - self._oldest_end() > _CUT_MEMORY_S:
             del self._recent[next(iter(self._recent))]
+
+    def _oldest_end(self) -> float:
+        return next(iter(self._recent.values()))[1]
 
     async def _send(self, outgoing: "Outgoing") -> None:
         try:
@@ -289,7 +303,7 @@ class Outlet:
         self.is_over = False
         self._connection = connection
         self._context_id = message.context_id
-        self._wants_words = message.timestamps != "none"
+        self._timestamps = message.timestamps
         self._format = message.audio
         self._output = OutputStream(message.audio.encoding, message.audio.sample_rate)
         self._audio = MessageQueue()
@@ -297,10 +311,13 @@ class Outlet:
         self._after_audio: ContextDone | None = None
 
     def cancel(self, played_ms: int | None) -> None:
-        """Cancel the context and drop the audio that has not left."""
-        self._audio = MessageQueue()
-        self._after_audio = None
-        self.context.cancel(None if played_ms is None else ms_to_samples(played_ms))
+        """Cancel the context and drop the audio that has not left.
+
+        Of a context that has ended, the last audio and `done` are on their way and still go.
+        """
+        if self._after_audio is None:
+            self._audio = MessageQueue()
+            self.context.cancel(None if played_ms is None else ms_to_samples(played_ms))
 
     def next_message(self) -> Outgoing | None:
         """The next message, or None where there is none yet.
@@ -347,7 +364,7 @@ class Outlet:
         context_id = self._context_id
         match event:
             case ContextWords(words):
-                return self._connection.words(context_id, words) if self._wants_words else None
+                return self._encode_words(words)
             case ContextFlushed(flush_id, end_sample):
                 return self._connection.flushed(context_id, flush_id, samples_to_ms(end_sample))
             case ContextCancelled(cut, _, basis):
@@ -366,6 +383,13 @@ class Outlet:
             case AudioChunk():
                 raise AssertionError("audio is queued, not encoded")
 
+    def _encode_words(self, words: Sequence[WordTimestamp]) -> str | None:
+        if self._timestamps == "none":
+            return None
+        if self._timestamps == "char":
+            words = [char for word in words for char in spread_characters(word)]
+        return self._connection.words(self._context_id, words)
+
 
 def _limits(shell: Shell) -> SessionLimits:
     settings = shell.settings
@@ -379,16 +403,7 @@ def _limits(shell: Shell) -> SessionLimits:
 
 
 def _options(message: ContextOpen) -> ContextOptions:
-    """What the synthesizer needs of an open message.
-
-    Raises:
-        InvalidRequestError: something that no engine here can do.
-    """
-    if message.timestamps == "char":
-        raise InvalidRequestError(
-            "timestamps: expected 'word' or 'none'; times of characters are not offered yet",
-            code=ErrorCode.INVALID_PARAM,
-        )
+    """What the synthesizer needs of an open message."""
     return ContextOptions(
         voice=message.voice,
         language=message.language,

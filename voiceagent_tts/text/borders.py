@@ -97,9 +97,9 @@ def best_border(text: Sequence[str], start: int, limit: int) -> int:
         if border is not None:
             return border
     words = split_words("".join(text[start : limit + 1]))
-    if len(words) > 1:
-        return visible_end(text, start + words[-1].char_start)
-    return _character_border(text, start, limit)
+    is_one_word = len(words) < 2
+    border = _character_border(text, start, limit) if is_one_word else start + words[-1].char_start
+    return visible_end(text, border)
 
 
 def last_border(
@@ -128,7 +128,8 @@ _EXTENDING = frozenset(("Mn", "Mc", "Me", "Cf", "Sk", "Lm"))
 def complete_words_end(text: str) -> int | None:
     """End of the last word that later text cannot change, None where there is none.
 
-    A word is complete in front of white space or another word; Han also at the end of the text.
+    A word is complete in front of white space or another word, and with a sentence mark ("No.");
+    Han also at the end of the text.
     """
     words = split_words(text)
     if words and words[-1].char_end == len(text) and not _is_han_or_closed(text[-1]):
@@ -138,7 +139,8 @@ def complete_words_end(text: str) -> int | None:
 
 def _is_han_or_closed(character: str) -> bool:
     is_wide_mark = character in _WIDE_CLAUSE_ENDS or unicodedata.category(character) == "Pe"
-    return is_wide_mark or unicodedata.name(character, "").startswith("CJK UNIFIED")
+    is_mark = is_wide_mark or character in ENDS
+    return is_mark or unicodedata.name(character, "").startswith("CJK UNIFIED")
 
 
 class Lines:

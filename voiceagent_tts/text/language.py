@@ -53,9 +53,10 @@ def normalize_language(name: str) -> str:
     Raises:
         InvalidRequestError: the language is none that we speak; `invalid_language`.
     """
-    parts = name.strip().casefold().replace("_", "-").split("-")
-    region = f"{parts[0]}-{parts[-1]}"
-    code = _CODE_OF.get("-".join(parts)) or _CODE_OF.get(region) or _CODE_OF.get(parts[0])
+    whole = name.strip().casefold().replace("_", "-")
+    language, *subtags = whole.split("-")
+    region = f"{language}-{subtags[-1]}" if subtags else language
+    code = _CODE_OF.get(whole) or _CODE_OF.get(region) or _CODE_OF.get(language)
     if code is None:
         raise InvalidRequestError(
             f"expected a language among {', '.join(CODES)} (or its English name, or with a region "

@@ -21,17 +21,21 @@ _LATIN_AND_CYRILLIC = ("en", "de", "fr", "es", "pt", "ru")
 """Asked where the language is unknown. Not `it`: its list holds "it", "so", "on" and "am"."""
 
 _BEFORE_A_NAME_OR_NUMBER = frozenset(
-    "ms mlles mmes aprox approx dott dott.ssa inkl zzgl nº n° abb bd др напр т.е им тел ул".split()
+    "ms mlles mmes aprox approx dott dott.ssa inkl zzgl nº abb bd др напр т.е им тел ул".split()
 )
 """Abbreviations that the list of their language lacks in sentencex 1.0.32, or, Italian, is not
 asked."""
+
+_WORDS_FIRST = frozenset("me ok Ok OK in may an da auto Auto bien vie ver".split())
+"""On some language's list of sentencex 1.0.32, but words of another far more often."""
 
 _NUMBERED_ITEM = re.compile(r"\W*\d+\.")
 _ORDINAL = re.compile(r"(?:^|[^\d.,:])\d{1,2}\.$")
 _GERMAN_ORDINAL = re.compile(
     r"\b(?:am|im|der|des|dem|den|die|das|vom|zum|zur|beim|seit|ab|bis) \d{1,2}\.$", re.IGNORECASE
 )
-_QUOTING = str.maketrans(dict.fromkeys('"“”„«»‹›()[]{}*_~`\t\n\r', " "))
+_UNSAFE = re.compile(r"[^\w\s.'’-]")
+"""What sentencex must not see: quotes, which suspend its rules, and surrogates, which crash it."""
 _WORD = re.compile(r"[^\W_]+")
 _ANY_NAME = "Xavier"
 """A next word that starts no sentence more often than it follows an abbreviation."""
@@ -64,26 +68,35 @@ def ending_of(before: str, marks: str, language: str | None) -> Ending:
 
 
 def ends_sentence_before(before: str, following: str, language: str | None) -> bool:
-    """Judge an undecided end now that the word after it is known."""
+    """Judge an undecided end now that the word after it, or silence (""), is known."""
     if following[:1].islower():
         return False
     if before.endswith(("..", "…")):
         return True
     if language in (None, "de") and _GERMAN_ORDINAL.search(before):
         return False
+    if language is None and _starts_english_sentence(before, following):
+        return True
     return _separates(before, following, language)
 
 
 def _separates(before: str, following: str, language: str | None) -> bool:
     """Whether every language asked puts a sentence border between the two."""
-    words = before.translate(_QUOTING).split()
-    next_word = _WORD.search(following)
-    if not words or words[-1][:-1].lower() in _BEFORE_A_NAME_OR_NUMBER:
+    words = _UNSAFE.sub("", before).split()
+    last = words[-1][:-1] if words else ""
+    if not last or last.lower() in _BEFORE_A_NAME_OR_NUMBER:
         return False
-    context = " ".join(words)
+    if last in _WORDS_FIRST:
+        return True
+    next_word = _WORD.search(following)
     name = next_word.group() if next_word else _ANY_NAME
     asked = _LATIN_AND_CYRILLIC if language is None else (language.partition("-")[0],)
-    return all(_sentences(code, f"{context} {name}")[-1] == name for code in asked)
+    return all(_sentences(code, f"{' '.join(words)} {name}")[-1] == name for code in asked)
+
+
+def _starts_english_sentence(before: str, following: str) -> bool:
+    """Whether English, which knows words that begin sentences, sees one behind an abbreviation."""
+    return _separates(before, following, "en") and not _separates(before, _ANY_NAME, "en")
 
 
 def _sentences(code: str, text: str) -> list[str]:

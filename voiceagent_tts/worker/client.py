@@ -172,6 +172,9 @@ class WorkerClient:
         self._tasks = [receiving, watching, asyncio.create_task(self._reap(receiving, watching))]
         try:
             self.capabilities = await asyncio.wait_for(self._ready, self._spec.ready_timeout_s)
+        except asyncio.CancelledError:
+            await self.close()
+            raise
         except TimeoutError:
             await self.close()
             raise EngineError(

@@ -1,0 +1,72 @@
+import math
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.listener import first_sound, play
+from voiceagent_tts.core import SAMPLE_RATE_HZ
+
+SECOND = SAMPLE_RATE_HZ
+
+
+def _pcm(*levels: int) -> bytes:
+    return np.array(levels, "<i2").tobytes()
+
+
+def test_audio_that_comes_in_time_plays_without_a_gap():
+    """A message that is there in time starts exactly where the one before it ends."""
+    playback = play([10.0, 10.5, 11.75], [SECOND, SECOND, SECOND])
+    assert playback.starts == (10.0, 11.0, 12.0)
+    assert playback.underruns == 0
+    assert playback.lateness_s == (-0.5, -0.25)
+
+
+def test_late_audio_is_an_underrun_of_its_lateness():
+    """A message that comes late is heard when it comes, and what follows moves with it."""
+    playback = play([0.0, 1.25, 1.3], [SECOND, SECOND, SECOND])
+    assert playback.starts == (0.0, 1.25, 2.25)
+    assert playback.underruns == 1
+    assert playback.underrun_s == 0.25
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 5), st.integers(1, SECOND)), min_size=1, max_size=30),
+    st.floats(0, 1000),
+)
+def test_playing_takes_the_length_of_the_audio_and_of_the_underruns(
+    messages: list[tuple[float, int]], origin: float
+):
+    """From the first start to the end, a listener hears all samples and the underruns, no more."""
+    times, now = [], origin
+    for wait_s, _ in messages:
+        now += wait_s
+        times.append(now)
+    sizes = [samples for _, samples in messages]
+    playback = play(times, sizes)
+    end = playback.starts[-1] + sizes[-1] / SECOND
+    speech_s = sum(sizes) / SECOND
+    assert math.isclose(end - playback.starts[0], speech_s + playback.underrun_s, abs_tol=1e-6)
+
+
+def test_the_first_sound_is_heard_after_the_silence_that_the_voice_begins_with():
+    """Audible is the start of playback plus the leading silence, whatever the messages."""
+    silence = _pcm(*[0] * 2400)
+    sound = first_sound([1.0, 1.02, 1.05], [silence, _pcm(*[0] * 1200, 9000), _pcm(9000)])
+    assert sound is not None
+    assert (sound.first_audio, sound.audible_message) == (1.0, 1.02)
+    assert sound.leading_silence_s == 0.15
+    assert math.isclose(sound.audible, 1.15)
+
+
+def test_an_underrun_in_the_leading_silence_delays_the_first_sound():
+    """Silence that comes late is still heard before the sound."""
+    sound = first_sound([0.0, 1.0], [_pcm(*[0] * 2400), _pcm(*[0] * 2400, 9000)])
+    assert sound is not None
+    assert math.isclose(sound.audible, 1.1)
+
+
+def test_silence_has_no_first_sound():
+    """Where nothing can be heard, there is no time at which it is."""
+    assert first_sound([0.0, 0.1], [_pcm(0, 1), _pcm(2)]) is None
+    assert first_sound([], []) is None

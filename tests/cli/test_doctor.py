@@ -1,0 +1,57 @@
+"""`voiceagent-tts doctor`: what works here, and what to do about the rest."""
+
+import re
+import socket
+from pathlib import Path
+
+from tests.base_install import make_base_install, run_in_base_install
+from tests.cli.conftest import Command
+
+
+async def test_a_machine_that_can_speak_is_told_so(command: Command) -> None:
+    """Status 0, a line a finding, and the embedded voice has really spoken."""
+    outcome = await command("doctor")
+    assert outcome.status == 0, outcome.output
+    assert re.search(r"^ok +Python +3\.\d+", outcome.output, re.MULTILINE)
+    assert re.search(r"^ok +extra server +.*\bfastapi \d", outcome.output, re.MULTILINE)
+    assert re.search(
+        r"^ok +embedded voice +\d\.\d s of speech in \d+ ms$", outcome.output, re.MULTILINE
+    )
+    for what in ("loudspeaker", "GPU", "model files", "port 8765"):
+        assert re.search(rf"^(ok|note) +{what} ", outcome.output, re.MULTILINE)
+    assert outcome.output.endswith("This machine can speak.\n")
+
+
+def test_a_machine_without_the_extras_is_told_what_to_install(tmp_path: Path) -> None:
+    """Status 1; what is missing is named, and the command that brings it can be copied."""
+    make_base_install(tmp_path)
+    result = run_in_base_install(tmp_path, "-m", "voiceagent_tts", "doctor")
+    assert result.returncode == 1, result.stderr
+    assert re.search(r"^bad +extra server +without .*\bfastapi\b", result.stdout, re.MULTILINE)
+    assert "-> pip install 'voiceagent-tts[server]'" in result.stdout
+    assert re.search(r"^bad +embedded voice ", result.stdout, re.MULTILINE)
+    assert "-> pip install 'voiceagent-tts[server,espeak]'" in result.stdout
+    assert result.stdout.endswith("This machine cannot speak yet.\n")
+    assert result.stderr == ""
+
+
+async def test_a_port_that_is_taken_is_noted(command: Command) -> None:
+    """It limits a server, but does not keep the machine from speaking."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        outcome = await command("doctor", "--port", str(port))
+    assert outcome.status == 0
+    assert re.search(rf"^note +port {port} +Address already in use$", outcome.output, re.MULTILINE)
+    assert "serve with --port 0" in outcome.output
+
+
+def test_a_command_without_its_extras_says_what_to_install(tmp_path: Path) -> None:
+    """`serve` on the base install is one line, not a traceback."""
+    make_base_install(tmp_path)
+    result = run_in_base_install(tmp_path, "-m", "voiceagent_tts", "serve")
+    assert result.returncode == 1
+    assert result.stderr.startswith("voiceagent-tts: the package ")
+    assert "pip install 'voiceagent-tts[server,espeak]'" in result.stderr
+    assert result.stderr.count("\n") == 1

@@ -1,0 +1,226 @@
+"""`voiceagent-tts say` and `voices`, as processes against a real server."""
+
+import asyncio
+import json
+import re
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from tests.cli.conftest import Command, finished, start
+from tests.conftest import StartServer
+from voiceagent_tts.server.serve import RunningServer
+
+TEXT = "Hello there. How can I help you today?"
+WORDS = TEXT.split()
+
+
+@pytest.mark.parametrize(("name", "kind"), [("a.wav", "WAV"), ("a.flac", "FLAC"), ("a.OGG", "OGG")])
+async def test_say_writes_sound(
+    name: str, kind: str, server: RunningServer, command: Command, tmp_path: Path
+) -> None:
+    """A text becomes a mono file at 24 kHz, in the format of its suffix, and a line says so."""
+    outcome = await command("say", TEXT, "-o", name, "--url", server.websocket_url)
+    assert (outcome.status, outcome.output) == (0, "")
+    assert re.fullmatch(rf"{name}: \d\.\d s of sound, {len(WORDS)} words\n", outcome.errors)
+    information = soundfile.info(tmp_path / name)
+    assert (information.format, information.samplerate, information.channels) == (kind, 24_000, 1)
+    samples, _ = soundfile.read(tmp_path / name)
+    assert information.duration > 1.0
+    assert np.abs(samples).max() > 0.1
+
+
+async def test_say_starts_a_server_where_none_is_named(command: Command, tmp_path: Path) -> None:
+    """`say` alone is enough, whatever keys and files are there for other servers."""
+    (tmp_path / "voiceagent-tts.toml").write_text('port = 1\napi_keys = ["another"]\n')
+    outcome = await command(
+        "say", TEXT, "-o", "a.wav", environment={"VOICEAGENT_TTS_HOST": "0.0.0.0"}
+    )
+    assert outcome.status == 0, outcome.errors
+    assert soundfile.info(tmp_path / "a.wav").duration > 1.0
+
+
+async def test_say_writes_words_as_json(
+    server: RunningServer, command: Command, tmp_path: Path
+) -> None:
+    """Words alone can be asked for: verbatim spans of the text, with times that never fall."""
+    outcome = await command("say", TEXT, "--words", "a.json", "--url", server.websocket_url)
+    assert outcome.status == 0, outcome.errors
+    words = json.loads((tmp_path / "a.json").read_text())["words"]
+    assert [word["word"] for word in words] == WORDS
+    assert [TEXT[word["char_start"] : word["char_end"]] for word in words] == WORDS
+    starts = [word["start_s"] for word in words]
+    assert starts == sorted(starts)
+    assert all(word["start_s"] < word["end_s"] for word in words)
+
+
+@pytest.mark.parametrize(("suffix", "mark", "header"), [("srt", ",", ""), ("vtt", ".", "WEBVTT")])
+async def test_say_writes_words_as_subtitles(
+    suffix: str, mark: str, header: str, server: RunningServer, command: Command, tmp_path: Path
+) -> None:
+    """A cue a sentence, none before the last has ended, in the notation of each format."""
+    name = f"a.{suffix}"
+    outcome = await command("say", TEXT, "--words", name, "--url", server.websocket_url)
+    assert outcome.status == 0, outcome.errors
+    content = (tmp_path / name).read_text()
+    assert content.startswith(header)
+    cues = re.findall(r"^(\S+) --> (\S+)\n(.*)$", content, re.MULTILINE)
+    assert [text for _, _, text in cues] == ["Hello there.", "How can I help you today?"]
+    times = [time for cue in cues for time in cue[:2]]
+    assert all(re.fullmatch(rf"00:00:\d\d\{mark}\d{{3}}", time) for time in times)
+    assert times == sorted(times)
+
+
+async def test_say_speaks_standard_input_as_it_comes(
+    server: RunningServer, command: Command, tmp_path: Path
+) -> None:
+    """Text that is piped slowly, split inside a character, is spoken while it is being written."""
+
+    async def typed() -> AsyncIterator[bytes]:
+        before = audio_samples(server)
+        yield b"Hello there. "
+        while audio_samples(server) == before:
+            await asyncio.sleep(0.02)  # the worker tells once a second
+        yield b"How can I help you, Andr"
+        yield "é".encode()[:1]
+        yield "é".encode()[1:] + b"?"
+
+    argv = ("say", "-o", "a.wav", "--words", "a.json", "--url", server.websocket_url)
+    outcome = await command(*argv, typed=typed())
+    assert outcome.status == 0, outcome.errors
+    words = json.loads((tmp_path / "a.json").read_text())["words"]
+    spoken = [word["word"] for word in words]
+    assert spoken == ["Hello", "there.", "How", "can", "I", "help", "you,", "André?"]
+
+
+def audio_samples(server: RunningServer) -> int:
+    """What the server's engine has made so far."""
+    worker = server.shell.synthesizer.supervisors["espeak"].worker
+    assert worker is not None
+    return worker.stats.audio_samples
+
+
+async def test_say_reads_a_file_on_standard_input(server: RunningServer, tmp_path: Path) -> None:
+    """A regular file, which nobody can wait for, is read like a pipe."""
+    (tmp_path / "text.txt").write_text(TEXT)
+    argv = ("say", "--words", "a.json", "--url", server.websocket_url)
+    with (tmp_path / "text.txt").open("rb") as text:
+        process = await start(*argv, folder=tmp_path, stdin=text)
+    outcome = await finished(process)
+    assert outcome.status == 0, outcome.errors
+    words = json.loads((tmp_path / "a.json").read_text())["words"]
+    assert [word["word"] for word in words] == WORDS
+
+
+async def test_an_error_ends_say_though_its_input_stays_open(
+    server: RunningServer, tmp_path: Path
+) -> None:
+    """Nobody has to close a pipe, or type on, to be told that a voice does not exist."""
+    argv = ("say", "-o", "a.wav", "--voice", "nobody", "--url", server.websocket_url)
+    process = await start(*argv, folder=tmp_path)
+    outcome = await finished(process)
+    assert outcome.status == 1
+    assert outcome.errors.startswith("voiceagent-tts: expected the name of a voice, got 'nobody'")
+    assert outcome.errors.count("\n") == 1
+
+
+async def test_ctrl_c_ends_say_though_its_input_stays_open(
+    server: RunningServer, tmp_path: Path
+) -> None:
+    """Whoever has heard enough is obeyed, and sees no traceback."""
+    argv = ("say", "-o", "a.wav", "--url", server.websocket_url)
+    process = await start(*argv, folder=tmp_path)
+    while not server.shell.sessions:
+        await asyncio.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    outcome = await finished(process)
+    assert outcome.status == 130
+    assert "Traceback" not in outcome.errors
+
+
+MISTAKES = {
+    "suffix of sound": (
+        ["-o", "a.mp4"],
+        "--output: expected a name that ends in .wav, .flac, .ogg",
+    ),
+    "suffix of words": (["--words", "a.txt"], "--words: expected a name that ends in .json, .srt"),
+    "folder": (["-o", "no/such/a.wav"], "--output: no/such does not exist or cannot be written to"),
+    "no suffix": (["-o", "a"], "--output: expected a name"),
+    "scheme": (["-o", "a.wav", "--url", "http://127.0.0.1:1"], "expected ws://host or wss://host"),
+    "nobody there": (["-o", "a.wav", "--url", "ws://127.0.0.1:1"], "no connection to "),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+async def test_a_mistake_is_one_clear_line(mistake: str, command: Command) -> None:
+    """What is wrong is said in one line, with status 1, and nothing is written."""
+    options, sentence = MISTAKES[mistake]
+    outcome = await command("say", TEXT, *options)
+    assert (outcome.status, outcome.output) == (1, "")
+    assert outcome.errors.startswith("voiceagent-tts: ")
+    assert sentence in outcome.errors
+    assert outcome.errors.count("\n") == 1
+
+
+@pytest.mark.parametrize("text", ["", "😀 ... 😀"])
+async def test_a_text_without_words_is_a_mistake(
+    text: str, server: RunningServer, command: Command, tmp_path: Path
+) -> None:
+    """No empty file is written where there is nothing to say."""
+    outcome = await command("say", text, "-o", "a.wav", "--url", server.websocket_url)
+    assert outcome.status == 1
+    assert outcome.errors == "voiceagent-tts: expected text with letters or digits to speak\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_input_that_is_no_text_is_a_mistake(server: RunningServer, command: Command) -> None:
+    """Bytes that are not UTF-8 end it at once, with a reason."""
+
+    async def typed() -> AsyncIterator[bytes]:
+        yield b"Hello \xff"
+
+    outcome = await command("say", "-o", "a.wav", "--url", server.websocket_url, typed=typed())
+    assert outcome.status == 1
+    assert outcome.errors == "voiceagent-tts: standard input is not UTF-8: invalid start byte\n"
+
+
+async def test_without_a_loudspeaker_say_asks_for_a_file(command: Command) -> None:
+    """On a machine that cannot play, `say` names what it needs and what to do instead."""
+    without_devices = {"PULSE_SERVER": "none", "ALSA_CONFIG_PATH": "/dev/null"}
+    outcome = await command("say", TEXT, environment=without_devices)
+    assert outcome.status == 1
+    assert "--output say.wav" in outcome.errors
+    outcome = await command("say", TEXT, "--play", environment=without_devices)
+    assert outcome.status == 1
+    assert "libportaudio2" in outcome.errors
+
+
+async def test_a_key_opens_the_server(start_server: StartServer, command: Command) -> None:
+    """`--api-key`, or its variable, is sent; without it the server's refusal is passed on."""
+    server = await start_server(api_keys=("secret",))
+    argv = ("say", TEXT, "--words", "a.json", "--url", server.websocket_url)
+    refused = await command(*argv)
+    assert (refused.status, "401" in refused.errors) == (1, True)
+    assert (await command(*argv, "--api-key", "secret")).status == 0
+    by_variable = await command(*argv, environment={"VOICEAGENT_TTS_API_KEY": "secret"})
+    assert by_variable.status == 0
+
+
+async def test_voices_are_listed_one_a_line(server: RunningServer, command: Command) -> None:
+    """The default comes first, and every name is one that the server takes."""
+    outcome = await command("voices", "--url", server.websocket_url)
+    assert (outcome.status, outcome.errors) == (0, "")
+    names = outcome.output.splitlines()
+    assert names[0] == "default"
+    assert names == server.shell.synthesizer.voices.names()
+
+
+async def test_voices_of_nobody_are_a_mistake(command: Command) -> None:
+    """A server that does not answer is one line too."""
+    outcome = await command("voices", "--url", "ws://127.0.0.1:1")
+    assert outcome.status == 1
+    assert outcome.errors.startswith("voiceagent-tts: no voices from http://127.0.0.1:1/")

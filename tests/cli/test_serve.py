@@ -1,0 +1,117 @@
+"""`voiceagent-tts serve` as a process: its one line, its end, its complaints."""
+
+import asyncio
+import json
+import re
+import signal
+import socket
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Command, finished, start
+from voiceagent_tts.client import TTSClient
+from voiceagent_tts.protocol.messages import DoneMessage
+
+
+async def ready_url(process: asyncio.subprocess.Process) -> str:
+    """The address that a server prints when it can be used."""
+    assert process.stdout is not None
+    line = (await process.stdout.readline()).decode()
+    found = re.fullmatch(r"ready (ws://127\.0\.0\.1:\d+/v1/tts/ws)\n", line)
+    assert found, line
+    return found[1]
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT])
+async def test_serve_says_when_it_is_ready_and_ends_when_told(end: int, tmp_path: Path) -> None:
+    """The line comes when the server speaks; a signal ends it with status 0 and no traceback."""
+    process = await start("serve", "--port", "0", folder=tmp_path)
+    url = await ready_url(process)
+    async with TTSClient(url) as client:
+        events = [event async for event in client.say("Hello.", language="en", max_lead_s=0)]
+    assert isinstance(events[-1], DoneMessage)
+    process.send_signal(end)
+    outcome = await finished(process)
+    assert (outcome.status, outcome.output) == (0, "")
+    assert "Traceback" not in outcome.errors
+
+
+async def test_a_context_that_speaks_may_finish_after_sigterm(tmp_path: Path) -> None:
+    """A deployment does not cut anybody off in the middle of a sentence."""
+    process = await start("serve", "--port", "0", folder=tmp_path)
+    async with TTSClient(await ready_url(process)) as client:
+        context = await client.open(language="en", max_lead_s=1)
+        await context.send_text("This sentence was begun before the server was told to end.")
+        await context.end()
+        events = aiter(context)
+        await anext(events)
+        process.terminate()
+        *_, done = [event async for event in events]
+    assert isinstance(done, DoneMessage) and done.reason == "complete"
+    assert (await finished(process)).status == 0
+
+
+async def test_logs_can_be_json(tmp_path: Path) -> None:
+    """With `--log-json` every line on standard error but the address of the page is an object."""
+    process = await start("serve", "--port", "0", "--log-json", folder=tmp_path)
+    async with TTSClient(await ready_url(process)):
+        pass
+    process.terminate()
+    lines = (await finished(process)).errors.splitlines()
+    events = [json.loads(line)["event"] for line in lines if not line.startswith("API ")]
+    assert "socket_closed" in events
+
+
+async def test_the_api_page_is_where_serve_says(tmp_path: Path) -> None:
+    """The second line that people see leads to the documentation."""
+    process = await start("serve", "--port", "0", folder=tmp_path)
+    await ready_url(process)
+    assert process.stderr is not None
+    line = (await process.stderr.readline()).decode()
+    page = line.removeprefix("API documentation: ").strip()
+    with await asyncio.to_thread(urllib.request.urlopen, page) as response:
+        assert b"voiceagent-tts" in response.read()
+    process.terminate()
+    assert (await finished(process)).status == 0
+
+
+MISTAKES = {
+    "port": (["--port", "70000"], {}, "port: Input should be less than or equal to 65535"),
+    "engine": (["--engine", "no-such"], {}, "engine: Input should be 'espeak'"),
+    "open door": (["--host", "0.0.0.0"], {}, "expected api_keys where others can reach the server"),
+    "environment": ([], {"VOICEAGENT_TTS_MAX_CONTEXTS": "many"}, "max_contexts: Input should be"),
+    "no file": ([], {"VOICEAGENT_TTS_CONFIG": "no.toml"}, "there is no file 'no.toml'"),
+    "unknown": ([], {"VOICEAGENT_TTS_CONFIG": "unknown.toml"}, "api_key: there is no such setting"),
+    "no TOML": ([], {"VOICEAGENT_TTS_CONFIG": "broken.toml"}, "the settings file is not TOML"),
+    "address": (["--host", "192.0.2.1"], {"VOICEAGENT_TTS_API_KEYS": "k"}, "cannot bind 192.0.2.1"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+async def test_a_wrong_setting_is_one_clear_line(
+    mistake: str, command: Command, tmp_path: Path
+) -> None:
+    """The line names the setting and not its value, which may be a key; the status is 1."""
+    (tmp_path / "unknown.toml").write_text('api_key = "secret"\n')
+    (tmp_path / "broken.toml").write_text('api_keys = ["secret"\n')
+    options, environment, sentence = MISTAKES[mistake]
+    outcome = await command("serve", "--port", "0", *options, environment=environment)
+    assert (outcome.status, outcome.output) == (1, "")
+    assert outcome.errors.startswith("voiceagent-tts: ")
+    assert sentence in outcome.errors
+    assert "secret" not in outcome.errors
+    assert outcome.errors.rstrip("\n").count("\n") == 0
+
+
+async def test_a_port_that_is_taken_is_one_clear_line(command: Command) -> None:
+    """The line says which address, and how to get another."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        outcome = await command("serve", "--port", str(port))
+    assert outcome.status == 1
+    assert f"cannot bind 127.0.0.1:{port}" in outcome.errors
+    assert "--port" in outcome.errors

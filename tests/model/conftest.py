@@ -1,0 +1,39 @@
+"""The tiny checkpoints of `tests/reference`, loaded once."""
+
+from collections.abc import Callable, Iterator
+from functools import cache
+
+import pytest
+import torch
+
+from tests.model.reference import REFERENCE
+from voiceagent_tts.model.checkpoint import Checkpoint, load_checkpoint
+
+LoadTiny = Callable[[str], Checkpoint]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Tiny matrices are slower on two threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def load_tiny() -> LoadTiny:
+    """Load a checkpoint of the reference by name, in float32."""
+    return cache(lambda name: load_checkpoint(REFERENCE / name))
+
+
+@pytest.fixture(scope="session")
+def custom_voice(load_tiny: LoadTiny) -> Checkpoint:
+    """The tiny CustomVoice checkpoint, whose code predictor is narrower than its talker."""
+    return load_tiny("custom_voice-1b7")
+
+
+@pytest.fixture(scope="session")
+def base(load_tiny: LoadTiny) -> Checkpoint:
+    """The tiny Base checkpoint."""
+    return load_tiny("base-0b6")

@@ -1,0 +1,190 @@
+"""The container image and the Compose file, as far as they can be checked without an engine."""
+
+import asyncio
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.conftest import StartServer
+from voiceagent_tts.config import DEFAULT_PORT, Settings
+
+ROOT = Path(__file__).parent.parent
+COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+CLIENT_NAMES = {"VOICEAGENT_TTS_API_KEY"}
+SETTING_NAMES = {f"VOICEAGENT_TTS_{name.upper()}" for name in Settings.model_fields}
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A stage of the Dockerfile: what it is built from, and (instruction, arguments) in order."""
+
+    base: str
+    steps: list[tuple[str, str]]
+
+    def arguments(self, instruction: str) -> list[str]:
+        """Arguments of every such instruction."""
+        return [arguments for name, arguments in self.steps if name == instruction]
+
+
+def read_stages() -> dict[str, Stage]:
+    """The stages of the Dockerfile by name."""
+    text = re.sub(r"^\s*#.*\n", "", (ROOT / "Dockerfile").read_text(), flags=re.MULTILINE)
+    stages: dict[str, Stage] = {}
+    for line in text.replace("\\\n", " ").splitlines():
+        if line.startswith("FROM "):
+            _, base, _, name = line.split()
+            stages[name] = Stage(base, [])
+        elif line.strip():
+            instruction, _, arguments = line.partition(" ")
+            stages[name].steps.append((instruction, arguments.strip()))
+    return stages
+
+
+STAGES = read_stages()
+
+
+def lineage(name: str) -> list[Stage]:
+    """A stage and those that it is built from."""
+    stage = STAGES[name]
+    return [stage, *(lineage(stage.base) if stage.base in STAGES else [])]
+
+
+@pytest.mark.parametrize(
+    ("schema", "path"),
+    [
+        ("vendor.compose-spec", "docker-compose.yml"),
+        ("vendor.github-workflows", ".github/workflows/ci.yml"),
+    ],
+)
+def test_a_file_for_others_follows_their_schema(schema: str, path: str) -> None:
+    """The published JSON schema accepts it."""
+    result = subprocess.run(
+        [sys.executable, "-m", "check_jsonschema", "--builtin-schema", schema, path],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stdout
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_service_can_do_no_more_than_it_must(name: str) -> None:
+    """It runs as nobody, without capabilities, on a root that it cannot write to."""
+    service = SERVICES[name]
+    assert not service["user"].startswith("0")
+    assert service["read_only"] is True
+    assert service["tmpfs"] == ["/tmp"]
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_service_is_told_only_what_somebody_reads(name: str) -> None:
+    """Its environment names settings of the server or of the client, and holds no key."""
+    environment = SERVICES[name]["environment"]
+    assert environment.keys() <= SETTING_NAMES | CLIENT_NAMES
+    for variable, value in environment.items():
+        if "API_KEY" in variable:
+            assert value == "${VOICEAGENT_TTS_API_KEY:?the server needs a key}"
+
+
+def test_the_profiles_are_a_cpu_a_gpu_and_a_demo() -> None:
+    """Each profile has one server; the GPU is reserved in one of them, the agent waits for its."""
+    servers = {
+        profile: [name for name, s in SERVICES.items() if profile in s["profiles"] and "ports" in s]
+        for profile in ("cpu", "gpu", "demo")
+    }
+    assert servers == {"cpu": ["tts"], "gpu": ["tts-gpu"], "demo": ["tts"]}
+    (device,) = SERVICES["tts-gpu"]["deploy"]["resources"]["reservations"]["devices"]
+    assert device == {"driver": "nvidia", "count": 1, "capabilities": ["gpu"]}
+    assert SERVICES["agent"]["depends_on"] == {"tts": {"condition": "service_healthy"}}
+
+
+def test_a_service_is_built_from_a_stage_that_exists() -> None:
+    """Targets are stages; one that is built for a server ends as an ordinary user."""
+    for service in SERVICES.values():
+        stages = lineage(service["build"]["target"])
+        users = [user for stage in stages for user in stage.arguments("USER")]
+        assert users == ["10001:10001"] == [service["user"]]
+
+
+def test_a_drain_fits_into_the_grace_period() -> None:
+    """Docker waits longer for the server than the server for its contexts."""
+    for name in ("tts", "tts-gpu"):
+        grace_s = float(SERVICES[name]["stop_grace_period"].removesuffix("s"))
+        assert grace_s > Settings.model_fields["drain_s"].default
+
+
+def test_every_file_that_is_copied_into_the_image_exists() -> None:
+    """Sources of COPY are files here that `.dockerignore` lets through, or paths of a stage."""
+    allowed = {
+        line.removeprefix("!")
+        for line in (ROOT / ".dockerignore").read_text().splitlines()
+        if line.startswith("!")
+    }
+    for stage in STAGES.values():
+        for arguments in stage.arguments("COPY"):
+            *sources, _ = arguments.split()
+            if sources[0].startswith("--from="):
+                assert sources[0].removeprefix("--from=") in STAGES
+                continue
+            assert [source for source in sources if not (ROOT / source).exists()] == []
+            assert set(sources) <= allowed
+
+
+def test_the_image_names_extras_and_settings_that_exist() -> None:
+    """What the Dockerfile installs is declared, and what it sets is read."""
+    text = (ROOT / "Dockerfile").read_text()
+    for extras in re.findall(r"(?:\.|voiceagent-tts)\[([\w,]+)\]", text):
+        assert set(extras.split(",")) <= PROJECT["optional-dependencies"].keys()
+    assert set(re.findall(r"VOICEAGENT_TTS_\w+", text)) <= SETTING_NAMES
+
+
+def test_the_default_image_is_the_server_in_exec_form() -> None:
+    """The last stage runs this project's program without a shell, so that SIGTERM reaches it."""
+    (command,) = list(STAGES.values())[-1].arguments("CMD")
+    program, *arguments = json.loads(command)
+    assert PROJECT["scripts"][program] == "voiceagent_tts.cli:main"
+    assert arguments == ["serve"]
+    assert [str(DEFAULT_PORT)] == STAGES["server"].arguments("EXPOSE")
+
+
+def test_the_agent_is_started_with_options_that_it_has() -> None:
+    """The Compose file's command line is one that the demo's own help knows."""
+    python, m, module, *arguments = SERVICES["agent"]["command"]
+    assert [python, m, module] == json.loads(STAGES["agent"].arguments("CMD")[0])
+    result = subprocess.run(
+        [sys.executable, "-m", module, "--help"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    options = [argument for argument in arguments if argument.startswith("--")]
+    assert [option for option in options if option not in result.stdout] == []
+
+
+async def test_the_health_checks_notice_a_drain(start_server: StartServer) -> None:
+    """The command that Docker runs succeeds on a server that speaks, and fails when it drains."""
+    (healthcheck,) = STAGES["server"].arguments("HEALTHCHECK")
+    in_image = json.loads(healthcheck.partition(" CMD ")[2])
+    assert SERVICES["tts"]["healthcheck"]["test"] == ["CMD", *in_image]
+    server = await start_server()
+    code = in_image[2].replace(f"127.0.0.1:{DEFAULT_PORT}", server.url.removeprefix("http://"))
+    assert await exit_status(code) == 0
+    await server.drain()
+    assert await exit_status(code) == 1
+
+
+async def exit_status(code: str) -> int | None:
+    """Run Python code in a process of its own, quietly."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", code, stderr=asyncio.subprocess.DEVNULL
+    )
+    return await process.wait()

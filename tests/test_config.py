@@ -1,0 +1,116 @@
+"""Settings: where they come from, what becomes of keys, and which doors stay shut."""
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from voiceagent_tts.config import Settings, hash_key
+
+
+@pytest.fixture(autouse=True)
+def clean_surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A working directory and an environment that say nothing."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("CONFIG", *(field.upper() for field in Settings.model_fields)):
+        monkeypatch.delenv(f"VOICEAGENT_TTS_{name}", raising=False)
+
+
+def test_arguments_come_before_the_environment_before_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each source is heard where the ones before it are silent."""
+    (tmp_path / "voiceagent-tts.toml").write_text("port = 1\nmax_contexts = 1\nmax_sockets = 1\n")
+    monkeypatch.setenv("VOICEAGENT_TTS_PORT", "2")
+    monkeypatch.setenv("VOICEAGENT_TTS_MAX_CONTEXTS", "2")
+    settings = Settings(port=3)
+    assert (settings.port, settings.max_contexts, settings.max_sockets) == (3, 2, 1)
+    assert settings.drain_s == 30.0
+
+
+def test_the_environment_can_name_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`VOICEAGENT_TTS_CONFIG` is read instead of the file in the working directory."""
+    (tmp_path / "voiceagent-tts.toml").write_text("port = 1\n")
+    (tmp_path / "other.toml").write_text("max_contexts = 7\n")
+    monkeypatch.setenv("VOICEAGENT_TTS_CONFIG", str(tmp_path / "other.toml"))
+    assert (Settings().port, Settings().max_contexts) == (8765, 7)
+
+
+def test_a_named_file_that_is_missing_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server must not start with defaults because of a typing error in a path."""
+    monkeypatch.setenv("VOICEAGENT_TTS_CONFIG", "no-such.toml")
+    with pytest.raises(ValueError, match=r"there is no file 'no-such\.toml'"):
+        Settings()
+
+
+def test_an_unknown_setting_in_the_file_is_refused(tmp_path: Path) -> None:
+    """A typing error in a file is not a silent default."""
+    (tmp_path / "voiceagent-tts.toml").write_text('api_key = "secret"\n')
+    with pytest.raises(ValidationError, match="api_key"):
+        Settings()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("PORT", "65536"),
+        ("PORT", "http"),
+        ("ENGINE", "no-such-engine"),
+        ("MAX_CONTEXTS", "0"),
+        ("MAX_LEAD_S", "0"),
+        ("DRAIN_S", "-1"),
+        ("LOG_JSON", "perhaps"),
+        ("API_KEYS", "[1"),
+    ],
+)
+def test_a_wrong_value_is_refused(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is out of range or of another type is named, not corrected."""
+    monkeypatch.setenv(f"VOICEAGENT_TTS_{name}", value)
+    with pytest.raises(ValidationError, match=name.lower()):
+        Settings()
+
+
+def test_settings_do_not_change() -> None:
+    """They are read once, at the start."""
+    with pytest.raises(ValidationError, match="frozen"):
+        Settings().port = 1  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@pytest.mark.parametrize("value", ["key-1, key-2", '["key-1", "key-2"]', "key-1,key-2,"])
+def test_keys_are_kept_as_hashes_only(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever form keys come in, settings hold no key that could leak."""
+    monkeypatch.setenv("VOICEAGENT_TTS_API_KEYS", value)
+    settings = Settings()
+    assert settings.api_keys == (hash_key("key-1"), hash_key("key-2"))
+    assert "key-1" not in repr(settings)
+
+
+def test_a_hash_stays_the_hash_that_it_is() -> None:
+    """A file can hold hashes, and then no file holds a key."""
+    assert Settings(api_keys=(hash_key("one"),)).api_keys == (hash_key("one"),)
+    assert hash_key("one") == (
+        "sha256:7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed"
+    )
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "tts.example.com"])
+def test_an_open_door_is_refused(host: str) -> None:
+    """Where others can reach the server there are keys, or somebody has said that none need be."""
+    with pytest.raises(ValidationError, match="VOICEAGENT_TTS_API_KEYS"):
+        Settings(host=host)
+    assert Settings(host=host, api_keys=("secret",)).host == host
+    assert Settings(host=host, allow_anonymous=True).host == host
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])
+def test_this_machine_needs_no_key(host: str) -> None:
+    """Loopback is open to its own users."""
+    assert Settings(host=host).api_keys == ()
+
+
+def test_an_empty_list_of_keys_is_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An unset variable that a container passes on as an empty one opens nothing."""
+    monkeypatch.setenv("VOICEAGENT_TTS_API_KEYS", "")
+    monkeypatch.setenv("VOICEAGENT_TTS_HOST", "0.0.0.0")
+    with pytest.raises(ValidationError, match="expected api_keys"):
+        Settings()

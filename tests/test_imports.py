@@ -1,0 +1,60 @@
+"""What loads what, in fresh interpreters."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.base_install import make_base_install, run_in_base_install
+
+HEAVY = {"torch", "fastapi", "zmq", "uvicorn", "soundfile", "av", "soxr", "espeakng_loader"}
+
+CPU_OF_HELP = """
+import json, resource, subprocess, sys
+subprocess.run([sys.executable, "-m", "voiceagent_tts", "--help"], check=True, stdout=-3)
+usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(json.dumps(usage.ru_utime + usage.ru_stime))
+"""
+
+
+def modules_after(statement: str) -> set[str]:
+    """Names of the top-level packages that a statement loads."""
+    code = f"{statement}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
+    result = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True
+    )
+    return {name.partition(".")[0] for name in json.loads(result.stdout.splitlines()[-1])}
+
+
+@pytest.mark.parametrize(
+    "module", ["voiceagent_tts", "voiceagent_tts.client", "voiceagent_tts.cli"]
+)
+def test_the_light_modules_load_nothing_heavy(module: str) -> None:
+    """Whoever imports the client pays neither for torch nor for a server."""
+    assert modules_after(f"import {module}") & HEAVY == set()
+
+
+def test_the_pipecat_adapter_loads_no_server_and_no_engine() -> None:
+    """An agent's process gets Pipecat, and of ours no torch, FastAPI or ZeroMQ."""
+    loaded = modules_after("import voiceagent_tts.adapters.pipecat")
+    assert "pipecat" in loaded
+    assert loaded & {"torch", "fastapi", "zmq"} == set()
+
+
+def test_the_client_runs_on_the_base_install(tmp_path: Path) -> None:
+    """Without any extra the client and the command line can be imported."""
+    make_base_install(tmp_path)
+    result = run_in_base_install(
+        tmp_path, "-c", "import voiceagent_tts.client, voiceagent_tts.cli.say; import torch"
+    )
+    assert result.stderr.splitlines()[-1] == "ModuleNotFoundError: No module named 'torch'"
+
+
+def test_help_takes_less_than_half_a_second_of_cpu() -> None:
+    """`voiceagent-tts --help` answers at once, however many packages are installed."""
+    result = subprocess.run(
+        [sys.executable, "-c", CPU_OF_HELP], capture_output=True, text=True, check=True
+    )
+    assert json.loads(result.stdout) < 0.5

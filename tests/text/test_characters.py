@@ -1,0 +1,26 @@
+from voiceagent_tts.core import Word, WordTimestamp
+from voiceagent_tts.text.characters import spread_characters
+
+
+def test_characters_tile_their_word() -> None:
+    """Characters follow each other without gaps from the word's start to its end."""
+    rows = spread_characters(WordTimestamp(Word("four", 10, 14), 2_400, 12_001, True))
+    assert [row.word for row in rows] == [Word(c, 10 + i, 11 + i) for i, c in enumerate("four")]
+    assert rows[0].start_sample == 2_400
+    assert rows[-1].end_sample == 12_001
+    for before, after in zip(rows, rows[1:], strict=False):
+        assert before.end_sample == after.start_sample
+    assert [row.is_exact for row in rows] == [True, False, False, False]
+
+
+def test_white_space_inside_a_word_has_no_time() -> None:
+    """A word that was joined by punctuation keeps its offsets; white space is left out."""
+    rows = spread_characters(WordTimestamp(Word("a -", 0, 3), 0, 300, True))
+    assert [(row.word.text, row.word.char_start) for row in rows] == [("a", 0), ("-", 2)]
+
+
+def test_an_unknown_end_stays_unknown() -> None:
+    """Starts are estimated where the word's end is not known; ends are not made up."""
+    rows = spread_characters(WordTimestamp(Word("ab", 0, 2), 100, None, False))
+    assert [row.end_sample for row in rows] == [None, None]
+    assert rows[0].start_sample == 100 < rows[1].start_sample

@@ -1,0 +1,114 @@
+"""Languages are named in many ways, and a segment's language is found or kept."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.text.short_sentences import SHORT_SENTENCES
+from tests.texts import TEXTS
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.text.language import CODES, NAMES, detect_language, normalize_language
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("English", "en"),
+        ("german", "de"),
+        (" FRENCH ", "fr"),
+        ("中文", "zh"),
+        ("Español", "es"),
+        ("en", "en"),
+        ("EN_us", "en-us"),
+        ("en-GB", "en-gb"),
+        ("en-AU", "en"),
+        ("pt_BR", "pt-br"),
+        ("de-AT", "de"),
+        ("zh-Hans-CN", "zh"),
+        ("zh-HK", "yue"),
+        ("zh-Hant-HK", "yue"),
+        ("cmn", "zh"),
+        ("yue", "yue"),
+    ],
+)
+def test_names_and_region_codes_become_codes(name: str, code: str) -> None:
+    """A region stays only where voices differ by it."""
+    assert normalize_language(name) == code
+
+
+def test_every_code_and_alias_is_accepted() -> None:
+    """What the table lists, in any case, is its code, and a code is its own."""
+    for code, aliases in NAMES.items():
+        assert {normalize_language(name.upper()) for name in (code, *aliases)} == {code}
+
+
+@pytest.mark.parametrize("name", ["", "klingon", "xx", "-", "e", "en glish", "x" * 10_000])
+def test_an_unknown_language_names_the_known(name: str) -> None:
+    """The error says what is possible, and repeats no long input."""
+    with pytest.raises(InvalidRequestError) as caught:
+        normalize_language(name)
+    assert caught.value.code is ErrorCode.INVALID_LANGUAGE
+    assert all(code in caught.value.message for code in CODES)
+    assert len(caught.value.message) < 250
+
+
+@pytest.mark.parametrize("language", TEXTS)
+def test_a_corpus_text_is_recognised(language: str) -> None:
+    """Every longer text of an agent is detected, at the start and behind another language."""
+    for text in TEXTS[language]:
+        if len(text) > 10:
+            assert detect_language(text, None) == language
+            assert detect_language(text, "en" if language == "de" else "de") == language
+
+
+def test_short_sentences_are_mostly_recognised() -> None:
+    """At most 4 of 120 short Latin sentences are taken for another language."""
+    wrong = [
+        (language, text)
+        for language, texts in SHORT_SENTENCES.items()
+        for text in texts
+        if detect_language(text, None) != language
+    ]
+    assert len(wrong) <= 4
+    kept = [
+        (language, text)
+        for language, texts in SHORT_SENTENCES.items()
+        for text in texts
+        if detect_language(text, language) != language
+    ]
+    assert kept == []
+
+
+@pytest.mark.parametrize("text", ["OK.", "Yes, 42.", "42", "$42.50", "", "🎉", "No.", "مرحبا"])
+@pytest.mark.parametrize("previous", ["de", "zh", "pt-br"])
+def test_an_uncertain_segment_keeps_the_language(text: str, previous: str) -> None:
+    """Short, wordless and unknown text stays in the language before it, English at the start."""
+    assert detect_language(text, previous) == previous
+    assert detect_language(text, None) == "en"
+
+
+@pytest.mark.parametrize(
+    ("text", "previous", "expected"),
+    [
+        ("你好", None, "zh"),
+        ("東京駅", "ja", "ja"),
+        ("你好", "yue", "yue"),
+        ("你好", "en", "zh"),
+        ("東京へ", "zh", "ja"),
+        ("iPhone手机很好", None, "zh"),
+        ("Python 안녕하세요", None, "ko"),
+        ("The word こんにちは means hello there.", "ja", "en"),
+        ("This is the colour that we want.", "en-gb", "en-gb"),
+        ("Это хорошо, OK?", None, "ru"),
+    ],
+)
+def test_scripts_decide_where_they_can(text: str, previous: str | None, expected: str) -> None:
+    """The script that most is written in decides; Han alone and regions keep what was before."""
+    assert detect_language(text, previous) == expected
+
+
+def test_import_loads_no_model() -> None:
+    """The model is loaded by the first Latin text, not by the import."""
+    code = "import sys, voiceagent_tts.text.language; sys.exit('py3langid' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

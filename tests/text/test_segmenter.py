@@ -1,0 +1,302 @@
+"""Segments tile the text, and any chunking of it gives the same ones."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.text.timing import growth
+from tests.texts import ALL, TEXTS, agent_text, any_text, chunked
+from voiceagent_tts.core import Segment
+from voiceagent_tts.text.segmenter import Segmenter
+from voiceagent_tts.text.words import is_spoken, split_words
+
+
+def segments_of(*deltas: str, first_clause: bool = False, max_chars: int = 250) -> list[str]:
+    """Texts of the segments of a whole context, with no timer firing."""
+    segmenter = Segmenter(max_chars, first_clause)
+    segments = [segment for delta in deltas for segment in segmenter.push(delta)]
+    return [segment.text for segment in segments + segmenter.finish()]
+
+
+def texts(segments: list[Segment]) -> list[str]:
+    """Texts of segments, without their offsets."""
+    return [segment.text for segment in segments]
+
+
+# The properties
+
+
+@settings(deadline=None)
+@given(st.data(), st.booleans(), st.sampled_from([20, 60, 250]))
+def test_any_chunking_gives_the_same_segments(
+    data: st.DataObject, first_clause: bool, max_chars: int
+) -> None:
+    """How a text is cut into deltas cannot be told from its segments."""
+    text = data.draw(agent_text() | any_text())
+    options = {"first_clause": first_clause, "max_chars": max_chars}
+    whole = segments_of(text, **options)
+    assert segments_of(*data.draw(chunked(text)), **options) == whole
+    assert segments_of(*text, **options) == whole
+
+
+@pytest.mark.parametrize("text", ALL)
+def test_tokens_give_the_segments_of_the_whole_text(text: str) -> None:
+    """An agent's text pushed in one piece and character by character is cut at the same places."""
+    assert segments_of(*text, first_clause=True) == segments_of(text, first_clause=True)
+
+
+ACTIONS = ["push", "push", "push", "settle", "release", "flush"]
+
+
+@settings(deadline=None)
+@given(agent_text() | any_text(), st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 30))))
+def test_segments_tile_the_text(text: str, actions: list[tuple[str, int]]) -> None:
+    """Whatever timers fire, segments joined are the text, their offsets follow, none is empty."""
+    segmenter = Segmenter(max_chars=40)
+    segments: list[Segment] = []
+    flushed: set[int] = set()
+    position = 0
+    for action, size in [*actions, ("push", len(text))]:
+        if action == "push":
+            segments += segmenter.push(text[position : position + size])
+            position = min(len(text), position + size)
+        else:
+            segments += getattr(segmenter, action)()
+        if action == "flush":
+            flushed.add(position)
+            assert segmenter.pending == 0
+        assert segmenter.pending == position - (segments[-1].char_end if segments else 0)
+    segments += segmenter.finish()
+    assert "".join(texts(segments)) == text
+    for segment in segments:
+        assert segment.text == text[segment.char_start : segment.char_end] != ""
+        assert is_spoken(segment.text) or segment.char_end in flushed | {len(text)}
+
+
+@settings(deadline=None)
+@given(agent_text() | any_text(600), st.sampled_from([30, 250]))
+def test_no_segment_is_too_long(text: str, max_chars: int) -> None:
+    """A segment has at most `max_chars`, not counting a long speechless run before its words."""
+    for segment in segments_of(text, first_clause=True, max_chars=max_chars)[:-1]:
+        speech = next(i for i, character in enumerate(segment) if character.isalnum())
+        assert len(segment) <= max_chars + (speech if speech > max_chars // 2 else 0)
+
+
+@settings(deadline=None)
+@given(agent_text() | any_text())
+def test_a_segment_ends_at_a_visible_character(text: str) -> None:
+    """White space belongs to the segment after it."""
+    for segment in segments_of(text, first_clause=True)[:-1]:
+        assert not segment[-1].isspace()
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_settle_speaks_exactly_when_a_sentence_ends(data: st.DataObject) -> None:
+    """`ends_sentence` tells whether `settle` will return a segment."""
+    segmenter = Segmenter()
+    for delta in data.draw(chunked(data.draw(agent_text()))):
+        segmenter.push(delta)
+        ends_sentence = segmenter.ends_sentence
+        assert len(segmenter.settle()) == ends_sentence
+        assert not segmenter.ends_sentence
+
+
+# Sentences
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Hello there. How are you? Fine!", ["Hello there.", " How are you?", " Fine!"]),
+        ("Pay $3.5 at example.com now. Ok", ["Pay $3.5 at example.com now.", " Ok"]),
+        ("Ask Dr. Li, e.g. me. U.S. troops came", ["Ask Dr. Li, e.g. me.", " U.S. troops came"]),
+        ('He said "No." Then (maybe!) left.', ['He said "No."', " Then (maybe!)", " left."]),
+        ("**Done.** *Really?* Yes", ["**Done.**", " *Really?*", " Yes"]),
+        ("Well... maybe. Wait… What? No", ["Well... maybe.", " Wait…", " What?", " No"]),
+        ("Great!😊 Next", ["Great!😊", " Next"]),
+        ("你好。今天“好的。”“再见！”他说", ["你好。", "今天“好的。”", "“再见！”", "他说"]),
+        ("好吗？Yes!是的", ["好吗？", "Yes!", "是的"]),
+        ("안녕하세요. 갈까요?", ["안녕하세요.", " 갈까요?"]),
+        ("नमस्ते। आप कैसे हैं?", ["नमस्ते।", " आप कैसे हैं?"]),
+        ("Am 3. Oktober z. B. hier. Gut.", ["Am 3. Oktober z. B. hier.", " Gut."]),
+        ("M. Dupont arrive. Mme Curie aussi.", ["M. Dupont arrive.", " Mme Curie aussi."]),
+        ("Plan B. We leave at 5 p.m. today. Ok", ["Plan B.", " We leave at 5 p.m. today.", " Ok"]),
+    ],
+)  # fmt: skip
+def test_sentences_end_segments(text: str, expected: list[str]) -> None:
+    """Marks end a segment with their closing quotes; abbreviations and numbers do not."""
+    assert segments_of(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("First\n\nSecond", ["First", "\n\nSecond"]),
+        ("soft\nwrap", ["soft\nwrap"]),
+        ("List:\n- one\n- two\n\nend", ["List:", "\n- one", "\n- two", "\n\nend"]),
+        ("1. First item\n2. Second\nafter", ["1. First item", "\n2. Second", "\nafter"]),
+        ("# Title\nText", ["# Title", "\nText"]),
+        ("| a | b |\n|---|---|\n| 1 | 2 |", ["| a | b |", "\n|---|---|\n| 1 | 2 |"]),
+        ("say\n-5 degrees", ["say\n-5 degrees"]),
+    ],
+)
+def test_blocks_end_segments(text: str, expected: list[str]) -> None:
+    """Paragraphs, list items, headings and table rows are segments of their own."""
+    assert segments_of(text) == expected
+
+
+def test_a_sentence_is_certain_at_white_space() -> None:
+    """Nothing waits for the first letter of the next sentence."""
+    segmenter = Segmenter()
+    assert texts(segmenter.push("It is done.")) == []
+    assert texts(segmenter.push(" ")) == ["It is done."]
+    assert texts(segmenter.push("好的。")) == []
+    assert texts(segmenter.push("那")) == [" 好的。"]
+
+
+def test_speechless_text_waits() -> None:
+    """Emoji and rules join the segment that follows, or are the last."""
+    assert segments_of("🎉! --- Hello. 🎉") == ["🎉! --- Hello.", " 🎉"]
+    assert segments_of("🎉! ") == ["🎉! "]
+    assert segments_of("") == []
+
+
+# Length
+
+
+def test_a_long_sentence_is_cut_at_a_clause() -> None:
+    """The last clause end is the best place, wherever words would fit behind it."""
+    text = "one two three, four five six; seven eight nine ten eleven"
+    assert segments_of(text, max_chars=40) == [
+        "one two three, four five six;",
+        " seven eight nine ten eleven",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("aaaa bbbb cccc dddd", ["aaaa bbbb", " cccc dddd"]),
+        ("好" * 12, ["好" * 10, "好" * 2]),
+        ("a" * 12, ["a" * 10, "a" * 2]),
+        ("x" * 9 + "e\u0301\u0302z", ["x" * 9, "e\u0301\u0302z"]),
+        ("好コーヒーパーティー", ["好コーヒーパーティー"]),
+        ("好コーヒーコーパーティー", ["好コーヒーコーパー", "ティー"]),
+        ("x" * 8 + "👩\u200d👩\u200d👧y", ["x" * 8, "👩\u200d👩\u200d👧y"]),
+    ],
+)
+def test_a_long_clause_is_cut_between_words(text: str, expected: list[str]) -> None:
+    """At white space, else between words, and never inside a combined character."""
+    assert segments_of(text, max_chars=10) == expected
+
+
+def test_the_first_clause_is_a_segment() -> None:
+    """Sound starts with the first clause of two words; later clauses wait for their sentence."""
+    text = "Well, of course I can, and I will, gladly. One two three, four."
+    assert segments_of(text, first_clause=True) == [
+        "Well, of course I can,",
+        " and I will, gladly.",
+        " One two three, four.",
+    ]
+    assert segments_of("当然可以，我们走吧，好吗", first_clause=True) == [
+        "当然可以，",
+        "我们走吧，好吗",
+    ]
+
+
+def test_a_first_sentence_without_clauses_does_not_wait() -> None:
+    """About eighty letters are enough to begin with."""
+    first, rest = segments_of("many words " * 12, first_clause=True)
+    assert 70 <= len(first) <= 90
+    assert first.endswith(("many", "words"))
+    assert rest
+
+
+# Timers
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Hello there.", ["Hello there."]),
+        ("Well...  ", ["Well..."]),
+        ('"Really?"', ['"Really?"']),
+        ("It costs $3.", ["It costs $3."]),
+        ("Well...", ["Well..."]),
+        ("好的。", ["好的。"]),
+        ("Ask Dr.", []),
+        ("1.", []),
+        ("Hello", []),
+        ("Hello,", []),
+        ("🎉!", []),
+        ("", []),
+    ],
+)
+def test_silence_settles_a_sentence_end(text: str, expected: list[str]) -> None:
+    """After a silence a mark at the end of the buffer ends a sentence; an abbreviation does not."""
+    segmenter = Segmenter()
+    assert segmenter.push(text) == []
+    assert texts(segmenter.settle()) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Yes, but the man who", ["Yes,"]),
+        ("the man who", ["the man"]),
+        ("the man who ", ["the man who"]),
+        ("the price is $3.5", ["the price is"]),
+        ("今天天气", ["今天天气"]),
+        ("カー", []),
+        ("カード", ["カー"]),
+        ("今天，天气", ["今天，"]),
+        ("It is done.", ["It is done."]),
+        ("No.", ["No."]),
+        ("one\ntwo", ["one"]),
+        ("wor", []),
+        ("🎉 ", []),
+        ("", []),
+    ],
+)
+def test_release_keeps_what_may_still_grow(text: str, expected: list[str]) -> None:
+    """A buffer that waited is cut at a clause end, else behind its last whole word."""
+    segmenter = Segmenter()
+    assert segmenter.push(text) == []
+    assert texts(segmenter.release()) == expected
+
+
+def test_flush_speaks_everything_and_finish_ends() -> None:
+    """Flush takes half a word too; after finish a push is our own mistake."""
+    segmenter = Segmenter()
+    assert segmenter.push("Hello wor") == []
+    assert segmenter.flush() == [Segment("Hello wor", 0)]
+    assert segmenter.flush() == []
+    assert segmenter.push("ld. Bye") == [Segment("ld.", 9)]
+    assert segmenter.finish() == [Segment(" Bye", 12)]
+    with pytest.raises(AssertionError):
+        segmenter.push("more")
+
+
+@pytest.mark.parametrize("language", TEXTS)
+def test_segments_of_a_corpus_keep_its_words(language: str) -> None:
+    """Cut without timers, a context has the words that its whole text has, emoji aside."""
+    text = " ".join(TEXTS[language])
+    found = [word.text for segment in segments_of(text) for word in split_words(segment)]
+    whole = [word.text for word in split_words(text)]
+    assert [_letters(word) for word in found] == [_letters(word) for word in whole]
+
+
+def _letters(word: str) -> str:
+    return "".join(filter(str.isalnum, word))
+
+
+@pytest.mark.parametrize(
+    "unit",
+    ["a", "好", "word ", "Hello there. ", "!", "a) ", "\n", "- a\n", "。", "…", "1. ", ", ", '"']
+    + ["a…", "\u0301", "😊", "e.g. ", "。) ", "a)))))"],
+)  # fmt: skip
+def test_time_is_linear(unit: str) -> None:
+    """A text eight times as long, pushed by characters, takes about eight times as long."""
+    assert growth(lambda text: segments_of(*text, first_clause=True), unit) < 3
+    assert growth(lambda text: segments_of(*("x " + text), first_clause=True), unit) < 3

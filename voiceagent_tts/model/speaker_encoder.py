@@ -1,0 +1,185 @@
+"""Reference audio becomes a speaker embedding: a mel spectrogram and an ECAPA-TDNN.
+
+It runs in float32 whatever the model's precision: once a voice, on small weights. Knows no files
+and no other sample rate than 24 kHz.
+
+Source: Desplanques et al., "ECAPA-TDNN" (2020); spectrogram and sizes as in qwen-tts 0.1.1.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers.audio_utils import mel_filter_bank
+
+from voiceagent_tts.core import SAMPLE_RATE_HZ
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.model.config import SpeakerEncoderConfig
+from voiceagent_tts.model.layers import Weights
+
+FFT_SAMPLES = 1024
+HOP_SAMPLES = 256
+_PADDING = (FFT_SAMPLES - HOP_SAMPLES) // 2
+_MEL_FLOOR = 1e-5
+_VARIANCE_FLOOR = 1e-12
+
+
+class _Convolution(nn.Module):
+    """A convolution that keeps the length, mirrors the ends, and is rectified."""
+
+    def __init__(self, inputs: int, outputs: int, kernel: int = 1, dilation: int = 1) -> None:
+        super().__init__()
+        self.conv = _conv(inputs, outputs, kernel, dilation)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(self.conv(x))
+
+
+class _Res2Net(nn.Module):
+    """Parts of the channels in a row: each part but the first also hears the one before."""
+
+    def __init__(self, channels: int, parts: int, kernel: int, dilation: int) -> None:
+        super().__init__()
+        width = channels // parts
+        self.parts = parts
+        self.blocks = nn.ModuleList(
+            [_Convolution(width, width, kernel, dilation) for _ in range(parts - 1)]
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        first, *rest = x.chunk(self.parts, dim=1)
+        done = [first]
+        for number, (block, part) in enumerate(zip(self.blocks, rest, strict=True)):
+            done.append(block(part if number == 0 else part + done[-1]))
+        return torch.cat(done, dim=1)
+
+
+class _SqueezeExcitation(nn.Module):
+    """Channels are weighted by what they are on average."""
+
+    def __init__(self, channels: int, squeezed: int) -> None:
+        super().__init__()
+        self.conv1, self.conv2 = _conv(channels, squeezed), _conv(squeezed, channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        mean = x.mean(dim=2, keepdim=True)
+        return x * self.conv2(F.relu(self.conv1(mean))).sigmoid()
+
+
+class _Block(nn.Module):
+    """Convolution, Res2Net, convolution, squeeze and excitation, added to the input."""
+
+    def __init__(self, config: SpeakerEncoderConfig, number: int) -> None:
+        super().__init__()
+        inputs, outputs = config.enc_channels[number - 1 : number + 1]
+        self.tdnn1 = _Convolution(inputs, outputs)
+        self.res2net_block = _Res2Net(
+            outputs,
+            config.enc_res2net_scale,
+            config.enc_kernel_sizes[number],
+            config.enc_dilations[number],
+        )
+        self.tdnn2 = _Convolution(outputs, outputs)
+        self.se_block = _SqueezeExcitation(outputs, config.enc_se_channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.se_block(self.tdnn2(self.res2net_block(self.tdnn1(x))))
+
+
+class _AttentivePooling(nn.Module):
+    """Mean and deviation of each channel over time, weighted by attention."""
+
+    def __init__(self, channels: int, attention_channels: int) -> None:
+        super().__init__()
+        self.tdnn = _Convolution(3 * channels, attention_channels)
+        self.conv = _conv(attention_channels, channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        mean, deviation = _statistics(x, x.new_full((1,), 1 / x.shape[2]))
+        context = torch.cat((x, mean.expand_as(x), deviation.expand_as(x)), dim=1)
+        weights = self.conv(self.tdnn(context).tanh()).softmax(dim=2)
+        return torch.cat(_statistics(x, weights), dim=1)
+
+
+class SpeakerEncoder(nn.Module):
+    """Weights of the speaker encoder; parameters carry the checkpoint's names."""
+
+    def __init__(self, config: SpeakerEncoderConfig) -> None:
+        super().__init__()
+        channels, kernels, dilations = (
+            config.enc_channels,
+            config.enc_kernel_sizes,
+            config.enc_dilations,
+        )
+        reaches = (d * (k - 1) // 2 for k, d in zip(kernels, dilations, strict=True))
+        # The ends are mirrored, so that there must be more to mirror than a kernel reaches.
+        self.min_samples = (max(reaches) + 1) * HOP_SAMPLES
+        first = _Convolution(config.mel_dim, channels[0], kernels[0], dilations[0])
+        rest = [_Block(config, number) for number in range(1, len(channels) - 1)]
+        self.blocks = nn.ModuleList([first, *rest])
+        self.mfa = _Convolution(channels[-1], channels[-1], kernels[-1], dilations[-1])
+        self.asp = _AttentivePooling(channels[-1], config.enc_attention_channels)
+        self.fc = _conv(2 * channels[-1], config.enc_dim)
+        filters = mel_filter_bank(
+            num_frequency_bins=FFT_SAMPLES // 2 + 1,
+            num_mel_filters=config.mel_dim,
+            min_frequency=0.0,
+            max_frequency=SAMPLE_RATE_HZ / 2,
+            sampling_rate=SAMPLE_RATE_HZ,
+            norm="slaney",
+            mel_scale="slaney",
+        )
+        self.filters = nn.Buffer(torch.tensor(filters.T, dtype=torch.float32), persistent=False)
+        self.window = nn.Buffer(torch.hann_window(FFT_SAMPLES), persistent=False)
+
+    @torch.inference_mode()
+    def embed(self, samples: Tensor) -> Tensor:
+        """Mono audio [S] at 24 kHz, float32 in [-1, 1] -> [D] float32.
+
+        Raises:
+            InvalidRequestError: the audio is shorter than `min_samples`.
+        """
+        if len(samples) < self.min_samples:
+            raise InvalidRequestError(
+                f"reference audio has {len(samples)} samples at 24 kHz; "
+                f"expected {self.min_samples} or more",
+                code=ErrorCode.INVALID_PARAM,
+            )
+        x = self.mel_spectrogram(samples.to(self.window)[None])
+        heard = []
+        for block in self.blocks:
+            x = block(x)
+            heard.append(x)
+        x = self.mfa(torch.cat(heard[1:], dim=1))
+        return self.fc(self.asp(x))[0, :, 0]
+
+    def mel_spectrogram(self, samples: Tensor) -> Tensor:
+        """[B, S] -> [B, M, S / 256]: logarithm of the mel magnitudes."""
+        mirrored = F.pad(samples[:, None], (_PADDING, _PADDING), mode="reflect")[:, 0]
+        spectrum = torch.stft(
+            mirrored,
+            FFT_SAMPLES,
+            HOP_SAMPLES,
+            window=self.window,
+            center=False,
+            return_complex=True,
+        )
+        magnitudes = (spectrum.real**2 + spectrum.imag**2 + 1e-9).sqrt()
+        return (self.filters @ magnitudes).clamp(min=_MEL_FLOOR).log()
+
+    def weights(self) -> Weights:
+        """All tensors under the checkpoint's names."""
+        for name, parameter in self.named_parameters():
+            yield f"speaker_encoder.{name}", parameter
+
+
+def _conv(inputs: int, outputs: int, kernel: int = 1, dilation: int = 1) -> nn.Conv1d:
+    return nn.Conv1d(
+        inputs, outputs, kernel, dilation=dilation, padding="same", padding_mode="reflect"
+    )
+
+
+def _statistics(x: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """Weighted mean and deviation over time, each [B, C, 1]."""
+    mean = (weights * x).sum(dim=2, keepdim=True)
+    variance = (weights * (x - mean) ** 2).sum(dim=2, keepdim=True)
+    return mean, variance.clamp(min=_VARIANCE_FLOOR).sqrt()
