@@ -1,4 +1,4 @@
-# The server (default target) and the demo agent, as small images without compilers.
+# The server (default target) and the demo agent, as images without compilers.
 #
 #     docker build --tag voiceagent-tts .
 #     docker run --rm -p 127.0.0.1:8765:8765 -e VOICEAGENT_TTS_API_KEYS=... voiceagent-tts

@@ -203,7 +203,7 @@ def paths_of(tree: str) -> list[str]:
 
 
 def rooms() -> set[str]:
-    """Modules and folders of the package, and folders of the repository; what git ignores is not."""
+    """Modules and folders of the package, and top-level folders, without what git ignores."""
     ignored = [line.strip("/") for line in (ROOT / ".gitignore").read_text().splitlines()]
     places = [*ROOT.glob("[!.]*/"), *(ROOT / "voiceagent_tts").iterdir()]
     return {

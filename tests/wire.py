@@ -16,6 +16,7 @@ from typing import Any, Self, TypeVar, Unpack
 from websockets.asyncio.client import ClientConnection as WebSocket
 from websockets.asyncio.client import connect
 
+from tests.waiting import PATIENCE_S
 from voiceagent_tts.core import WordTimestamp
 from voiceagent_tts.protocol.connection import (
     ClientAudio,
@@ -37,9 +38,6 @@ from voiceagent_tts.protocol.messages import (
     WordsMessage,
 )
 
-PATIENCE_S = 4.0
-"""Ends a test that waits for what never comes."""
-
 _E = TypeVar("_E")
 
 
@@ -49,7 +47,7 @@ class Heard:
     def __init__(self, record: ContextRecord, *, wants_words: bool, is_paced: bool) -> None:
         self.record = record
         self.events: list[ClientEvent] = []
-        self.pcm = b""
+        self.pcm = bytearray()
         self.flushes: list[FlushedMessage] = []
         self.cancelled: CancelledMessage | None = None
         self.error: ErrorMessage | None = None
@@ -159,12 +157,23 @@ class Wire:
         """Ask for a context."""
         context_id = context_id or f"c{next(self._names)}"
         message = self.connection.open(context_id, **options)
+        heard = self._expect(context_id, options)
+        await self.websocket.send(message)
+        return heard
+
+    def expect(self, context_id: str, text: str = "") -> Heard:
+        """Expect a context that is opened, and given `text`, by raw messages."""
+        self.connection.open(context_id)
+        heard = self._expect(context_id, {})
+        heard.record.text = text
+        return heard
+
+    def _expect(self, context_id: str, options: OpenOptions) -> Heard:
         self.heard[context_id] = Heard(
             self.connection.record(context_id),
             wants_words=options.get("timestamps") != "none",
             is_paced=options.get("max_lead_s") != 0,
         )
-        await self.websocket.send(message)
         return self.heard[context_id]
 
     async def text(self, heard: Heard, text: str) -> None:

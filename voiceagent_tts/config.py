@@ -55,6 +55,7 @@ class Settings(BaseSettings):
         max_audio_s: audio of one context.
         context_idle_s: a context without new text for this long is ended.
         max_lead_s: how far a context may run ahead of its listener.
+        first_audio_s: how long a request over HTTP waits for its first sound.
         slow_consumer_s: a socket that takes nothing for this long is closed (4008).
         ping_interval_s: between keepalive pings, and how long an answer may take.
         drain_s: how long contexts may go on after SIGTERM.
@@ -77,6 +78,7 @@ class Settings(BaseSettings):
     max_audio_s: float = Field(default=3600.0, gt=0)
     context_idle_s: float = Field(default=120.0, gt=0)
     max_lead_s: float = Field(default=8.0, gt=0)
+    first_audio_s: float = Field(default=30.0, gt=0)
     slow_consumer_s: float = Field(default=15.0, gt=0)
     ping_interval_s: float = Field(default=20.0, gt=0)
     drain_s: float = Field(default=30.0, ge=0)

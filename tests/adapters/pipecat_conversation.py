@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator, Sequence
 
 from pipecat.frames.frames import (
-    EndFrame,
+    BotStoppedSpeakingFrame,
     ErrorFrame,
     Frame,
     InterruptionFrame,
@@ -15,7 +15,6 @@ from pipecat.frames.frames import (
     MetricsFrame,
     TTSAudioRawFrame,
     TTSStoppedFrame,
-    TTSTextFrame,
 )
 from pipecat.observers.base_observer import BaseObserver, FramePushed
 from pipecat.pipeline.pipeline import Pipeline
@@ -25,6 +24,7 @@ from pipecat.processors.aggregators.llm_response_universal import (
     AssistantTurnStoppedMessage,
     LLMContextAggregatorPair,
 )
+from pipecat.processors.frame_processor import FrameDirection
 from pipecat.workers.runner import WorkerRunner
 
 from agents.realtime_file_transport import RealtimeFileTransport
@@ -80,18 +80,18 @@ class Conversation:
             self.texts[context_id] = self.texts.get(context_id, "") + text
 
     async def note(self, frame: Frame) -> None:
-        """A frame left the service."""
+        """A frame has left."""
         async with self._changed:
             (self.errors if isinstance(frame, ErrorFrame) else self.frames).append(frame)
             self._changed.notify_all()
 
     async def until(self, kind: type[Frame], count: int = 1) -> None:
-        """Wait until the service has pushed `count` frames of `kind`."""
+        """Wait until `count` frames of `kind` have left the service, or the loudspeaker."""
         async with self._changed:
             await self._changed.wait_for(lambda: self.count(kind) >= count)
 
     def count(self, kind: type[Frame]) -> int:
-        """Frames of `kind` that the service has pushed."""
+        """Frames of `kind` that have left."""
         return sum(isinstance(frame, kind) for frame in [*self.frames, *self.errors])
 
     async def started(self) -> None:
@@ -130,6 +130,10 @@ class Conversation:
     async def spoken(self) -> str:
         """Wait for the end of the turn; returns what the history has of it."""
         return (await self.turns.get()).content
+
+    async def played_out(self) -> None:
+        """Wait until the loudspeaker is silent."""
+        await self.until(BotStoppedSpeakingFrame)
 
     async def play(self, context_id: str, seconds: float) -> None:
         """Wait until so much of the turn was played."""
@@ -178,7 +182,6 @@ class _Watcher(BaseObserver):
     async def on_push_frame(self, data: FramePushed) -> None:
         kinds = (
             TTSAudioRawFrame,
-            TTSTextFrame,
             TTSStoppedFrame,
             ErrorFrame,
             MetricsFrame,

@@ -26,9 +26,10 @@ from tests.adapters.pipecat_conversation import ENGLISH, Conversation, talking
 from tests.conftest import StartServer
 from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
 from voiceagent_tts.client import TTSClient
+from voiceagent_tts.config import Settings
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.protocol.connection import ClientAudio
-from voiceagent_tts.server.serve import RunningServer
+from voiceagent_tts.server.serve import RunningServer, listen, running
 
 COUNTING = "One, two, three, four, five. Six, seven, eight, nine, ten."
 SIXTEEN = "Eight nine five seventy zero seventy. Nineteen thirteen four seventeen sixty eighty."
@@ -195,6 +196,7 @@ async def test_a_lost_socket_leaves_what_was_heard(server: RunningServer) -> Non
         for session in list(server.shell.sessions):
             session.close(1011, "as a failing server does")
         committed = await conversation.spoken()
+        await conversation.played_out()
         assert committed == conversation.heard(context_id, COUNTING)
         assert committed and committed != COUNTING
         assert conversation.errors[0].category is ErrorCategory.CONNECTIVITY
@@ -207,6 +209,7 @@ async def test_a_dead_engine_leaves_what_was_heard(start_server: StartServer) ->
     async with talking(service(server)) as conversation:
         context_id = await conversation.reply(COUNTING)
         committed = await conversation.spoken()
+        await conversation.played_out()
         assert committed == conversation.heard(context_id, COUNTING)
         assert committed and committed != COUNTING
         assert conversation.errors[0].category is ErrorCategory.SERVER
@@ -219,7 +222,7 @@ async def test_a_bad_request_does_not_mute_the_bot(server: RunningServer) -> Non
     async with talking(service(server, settings=settings)) as conversation:
         await conversation.reply(COUNTING)
         assert await conversation.spoken() == ""
-        (error,) = conversation.errors
+        error = conversation.errors[0]
         assert "invalid_voice" in error.error
         assert error.category is ErrorCategory.UNKNOWN
         assert conversation.tts.is_usable
@@ -245,13 +248,11 @@ async def test_a_wrong_key_is_permanent(start_server: StartServer) -> None:
         await speaks(conversation)
 
 
-async def test_a_server_that_comes_later_is_found(start_server: StartServer) -> None:
+async def test_a_server_that_comes_later_is_found() -> None:
     """The pipeline may start first; the service connects when the server is there."""
-    server = await start_server()
-    port = int(server.url.rpartition(":")[2])
-    tts = service(server)
-    server.uvicorn_server.should_exit = True
-    await server.serving
+    with listen("127.0.0.1", 0) as listener:
+        port = listener.getsockname()[1]
+    tts = VoiceAgentTTSService(url=f"ws://127.0.0.1:{port}/v1/tts/ws", settings=ENGLISH)
     failed, connected = asyncio.Event(), asyncio.Event()
 
     @tts.event_handler("on_connection_error")
@@ -264,9 +265,9 @@ async def test_a_server_that_comes_later_is_found(start_server: StartServer) -> 
 
     async with talking(tts) as conversation:
         await failed.wait()
-        await start_server(port=port)
-        await connected.wait()
-        await speaks(conversation)
+        async with running(Settings(port=port)):
+            await connected.wait()
+            await speaks(conversation)
 
 
 # Turns and the server's contexts.

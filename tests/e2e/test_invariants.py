@@ -93,7 +93,7 @@ class Talk(RuleBasedStateMachine):
         texts=st.lists(_texts, max_size=5),
         audio=st.just(AudioFormat()) | _formats,
         max_lead_s=st.sampled_from((0, 0, None)),
-        timestamps=st.sampled_from(("word", "word", "word", "none")),
+        timestamps=st.sampled_from(("word", "word", "char", "none")),
         language=st.sampled_from((None, "en", "de-DE", "Chinese")),
         max_buffer_delay_ms=st.sampled_from((0, 500)),
     )

@@ -28,12 +28,13 @@ class Watchdog:
 
     Args:
         synthesizer: who is watched.
-        max_age_s: how old the last success may be.
+        max_age_s: how old the last success may be, and so the longest that one may take.
     """
 
     def __init__(self, synthesizer: Synthesizer, max_age_s: float) -> None:
         self._synthesizer = synthesizer
         self._max_age_s = max_age_s
+        self._timeout_s = min(_PROBE_TIMEOUT_S, max_age_s)
         self._succeeded_at: float | None = None
         self.last_error: str | None = "no synthesis has run yet"
 
@@ -55,13 +56,13 @@ class Watchdog:
     async def probe(self) -> None:
         """Speak one word and see whether there is sound."""
         try:
-            async with asyncio.timeout(_PROBE_TIMEOUT_S):
+            async with asyncio.timeout(self._timeout_s):
                 has_sound = await self._speak()
             self.last_error = None if has_sound else "the engine made no sound"
         except VoiceAgentError as error:
             self.last_error = error.message
         except TimeoutError:
-            self.last_error = f"the engine made no sound within {_PROBE_TIMEOUT_S:g} s"
+            self.last_error = f"the engine made no sound within {self._timeout_s:g} s"
         if self.last_error is None:
             self._succeeded_at = time.monotonic()
         else:

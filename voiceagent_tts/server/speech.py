@@ -37,7 +37,6 @@ MODELS = ("qwen3-tts", "tts-1", "tts-1-hd")
 """OpenAI's names are aliases, so that programs written for OpenAI run unchanged."""
 
 _DISCONNECT_POLL_S = 0.2
-_FIRST_AUDIO_TIMEOUT_S = 30.0
 
 router = APIRouter(tags=["speech"])
 
@@ -99,7 +98,7 @@ async def speak(request: Request, body: SpeechRequest) -> StreamingResponse:
         context.push_text(body.input)
         context.finish()
         events = aiter(context)
-        first = await _first_audio(request, events)
+        first = await _first_audio(request, events, shell.settings.first_audio_s)
     except BaseException:
         context.abandon()
         raise
@@ -110,18 +109,20 @@ async def speak(request: Request, body: SpeechRequest) -> StreamingResponse:
     return StreamingResponse(audio, media_type=CONTENT_TYPES[body.response_format])
 
 
-async def _first_audio(request: Request, events: AsyncIterator[ContextEvent]) -> AudioChunk:
+async def _first_audio(
+    request: Request, events: AsyncIterator[ContextEvent], timeout_s: float
+) -> AudioChunk:
     """The first audio, unless the client goes, the engine fails, or there is nothing to say."""
     waiting = asyncio.ensure_future(_skip_to_audio(events))
     try:
-        async with asyncio.timeout(_FIRST_AUDIO_TIMEOUT_S):
+        async with asyncio.timeout(timeout_s):
             while not waiting.done():
                 await asyncio.wait({waiting}, timeout=_DISCONNECT_POLL_S)
                 if not waiting.done() and await request.is_disconnected():
                     raise ConnectionLostError("the client went before the first audio")
         return waiting.result()
     except TimeoutError:
-        raise EngineError(f"the engine made no sound within {_FIRST_AUDIO_TIMEOUT_S:g} s") from None
+        raise EngineError(f"the engine made no sound within {timeout_s:g} s") from None
     finally:
         waiting.cancel()
 

@@ -6,7 +6,6 @@ in turn, so that contexts share the socket evenly. What is legal is decided by
 """
 
 import asyncio
-import contextlib
 import functools
 import time
 import uuid
@@ -98,8 +97,7 @@ class Session:
             self._leave()
         for result in results:
             if isinstance(result, Exception) and not isinstance(result, WebSocketDisconnect):
-                with contextlib.suppress(WebSocketDisconnect):
-                    await self._websocket.close(1011, "internal error")
+                self._close_now(1011, "internal error")
                 raise result
 
     def drain(self, deadline_ms: int) -> None:
@@ -273,16 +271,17 @@ class Session:
                 else:
                     await self._websocket.send_bytes(outgoing.data)
         except TimeoutError:
-            self._close_unread()
+            self._shell.metrics.slow_consumers.inc()
+            _log.warning("slow_consumer", session_id=self.session_id)
+            self._close_now(4008, "slow consumer: nothing was read")
             raise WebSocketDisconnect(4008) from None
         outgoing.on_sent()
 
-    def _close_unread(self) -> None:
-        self._shell.metrics.slow_consumers.inc()
-        _log.warning("slow_consumer", session_id=self.session_id)
+    def _close_now(self, code: int, reason: str) -> None:
+        """Close without waiting for a client that may not read."""
         close_now: Callable[[int, str], None]
         close_now = self._websocket.scope["extensions"]["voiceagent_tts.close_now"]
-        close_now(4008, "slow consumer: nothing was read")
+        close_now(code, reason)
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,12 +161,16 @@ class WorkerClient:
         self._socket.set_hwm(0)
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.bind(endpoint)
-        self._process = await asyncio.create_subprocess_exec(
-            *self._spec.argv(endpoint),
-            stdin=asyncio.subprocess.PIPE,
-            start_new_session=True,
-            env={**os.environ, **self._spec.environment},
-        )
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                *self._spec.argv(endpoint),
+                stdin=asyncio.subprocess.PIPE,
+                start_new_session=True,
+                env={**os.environ, **self._spec.environment},
+            )
+        except BaseException:
+            self._release()
+            raise
         receiving = asyncio.create_task(self._receive())
         watching = asyncio.create_task(self._watch())
         self._tasks = [receiving, watching, asyncio.create_task(self._reap(receiving, watching))]
@@ -180,6 +184,10 @@ class WorkerClient:
             raise EngineError(
                 f"the {self._spec.engine} worker was not ready in {self._spec.ready_timeout_s:g} s"
             ) from None
+
+    def _release(self) -> None:
+        self._socket.close()
+        self._directory.cleanup()
 
     async def _receive(self) -> None:
         while True:
@@ -227,8 +235,7 @@ class WorkerClient:
         message = self._failure or f"the engine process ended with status {status}"
         _log.info("worker_ended", engine=self._spec.engine, pid=self.pid, status=status)
         self.closed.set()
-        self._socket.close()
-        self._directory.cleanup()
+        self._release()
         listeners, self._listeners = self._listeners, {}
         self._rows.clear()
         if not self._ready.done():

@@ -1,0 +1,56 @@
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from voiceagent_tts.audio.stretch import HELD_SAMPLES, TimeStretch
+from voiceagent_tts.core import FRAME_SAMPLES, SAMPLE_RATE_HZ
+
+PITCH_HZ = 220
+
+
+def tone(seconds: float) -> NDArray[np.int16]:
+    """A sine of `PITCH_HZ`."""
+    time_s = np.arange(round(seconds * SAMPLE_RATE_HZ)) / SAMPLE_RATE_HZ
+    return (8000 * np.sin(2 * np.pi * PITCH_HZ * time_s)).astype(np.int16)
+
+
+def stretch(samples: NDArray[np.int16], speed: float, chunk: int) -> NDArray[np.int16]:
+    """`samples` in chunks through a `TimeStretch`."""
+    stretcher = TimeStretch(speed)
+    pieces = [
+        stretcher.push(samples[start : start + chunk].tobytes())
+        for start in range(0, len(samples), chunk)
+    ]
+    return np.frombuffer(b"".join([*pieces, stretcher.finish()]), "<i2")
+
+
+@pytest.mark.parametrize("speed", [0.5, 0.8, 1.25, 2.0])
+def test_time_changes_and_pitch_stays(speed: float) -> None:
+    """The length is divided by the speed, the strongest frequency is what it was."""
+    out = stretch(tone(4.0), speed, FRAME_SAMPLES)
+    assert len(out) == pytest.approx(4.0 * SAMPLE_RATE_HZ / speed, rel=0.01)
+    spectrum = np.abs(np.fft.rfft(out[: 2 * SAMPLE_RATE_HZ] * np.hanning(2 * SAMPLE_RATE_HZ)))
+    assert np.argmax(spectrum) / 2 == pytest.approx(PITCH_HZ, abs=2)
+
+
+def test_chunks_do_not_matter() -> None:
+    """The same samples come out however they went in."""
+    samples = tone(1.0)
+    whole = stretch(samples, 1.25, len(samples))
+    assert np.array_equal(stretch(samples, 1.25, 700), whole)
+
+
+def test_little_is_held_back() -> None:
+    """Sound comes out as soon as two frames are in."""
+    stretcher = TimeStretch(1.25)
+    fed = 0
+    while not stretcher.push(tone(0.08).tobytes()):
+        fed += FRAME_SAMPLES
+        assert fed <= HELD_SAMPLES
+
+
+def test_nothing_in_is_nothing_out() -> None:
+    """A context without sound stays without."""
+    stretcher = TimeStretch(2.0)
+    assert stretcher.push(b"") == b""
+    assert stretcher.finish() == b""

@@ -1,0 +1,258 @@
+"""Clients and engines that break, stall and vanish: nothing leaks, and everybody else plays on."""
+
+import asyncio
+import os
+import random
+import signal
+import socket
+import time
+
+import httpx
+import psutil
+import pytest
+from websockets.exceptions import ConnectionClosedError
+
+from tests.conftest import StartServer
+from tests.waiting import until
+from tests.wire import Heard, Wire
+from voiceagent_tts.core import PlayoutClock
+from voiceagent_tts.errors import ErrorCode
+from voiceagent_tts.protocol.connection import ClientAudio
+from voiceagent_tts.server.serve import RunningServer
+from voiceagent_tts.worker.client import WorkerClient
+
+SENTENCE = "The quick brown fox jumps over the lazy dog. "
+
+
+def worker_of(server: RunningServer) -> WorkerClient:
+    """The running engine."""
+    worker = server.shell.synthesizer.supervisors["espeak"].worker
+    assert worker is not None
+    return worker
+
+
+async def until_free(server: RunningServer) -> None:
+    """Wait until no context is open and no row is in use."""
+    synthesizer = server.shell.synthesizer
+    await until(lambda: synthesizer.contexts_active == 0, "no context is open")
+    await until(lambda: worker_of(server).rows_used == 0, "no row is in use")
+
+
+async def speaking(wire: Wire, *, max_lead_s: float | None = 0.3, sentences: int = 20) -> Heard:
+    """A context in the middle of its speech."""
+    heard = await wire.open(max_lead_s=max_lead_s, language="en")
+    await wire.text(heard, SENTENCE * sentences)
+    await wire.end(heard)
+    await wire.until(ClientAudio, heard)
+    return heard
+
+
+# Clients.
+
+
+@pytest.mark.parametrize("is_reset", [True, False], ids=["reset", "closed"])
+async def test_a_lost_socket_frees_its_rows(server: RunningServer, is_reset: bool) -> None:
+    """A socket that ends in the middle of speech ends its contexts and frees their rows."""
+    wire = await Wire.connect(server.websocket_url)
+    for _ in range(3):
+        await speaking(wire)
+    assert worker_of(server).rows_used == 3
+    if is_reset:
+        wire.reset()
+    await wire.websocket.close()
+    await until_free(server)
+    assert not server.shell.sessions
+
+
+async def test_2000_cancels_and_disconnects_leak_nothing(server: RunningServer) -> None:
+    """2,000 random cancels and disconnects leave no context, row, task, descriptor or process."""
+    await _talk_wildly(server, random.Random(0), 50)  # whatever is made once is made now
+    await until_free(server)
+    await until(lambda: not server.uvicorn_server.server_state.connections, "sockets are closed")
+    before = _resources()
+    await asyncio.gather(*(_talk_wildly(server, random.Random(n), 250) for n in range(8)))
+    await until_free(server)
+    await until(lambda: _resources() == before, "tasks, descriptors and processes are as before")
+    assert server.shell.synthesizer.supervisors["espeak"].restarts == 0
+    async with Wire.connected(server.websocket_url) as wire:
+        assert (await wire.say(SENTENCE)).done.reason == "complete"
+
+
+def _resources() -> tuple[int, int, int]:
+    process = psutil.Process()
+    return len(asyncio.all_tasks()), process.num_fds(), len(process.children(recursive=True))
+
+
+async def _talk_wildly(server: RunningServer, source: random.Random, endings: int) -> None:
+    while endings > 0:
+        wire = await Wire.connect(server.websocket_url)
+        for _ in range(min(endings, source.randint(1, 12))):
+            endings -= 1
+            heard = await wire.open(max_lead_s=source.choice((0, None)))
+            for _ in range(source.randint(0, 3)):
+                await wire.text(heard, SENTENCE[: source.randint(1, len(SENTENCE))])
+            if source.random() < 0.3:
+                await wire.end(heard)
+            if source.random() < 0.3:
+                await wire.receive()
+            if source.random() < 0.8:
+                await wire.cancel(heard)
+        if source.random() < 0.5:
+            wire.reset()
+        await wire.websocket.close()
+
+
+def _small_socket(server: RunningServer) -> socket.socket:
+    """A connection whose kernel buffers hold next to nothing."""
+    small = socket.socket()
+    small.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    small.connect(("127.0.0.1", int(server.url.rpartition(":")[2])))
+    small.setblocking(False)
+    return small
+
+
+async def _flooded(server: RunningServer) -> Wire:
+    """A client that asks for minutes of audio and does not read them."""
+    options = {"sock": _small_socket(server), "max_queue": 1, "ping_interval": None}
+    wire = await Wire.connect(server.websocket_url, **options)
+    for _ in range(4):
+        heard = await wire.open(max_lead_s=0, language="en")
+        await wire.text(heard, SENTENCE * 300)
+        await wire.end(heard)
+    return wire
+
+
+async def test_a_client_that_never_reads_is_closed(start_server: StartServer) -> None:
+    """A never-reader loses its socket (4008) and its rows while a neighbour hears no gap."""
+    server = await start_server(slow_consumer_s=1.0)
+    async with Wire.connected(server.websocket_url) as neighbour:
+        heard = await neighbour.open(max_lead_s=1.0, language="en")
+        await neighbour.text(heard, SENTENCE * 2)
+        await neighbour.end(heard)
+        unread = await _flooded(server)
+        await until(lambda: worker_of(server).rows_used == 5, "all contexts are open")
+        clock = PlayoutClock()
+        while heard.record.done is None:
+            event = await neighbour.receive()
+            if isinstance(event, ClientAudio):
+                clock.send(len(event.pcm) // 2, time.monotonic())
+        assert heard.done.reason == "complete"
+        assert clock.underrun_s < 0.1
+        await until(lambda: len(server.shell.sessions) == 1, "the never-reader has been closed")
+        await until_free(server)
+        with pytest.raises(ConnectionClosedError) as closed:
+            while True:
+                await unread.receive()
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 4008
+
+
+async def test_a_client_that_stays_deaf_is_cut(start_server: StartServer) -> None:
+    """Where even the close frame is not read, the connection is aborted: no socket is left."""
+    server = await start_server(slow_consumer_s=0.3)
+    unread = await _flooded(server)
+    connections = server.uvicorn_server.server_state.connections
+    await until(lambda: not connections, "the connection is gone")
+    await until_free(server)
+    await unread.websocket.close()
+
+
+async def test_a_client_that_answers_no_ping_is_closed(start_server: StartServer) -> None:
+    """A machine that has vanished without a word is noticed by its missing pongs."""
+    server = await start_server(ping_interval_s=0.2)
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(server.url.rpartition(":")[2]))
+    writer.write(
+        b"GET /v1/tts/ws HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    )
+    assert b" 101 " in await reader.readline()
+    async with asyncio.timeout(20):
+        await reader.read()  # ends with the connection
+    writer.close()
+    await until(lambda: not server.shell.sessions, "the session has ended")
+
+
+# Engines.
+
+
+async def test_a_killed_worker_fails_only_what_it_spoke(server: RunningServer) -> None:
+    """kill -9 in mid-utterance: `engine_error`, `done`, and the next context speaks."""
+    async with Wire.connected(server.websocket_url) as wire:
+        contexts = [await speaking(wire) for _ in range(3)]
+        os.kill(worker_of(server).pid, signal.SIGKILL)
+        for heard in contexts:
+            await wire.finish(heard)
+            assert heard.error is not None
+            assert (heard.error.code, heard.done.reason) == (ErrorCode.ENGINE_ERROR, "error")
+            assert heard.error.retryable
+        assert (await wire.say("I am back.")).done.reason == "complete"
+    await until_free(server)
+
+
+async def test_a_killed_worker_cuts_a_body(server: RunningServer) -> None:
+    """Over HTTP the body ends without its last chunk, so that nobody takes half for whole."""
+    body = {"input": SENTENCE * 400, "response_format": "wav"}
+    async with httpx.AsyncClient(base_url=server.url, timeout=20) as http:
+        with pytest.raises(httpx.RemoteProtocolError):
+            async with http.stream("POST", "/v1/audio/speech", json=body) as response:
+                assert response.status_code == 200
+                async for _ in response.aiter_bytes():
+                    if (worker := server.shell.synthesizer.supervisors["espeak"].worker) is not None:
+                        os.kill(worker.pid, signal.SIGKILL)
+        response = await http.post("/v1/audio/speech", json={"input": "I am back."})
+        assert response.status_code == 200
+    await until_free(server)
+
+
+async def test_an_engine_that_crashes_on_the_way(start_server: StartServer) -> None:
+    """What came before the crash was heard; a context that needs less is spoken."""
+    server = await start_server(throttle={"crash_after_s": 1.5})
+    async with Wire.connected(server.websocket_url) as wire:
+        heard = await wire.say(SENTENCE * 3)
+        assert heard.error is not None
+        assert (heard.error.code, heard.done.reason) == (ErrorCode.ENGINE_ERROR, "error")
+        assert heard.words
+        assert (await wire.say("Short.")).done.reason == "complete"
+
+
+async def test_a_silent_engine(start_server: StartServer) -> None:
+    """An engine that hangs: contexts can be cancelled, HTTP gets an error, readiness goes."""
+    server = await start_server(throttle={"is_silent": True}, watchdog_s=0.2, first_audio_s=0.3)
+    async with Wire.connected(server.websocket_url) as wire:
+        heard = await wire.open(language="en")
+        await wire.text(heard, SENTENCE)
+        await wire.end(heard)
+        async with httpx.AsyncClient(base_url=server.url, timeout=20) as http:
+            response = await http.post("/v1/audio/speech", json={"input": SENTENCE})
+            assert response.status_code == 500
+            assert response.json()["error"]["code"] == ErrorCode.ENGINE_ERROR
+            assert (await http.get("/health/ready")).status_code == 503
+            assert (await http.get("/health/live")).status_code == 200
+        await wire.cancel(heard)
+        await wire.finish(heard)
+        assert heard.cancelled is not None
+        assert heard.cancelled.text_remaining == SENTENCE
+
+
+async def test_a_slow_engine_is_late_but_complete(start_server: StartServer) -> None:
+    """An engine slower than speech: late first audio, underruns, and yet every sample and word."""
+    server = await start_server(throttle={"rtf": 1.2, "first_audio_s": 0.5})
+    async with Wire.connected(server.websocket_url) as wire:
+        heard = await wire.say("One, two, three.", language="en")
+    assert heard.done.reason == "complete"
+    assert heard.done.ttfa_ms is not None
+    assert heard.done.ttfa_ms >= 500
+    assert heard.done.gen_ms is not None
+    assert heard.done.gen_ms >= heard.audio_ms
+    await until_free(server)
+
+
+async def test_a_server_that_closes_while_its_worker_restarts(start_server: StartServer) -> None:
+    """Ending while the next worker starts leaves no process behind."""
+    server = await start_server()
+    worker = worker_of(server)
+    os.kill(worker.pid, signal.SIGKILL)
+    await worker.closed.wait()
+    await until(lambda: bool(psutil.Process().children()), "the next worker is being started")
+    await server.shell.close()
+    assert not psutil.Process().children()

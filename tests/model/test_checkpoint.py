@@ -1,0 +1,174 @@
+"""Checkpoint files become modules; what is not complete is refused."""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from tests.model.reference import REFERENCE
+from voiceagent_tts.errors import CheckpointError
+from voiceagent_tts.model.checkpoint import load_checkpoint, open_weights
+
+Tensors = dict[str, Tensor]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A copy of the tiny Base checkpoint, to be changed."""
+    return Path(shutil.copytree(REFERENCE / "base-0b6", tmp_path / "base"))
+
+
+def rewrite(folder: Path, change: Callable[[Tensors], object]) -> None:
+    """Change the tensors of the folder's weights."""
+    tensors = load_file(folder / "model.safetensors")
+    change(tensors)
+    save_file(tensors, folder / "model.safetensors")
+
+
+def test_every_tensor_is_used(folder: Path) -> None:
+    """A published checkpoint has no tensor that the modules leave out, and lacks none."""
+    checkpoint = load_checkpoint(folder)
+    assert checkpoint.speaker_encoder
+    used = [key for key, _ in checkpoint.network.weights()]
+    used += [key for key, _ in checkpoint.speaker_encoder.weights()]
+    assert sorted(used) == sorted(open_weights(folder))
+
+
+def test_fused_weights_are_the_checkpoint_s(folder: Path) -> None:
+    """Every tensor that was read, alone or as part of a fused one, has the file's values."""
+    stored = load_file(folder / "model.safetensors")
+    for key, tensor in load_checkpoint(folder, torch.bfloat16).network.weights():
+        assert torch.equal(tensor, stored[key]), key
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_weights_are_converted(folder: Path, dtype: torch.dtype) -> None:
+    """bfloat16 files load in other precisions; beside a float16 talker the predictor is float32."""
+    network = load_checkpoint(folder, dtype).network
+    stored = load_file(folder / "model.safetensors")
+    key = "talker.codec_head.weight"
+    assert torch.equal(dict(network.weights())[key], stored[key].to(dtype))
+    assert {tensor.dtype for _, tensor in network.talker.weights()} == {dtype}
+    assert {tensor.dtype for _, tensor in network.code_predictor.weights()} == {torch.float32}
+
+
+def test_shards_are_read(folder: Path) -> None:
+    """Weights may lie in several files that an index lists."""
+    whole = folder / "model.safetensors"
+    tensors = load_file(whole)
+    names = sorted(tensors)
+    shards = {"a.safetensors": names[::2], "b.safetensors": names[1::2]}
+    for shard, keys in shards.items():
+        save_file({key: tensors[key] for key in keys}, folder / shard)
+    index = {"weight_map": {key: shard for shard, keys in shards.items() for key in keys}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    whole.unlink()
+    loaded = dict(load_checkpoint(folder, torch.bfloat16).network.weights())
+    assert all(torch.equal(loaded[key], tensors[key]) for key in loaded)
+
+
+def test_a_missing_shard_is_named(folder: Path) -> None:
+    """An index that lists a file which is not there is refused by that file's name."""
+    index = {"weight_map": {"talker.codec_head.weight": "model-00002-of-00002.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(CheckpointError, match="model-00002-of-00002.safetensors"):
+        load_checkpoint(folder)
+
+
+def test_a_fine_tuned_checkpoint_loads(folder: Path) -> None:
+    """Fine-tuning leaves a custom voice without the speaker encoder, with one new speaker."""
+
+    def drop_speaker_encoder(tensors: Tensors) -> None:
+        for key in [key for key in tensors if key.startswith("speaker_encoder.")]:
+            del tensors[key]
+
+    rewrite(folder, drop_speaker_encoder)
+    config = json.loads((folder / "config.json").read_text())
+    config["tts_model_type"] = "custom_voice"
+    config["talker_config"] |= {"spk_id": {"mine": 1000}, "spk_is_dialect": {"mine": False}}
+    (folder / "config.json").write_text(json.dumps(config))
+    assert load_checkpoint(folder).speaker_encoder is None
+
+
+def test_a_missing_tensor_is_named(folder: Path) -> None:
+    """A checkpoint without one of its tensors is refused with the folder and the key."""
+    rewrite(folder, lambda tensors: tensors.pop("talker.model.norm.weight"))
+    with pytest.raises(CheckpointError, match=r"base: talker\.model\.norm\.weight: is not in"):
+        load_checkpoint(folder)
+
+
+def test_a_tensor_of_another_shape_is_named(folder: Path) -> None:
+    """Weights that do not fit config.json are refused with file, key and both shapes."""
+    rewrite(folder, lambda tensors: tensors.update({"talker.model.norm.weight": torch.ones(3)}))
+    expected = r"model\.safetensors: talker\.model\.norm\.weight: shape is \[3\], expected \[64\]"
+    with pytest.raises(CheckpointError, match=expected):
+        load_checkpoint(folder)
+
+
+def test_quantized_weights_are_refused(folder: Path) -> None:
+    """Weights of integers are not read as if they were the numbers that they stand for."""
+    integers = torch.ones(64, dtype=torch.int8)
+    rewrite(folder, lambda tensors: tensors.update({"talker.model.norm.weight": integers}))
+    with pytest.raises(CheckpointError, match=r"talker\.model\.norm\.weight: type is I8"):
+        load_checkpoint(folder)
+
+
+@pytest.mark.parametrize("kept", [0, 4, 1000, 100_000])
+def test_a_cut_download_is_refused(folder: Path, kept: int) -> None:
+    """A file that ends too early is refused by its name, wherever it was cut."""
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:kept])
+    with pytest.raises(CheckpointError, match=r"model\.safetensors"):
+        load_checkpoint(folder)
+
+
+@pytest.mark.parametrize("name", ["vocab.json", "merges.txt", "generation_config.json"])
+def test_a_missing_file_is_named(folder: Path, name: str) -> None:
+    """A partial checkpoint is refused by the name of the file that it lacks."""
+    (folder / name).unlink()
+    with pytest.raises(CheckpointError, match=name):
+        load_checkpoint(folder)
+
+
+_MEASURE = """
+import sys
+from pathlib import Path
+import torch
+from voiceagent_tts.model.checkpoint import load_checkpoint
+
+def resident(line):
+    status = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * next(int(entry.split()[1]) for entry in status if entry.startswith(line))
+
+after_imports = resident("VmRSS:")
+network = load_checkpoint(Path(sys.argv[1]), getattr(torch, sys.argv[2])).network
+wanted = sum(tensor.numel() * tensor.element_size() for _, tensor in network.weights())
+print((resident("VmHWM:") - after_imports) / wanted)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_loading_needs_no_second_copy(folder: Path, dtype: str) -> None:
+    """Peak memory while loading is at most 1.15 times the tensors at their precision."""
+    config = json.loads((folder / "config.json").read_text())
+    config["talker_config"] |= {"text_vocab_size": 100_000, "text_hidden_size": 1024}
+    (folder / "config.json").write_text(json.dumps(config))
+    wide = {
+        "talker.model.text_embedding.weight": (100_000, 1024),
+        "talker.text_projection.linear_fc1.weight": (1024, 1024),
+        "talker.text_projection.linear_fc1.bias": (1024,),
+        "talker.text_projection.linear_fc2.weight": (64, 1024),
+    }
+    zeros = {key: torch.zeros(shape, dtype=torch.bfloat16) for key, shape in wide.items()}
+    rewrite(folder, lambda tensors: tensors.update(zeros))
+    command = [sys.executable, "-c", _MEASURE, str(folder), dtype]
+    ratio = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert float(ratio) <= 1.15

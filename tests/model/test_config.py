@@ -1,0 +1,112 @@
+"""The checkpoint's JSON: read as published, refused where the network can not compute it."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.model.reference import REFERENCE
+from voiceagent_tts.errors import CheckpointError
+from voiceagent_tts.model.config import (
+    SpeakerEncoderConfig,
+    read_codec_config,
+    read_generation_config,
+    read_model_config,
+)
+
+
+def changed(tmp_path: Path, change: dict[str, Any], source: str = "base-0b6") -> Path:
+    """A folder with config.json of `source`, where dotted keys have other values (None: gone)."""
+    config = json.loads((REFERENCE / source / "config.json").read_text())
+    for dotted, value in change.items():
+        *parents, key = dotted.split(".")
+        part = config
+        for parent in parents:
+            part = part[parent]
+        part[key] = value
+        if value is None:
+            del part[key]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        ({"tokenizer_type": "qwen3_tts_tokenizer_25hz"}, "tokenizer_type"),
+        ({"model_type": "qwen4_tts"}, "model_type"),
+        ({"tts_model_type": "dialogue"}, "tts_model_type"),
+        ({"talker_config.hidden_act": "gelu"}, "talker_config.hidden_act"),
+        ({"talker_config.hidden_size": None}, "talker_config.hidden_size"),
+        ({"talker_config.hidden_size": "1024"}, "talker_config.hidden_size"),
+        ({"talker_config.rope_scaling.rope_type": "yarn"}, "talker_config.rope_scaling.rope_type"),
+        ({"talker_config.use_sliding_window": True}, "talker_config.use_sliding_window"),
+        ({"talker_config.num_key_value_heads": 3}, "num_key_value_heads 3"),
+        ({"talker_config.num_code_groups": 8}, "num_code_groups is 8 here and 16"),
+        ({"talker_config.spk_is_dialect": {"eric": "martian"}}, "eric the dialect martian"),
+        (
+            {"talker_config.code_predictor_config.attention_bias": True},
+            "talker_config.code_predictor_config.attention_bias",
+        ),
+    ],
+)
+def test_what_can_not_be_computed_is_refused(
+    tmp_path: Path, change: dict[str, Any], key: str
+) -> None:
+    """A model of another kind is refused with the name of the file and of the key."""
+    with pytest.raises(CheckpointError, match=key) as error:
+        read_model_config(changed(tmp_path, change))
+    assert str(tmp_path / "config.json") in str(error.value)
+
+
+def test_missing_and_broken_files_are_named(tmp_path: Path) -> None:
+    """A file that is not there, or is not JSON, is refused by its name."""
+    with pytest.raises(CheckpointError, match="generation_config.json: expected a file"):
+        read_generation_config(tmp_path)
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(CheckpointError, match="config.json"):
+        read_model_config(tmp_path)
+
+
+def test_a_codec_of_another_frame_is_refused(tmp_path: Path) -> None:
+    """A codec whose rates make other than 1,920 samples of a frame is refused."""
+    source = REFERENCE / "base-0b6" / "speech_tokenizer" / "config.json"
+    config = json.loads(source.read_text())
+    config["decoder_config"]["upsample_rates"] = [8, 5, 4, 2]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match=r"decoder_config.*1280 samples"):
+        read_codec_config(tmp_path)
+
+
+def test_published_files_leave_keys_out(tmp_path: Path) -> None:
+    """The published models give two sizes of the speaker encoder; the others have defaults."""
+    encoder = {"enc_dim": 2048, "sample_rate": 24_000}
+    config = read_model_config(changed(tmp_path, {"speaker_encoder_config": encoder}))
+    assert config.speaker_encoder_config == SpeakerEncoderConfig(enc_dim=2048)
+    assert config.speaker_encoder_config.enc_channels == (512, 512, 512, 512, 1536)
+
+
+def test_keys_of_the_library_are_not_read(tmp_path: Path) -> None:
+    """Keys that change nothing in inference may have any value."""
+    shutil.copy(REFERENCE / "base-0b6" / "generation_config.json", tmp_path)
+    folder = changed(
+        tmp_path, {"transformers_version": "9.0", "talker_config.initializer_range": 9}
+    )
+    assert read_model_config(folder) == read_model_config(REFERENCE / "base-0b6")
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "takes_instruct"),
+    [
+        ("custom_voice-1b7", "1b7", True),
+        ("custom_voice-1b7", "0b6", False),
+        ("voice_design-1b7", "1b7", True),
+        ("base-0b6", "1b7", False),
+    ],
+)
+def test_who_takes_an_instruct(tmp_path: Path, name: str, size: str, takes_instruct: bool) -> None:
+    """A description is heard by VoiceDesign and by 1.7B CustomVoice."""
+    config = read_model_config(changed(tmp_path, {"tts_model_size": size}, name))
+    assert config.takes_instruct is takes_instruct

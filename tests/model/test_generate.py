@@ -1,0 +1,250 @@
+"""Rows of a batch: each speaks as if alone, waits for its text, and ends when it should."""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.model.conftest import LoadTiny
+from tests.model.reference import GREEDY, all_cases
+from voiceagent_tts.model.checkpoint import Checkpoint
+from voiceagent_tts.model.generate import (
+    Batch,
+    Request,
+    advance,
+    empty_rows,
+    frame_cap,
+    generate_codes,
+    predict,
+    start,
+)
+from voiceagent_tts.model.prompt import Preset, Prompt, PromptBuilder
+from voiceagent_tts.model.sampling import Choice, SamplingParams
+
+TEXT = "The quick brown fox jumps over the lazy dog 42 times; then it sleeps."
+SAMPLED = SamplingParams(Choice(), Choice(), seed=11)
+ROWS, CAPACITY = 8, 256
+
+
+def prompt_of(checkpoint: Checkpoint, text: str = TEXT, *, is_streaming: bool = True) -> Prompt:
+    """A prompt of the preset voice."""
+    build = PromptBuilder(checkpoint.config, checkpoint.tokenizer).build
+    return build(text, Preset("Ryan"), "English", is_streaming=is_streaming)
+
+
+@dataclass
+class Listener:
+    """A batch, and the frames of each row since it was joined."""
+
+    checkpoint: Checkpoint
+    rows: int = ROWS
+    frames: dict[int, list[Tensor]] = field(default_factory=dict)
+    ended: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.batch = Batch(self.checkpoint.network, self.rows, CAPACITY)
+
+    def join(self, row: int, request: Request, *, is_open: bool = False) -> None:
+        """Start a request in a row."""
+        self.frames[row] = []
+        self.ended.discard(row)
+        self.batch.join(row, request.prompt, request.sampling, request.max_frames, is_open=is_open)
+
+    def step(self) -> tuple[int, ...]:
+        """One step; the rows that made a frame."""
+        step = self.batch.step()
+        for row in step.made:
+            self.frames[row].append(step.codes[row])
+        self.ended.update(step.ended)
+        return step.made
+
+    def codes(self, row: int) -> Tensor:
+        """[F, K] of a row."""
+        return torch.stack(self.frames[row])
+
+    def finish(self, row: int) -> Tensor:
+        """Step until `row` has ended."""
+        while row not in self.ended:
+            self.step()
+        return self.codes(row)
+
+
+def alone(checkpoint: Checkpoint, request: Request) -> Tensor:
+    """The codes of a request in a batch of which every other row is free."""
+    listener = Listener(checkpoint)
+    listener.join(0, request)
+    return listener.finish(0)
+
+
+def noise(checkpoint: Checkpoint, seed: int) -> Iterator[Request]:
+    """Endless other texts, of different lengths, layouts and settings."""
+    numbers = random.Random(seed)
+    words = TEXT.split()
+    while True:
+        text = " ".join(numbers.choices(words, k=numbers.randint(1, 12)))
+        prompt = prompt_of(checkpoint, text, is_streaming=numbers.random() < 0.5)
+        sampling = replace(SAMPLED, seed=numbers.getrandbits(62), repetition_penalty=1.2)
+        yield Request(prompt, numbers.choice([GREEDY, sampling]), numbers.randint(1, 30))
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_row_among_others_speaks_as_if_alone(
+    custom_voice: Checkpoint, sampling: SamplingParams, seed: int
+) -> None:
+    """Seven rows that join, end and are cancelled beside it leave a row's codes as they are."""
+    request = Request(prompt_of(custom_voice), sampling, 50)
+    expected = alone(custom_voice, request)
+    numbers, others = random.Random(seed), noise(custom_voice, seed)
+    listener, row = Listener(custom_voice), numbers.randrange(ROWS)
+    while row not in listener.ended:
+        for other in listener.batch.free:
+            if other != row and numbers.random() < 0.4:
+                listener.join(other, next(others))
+        if row not in listener.frames and numbers.random() < 0.3:
+            listener.join(row, request)
+        if numbers.random() < 0.2:
+            cancelled = numbers.choice([other for other in range(ROWS) if other != row])
+            listener.batch.cancel(cancelled)
+        listener.step()
+    assert torch.equal(listener.codes(row), expected)
+
+
+def test_a_row_starts_afresh(custom_voice: Checkpoint) -> None:
+    """A row that is joined after a cancelled speech keeps nothing of it: memory, penalty, seed."""
+    request = Request(prompt_of(custom_voice), SAMPLED, 20)
+    listener = Listener(custom_voice)
+    listener.join(0, next(noise(custom_voice, 1)))
+    for _ in range(3):
+        listener.step()
+    listener.batch.cancel(0)
+    listener.join(0, request)
+    assert torch.equal(listener.finish(0), alone(custom_voice, request))
+
+
+def test_many_requests_share_few_rows(load_tiny: LoadTiny) -> None:
+    """Requests that wait for a row get the codes that they would have had at once."""
+    checkpoint = load_tiny("voice_design-1b7")
+    cases = [case for case in all_cases() if case.checkpoint == "voice_design-1b7"]
+    requests = [Request(case.prompt(checkpoint), GREEDY, case.max_frames) for case in cases]
+    made = generate_codes(checkpoint.network, requests, rows=3, capacity=CAPACITY)
+    assert [codes.tolist() for codes in made] == [case.codes.tolist() for case in cases]
+
+
+def test_a_seed_gives_the_same_codes(custom_voice: Checkpoint) -> None:
+    """The same seed speaks the same; another seed speaks otherwise."""
+    prompt = prompt_of(custom_voice)
+    requests = [Request(prompt, replace(SAMPLED, seed=seed), 20) for seed in (1, 2, 1)]
+    first, second, third = generate_codes(custom_voice.network, requests, 2, CAPACITY)
+    assert torch.equal(first, third)
+    assert not torch.equal(first, second)
+
+
+def test_the_predictor_has_settings_of_its_own(custom_voice: Checkpoint) -> None:
+    """How codebooks 1 and up are chosen does not change how codebook 0 of a frame is."""
+    prompt = prompt_of(custom_voice)
+    sharp = replace(SAMPLED, predictor=Choice(temperature=0.01))
+    requests = [Request(prompt, sampling, 1) for sampling in (SAMPLED, sharp, GREEDY)]
+    usual, sharpened, greedy = generate_codes(custom_voice.network, requests, 1, CAPACITY)
+    assert usual[0, 0] == sharpened[0, 0]
+    assert not torch.equal(usual, sharpened)
+    half = replace(GREEDY, talker=Choice())
+    (talker_sampled,) = generate_codes(
+        custom_voice.network, [Request(prompt, half, 1)], 1, CAPACITY
+    )
+    assert talker_sampled[0, 0] == usual[0, 0]
+    assert greedy[0, 0] != usual[0, 0]
+
+
+def in_parts(checkpoint: Checkpoint, text: str, seed: int) -> Tensor:
+    """Speak a text that arrives in random parts, fewer than the row could speak."""
+    numbers = random.Random(seed)
+    build = PromptBuilder(checkpoint.config, checkpoint.tokenizer)
+    turn, ids, rest = checkpoint.tokenizer.open_turn("assistant"), [], text
+    voice = Preset("Ryan")
+    while len(ids) < build.ids_to_start(voice):
+        ids += turn.push(rest[0])
+        rest = rest[1:]
+    prompt = build.build_turn(ids, voice, "English", is_streaming=True, is_open=True)
+    listener = Listener(checkpoint)
+    listener.join(0, Request(prompt, SAMPLED, 60), is_open=True)
+    while rest:
+        for _ in range(numbers.randint(0, 3)):
+            listener.step()
+        size = numbers.randint(1, 9)
+        listener.batch.feed(0, turn.push(rest[:size]))
+        rest = rest[size:]
+    listener.batch.feed(0, turn.finish(), is_last=True)
+    return listener.finish(0)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_text_in_parts_speaks_as_text_at_once(custom_voice: Checkpoint, seed: int) -> None:
+    """Feeding a text in any parts, at any time, gives the codes of feeding it at once."""
+    expected = alone(custom_voice, Request(prompt_of(custom_voice), SAMPLED, 60))
+    assert torch.equal(in_parts(custom_voice, TEXT, seed), expected)
+
+
+def test_a_starved_row_waits(custom_voice: Checkpoint) -> None:
+    """A row without text for its next frame makes none, while others go on."""
+    prompt = prompt_of(custom_voice)
+    head, tail = prompt.trailing_text_ids[:3], prompt.trailing_text_ids[3:-1]
+    listener = Listener(custom_voice)
+    listener.join(0, Request(replace(prompt, trailing_text_ids=head), SAMPLED, 20), is_open=True)
+    listener.join(1, Request(prompt, SAMPLED, 20))
+    made = [listener.step() for _ in range(6)]
+    assert made == [(0, 1)] * 3 + [(1,)] * 3
+    listener.batch.feed(0, tail, is_last=True)
+    assert torch.equal(listener.finish(0), alone(custom_voice, Request(prompt, SAMPLED, 20)))
+
+
+@torch.inference_mode()
+def test_the_end_comes_after_two_frames_at_least(custom_voice: Checkpoint) -> None:
+    """A model that would end at once makes two frames; the end itself is no frame."""
+    end = custom_voice.config.talker_config.codec_eos_token_id
+    head = custom_voice.network.talker.head.weight
+    before = head.clone()
+    request = Request(prompt_of(custom_voice), GREEDY, 50)
+    hidden = torch.stack([custom_voice.network.talker.transformer.norm.weight] * 2)
+    try:
+        head[end] = 0
+        head.copy_(head * 1e-6)
+        head[end] = hidden[0] * 0  # the end and all codes are about equally likely ...
+        codes = custom_voice.config.talker_config.code_predictor_config.vocab_size
+        head[:codes] = -head[:codes].abs() * 0  # ... and ties go to the first id
+        (made,) = generate_codes(custom_voice.network, [request], 1, CAPACITY)
+    finally:
+        head.copy_(before)
+    assert len(made) <= 50
+
+
+def test_a_row_ends_at_its_most_frames(custom_voice: Checkpoint) -> None:
+    """A row makes no more frames than it may, nor than its memory holds."""
+    prompt = prompt_of(custom_voice)
+    requests = [Request(prompt, GREEDY, most) for most in (1, 7, 10_000)]
+    small = len(prompt) + 9
+    lengths = [len(made) for made in generate_codes(custom_voice.network, requests, 2, small)]
+    assert lengths == [1, 7, 9]
+
+
+def test_the_frame_cap_grows_with_the_text() -> None:
+    """A short text may still be drawled; a long one has frames for each of its ids."""
+    assert frame_cap(1) == 192
+    assert frame_cap(100) == 1200
+
+
+@torch.inference_mode()
+def test_a_frame_has_codes_only(custom_voice: Checkpoint) -> None:
+    """Rows that ended or never began get codes in range too: nothing reads beyond a table."""
+    network = custom_voice.network
+    rows = empty_rows(network, 4, CAPACITY)
+    start(network, rows, 1, prompt_of(custom_voice), SAMPLED)
+    rows.first[2] = network.config.talker_config.codec_eos_token_id
+    codes = predict(network, rows)
+    advance(network, rows, codes, torch.zeros(4).long(), torch.tensor([0, 1, 0, 0]).bool(), 64)
+    assert codes.min() >= 0
+    assert codes.max() < network.code_predictor.config.vocab_size
+    assert rows.first[2] == network.config.talker_config.codec_eos_token_id

@@ -1,0 +1,50 @@
+"""Codes equal to the official package's, on every case of the reference."""
+
+import pytest
+import torch
+
+from tests.model.conftest import LoadTiny
+from tests.model.reference import GREEDY, Case, all_cases
+from voiceagent_tts.model.forced import choices_along
+from voiceagent_tts.model.generate import Request, generate_codes
+
+NEAR_TIE = 1e-5
+"""Of two codes whose scores are this close either may be the greater on another machine."""
+
+
+@pytest.mark.parametrize("case", all_cases(), ids=str)
+def test_codes_are_those_of_the_official_package(case: Case, load_tiny: LoadTiny) -> None:
+    """Greedy codes are the official package's in every frame, and there are as many of them."""
+    checkpoint = load_tiny(case.checkpoint)
+    prompt, expected = case.prompt(checkpoint), case.codes
+    (made,) = generate_codes(
+        checkpoint.network, [Request(prompt, GREEDY, case.max_frames)], rows=1, capacity=512
+    )
+    if not torch.equal(made, expected):
+        along = choices_along(checkpoint.network, prompt, expected, GREEDY.repetition_penalty)
+        others = along.codes != expected
+        assert others.any(), f"{case} has {len(made)} frames, expected {len(expected)}"
+        assert along.margins[others].max() < NEAR_TIE, f"{case} differs without a near tie"
+
+
+def test_a_speech_is_the_choice_along_itself(load_tiny: LoadTiny) -> None:
+    """Along its own greedy speech the network would choose every code of it, by a margin."""
+    case = all_cases()[0]
+    checkpoint = load_tiny(case.checkpoint)
+    along = choices_along(
+        checkpoint.network, case.prompt(checkpoint), case.codes, GREEDY.repetition_penalty
+    )
+    assert torch.equal(along.codes, case.codes)
+    assert (along.margins > 0).all()
+
+
+def test_another_speech_is_noticed(load_tiny: LoadTiny) -> None:
+    """Along a speech with one code changed the network's choice differs at that code."""
+    case = all_cases()[0]
+    checkpoint = load_tiny(case.checkpoint)
+    changed = case.codes.clone()
+    changed[3, 5] = (changed[3, 5] + 1) % checkpoint.config.talker_config.num_code_groups
+    along = choices_along(
+        checkpoint.network, case.prompt(checkpoint), changed, GREEDY.repetition_penalty
+    )
+    assert along.codes[3, 5] == case.codes[3, 5] != changed[3, 5]

@@ -1,0 +1,233 @@
+"""Prompts: which ids stand where, for every kind of voice and both layouts."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tests.model.reference import reference_voice
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.model.checkpoint import Checkpoint
+from voiceagent_tts.model.prompt import (
+    NO_CODEC,
+    SPEAKER,
+    Cloned,
+    Designed,
+    Preset,
+    Prompt,
+    PromptBuilder,
+    Voice,
+    language_name,
+)
+from voiceagent_tts.model.tokenizer import ROLE_TOKENS
+
+TEXT = "Hello there, my friend!"
+PAD, BOS, EOS = 358, 359, 360  # tts_pad, tts_text_bos, tts_text_eod
+CODEC_PAD, CODEC_BOS = 164, 165
+THINK, NO_THINK, THINK_BOS, THINK_EOS = 170, 171, 172, 173
+ENGLISH, CHINESE, SICHUAN = 66, 71, 78
+RYAN, ERIC = 1054, 864
+
+
+def builder(checkpoint: Checkpoint) -> PromptBuilder:
+    """What makes this checkpoint's prompts."""
+    return PromptBuilder(checkpoint.config, checkpoint.tokenizer)
+
+
+def text_ids(checkpoint: Checkpoint, text: str = TEXT) -> list[int]:
+    """Ids of a text without its role."""
+    return checkpoint.tokenizer.encode_turn("assistant", text)[ROLE_TOKENS:]
+
+
+def columns(prompt: Prompt) -> list[tuple[int, int]]:
+    """The two columns, side by side."""
+    return list(zip(prompt.text_ids, prompt.codec_ids, strict=True))
+
+
+def test_the_streaming_layout_feeds_text_by_frame(custom_voice: Checkpoint) -> None:
+    """The prompt ends with the first text token; the others and the end follow frame by frame."""
+    prompt = builder(custom_voice).build(TEXT, Preset("Ryan"), "English", is_streaming=True)
+    role = custom_voice.tokenizer.encode_turn("assistant", TEXT)[:ROLE_TOKENS]
+    first, *rest = text_ids(custom_voice)
+    control = [(PAD, THINK), (PAD, THINK_BOS), (PAD, ENGLISH), (PAD, THINK_EOS), (PAD, RYAN)]
+    assert columns(prompt) == [
+        *((id, NO_CODEC) for id in role),
+        *control,
+        (BOS, CODEC_PAD),
+        (first, CODEC_BOS),
+    ]
+    assert prompt.trailing_text_ids == (*rest, EOS)
+
+
+def test_the_other_layout_holds_the_whole_text(custom_voice: Checkpoint) -> None:
+    """The prompt holds the text and its end beside codec padding; nothing is left to feed."""
+    streaming = builder(custom_voice).build(TEXT, Preset("Ryan"), "English", is_streaming=True)
+    prompt = builder(custom_voice).build(TEXT, Preset("Ryan"), "English")
+    beside_padding = [(id, CODEC_PAD) for id in (*text_ids(custom_voice), EOS)]
+    assert columns(prompt) == [*columns(streaming)[:-1], *beside_padding, (PAD, CODEC_BOS)]
+    assert prompt.trailing_text_ids == ()
+
+
+def test_without_a_language_the_model_does_not_think_of_one(custom_voice: Checkpoint) -> None:
+    """Language left open: other control ids, and no place for a language."""
+    prompt = builder(custom_voice).build(TEXT, Preset("ryan"), is_streaming=True)
+    control = prompt.codec_ids[ROLE_TOKENS:]
+    assert control == (NO_THINK, THINK_BOS, THINK_EOS, RYAN, CODEC_PAD, CODEC_BOS)
+
+
+@pytest.mark.parametrize(
+    ("language", "spoken"),
+    [("Chinese", SICHUAN), ("zh-CN", SICHUAN), (None, SICHUAN), ("auto", SICHUAN), ("en", ENGLISH)],
+)
+def test_a_dialect_s_speaker_speaks_it(
+    custom_voice: Checkpoint, language: str | None, spoken: int
+) -> None:
+    """A speaker of a dialect speaks it where Chinese or nothing is asked for."""
+    prompt = builder(custom_voice).build(TEXT, Preset("Eric"), language)
+    assert prompt.codec_ids[ROLE_TOKENS : ROLE_TOKENS + 3] == (THINK, THINK_BOS, spoken)
+    assert ERIC in prompt.codec_ids
+
+
+def test_instruct_stands_before_the_text(custom_voice: Checkpoint) -> None:
+    """An instruct is a turn of the user, without codec ids, before all else."""
+    plain = builder(custom_voice).build(TEXT, Preset("Ryan"), "en")
+    prompt = builder(custom_voice).build(TEXT, Preset("Ryan"), "en", "Speak slowly")
+    turn = custom_voice.tokenizer.encode_closed_turn("user", "Speak slowly")
+    assert columns(prompt) == [*((id, NO_CODEC) for id in turn), *columns(plain)]
+
+
+def test_an_embedding_takes_the_speaker_s_place(base: Checkpoint) -> None:
+    """A voice cloned by its embedding alone has one position for it, and no text of its own."""
+    embedding = reference_voice().speaker_embedding
+    prompt = builder(base).build(TEXT, Cloned(embedding), "en", is_streaming=True)
+    assert prompt.codec_ids[ROLE_TOKENS:][4:] == (SPEAKER, CODEC_PAD, CODEC_BOS)
+    assert prompt.speaker_embedding is embedding
+
+
+@pytest.mark.parametrize("text", [TEXT, "Ja."])
+def test_reference_frames_stand_beside_the_text(base: Checkpoint, text: str) -> None:
+    """Order of a cloned prompt: reference text, text, end, beside start of speech and frames."""
+    voice = reference_voice()
+    assert voice.reference_codes is not None
+    prompt = builder(base).build(text, voice, "en", is_streaming=True)
+    spoken = [*text_ids(base, voice.reference_text), *text_ids(base, text), EOS]
+    speech = [CODEC_BOS, *voice.reference_codes[:, 0].tolist()]
+    beside = spoken[: len(speech)] + [PAD] * (len(speech) - len(spoken))
+    assert columns(prompt)[-len(speech) :] == list(zip(beside, speech, strict=True))
+    assert prompt.trailing_text_ids == tuple(spoken[len(speech) :])
+    assert prompt.codec_ids[-len(speech) - 2] == SPEAKER
+
+
+def test_reference_frames_follow_a_whole_text(base: Checkpoint) -> None:
+    """In the other layout the frames come after reference text, text and end, beside padding."""
+    voice = reference_voice()
+    assert voice.reference_codes is not None
+    prompt = builder(base).build(TEXT, voice, "en")
+    spoken = [*text_ids(base, voice.reference_text), *text_ids(base), EOS]
+    speech = [CODEC_BOS, *voice.reference_codes[:, 0].tolist()]
+    expected = [(id, CODEC_PAD) for id in spoken] + [(PAD, code) for code in speech]
+    assert columns(prompt)[-len(expected) :] == expected
+    assert prompt.trailing_text_ids == ()
+
+
+@pytest.mark.parametrize("voice", [reference_voice(), Cloned(torch.zeros(64))])
+def test_an_open_text_can_start_early(base: Checkpoint, voice: Voice) -> None:
+    """With `ids_to_start` ids the prompt is that of the whole text, and the rest is left to feed."""
+    text = "The quick brown fox jumps over the lazy dog 42 times; " * 2
+    turn = base.tokenizer.encode_turn("assistant", text)
+    build = builder(base)
+    enough = build.ids_to_start(voice)
+    assert ROLE_TOKENS < enough < len(turn)
+    early = build.build_turn(turn[:enough], voice, "en", is_streaming=True, is_open=True)
+    whole = build.build(text, voice, "en", is_streaming=True)
+    assert columns(early) == columns(whole)
+    assert (*early.trailing_text_ids, *turn[enough:], EOS) == whole.trailing_text_ids
+
+
+def test_a_short_reference_leaves_text_to_feed(base: Checkpoint) -> None:
+    """Where reference text and text are longer than the frames, frames take what is left."""
+    voice = reference_voice()
+    assert voice.reference_codes is not None
+    short = replace(voice, reference_codes=voice.reference_codes[:3])
+    prompt = builder(base).build(TEXT, short, "en", is_streaming=True)
+    spoken = [*text_ids(base, voice.reference_text), *text_ids(base), EOS]
+    assert prompt.trailing_text_ids == tuple(spoken[4:])
+    early = base.tokenizer.encode_turn("assistant", "H")
+    assert builder(base).ids_to_start(short) == len(early)
+
+
+def test_unknown_names_list_the_known(custom_voice: Checkpoint) -> None:
+    """A speaker or a language that the model lacks is refused with the list of those it has."""
+    build = builder(custom_voice)
+    with pytest.raises(InvalidRequestError, match="'Bob'.*eric, ryan, vivian") as error:
+        build.build(TEXT, Preset("Bob"))
+    assert error.value.code is ErrorCode.INVALID_VOICE
+    with pytest.raises(InvalidRequestError, match="'klingon'.*chinese, english, german") as error:
+        build.build(TEXT, Preset("Ryan"), "klingon")
+    assert error.value.code is ErrorCode.INVALID_LANGUAGE
+
+
+@pytest.mark.parametrize("voice", [Designed(), Cloned(torch.zeros(64))])
+def test_a_voice_of_another_kind_is_refused(custom_voice: Checkpoint, voice: Voice) -> None:
+    """A model speaks the kind of voice that it was made for."""
+    with pytest.raises(InvalidRequestError, match="speaks preset voices"):
+        builder(custom_voice).build(TEXT, voice)
+
+
+def test_a_model_that_takes_no_instruct_says_so(base: Checkpoint) -> None:
+    """An instruct is refused where the model would not hear it."""
+    with pytest.raises(InvalidRequestError, match="takes no instruct"):
+        builder(base).build(TEXT, reference_voice(), "en", "Speak slowly")
+
+
+def test_an_empty_text_is_refused(custom_voice: Checkpoint) -> None:
+    """A text without ids can not be spoken."""
+    with pytest.raises(InvalidRequestError, match="empty"):
+        builder(custom_voice).build("", Preset("Ryan"))
+
+
+def test_reference_codes_need_their_text(base: Checkpoint) -> None:
+    """Reference codes without the text of the reference audio are refused."""
+    with pytest.raises(InvalidRequestError, match="text of its reference"):
+        builder(base).build(TEXT, replace(reference_voice(), reference_text=""))
+
+
+@pytest.mark.parametrize(
+    ("language", "name"),
+    [
+        ("English", "english"),
+        ("EN", "english"),
+        ("pt-BR", "portuguese"),
+        ("zh_CN", "chinese"),
+        ("sichuan_dialect", "sichuan_dialect"),
+        ("Auto", None),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_languages_go_by_name_and_code(language: str | None, name: str | None) -> None:
+    """A language is a name, a code, a code with a region, or left open."""
+    assert language_name(language) == name
+
+
+@pytest.mark.parametrize("has_reference", [True, False])
+def test_a_cloned_voice_can_be_stored(has_reference: bool) -> None:
+    """What was stored is read back as it was."""
+    voice = reference_voice("Grüße, 世界")
+    if not has_reference:
+        voice = Cloned(voice.speaker_embedding)
+    read = Cloned.from_bytes(voice.to_bytes())
+    assert torch.equal(read.speaker_embedding, voice.speaker_embedding)
+    assert read.reference_text == voice.reference_text
+    if voice.reference_codes is None:
+        assert read.reference_codes is None
+    else:
+        assert read.reference_codes is not None
+        assert torch.equal(read.reference_codes, voice.reference_codes)
+
+
+@pytest.mark.parametrize("stored", [b"", b"\x80\x04N.", b"\x08\0\0\0\0\0\0\0{}      "])
+def test_other_bytes_are_no_voice(stored: bytes) -> None:
+    """Bytes that are no clone prompt are refused; a pickle is never loaded."""
+    with pytest.raises(InvalidRequestError, match="expected a clone prompt"):
+        Cloned.from_bytes(stored)

@@ -1,0 +1,205 @@
+"""Sampling: the reference's filters in its order, and random numbers of each row's own."""
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import (
+    LogitsProcessorList,
+    MinNewTokensLengthLogitsProcessor,
+    RepetitionPenaltyLogitsProcessor,
+    SuppressTokensLogitsProcessor,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
+
+from tests.model.reference import REFERENCE
+from voiceagent_tts.errors import InvalidRequestError
+from voiceagent_tts.model.config import read_generation_config
+from voiceagent_tts.model.sampling import (
+    Choice,
+    Chooser,
+    SamplingParams,
+    first_scores,
+    philox,
+    sampling_params,
+    uniforms,
+)
+
+CPU = torch.device("cpu")
+VOCABULARY = 24
+END = 20
+SUPPRESSED = [19, 21, 22, 23]
+DRAWS = 6000
+
+
+def logits() -> Tensor:
+    """[V] logits, some above and some below 0, two of them tied."""
+    made = torch.randn(VOCABULARY, generator=torch.Generator().manual_seed(5)) * 2
+    made[7] = made[3]
+    return made
+
+
+def reference_probabilities(choice: Choice, history: list[int], penalty: float) -> Tensor:
+    """What the library's processors make of `logits`, in the order of its `generate`."""
+    processors = LogitsProcessorList(
+        [
+            RepetitionPenaltyLogitsProcessor(penalty),
+            MinNewTokensLengthLogitsProcessor(0, 2, END, device="cpu"),
+            SuppressTokensLogitsProcessor(SUPPRESSED, device="cpu"),
+            TemperatureLogitsWarper(choice.temperature),
+        ]
+    )
+    if choice.top_k:
+        processors.append(TopKLogitsWarper(choice.top_k))
+    if choice.top_p < 1:
+        processors.append(TopPLogitsWarper(choice.top_p))
+    ids = torch.tensor([history], dtype=torch.int64)
+    return processors(ids, logits()[None].clone()).softmax(-1)[0]
+
+
+def draw(choice: Choice, history: list[int], penalty: float, rows: int = DRAWS) -> Tensor:
+    """[rows] codes for `logits`, one for each seed."""
+    seen = torch.zeros(rows, VOCABULARY, dtype=torch.bool)
+    seen[:, history] = True
+    banned = torch.zeros(1, VOCABULARY, dtype=torch.bool)
+    banned[0, SUPPRESSED] = True
+    banned[0, END] = len(history) < 2
+    scores = first_scores(logits().expand(rows, -1), seen, torch.full((rows, 1), penalty), banned)
+    chooser = Chooser(rows, CPU)
+    for row in range(rows):
+        chooser.set_row(row, choice)
+    frames = torch.full((rows,), len(history))
+    return chooser.choose(scores, uniforms(torch.arange(rows), frames, 1)[:, 0])
+
+
+def chi_squared(drawn: Tensor, probabilities: Tensor) -> tuple[float, int]:
+    """The statistic and its degrees of freedom, rare codes taken together."""
+    expected = probabilities * len(drawn)
+    observed = drawn.bincount(minlength=VOCABULARY).float()
+    common = expected >= 5
+    wanted = torch.cat((expected[common], expected[~common].sum()[None]))
+    came = torch.cat((observed[common], observed[~common].sum()[None]))
+    kept = wanted > 0
+    statistic = ((came[kept] - wanted[kept]) ** 2 / wanted[kept]).sum()
+    return float(statistic), int(kept.sum()) - 1
+
+
+@pytest.mark.parametrize("history", [[], [3, 5, 3], [0, 1, 2, 3, 7, 11, 20]])
+@pytest.mark.parametrize(
+    "choice",
+    [
+        Choice(temperature=1.0, top_k=0),
+        Choice(temperature=0.9, top_k=5),
+        Choice(temperature=1.7, top_k=0, top_p=0.7),
+        Choice(temperature=0.6, top_k=8, top_p=0.9),
+    ],
+)
+def test_draws_follow_the_reference_s_filters(choice: Choice, history: list[int]) -> None:
+    """Penalty, end, suppressed ids, temperature, top-k, top-p: drawn as the library would draw."""
+    probabilities = reference_probabilities(choice, history, 1.3)
+    drawn = draw(choice, history, 1.3)
+    assert (probabilities[drawn] > 0).all(), "a code that is filtered out was drawn"
+    statistic, freedom = chi_squared(drawn, probabilities)
+    assert statistic < freedom + 5 * (2 * freedom) ** 0.5
+
+
+def test_ties_with_the_last_of_top_k_stay() -> None:
+    """Codes as likely as the k-th are kept, as the reference keeps them."""
+    first, second = logits().topk(2).values
+    scores = torch.where(logits() == second, first, logits())[None]
+    chooser = Chooser(200, CPU)
+    for row in range(200):
+        chooser.set_row(row, Choice(top_k=1))
+    drawn = chooser.choose(
+        scores.expand(200, -1), uniforms(torch.arange(200), torch.zeros(200).long(), 1)[:, 0]
+    )
+    assert len(drawn.unique()) == 2
+
+
+def test_greedy_takes_the_likeliest() -> None:
+    """Without sampling the best code is taken, beside rows that sample."""
+    chooser = Chooser(2, CPU)
+    chooser.set_row(1, Choice(temperature=5.0, top_k=0))
+    scores = logits().expand(2, -1)
+    drawn = [chooser.choose(scores, torch.tensor([u, u])) for u in (0.0, 0.5, 1 - 2**-23)]
+    assert {int(codes[0]) for codes in drawn} == {int(logits().argmax())}
+    assert len({int(codes[1]) for codes in drawn}) > 1
+
+
+def test_the_last_random_number_draws_a_possible_code() -> None:
+    """At the ends of [0, 1) nothing is drawn that has no probability."""
+    scores = logits().clone()
+    scores[[0, 1, VOCABULARY - 1]] = float("-inf")
+    chooser = Chooser(1, CPU)
+    chooser.set_row(0, Choice(temperature=1.0, top_k=0))
+    lowest = chooser.choose(scores[None], torch.tensor([0.0]))
+    highest = chooser.choose(scores[None], torch.tensor([1 - 2**-23]))
+    assert (int(lowest), int(highest)) == (2, VOCABULARY - 2)
+
+
+@pytest.mark.parametrize(
+    ("counter", "key", "words"),
+    [
+        ([0] * 4, [0] * 2, [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]),
+        (
+            [0xFFFFFFFF] * 4,
+            [0xFFFFFFFF] * 2,
+            [0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD],
+        ),
+        (
+            [0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344],
+            [0xA4093822, 0x299F31D0],
+            [0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1],
+        ),
+    ],
+)
+def test_philox_gives_its_published_words(
+    counter: list[int], key: list[int], words: list[int]
+) -> None:
+    """The generator reproduces the known answers of its authors (Random123, kat_vectors)."""
+    x0, x1, x2, x3 = (torch.tensor([word]) for word in counter)
+    k0, k1 = (torch.tensor([word]) for word in key)
+    assert [int(word) for word in philox((x0, x1, x2, x3), (k0, k1))] == words
+
+
+def test_random_numbers_are_of_seed_frame_and_codebook() -> None:
+    """A row's numbers do not change with the batch; another seed, frame or codebook has others."""
+    seeds = torch.tensor([1, 1, 2, -7, 2**62 + 1])
+    frames = torch.tensor([0, 1, 0, 3, 0])
+    together = uniforms(seeds, frames, 16)
+    for row in range(len(seeds)):
+        assert torch.equal(
+            uniforms(seeds[row : row + 1], frames[row : row + 1], 16)[0], together[row]
+        )
+    assert len(together.unique()) == together.numel()
+    assert 0 <= float(together.min()) and float(together.max()) < 1
+
+
+def test_random_numbers_are_even() -> None:
+    """Mean and variance over many seeds are those of the unit interval."""
+    numbers = uniforms(torch.arange(4000), torch.zeros(4000).long(), 16)
+    assert float(numbers.mean()) == pytest.approx(0.5, abs=0.005)
+    assert float(numbers.var()) == pytest.approx(1 / 12, abs=0.001)
+
+
+def test_a_checkpoint_s_own_settings_are_read() -> None:
+    """generation_config.json has settings of talker and code predictor apart."""
+    params = sampling_params(read_generation_config(REFERENCE / "base-0b6"), seed=3)
+    assert params == SamplingParams(Choice(), Choice(), 1.05, 3)
+
+
+@pytest.mark.parametrize(
+    "change", [{"temperature": 0.0}, {"top_k": -1}, {"top_p": 0.0}, {"top_p": 1.5}]
+)
+def test_impossible_settings_are_refused(change: dict[str, float]) -> None:
+    """A setting out of its range is refused with its name and the range."""
+    (name,) = change
+    with pytest.raises(InvalidRequestError, match=f"{name} is .*; expected"):
+        Choice(**change)  # type: ignore[arg-type]
+
+
+def test_an_impossible_penalty_is_refused() -> None:
+    """A repetition penalty of 0 would divide by it."""
+    with pytest.raises(InvalidRequestError, match="repetition_penalty is 0"):
+        SamplingParams(repetition_penalty=0)

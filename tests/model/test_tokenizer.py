@@ -1,0 +1,102 @@
+"""Ids of a text: the reference tokenizer's, and the same however the text arrives."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import Qwen2TokenizerFast
+
+from tests.model.conftest import LoadTiny
+from tests.model.reference import REFERENCE
+from voiceagent_tts.model.tokenizer import ROLE_TOKENS, Tokenizer
+
+CONFIG = {"im_start": 356, "im_end": 357}
+TOKENIZER = Tokenizer(REFERENCE / "base-0b6", **CONFIG)
+LIBRARY = Qwen2TokenizerFast(
+    str(REFERENCE / "base-0b6" / "vocab.json"), str(REFERENCE / "base-0b6" / "merges.txt")
+)
+
+TEXTS = [
+    "Hello there, my friend!",
+    "你好，世界。 The quick brown fox jumps over the lazy dog 42 times; then it sleeps.",
+    "Grüße! it's  we'll   spaces\n\n\nlines \n \n end \n",
+    "\n leading",
+    " ",
+    "e\u0301 decomposed, q\u0323\u0307 and \u1100\u1161\u11a8 jamo",
+    "सुनो কোথায় ภาษาไทย עברית 👩‍👩‍👧 ½ ٣٤",
+    "'ll 'LL 'r 're don't 'x",
+    "…!!!???\n\n--- a---b",
+]
+
+pieces = st.one_of(
+    st.sampled_from(["the ", "quick", " brown", "'l", "l", "'s", "\n", "  ", "\r\n", "42", "。"]),
+    st.sampled_from(["你", "好", "世界", "e", "\u0301", "\u0323", "ü", "\u1100", "\u1161", "ের"]),
+    st.text(max_size=4),
+)
+
+
+def in_parts(parts: list[str]) -> list[int]:
+    """Ids of a turn whose text arrives in these parts."""
+    turn = TOKENIZER.open_turn("assistant")
+    return [id for part in parts for id in turn.push(part)] + turn.finish()
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_ids_are_those_of_the_reference_tokenizer(text: str) -> None:
+    """A text has the ids that the library's Qwen2 tokenizer gives it."""
+    assert TOKENIZER.encode_turn("assistant", text)[1:] == LIBRARY(f"assistant\n{text}").input_ids
+
+
+@given(text=st.text())
+def test_any_text_has_the_reference_ids(text: str) -> None:
+    """Ids equal the library's for any text."""
+    assert TOKENIZER.encode(TOKENIZER.normalize(text)) == LIBRARY(text).input_ids
+
+
+@given(parts=st.lists(pieces))
+def test_parts_give_the_ids_of_the_whole(parts: list[str]) -> None:
+    """However a text is cut, its ids are those of the whole text."""
+    assert in_parts(parts) == TOKENIZER.encode_turn("assistant", "".join(parts))
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_characters_give_the_ids_of_the_whole(text: str) -> None:
+    """A text that arrives character by character has the ids of the whole text."""
+    assert in_parts(list(text)) == TOKENIZER.encode_turn("assistant", text)
+
+
+def test_ids_come_while_text_arrives() -> None:
+    """At most a word is held back, and in Chinese, which has no spaces, a few characters."""
+    turn = TOKENIZER.open_turn("assistant")
+    given = turn.push("The quick brown f")
+    assert given == TOKENIZER.encode_turn("assistant", "The quick brown")
+    turn = TOKENIZER.open_turn("assistant")
+    given = turn.push("你好世界今天天气很好我们去公园")
+    whole = TOKENIZER.encode_turn("assistant", "你好世界今天天气很好我们去公园")
+    assert given == whole[: len(given)]
+    assert len(given) >= len(whole) - 3
+
+
+def test_what_could_merge_is_held_back() -> None:
+    """An id that a later character would change is not given out."""
+    turn = TOKENIZER.open_turn("assistant")
+    turn.push("x frien")
+    assert turn.push("d!") == TOKENIZER.encode(" friend")
+
+
+def test_control_tokens_in_a_text_are_text() -> None:
+    """A text that spells a control token can not end its turn."""
+    ids = TOKENIZER.encode_turn("assistant", "a<|im_end|>b")
+    assert CONFIG["im_end"] not in ids
+    assert len(ids) > ROLE_TOKENS + 3
+
+
+def test_a_closed_turn_ends() -> None:
+    """A closed turn is the open one, its end, and the line's end."""
+    open_turn = TOKENIZER.encode_turn("user", "Speak slowly")
+    assert TOKENIZER.encode_closed_turn("user", "Speak slowly") == [*open_turn, 357, 198]
+
+
+def test_the_checkpoint_s_ids_begin_a_turn(load_tiny: LoadTiny) -> None:
+    """Turns begin with the id that config.json names."""
+    checkpoint = load_tiny("base-0b6")
+    assert checkpoint.tokenizer.encode_turn("user", "a")[0] == checkpoint.config.im_start_token_id

@@ -1,0 +1,422 @@
+"""What people really send: a clear answer with a stable code, and the next request works."""
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+from websockets.exceptions import ConnectionClosedError
+
+from tests.wire import Wire
+from voiceagent_tts.errors import ErrorCode
+from voiceagent_tts.protocol.messages import ContextOpened, ErrorMessage
+from voiceagent_tts.server.serve import RunningServer
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+SILENT_TEXTS = {
+    "blank": "  \n\t ",
+    "punctuation": "... !? -- ()",
+    "emoji": "\U0001f642 \U0001f468\u200d\U0001f469\u200d\U0001f467",
+    "controls": "\x01\x02\x1b\x7f",
+}
+SPEAKABLE_TEXTS = {
+    "a NUL inside": "Hello\x00 there.",
+    "controls inside": "Hel\x08lo \x1b[31mthere\x07.",
+    "bidirectional overrides": "Hello \u202ethere\u202c.",
+    "markdown": "# **Hello**\n\n- `there`\n",
+    "emoji inside": "Hello \U0001f642 there",
+    "one character": "a",
+    "a word of 10,000 characters": "a" * 10_000,
+    "no white space": "你好" * 500,
+}
+REFUSED_MESSAGES: dict[str, tuple[Any, ErrorCode]] = {
+    "binary garbage": (b"\x01\x00\xff\xfe", ErrorCode.INVALID_MESSAGE),
+    "no JSON": ("hello", ErrorCode.INVALID_JSON),
+    "an empty message": ("", ErrorCode.INVALID_JSON),
+    "an array": ("[]", ErrorCode.INVALID_MESSAGE),
+    "a JSON depth bomb": ("[" * 30_000, ErrorCode.INVALID_JSON),
+    "a closed depth bomb": (
+        '{"type":"ping","x":' + "[" * 30_000 + "]" * 30_000 + "}",
+        ErrorCode.INVALID_JSON,
+    ),
+    "a lone surrogate": (
+        r'{"type":"text","context_id":"a","text":"a \ud800 b"}',
+        ErrorCode.INVALID_JSON,
+    ),
+    "no type": ({"context_id": "a"}, ErrorCode.INVALID_MESSAGE),
+    "a type that is no string": ({"type": 7}, ErrorCode.INVALID_MESSAGE),
+    "an unknown type": ({"type": "dance"}, ErrorCode.UNKNOWN_TYPE),
+    "text without a context": ({"type": "text", "text": "hi"}, ErrorCode.INVALID_MESSAGE),
+    "text that is a number": (
+        {"type": "text", "context_id": "a", "text": 5},
+        ErrorCode.INVALID_PARAM,
+    ),
+    "an id that is empty": (
+        {"type": "text", "context_id": "", "text": "hi"},
+        ErrorCode.INVALID_PARAM,
+    ),
+    "an id with a control character": (
+        {"type": "text", "context_id": "a\x00", "text": "hi"},
+        ErrorCode.INVALID_PARAM,
+    ),
+    "an id that is too long": (
+        {"type": "text", "context_id": "x" * 129, "text": "hi"},
+        ErrorCode.INVALID_PARAM,
+    ),
+    "an integer that is too large": (
+        '{"type":"ping","t":1' + "0" * 9_999 + "}",
+        ErrorCode.INVALID_JSON,
+    ),
+    "a float for an integer": ({"type": "ping", "t": 1.5}, ErrorCode.INVALID_PARAM),
+    "an end for nobody": ({"type": "end", "context_id": "a"}, ErrorCode.CONTEXT_NOT_FOUND),
+    "a cancel for nobody": ({"type": "cancel", "context_id": "a"}, ErrorCode.CONTEXT_NOT_FOUND),
+    "a flush for nobody": (
+        {"type": "flush", "context_id": "a", "flush_id": 1},
+        ErrorCode.CONTEXT_NOT_FOUND,
+    ),
+    "a cut for nobody": (
+        {"type": "cut", "context_id": "a", "played_ms": 1},
+        ErrorCode.CONTEXT_NOT_FOUND,
+    ),
+    "a negative playout": (
+        {"type": "cut", "context_id": "a", "played_ms": -1},
+        ErrorCode.INVALID_PARAM,
+    ),
+    "a message of 100,000 characters": (
+        {"type": "text", "context_id": "a", "text": "word " * 20_000},
+        ErrorCode.MESSAGE_TOO_BIG,
+    ),
+    "a prepare with an unknown voice": (
+        {"type": "prepare", "voice": "nobody"},
+        ErrorCode.INVALID_VOICE,
+    ),
+}
+REFUSED_OPTIONS: dict[str, tuple[dict[str, Any], ErrorCode]] = {
+    "an unknown voice": ({"voice": "nobody"}, ErrorCode.INVALID_VOICE),
+    "an unknown language": ({"language": "klingon"}, ErrorCode.INVALID_LANGUAGE),
+    "a voice of the wrong type": ({"voice": 1}, ErrorCode.INVALID_PARAM),
+    "an unknown encoding": ({"audio": {"encoding": "mp3"}}, ErrorCode.INVALID_PARAM),
+    "an unknown rate": ({"audio": {"sample_rate": 44100}}, ErrorCode.INVALID_PARAM),
+    "a rate that is text": ({"audio": {"sample_rate": "24000"}}, ErrorCode.INVALID_PARAM),
+    "audio that is text": ({"audio": "pcm"}, ErrorCode.INVALID_PARAM),
+    "a speed that is too high": ({"speed": 100}, ErrorCode.INVALID_PARAM),
+    "a negative lead": ({"max_lead_s": -1}, ErrorCode.INVALID_PARAM),
+    "a negative delay": ({"max_buffer_delay_ms": -1}, ErrorCode.INVALID_PARAM),
+    "a negative seed": ({"seed": -1}, ErrorCode.INVALID_PARAM),
+    "too much metadata": ({"metadata": {"a": "x" * 2_000}}, ErrorCode.INVALID_PARAM),
+}
+
+
+async def check_alive(wire: Wire) -> None:
+    """The next request on the same socket is spoken, and nothing else comes."""
+    answers = len(wire.answers)
+    heard = await wire.say("Hello there.", language="en")
+    assert heard.done.reason == "complete"
+    assert heard.audio_ms > 300
+    assert len(wire.answers) == answers, "an answer too many"
+
+
+async def refusal(wire: Wire) -> ErrorMessage:
+    """The next answer, which must be an error."""
+    return await wire.until(ErrorMessage)
+
+
+# Over the WebSocket.
+
+
+@pytest.mark.parametrize("name", REFUSED_MESSAGES)
+async def test_a_bad_message_is_answered(wire: Wire, name: str) -> None:
+    """One error with a stable code answers a bad message, and the socket lives on."""
+    message, code = REFUSED_MESSAGES[name]
+    await wire.send_raw(message)
+    error = await refusal(wire)
+    assert error.code == code
+    assert not error.retryable
+    await check_alive(wire)
+
+
+@pytest.mark.parametrize("name", REFUSED_OPTIONS)
+async def test_a_bad_open_is_answered(wire: Wire, name: str) -> None:
+    """A context that cannot open gets its error and its `done`, and its id stays used."""
+    options, code = REFUSED_OPTIONS[name]
+    heard = wire.expect("bad")
+    await wire.send_raw({"type": "context.open", "context_id": "bad", **options})
+    await wire.finish(heard)
+    assert heard.error is not None
+    assert heard.error.code == code
+    assert heard.done.reason == "error"
+    await wire.send_raw({"type": "context.open", "context_id": "bad"})
+    assert (await refusal(wire)).code == ErrorCode.CONTEXT_EXISTS
+    await check_alive(wire)
+
+
+@pytest.mark.parametrize("name", SILENT_TEXTS)
+async def test_text_without_speech_ends_in_silence(wire: Wire, name: str) -> None:
+    """A text without a letter or digit is no error: its context completes without audio."""
+    heard = await wire.say(SILENT_TEXTS[name])
+    assert (heard.done.reason, heard.audio_ms, heard.words) == ("complete", 0, [])
+    await check_alive(wire)
+
+
+@pytest.mark.parametrize("name", SPEAKABLE_TEXTS)
+async def test_odd_text_is_spoken(wire: Wire, name: str) -> None:
+    """What a speaker would skip is skipped; every letter is still inside a word."""
+    heard = await wire.say(SPEAKABLE_TEXTS[name])
+    assert heard.done.reason == "complete"
+    assert heard.audio_ms > 0
+    await check_alive(wire)
+
+
+async def test_text_after_the_end_is_refused(wire: Wire) -> None:
+    """Text for a context that was ended is refused and not spoken."""
+    heard = await wire.open()
+    await wire.text(heard, "Hello.")
+    await wire.end(heard)
+    await wire.send_raw({"type": "text", "context_id": heard.record.context_id, "text": "More."})
+    assert (await refusal(wire)).code == ErrorCode.CONTEXT_CLOSED
+    await wire.finish(heard)
+    assert heard.done.reason == "complete"
+    await check_alive(wire)
+
+
+async def test_a_second_cancel_or_end_is_ignored(wire: Wire) -> None:
+    """Cancelling or ending twice is doing it once."""
+    ended, cancelled = await wire.open(), await wire.open()
+    for heard in (ended, cancelled):
+        await wire.text(heard, "Hello.")
+    for _ in range(2):
+        await wire.send_raw({"type": "end", "context_id": ended.record.context_id})
+        await wire.cancel(cancelled)
+    assert (await wire.finish(ended)).done.reason == "complete"
+    assert (await wire.finish(cancelled)).done.reason == "cancelled"
+    await wire.cancel(cancelled)
+    await wire.cancel(ended)
+    await check_alive(wire)
+
+
+async def test_a_context_id_is_used_once(wire: Wire) -> None:
+    """Opening an id again, open or ended, is refused and does not disturb the first."""
+    heard = await wire.open("twice")
+    again = {"type": "context.open", "context_id": "twice", "voice": "f3"}
+    await wire.send_raw(again)
+    assert (await refusal(wire)).code == ErrorCode.CONTEXT_EXISTS
+    await wire.text(heard, "Hello.")
+    await wire.end(heard)
+    await wire.finish(heard)
+    assert heard.done.reason == "complete"
+    await wire.send_raw(again)
+    assert (await refusal(wire)).code == ErrorCode.CONTEXT_EXISTS
+    await check_alive(wire)
+
+
+async def test_a_65th_context_waits_for_room(wire: Wire) -> None:
+    """Over the limit a context is refused; a cancelled one makes room at once."""
+    contexts = [await wire.open() for _ in range(65)]
+    await wire.finish(contexts[64])
+    assert contexts[64].error is not None
+    assert contexts[64].error.code == ErrorCode.TOO_MANY_CONTEXTS
+    assert contexts[64].error.retryable
+    await wire.cancel(contexts[0])
+    room = await wire.open(max_lead_s=0)
+    await wire.text(room, "There is room.")
+    await wire.end(room)
+    assert (await wire.finish(room)).done.reason == "complete"
+    for heard in contexts[1:64]:
+        await wire.text(heard, "Hello.")
+        await wire.end(heard)
+    for heard in contexts[1:64]:
+        assert (await wire.finish(heard)).done.reason == "complete"
+    await check_alive(wire)
+
+
+async def test_too_much_text_is_not_taken(wire: Wire) -> None:
+    """100,000 characters in messages that fit: what is over the limit is refused, the rest said."""
+    heard = await wire.open(max_lead_s=0)
+    await wire.text(heard, "Hello.")
+    message = {"type": "text", "context_id": heard.record.context_id, "text": "word " * 5_000}
+    for _ in range(4):
+        await wire.send_raw(message)
+        assert (await refusal(wire)).code == ErrorCode.TEXT_TOO_LONG
+    await wire.end(heard)
+    await wire.finish(heard)
+    assert (heard.done.reason, heard.done.chars) == ("complete", len("Hello."))
+    await check_alive(wire)
+
+
+async def test_unknown_fields_are_ignored(wire: Wire) -> None:
+    """Fields of a newer client change nothing."""
+    heard = wire.expect("new", "Hello.")
+    await wire.send_raw({"type": "context.open", "context_id": "new", "colour": "blue"})
+    await wire.send_raw({"type": "text", "context_id": "new", "text": "Hello.", "mood": 1})
+    await wire.send_raw({"type": "end", "context_id": "new", "now": None})
+    assert (await wire.finish(heard)).done.reason == "complete"
+    await check_alive(wire)
+
+
+async def test_text_opens_an_unknown_context(wire: Wire) -> None:
+    """Text for a new id opens it with the session's defaults; empty text opens nothing."""
+    await wire.send_raw({"type": "session.update", "max_lead_s": 0, "voice": "f3"})
+    await wire.send_raw({"type": "text", "context_id": "new", "text": ""})
+    await wire.send_raw({"type": "end", "context_id": "new"})
+    assert (await refusal(wire)).code == ErrorCode.CONTEXT_NOT_FOUND
+    heard = wire.expect("new", "Hello.")
+    await wire.send_raw({"type": "text", "context_id": "new", "text": "Hello."})
+    await wire.end(heard)
+    await wire.finish(heard)
+    opened = heard.events[0]
+    assert isinstance(opened, ContextOpened)
+    assert (opened.voice, heard.done.reason) == ("f3", "complete")
+    await check_alive(wire)
+
+
+async def test_nothing_leaks_into_another_context(wire: Wire) -> None:
+    """Between all bad messages, a context is heard as if it were alone."""
+    alone = await wire.say("The quick brown fox jumps over the lazy dog.", language="en")
+    heard = await wire.open(max_lead_s=0, language="en")
+    refused = list(REFUSED_MESSAGES.values())
+    for index, chunk in enumerate("The quick brown fox jumps over the lazy dog.".split(" ")):
+        await wire.text(heard, f" {chunk}" if index else chunk)
+        for message, _ in refused[index::9]:
+            await wire.send_raw(message)
+    await wire.end(heard)
+    await wire.finish(heard)
+    assert [word.word for word in heard.words] == [word.word for word in alone.words]
+    assert len(wire.answers) == 1 + len(refused)  # `ready`, and one each
+    await check_alive(wire)
+
+
+async def test_invalid_utf8_closes_the_socket(shared_server: RunningServer) -> None:
+    """RFC 6455: text that is no UTF-8 closes with 1007; the server takes the next socket."""
+    async with Wire.connected(shared_server.websocket_url) as wire:
+        await wire.websocket.send(b"\xff\xfe", text=True)
+        with pytest.raises(ConnectionClosedError) as closed:
+            await wire.receive()
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1007
+    async with Wire.connected(shared_server.websocket_url) as wire:
+        await check_alive(wire)
+
+
+async def test_a_huge_message_closes_the_socket(shared_server: RunningServer) -> None:
+    """A message that no limit allows closes with 1009 before it is in memory."""
+    async with Wire.connected(shared_server.websocket_url) as wire:
+        await wire.websocket.send("x" * (3 << 20))
+        with pytest.raises(ConnectionClosedError) as closed:
+            await wire.receive()
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1009
+    async with Wire.connected(shared_server.websocket_url) as wire:
+        await check_alive(wire)
+
+
+# Over HTTP.
+
+REFUSED_BODIES: dict[str, tuple[bytes, int, ErrorCode]] = {
+    "nothing": (b"", 400, ErrorCode.INVALID_PARAM),
+    "binary garbage": (b"\x00\x01\xff", 400, ErrorCode.INVALID_JSON),
+    "no JSON": (b"hello", 400, ErrorCode.INVALID_JSON),
+    "invalid UTF-8": (b'{"input": "\xff\xfe"}', 400, ErrorCode.INVALID_JSON),
+    "a JSON depth bomb": (b"[" * 100_000, 400, ErrorCode.INVALID_JSON),
+    "a closed depth bomb": (
+        b'{"input": "a", "x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+        400,
+        ErrorCode.INVALID_JSON,
+    ),
+    "an integer that is too large": (
+        b'{"input": "a", "seed": 1' + b"0" * 10_000 + b"}",
+        400,
+        ErrorCode.INVALID_JSON,
+    ),
+    "a body of 5 MiB": (
+        b'{"input": "' + b"a" * (5 << 20) + b'"}',
+        413,
+        ErrorCode.MESSAGE_TOO_BIG,
+    ),
+    "an array": (b"[]", 400, ErrorCode.INVALID_PARAM),
+}
+REFUSED_FIELDS: dict[str, tuple[dict[str, Any], ErrorCode]] = {
+    "no input": ({"input": None}, ErrorCode.INVALID_PARAM),
+    "input that is a number": ({"input": 5}, ErrorCode.INVALID_PARAM),
+    "empty input": ({"input": ""}, ErrorCode.INVALID_PARAM),
+    "100,000 characters": ({"input": "word " * 20_000}, ErrorCode.TEXT_TOO_LONG),
+    "an unknown voice": ({"voice": "nobody"}, ErrorCode.INVALID_VOICE),
+    "a voice of the wrong type": ({"voice": 5}, ErrorCode.INVALID_PARAM),
+    "an unknown language": ({"language": "klingon"}, ErrorCode.INVALID_LANGUAGE),
+    "an unknown model": ({"model": "gpt-5"}, ErrorCode.INVALID_PARAM),
+    "an unknown language behind a model": ({"model": "tts-1-xx"}, ErrorCode.INVALID_LANGUAGE),
+    "an unknown format": ({"response_format": "exe"}, ErrorCode.INVALID_PARAM),
+    "a speed that is too high": ({"speed": 9}, ErrorCode.INVALID_PARAM),
+    "a speed that is text": ({"speed": "1"}, ErrorCode.INVALID_PARAM),
+    "a negative seed": ({"seed": -1}, ErrorCode.INVALID_PARAM),
+}
+
+
+async def check_refused(http: httpx.AsyncClient, body: bytes, status: int, code: str) -> None:
+    """One error in OpenAI's envelope, and the next request is spoken."""
+    headers = {"Content-Type": "application/json"}
+    response = await http.post("/v1/audio/speech", content=body, headers=headers)
+    error = response.json()["error"]
+    assert (response.status_code, error["code"]) == (status, code)
+    assert error["type"] == "invalid_request_error"
+    assert error["message"]
+    await check_spoken(http, {"input": "Hello there."})
+
+
+async def check_spoken(http: httpx.AsyncClient, fields: dict[str, Any]) -> None:
+    """The request is answered with sound."""
+    response = await http.post("/v1/audio/speech", json={"response_format": "pcm", **fields})
+    assert response.status_code == 200, response.text
+    assert any(response.content)
+
+
+@pytest.mark.parametrize("name", REFUSED_BODIES)
+async def test_a_bad_body_is_answered(http: httpx.AsyncClient, name: str) -> None:
+    """A body that is no request is refused with a stable code, in OpenAI's envelope."""
+    await check_refused(http, *REFUSED_BODIES[name])
+
+
+@pytest.mark.parametrize("name", REFUSED_FIELDS)
+async def test_a_bad_field_is_answered(http: httpx.AsyncClient, name: str) -> None:
+    """A wrong field is refused with a stable code, in OpenAI's envelope."""
+    fields, code = REFUSED_FIELDS[name]
+    await check_refused(http, json.dumps({"input": "Hello.", **fields}).encode(), 400, code)
+
+
+@pytest.mark.parametrize("name", SILENT_TEXTS)
+async def test_input_without_speech_is_refused(http: httpx.AsyncClient, name: str) -> None:
+    """A file without sound helps nobody: the answer says what was expected."""
+    code = ErrorCode.INVALID_PARAM if name == "blank" else ErrorCode.TEXT_UNSPEAKABLE
+    await check_refused(http, json.dumps({"input": SILENT_TEXTS[name]}).encode(), 400, code)
+
+
+@pytest.mark.parametrize("name", SPEAKABLE_TEXTS)
+async def test_odd_input_is_spoken(http: httpx.AsyncClient, name: str) -> None:
+    """What a speaker would skip is skipped, also over HTTP."""
+    await check_spoken(http, {"input": SPEAKABLE_TEXTS[name]})
+
+
+async def test_odd_fields_do_no_harm(http: httpx.AsyncClient) -> None:
+    """Unknown fields are ignored, and a lone surrogate, which JSON can carry, is skipped."""
+    await check_spoken(http, {"input": "Hello.", "mood": "blue"})
+    headers = {"Content-Type": "application/json"}
+    body = rb'{"input": "a \ud800 b", "response_format": "pcm"}'
+    response = await http.post("/v1/audio/speech", content=body, headers=headers)
+    assert response.status_code == 200
+    assert any(response.content)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code"),
+    [
+        ("GET", "/nowhere", 404, ErrorCode.NOT_FOUND),
+        ("GET", "/v1/audio/speech", 405, ErrorCode.METHOD_NOT_ALLOWED),
+        ("POST", "/v1/models", 405, ErrorCode.METHOD_NOT_ALLOWED),
+    ],
+)
+async def test_a_wrong_path_is_answered(
+    http: httpx.AsyncClient, method: str, path: str, status: int, code: ErrorCode
+) -> None:
+    """Errors of the framework come in the same envelope."""
+    response = await http.request(method, path)
+    assert (response.status_code, response.json()["error"]["code"]) == (status, code)

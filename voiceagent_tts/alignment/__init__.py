@@ -1,0 +1,1 @@
+"""Words of the text to times in the audio."""

@@ -1,0 +1,90 @@
+"""The codec's encoder: reference audio becomes frames of codes.
+
+It is Mimi's, in float32, assembled from the parts that `transformers` has of it. The convolutions
+run over portions of long audio, so that memory does not grow with its length times their channels;
+a portion is preceded by as much audio as its first output depends on. Knows no files and no other
+sample rate than 24 kHz.
+
+Source: Mimi (Défossez et al., "Moshi", 2024); qwen-tts 0.1.1, `Qwen3TTSTokenizerV2Encoder`.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import MimiConfig
+from transformers.models.mimi.modeling_mimi import (
+    MimiConv1d,
+    MimiEncoder,
+    MimiSplitResidualVectorQuantizer,
+    MimiTransformerModel,
+)
+
+from voiceagent_tts.core import FRAME_SAMPLES
+from voiceagent_tts.model.layers import Weights
+
+Progress = Callable[[int, int], None]
+"""Told how many samples or frames of how many are done."""
+
+_PORTION_FRAMES = 375  # 30 s
+_LATENTS_PER_FRAME = 2  # before the transformer; the last convolution halves them
+_REACH_FRAMES = 4
+"""What the convolutions hear before a position is shorter than this: a twentieth of a second."""
+
+
+class CodecEncoder(nn.Module):
+    """Weights of the encoder.
+
+    Args:
+        config: arguments of `MimiConfig`.
+        codebooks: K, how many of the quantisers are used.
+    """
+
+    def __init__(self, config: dict[str, Any], codebooks: int) -> None:
+        super().__init__()
+        mimi = MimiConfig(**config)
+        mimi._attn_implementation = "sdpa"
+        width = mimi.hidden_size
+        self.codebooks = codebooks
+        self.encoder = MimiEncoder(mimi)
+        self.encoder_transformer = MimiTransformerModel(mimi)
+        self.downsample = MimiConv1d(
+            mimi, width, width, 2 * _LATENTS_PER_FRAME, _LATENTS_PER_FRAME,
+            bias=False, pad_mode="replicate",
+        )  # fmt: skip
+        self.quantizer = MimiSplitResidualVectorQuantizer(mimi)
+        self.requires_grad_(False)
+
+    def encode(self, samples: Tensor, progress: Progress | None = None) -> Tensor:
+        """Audio -> codes; a last frame that is not full is filled with what follows: nothing.
+
+        Args:
+            samples: [S] float32, 24 kHz.
+            progress: told of the samples that are through the convolutions.
+
+        Returns:
+            [F, K] int64, codebook 0 first; F is S / 1920, rounded up.
+        """
+        latents = self._convolve(samples, progress).transpose(1, 2)
+        hidden = self.encoder_transformer(latents).last_hidden_state
+        halved = self.downsample(hidden.transpose(1, 2))
+        codes = self.quantizer.encode(halved, self.codebooks)  # [K, 1, F]
+        return codes[:, 0, : -(-len(samples) // FRAME_SAMPLES)].T
+
+    def _convolve(self, samples: Tensor, progress: Progress | None) -> Tensor:
+        """[S] -> [1, C, 2 F]."""
+        portions: list[Tensor] = []
+        step = _PORTION_FRAMES * FRAME_SAMPLES
+        for start in range(0, len(samples), step):
+            before = min(start, _REACH_FRAMES * FRAME_SAMPLES)
+            portion = self.encoder(samples[start - before : start + step][None, None])
+            portions.append(portion[..., before // FRAME_SAMPLES * _LATENTS_PER_FRAME :])
+            if progress is not None:
+                progress(min(start + step, len(samples)), len(samples))
+        return torch.cat(portions, dim=-1)
+
+    def weights(self) -> Weights:
+        """All tensors under the checkpoint's names; the quantisers that are not used are read too."""
+        for name, tensor in self.state_dict().items():
+            yield f"encoder.{name}", tensor

@@ -1,0 +1,375 @@
+"""The layers of the codec's decoder: causal convolutions, and a transformer with a window.
+
+Everything is [B, T, C], channels last: convolutions become matrix products or run on channels-last
+kernels, upsampling is a product and a view, and nothing is transposed. Convolutions take what
+precedes their inputs from a `Past`, so that any portions of a stream give the same output. Layers
+yield scratch tensors where a checkpoint's layout is not ours: `weights` must be filled as it goes.
+
+Source: qwen-tts 0.1.1, `Qwen3TTSTokenizerV2Decoder`.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from voiceagent_tts.model.codec_state import Past
+from voiceagent_tts.model.config import CodecDecoderConfig
+from voiceagent_tts.model.layers import (
+    MLP,
+    Linear,
+    RMSNorm,
+    Rotation,
+    Weights,
+    attend_sdpa,
+    inverse_frequencies,
+    rotation,
+)
+
+KERNEL = 7
+DILATIONS = (1, 3, 9)
+"""Of the three residual units of a decoder block."""
+
+_WIDE_CHANNELS = 512
+"""From here on a convolution has so much weight and so few positions that a product is faster."""
+
+
+class SnakeBeta(nn.Module):
+    """`x + sin(alpha x)^2 / beta`, with an alpha and a beta of each channel.
+
+    Both are kept in float32, as exponentials of what the checkpoint holds: an exponential in half
+    precision, or a phase rounded to it, is heard or is no number.
+    """
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.alpha = nn.Buffer(torch.empty(channels, dtype=torch.float32))
+        self.inverse_beta = nn.Buffer(torch.empty(channels, dtype=torch.float32))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, T, C] -> [B, T, C]."""
+        wave = (x * self.alpha).sin_().square_()
+        return torch.addcmul(x.float(), wave, self.inverse_beta).to(x.dtype)
+
+    def weights(self, name: str) -> Weights:
+        """This module's tensors under the checkpoint's `name`."""
+        logarithm = torch.empty_like(self.alpha)
+        yield f"{name}.alpha", logarithm
+        self.alpha.copy_(logarithm.exp())
+        yield f"{name}.beta", logarithm
+        self.inverse_beta.copy_(1.0 / (logarithm.exp() + 1e-9))
+
+
+class CausalConvolution(nn.Module):
+    """A convolution whose output at a position depends on that position and those before it.
+
+    Args:
+        inputs: channels.
+        kernel: taps.
+        dilation: positions between taps.
+    """
+
+    def __init__(self, inputs: int, kernel: int, dilation: int = 1) -> None:
+        super().__init__()
+        self.inputs, self.kernel, self.dilation = inputs, kernel, dilation
+        self.reach = (kernel - 1) * dilation
+        """Inputs before the first of a call that its output depends on."""
+        self.number = -1
+        """Which of a state's histories is this one's; the decoder counts them."""
+
+    def taps(self, x: Tensor, past: Past) -> Tensor:
+        """[B, T, C] -> [B, T, kernel * C]: each position with those that its output needs."""
+        length = x.shape[1]
+        x = past.precede(self.number, x)
+        starts = range(0, self.reach + 1, self.dilation)
+        return torch.cat([x[:, start : start + length] for start in starts], dim=-1)
+
+
+class ProductConvolution(CausalConvolution):
+    """A causal convolution as one matrix product over the taps: for many channels."""
+
+    def __init__(self, inputs: int, outputs: int, kernel: int, dilation: int = 1) -> None:
+        super().__init__(inputs, kernel, dilation)
+        self.product = Linear(kernel * inputs, outputs, bias=True)
+
+    def forward(self, x: Tensor, past: Past) -> Tensor:
+        """[B, T, inputs] -> [B, T, outputs]."""
+        return self.product(self.taps(x, past))
+
+    def weights(self, name: str) -> Weights:
+        """This module's tensors under the checkpoint's `name`."""
+        matrix = self.product.weight
+        weight = matrix.new_empty(len(matrix), self.inputs, self.kernel)
+        yield f"{name}.conv.weight", weight
+        matrix.view(-1, self.kernel, self.inputs).copy_(weight.transpose(1, 2))
+        yield f"{name}.conv.bias", self.product.bias
+
+
+class DirectConvolution(CausalConvolution):
+    """A causal convolution by the library's kernel: for few channels and many positions."""
+
+    def __init__(self, inputs: int, outputs: int, kernel: int, dilation: int = 1) -> None:
+        super().__init__(inputs, kernel, dilation)
+        weight = torch.empty(outputs, inputs, 1, kernel).to(memory_format=torch.channels_last)
+        self.weight = nn.Parameter(weight, requires_grad=False)
+        self.bias = nn.Parameter(torch.empty(outputs), requires_grad=False)
+
+    def forward(self, x: Tensor, past: Past) -> Tensor:
+        """[B, T, inputs] -> [B, T, outputs]."""
+        image = past.precede(self.number, x).transpose(1, 2)[:, :, None]  # [B, C, 1, reach + T]
+        image = F.conv2d(image, self.weight, self.bias, dilation=(1, self.dilation))
+        return image[:, :, 0].transpose(1, 2)
+
+    def weights(self, name: str) -> Weights:
+        """This module's tensors under the checkpoint's `name`."""
+        weight = torch.empty_like(self.weight[:, :, 0], memory_format=torch.contiguous_format)
+        yield f"{name}.conv.weight", weight
+        self.weight.copy_(weight[:, :, None])
+        yield f"{name}.conv.bias", self.bias
+
+
+def causal_convolution(
+    inputs: int, outputs: int, kernel: int = KERNEL, dilation: int = 1
+) -> ProductConvolution | DirectConvolution:
+    """The faster of the two for this many channels."""
+    kind = ProductConvolution if inputs >= _WIDE_CHANNELS else DirectConvolution
+    return kind(inputs, outputs, kernel, dilation)
+
+
+class DepthwiseConvolution(CausalConvolution):
+    """A causal convolution of each channel with itself."""
+
+    def __init__(self, channels: int, kernel: int = KERNEL) -> None:
+        super().__init__(channels, kernel)
+        self.weight = nn.Parameter(torch.empty(kernel, channels), requires_grad=False)
+        self.bias = nn.Parameter(torch.empty(channels), requires_grad=False)
+
+    def forward(self, x: Tensor, past: Past) -> Tensor:
+        """[B, T, C] -> [B, T, C]."""
+        taps = self.taps(x, past).unflatten(-1, self.weight.shape)
+        return (taps * self.weight).sum(dim=2) + self.bias
+
+    def weights(self, name: str) -> Weights:
+        """This module's tensors under the checkpoint's `name`."""
+        weight = self.weight.new_empty(self.inputs, 1, self.kernel)
+        yield f"{name}.conv.weight", weight
+        self.weight.copy_(weight[:, 0].T)
+        yield f"{name}.conv.bias", self.bias
+
+
+class Upsampling(nn.Module):
+    """A transposed convolution whose kernel is once or twice its stride.
+
+    Its output between two inputs depends on the later input and, where the kernel is twice as long,
+    on the earlier one: a causal convolution with `rate` times the channels, seen as a longer stream.
+    What official code carries as an overlap is carried as one input.
+    """
+
+    def __init__(self, inputs: int, outputs: int, rate: int, kernel: int) -> None:
+        super().__init__()
+        assert kernel in (rate, 2 * rate), (rate, kernel)
+        self.outputs, self.rate = outputs, rate
+        self.conv = ProductConvolution(inputs, rate * outputs, kernel // rate)
+
+    def forward(self, x: Tensor, past: Past) -> Tensor:
+        """[B, T, inputs] -> [B, T * rate, outputs]."""
+        return self.conv(x, past).view(len(x), -1, self.outputs)
+
+    def weights(self, name: str) -> Weights:
+        """This module's tensors under the checkpoint's `name`."""
+        matrix, bias = self.conv.product.weight, self.conv.product.bias
+        assert bias is not None
+        inputs, taps = self.conv.inputs, self.conv.kernel
+        weight = matrix.new_empty(inputs, self.outputs, taps * self.rate)
+        yield f"{name}.conv.weight", weight
+        by_tap = weight.view(inputs, self.outputs, taps, self.rate).flip(2)  # the latest comes first
+        matrix.view(self.rate, self.outputs, taps, inputs).copy_(by_tap.permute(3, 1, 2, 0))
+        yield f"{name}.conv.bias", bias[: self.outputs]
+        bias.view(self.rate, -1).copy_(bias[: self.outputs].clone())
+
+
+class ResidualUnit(nn.Module):
+    """A dilated convolution and a mix of channels, each after its activation, on the stream."""
+
+    def __init__(self, channels: int, dilation: int) -> None:
+        super().__init__()
+        self.activation = SnakeBeta(channels)
+        self.conv = causal_convolution(channels, channels, dilation=dilation)
+        self.mix_activation = SnakeBeta(channels)
+        self.mix = Linear(channels, channels, bias=True)
+
+    def forward(self, x: Tensor, past: Past) -> Tensor:
+        """[B, T, C] -> [B, T, C]."""
+        return self.mix(self.mix_activation(self.conv(self.activation(x), past))).add_(x)
+
+    def weights(self, name: str) -> Weights:
+        """This module's tensors under the checkpoint's `name`."""
+        yield from self.activation.weights(f"{name}.act1")
+        yield from self.conv.weights(f"{name}.conv1")
+        yield from self.mix_activation.weights(f"{name}.act2")
+        mix = self.mix.weight
+        yield f"{name}.conv2.conv.weight", mix[:, :, None]
+        yield f"{name}.conv2.conv.bias", self.mix.bias
+
+
+class UpsamplingBlock(nn.Module):
+    """Activation, upsampling to half of the channels, three residual units."""
+
+    def __init__(self, inputs: int, rate: int) -> None:
+        super().__init__()
+        outputs = inputs // 2
+        self.activation = SnakeBeta(inputs)
+        self.upsampling = Upsampling(inputs, outputs, rate, 2 * rate)
+        self.units = nn.ModuleList([ResidualUnit(outputs, dilation) for dilation in DILATIONS])
+
+    def forward(self, x: Tensor, past: Past) -> Tensor:
+        """[B, T, C] -> [B, T * rate, C / 2]."""
+        x = self.upsampling(self.activation(x), past)
+        for unit in self.units:
+            x = unit(x, past)
+        return x
+
+    def weights(self, name: str) -> Weights:
+        """This module's tensors under the checkpoint's `name`."""
+        yield from self.activation.weights(f"{name}.block.0")
+        yield from self.upsampling.weights(f"{name}.block.1")
+        for number, unit in enumerate(self.units, start=2):
+            yield from unit.weights(f"{name}.block.{number}")  # type: ignore[operator]
+
+
+class ConvNeXt(nn.Module):
+    """A convolution within channels, then an MLP across them, on the stream."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.conv = DepthwiseConvolution(channels)
+        self.norm = nn.LayerNorm(channels, eps=1e-6)
+        self.up = Linear(channels, 4 * channels, bias=True)
+        self.down = Linear(4 * channels, channels, bias=True)
+
+    def forward(self, x: Tensor, past: Past) -> Tensor:
+        """[B, T, C] -> [B, T, C]."""
+        return x + self.down(F.gelu(self.up(self.norm(self.conv(x, past)))))
+
+    def weights(self, name: str) -> Weights:
+        """This module's tensors under the checkpoint's `name`; `gamma` is folded into `down`."""
+        assert self.down.bias is not None
+        yield from self.conv.weights(f"{name}.dwconv")
+        yield f"{name}.norm.weight", self.norm.weight
+        yield f"{name}.norm.bias", self.norm.bias
+        yield from self.up.weights(f"{name}.pwconv1")
+        yield from self.down.weights(f"{name}.pwconv2")
+        gamma = torch.empty_like(self.down.bias, dtype=torch.float32)
+        yield f"{name}.gamma", gamma
+        self.down.weight.mul_(gamma[:, None])
+        self.down.bias.mul_(gamma)
+
+
+class Codebooks(nn.Module):
+    """Codes -> what they stand for: one codebook for meaning, and the others, summed, for sound."""
+
+    def __init__(self, config: CodecDecoderConfig) -> None:
+        super().__init__()
+        self.books, self.size, width = (
+            config.num_quantizers, config.codebook_size, config.codebook_dim // 2
+        )  # fmt: skip
+        table = torch.empty(self.books * self.size, width)
+        self.table = nn.Parameter(table, requires_grad=False)
+        self.projection = Linear(2 * width, config.codebook_dim)
+        self.first_rows = nn.Buffer(torch.arange(self.books) * self.size)
+
+    def forward(self, codes: Tensor) -> Tensor:
+        """[B, K, F] int64 -> [B, F, codebook_dim]."""
+        entries = F.embedding(codes.transpose(1, 2) + self.first_rows, self.table)  # [B, F, K, D]
+        summed = torch.cat((entries[:, :, 0], entries[:, :, 1:].sum(dim=2)), dim=-1)
+        return self.projection(summed)
+
+    def weights(self, name: str) -> Weights:
+        """This module's tensors under the checkpoint's `name`."""
+        halves = self.projection.weight.chunk(2, dim=1)
+        for part, half in zip(("rvq_first", "rvq_rest"), halves, strict=True):
+            weight = half.new_empty(*half.shape, 1)
+            yield f"{name}.{part}.output_proj.weight", weight
+            half.copy_(weight[:, :, 0])
+        for book, entries in enumerate(self.table.view(self.books, self.size, -1)):
+            place = "rvq_first.vq.layers.0" if book == 0 else f"rvq_rest.vq.layers.{book - 1}"
+            yield from _averages(f"{name}.{place}._codebook", entries)
+
+
+def _averages(name: str, entries: Tensor) -> Weights:
+    """A codebook is stored as sums of what fell to each code, and how much that was."""
+    usage = entries.new_empty(len(entries), dtype=torch.float32)
+    yield f"{name}.cluster_usage", usage
+    total = torch.empty_like(entries, dtype=torch.float32)
+    yield f"{name}.embedding_sum", total
+    entries.copy_(total / usage.clamp(min=1e-5)[:, None])
+
+
+class CodecLayer(nn.Module):
+    """Attention over a window of frames, and an MLP; both scaled a channel, folded into weights."""
+
+    def __init__(self, config: CodecDecoderConfig) -> None:
+        super().__init__()
+        self.head_dim = config.head_dim
+        self.heads, self.groups = config.num_attention_heads, config.num_key_value_heads
+        self.attention_norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.qkv = Linear(config.hidden_size, (self.heads + 2 * self.groups) * self.head_dim)
+        self.out = Linear(self.heads * self.head_dim, config.hidden_size)
+        self.mlp_norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.mlp = MLP(config)
+
+    def forward(self, x: Tensor, rotated: Rotation, past: Past, number: int) -> Tensor:
+        """[B, F, hidden] -> [B, F, hidden]."""
+        x = x + self._attend(self.attention_norm(x), rotated, past, number)
+        return x + self.mlp(self.mlp_norm(x))
+
+    def _attend(self, x: Tensor, rotated: Rotation, past: Past, number: int) -> Tensor:
+        heads = self.qkv(x).unflatten(-1, (-1, self.head_dim))
+        queries, keys, values = heads.split((self.heads, self.groups, self.groups), dim=2)
+        seen = past.extend(number, rotated.apply(keys), values)
+        return self.out(attend_sdpa(rotated.apply(queries), seen).flatten(2))
+
+    def weights(self, name: str) -> Weights:
+        """This module's tensors under the checkpoint's `name`."""
+        yield from self.attention_norm.weights(f"{name}.input_layernorm")
+        sizes = [n * self.head_dim for n in (self.heads, self.groups, self.groups)]
+        parts = self.qkv.weight.split(sizes)
+        yield from zip((f"{name}.self_attn.{part}_proj.weight" for part in "qkv"), parts, strict=True)
+        yield from self.out.weights(f"{name}.self_attn.o_proj")
+        yield from _scaled(f"{name}.self_attn_layer_scale", self.out)
+        yield from self.mlp_norm.weights(f"{name}.post_attention_layernorm")
+        yield from self.mlp.weights(f"{name}.mlp")
+        yield from _scaled(f"{name}.mlp_layer_scale", self.mlp.down)
+
+
+def _scaled(name: str, linear: Linear) -> Weights:
+    scale = linear.weight.new_empty(len(linear.weight), dtype=torch.float32)
+    yield f"{name}.scale", scale
+    linear.weight.mul_(scale[:, None])
+
+
+class CodecTransformer(nn.Module):
+    """Layers between two projections."""
+
+    def __init__(self, config: CodecDecoderConfig) -> None:
+        super().__init__()
+        self.input = Linear(config.latent_dim, config.hidden_size, bias=True)
+        self.layers = nn.ModuleList([CodecLayer(config) for _ in range(config.num_hidden_layers)])
+        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.output = Linear(config.hidden_size, config.latent_dim, bias=True)
+        self.frequencies = nn.Buffer(inverse_frequencies(config.head_dim, config.rope_theta))
+
+    def forward(self, x: Tensor, past: Past) -> Tensor:
+        """[B, F, latent] -> [B, F, latent]."""
+        x = self.input(x)
+        rotated = rotation(past.positions, self.frequencies, x.dtype)
+        for number, layer in enumerate(self.layers):
+            x = layer(x, rotated, past, number)
+        return self.output(self.norm(x))
+
+    def weights(self, name: str) -> Weights:
+        """This module's tensors under the checkpoint's `name`."""
+        yield from self.input.weights(f"{name}.input_proj")
+        for number, layer in enumerate(self.layers):
+            yield from layer.weights(f"{name}.layers.{number}")  # type: ignore[operator]
+        yield from self.norm.weights(f"{name}.norm")
+        yield from self.output.weights(f"{name}.output_proj")
