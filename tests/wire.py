@@ -15,6 +15,7 @@ from typing import Any, Self, TypeVar, Unpack
 
 from websockets.asyncio.client import ClientConnection as WebSocket
 from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed
 
 from tests.waiting import PATIENCE_S
 from voiceagent_tts.core import WordTimestamp
@@ -144,7 +145,7 @@ class Wire:
         try:
             yield wire
         finally:
-            await wire.websocket.close()
+            await wire.close()
 
     @classmethod
     async def connect(cls, url: str, **options: Any) -> Self:
@@ -243,6 +244,14 @@ class Wire:
                 self.answers.append(event)
             case DrainingMessage():
                 self.answers.append(event)
+
+    async def close(self) -> None:
+        """Close in order, reading what still comes: the answer to the close is behind it."""
+        closing = asyncio.create_task(self.websocket.close())
+        with contextlib.suppress(ConnectionClosed):
+            while True:
+                await self.websocket.recv()
+        await closing
 
     def reset(self) -> None:
         """Break the connection with a TCP reset, as a crashed client's machine does."""

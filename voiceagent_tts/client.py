@@ -72,7 +72,7 @@ from voiceagent_tts.protocol.messages import (
     ReadyMessage,
     WordsMessage,
 )
-from voiceagent_tts.text.cut import cut_text
+from voiceagent_tts.text.cut import cut_text, keep_inside
 
 DEFAULT_PATH = "/v1/tts/ws"
 RETRY_WAITS_S = (0.1, 0.3, 1.0)
@@ -333,7 +333,10 @@ class ClientContext:
         done = self._record.done
         is_final = done is not None and done.reason in ("complete", "idle")
         played_samples = min(ms_to_samples(played_ms), self._clock.sent_samples)
-        return cut_text(self.text, self._record.words, played_samples, is_final=is_final)
+        words = self._record.words
+        if is_final:
+            words = keep_inside(words, self._clock.sent_samples)
+        return cut_text(self.text, words, played_samples, is_final=is_final)
 
     def __aiter__(self) -> AsyncIterator[Event]:
         return self

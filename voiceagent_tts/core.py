@@ -90,6 +90,9 @@ class Cut:
     """Whether the last word spoken was cut before its end."""
 
 
+Feeding = Literal["token", "segment"]
+"""How text reaches an engine: as it arrives, or cut into segments that are spoken as wholes."""
+
 # The engine's seam. Commands go in, events come out; `context` is the server's own number for a
 # context, unique in the life of a worker. Text is the client's, verbatim: the engine cleans it
 # (text.hygiene) and reports words as spans of what it was given.
@@ -99,8 +102,9 @@ class Cut:
 class Submit:
     """Open a row for `context` and speak `text`, whose first character is `char_base`.
 
-    In segment feeding each `Submit` and `Append` carries one segment. With `more` false no text
-    follows and the row ends after this text.
+    In segment feeding each `Submit` and `Append` carries one segment; in token feeding, text as it
+    arrives, to be spoken while the rest is still being written. With `more` false no text follows
+    and the row ends after this text.
     """
 
     context: int
@@ -108,11 +112,13 @@ class Submit:
     char_base: int
     more: bool
     voice: str
-    language: str
-    """Lower-case code, with a region where one is known: `en`, `pt-br`."""
+    language: str | None
+    """Lower-case code, with a region where one is known: `en`, `pt-br`. None, only in token
+    feeding, leaves it to the engine."""
     instruct: str | None = None
     speed: float = 1.0
     seed: int | None = None
+    feeding: Feeding = "segment"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +129,17 @@ class Append:
     text: str
     char_base: int
     more: bool
-    language: str
+    language: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Flush:
+    """Speak all of a token-fed context's text so far as if it had ended, with a `SegmentEnd`.
+
+    Text that follows begins anew, in the same voice and on the same clock.
+    """
+
+    context: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +179,7 @@ class Credit:
     samples_wanted: int
 
 
-Command = Submit | Append | Cancel | Prepare | VoicePut | Credit
+Command = Submit | Append | Flush | Cancel | Prepare | VoicePut | Credit
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +189,8 @@ class Capabilities:
     engine: str
     model: str
     has_native_words: bool
-    text_feeding: tuple[Literal["token", "segment"], ...]
+    text_feeding: tuple[Feeding, ...]
+    """The ways this engine takes text; the first is meant for text that is still being written."""
     languages: tuple[str, ...]
     voices: tuple[str, ...]
     max_rows: int

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from voiceagent_tts.alignment.timeline import Heard, Timeline
 from voiceagent_tts.core import (
     SAMPLE_RATE_HZ,
     Append,
@@ -25,6 +26,8 @@ from voiceagent_tts.core import (
     Done,
     Event,
     Failed,
+    Feeding,
+    Flush,
     PlayoutClock,
     Prepare,
     Segment,
@@ -40,7 +43,7 @@ from voiceagent_tts.errors import (
     OverloadedError,
     VoiceAgentError,
 )
-from voiceagent_tts.text.cut import cut_text
+from voiceagent_tts.text.cut import cut_text, keep_inside
 from voiceagent_tts.text.language import detect_language, normalize_language
 from voiceagent_tts.text.segmenter import Segmenter
 from voiceagent_tts.voices import Voice, VoiceBook
@@ -89,6 +92,7 @@ class ContextOptions:
         seed: same seed, same voice, same text: same audio, as far as the engine can.
         max_buffer_delay_ms: text waits no longer than this for the rest of its sentence.
         max_lead_s: None for the server's; 0 for unpaced (files).
+        text_feeding: None for the way that the engine prefers for text still being written.
         is_probe: the server's own health check; not counted in its figures.
     """
 
@@ -99,6 +103,7 @@ class ContextOptions:
     seed: int | None = None
     max_buffer_delay_ms: int = 500
     max_lead_s: float | None = None
+    text_feeding: Feeding | None = None
     is_probe: bool = False
 
 
@@ -263,10 +268,10 @@ class Synthesizer:
                     f"got language {language!r}",
                     code=ErrorCode.INVALID_LANGUAGE,
                 )
-        if options.speed != 1.0 and not capabilities.has_native_speed:
+        if options.text_feeding not in (None, *capabilities.text_feeding):
             raise InvalidRequestError(
-                f"the engine of voice {voice.name!r} has one speed: expected speed 1.0, "
-                f"got {options.speed}",
+                f"the engine of voice {voice.name!r} takes text by "
+                f"{' or '.join(capabilities.text_feeding)}; got {options.text_feeding!r}",
                 code=ErrorCode.INVALID_PARAM,
             )
         return voice, language, capabilities
@@ -302,6 +307,13 @@ class Context:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._wake = asyncio.Event()
         self._on_event = on_event or self._wake.set
+
+        capabilities = worker.capabilities
+        self._feeding: Feeding = options.text_feeding or capabilities.text_feeding[0]
+        self._timeline = Timeline(
+            1.0 if capabilities.has_native_speed else options.speed,
+            has_native_words=capabilities.has_native_words,
+        )
 
         self._deltas: list[str] = []
         self._chars = 0
@@ -352,11 +364,15 @@ class Context:
             self._first_text_at = time.monotonic()
         self._deltas.append(delta)
         self._chars += len(delta)
+        self._timeline.expect(delta)
+        self._arm("idle", self._limits.context_idle_s, self._on_idle)
+        if self._feeding == "token":
+            self._submit_one(Segment(delta, self._submitted_char_end), is_more=True)
+            return
         segments = self._segmenter.push(delta)
         self._submit(segments)
         if segments:
             self._disarm("release")  # the oldest character that waits is a new one
-        self._arm("idle", self._limits.context_idle_s, self._on_idle)
         self._arm_segmenter()
 
     def flush(self, flush_id: int) -> None:
@@ -366,6 +382,8 @@ class Context:
             InvalidRequestError: the context takes no more text (`context_closed`).
         """
         self._refuse_if_finished()
+        if self._feeding == "token" and self._is_submitted:
+            self._worker.send(Flush(self._number))
         self._submit(self._segmenter.flush())
         self._flushes.append((flush_id, self._submitted_char_end))
         self._answer_flushes()
@@ -376,6 +394,7 @@ class Context:
         if self._is_finished:
             return
         self._is_finished = True
+        self._timeline.expect("", is_last=True)
         self._disarm("settle", "release", "idle")
         self._submit(self._segmenter.finish(), is_last=True)
 
@@ -456,13 +475,13 @@ class Context:
                 self._is_complete = True
                 self._end(self._end_reason)
             else:
-                end = Append(self._number, "", self._submitted_char_end, False, "en")
+                end = Append(self._number, "", self._submitted_char_end, False, None)
                 self._worker.send(end)
 
     def _submit_one(self, segment: Segment, is_more: bool) -> None:
-        if self.language is None:
+        if self.language is None and self._feeding == "segment":
             self._segment_language = detect_language(segment.text, self._segment_language)
-        language = self._segment_language or "en"
+        language = self._segment_language
         place = (self._number, segment.text, segment.char_start, is_more)
         if self._is_submitted:
             self._worker.send(Append(*place, language))
@@ -471,7 +490,13 @@ class Context:
             self._is_submitted = True
             self._worker.send(
                 Submit(
-                    *place, self.voice.name, language, options.instruct, options.speed, options.seed
+                    *place,
+                    self.voice.name,
+                    language,
+                    options.instruct,
+                    options.speed,
+                    options.seed,
+                    self._feeding,
                 )
             )
             self._pace()
@@ -524,7 +549,8 @@ class Context:
         if wanted - self._granted_samples >= step_s * SAMPLE_RATE_HZ:
             self._granted_samples = wanted
             playout_end = max(self._clock.playout_end, now)
-            self._worker.send(Credit(self._number, playout_end, wanted))
+            samples_wanted = self._timeline.to_engine(wanted)
+            self._worker.send(Credit(self._number, playout_end, samples_wanted))
         if is_paced and self._clock.lead_s(now) > 0 and "pace" not in self._timers:
             self._arm("pace", step_s, self._pace)
 
@@ -533,17 +559,17 @@ class Context:
     def _on_worker_event(self, event: Event) -> None:
         match event:
             case AudioStep((row,)):
-                self._received_samples = row.chunk.end_sample
-                self._put(row.chunk)
+                self._hear(self._timeline.audio(row.chunk))
                 if self._received_samples > self._limits.max_audio_s * SAMPLE_RATE_HZ:
                     self._end("limit")
             case Words(_, words):
-                self._words.extend(words)
-                self._put(ContextWords(words))
+                self._hear(Heard(self._timeline.words(words), None))
             case SegmentEnd(_, char_end, _):
                 self._spoken_char_end = max(self._spoken_char_end, char_end)
                 self._answer_flushes()
             case Done():
+                self._hear(self._timeline.finish())
+                self._words = keep_inside(self._words, self._received_samples)
                 self._is_complete = True
                 self._spoken_char_end = self._chars
                 self._answer_flushes()
@@ -553,6 +579,14 @@ class Context:
                 self._end("error")
             case _:
                 pass
+
+    def _hear(self, heard: Heard) -> None:
+        if heard.words:
+            self._words.extend(heard.words)
+            self._put(ContextWords(heard.words))
+        if heard.audio is not None:
+            self._received_samples = heard.audio.end_sample
+            self._put(heard.audio)
 
     def _answer_flushes(self) -> None:
         while self._flushes and self._flushes[0][1] <= self._spoken_char_end:

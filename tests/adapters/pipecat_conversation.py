@@ -180,12 +180,8 @@ class _Watcher(BaseObserver):
         self._conversation = conversation
 
     async def on_push_frame(self, data: FramePushed) -> None:
-        kinds = (
-            TTSAudioRawFrame,
-            TTSStoppedFrame,
-            ErrorFrame,
-            MetricsFrame,
-            EndFrame,
-        )
-        if data.source is self._conversation.tts and isinstance(data.frame, kinds):
+        kinds = (TTSAudioRawFrame, TTSStoppedFrame, ErrorFrame, MetricsFrame)
+        is_of_service = data.source is self._conversation.tts and isinstance(data.frame, kinds)
+        is_of_output = isinstance(data.frame, BotStoppedSpeakingFrame)
+        if is_of_service or (is_of_output and data.direction is FrameDirection.DOWNSTREAM):
             await self._conversation.note(data.frame)

@@ -152,7 +152,7 @@ class Talk(RuleBasedStateMachine):
     def disconnect(self, is_reset: bool) -> None:
         if is_reset:
             self._wire.reset()
-        self._runner.run(self._wire.websocket.close())
+        self._runner.run(self._wire.close())
         self._connect()
 
     # What a client may not do.
@@ -242,7 +242,7 @@ class Talk(RuleBasedStateMachine):
         self._ask(_Asked(PongMessage))
         await self._catch_up()
         assert not self._asked
-        await self._wire.websocket.close()
+        await self._wire.close()
 
     def _check_answers(self) -> None:
         """Every answer is the one to the oldest question."""

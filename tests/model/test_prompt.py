@@ -132,7 +132,7 @@ def test_reference_frames_follow_a_whole_text(base: Checkpoint) -> None:
 
 @pytest.mark.parametrize("voice", [reference_voice(), Cloned(torch.zeros(64))])
 def test_an_open_text_can_start_early(base: Checkpoint, voice: Voice) -> None:
-    """With `ids_to_start` ids the prompt is that of the whole text, and the rest is left to feed."""
+    """With `ids_to_start` ids the prompt is the whole text's, and the rest is left to feed."""
     text = "The quick brown fox jumps over the lazy dog 42 times; " * 2
     turn = base.tokenizer.encode_turn("assistant", text)
     build = builder(base)

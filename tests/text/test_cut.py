@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tests.texts import agent_text
 from voiceagent_tts.core import Cut, Word, WordTimestamp
-from voiceagent_tts.text.cut import cut_text
+from voiceagent_tts.text.cut import cut_text, keep_inside
 from voiceagent_tts.text.words import split_words
 
 TEXT = "One two, three. 🎉 "
@@ -91,3 +91,15 @@ def test_words_may_start_together() -> None:
         WordTimestamp(Word("b", 2, 3), 10, 20, is_exact=False),
     ]
     assert cut_text("a b", words, 11, is_final=False).text_spoken == "a b"
+
+
+def test_a_guess_behind_the_audio_is_heard_with_its_end() -> None:
+    """Once the audio's length is known, playing all of it hears every word, also a late guess."""
+    words = [
+        WordTimestamp(Word("a", 0, 1), 0, None, is_exact=False),
+        WordTimestamp(Word("b", 2, 3), 500, None, is_exact=False),
+    ]
+    inside = keep_inside(words, 400)
+    assert cut_text("a b!", inside, 399, is_final=True).text_spoken == "a"
+    assert cut_text("a b!", inside, 400, is_final=True) == Cut("a b!", "", is_partial=False)
+    assert keep_inside(words, 600) == words

@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import av
 import numpy as np
+from av import error as av_error
 from av.filter import Graph
 
 from voiceagent_tts.core import SAMPLE_RATE_HZ
@@ -63,7 +64,7 @@ class TimeStretch:
         while True:
             try:
                 frame = self._graph.pull()
-            except (av.BlockingIOError, av.EOFError):  # nothing yet, nothing more
+            except (av_error.BlockingIOError, av_error.EOFError):  # nothing yet, nothing more
                 return b"".join(pieces)
             assert isinstance(frame, av.AudioFrame)
             pieces.append(frame.to_ndarray().astype("<i2").tobytes())

@@ -29,6 +29,7 @@ from voiceagent_tts.core import (
     Credit,
     Done,
     Failed,
+    Flush,
     Inbox,
     Outbox,
     Prepare,
@@ -210,6 +211,8 @@ class EspeakEngine:
                 self._credit(command)
             case Prepare():
                 self._preparations.append(command)
+            case Flush():
+                pass  # a segment is spoken as a whole: nothing waits for more text
             case VoicePut():
                 _logger.warning("the embedded voice cannot clone; a clone prompt is ignored")
 
@@ -236,7 +239,7 @@ class EspeakEngine:
         self._add_text(row, command)
 
     def _add_text(self, row: _Row, command: Submit | Append) -> None:
-        voice = self._catalogue.resolve(row.voice_name, command.language)
+        voice = self._catalogue.resolve(row.voice_name, command.language or "en")
         if command.text:
             pieces = split_pieces(Segment(command.text, command.char_base))
             row.lines.extend(_Line(piece, voice) for piece in pieces)

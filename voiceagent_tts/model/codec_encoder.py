@@ -8,6 +8,7 @@ sample rate than 24 kHz.
 Source: Mimi (Défossez et al., "Moshi", 2024); qwen-tts 0.1.1, `Qwen3TTSTokenizerV2Encoder`.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -28,9 +29,7 @@ Progress = Callable[[int, int], None]
 """Told how many samples or frames of how many are done."""
 
 _PORTION_FRAMES = 375  # 30 s
-_LATENTS_PER_FRAME = 2  # before the transformer; the last convolution halves them
-_REACH_FRAMES = 4
-"""What the convolutions hear before a position is shorter than this: a twentieth of a second."""
+_LATENTS_PER_FRAME = 2  # of the transformer; the last convolution halves them
 
 
 class CodecEncoder(nn.Module):
@@ -54,6 +53,7 @@ class CodecEncoder(nn.Module):
             bias=False, pad_mode="replicate",
         )  # fmt: skip
         self.quantizer = MimiSplitResidualVectorQuantizer(mimi)
+        self._before_frames = math.ceil(_reach_samples(self.encoder) / FRAME_SAMPLES)
         self.requires_grad_(False)
 
     def encode(self, samples: Tensor, progress: Progress | None = None) -> Tensor:
@@ -77,7 +77,7 @@ class CodecEncoder(nn.Module):
         portions: list[Tensor] = []
         step = _PORTION_FRAMES * FRAME_SAMPLES
         for start in range(0, len(samples), step):
-            before = min(start, _REACH_FRAMES * FRAME_SAMPLES)
+            before = min(start, self._before_frames * FRAME_SAMPLES)
             portion = self.encoder(samples[start - before : start + step][None, None])
             portions.append(portion[..., before // FRAME_SAMPLES * _LATENTS_PER_FRAME :])
             if progress is not None:
@@ -88,3 +88,13 @@ class CodecEncoder(nn.Module):
         """All tensors under the checkpoint's names; the quantisers that are not used are read too."""
         for name, tensor in self.state_dict().items():
             yield f"encoder.{name}", tensor
+
+
+def _reach_samples(convolutions: nn.Module) -> int:
+    """Samples before a position that the output there depends on."""
+    reach, rate = 0, 1
+    for module in convolutions.modules():
+        if isinstance(module, nn.Conv1d):
+            reach += (module.kernel_size[0] - 1) * module.dilation[0] * rate
+            rate *= module.stride[0]
+    return reach

@@ -181,7 +181,9 @@ class Upsampling(nn.Module):
         inputs, taps = self.conv.inputs, self.conv.kernel
         weight = matrix.new_empty(inputs, self.outputs, taps * self.rate)
         yield f"{name}.conv.weight", weight
-        by_tap = weight.view(inputs, self.outputs, taps, self.rate).flip(2)  # the latest comes first
+        by_tap = weight.view(inputs, self.outputs, taps, self.rate).flip(
+            2
+        )  # the latest comes first
         matrix.view(self.rate, self.outputs, taps, inputs).copy_(by_tap.permute(3, 1, 2, 0))
         yield f"{name}.conv.bias", bias[: self.outputs]
         bias.view(self.rate, -1).copy_(bias[: self.outputs].clone())
@@ -333,7 +335,9 @@ class CodecLayer(nn.Module):
         yield from self.attention_norm.weights(f"{name}.input_layernorm")
         sizes = [n * self.head_dim for n in (self.heads, self.groups, self.groups)]
         parts = self.qkv.weight.split(sizes)
-        yield from zip((f"{name}.self_attn.{part}_proj.weight" for part in "qkv"), parts, strict=True)
+        yield from zip(
+            (f"{name}.self_attn.{part}_proj.weight" for part in "qkv"), parts, strict=True
+        )
         yield from self.out.weights(f"{name}.self_attn.o_proj")
         yield from _scaled(f"{name}.self_attn_layer_scale", self.out)
         yield from self.mlp_norm.weights(f"{name}.post_attention_layernorm")

@@ -80,6 +80,7 @@ class SpeechRequest(BaseModel):
             speed=self.speed,
             seed=self.seed,
             max_lead_s=0,
+            text_feeding="segment",  # the whole text is here
         )
 
 

@@ -411,4 +411,5 @@ def _options(message: ContextOpen) -> ContextOptions:
         seed=message.seed,
         max_buffer_delay_ms=message.max_buffer_delay_ms,
         max_lead_s=message.max_lead_s,
+        text_feeding=message.text_feeding,
     )

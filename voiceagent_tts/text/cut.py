@@ -6,6 +6,7 @@ module knows no clock and no network: whoever asks says how many samples were pl
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from dataclasses import replace
 
 from voiceagent_tts.core import Cut, WordTimestamp
 
@@ -47,3 +48,18 @@ def _start_sample(word: WordTimestamp) -> int:
 def _is_over(last: WordTimestamp | None, played_samples: int) -> bool:
     """Whether nothing of the last word is left to play, as far as its end is known."""
     return last is None or last.end_sample is None or last.end_sample <= played_samples
+
+
+def keep_inside(words: Sequence[WordTimestamp], audio_samples: int) -> list[WordTimestamp]:
+    """`words` with every start before the end of the audio, now that its length is known.
+
+    A guess leaves ahead of the sound and may lie behind the end of it; heard to the end, all words
+    were heard.
+    """
+    last_start = max(0, audio_samples - 1)
+    return [
+        replace(word, start_sample=last_start, end_sample=None)
+        if word.start_sample > last_start
+        else word
+        for word in words
+    ]

@@ -54,6 +54,10 @@ def is_syllabic(character: str) -> bool:
     return _SYLLABIC.match(character) is not None
 
 
+_MAX_GROWING_CHARS = 1_000
+"""A word that is longer is cut rather than looked at again with every part that arrives."""
+
+
 def split_words(text: str, char_base: int = 0) -> list[Word]:
     """Split `text` into its words.
 
@@ -110,3 +114,28 @@ def _opening_start(token: str, gap_start: int, gap_end: int) -> int:
 
 def _opens(character: str) -> bool:
     return character in "¿¡#@" or unicodedata.category(character) in ("Ps", "Pi", "Sc")
+
+
+class GrowingWords:
+    """Words of a text that arrives in parts: the same as those of the whole text."""
+
+    def __init__(self) -> None:
+        self._rest = ""
+        self._char_start = 0
+
+    def push(self, delta: str) -> list[Word]:
+        """The words that `delta` completes: all but the last, which may still grow."""
+        self._rest += delta
+        words = split_words(self._rest, self._char_start)
+        if len(self._rest) < _MAX_GROWING_CHARS:
+            words = words[:-1]
+        if words:
+            taken = words[-1].char_end - self._char_start
+            self._rest = self._rest[taken:]
+            self._char_start += taken
+        return words
+
+    def finish(self) -> list[Word]:
+        """The words that are left; no text follows."""
+        words, self._rest = split_words(self._rest, self._char_start), ""
+        return words

@@ -22,6 +22,7 @@ from voiceagent_tts.core import (
     Done,
     Event,
     Failed,
+    Flush,
     Prepare,
     Ready,
     SegmentEnd,
@@ -39,6 +40,7 @@ Message = Command | Event
 _PLAIN: dict[str, type[Message]] = {
     "submit": Submit,
     "append": Append,
+    "flush": Flush,
     "cancel": Cancel,
     "prepare": Prepare,
     "credit": Credit,

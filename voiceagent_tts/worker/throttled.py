@@ -10,7 +10,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from voiceagent_tts.core import (
     BYTES_PER_SAMPLE,
@@ -70,8 +70,11 @@ class Throttled:
 
     @property
     def capabilities(self) -> Capabilities:
-        """Those of the engine inside."""
-        return self._engine.capabilities
+        """Those of the engine inside, less what is withheld."""
+        capabilities = self._engine.capabilities
+        if self._throttle.without_words:
+            return replace(capabilities, has_native_words=False)
+        return capabilities
 
     @property
     def rows_used(self) -> int:

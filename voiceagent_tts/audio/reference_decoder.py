@@ -1,0 +1,107 @@
+"""A program: an audio file on standard input, a verdict and its samples on standard output.
+
+The first line is empty and float32 samples (mono, 24 kHz) follow, or it says in a few words why
+the file is refused. It limits its own memory and time before it looks at the file, reads the
+length that the file claims before it decodes, and stops decoding where the file is longer than it
+may be, whatever it claims. Its one argument is `AudioLimits` as JSON.
+"""
+
+import io
+import json
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import soundfile
+import soxr
+
+from voiceagent_tts.audio.reference import AudioLimits
+from voiceagent_tts.core import SAMPLE_RATE_HZ
+
+_MIN_RATE_HZ, _MAX_RATE_HZ = 8_000, 192_000
+_MAX_CHANNELS = 8
+_BLOCK_FRAMES = 65_536
+
+
+class _RefusedError(Exception):
+    """In a few words, why."""
+
+
+def main() -> None:
+    """Answer for the file on standard input."""
+    limits = AudioLimits(**json.loads(sys.argv[1]))
+    data = sys.stdin.buffer.read()
+    _limit_process(limits)
+    try:
+        samples = _decode(data, limits)
+    except _RefusedError as refused:
+        sys.stdout.write(f"{refused}\n")
+    except soundfile.LibsndfileError as error:
+        sys.stdout.write(f"cannot be decoded: {error.error_string.strip()}\n")
+    else:
+        sys.stdout.buffer.write(b"\n" + samples.astype("<f4").tobytes())
+
+
+def _limit_process(limits: AudioLimits) -> None:
+    try:
+        import resource
+    except ImportError:  # Windows; the parent's clock and the caps on length still hold
+        return
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_CPU, (limits.cpu_s, limits.cpu_s))
+    address_space = _address_space_bytes()
+    if address_space:
+        most = address_space + limits.memory_bytes
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+
+
+def _address_space_bytes() -> int:
+    """What this process has mapped; 0 where the system does not say so (and sets no limit)."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            pages = int(file.read().split()[0])
+    except OSError:
+        return 0
+    import resource
+
+    return pages * resource.getpagesize()
+
+
+def _decode(data: bytes, limits: AudioLimits) -> npt.NDArray[np.float32]:
+    with soundfile.SoundFile(io.BytesIO(data)) as file:
+        _check_header(file, limits)
+        blocks = list(_mono_blocks(file, limits.max_s))
+        rate_hz = file.samplerate
+    samples = np.concatenate(blocks) if blocks else np.zeros(0, np.float32)
+    if len(samples) < limits.min_s * rate_hz:
+        raise _RefusedError(
+            f"expected at least {limits.min_s:g} s; got {len(samples) / rate_hz:.2f} s"
+        )
+    return soxr.resample(samples, rate_hz, SAMPLE_RATE_HZ, quality="HQ")
+
+
+def _check_header(file: soundfile.SoundFile, limits: AudioLimits) -> None:
+    if not _MIN_RATE_HZ <= file.samplerate <= _MAX_RATE_HZ:
+        raise _RefusedError(
+            f"expected a rate from {_MIN_RATE_HZ} to {_MAX_RATE_HZ} Hz; got {file.samplerate}"
+        )
+    if file.channels > _MAX_CHANNELS:
+        raise _RefusedError(f"expected at most {_MAX_CHANNELS} channels; got {file.channels}")
+    if file.frames > limits.max_s * file.samplerate:
+        raise _RefusedError(
+            f"expected at most {limits.max_s:g} s; got {file.frames / file.samplerate:.0f} s"
+        )
+
+
+def _mono_blocks(file: soundfile.SoundFile, max_s: float) -> Iterator[npt.NDArray[np.float32]]:
+    decoded = 0
+    while len(block := file.read(_BLOCK_FRAMES, dtype="float32", always_2d=True)):
+        decoded += len(block)
+        if decoded > max_s * file.samplerate:
+            raise _RefusedError(f"expected at most {max_s:g} s; the file holds more than it says")
+        yield block.mean(axis=1)
+
+
+if __name__ == "__main__":
+    main()

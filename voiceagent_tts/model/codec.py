@@ -1,0 +1,118 @@
+"""The codec (Qwen3-TTS-Tokenizer-12Hz): samples to frames of codes, and back as a stream.
+
+Loads from a model's folder, where it lies in `speech_tokenizer/`, or from its own repository. Knows
+no requests and no audio files.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from voiceagent_tts.core import FRAME_SAMPLES
+from voiceagent_tts.errors import CheckpointError
+from voiceagent_tts.model.checkpoint import StoredTensor, building, fill, open_weights
+from voiceagent_tts.model.codec_decoder import CodecDecoder
+from voiceagent_tts.model.codec_encoder import CodecEncoder, Progress
+from voiceagent_tts.model.config import CODEC_FOLDER, CodecConfig, read_codec_config
+from voiceagent_tts.model.packed import pack
+
+_FRAMES_PER_CALL = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """A loaded codec."""
+
+    config: CodecConfig
+    decoder: CodecDecoder
+    encoder: CodecEncoder | None
+    """Of a codec that was loaded to encode."""
+
+    @property
+    def codebooks(self) -> int:
+        """K: codes of a frame."""
+        return self.config.decoder_config.num_quantizers
+
+    @property
+    def codebook_size(self) -> int:
+        """Codes are below this."""
+        return self.config.decoder_config.codebook_size
+
+    def decode(self, codes: Tensor, progress: Progress | None = None) -> Tensor:
+        """Decode a whole recording.
+
+        Args:
+            codes: [F, K] int64.
+            progress: told of the frames that are done.
+
+        Returns:
+            [F * 1920] float32 in [-1, 1], 24 kHz, on the codec's device.
+        """
+        state = self.decoder.new_state(1, _FRAMES_PER_CALL)
+        samples = codes.new_empty(len(codes) * FRAME_SAMPLES, dtype=torch.float32)
+        for start in range(0, len(codes), _FRAMES_PER_CALL):
+            portion = codes[start : start + _FRAMES_PER_CALL]
+            end = start + len(portion)
+            decoded = self.decoder.decode(portion.T[None], state)[0]
+            samples[start * FRAME_SAMPLES : end * FRAME_SAMPLES] = decoded
+            if progress is not None:
+                progress(end, len(codes))
+        return samples
+
+
+def load_codec(
+    folder: Path,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str = "cpu",
+    *,
+    has_encoder: bool = False,
+    is_packed: bool = True,
+) -> Codec:
+    """Load a codec.
+
+    Args:
+        folder: of a model, or of the codec alone.
+        dtype: precision of the decoder; the encoder's is float32.
+        device: where both go.
+        has_encoder: whether audio will be encoded.
+        is_packed: on a CPU, whether the decoder's weights are laid out for its vector unit. They
+            make the same samples without, up to rounding.
+
+    Raises:
+        CheckpointError: a file is missing, partial or of a kind that this network can not compute.
+    """
+    if (folder / CODEC_FOLDER).is_dir():
+        folder = folder / CODEC_FOLDER
+    config = read_codec_config(folder)
+    _check_codebooks(config, folder)
+    stored = open_weights(folder)
+    with building(dtype, torch.device(device)):
+        decoder = CodecDecoder(config.decoder_config)
+    fill(decoder.weights(), stored, folder)
+    if is_packed:
+        pack(decoder)
+    encoder = _load_encoder(config, stored, folder, torch.device(device)) if has_encoder else None
+    return Codec(config, decoder, encoder)
+
+
+def _check_codebooks(config: CodecConfig, folder: Path) -> None:
+    encoded, decoded = config.encoder_valid_num_quantizers, config.decoder_config.num_quantizers
+    if encoded != decoded:
+        raise CheckpointError(
+            f"{folder / 'config.json'}: encoder_valid_num_quantizers: expected the "
+            f"{decoded} of decoder_config.num_quantizers; came {encoded}"
+        )
+
+
+def _load_encoder(
+    config: CodecConfig, stored: dict[str, StoredTensor], folder: Path, device: torch.device
+) -> CodecEncoder:
+    try:
+        with building(torch.float32, device):
+            encoder = CodecEncoder(config.encoder_config, config.encoder_valid_num_quantizers)
+    except (TypeError, ValueError) as error:
+        raise CheckpointError(f"{folder / 'config.json'}: encoder_config: {error}") from error
+    fill(encoder.weights(), stored, folder)
+    return encoder
