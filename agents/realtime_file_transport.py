@@ -29,7 +29,7 @@ from pipecat.transports.base_transport import BaseTransport, TransportParams
 
 SPEAKER_RATE_HZ = 24_000
 MICROPHONE_RATE_HZ = 16_000  # what voice activity detection takes
-_CARD_BUFFER_S = 0.03
+_CARD_BUFFER_S = 0.1
 """Sound that is late by less than this does not interrupt a sound card; it catches up."""
 _TICK_S = 0.02
 _TICK_SAMPLES = round(MICROPHONE_RATE_HZ * _TICK_S)
@@ -195,6 +195,7 @@ class _Speaker(BaseOutputTransport):
         super().__init__(params)
         self._transport = transport
         self._silent_from_s = 0.0
+        self._is_new = True  # the next sound begins a turn
 
     async def start(self, frame: StartFrame) -> None:
         await super().start(frame)
@@ -204,11 +205,14 @@ class _Speaker(BaseOutputTransport):
     async def write_transport_frame(self, frame: Frame) -> None:
         if isinstance(frame, TTSStartedFrame) and frame.context_id is not None:
             self._transport.utterances.append(Utterance(frame.context_id))
+            self._is_new = True
 
     async def write_audio_frame(self, frame: OutputAudioRawFrame) -> bool:
         now_s = self._transport.now_s
-        is_late = now_s > self._silent_from_s + _CARD_BUFFER_S
+        patience_s = 0.0 if self._is_new else _CARD_BUFFER_S
+        is_late = now_s > self._silent_from_s + patience_s
         begin_s = now_s if is_late else self._silent_from_s
+        self._is_new = False
         self._transport.keep_played(begin_s, frame.audio)
         self._silent_from_s = begin_s + len(frame.audio) / 2 / SPEAKER_RATE_HZ
         await asyncio.sleep(max(0.0, self._silent_from_s - self._transport.now_s))

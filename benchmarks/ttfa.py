@@ -29,7 +29,6 @@ from typing import Annotated, Any, Protocol
 import httpx
 import matplotlib.pyplot as plt
 import typer
-from rich import box
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
@@ -237,7 +236,8 @@ _COLUMNS = {
 
 def table_of(results: dict[Section, list[Turn]]) -> Table:
     """The figures for people."""
-    table = Table("socket", title="From text to sound, in ms", box=box.SIMPLE)
+    table = Table(title="From text to sound, in ms", box=None)
+    table.add_column("socket", no_wrap=True)
     for heading in _COLUMNS:
         table.add_column(heading, justify="right")
     for section, turns in results.items():
@@ -258,7 +258,7 @@ def plot(results: dict[Section, list[Turn]], path: Path) -> None:
     axes.annotate("p95", (1, 0.95), xycoords=("axes fraction", "data"), va="bottom", ha="right")
     axes.set(xlabel="text sent → first sound heard (ms)", ylabel="share of turns")
     axes.set(xlim=(0, None), ylim=(0, 1.01), title="Audible time to first audio")
-    axes.legend(loc="lower right")
+    axes.legend(title="socket, contexts", loc="lower right")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120)
     plt.close(figure)

@@ -32,23 +32,26 @@ class Package:
 
 PACKAGES = [
     Package("pipecat-ai", "pipecat", frozenset({"pipecat"}), frozenset({"adapters", "agents"})),
-    Package("livekit-agents", "livekit", frozenset({"livekit"}), frozenset()),
+    Package("livekit-agents", "livekit", frozenset({"livekit"}), frozenset({"adapters"})),
     Package("torch", "torch", frozenset({"qwen3"}), frozenset({"model"})),
     Package("flash-attn", "flash_attn", frozenset({"flash"}), frozenset()),
     Package(
         "websockets",
         "websockets",
         frozenset({""}),
-        frozenset({"client", "server", "adapters", "benchmarks"}),
+        frozenset({"client", "adapters", "benchmarks"}),
     ),
     Package(
         "numpy",
         "numpy",
         frozenset({""}),
-        frozenset({"audio", "espeak", "cli", "agents", "benchmarks"}),
+        frozenset({"audio", "alignment", "espeak", "cli", "agents", "benchmarks"}),
     ),
     Package(
-        "soundfile", "soundfile", frozenset({"server", "agents"}), frozenset({"cli", "agents"})
+        "soundfile",
+        "soundfile",
+        frozenset({"server", "agents"}),
+        frozenset({"audio", "cli", "agents"}),
     ),
     Package("silero-vad", "silero_vad", frozenset({"agents"}), frozenset()),
     Package(

@@ -45,14 +45,14 @@ _E = TypeVar("_E")
 class Heard:
     """All that came of one context."""
 
-    def __init__(self, record: ContextRecord, *, wants_words: bool, is_paced: bool) -> None:
+    def __init__(self, record: ContextRecord, *, timestamps: str, is_paced: bool) -> None:
         self.record = record
         self.events: list[ClientEvent] = []
         self.pcm = bytearray()
         self.flushes: list[FlushedMessage] = []
         self.cancelled: CancelledMessage | None = None
         self.error: ErrorMessage | None = None
-        self.wants_words = wants_words
+        self.timestamps = timestamps
         self.is_paced = is_paced
         self._words_checked = 0
 
@@ -113,7 +113,7 @@ class Heard:
         assert (done.reason == "cancelled") == (self.cancelled is not None)
         if done.reason == "complete":
             assert len(self.flushes) == self.record.flushes
-            if self.wants_words:
+            if self.timestamps != "none":
                 check_coverage(self.record.text, self.words)
 
 
@@ -172,7 +172,7 @@ class Wire:
     def _expect(self, context_id: str, options: OpenOptions) -> Heard:
         self.heard[context_id] = Heard(
             self.connection.record(context_id),
-            wants_words=options.get("timestamps") != "none",
+            timestamps=options.get("timestamps", "word"),
             is_paced=options.get("max_lead_s") != 0,
         )
         return self.heard[context_id]

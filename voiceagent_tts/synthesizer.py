@@ -216,8 +216,8 @@ class Synthesizer:
 
     @property
     def contexts_active(self) -> int:
-        """Contexts that are open and have not ended."""
-        return len(self._contexts)
+        """Contexts that are open and have not ended, the server's own probes left out."""
+        return sum(not context.options.is_probe for context in self._contexts)
 
     @property
     def supervisors(self) -> Mapping[str, Supervisor]:

@@ -27,7 +27,7 @@ def _serving(**environment: str) -> Iterator[ServerProcess]:
 
 @pytest.fixture(scope="session")
 def served() -> Iterator[ServerProcess]:
-    """One server for all tests that leave it as it was; it ends with status 0 when it is asked to."""
+    """One server for all tests that leave it as it was; it ends with status 0."""
     with _serving() as server:
         yield server
         server.terminate()

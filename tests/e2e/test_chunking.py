@@ -12,7 +12,7 @@ _MIXED = (
 )
 _TEXTS = [
     (None, _MIXED),
-    *((language, " ".join(sentences)) for language, sentences in SENTENCES.items()),
+    *((language, " ".join(sentences[:4])) for language, sentences in SENTENCES.items()),
 ]
 
 
@@ -22,7 +22,7 @@ async def test_chunking_changes_no_word(start_server: StartServer) -> None:
     for longest in (1, 4, 30):
         chunked = await _speak_all(start_server, longest)
         for one, other in zip(chunked, whole, strict=True):
-            assert len(one.words) > 20
+            assert len(one.words) > 15
             assert one.words == other.words
             assert one.pcm == other.pcm
 

@@ -196,8 +196,11 @@ class Talk(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         try:
-            if hasattr(self, "_wire"):
-                self._runner.run(self._finish())
+            self._runner.run(self._finish())
+        except BaseException:
+            self._wire.reset()
+            self._runner.run(self._wire.close())
+            raise
         finally:
             self._runner.close()
         self._server.wait_until_idle()
@@ -265,7 +268,8 @@ def _check_cut(answer: CutMessage, asked: _Asked) -> None:
     assert answer.text_spoken + answer.text_remaining == asked.text
     assert asked.heard is not None
     record = asked.heard.record
-    if asked.is_over and asked.heard.wants_words and record.audio.sample_rate == SAMPLE_RATE_HZ:
+    has_words = asked.heard.timestamps == "word"
+    if asked.is_over and has_words and record.audio.sample_rate == SAMPLE_RATE_HZ:
         assert record.done is not None
         played = min(ms_to_samples(asked.played_ms), record.samples_received)
         is_final = record.done.reason == "complete"

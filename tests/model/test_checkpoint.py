@@ -34,7 +34,7 @@ def rewrite(folder: Path, change: Callable[[Tensors], object]) -> None:
 
 def test_every_tensor_is_used(folder: Path) -> None:
     """A published checkpoint has no tensor that the modules leave out, and lacks none."""
-    checkpoint = load_checkpoint(folder)
+    checkpoint = load_checkpoint(folder, is_packed=False)
     assert checkpoint.speaker_encoder
     used = [key for key, _ in checkpoint.network.weights()]
     used += [key for key, _ in checkpoint.speaker_encoder.weights()]
@@ -44,14 +44,15 @@ def test_every_tensor_is_used(folder: Path) -> None:
 def test_fused_weights_are_the_checkpoint_s(folder: Path) -> None:
     """Every tensor that was read, alone or as part of a fused one, has the file's values."""
     stored = load_file(folder / "model.safetensors")
-    for key, tensor in load_checkpoint(folder, torch.bfloat16).network.weights():
+    network = load_checkpoint(folder, torch.bfloat16, is_packed=False).network
+    for key, tensor in network.weights():
         assert torch.equal(tensor, stored[key]), key
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_weights_are_converted(folder: Path, dtype: torch.dtype) -> None:
     """bfloat16 files load in other precisions; beside a float16 talker the predictor is float32."""
-    network = load_checkpoint(folder, dtype).network
+    network = load_checkpoint(folder, dtype, is_packed=False).network
     stored = load_file(folder / "model.safetensors")
     key = "talker.codec_head.weight"
     assert torch.equal(dict(network.weights())[key], stored[key].to(dtype))
@@ -70,7 +71,8 @@ def test_shards_are_read(folder: Path) -> None:
     index = {"weight_map": {key: shard for shard, keys in shards.items() for key in keys}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     whole.unlink()
-    loaded = dict(load_checkpoint(folder, torch.bfloat16).network.weights())
+    network = load_checkpoint(folder, torch.bfloat16, is_packed=False).network
+    loaded = dict(network.weights())
     assert all(torch.equal(loaded[key], tensors[key]) for key in loaded)
 
 
@@ -138,18 +140,20 @@ def test_a_missing_file_is_named(folder: Path, name: str) -> None:
 
 
 _MEASURE = """
-import sys
+import math, sys
 from pathlib import Path
 import torch
-from voiceagent_tts.model.checkpoint import load_checkpoint
+from voiceagent_tts.model.checkpoint import load_checkpoint, open_weights
 
 def resident(line):
     status = Path("/proc/self/status").read_text().splitlines()
     return 1024 * next(int(entry.split()[1]) for entry in status if entry.startswith(line))
 
+folder, dtype = Path(sys.argv[1]), getattr(torch, sys.argv[2])
 after_imports = resident("VmRSS:")
-network = load_checkpoint(Path(sys.argv[1]), getattr(torch, sys.argv[2])).network
-wanted = sum(tensor.numel() * tensor.element_size() for _, tensor in network.weights())
+checkpoint = load_checkpoint(folder, dtype)
+tensors = open_weights(folder).values()
+wanted = sum(math.prod(tensor.shape) for tensor in tensors) * dtype.itemsize
 print((resident("VmHWM:") - after_imports) / wanted)
 """
 

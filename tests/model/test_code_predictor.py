@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-import torch.nn.functional as F
 
 from tests.model.conftest import LoadTiny
 from voiceagent_tts.model.layers import Keys, rotation
@@ -32,7 +31,7 @@ def plainly(network: Network, hidden: torch.Tensor, first: torch.Tensor) -> torc
             x = predictor.projection(x)
         rotated = rotation(torch.arange(book + 1)[None], network_frequencies(network), x.dtype)
         state = predictor.transformer(x, rotated, _Forget())[:, -1]
-        codes = torch.cat((codes, F.linear(state, head).argmax(-1, keepdim=True)), dim=1)
+        codes = torch.cat((codes, head(state).argmax(-1, keepdim=True)), dim=1)
     return codes
 
 
@@ -49,7 +48,7 @@ def test_the_cached_frame_is_the_plain_one(load_tiny: LoadTiny, name: str) -> No
     """Memory and folded embeddings give the codes of sixteen whole passes; nothing is left over."""
     network = load_tiny(name).network
     predictor = network.code_predictor
-    cache = empty_cache(predictor.config, ROWS, network.codebooks, predictor.heads)
+    cache = empty_cache(predictor.config, ROWS, network.codebooks, predictor.embeddings)
     books: list[int] = []
 
     def choose(logits: torch.Tensor, book: int) -> torch.Tensor:

@@ -22,7 +22,7 @@ from voiceagent_tts.model.generate import (
     start,
 )
 from voiceagent_tts.model.prompt import Preset, Prompt, PromptBuilder
-from voiceagent_tts.model.sampling import Choice, SamplingParams
+from voiceagent_tts.model.sampling import Choice, SamplingParams, uniforms
 
 TEXT = "The quick brown fox jumps over the lazy dog 42 times; then it sleeps."
 SAMPLED = SamplingParams(Choice(), Choice(), seed=11)
@@ -143,20 +143,29 @@ def test_a_seed_gives_the_same_codes(custom_voice: Checkpoint) -> None:
     assert not torch.equal(first, second)
 
 
-def test_the_predictor_has_settings_of_its_own(custom_voice: Checkpoint) -> None:
-    """How codebooks 1 and up are chosen does not change how codebook 0 of a frame is."""
+@torch.inference_mode()
+def test_each_frame_has_random_numbers_of_its_own(custom_voice: Checkpoint) -> None:
+    """A row's random numbers are those of its seed and its own frame, also where it waited."""
+    network = custom_voice.network
+    rows = empty_rows(network, 2, CAPACITY)
+    for row in range(2):
+        start(network, rows, row, prompt_of(custom_voice), replace(SAMPLED, seed=row))
+    text = torch.zeros(2).long()
+    for is_active in ([True, True], [True, False], [True, False]):
+        advance(network, rows, predict(network, rows), text, torch.tensor(is_active), 64)
+    expected = uniforms(torch.tensor([0, 1]), torch.tensor([3, 1]), network.codebooks)
+    assert torch.equal(rows.noise, expected)
+
+
+def test_talker_and_predictor_have_settings_of_their_own(custom_voice: Checkpoint) -> None:
+    """The predictor's settings leave codebook 0 of a frame alone, and the talker's change it."""
     prompt = prompt_of(custom_voice)
-    sharp = replace(SAMPLED, predictor=Choice(temperature=0.01))
-    requests = [Request(prompt, sampling, 1) for sampling in (SAMPLED, sharp, GREEDY)]
-    usual, sharpened, greedy = generate_codes(custom_voice.network, requests, 1, CAPACITY)
-    assert usual[0, 0] == sharpened[0, 0]
-    assert not torch.equal(usual, sharpened)
-    half = replace(SAMPLED, predictor=Choice(is_sampled=False))
-    (talker_sampled,) = generate_codes(
-        custom_voice.network, [Request(prompt, half, 1)], 1, CAPACITY
-    )
-    assert talker_sampled[0, 0] == usual[0, 0]
-    assert greedy[0, 0] != usual[0, 0]
+    greedy_rest = replace(SAMPLED, predictor=Choice(is_sampled=False))
+    wild = replace(SAMPLED, talker=Choice(temperature=50.0, top_k=0))
+    requests = [Request(prompt, sampling, 1) for sampling in (SAMPLED, greedy_rest, wild)]
+    usual, same_first, other = generate_codes(custom_voice.network, requests, 1, CAPACITY)
+    assert same_first[0, 0] == usual[0, 0] != other[0, 0]
+    assert not torch.equal(same_first, usual)
 
 
 def in_parts(checkpoint: Checkpoint, text: str, seed: int) -> Tensor:

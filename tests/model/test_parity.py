@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from tests.model.conftest import LoadTiny
-from tests.model.reference import GREEDY, Case, all_cases
+from tests.model.reference import GREEDY, REFERENCE, Case, all_cases
+from voiceagent_tts.model.checkpoint import load_checkpoint
 from voiceagent_tts.model.forced import choices_along
 from voiceagent_tts.model.generate import Request, generate_codes
 
@@ -25,6 +26,17 @@ def test_codes_are_those_of_the_official_package(case: Case, load_tiny: LoadTiny
         others = along.codes != expected
         assert others.any(), f"{case} has {len(made)} frames, expected {len(expected)}"
         assert along.margins[others].max() < NEAR_TIE, f"{case} differs without a near tie"
+
+
+@pytest.mark.parametrize("name", ["custom_voice-1b7", "voice_design-1b7", "base-0b6"])
+def test_plain_weights_choose_the_same(name: str, load_tiny: LoadTiny) -> None:
+    """Weights as the file has them choose the codes of those that are laid out for the CPU."""
+    case = next(case for case in all_cases() if case.checkpoint == name)
+    plain = load_checkpoint(REFERENCE / name, is_packed=False)
+    request = Request(case.prompt(plain), GREEDY, case.max_frames)
+    (made,) = generate_codes(plain.network, [request], 1, 512)
+    (packed,) = generate_codes(load_tiny(name).network, [request], 1, 512)
+    assert torch.equal(made, packed)
 
 
 def test_a_speech_is_the_choice_along_itself(load_tiny: LoadTiny) -> None:

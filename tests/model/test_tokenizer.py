@@ -22,6 +22,7 @@ TEXTS = [
     "\n leading",
     " ",
     "e\u0301 decomposed, q\u0323\u0307 and \u1100\u1161\u11a8 jamo",
+    "marks that change places: a\u0315\u0301 s\u0307\u0323!",
     "सुनो কোথায় ภาษาไทย עברית 👩‍👩‍👧 ½ ٣٤",
     "'ll 'LL 'r 're don't 'x",
     "…!!!???\n\n--- a---b",
@@ -29,7 +30,9 @@ TEXTS = [
 
 pieces = st.one_of(
     st.sampled_from(["the ", "quick", " brown", "'l", "l", "'s", "\n", "  ", "\r\n", "42", "。"]),
-    st.sampled_from(["你", "好", "世界", "e", "\u0301", "\u0323", "ü", "\u1100", "\u1161", "ের"]),
+    st.sampled_from(
+        ["你", "好", "世界", "e", "\u0301", "\u0323", "\u0315", "ü", "\u1100", "\u1161", "ের"]
+    ),
     st.text(max_size=4),
 )
 

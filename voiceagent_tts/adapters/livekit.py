@@ -14,14 +14,11 @@ Knows no engine and no server, only the wire (`adapters.livekit_socket`) and Liv
 
 import asyncio
 import contextlib
-import enum
 import logging
 import time
 import weakref
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
-from uuid import uuid4
+from typing import Any
 
 import aiohttp
 from livekit.agents import (
@@ -30,52 +27,32 @@ from livekit.agents import (
     APIConnectionError,
     APIConnectOptions,
     APIError,
-    APIStatusError,
     APITimeoutError,
     NotGivenOr,
     tts,
     utils,
 )
-from livekit.agents.types import TimedString
 from yarl import URL
 
+from voiceagent_tts.adapters.livekit_reply import (
+    Reply,
+    ReplyInput,
+    ReplyOptions,
+    SampleRate,
+    api_error,
+)
 from voiceagent_tts.adapters.livekit_socket import Socket, authorization, open_socket
 from voiceagent_tts.client import DEFAULT_PATH
-from voiceagent_tts.core import (
-    BYTES_PER_SAMPLE,
-    SAMPLE_RATE_HZ,
-    PlayoutClock,
-    WordTimestamp,
-    ms_to_samples,
-)
-from voiceagent_tts.errors import ConnectionLostError, VoiceAgentError
-from voiceagent_tts.protocol.connection import ClientAudio, ClientEvent, ContextRecord
-from voiceagent_tts.protocol.messages import (
-    AudioFormat,
-    DoneMessage,
-    ErrorMessage,
-    OpenOptions,
-)
-from voiceagent_tts.text.words import is_spoken, split_words
+from voiceagent_tts.core import SAMPLE_RATE_HZ
+from voiceagent_tts.errors import VoiceAgentError
 
 DEFAULT_URL = "ws://127.0.0.1:8765/v1/tts/ws"
 _VOICES_PATH = "/v1/audio/voices"
 _WARM_TIMEOUT_S = 5.0
 _WARM_WAITS_S = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 """Before each attempt to connect ahead of a reply; after the last, the next reply connects."""
-_ANSWER_TIMEOUT_S = 2.0
-"""A server that has not said `context.opened` by then is not there, whatever its socket says."""
-_RESUME_WAIT_S = 0.3
-"""Between attempts to go on after a failure; the first comes at once."""
-_SILENCE_S = 0.04
-"""Sound of a text that has none: LiveKit takes a reply without sound for a failure."""
-_BROKEN_OFF_SAMPLES = ms_to_samples(80)
-"""A word that lacks more of its end than this is said again after a failure."""
-_UNKNOWN_WORD_SAMPLES = ms_to_samples(250)
-"""Length of a word whose end is not known yet; without an end LiveKit waits for the next word."""
-_ESTIMATED_CHARS_PER_S = 15.0
 
-logger = logging.getLogger("livekit.plugins.voiceagent")
+_log = logging.getLogger("livekit.plugins.voiceagent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,33 +65,12 @@ class Voice:
 
 
 @dataclass(frozen=True, slots=True)
-class _Options:
-    """How a reply is spoken and timed; None is the server's choice."""
+class Acquired:
+    """A socket for one reply, and how it was had."""
 
-    voice: str | None
-    language: str | None
-    instruct: str | None
-    speed: float | None
-    seed: int | None
-    max_buffer_delay_ms: int | None
-    max_lead_s: float | None
-    sample_rate: Literal[8000, 16000, 24000, 48000]
-    leading_silence_ms: int
-    output_latency_s: float
-
-    def of_open(self) -> OpenOptions:
-        """What the server is told."""
-        given: dict[str, Any] = {
-            "voice": self.voice,
-            "language": self.language,
-            "instruct": self.instruct,
-            "speed": self.speed,
-            "seed": self.seed,
-            "max_buffer_delay_ms": self.max_buffer_delay_ms,
-            "max_lead_s": self.max_lead_s,
-            "audio": AudioFormat(sample_rate=self.sample_rate),
-        }
-        return OpenOptions(**{name: value for name, value in given.items() if value is not None})
+    socket: Socket
+    seconds: float
+    is_reused: bool
 
 
 class TTS(tts.TTS):
@@ -132,10 +88,8 @@ class TTS(tts.TTS):
         max_buffer_delay_ms: how long the server may hold text for the rest of its sentence.
         max_lead_s: how far the server may run ahead of playback.
         leading_silence_ms: silence ahead of each reply, for outputs that swallow their beginning.
-        output_latency_s: added to the time of every word. LiveKit lets a word go when its first
-            syllable is due, or some hundred milliseconds sooner where the voice is slow, and it
-            does not know what the room and the speaker buffer. More loses words that were heard,
-            less commits words that were not.
+        output_latency_s: what lies between LiveKit's output and the ear: the room, the player's
+            buffer. Words count as heard so much later.
         heartbeat_s: how often an idle socket is tried; one that does not answer within half of
             this is replaced before the next reply needs it.
         http_session: the caller's, for use outside of a LiveKit job.
@@ -151,11 +105,11 @@ class TTS(tts.TTS):
         instruct: str | None = None,
         speed: float | None = None,
         seed: int | None = None,
-        sample_rate: Literal[8000, 16000, 24000, 48000] = SAMPLE_RATE_HZ,
+        sample_rate: SampleRate = SAMPLE_RATE_HZ,
         max_buffer_delay_ms: int | None = None,
         max_lead_s: float | None = None,
         leading_silence_ms: int = 0,
-        output_latency_s: float = 0.1,
+        output_latency_s: float = 0.0,
         heartbeat_s: float = 15.0,
         http_session: aiohttp.ClientSession | None = None,
     ) -> None:
@@ -164,7 +118,7 @@ class TTS(tts.TTS):
             sample_rate=sample_rate,
             num_channels=1,
         )
-        self._options = _Options(
+        self.options = ReplyOptions(
             voice=voice,
             language=language,
             instruct=instruct,
@@ -222,7 +176,7 @@ class TTS(tts.TTS):
             "seed": seed,
         }
         changes = {name: value for name, value in given.items() if utils.is_given(value)}
-        self._options = replace(self._options, **changes)
+        self.options = replace(self.options, **changes)
         if self._socket is not None and self._socket.is_usable:
             self._prepare(self._socket)
 
@@ -240,7 +194,7 @@ class TTS(tts.TTS):
                 response.raise_for_status()
                 voices = (await response.json())["voices"]
         except (aiohttp.ClientError, TimeoutError) as error:
-            raise _api_error(error) from error
+            raise api_error(error) from error
         return [Voice(v["id"], v["name"], tuple(v["languages"])) for v in voices]
 
     def synthesize(
@@ -275,21 +229,28 @@ class TTS(tts.TTS):
 
     # The socket.
 
-    async def usable_socket(self, timeout_s: float) -> Socket:
-        """The open socket, or a new one; several that wait share the attempt.
+    async def acquire(self, timeout_s: float) -> Acquired:
+        """The open socket, or a new one.
 
         Raises:
             APIError: there is none within `timeout_s`.
         """
+        started = time.perf_counter()
         if self._socket is not None and self._socket.is_usable:
-            return self._socket
+            return Acquired(self._socket, 0.0, is_reused=True)
+        socket = await self._connected(timeout_s)
+        return Acquired(socket, time.perf_counter() - started, is_reused=False)
+
+    async def _connected(self, timeout_s: float) -> Socket:
+        """A new socket; those that wait for one share the attempt."""
         if self._is_closed:
             raise APIConnectionError("this TTS has been closed", retryable=False)
         connecting = self._connecting
         if connecting is None or connecting.done():
             connecting = asyncio.create_task(self._connect(), name="voiceagent-connect")
+            connecting.add_done_callback(_take_note)
             self._connecting = connecting
-        # Not awaited itself: whoever is cancelled here leaves the attempt to the next reply.
+        # Not awaited itself: a reply that is cancelled here leaves the socket to the next.
         await asyncio.wait({connecting}, timeout=timeout_s)
         if not connecting.done():
             connecting.cancel()
@@ -298,7 +259,7 @@ class TTS(tts.TTS):
         try:
             return connecting.result()
         except (VoiceAgentError, aiohttp.ClientError, OSError) as error:
-            raise _api_error(error) from error
+            raise api_error(error) from error
 
     async def _connect(self) -> Socket:
         session = self._session()
@@ -314,7 +275,7 @@ class TTS(tts.TTS):
         return self._http_session or utils.http_context.http_session()
 
     def _prepare(self, socket: Socket) -> None:
-        options = self._options
+        options = self.options
         with contextlib.suppress(VoiceAgentError):  # the reply that uses it says what is wrong
             socket.send(
                 socket.connection.prepare(
@@ -332,9 +293,9 @@ class TTS(tts.TTS):
         for wait_s in _WARM_WAITS_S:
             await asyncio.sleep(wait_s)
             try:
-                await self.usable_socket(_WARM_TIMEOUT_S)
+                await self.acquire(_WARM_TIMEOUT_S)
             except APIError as error:
-                logger.warning("not connected to %s: %s", self._url.authority, error)
+                _log.warning("not connected to %s: %s", self._url.authority, error)
                 if not error.retryable:
                     return
             else:
@@ -346,29 +307,33 @@ class SynthesizeStream(tts.SynthesizeStream):
 
     def __init__(self, *, tts: TTS, conn_options: APIConnectOptions) -> None:
         super().__init__(tts=tts, conn_options=conn_options)
-        self._voiceagent = tts
-        self._options = tts._options
+        self._plugin = tts
+        self._options = tts.options
 
     async def _run(self, output_emitter: tts.AudioEmitter) -> None:
-        reply = _Reply(
-            self._voiceagent, self._options, self._conn_options, output_emitter, self._note_sent
+        reply = Reply(
+            self._options,
+            self._conn_options,
+            output_emitter,
+            in_segment=True,
+            connect=self._connect,
+            on_sent=self._mark_started,
         )
-        reply.initialize(stream=True)
         feeding = asyncio.create_task(self._feed(reply), name="voiceagent-feed")
         try:
             await reply.speak()
         finally:
             await utils.aio.cancel_and_wait(feeding)
 
-    async def _feed(self, reply: "_Reply") -> None:
+    async def _feed(self, reply: Reply) -> None:
         async for item in self._input_ch:
-            reply.put(item if isinstance(item, str) else _Input.FLUSH)
-        reply.put(_Input.END)
+            reply.put(item if isinstance(item, str) else ReplyInput.FLUSH)
+        reply.put(ReplyInput.END)
 
-    def _note_sent(self, acquire_s: float, is_reused: bool) -> None:
-        self._acquire_time = acquire_s
-        self._connection_reused = is_reused
-        self._mark_started()
+    async def _connect(self) -> Socket:
+        acquired = await self._plugin.acquire(self._conn_options.timeout)
+        self._acquire_time, self._connection_reused = acquired.seconds, acquired.is_reused
+        return acquired.socket
 
 
 class ChunkedStream(tts.ChunkedStream):
@@ -376,187 +341,28 @@ class ChunkedStream(tts.ChunkedStream):
 
     def __init__(self, *, tts: TTS, input_text: str, conn_options: APIConnectOptions) -> None:
         super().__init__(tts=tts, input_text=input_text, conn_options=conn_options)
-        self._voiceagent = tts
-        self._options = replace(tts._options, max_lead_s=0.0)
+        self._plugin = tts
+        self._options = replace(tts.options, max_lead_s=0.0)
 
     async def _run(self, output_emitter: tts.AudioEmitter) -> None:
-        reply = _Reply(
-            self._voiceagent, self._options, self._conn_options, output_emitter, self._note_sent
+        reply = Reply(
+            self._options,
+            self._conn_options,
+            output_emitter,
+            in_segment=False,
+            connect=self._connect,
         )
-        reply.initialize(stream=False)
         reply.put(self._input_text)
-        reply.put(_Input.END)
+        reply.put(ReplyInput.END)
         await reply.speak()
 
-    def _note_sent(self, acquire_s: float, is_reused: bool) -> None:
-        self._acquire_time = acquire_s
-        self._connection_reused = is_reused
+    async def _connect(self) -> Socket:
+        acquired = await self._plugin.acquire(self._conn_options.timeout)
+        self._acquire_time, self._connection_reused = acquired.seconds, acquired.is_reused
+        return acquired.socket
 
 
-class _Input(enum.Enum):
-    FLUSH = enum.auto()
-    """Speak what is there."""
-    END = enum.auto()
-    """No more text is coming."""
-
-
-@dataclass(slots=True)
-class _Context:
-    """The server context that speaks now."""
-
-    socket: Socket
-    record: ContextRecord
-    char_base: int
-    """Where its text begins in the reply's."""
-    start_sample: int
-    """Where its audio begins in the reply's."""
-    words_added: int = 0
-
-
-class _Reply:
-    """One reply: text in, audio and words out to LiveKit, over as many contexts as it takes.
-
-    Everything that happens to it comes through one inbox, so that nothing happens at once.
-    Positions are samples at 24 kHz and characters of the reply's text.
-    """
-
-    def __init__(
-        self,
-        plugin: TTS,
-        options: _Options,
-        conn_options: APIConnectOptions,
-        emitter: tts.AudioEmitter,
-        on_sent: Callable[[float, bool], None],
-    ) -> None:
-        self._plugin = plugin
-        self._options = options
-        self._conn_options = conn_options
-        self._emitter = emitter
-        self._on_sent = on_sent
-        self._inbox: asyncio.Queue[str | _Input | ClientEvent] = asyncio.Queue()
-        self._text = ""
-        self._is_input_ended = False
-        self._is_over = False
-        self._context: _Context | None = None
-        self._char_base = 0
-        """End of the text that earlier contexts have spoken."""
-        self._char_end = 0
-        """End of the text that was given to LiveKit as words."""
-        self._clock = PlayoutClock()  # of all audio given to LiveKit
-        self._last_time_s = 0.0
-        self._failures = 0  # since there was sound
-        self._request_id = uuid4().hex
-
-    def initialize(self, *, stream: bool) -> None:
-        """Say what the emitter will get."""
-        self._has_segments = stream
-        self._emitter.initialize(
-            request_id=self._request_id,
-            sample_rate=self._options.sample_rate,
-            num_channels=1,
-            mime_type="audio/pcm",
-            stream=stream,
-        )
-
-    def put(self, item: str | _Input) -> None:
-        """More input: text, or what to do with it."""
-        self._inbox.put_nowait(item)
-
-    async def speak(self) -> None:
-        """Speak until the text is spoken.
-
-        Raises:
-            APIError: what went wrong; retryable only while LiveKit has no audio of it.
-        """
-        try:
-            while not self._is_over:
-                await self._take(await self._next())
-        except APIError as error:
-            error.retryable = error.retryable and not self._clock.sent_samples
-            raise
-        finally:
-            self._leave()
-
-    async def _next(self) -> str | _Input | ClientEvent | TimeoutError:
-        try:
-            async with asyncio.timeout(self._patience_s()):
-                return await self._inbox.get()
-        except TimeoutError as error:
-            return error
-
-    def _patience_s(self) -> float | None:
-        """How long the server may be silent; None where it owes nothing."""
-        context = self._context
-        if context is None:
-            return None
-        if context.record.handle is None:
-            return min(_ANSWER_TIMEOUT_S, self._conn_options.timeout)
-        is_owed = self._is_input_ended or is_spoken(self._text[self._char_end :])
-        return self._conn_options.timeout if is_owed else None
-
-    async def _take(self, item: str | _Input | ClientEvent | TimeoutError) -> None:
-        match item:
-            case str():
-                await self._add_text(item)
-            case _Input.FLUSH:
-                self._tell(lambda context: context.socket.connection.flush)
-            case _Input.END:
-                self._is_input_ended = True
-                self._tell(lambda context: context.socket.connection.end)
-                self._end_if_spoken()
-            case TimeoutError():
-                await self._fail(self._silence())
-            case _ if not self._is_current(item):
-                pass  # still on its way when its context was left
-            case ClientAudio():
-                self._add_audio(item)
-            case ErrorMessage():
-                await self._fail(_api_error(item.to_error(), self._request_id))
-            case DoneMessage():
-                await self._finish(item)
-            case _:
-                pass
-
-    def _is_current(self, event: ClientEvent) -> bool:
-        context_id = getattr(event, "context_id", None)
-        return self._context is not None and self._context.record.context_id == context_id
-
-    # Text to the server.
-
-    async def _add_text(self, text: str) -> None:
-        self._text += text
-        if self._context is None:
-            await self._open()
-        elif self._context.record.done is None:
-            self._send_text(self._context, text)
-
-    async def _open(self) -> None:
-        """Open a context for the text that is not spoken, if there is any."""
-        rest = self._text[self._char_base :]
-        if not rest.strip():
-            return
-        started = time.perf_counter()
-        is_reused = self._plugin.is_connected
-        socket = await self._plugin.usable_socket(self._conn_options.timeout)
-        is_first = self._context is None and not self._clock.sent_samples
-        context_id = self._request_id if self._char_base == 0 and is_first else uuid4().hex
-        try:
-            record = socket.open(context_id, self._inbox.put_nowait, **self._options.of_open())
-        except VoiceAgentError as error:
-            raise _api_error(error, context_id) from error
-        self._context = _Context(socket, record, self._char_base, self._clock.sent_samples)
-        self._send_text(self._context, rest)
-        if self._is_input_ended:
-            self._tell(lambda context: context.socket.connection.end)
-        self._on_sent(time.perf_counter() - started, is_reused)
-
-    def _send_text(self, context: _Context, text: str) -> None:
-        try:
-            context.socket.send(context.socket.connection.text(context.record.context_id, text))
-        except VoiceAgentError as error:
-            raise _api_error(error, context.record.context_id) from error
-
-    def _tell(self, message: Callable[[_Context], Callable[[str], str]]) -> None:
-        context = self._context
-        if context is not None and context.record.done is None:
-            context.socket.send(message(context)(context.record.context_id))
+def _take_note(task: "asyncio.Task[Socket]") -> None:
+    """Keep asyncio from reporting a failure that every waiter was cancelled before."""
+    if not task.cancelled():
+        task.exception()

@@ -7,6 +7,7 @@ is decided by `protocol.ClientConnection`. This module knows no agent framework.
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Unpack
@@ -28,6 +29,8 @@ from voiceagent_tts.protocol.messages import (
 )
 
 Inbox = Callable[[ClientEvent], None]
+
+_DATA = (aiohttp.WSMsgType.TEXT, aiohttp.WSMsgType.BINARY)
 
 _log = logging.getLogger("livekit.plugins.voiceagent")
 
@@ -51,11 +54,13 @@ class Socket:
         self.ready = ready
         self._websocket = websocket
         self._inboxes: dict[str, Inbox] = {}
-        self._outbox: asyncio.Queue[str] = asyncio.Queue()
+        self._outbox: asyncio.Queue[str | None] = asyncio.Queue()
         self._lost: ConnectionLostError | None = None
         self._refusal = ""
         self._on_unusable: Callable[[Socket], None] = lambda _: None
         self._serving: asyncio.Task[None] | None = None
+        self.heard_at = time.monotonic()
+        """When the server last sent anything."""
 
     @property
     def is_usable(self) -> bool:
@@ -75,12 +80,15 @@ class Socket:
     def open(self, context_id: str, inbox: Inbox, **options: Unpack[OpenOptions]) -> ContextRecord:
         """Open a context whose events go to `inbox`; a loss of the socket comes as an error.
 
+        The server is pinged with it: `heard_at` then tells a busy server from a dead connection.
+
         Raises:
             VoiceAgentError: an option is wrong, or the socket takes no more contexts.
         """
         if self._lost is not None:
             raise self._lost
         self.send(self.connection.open(context_id, **options))
+        self._outbox.put_nowait(None)
         self._inboxes[context_id] = inbox
         return self.connection.record(context_id)
 
@@ -120,8 +128,11 @@ class Socket:
         """Returns the code to close with."""
         try:
             async for message in self._websocket:
-                if message.type in (aiohttp.WSMsgType.TEXT, aiohttp.WSMsgType.BINARY):
+                self.heard_at = time.monotonic()
+                if message.type in _DATA:
                     self._take(self.connection.receive(message.data))
+                elif message.type is aiohttp.WSMsgType.PING:
+                    await self._websocket.pong(message.data)
                 if self.connection.is_draining and not self._inboxes:
                     break
         except ProtocolError as error:
@@ -132,7 +143,11 @@ class Socket:
     async def _write(self) -> None:
         with suppress(ConnectionError):  # the reader sees the loss
             while True:
-                await self._websocket.send_str(await self._outbox.get())
+                message = await self._outbox.get()
+                if message is None:
+                    await self._websocket.ping()
+                else:
+                    await self._websocket.send_str(message)
 
     def _take(self, event: ClientEvent | None) -> None:
         match event:
@@ -185,9 +200,10 @@ async def open_socket(
         protocols=[SUBPROTOCOL],
         headers=authorization(api_key),
         heartbeat=heartbeat_s,
+        autoping=False,  # the reader notes the pongs
         compress=0,  # PCM shrinks by 3 % for 100 times the work
         max_msg_size=MAX_SERVER_MESSAGE_BYTES,
-        timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_TIMEOUT_S),
+        timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_TIMEOUT_S),  # pyright: ignore[reportCallIssue]
     )
     try:
         return await _shake_hands(websocket)
@@ -204,7 +220,7 @@ def authorization(api_key: str | None) -> dict[str, str]:
 async def _shake_hands(websocket: aiohttp.ClientWebSocketResponse) -> Socket:
     connection = ClientConnection()
     message = await websocket.receive()
-    if message.type not in (aiohttp.WSMsgType.TEXT, aiohttp.WSMsgType.BINARY):
+    if message.type not in _DATA:
         code = websocket.close_code
         reason = CLOSE_CODES.get(code or 0, "the connection broke")
         raise ConnectionLostError(f"the socket closed before ready ({code}, {reason})")

@@ -19,6 +19,7 @@ from typing import Any
 from pipecat.frames.frames import (
     AggregatedTextFrame,
     AggregatedTextProgressFrame,
+    BotStartedSpeakingFrame,
     ControlFrame,
     ErrorFrame,
     Frame,
@@ -70,15 +71,12 @@ from voiceagent_tts.protocol.messages import (
 from voiceagent_tts.text.words import is_spoken
 
 DEFAULT_URL = "ws://127.0.0.1:8765/v1/tts/ws"
-TRANSPORT_CHUNK_S = 0.04
-"""Pipecat's output transports pad the end of each context to whole chunks of this length.
-
-Source: `audio_out_10ms_chunks=4` of `TransportParams`, `MediaSender.handle_tts_stopped`.
-"""
 _READY_TIMEOUT_S = 5.0
 _CONNECT_WAIT_S = 1.0
 _WATCH_INTERVAL_S = 0.5
 _OUTPUT_RATES_HZ = (8000, 16000, 24000, 48000)
+_LARGEST_START_ERROR_S = 0.5
+"""A transport that starts further from where it should is playing somebody else's sound."""
 
 _CATEGORIES = {
     ErrorCode.RATE_LIMITED: ErrorCategory.RATE_LIMIT,
@@ -487,7 +485,9 @@ class VoiceAgentTTSService(WebsocketTTSService):
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         """Handle a frame; an interruption also ends contexts that Pipecat has not opened yet."""
         await super().process_frame(frame, direction)
-        if isinstance(frame, InterruptionFrame):
+        if isinstance(frame, BotStartedSpeakingFrame) and direction is FrameDirection.UPSTREAM:
+            self._playout.started(self._now_s())
+        elif isinstance(frame, InterruptionFrame):
             for context_id in list(self._speeches):
                 if not self.audio_context_available(context_id):
                     await self._abandon(context_id)
@@ -573,8 +573,6 @@ class VoiceAgentTTSService(WebsocketTTSService):
                 self._playout.start(frame.context_id)
             case TTSAudioRawFrame():
                 self._playout.play(frame, self._now_s())
-            case TTSStoppedFrame():
-                self._playout.stop()
             case _:
                 pass
         if isinstance(frame, _TIMED_FRAMES) and frame.pts:
@@ -590,7 +588,8 @@ class _Playout:
 
     Pipecat times the words of a context from the moment its first audio left, as if it played on
     without a gap and began where the last word before it did. The difference to where the sound
-    really is (after a stall, or behind the sound of another context) is `correction_ns`.
+    really is (after a stall, behind the sound of another context, or as late as the transport
+    began) is `correction_ns`.
     """
 
     def __init__(self, latency_s: float) -> None:
@@ -599,6 +598,7 @@ class _Playout:
         self._latency_s = latency_s
         self._context_id: str | None = None
         self._clock = PlayoutClock()
+        self._awaited_start_s: float | None = None
         self._is_interruptible = True
 
     def start(self, context_id: str | None) -> None:
@@ -615,17 +615,25 @@ class _Playout:
         samples = len(frame.audio) // BYTES_PER_SAMPLE * SAMPLE_RATE_HZ // frame.sample_rate
         self._clock.send(samples, now_s)
         begin_s = self._clock.playout_end - samples / SAMPLE_RATE_HZ
+        if position_s == 0:
+            self._awaited_start_s = begin_s
         shift_s = begin_s - position_s - self.baseline_s + self._latency_s
         self.correction_ns = round(shift_s * 1e9)
         self._is_interruptible = frame.interruptible
 
-    def stop(self) -> None:
-        """The context's sound is complete; the transport pads it to whole chunks."""
-        sent_s = self._clock.sent_samples / SAMPLE_RATE_HZ
-        self._clock.playout_end += -sent_s % TRANSPORT_CHUNK_S
+    def started(self, now_s: float) -> None:
+        """The transport has begun to play the context, which may be later than thought."""
+        if self._awaited_start_s is None:
+            return
+        late_s = now_s - self._awaited_start_s
+        self._awaited_start_s = None
+        if abs(late_s) < _LARGEST_START_ERROR_S:
+            self._clock.playout_end += late_s
+            self.correction_ns += round(late_s * 1e9)
 
     def interrupt(self) -> None:
         """The transport drops what it holds, except what may not be interrupted."""
+        self._awaited_start_s = None
         if self._is_interruptible:
             self._clock.playout_end = 0.0
 

@@ -1,10 +1,11 @@
-"""Reference audio that somebody sent, as mono samples at 24 kHz, or a sentence why not.
+"""Audio that somebody sent, as mono samples at 24 kHz, or a sentence why not.
 
 Files are decoded by a process of its own (`reference_decoder`), whose memory and time are limited:
 decoders are large, the files are strangers', and a few kilobytes can hold hours of silence. Knows
 no voices and no codes; blocks for as long as decoding takes, so that a server calls it in a thread.
 """
 
+import importlib
 import json
 import subprocess
 import sys
@@ -30,6 +31,7 @@ class AudioLimits:
         max_bytes: of the file.
         cpu_s: of the process that decodes it.
         memory_bytes: of the address space of that process, beyond what it has to begin with.
+        may_be_silent: whether there need not be a voice in it.
     """
 
     min_s: float = 0.5
@@ -37,15 +39,14 @@ class AudioLimits:
     max_bytes: int = 64 * 2**20
     cpu_s: int = 10
     memory_bytes: int = 512 * 2**20
+    may_be_silent: bool = False
 
 
 REFERENCE_LIMITS = AudioLimits()
 
 
-def read_reference(
-    data: bytes, limits: AudioLimits = REFERENCE_LIMITS
-) -> npt.NDArray[np.float32]:
-    """Decode a file of reference audio.
+def read_audio(data: bytes, limits: AudioLimits = REFERENCE_LIMITS) -> npt.NDArray[np.float32]:
+    """Decode a file that somebody sent.
 
     Args:
         data: a WAV, FLAC, MP3 or Ogg file; rate and channels are converted.
@@ -57,24 +58,26 @@ def read_reference(
     Raises:
         InvalidRequestError: the file is of another kind, damaged, too short, too long or too big,
             silent, holds numbers that are none, or wants more memory or time than `limits` allow.
+        ModuleNotFoundError: the package that reads sound is not installed.
     """
+    importlib.import_module("soundfile")  # of the extra `server`; the decoder could not say so
     _check_file(data, limits)
     samples = _decode(data, limits)
     if not np.isfinite(samples).all():
-        raise _refused("reference audio: holds samples that are not finite numbers")
-    if np.abs(samples).max() < _SILENCE_LEVEL:
-        raise _refused("reference audio: is silent; expected a voice")
+        raise _refused("audio: holds samples that are not finite numbers")
+    if not limits.may_be_silent and np.abs(samples).max() < _SILENCE_LEVEL:
+        raise _refused("audio: is silent; expected a voice")
     return samples
 
 
 def _check_file(data: bytes, limits: AudioLimits) -> None:
     if len(data) > limits.max_bytes:
         raise InvalidRequestError(
-            f"reference audio: expected at most {limits.max_bytes} bytes; got {len(data)}",
+            f"audio: expected at most {limits.max_bytes} bytes; got {len(data)}",
             code=ErrorCode.MESSAGE_TOO_BIG,
         )
     if not _is_audio(data[:16]):
-        raise _refused(f"reference audio: expected a {_FORMATS} file")
+        raise _refused(f"audio: expected a {_FORMATS} file")
 
 
 def _is_audio(start: bytes) -> bool:
@@ -95,13 +98,13 @@ def _decode(data: bytes, limits: AudioLimits) -> npt.NDArray[np.float32]:
             argv, input=data, capture_output=True, timeout=_TIMEOUT_S, check=False
         )
     except subprocess.TimeoutExpired as error:
-        raise _refused("reference audio: takes too long to decode") from error
+        raise _refused("audio: takes too long to decode") from error
     verdict, _, samples = done.stdout.partition(b"\n")
     if done.returncode == 0 and not verdict:
         return np.frombuffer(samples, "<f4")
     if done.returncode == 0:
-        raise _refused(f"reference audio: {verdict.decode()}")
-    raise _refused("reference audio: is damaged, or needs more memory or time than it may have")
+        raise _refused(f"audio: {verdict.decode()}")
+    raise _refused("audio: is damaged, or needs more memory or time than it may have")
 
 
 def _refused(message: str) -> InvalidRequestError:

@@ -22,10 +22,22 @@ from voiceagent_tts.core import SAMPLE_RATE_HZ
 _MIN_RATE_HZ, _MAX_RATE_HZ = 8_000, 192_000
 _MAX_CHANNELS = 8
 _BLOCK_FRAMES = 65_536
+_UNKNOWN_FRAMES = 2**63 - 1  # of a FLAC file that was written as a stream
 
 
 class _RefusedError(Exception):
     """In a few words, why."""
+
+
+class _Forward(soundfile.SoundFile):
+    """A file that is read from front to back.
+
+    After every read of another one the library seeks to where it already is, which fails where
+    the length is unknown.
+    """
+
+    def seekable(self) -> bool:
+        return False
 
 
 def main() -> None:
@@ -37,8 +49,8 @@ def main() -> None:
         samples = _decode(data, limits)
     except _RefusedError as refused:
         sys.stdout.write(f"{refused}\n")
-    except soundfile.LibsndfileError as error:
-        sys.stdout.write(f"cannot be decoded: {error.error_string.strip()}\n")
+    except soundfile.LibsndfileError:
+        sys.stdout.write("is damaged: it cannot be decoded\n")
     else:
         sys.stdout.buffer.write(b"\n" + samples.astype("<f4").tobytes())
 
@@ -69,7 +81,7 @@ def _address_space_bytes() -> int:
 
 
 def _decode(data: bytes, limits: AudioLimits) -> npt.NDArray[np.float32]:
-    with soundfile.SoundFile(io.BytesIO(data)) as file:
+    with _Forward(io.BytesIO(data)) as file:
         _check_header(file, limits)
         blocks = list(_mono_blocks(file, limits.max_s))
         rate_hz = file.samplerate
@@ -88,7 +100,7 @@ def _check_header(file: soundfile.SoundFile, limits: AudioLimits) -> None:
         )
     if file.channels > _MAX_CHANNELS:
         raise _RefusedError(f"expected at most {_MAX_CHANNELS} channels; got {file.channels}")
-    if file.frames > limits.max_s * file.samplerate:
+    if _UNKNOWN_FRAMES > file.frames > limits.max_s * file.samplerate:
         raise _RefusedError(
             f"expected at most {limits.max_s:g} s; got {file.frames / file.samplerate:.0f} s"
         )

@@ -12,6 +12,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from voiceagent_tts.cli import codec
 from voiceagent_tts.errors import VoiceAgentError
 
 app = typer.Typer(
@@ -22,6 +23,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+app.add_typer(codec.app, name="codec")
 
 Url = Annotated[
     str | None,
@@ -63,7 +65,7 @@ def serve(
     ] = None,
     log_json: Annotated[bool | None, typer.Option(help="Log lines as JSON.")] = None,
 ) -> None:
-    """Run the server until Ctrl-C or SIGTERM; then let open contexts finish."""
+    """Run the server. Ctrl-C or SIGTERM ends it, once open contexts have finished."""
     from voiceagent_tts.cli.serve import run_server
 
     given: dict[str, Any] = {
@@ -112,7 +114,7 @@ def voices(url: Url = None, api_key: ApiKey = None) -> None:
 def doctor(
     port: Annotated[int, typer.Option(help="Port that a server would bind.")] = 8765,
 ) -> None:
-    """Check this machine, and say what to do about what is missing; status 1 if it cannot speak."""
+    """Say what works on this machine. The status is 1 where a server could not speak."""
     from voiceagent_tts.cli.doctor import examine
 
     raise typer.Exit(0 if asyncio.run(examine(port)) else 1)

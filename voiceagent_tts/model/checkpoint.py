@@ -29,6 +29,7 @@ from voiceagent_tts.model.config import (
 )
 from voiceagent_tts.model.layers import AttentionBackend, Weights, attention
 from voiceagent_tts.model.network import Network
+from voiceagent_tts.model.packed import pack
 from voiceagent_tts.model.speaker_encoder import SpeakerEncoder
 from voiceagent_tts.model.talker import Talker
 from voiceagent_tts.model.tokenizer import Tokenizer
@@ -216,6 +217,8 @@ def load_checkpoint(
     dtype: torch.dtype = torch.float32,
     device: torch.device | str = "cpu",
     backend: AttentionBackend = "sdpa",
+    *,
+    is_packed: bool = True,
 ) -> Checkpoint:
     """Load a model from its folder.
 
@@ -224,6 +227,8 @@ def load_checkpoint(
         dtype: precision of the weights.
         device: where they go.
         backend: how attention is computed.
+        is_packed: on a CPU, whether weights are laid out for its vector unit. They compute the
+            same without, up to rounding.
 
     Raises:
         CheckpointError: a file is missing, partial or of a kind that this network can not compute.
@@ -234,6 +239,8 @@ def load_checkpoint(
     stored = open_weights(folder)
     fill(network.weights(), stored, folder)
     network.code_predictor.fold(network.talker.codec_embedding)
+    if is_packed:
+        pack(network)
     speaker_encoder = None
     if config.has_speaker_encoder:
         with building(torch.float32, torch.device(device)):

@@ -59,14 +59,14 @@ class CodePredictor(nn.Module):
         self.embeddings = nn.Parameter(
             torch.empty(books, codes, config.hidden_size), requires_grad=False
         )
-        self.heads = nn.Parameter(torch.empty(books, codes, width), requires_grad=False)
+        self.heads = nn.ModuleList([Linear(width, codes) for _ in range(books)])
         self.projection = (
             Linear(config.hidden_size, width, bias=True) if config.hidden_size != width else None
         )
         self.transformer = Transformer(self.config, attend)
         positions = torch.arange(self.config.num_code_groups)[None]
         frequencies = inverse_frequencies(self.config.head_dim, self.config.rope_theta)
-        rotated = rotation(positions, frequencies, self.heads.dtype)
+        rotated = rotation(positions, frequencies, self.embeddings.dtype)
         self.cos, self.sin = nn.Buffer(rotated.cos), nn.Buffer(rotated.sin)
         self._inputs: list[Tensor] = []
 
@@ -77,7 +77,7 @@ class CodePredictor(nn.Module):
             codec_embedding: the talker's, whose first rows are the codes of codebook 0.
         """
         tables = (codec_embedding[: self.config.vocab_size], *self.embeddings[:-1])
-        self._inputs = [self._project(table.to(self.heads.dtype)) for table in tables]
+        self._inputs = [self._project(table.to(self.embeddings)) for table in tables]
 
     def embed(self, codes: Tensor) -> Tensor:
         """Codes of codebooks 1 and up [..., K - 1] -> [..., K - 1, talker hidden]."""
@@ -88,7 +88,8 @@ class CodePredictor(nn.Module):
         """Complete the frame of every row.
 
         Args:
-            hidden: [B, talker hidden], the talker's state from which `first` was chosen.
+            hidden: [B, talker hidden], the talker's state from which `first` was chosen, in any
+                precision.
             first: [B] int64, codebook 0.
             cache: K positions; written in place, nothing in it outlives the call.
             choose: what picks a code from its logits.
@@ -97,11 +98,12 @@ class CodePredictor(nn.Module):
             [B, K] int64, codebook 0 first.
         """
         codes = [first]
-        x = torch.stack((self._project(hidden), self._inputs[0][first]), dim=1)
+        hidden = self._project(hidden.to(self.embeddings))
+        x = torch.stack((hidden, self._inputs[0][first]), dim=1)
         start = 0
         for book, head in enumerate(self.heads, start=1):
             state = self._run(x, start, cache)
-            codes.append(choose(F.linear(state, head), book))
+            codes.append(choose(head(state), book))
             start += x.shape[1]
             if book < len(self.heads):
                 x = self._inputs[book][codes[-1]][:, None]
@@ -120,7 +122,7 @@ class CodePredictor(nn.Module):
         name = "talker.code_predictor"
         for book, (embedding, head) in enumerate(zip(self.embeddings, self.heads, strict=True)):
             yield f"{name}.model.codec_embedding.{book}.weight", embedding
-            yield f"{name}.lm_head.{book}.weight", head
+            yield from head.weights(f"{name}.lm_head.{book}")  # type: ignore[operator]
         if self.projection is not None:
             yield from self.projection.weights(f"{name}.small_to_mtp_projection")
         yield from self.transformer.weights(f"{name}.model")

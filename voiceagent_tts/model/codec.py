@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor
 
 from voiceagent_tts.core import FRAME_SAMPLES
@@ -112,7 +113,8 @@ def _load_encoder(
     try:
         with building(torch.float32, device):
             encoder = CodecEncoder(config.encoder_config, config.encoder_valid_num_quantizers)
-    except (TypeError, ValueError) as error:
-        raise CheckpointError(f"{folder / 'config.json'}: encoder_config: {error}") from error
+    except (TypeError, ValueError, StrictDataclassError) as error:
+        reason = " ".join(str(error).split())
+        raise CheckpointError(f"{folder / 'config.json'}: encoder_config: {reason}") from error
     fill(encoder.weights(), stored, folder)
     return encoder

@@ -85,7 +85,7 @@ class CodecEncoder(nn.Module):
         return torch.cat(portions, dim=-1)
 
     def weights(self) -> Weights:
-        """All tensors under the checkpoint's names; the quantisers that are not used are read too."""
+        """All tensors under the checkpoint's names, with the quantisers that are not used."""
         for name, tensor in self.state_dict().items():
             yield f"encoder.{name}", tensor
 

@@ -101,7 +101,7 @@ class ProductConvolution(CausalConvolution):
         weight = matrix.new_empty(len(matrix), self.inputs, self.kernel)
         yield f"{name}.conv.weight", weight
         matrix.view(-1, self.kernel, self.inputs).copy_(weight.transpose(1, 2))
-        yield f"{name}.conv.bias", self.product.bias
+        yield f"{name}.conv.bias", _bias(self.product)
 
 
 class DirectConvolution(CausalConvolution):
@@ -159,9 +159,9 @@ class DepthwiseConvolution(CausalConvolution):
 class Upsampling(nn.Module):
     """A transposed convolution whose kernel is once or twice its stride.
 
-    Its output between two inputs depends on the later input and, where the kernel is twice as long,
-    on the earlier one: a causal convolution with `rate` times the channels, seen as a longer stream.
-    What official code carries as an overlap is carried as one input.
+    Its outputs after an input depend on that input and, where the kernel is twice as long, on the
+    one before: a causal convolution to `rate` times the channels, seen as a longer stream. What
+    would be an overlap to be carried between calls is one more input to be remembered.
     """
 
     def __init__(self, inputs: int, outputs: int, rate: int, kernel: int) -> None:
@@ -176,8 +176,7 @@ class Upsampling(nn.Module):
 
     def weights(self, name: str) -> Weights:
         """This module's tensors under the checkpoint's `name`."""
-        matrix, bias = self.conv.product.weight, self.conv.product.bias
-        assert bias is not None
+        matrix, bias = self.conv.product.weight, _bias(self.conv.product)
         inputs, taps = self.conv.inputs, self.conv.kernel
         weight = matrix.new_empty(inputs, self.outputs, taps * self.rate)
         yield f"{name}.conv.weight", weight
@@ -208,9 +207,8 @@ class ResidualUnit(nn.Module):
         yield from self.activation.weights(f"{name}.act1")
         yield from self.conv.weights(f"{name}.conv1")
         yield from self.mix_activation.weights(f"{name}.act2")
-        mix = self.mix.weight
-        yield f"{name}.conv2.conv.weight", mix[:, :, None]
-        yield f"{name}.conv2.conv.bias", self.mix.bias
+        yield f"{name}.conv2.conv.weight", self.mix.weight[:, :, None]
+        yield f"{name}.conv2.conv.bias", _bias(self.mix)
 
 
 class UpsamplingBlock(nn.Module):
@@ -254,16 +252,15 @@ class ConvNeXt(nn.Module):
 
     def weights(self, name: str) -> Weights:
         """This module's tensors under the checkpoint's `name`; `gamma` is folded into `down`."""
-        assert self.down.bias is not None
         yield from self.conv.weights(f"{name}.dwconv")
         yield f"{name}.norm.weight", self.norm.weight
         yield f"{name}.norm.bias", self.norm.bias
         yield from self.up.weights(f"{name}.pwconv1")
         yield from self.down.weights(f"{name}.pwconv2")
-        gamma = torch.empty_like(self.down.bias, dtype=torch.float32)
+        gamma = torch.empty_like(_bias(self.down), dtype=torch.float32)
         yield f"{name}.gamma", gamma
         self.down.weight.mul_(gamma[:, None])
-        self.down.bias.mul_(gamma)
+        _bias(self.down).mul_(gamma)
 
 
 class Codebooks(nn.Module):
@@ -317,7 +314,7 @@ class CodecLayer(nn.Module):
         self.qkv = Linear(config.hidden_size, (self.heads + 2 * self.groups) * self.head_dim)
         self.out = Linear(self.heads * self.head_dim, config.hidden_size)
         self.mlp_norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
-        self.mlp = MLP(config)
+        self.mlp = MLP(config)  # pyright: ignore[reportArgumentType]  # has the sizes that it reads
 
     def forward(self, x: Tensor, rotated: Rotation, past: Past, number: int) -> Tensor:
         """[B, F, hidden] -> [B, F, hidden]."""
@@ -377,3 +374,8 @@ class CodecTransformer(nn.Module):
             yield from layer.weights(f"{name}.layers.{number}")  # type: ignore[operator]
         yield from self.norm.weights(f"{name}.norm")
         yield from self.output.weights(f"{name}.output_proj")
+
+
+def _bias(linear: Linear) -> Tensor:
+    assert linear.bias is not None
+    return linear.bias

@@ -6,7 +6,7 @@ them for texts that are complete or still arriving. Knows no clock and no audio.
 """
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -74,7 +74,7 @@ def empty_rows(network: Network, rows: int, capacity: int) -> Rows:
     return Rows(
         cache=empty_cache(talker, rows, capacity, network.talker.codec_embedding),
         frame_cache=empty_cache(
-            predictor, rows, predictor.num_code_groups, network.code_predictor.heads
+            predictor, rows, predictor.num_code_groups, network.code_predictor.embeddings
         ),
         positions=integers(),
         frames=integers(),
@@ -119,7 +119,7 @@ def predict(network: Network, rows: Rows) -> Tensor:
 
     predictor = network.code_predictor
     first = rows.first.clamp(max=predictor.config.vocab_size - 1)  # the end's id is no code
-    return predictor.predict(rows.hidden.to(predictor.heads), first, rows.frame_cache, choose)
+    return predictor.predict(rows.hidden, first, rows.frame_cache, choose)
 
 
 def advance(
@@ -250,9 +250,13 @@ class Batch:
             self._rows.positions[row] = 0
 
     @torch.inference_mode()
-    def step(self) -> Step:
-        """Make one frame of every row that has the text for it."""
-        made = tuple(row for row, held in sorted(self._sequences.items()) if not held.is_starved)
+    def step(self, rows: Collection[int] | None = None) -> Step:
+        """Make one frame of every row that has the text for it; of `rows` where they are given."""
+        made = tuple(
+            row
+            for row, held in sorted(self._sequences.items())
+            if not held.is_starved and (rows is None or row in rows)
+        )
         codes = predict(self._network, self._rows)
         self._advance(codes, made)
         first = self._rows.first.tolist()

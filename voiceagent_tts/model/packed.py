@@ -39,7 +39,8 @@ def pack(module: nn.Module) -> None:
 
     Call it last: a packed module can be neither loaded nor moved.
     """
-    for parent in list(module.modules()):
+    parents = [parent for parent in module.modules() if not isinstance(parent, Linear)]
+    for parent in parents:  # one after the other: each lets its plain weights go
         for name, child in list(parent.named_children()):
             if isinstance(child, Linear) and _can_pack(child.weight):
                 setattr(parent, name, PackedLinear(child))

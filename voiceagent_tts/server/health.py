@@ -5,6 +5,7 @@ that is not older than `watchdog_s`. The event loop's liveness is the answer to 
 """
 
 import asyncio
+import math
 import time
 from typing import Any
 
@@ -35,17 +36,21 @@ class Watchdog:
         self._synthesizer = synthesizer
         self._max_age_s = max_age_s
         self._timeout_s = min(_PROBE_TIMEOUT_S, max_age_s)
-        self._succeeded_at: float | None = None
-        self.last_error: str | None = "no synthesis has run yet"
+        self._succeeded_at = -math.inf
+        self._last_error: str | None = "no synthesis has run yet"
+
+    @property
+    def problem(self) -> str | None:
+        """Why the engine may be unable to speak; None where it has spoken of late."""
+        age_s = time.monotonic() - self._succeeded_at
+        if self._last_error is None and age_s > self._max_age_s:
+            return f"the last synthesis that succeeded was {age_s:.1f} s ago"
+        return self._last_error
 
     @property
     def is_healthy(self) -> bool:
         """Whether a synthesis has succeeded within `max_age_s`, and none has failed since."""
-        return (
-            self.last_error is None
-            and self._succeeded_at is not None
-            and time.monotonic() - self._succeeded_at <= self._max_age_s
-        )
+        return self.problem is None
 
     async def run(self) -> None:
         """Probe for ever: at a third of the allowed age, faster while probes fail."""
@@ -58,15 +63,15 @@ class Watchdog:
         try:
             async with asyncio.timeout(self._timeout_s):
                 has_sound = await self._speak()
-            self.last_error = None if has_sound else "the engine made no sound"
+            self._last_error = None if has_sound else "the engine made no sound"
         except VoiceAgentError as error:
-            self.last_error = error.message
+            self._last_error = error.message
         except TimeoutError:
-            self.last_error = f"the engine made no sound within {self._timeout_s:g} s"
-        if self.last_error is None:
+            self._last_error = f"the engine made no sound within {self._timeout_s:g} s"
+        if self._last_error is None:
             self._succeeded_at = time.monotonic()
         else:
-            _log.warning("probe_failed", error=self.last_error)
+            _log.warning("probe_failed", error=self._last_error)
 
     async def _speak(self) -> bool:
         # Without a language, so that the language model is loaded before the first caller needs it.
@@ -95,8 +100,8 @@ async def ready(request: Request) -> Response:
     shell = request.app.state.shell
     if shell.is_draining:
         return JSONResponse({"status": "draining"}, 503)
-    if not shell.watchdog.is_healthy:
-        return JSONResponse({"status": "unhealthy", "reason": shell.watchdog.last_error}, 503)
+    if (problem := shell.watchdog.problem) is not None:
+        return JSONResponse({"status": "unhealthy", "reason": problem}, 503)
     return JSONResponse({"status": "ready"})
 
 

@@ -42,7 +42,8 @@ class SocketProtocol(WebSocketsSansIOProtocol):
     async def send(self, message: Any) -> None:
         """Send a message of the app, to whom a socket closed beneath it is a client that left."""
         await self.writable.wait()
-        if self.close_sent and self.handshake_complete:
+        is_closed = self.close_sent or self.transport.is_closing()
+        if is_closed and self.handshake_complete:
             raise ClientDisconnected
         await super().send(message)
 
@@ -68,11 +69,12 @@ class _Server(uvicorn.Server):
         yield
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A listening socket whose connections buffer little in the kernel.
+def listen(host: str, port: int, slow_consumer_s: float) -> socket.socket:
+    """A listening socket whose connections buffer little in the kernel, and not for ever.
 
     Loopback otherwise takes more than a minute of PCM before a send waits, and a barge-in would
-    find it all on its way.
+    find it all on its way. A body that nobody reads would hold its row as long as its client
+    lives: Linux aborts such a connection, a little after a WebSocket has been told why (4008).
 
     Raises:
         OSError: the address cannot be bound.
@@ -80,9 +82,12 @@ def listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    # Accepted sockets inherit both options.
+    # Accepted sockets inherit these options.
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        unread_ms = round((slow_consumer_s + _CLOSE_GRACE_S) * 1000)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, unread_ms)
     try:
         listener.bind((host, port))
         listener.listen(2048)
@@ -119,7 +124,7 @@ async def running(settings: Settings) -> AsyncIterator[RunningServer]:
         OSError: the address cannot be bound.
         EngineError: the engine cannot start.
     """
-    listener = listen(settings.host, settings.port)
+    listener = listen(settings.host, settings.port, settings.slow_consumer_s)
     host, port = listener.getsockname()[:2]
     shell = Shell(settings)
     server = _Server(_uvicorn_config(settings, shell))

@@ -50,6 +50,7 @@ class Shell:
         """
         await self.synthesizer.start()
         self.metrics.watch(self.synthesizer)
+        self.metrics.sockets_open.set_function(lambda: len(self.sessions))
         await self.watchdog.probe()
         self._watching = asyncio.create_task(self.watchdog.run())
 

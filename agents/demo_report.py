@@ -1,0 +1,321 @@
+"""What the demo found: heard against committed, word times against sound, a table and a picture.
+
+Heard is what was played: a word counts when 20 ms of it left the loudspeaker. The word times that
+this relies on are checked against the recording itself: where the text has a comma, the voice
+pauses, and sound must set in where the next word is said to start. Knows no Pipecat.
+"""
+
+import json
+import statistics
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.font_manager import fontManager
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from agents.realtime_file_transport import RealtimeFileTransport, Utterance
+from voiceagent_tts.audio.levels import onsets
+from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp, ms_to_samples, samples_to_ms
+from voiceagent_tts.text.words import split_words
+
+HEARD_SAMPLES = ms_to_samples(20)
+MAX_ONSET_ERROR_MS = 40
+MIN_EXACT = 0.9
+
+
+@dataclass
+class Turn:
+    """One answer of the agent; what is not known yet is filled in as it goes on."""
+
+    language: str
+    answer: str
+    is_cut: bool
+    context_id: str | None = None
+    words: list[WordTimestamp] = field(default_factory=list)
+    committed: str | None = None
+
+
+@dataclass(frozen=True)
+class Score:
+    """A turn, judged.
+
+    Attributes:
+        heard: the answer up to the last word heard.
+        is_exact: the history has just that.
+        error_words: words committed minus words heard.
+        unspoken_words: words committed of which not a sample was played.
+        onset_errors_ms: |sound - word start| of the words after a pause.
+    """
+
+    turn: Turn
+    utterance: Utterance
+    heard: str
+    is_exact: bool
+    error_words: int
+    unspoken_words: int
+    onset_errors_ms: list[int]
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the user was there before the answer had ended."""
+        last = self.turn.words[-1] if self.turn.words else None
+        ended = last is None or (last.end_sample or 0) <= self.utterance.played_samples
+        return self.turn.is_cut and not ended
+
+
+def report(
+    turns: list[Turn],
+    transport: RealtimeFileTransport,
+    ttfa_s: list[float],
+    out: Path,
+    console: Console,
+) -> int:
+    """Judge the turns, write `demo.wav`, `demo.png` and `demo.json`, print the table.
+
+    Returns:
+        0, or 1 where the demo does not show what it claims.
+    """
+    agent, user = transport.tracks()
+    played = {utterance.context_id: utterance for utterance in transport.utterances}
+    scores = [
+        judge(turn, played[turn.context_id], agent) for turn in turns if turn.context_id in played
+    ]
+    cuts = [score for score in scores if score.is_cut]
+    whole = [score for score in scores if not score.is_cut]
+    onset_errors = [error for score in scores for error in score.onset_errors_ms]
+    summary = {
+        "cuts": len(cuts),
+        "exact": sum(score.is_exact for score in cuts),
+        "within_one": sum(abs(score.error_words) <= 1 for score in cuts),
+        "dropped_turns": len(turns) - len(scores),
+        "unspoken_committed": sum(score.unspoken_words for score in scores),
+        "ttfa_p50_ms": round(1000 * statistics.median(ttfa_s)) if ttfa_s else None,
+        "onset_p95_ms": round(float(np.percentile(onset_errors, 95))) if onset_errors else None,
+        "onsets": len(onset_errors),
+    }
+    problems = find_problems(summary, whole)
+    transport.write(out / "demo.wav")
+    draw(scores, agent, user, out / "demo.png")
+    details = [_detail(score) for score in scores]
+    document = {"summary": summary, "problems": problems, "turns": details}
+    (out / "demo.json").write_text(json.dumps(document, ensure_ascii=False, indent=2) + "\n")
+    console.print(_table(scores))
+    for problem in problems:
+        console.print(f"[red]{problem}[/]")
+    console.print(f"{out / 'demo.wav'} · {out / 'demo.png'} · {out / 'demo.json'}", highlight=False)
+    print(json.dumps(summary))
+    return 1 if problems else 0
+
+
+def judge(turn: Turn, utterance: Utterance, agent: npt.NDArray[np.int16]) -> Score:
+    """Compare what was played of a turn with what the history has of it."""
+    played = utterance.played_samples
+    heard = [word for word in turn.words if word.start_sample + HEARD_SAMPLES <= played]
+    begun = [word for word in turn.words if word.start_sample < played]
+    heard_text = turn.answer[: heard[-1].word.char_end] if heard else ""
+    committed = turn.committed or ""
+    is_prefix = turn.answer.startswith(committed)
+    committed_words = len(split_words(committed))
+    return Score(
+        turn=turn,
+        utterance=utterance,
+        heard=heard_text,
+        is_exact=committed == heard_text,
+        error_words=committed_words - len(heard) if is_prefix else len(turn.words),
+        unspoken_words=max(0, committed_words - len(begun)),
+        onset_errors_ms=onset_errors_ms(heard, utterance, agent),
+    )
+
+
+def onset_errors_ms(
+    words: list[WordTimestamp], utterance: Utterance, agent: npt.NDArray[np.int16]
+) -> list[int]:
+    """How far sound sets in from where the words after a comma are said to start."""
+    start = utterance.chunks[0][0]
+    end = sum(utterance.chunks[-1])
+    found = [start + onset for onset in onsets(agent[start:end].tobytes())]
+    errors: list[int] = []
+    for previous, word in zip(words, words[1:], strict=False):
+        position = utterance.position_of(word.start_sample)
+        if previous.word.text.endswith(",") and position is not None and position < end:
+            nearest = min(abs(onset - position) for onset in found)
+            errors.append(samples_to_ms(nearest))
+    return errors
+
+
+def find_problems(summary: dict[str, int | None], whole: list[Score]) -> list[str]:
+    """Sentences that say what is not as it should be."""
+    cuts = summary["cuts"] or 0
+    exact, within_one = summary["exact"] or 0, summary["within_one"] or 0
+    onset_p95_ms = summary["onset_p95_ms"]
+    checks = {
+        f"expected at least 10 cuts, got {cuts}": cuts >= 10,
+        f"expected every cut within one word, got {within_one} of {cuts}": within_one == cuts,
+        f"expected 90 % of the cuts exact, got {exact} of {cuts}": exact >= MIN_EXACT * cuts,
+        f"{summary['dropped_turns']} turns were dropped": not summary["dropped_turns"],
+        f"{summary['unspoken_committed']} words were committed that nobody heard": not summary[
+            "unspoken_committed"
+        ],
+        f"sound is {onset_p95_ms} ms (p95) from the word times, expected {MAX_ONSET_ERROR_MS}": (
+            onset_p95_ms is not None and onset_p95_ms <= MAX_ONSET_ERROR_MS
+        ),
+        "a whole answer was not committed whole": all(
+            score.turn.committed == score.turn.answer for score in whole
+        ),
+    }
+    return [sentence for sentence, is_fine in checks.items() if not is_fine]
+
+
+def _detail(score: Score) -> dict[str, object]:
+    return {
+        "language": score.turn.language,
+        "answer": score.turn.answer,
+        "cut_ms": samples_to_ms(score.utterance.played_samples) if score.is_cut else None,
+        "heard": score.heard,
+        "committed": score.turn.committed,
+        "exact": score.is_exact,
+        "error_words": score.error_words,
+        "onset_errors_ms": score.onset_errors_ms,
+    }
+
+
+def _table(scores: list[Score]) -> Table:
+    table = Table(title="heard against committed", title_justify="left")
+    for name in ("", "cut at", "heard", "committed", ""):
+        table.add_column(name, justify="right" if name == "cut at" else "left")
+    for score in scores:
+        at = f"{score.utterance.played_samples / SAMPLE_RATE_HZ:.2f} s"
+        verdict = (
+            Text("exact", "green") if score.is_exact else Text(f"{score.error_words:+}", "red")
+        )
+        table.add_row(
+            score.turn.language,
+            at if score.is_cut else "to the end",
+            _tail(score.heard),
+            _tail(score.turn.committed or ""),
+            verdict,
+        )
+    return table
+
+
+def _tail(text: str, length: int = 36) -> str:
+    return text if len(text) <= length else "…" + text[-length:].lstrip()
+
+
+# The picture.
+
+HEARD, UNHEARD, WRONG, CUT = "#2a9d6f", "#c9ced6", "#d64550", "#d64550"
+AGENT, USER = "#3b6ea8", "#8a6fd1"
+_BEFORE_S, _AFTER_S = 0.15, 0.9
+_MARKS = ".,;:!?，。"
+_WIDE_FONTS = ("Noto Sans CJK SC", "Noto Sans SC", "Source Han Sans SC", "WenQuanYi Micro Hei")
+
+
+def draw(
+    scores: list[Score], agent: npt.NDArray[np.int16], user: npt.NDArray[np.int16], path: Path
+) -> None:
+    """Draw each turn: the sound of both sides, the words, and where the user cut in."""
+    mpl.rcParams["font.family"] = ["DejaVu Sans", *_installed_wide_fonts()]
+    rows = (len(scores) + 1) // 2
+    figure = Figure(figsize=(17, 1.8 * rows + 0.6), dpi=110, layout="constrained")
+    figure.get_layout_engine().set(h_pad=0.08, w_pad=0.1)  # type: ignore[union-attr]
+    grid = figure.subplots(rows, 2, squeeze=False).ravel()
+    for axes, score in zip(grid, scores, strict=False):
+        _draw_turn(axes, score, agent, user)
+    for axes in grid[len(scores) :]:
+        axes.set_visible(False)
+    figure.suptitle(
+        "blue: the agent · violet: the user · red line: the cut · green: heard and in the history"
+        " · grey: in neither · red: in one of the two",
+        fontsize=11,
+        color="#333333",
+    )
+    figure.savefig(path)
+
+
+def _draw_turn(
+    axes: Axes, score: Score, agent: npt.NDArray[np.int16], user: npt.NDArray[np.int16]
+) -> None:
+    start, end_s = score.utterance.chunks[0][0], score.utterance.played_samples / SAMPLE_RATE_HZ
+    last_s = end_s + (_AFTER_S if score.is_cut else _BEFORE_S)
+    for track, color in ((agent, AGENT), (user, USER)):
+        _draw_wave(axes, track, start, last_s, color)
+    committed = len(split_words(score.turn.committed or ""))
+    for index, timestamp in enumerate(score.turn.words):
+        if timestamp.start_sample < last_s * SAMPLE_RATE_HZ:
+            _draw_word(axes, index, timestamp, end_s, is_committed=index < committed)
+    if score.is_cut:
+        axes.axvline(end_s, color=CUT, linewidth=1.6, zorder=5)
+    _label(axes, score, end_s)
+    axes.set_xlim(-_BEFORE_S, last_s)
+
+
+def _label(axes: Axes, score: Score, end_s: float) -> None:
+    verdict = "exact" if score.is_exact else f"{score.error_words:+} words"
+    place = f"cut at {end_s:.2f} s" if score.is_cut else "to the end"
+    committed = _tail(score.turn.committed or "", 60)
+    history = f" · “{committed}”" if _can_draw(committed) else ""
+    title = f"{score.turn.language} · {place} · {verdict}{history}"
+    axes.set_title(title, loc="left", fontsize=9, color="#333333", pad=3)
+    axes.set_ylim(-1.75, 1.05)
+    axes.set_yticks([])
+    axes.tick_params(axis="x", labelsize=7, length=2, colors="#777777")
+    for side in ("top", "left", "right"):
+        axes.spines[side].set_visible(False)
+    axes.spines["bottom"].set_color("#bbbbbb")
+
+
+def _draw_wave(
+    axes: Axes, track: npt.NDArray[np.int16], start: int, last_s: float, color: str
+) -> None:
+    first = max(0, start - round(_BEFORE_S * SAMPLE_RATE_HZ))
+    piece = track[first : start + round(last_s * SAMPLE_RATE_HZ)].astype(np.float64)
+    hop = ms_to_samples(5)
+    piece = np.pad(piece, (0, -len(piece) % hop)).reshape(-1, hop)
+    peak = max(1.0, float(np.abs(track).max()))
+    times = (first - start + hop * np.arange(len(piece))) / SAMPLE_RATE_HZ
+    high, low = piece.max(axis=1) / peak, piece.min(axis=1) / peak
+    axes.fill_between(times, low, high, color=color, linewidth=0.4, alpha=0.85)
+
+
+def _draw_word(
+    axes: Axes, index: int, timestamp: WordTimestamp, end_s: float, *, is_committed: bool
+) -> None:
+    start_s = timestamp.start_sample / SAMPLE_RATE_HZ
+    stop_s = (timestamp.end_sample or timestamp.start_sample) / SAMPLE_RATE_HZ
+    is_heard = start_s + HEARD_SAMPLES / SAMPLE_RATE_HZ <= end_s
+    color = WRONG if is_heard != is_committed else HEARD if is_heard else UNHEARD
+    width = max(0.04, stop_s - start_s) - 0.015
+    # A box fades where the word was cut off.
+    axes.barh(-1.38, width, left=start_s, height=0.56, color=color, alpha=0.4, zorder=2)
+    sounded = min(width, end_s - start_s) if is_heard else width
+    axes.barh(-1.38, sounded, left=start_s, height=0.56, color=color, zorder=3)
+    word = timestamp.word.text.rstrip(_MARKS)
+    axes.text(
+        start_s + width / 2,
+        -1.39,
+        word if _can_draw(word) else str(index + 1),
+        ha="center",
+        va="center",
+        fontsize=7.5 if width > 0.03 * len(word) else 5.5,
+        color="#555555" if color == UNHEARD else "white",
+        clip_on=True,
+        zorder=4,
+    )
+
+
+def _installed_wide_fonts() -> list[str]:
+    installed = {font.name for font in fontManager.ttflist}
+    return [name for name in _WIDE_FONTS if name in installed]
+
+
+def _can_draw(text: str) -> bool:
+    """Whether there is a font for `text`; Chinese needs one that matplotlib does not bring."""
+    return max(text, default="") < "\u2e80" or bool(_installed_wide_fonts())

@@ -1,0 +1,336 @@
+"""An agent that is interrupted, and whose history has exactly the words that were heard.
+
+    python -m agents.pipecat_demo
+
+starts the server with its embedded voice and runs a real Pipecat pipeline against it: real context
+aggregators, real voice activity detection (Silero) on the sound of a user who speaks, and an output
+that plays in real time. Only the LLM and the transcription are scripted, because both need a
+network or a download. The user asks a dozen questions in four languages and cuts into every answer
+but the last. What was heard, taken from the samples that were played, is compared with what the
+history says; `out/` gets the recording, a picture of it, and the numbers.
+"""
+
+import asyncio
+import contextlib
+import random
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from loguru import logger
+from pipecat.audio.vad.silero import SileroVADAnalyzer
+from pipecat.frames.frames import MetricsFrame
+from pipecat.metrics.metrics import TTFAMetricsData
+from pipecat.observers.base_observer import BaseObserver, FramePushed
+from pipecat.pipeline.pipeline import Pipeline
+from pipecat.pipeline.worker import PipelineParams, PipelineWorker
+from pipecat.processors.aggregators.llm_context import LLMContext
+from pipecat.processors.aggregators.llm_response_universal import (
+    AssistantTurnStoppedMessage,
+    LLMContextAggregatorPair,
+    LLMUserAggregatorParams,
+)
+from pipecat.turns.user_stop import SpeechTimeoutUserTurnStopStrategy
+from pipecat.turns.user_turn_strategies import UserTurnStrategies
+from pipecat.workers.runner import WorkerRunner
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from agents.demo_report import Turn, report
+from agents.realtime_file_transport import MICROPHONE_RATE_HZ, RealtimeFileTransport
+from agents.scripted import ScriptedLLM, ScriptedSTT
+from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
+from voiceagent_tts.client import TTSClient
+from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
+from voiceagent_tts.protocol.connection import ClientAudio
+from voiceagent_tts.protocol.messages import AudioFormat
+from voiceagent_tts.text.words import split_words
+
+AGENT_VOICE = "default"
+USER_VOICE = "nova"
+EARLIEST_CUT_S, LATEST_CUT_S = 0.7, 5.0
+VAD_S = 0.3
+"""About how long the user has to speak until the agent falls silent."""
+ANSWER_TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A question of the user and the agent's answer to it."""
+
+    language: str
+    question: str
+    answer: str
+
+
+SCRIPT = [
+    Exchange(
+        "en",
+        "Which days are you open this week?",
+        "Monday, Tuesday, Wednesday, Thursday, Friday, Saturday, and on some Sundays too.",
+    ),
+    Exchange(
+        "en",
+        "Which colors do you have in stock?",
+        "Red, green, yellow, purple, orange, brown, black, white, and a very dark blue.",
+    ),
+    Exchange(
+        "en",
+        "How much is the big one again?",
+        "The big one is $42.50 today. That is 15% less than Dr. Smith's old price, and we "
+        "deliver it to your door within 3 days.",
+    ),
+    Exchange(
+        "en",
+        "Can you count for me please?",
+        "One, two, three, four, five, six, seven, eight, nine, ten, eleven, twelve.",
+    ),
+    Exchange(
+        "de",
+        "Was haben Sie heute im Angebot?",
+        "Äpfel, Birnen, Kirschen, Trauben, Tomaten, Gurken, Bohnen, und frisches Brot.",
+    ),
+    Exchange(
+        "de",
+        "Wann fährt der nächste Zug nach Berlin?",
+        "Der nächste Zug nach Berlin fährt um 14:35 Uhr von Gleis 7. Er hält in Halle und "
+        "Wittenberg, und Sie müssen nicht umsteigen.",
+    ),
+    Exchange(
+        "de",
+        "Zählen Sie bitte bis zehn!",
+        "Eins, zwei, drei, vier, fünf, sechs, sieben, acht, neun, zehn.",
+    ),
+    Exchange(
+        "es",
+        "Dígame los días de la semana por favor.",
+        "Lunes, martes, miércoles, jueves, viernes, sábado, domingo, ¡y otra vez lunes!",
+    ),
+    Exchange(
+        "es",
+        "Dónde está la farmacia más cercana?",
+        "La farmacia más cercana está en la calle Mayor, a 200 metros de aquí. ¿Quiere que le "
+        "explique cómo llegar a pie?",
+    ),
+    Exchange(
+        "es",
+        "Cuente hasta doce por favor!",
+        "Uno, dos, tres, cuatro, cinco, seis, siete, ocho, nueve, diez, once, doce.",
+    ),
+    Exchange("zh", "今天天气怎么样呢?", "今天天气很好,阳光明媚,气温二十五度,我们可以去公园散步。"),
+    Exchange(
+        "en",
+        "Please tell me about the weather tomorrow.",
+        "Tomorrow will be sunny in the morning, with some clouds after noon, and there is a "
+        "small chance of rain in the evening.",
+    ),
+    Exchange("en", "Thank you and goodbye!", "You are welcome. Goodbye!"),
+]
+
+
+def main(
+    out: Annotated[Path, typer.Option(help="Where the results go.")] = Path("out"),
+    seed: Annotated[int, typer.Option(help="Chooses the moments of the interruptions.")] = 7,
+) -> None:
+    """Let a user interrupt an agent, and compare what was heard with what the history says."""
+    logger.remove()
+    logger.add(sys.stderr, level="ERROR")
+    out.mkdir(parents=True, exist_ok=True)
+    raise SystemExit(asyncio.run(run(out, seed)))
+
+
+async def run(out: Path, seed: int) -> int:
+    """The demo; returns the exit status."""
+    console = Console()
+    async with serving(out / "server.log") as url:
+        console.print(f"server: {url}", highlight=False)
+        questions = await say_questions(url)
+        conversation = Conversation(url)
+        turns = await conversation.hold(questions, choose_cuts(random.Random(seed)), console)
+    return report(turns, conversation.transport, conversation.ttfa_s, out, console)
+
+
+@contextlib.asynccontextmanager
+async def serving(log: Path) -> AsyncIterator[str]:
+    """Run a server of our own; gives its WebSocket URL."""
+    command = [sys.executable, "-m", "voiceagent_tts", "serve", "--port", "0"]
+    with log.open("wb") as stderr:
+        server = await asyncio.create_subprocess_exec(
+            *command, stdout=asyncio.subprocess.PIPE, stderr=stderr
+        )
+        try:
+            assert server.stdout is not None
+            ready = (await server.stdout.readline()).decode().split()
+            if not ready:
+                raise SystemExit(f"the server did not start; {log} says why")
+            yield ready[1]
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                server.terminate()
+            await server.wait()
+
+
+async def say_questions(url: str) -> list[bytes]:
+    """The user's side of the script as sound: the same server, another voice."""
+    audio = AudioFormat(sample_rate=MICROPHONE_RATE_HZ)
+    async with TTSClient(url) as client:
+        return [
+            b"".join(
+                [
+                    event.pcm
+                    async for event in client.say(
+                        exchange.question,
+                        voice=USER_VOICE,
+                        language=exchange.language,
+                        audio=audio,
+                        max_lead_s=0,
+                    )
+                    if isinstance(event, ClientAudio)
+                ]
+            )
+            for exchange in SCRIPT
+        ]
+
+
+class Conversation:
+    """The agent's pipeline, and a user who talks to it."""
+
+    def __init__(self, url: str) -> None:
+        self.transport = RealtimeFileTransport()
+        self.ttfa_s: list[float] = []
+        self._words: dict[str, list[WordTimestamp]] = {}
+        self._answers: asyncio.Queue[str] = asyncio.Queue()  # TTS contexts, as they begin
+        self._committed: asyncio.Queue[str] = asyncio.Queue()
+        self._started = asyncio.Event()
+
+        self._stt = ScriptedSTT()
+        llm = ScriptedLLM({turn.question: (turn.language, turn.answer) for turn in SCRIPT})
+        tts = VoiceAgentTTSService(
+            url=url, settings=VoiceAgentTTSService.Settings(voice=AGENT_VOICE)
+        )
+        stop = SpeechTimeoutUserTurnStopStrategy(user_speech_timeout=0.2)
+        aggregators = LLMContextAggregatorPair(
+            LLMContext(),
+            user_params=LLMUserAggregatorParams(
+                vad_analyzer=SileroVADAnalyzer(),
+                user_turn_strategies=UserTurnStrategies(stop=[stop]),
+            ),
+        )
+        self._worker = PipelineWorker(
+            Pipeline(
+                [
+                    self.transport.input(),
+                    self._stt,
+                    aggregators.user(),
+                    llm,
+                    tts,
+                    self.transport.output(),
+                    aggregators.assistant(),
+                ]
+            ),
+            params=PipelineParams(enable_metrics=True),
+            observers=[_FirstAudio(self.ttfa_s)],
+            enable_rtvi=False,
+        )
+
+        @self._worker.event_handler("on_pipeline_started")
+        async def on_pipeline_started(*_: object) -> None:
+            self._started.set()
+
+        @tts.event_handler("on_words")
+        async def on_words(_: object, context_id: str, words: list[WordTimestamp]) -> None:
+            if context_id not in self._words:
+                self._answers.put_nowait(context_id)
+            self._words.setdefault(context_id, []).extend(words)
+
+        @aggregators.assistant().event_handler("on_assistant_turn_stopped")
+        async def on_turn_stopped(_: object, message: AssistantTurnStoppedMessage) -> None:
+            self._committed.put_nowait(message.content)
+
+    async def hold(
+        self, questions: list[bytes], cuts: list[float | None], console: Console
+    ) -> list[Turn]:
+        """Ask all questions, each into the answer to the last; returns how the answers went."""
+        runner = WorkerRunner(handle_sigint=False)
+        await runner.add_workers(self._worker)
+        running = asyncio.create_task(runner.run())
+        await self._started.wait()
+        turns: list[Turn] = []
+        with _progress(console) as progress:
+            task = progress.add_task("talking", total=len(SCRIPT))
+            for exchange, pcm, cut_s in zip(SCRIPT, questions, cuts, strict=True):
+                progress.update(task, description=exchange.question)
+                turns.append(await self._ask(exchange, pcm, turns, cut_s))
+                progress.advance(task)
+        await self._worker.cancel()
+        await running
+        return turns
+
+    async def _ask(
+        self, exchange: Exchange, pcm: bytes, turns: list[Turn], cut_s: float | None
+    ) -> Turn:
+        """The user speaks, which cuts the last answer; the agent answers up to the next cut."""
+        self._stt.expect(exchange.question)
+        self.transport.say(pcm)
+        turn = Turn(exchange.language, exchange.answer, is_cut=cut_s is not None)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                if turns:
+                    turns[-1].committed = await self._committed.get()
+                turn.context_id = await self._answers.get()
+                turn.words = self._words[turn.context_id]
+        if turn.context_id is not None:
+            await self._listen(turn, turn.context_id, cut_s)
+        return turn
+
+    async def _listen(self, turn: Turn, context_id: str, cut_s: float | None) -> None:
+        """The user listens until it is time to speak again, or to the end."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                if cut_s is None:
+                    turn.committed = await self._committed.get()
+                    end = turn.words[-1].end_sample or turn.words[-1].start_sample
+                    await self.transport.wait_until_played(context_id, end)
+                else:
+                    until = round((cut_s - VAD_S) * SAMPLE_RATE_HZ)
+                    await self.transport.wait_until_played(context_id, until)
+
+
+def choose_cuts(rng: random.Random) -> list[float | None]:
+    """A moment to cut in for each answer, spread over the speech; None for the last answer."""
+    count = len(SCRIPT) - 1
+    parts = [(index + rng.random()) / count for index in range(count)]
+    rng.shuffle(parts)
+    cuts: list[float | None] = []
+    for exchange, part in zip(SCRIPT[:-1], parts, strict=True):
+        word_s = 0.17 if exchange.language == "zh" else 0.3  # no voice speaks faster
+        end_s = min(word_s * len(split_words(exchange.answer)), LATEST_CUT_S)
+        cuts.append(EARLIEST_CUT_S + part * (end_s - EARLIEST_CUT_S))
+    return [*cuts, None]
+
+
+def _progress(console: Console) -> Progress:
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    return Progress(*columns, TextColumn("{task.description}"), console=console)
+
+
+class _FirstAudio(BaseObserver):
+    """Collects how long each turn's text took to become sound."""
+
+    def __init__(self, ttfa_s: list[float]) -> None:
+        super().__init__()
+        self._ttfa_s = ttfa_s
+        self._seen: set[int] = set()
+
+    async def on_push_frame(self, data: FramePushed) -> None:
+        if isinstance(data.frame, MetricsFrame) and data.frame.id not in self._seen:
+            self._seen.add(data.frame.id)
+            metrics = [m for m in data.frame.data if isinstance(m, TTFAMetricsData)]
+            self._ttfa_s += [metric.ttfa for metric in metrics if metric.ttfa > 0]
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,202 @@
+"""Full-size checkpoints with random weights, in the layout of the published ones.
+
+They load wherever a published model loads, here and in the official package. What a step computes
+does not depend on the values of the weights, so that timing on them is honest; what they say is
+noise. The end of a speech is made as unlikely as the median code: a speech is as long as it may be.
+
+Nothing is downloaded.
+"""
+
+import json
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import torch
+import typer
+from rich.progress import Progress
+from safetensors.torch import save_file
+from tokenizers import Tokenizer
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel
+from tokenizers.trainers import BpeTrainer
+from torch import Tensor
+
+from benchmarks.agent_text import agent_sentences
+from benchmarks.published import (
+    CODEC,
+    CODEC_PREPROCESSOR,
+    GENERATION,
+    PREPROCESSOR,
+    SIZES,
+    Kind,
+    model_config,
+)
+from voiceagent_tts.model.checkpoint import build_network, building
+from voiceagent_tts.model.codec_decoder import CodecDecoder
+from voiceagent_tts.model.codec_encoder import CodecEncoder
+from voiceagent_tts.model.config import (
+    CODEC_FOLDER,
+    read_codec_config,
+    read_model_config,
+)
+from voiceagent_tts.model.layers import Weights
+from voiceagent_tts.model.speaker_encoder import SpeakerEncoder
+
+META = torch.device("meta")
+
+_SENTENCES = 2000
+_FIRST_SPECIAL = 151_643
+_SPECIAL = {
+    151_643: "<|endoftext|>",
+    151_644: "<|im_start|>",
+    151_645: "<|im_end|>",
+    151_671: "<tts_pad>",
+    151_672: "<tts_text_bos>",
+    151_673: "<tts_text_eod>",
+}
+
+
+def write_checkpoint(
+    folder: Path,
+    model: dict[str, Any],
+    codec: dict[str, Any],
+    seed: int,
+    progress: Progress | None = None,
+) -> None:
+    """Write a checkpoint with random weights.
+
+    Args:
+        folder: is made.
+        model: config.json of the model.
+        codec: config.json of its codec.
+        seed: the same seed gives the same files.
+        progress: shows how many tensors are made.
+    """
+    codec_folder = folder / CODEC_FOLDER
+    codec_folder.mkdir(parents=True, exist_ok=True)
+    _write_json(folder / "config.json", model)
+    _write_json(folder / "generation_config.json", GENERATION)
+    _write_json(codec_folder / "config.json", codec)
+    _write_json(codec_folder / "preprocessor_config.json", CODEC_PREPROCESSOR)
+    _write_tokenizer(folder)
+    generator = torch.Generator().manual_seed(seed)
+    for where, shapes, dtype in (
+        (folder, model_shapes(folder), torch.bfloat16),
+        (codec_folder, codec_shapes(codec_folder), torch.float32),
+    ):
+        name = where / "model.safetensors"
+        names = shapes.items()
+        if progress is not None:
+            names = progress.track(names, total=len(shapes), description=str(name))
+        tensors = {key: _random(key, shape, generator, dtype) for key, shape in names}
+        if where is folder:
+            end = model["talker_config"]["codec_eos_token_id"]
+            tensors["talker.codec_head.weight"][end] = 0
+        save_file(tensors, name, {"format": "pt"})
+
+
+def model_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of a model's tensors, from its config.json."""
+    config = read_model_config(folder)
+    network = build_network(config, torch.float32, META, "sdpa")
+    shapes = dict(_shapes(network.weights()))
+    if config.has_speaker_encoder:
+        with building(torch.float32, META):
+            encoder = SpeakerEncoder(config.speaker_encoder_config)
+        shapes |= _shapes(encoder.weights())
+    return shapes
+
+
+def codec_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of a codec's tensors, from its config.json."""
+    config = read_codec_config(folder)
+    with building(torch.float32, META):
+        decoder = CodecDecoder(config.decoder_config)
+        encoder = CodecEncoder(config.encoder_config, config.encoder_valid_num_quantizers)
+        return dict((*_shapes(decoder.weights()), *_shapes(encoder.weights())))
+
+
+def _shapes(weights: Weights) -> Iterator[tuple[str, tuple[int, ...]]]:
+    for key, tensor in weights:
+        yield key, tuple(tensor.shape)
+
+
+def _random(
+    key: str, shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype
+) -> Tensor:
+    """Small normal numbers; ones for norms and counts, so that signals keep their size."""
+    if key.endswith(("norm.weight", "cluster_usage", "initialized")):
+        return torch.ones(shape, dtype=dtype)
+    return torch.empty(shape, dtype=dtype).normal_(0, 0.02, generator=generator)
+
+
+def _write_tokenizer(folder: Path) -> None:
+    """A vocabulary as large as the published one, with merges learnt from agents' sentences."""
+    tokenizer = Tokenizer(BPE())
+    tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False)  # type: ignore[assignment]
+    trainer = BpeTrainer(
+        vocab_size=8000, initial_alphabet=ByteLevel.alphabet(), show_progress=False
+    )
+    sentences = islice(agent_sentences(seed=0), _SENTENCES)
+    turns = (f"{role}\n{sentence}" for sentence in sentences for role in ("assistant", "user"))
+    tokenizer.train_from_iterator(turns, trainer)
+    learnt = json.loads(tokenizer.to_str())["model"]
+    vocabulary = dict(learnt["vocab"])
+    for id in range(len(vocabulary), _FIRST_SPECIAL):
+        vocabulary[f"<unused {id}>"] = id
+    _write_json(folder / "vocab.json", vocabulary)
+    lines = ["#version: 0.2", *(" ".join(pair) for pair in learnt["merges"])]
+    (folder / "merges.txt").write_text("\n".join(lines) + "\n", "utf-8")
+    _write_json(folder / "tokenizer_config.json", _tokenizer_config())
+    _write_json(folder / "preprocessor_config.json", PREPROCESSOR)
+
+
+def _tokenizer_config() -> dict[str, Any]:
+    names = {
+        id: _SPECIAL.get(id, f"<|unused {id}|>") for id in range(_FIRST_SPECIAL, max(_SPECIAL) + 1)
+    }
+    added = {
+        "lstrip": False,
+        "normalized": False,
+        "rstrip": False,
+        "single_word": False,
+        "special": True,
+    }
+    return {
+        "tokenizer_class": "Qwen2Tokenizer",
+        "processor_class": "Qwen3TTSProcessor",
+        "add_bos_token": False,
+        "add_prefix_space": False,
+        "added_tokens_decoder": {str(id): {"content": name, **added} for id, name in names.items()},
+        "bos_token": None,
+        "eos_token": "<|im_end|>",
+        "pad_token": "<|endoftext|>",
+        "unk_token": None,
+        "errors": "replace",
+        "model_max_length": 131_072,
+        "split_special_tokens": False,
+        "clean_up_tokenization_spaces": False,
+    }
+
+
+def _write_json(path: Path, value: object) -> None:
+    path.write_text(json.dumps(value, ensure_ascii=False, indent=1), "utf-8")
+
+
+def main(
+    out: Annotated[Path, typer.Option(help="folder to write")],
+    size: Annotated[Literal["0.6b", "1.7b"], typer.Option()] = "0.6b",
+    kind: Annotated[Kind, typer.Option()] = "custom_voice",
+    seed: Annotated[int, typer.Option()] = 0,
+) -> None:
+    """Write a full-size checkpoint with random weights."""
+    with Progress() as progress:
+        write_checkpoint(out, model_config(SIZES[size], kind), CODEC, seed, progress)
+    size_gb = sum(file.stat().st_size for file in out.rglob("*") if file.is_file()) / 1e9
+    print(json.dumps({"out": str(out), "size": size, "kind": kind, "gb": round(size_gb, 2)}))
+
+
+if __name__ == "__main__":
+    typer.run(main)

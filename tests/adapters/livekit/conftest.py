@@ -1,0 +1,42 @@
+"""The plugin on a real server, and the check that a test leaves no task behind."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import aiohttp
+import pytest
+from livekit.agents import tts
+
+from voiceagent_tts.adapters.livekit import TTS
+from voiceagent_tts.server.serve import RunningServer
+
+MakeVoice = Callable[..., TTS]
+
+
+@pytest.fixture(autouse=True)
+async def no_task_is_left() -> AsyncIterator[None]:
+    """What a test starts ends with it; runs around all other fixtures."""
+    before = asyncio.all_tasks()
+    yield
+    left = asyncio.all_tasks() - before - {asyncio.current_task()}
+    if left:
+        _, left = await asyncio.wait(left, timeout=2.0)
+    assert not left, [task.get_name() for task in left]
+
+
+@pytest.fixture
+async def make_voice() -> AsyncIterator[MakeVoice]:
+    """Make plugins that speak English through a server; all are closed with the test."""
+    made: list[tts.TTS] = []
+    async with aiohttp.ClientSession() as session:
+
+        def make(server: RunningServer | str, **options: Any) -> TTS:
+            url = server if isinstance(server, str) else server.websocket_url
+            english = {"voice": "default", "language": "en"}
+            made.append(TTS(url=url, http_session=session, **english | options))
+            return made[-1]
+
+        yield make
+        for voice in made:
+            await voice.aclose()

@@ -1,0 +1,642 @@
+"""What LiveKit's users complained about, one section per group of issues, on real sessions.
+
+The numbers of the groups are those of the plugin's acceptance list; issue numbers are those of
+livekit/agents.
+"""
+
+import asyncio
+import re
+
+import aiohttp
+import pytest
+from livekit.agents import APIConnectOptions, APIError, APIStatusError, tts
+from livekit.agents.types import USERDATA_TIMED_TRANSCRIPT, TimedString
+
+from tests.adapters.livekit.conftest import MakeVoice
+from tests.adapters.livekit.conversation import (
+    Conversation,
+    committed,
+    count,
+    heard,
+    talking,
+    words_of,
+)
+from tests.adapters.livekit.proxy import routing
+from tests.conftest import StartServer
+from voiceagent_tts.client import TTSClient
+from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, PlayoutClock
+from voiceagent_tts.protocol.connection import ClientAudio
+from voiceagent_tts.server.serve import RunningServer
+
+COUNTING = "One, two, three, four, five. Six, seven, eight, nine, ten."
+ONE_ATTEMPT = APIConnectOptions(max_retry=0, timeout=5.0)
+CUTS = {
+    "en": (
+        "Of course, I can help you with that. Your order left on Tuesday.",
+        (0.5, 1.1, 1.9, 2.6),
+    ),
+    "de": ("Guten Tag! Ihre Bestellung wurde heute Morgen verschickt.", (0.4, 0.9, 1.6, 2.3)),
+    "zh": ("你好。您的订单昨天已经发出,三到五天之内就会送到。", (0.6, 1.3, 2.2, 3.0)),
+}
+
+
+async def pieces_of(stream: tts.SynthesizeStream | tts.ChunkedStream) -> list[TimedString]:
+    """The words of a stream, read to its end."""
+    return [
+        piece
+        async for event in stream
+        for piece in event.frame.userdata.get(USERDATA_TIMED_TRANSCRIPT, [])
+    ]
+
+
+async def say(voice: tts.TTS, *texts: str) -> list[tts.SynthesizedAudio]:
+    """All audio of one stream."""
+    async with voice.stream(conn_options=ONE_ATTEMPT) as stream:
+        for text in texts:
+            stream.push_text(text)
+        stream.end_input()
+        return [event async for event in stream]
+
+
+def pcm(events: list[tts.SynthesizedAudio]) -> bytes:
+    """The samples of a stream."""
+    return b"".join(bytes(event.frame.data) for event in events)
+
+
+async def pcm_of(server: RunningServer, text: str, voice: str = "default") -> bytes:
+    """The samples of a text, without LiveKit."""
+    async with TTSClient(server.websocket_url) as client:
+        events = client.say(text, voice=voice, language="en", max_lead_s=0.0)
+        return b"".join([event.pcm async for event in events if isinstance(event, ClientAudio)])
+
+
+async def metrics_of(server: RunningServer) -> dict[str, float]:
+    """What `/metrics` shows, labels dropped."""
+    async with aiohttp.ClientSession() as session, session.get(f"{server.url}/metrics") as response:
+        lines = (await response.text()).splitlines()
+    samples = [line.rsplit(" ", 1) for line in lines if not line.startswith("#")]
+    return {name: float(value) for name, value in samples}
+
+
+async def until_metric(server: RunningServer, name: str, value: float) -> None:
+    """Wait until `/metrics` shows `value`."""
+    async with asyncio.timeout(2.0):
+        while (await metrics_of(server))[name] != value:
+            await asyncio.sleep(0.02)
+
+
+def tokens(text: str) -> list[str]:
+    """`text` as a language model writes it."""
+    return re.findall(r"\s?\S{1,4}|\s", text)
+
+
+# 1: the history has words that nobody heard (#2607, #2580).
+
+
+@pytest.mark.parametrize("throttle", [None, {"rtf": 0.8}], ids=["fast", "slow"])
+async def test_group_01_an_interrupted_reply_is_committed_as_far_as_it_was_heard(
+    start_server: StartServer, make_voice: MakeVoice, throttle: dict[str, float] | None
+) -> None:
+    """Wherever the user cuts in, the history is within one word of what was heard."""
+    server = await start_server(throttle=throttle)
+
+    async def cut_often(language: str) -> list[int]:
+        text, cuts = CUTS[language]
+        words = await words_of(server.websocket_url, text, voice="default", language=language)
+        differences: list[int] = []
+        async with talking(make_voice(server, language=language)) as conversation:
+            for at_s in cuts:
+                spoken = await conversation.cut(at_s, *tokens(text))
+                assert text.startswith(spoken.rstrip()) and spoken
+                played = heard(words, conversation.speaker.played_s)
+                differences.append(count(words, spoken) - played)
+        return differences
+
+    differences = sum(await asyncio.gather(*map(cut_often, CUTS)), [])
+    assert all(abs(difference) <= 1 for difference in differences), differences
+    assert sum(difference > 0 for difference in differences) <= 3, differences
+
+
+async def test_group_01_words_behind_a_stall_wait_for_their_sound(
+    server: RunningServer, make_voice: MakeVoice
+) -> None:
+    """Where the LLM stalls in mid-reply, no word runs ahead of the sound behind the gap."""
+    first, second = "One, two, three. ", "Four, five, six, seven, eight, nine."
+    go_on = asyncio.Event()
+    async with talking(make_voice(server)) as conversation:
+        handle = conversation.reply(first, go_on, second)
+        await conversation.speaker.until(lambda: conversation.speaker.is_dry)
+        stalled_at = conversation.speaker.played_s
+        await asyncio.sleep(2.0)  # longer than the words behind the gap take: this is the stall
+        assert conversation.transcript.text.strip() == first.strip()
+        go_on.set()
+        await conversation.played(stalled_at + 0.9)
+        spoken = await conversation.interrupt(handle)
+        words = await words_of(server.websocket_url, second, voice="default", language="en")
+        played = heard(words, conversation.speaker.played_s - stalled_at)
+        assert abs(count(words, spoken.removeprefix(first)) - played) <= 1
+        assert spoken.startswith(first) and played >= 2
+
+
+# 2: aligned transcripts are on, and there is no transcript (#6493, #3667).
+
+
+async def test_group_02_a_server_without_words_drops_no_turn(
+    start_server: StartServer, make_voice: MakeVoice
+) -> None:
+    """Without any word time a whole reply is committed whole, and an interrupted one in part."""
+    server = await start_server(throttle={"without_words": True})
+    async with talking(make_voice(server)) as conversation:
+        assert await conversation.spoken(COUNTING) == COUNTING
+        spoken = await conversation.cut(1.5, COUNTING)
+        assert COUNTING.startswith(spoken.rstrip())
+        assert 1 <= len(spoken.split()) <= 7
+
+
+# 3: words run together (#6848, js#2066).
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'She said: "It costs $25."\n\nThen - well - she left!  Twice.\n',
+        "Look at https://example.com/a?b=1 or write to me@example.com, o'clock.",
+        "你好。今天是Monday,我们去公园。",
+        "キャベツは100円です。ラーメンも。",
+        "안녕하세요. 오늘은 좋은 날입니다.",
+        "  Leading space, **markdown**, `code` and 😊 in between. ",
+    ],
+)
+async def test_group_03_the_words_joined_are_the_text(
+    server: RunningServer, make_voice: MakeVoice, text: str
+) -> None:
+    """Every character that was pushed comes back, in order, once."""
+    voice = make_voice(server, language=None)
+    async with voice.stream() as stream:
+        for token in tokens(text):
+            stream.push_text(token)
+        stream.end_input()
+        pieces = await pieces_of(stream)
+    assert "".join(pieces) == text
+    starts = [piece.start_time for piece in pieces]
+    assert starts == sorted(starts)
+    assert all(piece.start_time <= piece.end_time for piece in pieces)
+
+
+# 4: what the engine makes of the text leaks into the history (pc#4424, #3330).
+
+
+async def test_group_04_the_history_has_the_original_spelling(
+    server: RunningServer, make_voice: MakeVoice
+) -> None:
+    """Numbers, abbreviations and symbols stay as the LLM wrote them, whole or interrupted."""
+    text = "Dr. Smith owes $25 & 3.5% of 1,000 by 8 p.m. on 4/7."
+    async with talking(make_voice(server), tts_text_transforms=None) as conversation:
+        assert await conversation.spoken(*tokens(text)) == text
+        spoken = await conversation.cut(2.0, *tokens(text))
+        assert text.startswith(spoken.rstrip())
+        assert spoken.startswith("Dr. Smith owes $25")
+
+
+# 5: retries repeat or lose what was said (#5242, #4409, #4620, #4135).
+
+
+async def test_group_05_a_server_lost_before_sound_is_retried_once(
+    start_server: StartServer, make_voice: MakeVoice
+) -> None:
+    """The framework's retry speaks all of the text, once."""
+    server = await start_server(throttle={"first_audio_s": 0.5})
+    voice = make_voice(server)
+    async with talking(voice) as conversation:
+        handle = conversation.reply(COUNTING)
+        await until_metric(server, "tts_contexts_active", 1)
+        close_sockets(server)
+        await handle.wait_for_playout()
+        assert committed(handle) == COUNTING
+        (error,) = conversation.errors
+        assert error.recoverable
+        assert bytes(conversation.speaker.played).strip(b"\0") == (
+            await pcm_of(server, COUNTING)
+        ).strip(b"\0")
+
+
+async def test_group_05_a_server_lost_in_mid_reply_goes_on_where_it_broke_off(
+    server: RunningServer, make_voice: MakeVoice
+) -> None:
+    """Listener and history get each word once, and nothing is reported as failed."""
+    whole_s = len(await pcm_of(server, COUNTING)) / BYTES_PER_SAMPLE / SAMPLE_RATE_HZ
+    async with talking(make_voice(server, max_lead_s=0.5)) as conversation:
+        handle = conversation.reply(*tokens(COUNTING))
+        await conversation.played(1.0)
+        close_sockets(server)
+        await handle.wait_for_playout()
+        assert committed(handle) == COUNTING
+        assert not conversation.errors
+        assert abs(conversation.speaker.played_s - whole_s) < 0.8  # one word is begun again
+
+
+async def test_group_05_an_engine_that_dies_again_and_again_says_it_all(
+    start_server: StartServer, make_voice: MakeVoice
+) -> None:
+    """As long as there is progress between its deaths, the reply goes on."""
+    server = await start_server(throttle={"rtf": 0.5, "crash_after_s": 1.5})
+    async with talking(make_voice(server)) as conversation:
+        assert await conversation.spoken(COUNTING) == COUNTING
+        assert not conversation.errors
+        assert (await metrics_of(server))["tts_worker_restarts"] >= 2
+
+
+async def test_group_05_what_a_dead_server_never_spoke_is_not_committed(
+    start_server: StartServer, make_voice: MakeVoice
+) -> None:
+    """A reply that cannot go on ends with the words that were heard."""
+    server = await start_server()
+    words = await words_of(server.websocket_url, COUNTING, voice="default", language="en")
+    async with talking(make_voice(server, max_lead_s=0.5)) as conversation:
+        handle = conversation.reply(COUNTING)
+        await conversation.played(1.2)
+        server.uvicorn_server.should_exit = True
+        close_sockets(server)
+        await handle.wait_for_playout()
+        spoken = committed(handle)
+        difference = count(words, spoken) - heard(words, conversation.speaker.played_s)
+        assert -1 <= difference <= 0
+        assert spoken and COUNTING.startswith(spoken.rstrip())
+        assert [error.recoverable for error in conversation.errors] == [False]
+
+
+def close_sockets(server: RunningServer) -> None:
+    """Close every socket, as a failing server does."""
+    for session in list(server.shell.sessions):
+        session.close(1011, "as a failing server does")
+
+
+# 6: stale sockets, or a handshake for every turn (#5681, #6390, #2281, #2630, #6078).
+
+
+async def test_group_06_every_turn_finds_the_socket_open(
+    server: RunningServer, make_voice: MakeVoice
+) -> None:
+    """Also the first, thanks to `prewarm`, and the one after a barge-in."""
+    async with talking(make_voice(server)) as conversation:
+        await until_metric(server, "tts_ws_connections", 1)
+        await conversation.spoken("Yes.")
+        await conversation.cut(0.5, COUNTING)
+        await conversation.spoken("No.")
+        assert [metric.connection_reused for metric in conversation.metrics] == [True, True]
+        assert (await metrics_of(server))["tts_ws_accepted_total"] == 1
+
+
+async def test_group_06_a_restarted_server_is_found(
+    start_server: StartServer, make_voice: MakeVoice
+) -> None:
+    """The plugin reconnects while nobody speaks; the next turn finds the socket open."""
+    server = await start_server()
+    async with talking(make_voice(server)) as conversation:
+        await conversation.spoken("Yes.")
+        server.uvicorn_server.should_exit = True
+        await server.serving
+        again = await start_server(port=int(server.url.rpartition(":")[2]))
+        await until_metric(again, "tts_ws_connections", 1)
+        assert await conversation.spoken("Yes, I can.") == "Yes, I can."
+        assert conversation.metrics[-1].connection_reused
+        assert not conversation.errors
+
+
+async def test_group_06_an_idle_connection_that_nat_forgot_is_replaced(
+    server: RunningServer, make_voice: MakeVoice
+) -> None:
+    """The heartbeat finds it out before anybody speaks."""
+    async with routing(server.websocket_url) as (router, url):
+        async with talking(make_voice(url, heartbeat_s=0.4)) as conversation:
+            await conversation.spoken("Yes.")
+            router.forget()
+            while router.accepted < 2:
+                await conversation.speaker.tick()
+            await until_metric(server, "tts_ws_accepted_total", 2)
+            assert await conversation.spoken("Yes, I can.") == "Yes, I can."
+            assert not conversation.errors
+
+
+async def test_group_06_a_turn_on_a_connection_that_nat_forgot_speaks(
+    server: RunningServer, make_voice: MakeVoice
+) -> None:
+    """A ping goes with the turn's first message: nobody waits ten seconds for a timeout."""
+    async with routing(server.websocket_url) as (router, url):
+        async with talking(make_voice(url)) as conversation:
+            await conversation.spoken("Yes.")
+            router.forget()
+            assert await conversation.spoken("Yes, I can.") == "Yes, I can."
+            assert [error.recoverable for error in conversation.errors] == [True]
+
+
+async def test_group_06_a_draining_server_finishes_and_the_next_takes_over(
+    server: RunningServer, make_voice: MakeVoice
+) -> None:
+    """A reply ends on the socket that drains; the next one has a socket of its own."""
+    async with talking(make_voice(server)) as conversation:
+        handle = conversation.reply(COUNTING)
+        await conversation.played(0.5)
+        for session in list(server.shell.sessions):
+            session.drain(30_000)
+        await until_metric(server, "tts_ws_accepted_total", 2)
+        await handle.wait_for_playout()
+        assert committed(handle) == COUNTING
+        assert await conversation.spoken("Yes.") == "Yes."
+        await until_metric(server, "tts_ws_connections", 1)
+        assert not conversation.errors
+
+
+# 7: the server goes on after an interruption (#5844, #5845, js#1985, #3859).
+
+
+async def test_group_07_thirty_interruptions_leave_one_socket_and_no_context(
+    start_server: StartServer, make_voice: MakeVoice
+) -> None:
+    """Rows are free as soon as the user cuts in, and the next reply is spoken at once."""
+    server = await start_server(throttle={"rtf": 0.5})
+    async with talking(make_voice(server)) as conversation:
+        for number in range(30):
+            await conversation.cut(0.0 if number % 3 else 0.1, COUNTING)
+        await until_metric(server, "tts_contexts_active", 0)
+        await until_metric(server, "tts_slots_used", 0)
+        assert await conversation.spoken("Yes.") == "Yes."
+        assert (await metrics_of(server))["tts_ws_accepted_total"] == 1
+        assert not conversation.errors
+
+
+# 8: crackle, or voices like chipmunks (#1996, #4244, #4777, #2277).
+
+
+async def test_group_08_the_samples_are_the_servers(
+    server: RunningServer, make_voice: MakeVoice
+) -> None:
+    """Nothing is resampled, lost or doubled on the way to the speaker."""
+    async with talking(make_voice(server)) as conversation:
+        await conversation.spoken(COUNTING)
+        played = bytes(conversation.speaker.played)
+    assert played == await pcm_of(server, COUNTING)
+
+
+async def test_group_08_other_rates_last_as_long(
+    server: RunningServer, make_voice: MakeVoice
+) -> None:
+    """8, 16 and 48 kHz are declared as they are, also behind a fallback that resamples."""
+    expected_s = sum(event.frame.duration for event in await say(make_voice(server), "Yes, I can."))
+    for rate_hz in (8000, 16000, 48000):
+        events = await say(make_voice(server, sample_rate=rate_hz), "Yes, I can.")
+        assert {event.frame.sample_rate for event in events} == {rate_hz}
+        assert abs(sum(event.frame.duration for event in events) - expected_s) < 0.01
+    both = tts.FallbackAdapter([make_voice(server), make_voice(server, sample_rate=48_000)])
+    events = await say(both, "Yes, I can.")
+    assert {event.frame.sample_rate for event in events} == {48_000}
+    assert abs(sum(event.frame.duration for event in events) - expected_s) < 0.05
+    await both.aclose()
+
+
+# 9: the first sound is swallowed (#5158, #3161).
+
+
+async def test_group_09_silence_ahead_is_counted(
+    server: RunningServer, make_voice: MakeVoice
+) -> None:
+    """A reply may begin with silence, and its words know."""
+    plain = await say(make_voice(server), COUNTING)
+    padded = await say(make_voice(server, leading_silence_ms=200), COUNTING)
+    silence = bytes(SAMPLE_RATE_HZ // 5 * BYTES_PER_SAMPLE)
+    assert pcm(padded) == silence + pcm(plain)
+    for before, after in zip(_times(plain)[1:], _times(padded)[1:], strict=True):
+        assert after == pytest.approx(before + 0.2, abs=0.02)
+
+
+def _times(events: list[tts.SynthesizedAudio]) -> list[float]:
+    return [
+        piece.start_time
+        for event in events
+        for piece in event.frame.userdata.get(USERDATA_TIMED_TRANSCRIPT, [])
+    ]
+
+
+# 10: "no audio frames were pushed" (#4171, #3306, js#1454).
+
+
+@pytest.mark.parametrize("text", ["...", "🙂", "*", "\u200b"])
+async def test_group_10_text_without_sound_is_no_failure(
+    server: RunningServer, make_voice: MakeVoice, text: str
+) -> None:
+    """A reply that cannot be spoken is a moment of silence, and is committed."""
+    async with talking(make_voice(server), tts_text_transforms=None) as conversation:
+        assert await conversation.spoken(text) == text
+        assert await conversation.spoken("Yes.") == "Yes."
+        assert not conversation.errors
+
+
+@pytest.mark.parametrize("text", ["", " ", "\n\n"])
+async def test_group_10_blank_text_needs_no_server(make_voice: MakeVoice, text: str) -> None:
+    """Nothing to say, nothing to connect for."""
+    voice = make_voice("ws://127.0.0.1:9/v1/tts/ws")
+    assert await say(voice, text) == []
+    assert await say(voice) == []
+
+
+# 11: short replies wait for text that never comes (#3798, #2713, #2892).
+
+
+async def test_group_11_a_sentence_is_spoken_before_the_next_token(
+    server: RunningServer, make_voice: MakeVoice
+) -> None:
+    """`Hi!` sounds while the LLM is still thinking, and the report says when it was sent."""
+    go_on = asyncio.Event()
+    async with talking(make_voice(server)) as conversation:
+        handle = conversation.reply("Hi!", go_on, " There.")
+        await conversation.played(0.1)
+        go_on.set()
+        await handle.wait_for_playout()
+        assert committed(handle) == "Hi! There."
+        (message,) = [item for item in handle.chat_items if item.type == "message"]
+        assert 0 < message.metrics["llm_node_ttfs"] < message.metrics["tts_node_ttfb"] + 1
+
+
+# 12: wrong or missing time to first byte (#6300, #1431, #2885).
+
+
+async def test_group_12_time_to_first_byte_is_the_wires(
+    start_server: StartServer, make_voice: MakeVoice
+) -> None:
+    """TTFB is what the server measured, and starts when the text is sent, not when it is made."""
+    server = await start_server(throttle={"first_audio_s": 0.4})
+    go_on = asyncio.Event()
+    async with talking(make_voice(server)) as conversation:
+        await until_metric(server, "tts_ws_connections", 1)
+        handle = conversation.reply(" ", go_on, "Yes.")
+        await asyncio.sleep(0.3)  # the LLM thinks: no part of the time to first byte
+        go_on.set()
+        await handle.wait_for_playout()
+        (metric,) = conversation.metrics
+        measured_s = (await metrics_of(server))["tts_time_to_first_audio_seconds_sum"]
+        assert metric.ttfb == pytest.approx(measured_s, abs=0.1)
+        assert metric.connection_reused and metric.acquire_time == 0.0
+        assert metric.characters_count == len(" Yes.")
+
+
+async def test_group_12_a_cold_turn_reports_how_long_it_took_to_connect(
+    server: RunningServer, make_voice: MakeVoice
+) -> None:
+    """`acquire_time` and `connection_reused` tell a cold turn from a warm one."""
+    voice = make_voice(server)
+    reports: list[tts.TTSMetrics] = []
+    voice.on("metrics_collected", reports.append)
+    await say(voice, "Yes.")
+    await say(voice, "Yes.")
+    assert [report.connection_reused for report in reports] == [False, True]
+    assert reports[0].acquire_time > 0 == reports[1].acquire_time
+
+
+# 13: bursts slower than real time (#3433, #3438, #3604).
+
+
+async def test_group_13_sixty_four_replies_at_once_have_no_gap(
+    server: RunningServer, make_voice: MakeVoice
+) -> None:
+    """On one socket, all at once: sound that has begun goes on."""
+    voice = make_voice(server)
+
+    async def underrun_s() -> float:
+        clock = PlayoutClock()
+        async with voice.stream(conn_options=ONE_ATTEMPT) as stream:
+            stream.push_text("Yes, of course.")
+            stream.end_input()
+            async for event in stream:
+                now = asyncio.get_running_loop().time()
+                clock.send(event.frame.samples_per_channel, now)
+        assert clock.sent_samples
+        return clock.underrun_s
+
+    underruns = await asyncio.gather(*(underrun_s() for _ in range(64)))
+    assert sum(underrun > 0.02 for underrun in underruns) == 0, sorted(underruns)[-5:]
+
+
+async def test_group_13_what_cannot_be_spoken_is_refused_before_any_sound(
+    start_server: StartServer, make_voice: MakeVoice
+) -> None:
+    """Too many at once are told so, and can be tried again; the others speak."""
+    server = await start_server(max_contexts=4, throttle={"rtf": 0.5})
+    voice = make_voice(server)
+    results = await asyncio.gather(
+        *(say(voice, COUNTING) for _ in range(6)), return_exceptions=True
+    )
+    refused = [result for result in results if isinstance(result, BaseException)]
+    assert len(refused) == 2
+    for error in refused:
+        assert isinstance(error, APIStatusError)
+        assert error.status_code == 429 and error.retryable
+
+
+# 14: one bad turn kills the session (#3500, js#2399, #6152).
+
+
+async def test_group_14_a_fallback_takes_over_before_any_sound(
+    start_server: StartServer, make_voice: MakeVoice
+) -> None:
+    """An overloaded server is left for the next one, and nobody hears it."""
+    full, free = await start_server(max_contexts=1), await start_server()
+    first = make_voice(full)
+    async with first.stream() as holding:
+        holding.push_text("I keep ")
+        await until_metric(full, "tts_contexts_active", 1)
+        both = tts.FallbackAdapter([first, make_voice(free)], max_retry_per_tts=0)
+        assert both.capabilities.aligned_transcript
+        async with talking(both) as conversation:
+            assert await conversation.spoken(COUNTING) == COUNTING
+            assert bytes(conversation.speaker.played) == await pcm_of(free, COUNTING)
+
+
+async def test_group_14_a_bad_voice_fails_its_turn_only(
+    server: RunningServer, make_voice: MakeVoice
+) -> None:
+    """A request that cannot succeed is not retried, and the session lives on."""
+    voice = make_voice(server, voice="nobody")
+    async with talking(voice) as conversation:
+        assert await conversation.spoken("Yes.") == ""
+        (error,) = conversation.errors
+        assert isinstance(error.error, APIStatusError)
+        assert error.error.status_code == 400 and not error.recoverable
+        voice.update_options(voice="default")
+        assert await conversation.spoken("Yes.") == "Yes."
+
+
+# 15: a new voice comes a turn late, or cuts the old one (#3500, #4412).
+
+
+async def test_group_15_a_new_voice_speaks_from_the_next_reply_on(
+    server: RunningServer, make_voice: MakeVoice
+) -> None:
+    """The reply that has begun ends in the old voice."""
+    voice = make_voice(server)
+    async with talking(voice) as conversation:
+        handle = conversation.reply(COUNTING)
+        await conversation.played(0.2)
+        voice.update_options(voice="en-gb+f3")
+        await handle.wait_for_playout()
+        assert bytes(conversation.speaker.played) == await pcm_of(server, COUNTING)
+        await conversation.spoken("Yes.")
+        assert bytes(conversation.speaker.played) == await pcm_of(server, "Yes.", "en-gb+f3")
+
+
+# 16 is about the doors for stock plugins; their tests are beside those doors.
+
+
+# 17: a pause before the first sound (#5038), and sound that nobody hears (#2981).
+
+
+async def test_group_17_a_pause_before_the_first_sound_loses_nothing(
+    start_server: StartServer, make_voice: MakeVoice
+) -> None:
+    """The plugin is not told of a pause; the reply waits, and is complete."""
+    server = await start_server(throttle={"first_audio_s": 0.5})
+    async with talking(make_voice(server)) as conversation:
+        handle = conversation.reply(COUNTING)
+        await until_metric(server, "tts_contexts_active", 1)
+        output = conversation.session.output.audio
+        assert output is not None
+        output.pause()
+        await until_metric(server, "tts_contexts_active", 0)
+        assert conversation.speaker.played_s == 0
+        output.resume()
+        await handle.wait_for_playout()
+        assert committed(handle) == COUNTING
+
+
+async def test_group_17_little_is_made_that_nobody_hears(
+    start_server: StartServer, make_voice: MakeVoice
+) -> None:
+    """With a short lead an interruption throws little away, whatever the length of the text."""
+    server = await start_server()
+    async with talking(make_voice(server, max_lead_s=0.5)) as conversation:
+        await conversation.cut(0.5, COUNTING * 5)
+        await until_metric(server, "tts_contexts_active", 0)
+        assert (await metrics_of(server))["tts_audio_discarded_seconds_total"] < 3.0
+
+
+async def test_conversations_are_not_shared(server: RunningServer, make_voice: MakeVoice) -> None:
+    """Two sessions on one server, each on its own socket, do not hear each other."""
+
+    async def talk(conversation: Conversation, text: str) -> bytes:
+        assert await conversation.spoken(text) == text
+        return bytes(conversation.speaker.played)
+
+    async with (
+        talking(make_voice(server)) as one,
+        talking(make_voice(server)) as other,
+    ):
+        texts = ("One, two.", "Three, four.")
+        played = await asyncio.gather(talk(one, texts[0]), talk(other, texts[1]))
+    assert played == [await pcm_of(server, text) for text in texts]
+
+
+async def test_errors_are_those_of_livekit(server: RunningServer, make_voice: MakeVoice) -> None:
+    """Whatever a stream raises is an `APIError`: all else would end the session."""
+    for options in ({"voice": "nobody"}, {"language": "xx"}, {"speed": 9.0}):
+        with pytest.raises(APIError) as raised:
+            await say(make_voice(server, **options), "Yes.")
+        assert not raised.value.retryable

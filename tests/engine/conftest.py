@@ -1,0 +1,90 @@
+"""The engine over a tiny real checkpoint, driven step by step."""
+
+from collections.abc import Callable, Iterable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from voiceagent_tts.core import AudioStep, Command, Credit, Done, Event, Failed, Submit
+from voiceagent_tts.engine.engine import Qwen3Engine
+from voiceagent_tts.engine.runner import Runner
+from voiceagent_tts.engine.voices import VoiceShelf
+from voiceagent_tts.model.checkpoint import Checkpoint, load_checkpoint
+from voiceagent_tts.model.codec import Codec, load_codec
+
+REFERENCE = Path(__file__).parent.parent / "reference"
+UNLIMITED = 10**12
+CUSTOM_VOICE = "custom_voice-1b7"
+
+
+@cache
+def _load(name: str) -> tuple[Checkpoint, Codec]:
+    return load_checkpoint(REFERENCE / name), load_codec(REFERENCE / name)
+
+
+class Driver:
+    """An engine between an inbox that a test fills and the list of all that came out."""
+
+    def __init__(
+        self, model: str = CUSTOM_VOICE, rows: int = 4, voices: Path | None = None
+    ) -> None:
+        checkpoint, codec = _load(model)
+        self.events: list[Event] = []
+        self._commands: list[Command] = []
+        shelf = VoiceShelf(checkpoint.config, voices)
+        runner = Runner(checkpoint, codec, rows, capacity=1024)
+        self.engine = Qwen3Engine(self._take, self.events.append, checkpoint, runner, shelf, model)
+
+    def _take(self) -> list[Command]:
+        commands, self._commands = self._commands, []
+        return commands
+
+    def send(self, *commands: Command) -> None:
+        """Let `commands` arrive before the next step."""
+        self._commands.extend(commands)
+
+    def run(self, *commands: Command, steps: int = 3000) -> list[Event]:
+        """Send `commands`, step until nothing is left to do, and return what came out."""
+        before = len(self.events)
+        self.send(*commands)
+        for _ in range(steps):
+            if self.engine.step() is None:
+                return self.events[before:]
+        raise AssertionError(f"still busy after {steps} steps")
+
+    def open(self, context: int, text: str, **options: object) -> tuple[Submit, Credit]:
+        """The commands of a context that speaks `text` without end of credit."""
+        fields = {"voice": self.engine.capabilities.voices[0], "language": "en", "seed": 7}
+        submit = Submit(context, text, 0, **{"more": False, **fields, **options})  # type: ignore[arg-type]
+        return submit, Credit(context, 0.0, UNLIMITED)
+
+
+def pcm_of(events: Iterable[Event], context: int) -> bytes:
+    """All PCM of a context; its chunks must follow each other without a gap."""
+    pcm = b""
+    for event in events:
+        for part in event.rows if isinstance(event, AudioStep) else ():
+            if part.context == context:
+                assert part.chunk.start_sample * 2 == len(pcm)
+                pcm += part.chunk.pcm
+    return pcm
+
+
+def last_of(events: Iterable[Event], context: int) -> Event:
+    """The event that ended a context."""
+    ends = [e for e in events if isinstance(e, (Done, Failed)) and e.context == context]
+    assert len(ends) == 1
+    return ends[0]
+
+
+@pytest.fixture
+def driver() -> Driver:
+    """A CustomVoice model of four rows."""
+    return Driver()
+
+
+@pytest.fixture
+def make_driver() -> Callable[..., Driver]:
+    """Drivers of other models and sizes."""
+    return Driver

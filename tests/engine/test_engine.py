@@ -1,0 +1,196 @@
+import itertools
+from collections.abc import Callable
+from random import Random
+
+import numpy as np
+import pytest
+
+from tests.engine.conftest import Driver, last_of, pcm_of
+from voiceagent_tts.core import (
+    FRAME_SAMPLES,
+    Append,
+    AudioStep,
+    Cancel,
+    Cancelled,
+    Credit,
+    Done,
+    Failed,
+    Flush,
+    SegmentEnd,
+)
+from voiceagent_tts.errors import ErrorCode
+
+TEXT = "Hello there, somebody."
+LONG = "This sentence is one of many that follow each other. " * 9
+
+
+def test_speaks_whole_frames_and_ends(driver: Driver) -> None:
+    """A text becomes gap-free frames, its segment's end, and `Done` with the same length."""
+    events = driver.run(*driver.open(1, TEXT))
+    pcm = pcm_of(events, 1)
+    samples = len(pcm) // 2
+    assert samples > 0
+    assert samples % FRAME_SAMPLES == 0
+    assert events[-2:] == [SegmentEnd(1, len(TEXT), samples), Done(1, samples)]
+    assert driver.engine.rows_used == 0
+
+
+def test_the_first_frame_sent_has_sound(driver: Driver) -> None:
+    """Digital silence before the first sound is not sent."""
+    first = np.frombuffer(pcm_of(driver.run(*driver.open(1, TEXT)), 1)[: 2 * FRAME_SAMPLES], "<i2")
+    assert np.abs(first).max() > 33
+
+
+def test_a_seed_is_a_voice_whatever_else_runs(driver: Driver) -> None:
+    """A row among others, some cancelled, makes the samples that it makes alone."""
+    alone = pcm_of(driver.run(*driver.open(1, TEXT)), 1)
+    others = [driver.open(context, LONG, seed=context) for context in (2, 3, 4)]
+    driver.send(*(command for commands in others for command in commands))
+    for _ in range(3):
+        driver.engine.step()
+    driver.send(Cancel(3), *driver.open(5, TEXT))
+    for _ in range(3):
+        driver.engine.step()
+    driver.send(Cancel(2))
+    driver.run()
+    together = pcm_of(driver.events, 5)
+    assert len(together) == len(alone)
+    difference = np.frombuffer(together, "<i2").astype(int) - np.frombuffer(alone, "<i2")
+    assert np.abs(difference).max() <= 1  # GEMM rounding moves a sample by one at most
+
+
+def test_cancel_frees_the_row_by_the_next_step(driver: Driver) -> None:
+    """A cancel is answered within the step that takes it, and nothing of its context follows."""
+    driver.send(*driver.open(1, LONG))
+    for _ in range(4):
+        driver.engine.step()
+    assert any(isinstance(event, AudioStep) for event in driver.events)
+    driver.send(Cancel(1), Cancel(1), Cancel(99))
+    driver.events.clear()
+    driver.engine.step()
+    assert driver.events == [Cancelled(1), Cancelled(1), Cancelled(99)]
+    assert driver.engine.rows_used == 0
+    assert driver.engine.step() is None
+
+
+def test_without_credit_nothing_is_made(driver: Driver) -> None:
+    """A row goes as far as its listener wants, to the next whole frame, and waits there."""
+    submit, _ = driver.open(1, LONG)
+    assert pcm_of(driver.run(submit), 1) == b""
+    driver.run(Credit(1, 0.0, 5 * FRAME_SAMPLES - 1))
+    assert len(pcm_of(driver.events, 1)) == 2 * 5 * FRAME_SAMPLES
+    driver.run(Credit(1, 0.0, 7 * FRAME_SAMPLES))
+    assert len(pcm_of(driver.events, 1)) == 2 * 7 * FRAME_SAMPLES
+
+
+def test_speaks_while_the_text_is_written(driver: Driver) -> None:
+    """With token feeding sound comes before the sentence is complete, and a starved row waits."""
+    submit, credit = driver.open(1, "Hello there, ", more=True, feeding="token")
+    driver.run(submit, credit)
+    so_far = len(pcm_of(driver.events, 1))
+    assert so_far > 0
+    assert driver.engine.step() is None, "a row without text was stepped"
+    driver.run(Append(1, "this is more. ", 13, False, None))
+    assert len(pcm_of(driver.events, 1)) > so_far
+    assert isinstance(last_of(driver.events, 1), Done)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_any_chunks_of_a_text_are_spoken_alike(seed: int) -> None:
+    """Feeding a text in pieces, at any pace, gives the samples of feeding it at once."""
+    random = Random(seed)
+    borders = [0, *sorted(random.sample(range(1, len(TEXT)), 6)), len(TEXT)]
+    whole, pieces = Driver(), Driver()
+    expected = pcm_of(whole.run(*whole.open(1, TEXT, feeding="token")), 1)
+    pieces.send(*pieces.open(1, "", more=True, feeding="token"))
+    for start, end in itertools.pairwise(borders):
+        pieces.send(Append(1, TEXT[start:end], start, True, None))
+        for _ in range(random.randrange(5)):
+            pieces.engine.step()
+    pieces.run(Append(1, "", len(TEXT), False, None))
+    assert pcm_of(pieces.events, 1) == expected
+
+
+def test_a_long_text_rolls_over_at_sentence_ends(driver: Driver) -> None:
+    """Run follows run in the same row order without a gap; every end is a sentence's."""
+    events = driver.run(*driver.open(1, LONG, feeding="token"), steps=20_000)
+    ends = [event.char_end for event in events if isinstance(event, SegmentEnd)]
+    assert len(ends) > 1
+    assert all(LONG[:end].rstrip().endswith(".") for end in ends)
+    assert ends[-1] == len(LONG)
+    assert isinstance(events[-1], Done)
+
+
+def test_a_flush_ends_what_was_said_so_far(driver: Driver) -> None:
+    """After a flush the text so far is spoken to its end, and text that follows is spoken too."""
+    submit, credit = driver.open(1, "First part", more=True, feeding="token")
+    driver.run(submit, credit, Flush(1))
+    ends = [event for event in driver.events if isinstance(event, SegmentEnd)]
+    assert [end.char_end for end in ends] == [10]
+    driver.run(Append(1, " and the second.", 10, False, None))
+    assert last_of(driver.events, 1)
+    assert len(pcm_of(driver.events, 1)) > 2 * ends[0].end_sample
+
+
+@pytest.mark.parametrize("feeding", ["token", "segment"])
+@pytest.mark.parametrize("text", ["", "   ", "🎉", "\n---\n"])
+def test_nothing_to_say_is_said_at_once(driver: Driver, text: str, feeding: str) -> None:
+    """A text without a word has no audio and ends."""
+    events = driver.run(*driver.open(1, text, feeding=feeding))
+    assert pcm_of(events, 1) == b""
+    assert events[-1] == Done(1, 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ({"voice": "nobody"}, ErrorCode.INVALID_VOICE),
+        ({"language": "tlh"}, ErrorCode.INVALID_LANGUAGE),
+    ],
+)
+def test_what_the_model_has_not_is_refused(
+    driver: Driver, options: dict[str, str], code: ErrorCode
+) -> None:
+    """An unknown voice or language fails its context alone, with the known ones listed."""
+    driver.send(*driver.open(2, TEXT))
+    events = driver.run(*driver.open(1, TEXT, **options))
+    failed = last_of(events, 1)
+    assert isinstance(failed, Failed)
+    assert failed.code is code
+    assert "known" in failed.message
+    assert isinstance(last_of(events, 2), Done)
+
+
+def test_more_contexts_than_rows_are_refused(make_driver: Callable[..., Driver]) -> None:
+    """A context beyond the rows fails as overloaded, and the others speak on."""
+    driver = make_driver(rows=2)
+    events = driver.run(*driver.open(1, TEXT), *driver.open(2, TEXT), *driver.open(3, TEXT))
+    refused = last_of(events, 3)
+    assert isinstance(refused, Failed)
+    assert refused.code is ErrorCode.OVERLOADED
+    assert isinstance(last_of(events, 1), Done)
+    assert isinstance(last_of(events, 2), Done)
+
+
+def test_a_designed_voice_needs_its_description(make_driver: Callable[..., Driver]) -> None:
+    """VoiceDesign speaks as `instruct` says, and asks for it where it is missing."""
+    driver = make_driver("voice_design-1b7")
+    assert driver.engine.capabilities.voices == ("designed",)
+    refused = last_of(driver.run(*driver.open(1, TEXT)), 1)
+    assert isinstance(refused, Failed)
+    assert "description" in refused.message
+    events = driver.run(*driver.open(2, TEXT, instruct="an old sailor"))
+    assert isinstance(last_of(events, 2), Done)
+
+
+def test_audio_of_all_rows_is_one_message(driver: Driver) -> None:
+    """One step makes one `AudioStep`, however many rows speak."""
+    for context in (1, 2, 3):
+        driver.send(*driver.open(context, LONG, seed=context))
+    for _ in range(8):
+        driver.engine.step()
+    driver.events.clear()
+    driver.engine.step()
+    (step,) = driver.events
+    assert isinstance(step, AudioStep)
+    assert [row.context for row in step.rows] == [1, 2, 3]

@@ -1,0 +1,142 @@
+"""The codec's files: from a model's folder or alone, whole or refused."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from tests.model.reference import REFERENCE
+from voiceagent_tts.core import FRAME_SAMPLES
+from voiceagent_tts.errors import CheckpointError, ErrorCode
+from voiceagent_tts.model.checkpoint import open_weights
+from voiceagent_tts.model.codec import load_codec
+
+ENCODER_ONLY_BY_NAME = {
+    "decoder.quantizer.rvq_first.input_proj.weight",
+    "decoder.quantizer.rvq_rest.input_proj.weight",
+}
+"""The decoder's copy of what only an encoder computes."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A codec of its own, to be changed."""
+    return Path(shutil.copytree(REFERENCE / "base-0b6" / "speech_tokenizer", tmp_path / "codec"))
+
+
+def change_config(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change config.json."""
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    change(config)
+    path.write_text(json.dumps(config))
+
+
+def change_weights(folder: Path, change: Callable[[dict[str, Tensor]], object]) -> None:
+    """Change model.safetensors."""
+    tensors = load_file(folder / "model.safetensors")
+    change(tensors)
+    save_file(tensors, folder / "model.safetensors")
+
+
+@pytest.fixture(scope="module")
+def codes() -> Tensor:
+    """[30, K] int64."""
+    with np.load(REFERENCE / "codec-130-frames.npz") as arrays:
+        return torch.from_numpy(arrays["codes"][:30]).long()
+
+
+def test_a_codec_loads_alone_and_from_a_model(folder: Path, codes: Tensor) -> None:
+    """The codec's repository and a model's folder hold the same codec."""
+    alone, from_model = load_codec(folder), load_codec(REFERENCE / "base-0b6")
+    assert torch.equal(alone.decode(codes), from_model.decode(codes))
+    assert alone.encoder is None
+    assert (alone.codebooks, alone.codebook_size) == (16, 64)
+
+
+def test_recordings_are_decoded_with_progress(codes: Tensor) -> None:
+    """A whole recording has 1,920 samples of each frame, and says how far it is."""
+    reported: list[tuple[int, int]] = []
+    samples = load_codec(REFERENCE / "base-0b6").decode(codes, lambda *done: reported.append(done))
+    assert samples.shape == (30 * FRAME_SAMPLES,)
+    assert reported == [(12, 30), (24, 30), (30, 30)]
+    with np.load(REFERENCE / "codec-130-frames.npz") as arrays:
+        expected = torch.from_numpy(arrays["wav"][: len(samples)])
+    assert (samples - expected).abs().max() < 1e-4
+
+
+def test_every_tensor_is_used(folder: Path) -> None:
+    """A published codec has no tensor that the modules leave out without reason."""
+    codec = load_codec(folder, has_encoder=True, is_packed=False)
+    assert codec.encoder
+    used = {key for key, _ in codec.decoder.weights()} | {key for key, _ in codec.encoder.weights()}
+    assert set(open_weights(folder)) - used == ENCODER_ONLY_BY_NAME
+    assert used <= set(open_weights(folder))
+
+
+def test_the_25_hz_codec_is_refused(folder: Path) -> None:
+    """A codec of another frame rate is refused with the file, the key and both kinds."""
+    change_config(folder, lambda config: config.update(model_type="qwen3_tts_tokenizer_25hz"))
+    expected = r"config\.json: model_type: .*12hz.*; came 'qwen3_tts_tokenizer_25hz'"
+    with pytest.raises(CheckpointError, match=expected) as caught:
+        load_codec(folder)
+    assert caught.value.code == ErrorCode.INVALID_CHECKPOINT
+
+
+def test_a_model_without_its_codec_is_refused(tmp_path: Path) -> None:
+    """A model's folder that lacks the codec is refused with what it is instead."""
+    shutil.copy(REFERENCE / "base-0b6" / "config.json", tmp_path)
+    with pytest.raises(CheckpointError, match=r"model_type: .*12hz.*; came 'qwen3_tts'"):
+        load_codec(tmp_path)
+
+
+def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
+    """A folder that holds nothing of ours is refused with the file that it lacks."""
+    with pytest.raises(CheckpointError, match=r"config\.json: expected a file"):
+        load_codec(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "decoder.pre_transformer.layers.1.mlp_layer_scale.scale",
+        "decoder.quantizer.rvq_rest.vq.layers.14._codebook.embedding_sum",
+        "decoder.decoder.4.block.4.act2.beta",
+        "encoder.downsample.conv.weight",
+    ],
+)
+def test_a_missing_tensor_is_named(folder: Path, key: str) -> None:
+    """A codec without one of its tensors is refused with that tensor's key."""
+    change_weights(folder, lambda tensors: tensors.pop(key))
+    with pytest.raises(CheckpointError, match=f"{key}: is not in"):
+        load_codec(folder, has_encoder=True)
+
+
+def test_a_tensor_of_another_shape_is_named(folder: Path) -> None:
+    """Weights that do not fit config.json are refused with the file, the key and both shapes."""
+    key = "decoder.decoder.1.block.1.conv.weight"
+    change_weights(folder, lambda tensors: tensors.update({key: torch.zeros(48, 24, 8)}))
+    expected = r"safetensors: decoder.*shape is \[48, 24, 8\], expected \[48, 24, 16\]"
+    with pytest.raises(CheckpointError, match=expected):
+        load_codec(folder)
+
+
+def test_other_numbers_of_codebooks_are_refused(folder: Path) -> None:
+    """An encoder and a decoder of different frames are refused."""
+    change_config(folder, lambda config: config.update(encoder_valid_num_quantizers=8))
+    with pytest.raises(CheckpointError, match="encoder_valid_num_quantizers: expected the 16"):
+        load_codec(folder)
+
+
+def test_another_encoder_is_refused(folder: Path) -> None:
+    """An encoder whose layout makes no sense is refused with the file and the key."""
+    change_config(folder, lambda config: config["encoder_config"].update(codebook_size=63))
+    with pytest.raises(CheckpointError, match=r"config\.json: encoder_config: .*63"):
+        load_codec(folder, has_encoder=True)

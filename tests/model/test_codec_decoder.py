@@ -1,0 +1,314 @@
+"""The codec's decoder: exact, in any portions, in any rows."""
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from tests.model.reference import REFERENCE
+from tests.model.whole_codec import WholeCodec, fill_at_random
+from voiceagent_tts.core import FRAME_SAMPLES
+from voiceagent_tts.model import codec_layers
+from voiceagent_tts.model.checkpoint import building
+from voiceagent_tts.model.codec import load_codec
+from voiceagent_tts.model.codec_decoder import CodecDecoder
+from voiceagent_tts.model.codec_state import CodecState
+from voiceagent_tts.model.config import CodecDecoderConfig
+
+TOLERANCE = 1e-4
+"""Random weights amplify rounding; the official package's own is half of this."""
+
+SMALL = CodecDecoderConfig(
+    codebook_size=32, codebook_dim=12, hidden_size=16, latent_dim=20, intermediate_size=24,
+    num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=6,
+    sliding_window=5, num_quantizers=4, upsample_rates=(8, 5, 4, 3), upsampling_ratios=(2, 2),
+    decoder_dim=32,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def decoder() -> CodecDecoder:
+    """The decoder that the reference was made with; its window is 8 frames."""
+    return load_codec(REFERENCE / "base-0b6").decoder
+
+
+@pytest.fixture(scope="module")
+def codes() -> Tensor:
+    """[1, K, 130] int64."""
+    with np.load(REFERENCE / "codec-130-frames.npz") as arrays:
+        return torch.from_numpy(arrays["codes"]).long().T[None]
+
+
+@pytest.fixture(scope="module")
+def samples() -> Tensor:
+    """[130 * 1920]: what the official package decoded from `codes` at once."""
+    with np.load(REFERENCE / "codec-130-frames.npz") as arrays:
+        return torch.from_numpy(arrays["wav"])
+
+
+def decode_in(decoder: CodecDecoder, codes: Tensor, portions: list[int]) -> Tensor:
+    """Decode one row in portions of these numbers of frames."""
+    state = decoder.new_state(1, max(portions))
+    decoded = [decoder.decode(portion, state)[0] for portion in codes.split(portions, dim=-1)]
+    return torch.cat(decoded)
+
+
+def partition(total: int, rng: random.Random) -> list[int]:
+    """Numbers from 1 to 16 that add up to `total`."""
+    portions: list[int] = []
+    while (left := total - sum(portions)) > 0:
+        portions.append(min(left, rng.randint(1, 16)))
+    return portions
+
+
+def small_decoder(config: CodecDecoderConfig, seed: int = 0) -> tuple[CodecDecoder, WholeCodec]:
+    """A decoder of random weights, and its plain twin."""
+    decoder = CodecDecoder(config)
+    return decoder, WholeCodec(config, fill_at_random(decoder, seed))
+
+
+def random_codes(config: CodecDecoderConfig, rows: int, frames: int, seed: int = 0) -> Tensor:
+    """[B, K, F] int64."""
+    generator = torch.Generator().manual_seed(seed)
+    shape = (rows, config.num_quantizers, frames)
+    return torch.randint(config.codebook_size, shape, generator=generator)
+
+
+def tensors_of(state: CodecState) -> list[Tensor]:
+    """All that a state remembers."""
+    return [state.positions, state.keys, state.values, *state.histories]
+
+
+def test_whole_decode_is_the_official_one(
+    decoder: CodecDecoder, codes: Tensor, samples: Tensor
+) -> None:
+    """130 frames at once are the official package's samples."""
+    decoded = decode_in(decoder, codes, [130])
+    assert decoded.dtype == torch.float32
+    assert (decoded - samples).abs().max() < TOLERANCE
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_any_partition_is_the_official_decode(
+    decoder: CodecDecoder, codes: Tensor, samples: Tensor, seed: int
+) -> None:
+    """Portions of random lengths, joined, are the official package's samples of all frames."""
+    portions = partition(130, random.Random(seed))
+    assert (decode_in(decoder, codes, portions) - samples).abs().max() < TOLERANCE
+
+
+def test_frame_by_frame_is_the_official_decode(
+    decoder: CodecDecoder, codes: Tensor, samples: Tensor
+) -> None:
+    """Single frames, joined, are the official package's samples of all frames."""
+    assert (decode_in(decoder, codes, [1] * 130) - samples).abs().max() < TOLERANCE
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        SMALL,
+        replace(SMALL, upsampling_ratios=(4,), upsample_rates=(3, 8, 5, 4), decoder_dim=48),
+        replace(SMALL, sliding_window=1, num_key_value_heads=4),
+        replace(SMALL, sliding_window=40, upsampling_ratios=(2, 2, 2), upsample_rates=(8, 5, 6)),
+    ],
+    ids=["small", "other rates", "no window", "wide window"],
+)
+@pytest.mark.parametrize("wide_channels", [1, 10_000], ids=["products", "convolutions"])
+def test_streamed_is_whole(
+    config: CodecDecoderConfig, wide_channels: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In any layout, and with either kind of convolution, a stream is the plain whole decode."""
+    monkeypatch.setattr(codec_layers, "_WIDE_CHANNELS", wide_channels)
+    decoder, whole = small_decoder(config)
+    codes = random_codes(config, 1, 50)
+    streamed = decode_in(decoder, codes, partition(50, random.Random(1)))
+    expected = whole.decode(codes)[0]
+    assert expected.std() > 0.01
+    assert (streamed - expected).abs().max() < TOLERANCE
+
+
+def test_rows_start_pause_and_restart(decoder: CodecDecoder, codes: Tensor) -> None:
+    """Eight rows with their own frames, pauses and restarts each sound as if they were alone."""
+    rng = random.Random(4)
+    rows, frames = 8, 3
+    streams = torch.stack([codes[0].roll(-11 * row, dims=-1) for row in range(rows)])
+    state = decoder.new_state(rows, frames)
+    spoken: list[list[Tensor]] = [[] for _ in range(rows)]
+    for _ in range(25):
+        for row in range(rows):
+            if rng.random() < 0.05:
+                state.reset([row])
+                spoken[row].clear()
+        active = torch.tensor([rng.random() < 0.6 for _ in range(rows)])
+        starts = [len(done) * frames for done in spoken]
+        portion = torch.stack(
+            [stream[:, at : at + frames] for stream, at in zip(streams, starts, strict=True)]
+        )
+        decoded = decoder.decode(portion, state, active)
+        for row in active.nonzero()[:, 0].tolist():
+            spoken[row].append(decoded[row])
+    for row, done in enumerate(spoken):
+        alone = decode_in(
+            decoder, streams[row : row + 1, :, : len(done) * frames], [frames] * len(done)
+        )
+        assert (torch.cat(done) - alone).abs().max() < TOLERANCE
+
+
+def test_a_paused_row_is_left_as_it_is() -> None:
+    """Frames that are not for a row change nothing of what it will see."""
+    decoder, _ = small_decoder(SMALL)
+    state = decoder.new_state(2, 4)
+    decoder.decode(random_codes(SMALL, 2, 4), state)
+    ring = state.ring_frames
+    before = state.to("cpu")
+    decoder.decode(random_codes(SMALL, 2, 4, seed=1), state, torch.tensor([True, False]))
+    assert state.positions.tolist() == [8, 4]
+    assert torch.equal(state.keys[:, 1, :ring], before.keys[:, 1, :ring])
+    assert torch.equal(state.values[:, 1, :ring], before.values[:, 1, :ring])
+    for now, then in zip(state.histories, before.histories, strict=True):
+        assert torch.equal(now[1], then[1])
+        assert now.numel() == 0 or not torch.equal(now[0], then[0])
+
+
+def test_a_reset_row_has_no_past() -> None:
+    """After a reset a row gives what a new one gives, bit for bit."""
+    decoder, _ = small_decoder(SMALL)
+    codes = random_codes(SMALL, 2, 6)
+    state = decoder.new_state(2, 6)
+    fresh = decoder.decode(codes, state)
+    decoder.decode(random_codes(SMALL, 2, 6, seed=1), state)
+    state.reset(torch.tensor([1]))
+    again = decoder.decode(codes, state)
+    assert torch.equal(again[1], fresh[1])
+    assert not torch.equal(again[0], fresh[0])
+
+
+@pytest.mark.parametrize("reference_frames", [1, 9, 10, 11, 25, 26, 77])
+def test_primed_speech_continues_its_reference(
+    decoder: CodecDecoder, codes: Tensor, samples: Tensor, reference_frames: int
+) -> None:
+    """After priming with a reference, speech is what a decode of both, cut, would be."""
+    state = decoder.new_state(1, 13)
+    decoder.prime(codes[..., :reference_frames], state)
+    end = reference_frames + 13
+    spoken = decoder.decode(codes[..., reference_frames:end], state)[0]
+    expected = samples[reference_frames * FRAME_SAMPLES : end * FRAME_SAMPLES]
+    assert (spoken - expected).abs().max() < TOLERANCE
+
+
+def test_priming_is_for_active_rows() -> None:
+    """A row that is not primed does not hear the reference."""
+    decoder, _ = small_decoder(SMALL)
+    state = decoder.new_state(2, 4)
+    decoder.prime(random_codes(SMALL, 2, 30, seed=1), state, torch.tensor([True, False]))
+    codes = random_codes(SMALL, 2, 4)
+    spoken = decoder.decode(codes, state)
+    fresh = decoder.decode(codes, decoder.new_state(2, 4))
+    assert torch.equal(spoken[1], fresh[1])
+    assert not torch.equal(spoken[0], fresh[0])
+
+
+def test_a_copied_row_goes_on_elsewhere() -> None:
+    """A row copied to another state continues there, and its source is not disturbed."""
+    decoder, _ = small_decoder(SMALL)
+    codes = random_codes(SMALL, 1, 12)
+    source = decoder.new_state(1, 6)
+    decoder.prime(codes[..., :6], source)
+    target = decoder.new_state(3, 6)
+    decoder.prime(random_codes(SMALL, 3, 9, seed=1), target)
+    target.copy_row(2, source, 0)
+    copied = decoder.decode(codes[..., 6:].expand(3, -1, -1), target)[2]
+    expected = decoder.decode(codes[..., 6:], source)[0]
+    assert (copied - expected).abs().max() < TOLERANCE
+    with pytest.raises(ValueError, match="a state of 5 frames a call cannot be copied to one of 6"):
+        target.copy_row(0, decoder.new_state(1, 5), 0)
+
+
+def test_state_is_written_in_place() -> None:
+    """A call replaces no tensor of the state, so that a CUDA graph can be replayed on it."""
+    decoder, _ = small_decoder(SMALL)
+    state = decoder.new_state(2, 4)
+    before = [tensor.data_ptr() for tensor in tensors_of(state)]
+    decoder.decode(random_codes(SMALL, 2, 4), state, torch.tensor([True, False]))
+    assert [tensor.data_ptr() for tensor in tensors_of(state)] == before
+
+
+def test_a_call_never_waits_for_the_device() -> None:
+    """Decoding and priming depend on no value of a tensor: they run on tensors without values."""
+    with FakeTensorMode():
+        decoder = CodecDecoder(SMALL)
+        state = decoder.new_state(2, 4)
+        codes = torch.zeros(2, SMALL.num_quantizers, 4, dtype=torch.int64)
+        active = torch.ones(2, dtype=torch.bool)
+        decoder.prime(codes.repeat(1, 1, 5), state, active)
+        assert decoder.decode(codes, state, active).shape == (2, 4 * FRAME_SAMPLES)
+
+
+def test_half_precision_is_close(codes: Tensor, samples: Tensor) -> None:
+    """In bfloat16 the samples are finite and those of float32 with 20 dB less noise than sound."""
+    decoder = load_codec(REFERENCE / "base-0b6", torch.bfloat16).decoder
+    decoded = decode_in(decoder, codes[..., :40], [8] * 5)
+    expected = samples[: 40 * FRAME_SAMPLES]
+    assert decoded.dtype == torch.float32
+    noise = (decoded - expected).pow(2).mean() / expected.pow(2).mean()
+    assert 10 * noise.log10() < -20
+
+
+def test_activations_stay_finite_in_half_precision() -> None:
+    """Exponentials beyond half precision's range make no infinities: they are kept in float32."""
+    with building(torch.bfloat16, torch.device("cpu")):
+        activation = codec_layers.SnakeBeta(4)
+    logarithms = {"a.alpha": 9.0, "a.beta": -12.0}
+    for name, tensor in activation.weights("a"):
+        tensor.fill_(logarithms[name])
+    x = torch.linspace(-3, 3, 40, dtype=torch.bfloat16).view(1, 10, 4)
+    wave = torch.sin(x.double() * np.exp(9.0)) ** 2 / (np.exp(-12.0) + 1e-9)
+    made = activation(x)
+    assert made.dtype == torch.bfloat16
+    assert ((made.double() - x - wave) / wave.clamp(min=1.0)).abs().max() < 0.01
+
+
+def test_mismatched_calls_are_refused() -> None:
+    """Another number of rows, or more frames than the state takes, are refused with numbers."""
+    decoder, _ = small_decoder(SMALL)
+    state = decoder.new_state(2, 4)
+    with pytest.raises(ValueError, match="codes of 3 rows for a state of 2"):
+        decoder.decode(random_codes(SMALL, 3, 4), state)
+    with pytest.raises(ValueError, match="5 frames for a state that takes 4 a call"):
+        decoder.decode(random_codes(SMALL, 2, 5), state)
+
+
+def test_a_published_state_is_small() -> None:
+    """In half precision a row of the published layout needs about three megabytes."""
+    published = CodecDecoderConfig(hidden_size=512, intermediate_size=1024)
+    with building(torch.bfloat16, torch.device("meta")):
+        assert CodecDecoder(published).new_state(1, 12).bytes < 3.1e6
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+def test_a_cuda_graph_streams_as_eager_does(codes: Tensor, samples: Tensor) -> None:
+    """A captured call, replayed, gives the samples of the official package."""
+    decoder = load_codec(REFERENCE / "base-0b6", device="cuda").decoder
+    state = decoder.new_state(1, 5)
+    portion = codes[..., :5].cuda()
+    active = torch.ones(1, dtype=torch.bool, device="cuda")
+    warm_up = torch.cuda.Stream()
+    with torch.cuda.stream(warm_up):
+        decoder.decode(portion, state, active)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        made = decoder.decode(portion, state, active)
+    state.reset([0])
+    decoded = []
+    for frames in codes.split(5, dim=-1):
+        portion.copy_(frames)
+        graph.replay()
+        decoded.append(made[0].cpu())
+    assert (torch.cat(decoded) - samples).abs().max() < TOLERANCE

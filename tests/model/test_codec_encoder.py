@@ -1,0 +1,69 @@
+"""Reference audio becomes the official package's codes."""
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+from torch import Tensor
+
+from tests.model.reference import REFERENCE
+from voiceagent_tts.core import FRAME_SAMPLES
+from voiceagent_tts.model import codec_encoder
+from voiceagent_tts.model.codec import load_codec
+from voiceagent_tts.model.codec_encoder import CodecEncoder
+
+
+@pytest.fixture(scope="module")
+def encoder() -> CodecEncoder:
+    """The encoder of the tiny Base checkpoint."""
+    encoder = load_codec(REFERENCE / "base-0b6", has_encoder=True).encoder
+    assert encoder
+    return encoder
+
+
+@pytest.fixture(scope="module")
+def reference() -> Tensor:
+    """[S] float32: reference.wav, which ends within its eighteenth frame."""
+    samples, _ = soundfile.read(REFERENCE / "reference.wav", dtype="float32")
+    return torch.from_numpy(samples)
+
+
+@pytest.fixture(scope="module")
+def codes() -> Tensor:
+    """[18, 16]: what the official package made of it."""
+    with np.load(REFERENCE / "reference-prompt.npz") as arrays:
+        return torch.from_numpy(arrays["ref_code"])
+
+
+def test_codes_are_the_official_ones(
+    encoder: CodecEncoder, reference: Tensor, codes: Tensor
+) -> None:
+    """Every code of every frame, the last one partly filled, is the official package's."""
+    assert torch.equal(encoder.encode(reference), codes)
+
+
+@pytest.mark.parametrize("portion_frames", [1, 4, 7])
+def test_portions_change_no_code(
+    encoder: CodecEncoder,
+    reference: Tensor,
+    codes: Tensor,
+    portion_frames: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Audio that is too long for one portion gets the codes that it would get at once."""
+    monkeypatch.setattr(codec_encoder, "_PORTION_FRAMES", portion_frames)
+    reported: list[tuple[int, int]] = []
+    encoded = encoder.encode(reference, lambda done, total: reported.append((done, total)))
+    assert torch.equal(encoded, codes)
+    assert [total for _, total in reported] == [len(reference)] * -(-18 // portion_frames)
+    assert sorted(reported) == reported
+    assert reported[-1] == (len(reference), len(reference))
+
+
+@pytest.mark.parametrize("samples", [1, FRAME_SAMPLES, FRAME_SAMPLES + 1])
+def test_a_part_of_a_frame_is_a_frame(
+    encoder: CodecEncoder, reference: Tensor, samples: int
+) -> None:
+    """There are as many frames as it takes to hold all samples."""
+    frames = encoder.encode(reference[:samples])
+    assert frames.shape == (-(-samples // FRAME_SAMPLES), 16)

@@ -1,0 +1,121 @@
+"""Who may come in, over HTTP and before the WebSocket's upgrade."""
+
+from contextlib import AsyncExitStack
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+from websockets.exceptions import InvalidStatus
+
+from tests.wire import Wire
+from voiceagent_tts.config import Settings, hash_key
+from voiceagent_tts.server.serve import RunningServer, running
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+KEY, HASHED_KEY = "key-in-the-clear", "key-that-was-hashed"
+REFUSED: dict[str, dict[str, Any]] = {
+    "no key": {},
+    "a wrong key": {"additional_headers": {"Authorization": "Bearer wrong"}},
+    "an empty key": {"additional_headers": {"Authorization": "Bearer "}},
+    "the hash of a key": {"additional_headers": {"X-API-Key": hash_key(KEY)}},
+    "a wrong scheme": {"additional_headers": {"Authorization": f"Basic {KEY}"}},
+    "a wrong key as subprotocol": {"subprotocols": ["tts.v1", "bearer.wrong"]},
+}
+ACCEPTED: dict[str, dict[str, Any]] = {
+    "bearer": {"additional_headers": {"Authorization": f"Bearer {KEY}"}},
+    "bearer in lower case": {"additional_headers": {"Authorization": f"bearer {KEY}"}},
+    "X-API-Key": {"additional_headers": {"X-API-Key": KEY}},
+    "a key kept as its hash": {"additional_headers": {"X-API-Key": HASHED_KEY}},
+    "subprotocol": {"subprotocols": ["tts.v1", f"bearer.{KEY}"]},
+}
+FOREIGN_ORIGINS = ["https://evil.example", "null", "http://[", "http://127.0.0.1:1"]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def keyed_server():
+    """A server with two keys and one allowed origin."""
+    settings = Settings(
+        port=0, api_keys=(KEY, hash_key(HASHED_KEY)), allowed_origins=("https://app.example",)
+    )
+    async with AsyncExitStack() as stack:
+        yield await stack.enter_async_context(running(settings))
+
+
+@pytest.mark.parametrize("name", REFUSED)
+async def test_the_socket_is_refused_before_the_upgrade(
+    keyed_server: RunningServer, name: str
+) -> None:
+    """Without a valid key the handshake ends with 401 and our envelope."""
+    with pytest.raises(InvalidStatus) as refused:
+        await Wire.connect(keyed_server.websocket_url, **REFUSED[name])
+    assert refused.value.response.status_code == 401
+    assert b'"code":"unauthorized"' in (refused.value.response.body or b"")
+    assert not keyed_server.shell.sessions
+
+
+@pytest.mark.parametrize("name", ACCEPTED)
+async def test_the_socket_takes_every_kind_of_key(keyed_server: RunningServer, name: str) -> None:
+    """A key may come as bearer token, header or subprotocol; it is never sent back."""
+    async with Wire.connected(keyed_server.websocket_url, **ACCEPTED[name]) as wire:
+        is_offered = "subprotocols" in ACCEPTED[name]
+        assert wire.websocket.subprotocol == ("tts.v1" if is_offered else None)
+        assert (await wire.say("Hello.")).done.reason == "complete"
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/audio/voices", "/v1/models", "/metrics", "/docs", "/nowhere"]
+)
+async def test_http_wants_a_key(keyed_server: RunningServer, path: str) -> None:
+    """Without a key no path tells anything but that it wants one."""
+    async with httpx.AsyncClient(base_url=keyed_server.url) as http:
+        refused = await http.get(path)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (401, "unauthorized")
+        assert refused.headers["WWW-Authenticate"] == "Bearer"
+        assert (await http.get(path, headers={"X-API-Key": KEY})).status_code in (200, 404)
+
+
+@pytest.mark.parametrize("path", ["/health", "/health/live", "/health/ready"])
+async def test_health_wants_none(keyed_server: RunningServer, path: str) -> None:
+    """Probes and load balancers carry no keys."""
+    async with httpx.AsyncClient(base_url=keyed_server.url) as http:
+        assert (await http.get(path)).status_code == 200
+
+
+@pytest.mark.parametrize("origin", FOREIGN_ORIGINS)
+async def test_foreign_origins_are_refused(keyed_server: RunningServer, origin: str) -> None:
+    """A web page of somebody else gets 403, also with a key, over WebSocket and HTTP."""
+    headers = {"Origin": origin, "X-API-Key": KEY}
+    with pytest.raises(InvalidStatus) as refused:
+        await Wire.connect(keyed_server.websocket_url, additional_headers=headers)
+    assert refused.value.response.status_code == 403
+    async with httpx.AsyncClient(base_url=keyed_server.url, headers=headers) as http:
+        response = await http.get("/v1/models")
+        assert (response.status_code, response.json()["error"]["code"]) == (403, "forbidden")
+
+
+async def test_own_and_allowed_origins_may_connect(keyed_server: RunningServer) -> None:
+    """The server's own pages and those of `allowed_origins` may connect, with a key."""
+    for origin in (keyed_server.url, "https://app.example"):
+        headers = {"Origin": origin, "X-API-Key": KEY}
+        async with Wire.connected(keyed_server.websocket_url, additional_headers=headers) as wire:
+            assert (await wire.say("Hello.")).done.reason == "complete"
+        with pytest.raises(InvalidStatus):
+            await Wire.connect(keyed_server.websocket_url, additional_headers={"Origin": origin})
+
+
+async def test_an_open_server_refuses_foreign_pages(shared_server: RunningServer) -> None:
+    """Without keys, on this machine only, a web page still cannot use the server."""
+    headers = {"Origin": "https://evil.example"}
+    with pytest.raises(InvalidStatus) as refused:
+        await Wire.connect(shared_server.websocket_url, additional_headers=headers)
+    assert refused.value.response.status_code == 403
+
+
+async def test_addresses_that_others_reach_need_keys() -> None:
+    """Settings refuse to serve the network without keys, unless that is said in so many words."""
+    with pytest.raises(ValueError, match="api_keys"):
+        Settings(host="0.0.0.0")
+    assert Settings(host="0.0.0.0", allow_anonymous=True).host == "0.0.0.0"
+    assert Settings(host="0.0.0.0", api_keys=(KEY,)).api_keys == (hash_key(KEY),)

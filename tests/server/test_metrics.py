@@ -1,0 +1,99 @@
+"""The figures that operators watch and scale by move as they should."""
+
+import re
+
+import httpx
+
+from tests.waiting import until
+from tests.wire import Wire
+from voiceagent_tts.protocol.connection import ClientAudio
+from voiceagent_tts.server.serve import RunningServer
+
+SENTENCE = "The quick brown fox jumps over the lazy dog. "
+
+
+async def scrape(server: RunningServer) -> dict[str, float]:
+    """Every sample of `/metrics` by its name and labels."""
+    async with httpx.AsyncClient(base_url=server.url) as http:
+        response = await http.get("/metrics")
+    assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
+    return {
+        name: float(number)
+        for name, number in re.findall(r"^([^#\s]\S*) (\S+)$", response.text, re.MULTILINE)
+    }
+
+
+async def test_contexts_and_rows_are_gauged(server: RunningServer) -> None:
+    """Open contexts and used rows rise with what is spoken, and fall to zero with its end."""
+    async with Wire.connected(server.websocket_url) as wire:
+        contexts = [await wire.open(max_lead_s=0.3) for _ in range(3)]
+        for heard in contexts:
+            await wire.text(heard, SENTENCE * 20)
+            await wire.until(ClientAudio, heard)
+        figures = await scrape(server)
+        assert figures["tts_contexts_active"] == 3
+        assert figures["tts_slots_used"] == 3
+        assert figures["tts_slots_total"] == 512
+        assert figures["tts_ws_connections"] == 1
+        for heard in contexts:
+            await wire.cancel(heard)
+            await wire.finish(heard)
+        worker = server.shell.synthesizer.supervisors["espeak"].worker
+        assert worker is not None
+        await until(lambda: not worker.rows_used, "the rows are free")
+        figures = await scrape(server)
+    assert figures["tts_contexts_active"] == figures["tts_slots_used"] == 0
+
+
+async def test_what_was_spoken_is_counted(server: RunningServer) -> None:
+    """Characters, audio and the time to the first audio are counted once per context."""
+    async with Wire.connected(server.websocket_url) as wire:
+        heard = await wire.say(SENTENCE)
+        await wire.say("...")
+        figures = await scrape(server)
+    assert figures["tts_chars_total"] == len(SENTENCE) + 3
+    assert abs(figures["tts_audio_seconds_total"] * 1000 - heard.audio_ms) <= 1
+    assert figures["tts_time_to_first_audio_seconds_count"] == 1, "silence has no first audio"
+    assert figures['tts_contexts_total{reason="complete"}'] == 2
+    assert figures["tts_audio_discarded_seconds_total"] == 0
+
+
+async def test_discarded_audio_is_counted(server: RunningServer) -> None:
+    """A barge-in discards what the engine made and nobody heard."""
+    async with Wire.connected(server.websocket_url) as wire:
+        heard = await wire.open(max_lead_s=2)
+        await wire.text(heard, SENTENCE * 5)
+        await wire.end(heard)
+        await wire.until(ClientAudio, heard)
+        await wire.cancel(heard)
+        await wire.finish(heard)
+        figures = await scrape(server)
+    assert 0 < figures["tts_audio_discarded_seconds_total"] <= 2.1
+    assert figures["tts_audio_discarded_seconds_total"] <= figures["tts_audio_seconds_total"]
+    assert figures['tts_contexts_total{reason="cancelled"}'] == 1
+
+
+async def test_errors_are_counted_by_code(server: RunningServer) -> None:
+    """Every error that a client is told is counted, over WebSocket and HTTP."""
+    async with Wire.connected(server.websocket_url) as wire:
+        await wire.send_raw("{")
+        await wire.receive()
+    async with httpx.AsyncClient(base_url=server.url) as http:
+        await http.post("/v1/audio/speech", json={"input": "Hello.", "voice": "nobody"})
+        await http.post("/v1/audio/speech", json={"input": 5})
+        await http.get("/nowhere")
+    figures = await scrape(server)
+    for code in ("invalid_json", "invalid_voice", "invalid_param", "not_found"):
+        assert figures[f'tts_errors_total{{code="{code}"}}'] == 1
+
+
+async def test_no_figure_holds_what_was_said(server: RunningServer) -> None:
+    """Neither words nor ids appear in `/metrics`."""
+    async with Wire.connected(server.websocket_url) as wire:
+        heard = await wire.open("id-of-a-caller")
+        await wire.text(heard, "Xylophone.")
+        await wire.end(heard)
+        await wire.finish(heard)
+    text = server.shell.metrics.render().decode()
+    assert "Xylophone" not in text
+    assert "id-of-a-caller" not in text

@@ -1,0 +1,190 @@
+"""`POST /v1/audio/speech`, as OpenAI's own SDK and others use it."""
+
+import base64
+import io
+import json
+
+import av
+import httpx
+import numpy as np
+import openai
+import pytest
+import pytest_asyncio
+
+from tests.waiting import until
+from voiceagent_tts.core import SAMPLE_RATE_HZ
+from voiceagent_tts.server.serve import RunningServer
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+SENTENCE = "The quick brown fox jumps over the lazy dog. "
+CONTENT_TYPES = {
+    "mp3": "audio/mpeg",
+    "opus": "audio/opus",
+    "aac": "audio/aac",
+    "flac": "audio/flac",
+    "wav": "audio/wav",
+    "pcm": "audio/pcm",
+}
+OPENAI_VOICES = (
+    "alloy", "ash", "ballad", "coral", "echo", "fable", "nova", "onyx", "sage", "shimmer", "verse",
+    "marin", "cedar",
+)  # fmt: skip
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def sdk(shared_server: RunningServer):
+    """OpenAI's client, pointed here."""
+    base_url = f"{shared_server.url}/v1"
+    async with openai.AsyncOpenAI(base_url=base_url, api_key="none", max_retries=0) as client:
+        yield client
+
+
+def value(server: RunningServer, name: str, **labels: str) -> float:
+    """A metric of the server; 0 where it has not been counted yet."""
+    return server.shell.metrics.registry.get_sample_value(name, labels) or 0.0
+
+
+def decode(container_format: str, data: bytes) -> tuple[np.ndarray, int]:
+    """[S] int16 and their rate, as FFmpeg reads a pipe."""
+    if container_format == "pcm":
+        return np.frombuffer(data, "<i2"), SAMPLE_RATE_HZ
+    to_pcm16 = av.AudioResampler("s16", "mono")
+    with av.open(io.BytesIO(data)) as container:
+        frames = [pcm for f in container.decode(audio=0) for pcm in to_pcm16.resample(f)]
+    return np.concatenate([frame.to_ndarray()[0] for frame in frames]), frames[0].sample_rate
+
+
+@pytest.mark.parametrize("container_format", CONTENT_TYPES)
+async def test_every_format_holds_all_of_the_speech(
+    shared_server: RunningServer, http: httpx.AsyncClient, container_format: str
+) -> None:
+    """Every format decodes to speech that lasts as long as the engine's audio."""
+    before = value(shared_server, "tts_audio_seconds_total")
+    body = {"input": SENTENCE, "response_format": container_format}
+    response = await http.post("/v1/audio/speech", json=body)
+    made_s = value(shared_server, "tts_audio_seconds_total") - before
+    assert response.status_code == 200
+    assert response.headers["content-type"].startswith(CONTENT_TYPES[container_format])
+    samples, rate_hz = decode(container_format, response.content)
+    # mp3 and aac add their delay and fill up their last frame: 0.1 s at most.
+    assert made_s - 0.001 <= len(samples) / rate_hz <= made_s + 0.1
+    assert np.sqrt(np.mean(samples.astype(np.float64) ** 2)) > 500
+
+
+async def test_mp3_is_the_default(http: httpx.AsyncClient) -> None:
+    """A body with only `input` is answered with mp3."""
+    response = await http.post("/v1/audio/speech", json={"input": "Hello."})
+    assert response.headers["content-type"] == "audio/mpeg"
+    assert len(decode("mp3", response.content)[0])
+
+
+async def test_long_texts_are_streamed(
+    shared_server: RunningServer, http: httpx.AsyncClient
+) -> None:
+    """The first bytes come while the engine still speaks, and reading is the only brake."""
+    body = {"input": SENTENCE * 400, "response_format": "pcm"}
+    async with http.stream("POST", "/v1/audio/speech", json=body) as response:
+        await anext(response.aiter_bytes(4096))
+        assert shared_server.shell.synthesizer.contexts_active == 1
+    await until(lambda: not shared_server.shell.synthesizer.contexts_active, "it is cancelled")
+
+
+@pytest.mark.parametrize("stream_format", ["audio", "sse"])
+async def test_a_client_that_goes_cancels(
+    shared_server: RunningServer, http: httpx.AsyncClient, stream_format: str
+) -> None:
+    """A disconnect frees the row and is counted as a cancelled context."""
+    before = value(shared_server, "tts_contexts_total", reason="cancelled")
+    body = {"input": SENTENCE * 400, "response_format": "pcm", "stream_format": stream_format}
+    async with http.stream("POST", "/v1/audio/speech", json=body) as response:
+        await anext(response.aiter_bytes(100))
+    synthesizer = shared_server.shell.synthesizer
+    worker = synthesizer.supervisors["espeak"].worker
+    assert worker is not None
+    await until(lambda: not synthesizer.contexts_active, "no context is open")
+    await until(lambda: not worker.rows_used, "no row is used")
+    assert value(shared_server, "tts_contexts_total", reason="cancelled") == before + 1
+
+
+# OpenAI's SDK.
+
+
+async def test_the_sdk_streams(sdk: openai.AsyncOpenAI) -> None:
+    """`with_streaming_response`, which OpenAI recommends, works as against OpenAI."""
+    speech = sdk.audio.speech.with_streaming_response
+    async with speech.create(model="tts-1", voice="alloy", input=SENTENCE) as response:
+        data = b"".join([chunk async for chunk in response.iter_bytes()])
+    samples, rate_hz = decode("mp3", data)
+    assert len(samples) / rate_hz > 1.5
+
+
+@pytest.mark.parametrize("voice", OPENAI_VOICES)
+async def test_the_names_of_openai_are_voices(sdk: openai.AsyncOpenAI, voice: str) -> None:
+    """Every voice that programs for OpenAI name can be heard."""
+    response = await sdk.audio.speech.create(
+        model="tts-1-hd", voice=voice, input="Hello.", response_format="pcm"
+    )
+    assert any(response.content)
+
+
+@pytest.mark.parametrize("model", ["qwen3-tts", "tts-1", "tts-1-hd"])
+async def test_a_language_may_follow_the_model(sdk: openai.AsyncOpenAI, model: str) -> None:
+    """`tts-1-de` speaks German, in which the same digits take another time."""
+    lengths = []
+    for name in (model, f"{model}-de"):
+        response = await sdk.audio.speech.create(
+            model=name, voice="alloy", input="999 999", response_format="pcm"
+        )
+        lengths.append(len(response.content))
+    assert abs(lengths[0] - lengths[1]) > 10_000
+
+
+async def test_a_voice_may_be_an_object(sdk: openai.AsyncOpenAI) -> None:
+    """Newer SDKs name a voice by `{"id": ...}`."""
+    response = await sdk.audio.speech.create(
+        model="tts-1", voice={"id": "alloy"}, input="Hello.", response_format="pcm"
+    )
+    assert any(response.content)
+
+
+async def test_an_unknown_voice_is_told_the_known(sdk: openai.AsyncOpenAI) -> None:
+    """The SDK raises its own error, whose message lists the voices."""
+    with pytest.raises(openai.BadRequestError) as refused:
+        await sdk.audio.speech.create(model="tts-1", voice="nobody", input="Hello.")
+    assert refused.value.code == "invalid_voice"
+    assert "alloy" in refused.value.message
+
+
+async def test_speed_and_instructions_are_taken(sdk: openai.AsyncOpenAI) -> None:
+    """Half the speed takes longer; instructions are accepted, by voices that cannot follow too."""
+    lengths = []
+    for speed in (0.5, 2.0):
+        response = await sdk.audio.speech.create(
+            model="tts-1",
+            voice="alloy",
+            input=SENTENCE,
+            speed=speed,
+            instructions="warm and calm",
+            response_format="pcm",
+        )
+        lengths.append(len(response.content))
+    assert lengths[0] > 2 * lengths[1]
+
+
+async def test_server_sent_events(http: httpx.AsyncClient) -> None:
+    """`stream_format` `sse` sends the audio as base64 deltas, and says when it is done."""
+    body = {"input": SENTENCE, "response_format": "pcm", "stream_format": "sse"}
+    response = await http.post("/v1/audio/speech", json=body)
+    assert response.headers["content-type"].startswith("text/event-stream")
+    *lines, end = response.text.split("\n\n")
+    assert end == ""
+    *deltas, last = [json.loads(line.removeprefix("data: ")) for line in lines]
+    assert {event["type"] for event in deltas} == {"speech.audio.delta"}
+    assert last["type"] == "speech.audio.done"
+    assert len(b"".join(base64.b64decode(event["audio"]) for event in deltas)) > 48_000
+
+
+async def test_the_sdk_lists_models(sdk: openai.AsyncOpenAI) -> None:
+    """`models.list` holds the names that `model` may have."""
+    assert [model.id async for model in sdk.models.list()] == ["qwen3-tts", "tts-1", "tts-1-hd"]

@@ -1,0 +1,33 @@
+"""What can be asked for can be had."""
+
+import httpx
+import pytest
+
+from voiceagent_tts.server.serve import RunningServer
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+async def test_voices_are_listed(shared_server: RunningServer, http: httpx.AsyncClient) -> None:
+    """Every voice has a name that `voice` takes, the default first, and its languages."""
+    voices = (await http.get("/v1/audio/voices")).json()["voices"]
+    assert voices[0]["name"] == "default"
+    assert {"alloy", "verse", "en-gb"} <= {voice["id"] for voice in voices}
+    assert {"en", "de", "zh", "ja", "ko"} <= set(voices[0]["languages"])
+    body = {"input": "Hello.", "voice": voices[-1]["id"], "response_format": "pcm"}
+    assert any((await http.post("/v1/audio/speech", json=body)).content)
+
+
+async def test_models_are_listed(http: httpx.AsyncClient) -> None:
+    """The list has OpenAI's shape."""
+    answer = (await http.get("/v1/models")).json()
+    assert answer["object"] == "list"
+    assert [model["id"] for model in answer["data"]] == ["qwen3-tts", "tts-1", "tts-1-hd"]
+    assert {model["object"] for model in answer["data"]} == {"model"}
+
+
+async def test_the_api_describes_itself(http: httpx.AsyncClient) -> None:
+    """The OpenAPI page knows every route."""
+    paths = (await http.get("/openapi.json")).json()["paths"]
+    assert {"/v1/audio/speech", "/v1/audio/voices", "/v1/models", "/health/ready"} <= set(paths)
+    assert (await http.get("/docs")).status_code == 200

@@ -1,0 +1,261 @@
+"""One `tts.v1` socket on the real engine: formats, pacing, cuts, and many contexts at once."""
+
+import asyncio
+import io
+import time
+from typing import get_args
+
+import numpy as np
+import pytest
+import soundfile
+
+from tests.wire import Wire, check_coverage
+from voiceagent_tts.core import SAMPLE_RATE_HZ, ms_to_samples
+from voiceagent_tts.protocol.connection import ClientAudio, ServerConnection
+from voiceagent_tts.protocol.messages import (
+    AudioFormat,
+    ContextOpen,
+    ContextOpened,
+    CutMessage,
+    Encoding,
+    FlushedMessage,
+    PongMessage,
+    SessionLimits,
+    WordsMessage,
+)
+from voiceagent_tts.server.serve import RunningServer
+from voiceagent_tts.server.websocket import Outlet
+from voiceagent_tts.synthesizer import ContextOptions
+from voiceagent_tts.text.cut import cut_text
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+SENTENCE = "The quick brown fox jumps over the lazy dog."
+SUBTYPES = {
+    "pcm_s16le": "PCM_16",
+    "pcm_f32le": "FLOAT",
+    "pcm_mulaw": "ULAW",
+    "pcm_alaw": "ALAW",
+}
+
+
+def engine_samples(server: RunningServer) -> float:
+    """Samples that the engine has made, at 24 kHz."""
+    seconds = server.shell.metrics.registry.get_sample_value("tts_audio_seconds_total")
+    assert seconds is not None
+    return seconds * SAMPLE_RATE_HZ
+
+
+def decode(pcm: bytearray, audio: AudioFormat) -> np.ndarray:
+    """[S] float32, as an independent decoder reads it."""
+    samples, _ = soundfile.read(
+        io.BytesIO(pcm),
+        channels=1,
+        samplerate=audio.sample_rate,
+        format="RAW",
+        subtype=SUBTYPES[audio.encoding],
+        endian="LITTLE",
+        dtype="float32",
+    )
+    return samples
+
+
+@pytest.mark.parametrize("transport", ["binary", "base64"])
+@pytest.mark.parametrize("sample_rate", [8000, 16000, 24000, 48000])
+@pytest.mark.parametrize("encoding", get_args(Encoding))
+async def test_every_format_holds_every_sample(
+    shared_server: RunningServer, wire: Wire, encoding, sample_rate, transport
+) -> None:
+    """Every rate, encoding and transport decodes to the length and level of the engine's audio."""
+    audio = AudioFormat(encoding=encoding, sample_rate=sample_rate, transport=transport)
+    before = engine_samples(shared_server)
+    heard = await wire.say(SENTENCE, language="en", audio=audio)
+    made = round(engine_samples(shared_server) - before)
+    samples = decode(heard.pcm, audio)
+    assert len(samples) == round(made * sample_rate / SAMPLE_RATE_HZ)
+    assert 0.02 < np.sqrt(np.mean(samples**2)) < 0.5
+    assert max(len(e.pcm) for e in heard.events if isinstance(e, ClientAudio)) <= 4096
+
+
+async def test_audio_is_paced_by_its_listener(wire: Wire) -> None:
+    """No more than `max_lead_s`, and a message, is sent ahead of a listener who plays at once."""
+    heard = await wire.open(max_lead_s=1, language="en")
+    await wire.text(heard, f"{SENTENCE} {SENTENCE}")
+    await wire.end(heard)
+    await wire.until(ClientAudio, heard)
+    began = time.monotonic()
+    leads_s = []
+    while heard.record.done is None:
+        if isinstance(await wire.receive(), ClientAudio):
+            leads_s.append(heard.audio_ms / 1000 - (time.monotonic() - began))
+    assert heard.audio_ms > 4_000
+    assert max(leads_s) < 2
+    assert min(leads_s) > 0, "the listener heard a gap"
+
+
+async def test_unpaced_audio_comes_as_fast_as_it_is_made(wire: Wire) -> None:
+    """With `max_lead_s` 0 a long text arrives in a fraction of its playing time, gap-free."""
+    began = time.monotonic()
+    heard = await wire.say(SENTENCE * 40, language="en")
+    assert heard.audio_ms > 60_000
+    assert time.monotonic() - began < heard.audio_ms / 1000 / 4
+
+
+async def test_queued_audio_is_merged(wire: Wire) -> None:
+    """Audio that is there already leaves in full messages: few, and never over the cap."""
+    heard = await wire.say(SENTENCE, language="en")
+    sizes = [len(event.pcm) for event in heard.events if isinstance(event, ClientAudio)]
+    assert sizes.count(4096) >= len(sizes) - 3
+
+
+async def test_a_flush_speaks_what_there_is(wire: Wire) -> None:
+    """Text before a flush is spoken at once; `flushed` follows its audio and tells its end."""
+    heard = await wire.open(max_lead_s=0, language="en", max_buffer_delay_ms=3000)
+    await wire.text(heard, "No mark ends this")
+    await wire.flush(heard)
+    flushed = await wire.until(FlushedMessage, heard)
+    assert flushed.audio_ms == heard.audio_ms > 0
+    check_coverage("No mark ends this", heard.words)
+    await wire.flush(heard)
+    assert (await wire.until(FlushedMessage, heard)).audio_ms == flushed.audio_ms
+    await wire.text(heard, ", and more.")
+    await wire.end(heard)
+    await wire.finish(heard)
+    assert heard.done.reason == "complete"
+
+
+async def test_a_sentence_does_not_wait_for_the_next_letter(wire: Wire) -> None:
+    """Silence of the client after a full stop is enough: no flush, no end, no more text."""
+    heard = await wire.open(max_lead_s=0, language="en", max_buffer_delay_ms=3000)
+    await wire.text(heard, "Hello there.")
+    await wire.until(WordsMessage, heard)
+    await wire.until(ClientAudio, heard)
+
+
+async def test_text_waits_no_longer_than_asked(wire: Wire) -> None:
+    """Without any mark, `max_buffer_delay_ms` releases the words that cannot grow any more."""
+    heard = await wire.open(max_lead_s=0, language="en", max_buffer_delay_ms=100)
+    await wire.text(heard, "Hello there my fri")
+    words = await wire.until(WordsMessage, heard)
+    assert words.words == ["Hello", "there", "my"]
+
+
+async def test_a_cut_is_the_same_during_and_after(wire: Wire) -> None:
+    """`cut` splits the text where the words say, while it is spoken and when all is done."""
+    text = f"{SENTENCE} {SENTENCE} "
+    heard = await wire.say(text, language="en")
+    for played_ms in (0, 1, 500, 1_234, heard.audio_ms - 1, heard.audio_ms, 10**9):
+        await wire.send_raw(wire.connection.cut(heard.record.context_id, played_ms))
+        cut = await wire.until(CutMessage)
+        assert cut.text_spoken + cut.text_remaining == text
+        played = min(ms_to_samples(played_ms), heard.record.samples_received)
+        assert cut.text_spoken == cut_text(text, heard.words, played, is_final=True).text_spoken
+    assert cut.text_spoken == text
+    assert not cut.partial
+
+
+async def test_a_cancel_goes_by_what_was_played(wire: Wire) -> None:
+    """`cancelled` splits at `played_ms` where it is given, else at the playout clock."""
+    for played_ms, basis in ((700, "played_ms"), (None, "clock")):
+        heard = await wire.open(language="en")
+        await wire.text(heard, SENTENCE)
+        await wire.until(ClientAudio, heard)
+        await wire.cancel(heard, played_ms)
+        await wire.finish(heard)
+        assert heard.cancelled is not None
+        assert heard.cancelled.basis == basis
+        assert heard.cancelled.audio_sent_ms == heard.audio_ms == heard.done.audio_ms
+        assert heard.cancelled.text_remaining.endswith("lazy dog.")
+
+
+async def test_a_cancel_may_meet_the_end(wire: Wire) -> None:
+    """A cancel that crosses the end in flight is answered once, and leaves no context open."""
+    for sample_rate in (24000, 8000):
+        for _ in range(20):
+            audio = AudioFormat(sample_rate=sample_rate)
+            heard = await wire.open(max_lead_s=0, language="en", audio=audio)
+            await wire.text(heard, "Hi.")
+            await wire.end(heard)
+            await wire.until(ClientAudio, heard)
+            await wire.cancel(heard)
+            await wire.finish(heard)
+            assert heard.done.reason in ("complete", "cancelled")
+    await wire.send_raw({"type": "ping", "t": 7})
+    assert await wire.until(PongMessage) == PongMessage(t=7)
+
+
+async def test_a_cancel_may_meet_the_last_audio(shared_server: RunningServer) -> None:
+    """A cancel between the end of a context and its last message, as on a slow socket."""
+    synthesizer = shared_server.shell.synthesizer
+    connection = ServerConnection(
+        SessionLimits(max_text_chars=99, context_idle_s=9, max_audio_s=9, max_lead_s=9)
+    )
+    connection.ready(session_id="s", model="m")
+    [message] = connection.receive(
+        '{"type":"context.open","context_id":"c","audio":{"sample_rate":8000}}'
+    )
+    assert isinstance(message, ContextOpen)
+    context = await synthesizer.open(ContextOptions(language="en", max_lead_s=0))
+    connection.opened("c", voice="default", language="en", seed=None, queue_ms=0)
+    outlet = Outlet(connection, message, context)
+    context.push_text("Hello.")
+    context.finish()
+    while synthesizer.contexts_active:
+        if (outgoing := outlet.next_message()) is None:
+            await asyncio.sleep(0.001)
+        else:
+            outgoing.on_sent()
+    assert not outlet.is_over, "the resampler's last samples were the last message"
+    connection.receive('{"type":"cancel","context_id":"c"}')
+    outlet.cancel(None)
+    data = []
+    while not outlet.is_over:
+        outgoing = outlet.next_message()
+        assert outgoing is not None, "the context is still owed its `done`"
+        data.append(outgoing.data)
+    assert '"type":"done"' in str(data[-1])
+
+
+async def test_contexts_share_a_socket_evenly(wire: Wire) -> None:
+    """A long context does not hold up the first audio of others on its socket."""
+    long = await wire.open(max_lead_s=0, language="en")
+    await wire.text(long, SENTENCE * 200)
+    await wire.end(long)
+    await wire.until(ClientAudio, long)
+    for _ in range(5):
+        assert (await wire.say("Hello.", language="en")).done.reason == "complete"
+    assert long.record.done is None, "the long context was in nobody's way"
+    await wire.cancel(long)
+    await wire.finish(long)
+
+
+async def test_session_defaults_and_answers(wire: Wire) -> None:
+    """`opened` tells what the context has: its voice, language and seed."""
+    heard = await wire.say("Guten Tag.", voice="F3", language="German", seed=5)
+    opened = heard.events[0]
+    assert isinstance(opened, ContextOpened)
+    assert (opened.voice, opened.language, opened.seed) == ("f3", "de", 5)
+
+
+async def test_a_tiny_lead_still_plays(wire: Wire) -> None:
+    """The smallest lead there is does not starve a context, at no rate."""
+    for sample_rate in (8000, 24000):
+        audio = AudioFormat(sample_rate=sample_rate)
+        heard = await wire.open(max_lead_s=1e-9, language="en", audio=audio)
+        await wire.text(heard, "Hello.")
+        await wire.end(heard)
+        assert (await wire.finish(heard)).done.reason == "complete"
+
+
+async def test_times_of_characters(wire: Wire) -> None:
+    """With `timestamps` `char` every letter has a time of its own."""
+    heard = await wire.say("Hello there.", language="en", timestamps="char")
+    assert "".join(word.word.text for word in heard.words) == "Hellothere."
+    assert len(heard.words) == len("Hellothere.")
+
+
+async def test_no_times_if_none_are_wanted(wire: Wire) -> None:
+    """With `timestamps` `none` only audio comes."""
+    heard = await wire.say(SENTENCE, language="en", timestamps="none")
+    assert heard.audio_ms > 0
+    assert not heard.words

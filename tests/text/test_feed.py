@@ -1,0 +1,92 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.texts import any_text, chunked
+from voiceagent_tts.text.feed import Fed, TextFeed
+
+
+def spoken(text: str, run_chars: int = 10_000) -> list[str]:
+    """The runs that a text becomes when it is written at once."""
+    feed = TextFeed(run_chars)
+    return runs(feed.push(text) + feed.finish())
+
+
+def runs(fed: list[Fed]) -> list[str]:
+    """What each run is fed in all."""
+    texts = [""]
+    for part in fed:
+        texts[-1] += part.spoken
+        if part.ends_run:
+            texts.append("")
+    assert texts.pop() == ""
+    return texts
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("Hello there, you.", "Hello there, you."),
+        ("**Hello** _there_", "Hello there"),
+        ("See [the docs here](https://example.com/x) now", "See the docs here now"),
+        ("a [b] c", "a b c"),
+        ("One 🎉 two", "One two"),
+        ("Really ? Yes", "Really? Yes"),
+        ("- one\n- two", "one two"),
+        ("Title\n\nText", "Title. Text"),
+        ("今天天气很好。", "今天天气很好。"),
+        ("", ""),
+        ("  \n ", ""),
+    ],
+)
+def test_what_is_spoken_of_it(written: str, said: str) -> None:
+    """Markdown and emoji are not spoken, words keep their distance, a paragraph is a pause."""
+    assert spoken(written) == [said]
+
+
+def test_words_come_one_word_behind() -> None:
+    """A word is spoken as soon as the white space behind it is written."""
+    feed = TextFeed(1000)
+    assert feed.push("Hel") == []
+    assert feed.push("lo") == []
+    assert feed.push(" ") == [Fed("Hello", 5, False)]
+    assert feed.push("there") == []
+    assert feed.finish() == [Fed(" there", 11, True)]
+
+
+def test_long_texts_go_over_at_sentence_ends() -> None:
+    """A run is at least as long as asked, and ends with a sentence, not with an abbreviation."""
+    text = "Dr. Smith came. He sat down and spoke to us. Then he left, at 3.5 p. m. or so. Bye."
+    assert spoken(text, run_chars=12) == [
+        "Dr. Smith came.",
+        "He sat down and spoke to us.",
+        "Then he left, at 3.5 p. m. or so.",
+        "Bye.",
+    ]
+
+
+def test_a_text_without_sentences_goes_over_all_the_same() -> None:
+    """The memory of a run is bounded, whatever is written."""
+    assert max(map(len, spoken("word " * 1000, run_chars=100))) < 500
+    assert max(map(len, spoken("好" * 1000, run_chars=100))) < 500
+
+
+def test_text_after_a_flush_is_a_new_run() -> None:
+    """After `finish` a feed goes on with offsets of the whole text."""
+    feed = TextFeed(1000)
+    assert feed.push("One")[:] + feed.finish() == [Fed("One", 3, True)]
+    assert feed.push(" two") + feed.finish() == [Fed("two", 7, True)]
+
+
+@given(any_text().flatmap(lambda text: st.tuples(st.just(text), chunked(text))))
+def test_any_chunking_is_spoken_alike(case: tuple[str, list[str]]) -> None:
+    """However a text arrives, each run is fed the same, and offsets reach its end."""
+    text, deltas = case
+    feed = TextFeed(40)
+    fed = [part for delta in deltas for part in feed.push(delta)] + feed.finish()
+    whole = TextFeed(40)
+    expected = whole.push(text) + whole.finish()
+    assert fed == expected
+    ends = [part.char_end for part in fed]
+    assert ends == sorted(ends)
+    assert ends[-1] == len(text)

@@ -1,0 +1,153 @@
+"""`codec encode` and `codec decode`: a sound file to frames of codes, and back.
+
+Codes are kept as NumPy's `.npz` with one array, `codes` [F, K] int16, codebook 0 first. Files are
+checked before torch is loaded, which takes seconds.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+from zipfile import BadZipFile
+
+import typer
+
+from voiceagent_tts.errors import InvalidRequestError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from voiceagent_tts.model.codec import Codec
+    from voiceagent_tts.model.codec_encoder import Progress
+
+app = typer.Typer(help="Turn sound into codes, and codes into sound.", no_args_is_help=True)
+
+Model = Annotated[
+    Path, typer.Option(help="Folder of a Qwen3-TTS-12Hz model, or of its codec alone.")
+]
+
+_MAX_ENCODED_S = 600.0
+
+
+@app.command()
+def encode(
+    source: Annotated[Path, typer.Argument(metavar="IN.wav", help="WAV, FLAC, MP3 or Ogg.")],
+    target: Annotated[Path, typer.Argument(metavar="CODES.npz")],
+    model: Model,
+) -> None:
+    """Write the codes of a sound file of up to ten minutes."""
+    from voiceagent_tts.audio.reference import AudioLimits, read_audio
+
+    _check_target(target, (".npz",))
+    limits = AudioLimits(
+        min_s=0.001, max_s=_MAX_ENCODED_S, max_bytes=2**29, cpu_s=60, memory_bytes=2**31,
+        may_be_silent=True,
+    )  # fmt: skip
+    _encode_samples(read_audio(_read(source), limits), target, model)
+
+
+@app.command()
+def decode(
+    source: Annotated[Path, typer.Argument(metavar="CODES.npz")],
+    target: Annotated[Path, typer.Argument(metavar="OUT.wav", help=".wav, .flac or .ogg.")],
+    model: Model,
+) -> None:
+    """Write the sound of a file of codes."""
+    _check_target(target, (".wav", ".flac", ".ogg"))
+    codes = read_codes(source)
+    _decode_codes(codes, source, target, model)
+
+
+def _encode_samples(samples: "npt.NDArray[np.float32]", target: Path, model: Path) -> None:
+    import numpy as np
+    import torch
+
+    from voiceagent_tts.model.codec import load_codec
+
+    codec = load_codec(model, has_encoder=True)
+    assert codec.encoder is not None
+    with _progress("encoding") as progress:
+        codes = codec.encoder.encode(torch.from_numpy(samples.copy()), progress)
+    np.savez_compressed(target, codes=codes.numpy().astype(np.int16))
+
+
+def _decode_codes(codes: "npt.NDArray[np.int64]", source: Path, target: Path, model: Path) -> None:
+    import torch
+
+    from voiceagent_tts.audio.pcm import float_to_pcm
+    from voiceagent_tts.cli.files import write_audio
+    from voiceagent_tts.model.codec import load_codec
+
+    codec = load_codec(model)
+    check_codes(source, codes, codec)
+    with _progress("decoding") as progress:
+        samples = codec.decode(torch.from_numpy(codes), progress)
+    write_audio(target, float_to_pcm(samples.numpy()))
+
+
+def read_codes(path: Path) -> "npt.NDArray[np.int64]":
+    """Read a file of codes: [F, K] int64.
+
+    Raises:
+        InvalidRequestError: no such file, or of another kind or layout.
+    """
+    import numpy as np
+
+    data = BytesIO(_read(path))
+    try:
+        with np.load(data, allow_pickle=False) as arrays:
+            codes = arrays["codes"]
+    except (ValueError, OSError, TypeError, AttributeError, KeyError, BadZipFile) as error:
+        raise InvalidRequestError(f"{path}: expected an .npz file with an array `codes`") from error
+    if codes.dtype.kind not in "iu" or codes.ndim != 2 or not len(codes):
+        raise InvalidRequestError(
+            f"{path}: codes: expected integers [F, K]; got {codes.dtype} {list(codes.shape)}"
+        )
+    return codes.astype(np.int64)
+
+
+def check_codes(path: Path, codes: "npt.NDArray[np.int64]", codec: "Codec") -> None:
+    """Refuse codes of another codec.
+
+    Raises:
+        InvalidRequestError: another number of codebooks, or codes that these do not hold.
+    """
+    if codes.shape[1] != codec.codebooks:
+        raise InvalidRequestError(
+            f"{path}: codes: expected {codec.codebooks} a frame; got {codes.shape[1]}"
+        )
+    if not 0 <= codes.min() <= codes.max() < codec.codebook_size:
+        raise InvalidRequestError(
+            f"{path}: codes: expected 0 to {codec.codebook_size - 1}; "
+            f"got {codes.min()} to {codes.max()}"
+        )
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InvalidRequestError(f"{path}: cannot be read; {error.strerror}") from error
+
+
+def _check_target(path: Path, suffixes: tuple[str, ...]) -> None:
+    if path.suffix.lower() not in suffixes:
+        raise InvalidRequestError(
+            f"expected a name that ends in {', '.join(suffixes)}; got {path.name}"
+        )
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise InvalidRequestError(f"{path.parent} does not exist or cannot be written to")
+
+
+@contextmanager
+def _progress(what: str) -> "Iterator[Progress]":
+    """A bar on standard error, which goes when the work is done."""
+    from rich.console import Console
+    from rich.progress import Progress as Bar
+
+    with Bar(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

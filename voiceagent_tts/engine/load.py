@@ -1,0 +1,53 @@
+"""A checkpoint's folder becomes an engine on a device."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from voiceagent_tts.core import Inbox, Outbox
+from voiceagent_tts.engine.engine import Qwen3Engine
+from voiceagent_tts.engine.runner import Runner
+from voiceagent_tts.engine.voices import VoiceShelf
+from voiceagent_tts.model.checkpoint import load_checkpoint
+from voiceagent_tts.model.codec import load_codec
+
+Precision = Literal["float32", "bfloat16", "float16"]
+
+
+@dataclass(frozen=True, slots=True)
+class Qwen3Options:
+    """What to load and where.
+
+    Attributes:
+        model: folder of a model.
+        device: `cpu`, `cuda`, `cuda:1`; None for a GPU where there is one.
+        precision: of talker and code predictor; None for bfloat16 on a GPU and float32 elsewhere.
+        rows: contexts at a time.
+        capacity: positions of a row: prompt and frames, 12.5 a second.
+        voices: folder of clone prompts, for Base models.
+    """
+
+    model: Path
+    device: str | None = None
+    precision: Precision | None = None
+    rows: int = 8
+    capacity: int = 2048
+    voices: Path | None = None
+
+
+def load_engine(options: Qwen3Options, inbox: Inbox, outbox: Outbox) -> Qwen3Engine:
+    """Load the model and its codec.
+
+    Raises:
+        CheckpointError: a file is missing, partial, or of a kind that this network cannot compute.
+    """
+    device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    is_cpu = torch.device(device).type == "cpu"
+    precision = options.precision or ("float32" if is_cpu else "bfloat16")
+    checkpoint = load_checkpoint(options.model, getattr(torch, precision), device)
+    codec = load_codec(options.model, torch.float32, device)
+    runner = Runner(checkpoint, codec, options.rows, options.capacity)
+    shelf = VoiceShelf(checkpoint.config, options.voices)
+    return Qwen3Engine(inbox, outbox, checkpoint, runner, shelf, options.model.name)

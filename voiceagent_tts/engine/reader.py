@@ -1,0 +1,74 @@
+"""A context's text becomes sequences of ids.
+
+In segment feeding each text is a sequence. In token feeding a sequence grows with the text, and the
+next begins at a sentence end once it is long. Ids that were given out never change, whatever
+follows. Knows no rows and no voices.
+"""
+
+from collections import deque
+
+from voiceagent_tts.core import Feeding
+from voiceagent_tts.engine.sequence import Sequence
+from voiceagent_tts.model.tokenizer import ROLE_TOKENS, OpenTurn, Tokenizer
+from voiceagent_tts.text.feed import Fed, TextFeed
+from voiceagent_tts.text.hygiene import speakable
+
+RUN_CHARS = 300
+"""A growing sequence ends with the first sentence that ends behind so many characters: about 20 s
+of speech, within what the model keeps its timbre over."""
+
+
+class Reader:
+    """One context's.
+
+    Args:
+        tokenizer: the model's.
+        feeding: how the text comes.
+        language: code of the text's language, if known.
+        sequences: where they are put, in order.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        feeding: Feeding,
+        language: str | None,
+        sequences: deque[Sequence],
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._feed = TextFeed(RUN_CHARS, language) if feeding == "token" else None
+        self._sequences = sequences
+        self._turn: OpenTurn | None = None
+        self._growing: Sequence | None = None
+
+    def write(self, text: str, char_base: int) -> None:
+        """Take the context's next text, whose first character is `char_base`."""
+        if self._feed is not None:
+            for fed in self._feed.push(text):
+                self._grow(fed)
+        elif text:
+            ids = self._tokenizer.encode_turn("assistant", speakable(text).spoken)
+            char_end = char_base + len(text)
+            self._sequences.append(Sequence(ids, len(ids) - ROLE_TOKENS, char_end, is_open=False))
+
+    def end(self) -> None:
+        """All text so far is to be spoken to its end: a flush, or no more text."""
+        if self._feed is not None:
+            for fed in self._feed.finish():
+                self._grow(fed)
+
+    def _grow(self, fed: Fed) -> None:
+        if self._growing is None or self._growing.is_over or self._turn is None:
+            self._turn = self._tokenizer.open_turn("assistant")
+            # The ids before the text are no text.
+            self._growing = Sequence(text_ids=-ROLE_TOKENS)
+            self._sequences.append(self._growing)
+        ids = self._turn.push(fed.spoken)
+        if fed.ends_run:
+            ids += self._turn.finish()
+        self._growing.new_ids += ids
+        self._growing.text_ids += len(ids)
+        self._growing.char_end = fed.char_end
+        if fed.ends_run:
+            self._growing.is_open = False
+            self._growing = self._turn = None
