@@ -29,8 +29,8 @@ from pipecat.transports.base_transport import BaseTransport, TransportParams
 
 SPEAKER_RATE_HZ = 24_000
 MICROPHONE_RATE_HZ = 16_000  # what voice activity detection takes
-_CARD_BUFFER_S = 0.1
-"""Sound that is late by less than this does not interrupt a sound card; it catches up."""
+_CARD_BUFFER_S = 0.5
+"""Sound that comes late by less than this is made up for, as a player with a buffer does."""
 _TICK_S = 0.02
 _TICK_SAMPLES = round(MICROPHONE_RATE_HZ * _TICK_S)
 

@@ -47,14 +47,13 @@ from voiceagent_tts.model.speaker_encoder import SpeakerEncoder
 META = torch.device("meta")
 
 _SENTENCES = 2000
-_FIRST_SPECIAL = 151_643
-_SPECIAL = {
-    151_643: "<|endoftext|>",
-    151_644: "<|im_start|>",
-    151_645: "<|im_end|>",
-    151_671: "<tts_pad>",
-    151_672: "<tts_text_bos>",
-    151_673: "<tts_text_eod>",
+_LEARNT_TOKENS = 8000
+_SPECIAL_FLAGS = {
+    "lstrip": False,
+    "normalized": False,
+    "rstrip": False,
+    "single_word": False,
+    "special": True,
 }
 
 
@@ -78,23 +77,17 @@ def write_checkpoint(
     codec_folder.mkdir(parents=True, exist_ok=True)
     _write_json(folder / "config.json", model)
     _write_json(folder / "generation_config.json", GENERATION)
+    _write_json(folder / "preprocessor_config.json", PREPROCESSOR)
+    _write_tokenizer(folder)
     _write_json(codec_folder / "config.json", codec)
     _write_json(codec_folder / "preprocessor_config.json", CODEC_PREPROCESSOR)
-    _write_tokenizer(folder)
     generator = torch.Generator().manual_seed(seed)
-    for where, shapes, dtype in (
-        (folder, model_shapes(folder), torch.bfloat16),
-        (codec_folder, codec_shapes(codec_folder), torch.float32),
-    ):
-        name = where / "model.safetensors"
-        names = shapes.items()
-        if progress is not None:
-            names = progress.track(names, total=len(shapes), description=str(name))
-        tensors = {key: _random(key, shape, generator, dtype) for key, shape in names}
-        if where is folder:
-            end = model["talker_config"]["codec_eos_token_id"]
-            tensors["talker.codec_head.weight"][end] = 0
-        save_file(tensors, name, {"format": "pt"})
+    tensors = _random_tensors(model_shapes(folder), torch.bfloat16, generator, progress)
+    tensors["talker.codec_head.weight"][model["talker_config"]["codec_eos_token_id"]] = 0
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    del tensors
+    tensors = _random_tensors(codec_shapes(codec_folder), torch.float32, generator, progress)
+    save_file(tensors, codec_folder / "model.safetensors", {"format": "pt"})
 
 
 def model_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
@@ -123,8 +116,19 @@ def _shapes(weights: Weights) -> Iterator[tuple[str, tuple[int, ...]]]:
         yield key, tuple(tensor.shape)
 
 
+def _random_tensors(
+    shapes: dict[str, tuple[int, ...]],
+    dtype: torch.dtype,
+    generator: torch.Generator,
+    progress: Progress | None,
+) -> dict[str, Tensor]:
+    keys = list(shapes)
+    shown = keys if progress is None else progress.track(keys, description=f"{dtype} tensors")
+    return {key: _random(key, shapes[key], dtype, generator) for key in shown}
+
+
 def _random(
-    key: str, shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype
+    key: str, shape: tuple[int, ...], dtype: torch.dtype, generator: torch.Generator
 ) -> Tensor:
     """Small normal numbers; ones for norms and counts, so that signals keep their size."""
     if key.endswith(("norm.weight", "cluster_usage", "initialized")):
@@ -133,43 +137,49 @@ def _random(
 
 
 def _write_tokenizer(folder: Path) -> None:
-    """A vocabulary as large as the published one, with merges learnt from agents' sentences."""
+    """A vocabulary of the model's size, with merges learnt from agents' sentences."""
+    special = _special_tokens(folder)
+    first_special = min(special)
     tokenizer = Tokenizer(BPE())
     tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False)  # type: ignore[assignment]
     trainer = BpeTrainer(
-        vocab_size=8000, initial_alphabet=ByteLevel.alphabet(), show_progress=False
+        vocab_size=min(_LEARNT_TOKENS, first_special),
+        initial_alphabet=ByteLevel.alphabet(),
+        show_progress=False,
     )
     sentences = islice(agent_sentences(seed=0), _SENTENCES)
     turns = (f"{role}\n{sentence}" for sentence in sentences for role in ("assistant", "user"))
     tokenizer.train_from_iterator(turns, trainer)
     learnt = json.loads(tokenizer.to_str())["model"]
-    vocabulary = dict(learnt["vocab"])
-    for id in range(len(vocabulary), _FIRST_SPECIAL):
-        vocabulary[f"<unused {id}>"] = id
-    _write_json(folder / "vocab.json", vocabulary)
+    unused = {f"<unused {id}>": id for id in range(len(learnt["vocab"]), first_special)}
+    _write_json(folder / "vocab.json", learnt["vocab"] | unused)
     lines = ["#version: 0.2", *(" ".join(pair) for pair in learnt["merges"])]
     (folder / "merges.txt").write_text("\n".join(lines) + "\n", "utf-8")
-    _write_json(folder / "tokenizer_config.json", _tokenizer_config())
-    _write_json(folder / "preprocessor_config.json", PREPROCESSOR)
+    _write_json(folder / "tokenizer_config.json", _tokenizer_config(special))
 
 
-def _tokenizer_config() -> dict[str, Any]:
-    names = {
-        id: _SPECIAL.get(id, f"<|unused {id}|>") for id in range(_FIRST_SPECIAL, max(_SPECIAL) + 1)
+def _special_tokens(folder: Path) -> dict[int, str]:
+    """Tokens after the vocabulary, without a gap: the library numbers them in order."""
+    config = read_model_config(folder)
+    named = {
+        config.im_start_token_id - 1: "<|endoftext|>",
+        config.im_start_token_id: "<|im_start|>",
+        config.im_end_token_id: "<|im_end|>",
+        config.tts_pad_token_id: "<tts_pad>",
+        config.tts_bos_token_id: "<tts_text_bos>",
+        config.tts_eos_token_id: "<tts_text_eod>",
     }
-    added = {
-        "lstrip": False,
-        "normalized": False,
-        "rstrip": False,
-        "single_word": False,
-        "special": True,
-    }
+    return {id: named.get(id, f"<|unused {id}|>") for id in range(min(named), max(named) + 1)}
+
+
+def _tokenizer_config(special: dict[int, str]) -> dict[str, Any]:
+    added = {str(id): {"content": name, **_SPECIAL_FLAGS} for id, name in special.items()}
     return {
         "tokenizer_class": "Qwen2Tokenizer",
         "processor_class": "Qwen3TTSProcessor",
         "add_bos_token": False,
         "add_prefix_space": False,
-        "added_tokens_decoder": {str(id): {"content": name, **added} for id, name in names.items()},
+        "added_tokens_decoder": added,
         "bos_token": None,
         "eos_token": "<|im_end|>",
         "pad_token": "<|endoftext|>",

@@ -219,7 +219,7 @@ class Qwen3Engine:
         voice = self._shelf.find(speaker.voice, speaker.instruct)
         is_open = sequence.is_open
         # Base models were trained on the streaming layout also for whole texts.
-        is_streaming = is_open or self._config.tts_model_type == "base"
+        is_streaming = sequence.is_streaming or self._config.tts_model_type == "base"
         prompt = self._builder.build_turn(
             sequence.take_new_ids(),
             voice,
@@ -235,7 +235,7 @@ class Qwen3Engine:
                 f"{self._runner.capacity}",
                 code=ErrorCode.TEXT_TOO_LONG,
             )
-        max_frames = room if is_open else min(room, frame_cap(sequence.text_ids))
+        max_frames = min(room, self._generation.max_new_tokens)
         row = self._runner.free_rows[0]
         sampling = sampling_params(self._generation, speaker.seed)
         self._runner.start(row, prompt, sampling, max_frames, is_open=is_open)

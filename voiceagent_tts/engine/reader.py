@@ -49,7 +49,9 @@ class Reader:
         elif text:
             ids = self._tokenizer.encode_turn("assistant", speakable(text).spoken)
             char_end = char_base + len(text)
-            self._sequences.append(Sequence(ids, len(ids) - ROLE_TOKENS, char_end, is_open=False))
+            self._sequences.append(
+                Sequence(False, ids, len(ids) - ROLE_TOKENS, char_end, is_open=False)
+            )
 
     def end(self) -> None:
         """All text so far is to be spoken to its end: a flush, or no more text."""
@@ -61,7 +63,7 @@ class Reader:
         if self._growing is None or self._growing.is_over or self._turn is None:
             self._turn = self._tokenizer.open_turn("assistant")
             # The ids before the text are no text.
-            self._growing = Sequence(text_ids=-ROLE_TOKENS)
+            self._growing = Sequence(True, text_ids=-ROLE_TOKENS)
             self._sequences.append(self._growing)
         ids = self._turn.push(fed.spoken)
         if fed.ends_run:

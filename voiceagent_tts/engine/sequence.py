@@ -14,6 +14,7 @@ class Sequence:
     """A text that one run speaks.
 
     Attributes:
+        is_streaming: frames take the text token by token; otherwise the prompt holds all of it.
         new_ids: ids of the turn that no run has been fed.
         text_ids: how many ids of text it has had in all.
         char_end: how far into the client's text it reaches.
@@ -24,6 +25,7 @@ class Sequence:
         silent_frames: how many of the last ones were silent.
     """
 
+    is_streaming: bool
     new_ids: list[int] = field(default_factory=list[int])
     text_ids: int = 0
     char_end: int = 0

@@ -171,16 +171,16 @@ class CodecDecoder(nn.Module):
         return (module for module in self.modules() if isinstance(module, CausalConvolution))
 
     def weights(self) -> Weights:
-        """All tensors under the checkpoint's names."""
-        yield from self.codebooks.weights("decoder.quantizer")
-        yield from self.input.weights("decoder.pre_conv")
-        yield from self.transformer.weights("decoder.pre_transformer")
-        for number, pair in enumerate(zip(self.upsampling, self.mixing, strict=True)):
-            for part, module in enumerate(pair):
-                yield from module.weights(f"decoder.upsample.{number}.{part}")  # type: ignore[operator]
-        yield from self.head.weights("decoder.decoder.0")
+        """All tensors under the checkpoint's names; the largest are read while memory is empty."""
         for number, block in enumerate(self.blocks, start=1):
             yield from block.weights(f"decoder.decoder.{number}")  # type: ignore[operator]
+        yield from self.head.weights("decoder.decoder.0")
         after = len(self.blocks) + 1
         yield from self.activation.weights(f"decoder.decoder.{after}")
         yield from self.output.weights(f"decoder.decoder.{after + 1}")
+        for number, pair in enumerate(zip(self.upsampling, self.mixing, strict=True)):
+            for part, module in enumerate(pair):
+                yield from module.weights(f"decoder.upsample.{number}.{part}")  # type: ignore[operator]
+        yield from self.input.weights("decoder.pre_conv")
+        yield from self.codebooks.weights("decoder.quantizer")
+        yield from self.transformer.weights("decoder.pre_transformer")

@@ -28,7 +28,7 @@ from voiceagent_tts.model.layers import Weights
 Progress = Callable[[int, int], None]
 """Told how many samples or frames of how many are done."""
 
-_PORTION_FRAMES = 375  # 30 s
+_PORTION_FRAMES = 125  # 10 s
 _LATENTS_PER_FRAME = 2  # of the transformer; the last convolution halves them
 
 

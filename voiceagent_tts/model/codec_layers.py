@@ -47,8 +47,9 @@ class SnakeBeta(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, T, C] -> [B, T, C]."""
-        wave = (x * self.alpha).sin_().square_()
-        return torch.addcmul(x.float(), wave, self.inverse_beta).to(x.dtype)
+        exact = x.float()  # at once: arithmetic of mixed precisions is several times slower
+        wave = (exact * self.alpha).sin_().square_()
+        return torch.addcmul(exact, wave, self.inverse_beta).to(x.dtype)
 
     def weights(self, name: str) -> Weights:
         """This module's tensors under the checkpoint's `name`."""
@@ -268,9 +269,8 @@ class Codebooks(nn.Module):
 
     def __init__(self, config: CodecDecoderConfig) -> None:
         super().__init__()
-        self.books, self.size, width = (
-            config.num_quantizers, config.codebook_size, config.codebook_dim // 2
-        )  # fmt: skip
+        self.books, self.size = config.num_quantizers, config.codebook_size
+        width = config.codebook_dim // 2
         table = torch.empty(self.books * self.size, width)
         self.table = nn.Parameter(table, requires_grad=False)
         self.projection = Linear(2 * width, config.codebook_dim)

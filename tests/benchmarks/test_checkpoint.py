@@ -1,0 +1,88 @@
+"""Random checkpoints: of the published sizes, and they load and speak."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from benchmarks.checkpoint import META, codec_shapes, model_shapes, write_checkpoint
+from benchmarks.published import CODEC, SIZES, Kind, model_config
+from voiceagent_tts.model.checkpoint import build_network, load_checkpoint
+from voiceagent_tts.model.codec import load_codec
+from voiceagent_tts.model.config import read_model_config
+from voiceagent_tts.model.generate import Request, generate_codes
+from voiceagent_tts.model.prompt import Preset, PromptBuilder
+from voiceagent_tts.model.sampling import Choice, SamplingParams
+
+REFERENCE = Path(__file__).parents[1] / "reference" / "custom_voice-1b7"
+
+
+def tiny_config(folder: Path) -> dict[str, Any]:
+    """config.json of a tiny model or codec."""
+    return json.loads((folder / "config.json").read_text())
+
+
+def write_tiny(folder: Path, seed: int) -> Path:
+    """A tiny random checkpoint."""
+    codec = tiny_config(REFERENCE / "speech_tokenizer")
+    write_checkpoint(folder, tiny_config(REFERENCE), codec, seed)
+    return folder
+
+
+def test_a_random_checkpoint_speaks(tmp_path: Path) -> None:
+    """It loads as a published one does, speaks as long as it may, and its codec makes sound."""
+    folder = write_tiny(tmp_path, 1)
+    checkpoint, codec = load_checkpoint(folder), load_codec(folder, has_encoder=True)
+    text = "I have booked your table, and the kitchen knows about the nuts."
+    prompt = PromptBuilder(checkpoint.config, checkpoint.tokenizer).build(text, Preset("Ryan"))
+    greedy = SamplingParams(Choice(is_sampled=False), Choice(is_sampled=False))
+    (codes,) = generate_codes(checkpoint.network, [Request(prompt, greedy, 40)], 1, 256)
+    assert len(codes) == 40
+    samples = codec.decode(codes)
+    assert samples.abs().max() > 0
+    assert codec.encoder
+    assert codec.encoder.encode(samples).shape == codes.shape
+
+
+def test_a_turn_has_the_ids_that_prompts_count_on(tmp_path: Path) -> None:
+    """Roles are one token each, as in the published vocabulary."""
+    tokenizer = load_checkpoint(write_tiny(tmp_path, 1)).tokenizer
+    for role in ("assistant", "user"):
+        assert len(tokenizer.encode(role)) == len(tokenizer.encode("\n")) == 1
+
+
+def test_a_seed_gives_the_same_files(tmp_path: Path) -> None:
+    """The same seed writes the same bytes, another seed others."""
+    paths = [write_tiny(tmp_path / str(n), seed) for n, seed in enumerate((1, 1, 2))]
+    first, same, other = ((path / "model.safetensors").read_bytes() for path in paths)
+    assert first == same != other
+
+
+@pytest.mark.parametrize(
+    ("size", "talker", "kind"),
+    [("0.6b", 443.6e6, "custom_voice"), ("1.7b", 1415.7e6, "base")],
+)
+def test_sizes_are_the_published(tmp_path: Path, size: str, talker: float, kind: Kind) -> None:
+    """Full-size configurations have the published numbers of parameters."""
+    (tmp_path / "config.json").write_text(json.dumps(model_config(SIZES[size], kind)))
+    network = build_network(read_model_config(tmp_path), torch.bfloat16, META, "sdpa")
+
+    def count(module: torch.nn.Module) -> int:
+        return sum(parameter.numel() for parameter in module.parameters())
+
+    steps = count(network.talker.transformer) + count(network.talker.head)
+    assert steps == pytest.approx(talker, rel=1e-3)
+    assert count(network.code_predictor.transformer) == pytest.approx(78.66e6, rel=1e-3)
+    assert count(network.code_predictor.heads) == pytest.approx(31.5e6, rel=2e-3)
+    has_encoder = any(key.startswith("speaker_encoder.") for key in model_shapes(tmp_path))
+    assert has_encoder == (kind == "base")
+
+
+def test_the_codec_s_size_is_the_published(tmp_path: Path) -> None:
+    """The codec's file would be as large as the published one: 682 MB."""
+    (tmp_path / "config.json").write_text(json.dumps(CODEC))
+    shapes = codec_shapes(tmp_path).values()
+    numbers = sum(torch.Size(shape).numel() for shape in shapes)
+    assert 4 * numbers == pytest.approx(682e6, rel=2e-3)
