@@ -99,6 +99,7 @@ def report(
         "ttfa_p50_ms": round(1000 * statistics.median(ttfa_s)) if ttfa_s else None,
         "onset_p95_ms": round(float(np.percentile(onset_errors, 95))) if onset_errors else None,
         "onsets": len(onset_errors),
+        "late_max_ms": round(1000 * transport.latest_s),
     }
     problems = find_problems(summary, whole)
     transport.write(out / "demo.wav")

@@ -66,11 +66,13 @@ class RealtimeFileTransport(BaseTransport):
 
     Attributes:
         utterances: the agent's turns, as far as they were played.
+        latest_s: how late sound came at most; a busy machine stops both sides for so long.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.utterances: list[Utterance] = []
+        self.latest_s = 0.0
         self._started_at = 0.0
         self._played: list[tuple[int, bytes]] = []
         self._said: list[tuple[int, bytes]] = []
@@ -209,9 +211,11 @@ class _Speaker(BaseOutputTransport):
 
     async def write_audio_frame(self, frame: OutputAudioRawFrame) -> bool:
         now_s = self._transport.now_s
-        patience_s = 0.0 if self._is_new else _CARD_BUFFER_S
-        is_late = now_s > self._silent_from_s + patience_s
-        begin_s = now_s if is_late else self._silent_from_s
+        late_s = now_s - self._silent_from_s
+        if not self._is_new:
+            self._transport.latest_s = max(self._transport.latest_s, late_s)
+        is_made_up = late_s < (0.0 if self._is_new else _CARD_BUFFER_S)
+        begin_s = self._silent_from_s if is_made_up else now_s
         self._is_new = False
         self._transport.keep_played(begin_s, frame.audio)
         self._silent_from_s = begin_s + len(frame.audio) / 2 / SPEAKER_RATE_HZ

@@ -107,14 +107,19 @@ async def carry(
             sockets = [
                 group.create_task(_Socket(share, max_lead_s, origin).run(url)) for share in shares
             ]
-    except* Exception as errors:
-        raise errors.exceptions[0] from None
+    except BaseExceptionGroup as errors:
+        raise _first_of(errors) from None
     finally:
         metering.cancel()
     streams = tuple(itertools.chain.from_iterable(socket.result() for socket in sockets))
     for stream in streams:
         _check_complete(stream)
     return Load(streams, meter.usage(), tuple(meter.lag_ms))
+
+
+def _first_of(error: BaseException) -> BaseException:
+    """What went wrong first, out of the groups of sockets and of their tasks."""
+    return _first_of(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
 
 
 class _Socket:

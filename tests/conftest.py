@@ -41,7 +41,7 @@ async def start_synthesizer() -> AsyncIterator[StartSynthesizer]:
         async def start(
             limits: Limits | None = None, throttle: dict[str, Any] | None = None, **options: Any
         ) -> Synthesizer:
-            spec = WorkerSpec("espeak", throttle)
+            spec = WorkerSpec("espeak", throttle=throttle)
             synthesizer = Synthesizer({"espeak": Supervisor(spec)}, limits, **options)
             await synthesizer.start()
             stack.push_async_callback(synthesizer.close)

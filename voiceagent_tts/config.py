@@ -43,7 +43,12 @@ class Settings(BaseSettings):
     Attributes:
         host: address to bind; anything but loopback needs `api_keys` or `allow_anonymous`.
         port: 0 takes a free one.
-        engine: the worker to run.
+        engine: what speaks; `espeak`, or `qwen3` with at least one `model`.
+        models: folders of Qwen3-TTS models, one worker each; a voice chooses its model.
+        device: `cpu`, `cuda` or `cuda:N`; a GPU where there is one.
+        precision: `float32`, `bfloat16` or `float16`; bfloat16 on a GPU, else float32.
+        rows: contexts that one Qwen3-TTS worker speaks at a time.
+        voices_folder: where cloned voices are kept.
         throttle: fields of `worker.throttled.Throttle`, for tests and benchmarks.
         api_keys: keys, or their hashes as `hash_key` makes them; only hashes are kept.
         allow_anonymous: serve without keys on an address that others can reach.
@@ -67,7 +72,12 @@ class Settings(BaseSettings):
 
     host: str = "127.0.0.1"
     port: int = Field(default=DEFAULT_PORT, ge=0, le=65535)
-    engine: Literal["espeak"] = "espeak"
+    engine: Literal["espeak", "qwen3"] = "espeak"
+    models: Annotated[tuple[str, ...], NoDecode] = ()
+    device: str | None = None
+    precision: Literal["float32", "bfloat16", "float16"] | None = None
+    rows: int = Field(default=8, ge=1)
+    voices_folder: Path = Path("~/.local/share/voiceagent-tts/voices")
     throttle: dict[str, Any] | None = None
     api_keys: Annotated[tuple[str, ...], NoDecode] = ()
     allow_anonymous: bool = False
@@ -85,7 +95,7 @@ class Settings(BaseSettings):
     watchdog_s: float = Field(default=60.0, gt=0)
     log_json: bool = False
 
-    @field_validator("api_keys", "allowed_origins", mode="before")
+    @field_validator("api_keys", "allowed_origins", "models", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         """Lists may come as JSON or, in the environment, separated by commas."""
@@ -99,6 +109,12 @@ class Settings(BaseSettings):
     @classmethod
     def _hash(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(key if key.startswith(_HASH_PREFIX) else hash_key(key) for key in value)
+
+    @model_validator(mode="after")
+    def _need_models(self) -> "Settings":
+        if self.engine == "qwen3" and not self.models:
+            raise ValueError("engine qwen3: expected models, the folder of at least one; got none")
+        return self
 
     @model_validator(mode="after")
     def _refuse_open_doors(self) -> "Settings":

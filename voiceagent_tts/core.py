@@ -195,6 +195,10 @@ class Capabilities:
     voices: tuple[str, ...]
     max_rows: int
     has_native_speed: bool = False
+    needs_instruct: bool = False
+    """A voice is made from the description in `instruct`."""
+    adds_voices: bool = False
+    """Voices may be added while it runs, so that a name it did not list may exist."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ class VoiceBook:
 
     def __init__(self, workers: Mapping[str, Capabilities]) -> None:
         self._voices: dict[str, Voice] = {}
+        self._adding = [name for name, known in workers.items() if known.adds_voices]
         for worker, capabilities in workers.items():
             for name in capabilities.voices:
                 self._voices.setdefault(name.casefold(), Voice(name, worker))
@@ -42,9 +43,11 @@ class VoiceBook:
             InvalidRequestError: with code `invalid_voice` and the names that exist.
         """
         if name is None:
-            return next(iter(self._voices.values()))
+            return self._default()
         base, plus, variant = name.casefold().partition("+")
         known = self._voices.get(base)
+        if known is None and self._adding:
+            return Voice(name, self._adding[0])  # that worker knows whether it exists by now
         if known is None or (plus and variant not in self._voices):
             names = self.names()
             more = f" and {len(names) - _NAMES_IN_A_MESSAGE} more" * (
@@ -56,3 +59,11 @@ class VoiceBook:
                 code=ErrorCode.INVALID_VOICE,
             )
         return Voice(name, known.worker) if plus else known
+
+    def _default(self) -> Voice:
+        for voice in self._voices.values():
+            return voice
+        raise InvalidRequestError(
+            "there is no voice yet: `voiceagent-tts voices add NAME ref.wav` clones one",
+            code=ErrorCode.INVALID_VOICE,
+        )

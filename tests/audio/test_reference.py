@@ -100,10 +100,10 @@ def test_too_long_is_refused() -> None:
 
 @pytest.mark.parametrize("kind", ["FLAC", "OGG", "MP3"])
 def test_a_bomb_is_refused_by_its_header(kind: str) -> None:
-    """A small file that holds half an hour is refused before it is decoded."""
-    bomb = audio_file(np.zeros(1_800 * 8_000, np.int16), 8_000, kind)
-    assert len(bomb) < 2_000_000
-    assert "at most 60 s; got 1800 s" in refusal(bomb).message
+    """A small file that holds minutes is refused by the length that it claims."""
+    bomb = audio_file(np.zeros(300 * 8_000, np.int16), 8_000, kind)
+    assert len(bomb) < 400_000
+    assert "at most 60 s; got 300 s" in refusal(bomb).message
 
 
 def test_a_bomb_without_a_length_is_refused() -> None:

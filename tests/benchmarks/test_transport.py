@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -6,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from benchmarks.hop import measure_hop
-from benchmarks.paced_streams import Load, Stream, Usage
+from benchmarks.paced_streams import Load, Plan, Stream, Usage, carry
 from benchmarks.transport import is_pcm_equal, plan_streams, search, summarize, wiretap
+from tests.conftest import StartServer
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.core import SAMPLE_RATE_HZ
+from voiceagent_tts.errors import ErrorCode, VoiceAgentError
 from voiceagent_tts.protocol.connection import ClientAudio
 from voiceagent_tts.server.serve import RunningServer
 
@@ -58,6 +61,14 @@ def test_cost_is_told_for_each_second_of_speech():
     assert figures["cpu_percent_per_stream"] == pytest.approx(50)
     assert figures["client_cpu_percent_per_stream"] == pytest.approx(25)
     assert figures["rss_mb_per_stream"] == pytest.approx(1)
+
+
+async def test_a_refused_stream_ends_the_load_with_the_servers_error(start_server: StartServer):
+    """A load with a stream that the server refuses is not carried; the search goes by the error."""
+    server = await start_server(max_contexts=1)
+    with pytest.raises(VoiceAgentError) as raised:
+        await carry(server.websocket_url, os.getpid(), [Plan("Hello.", 0.0), Plan("Hello.", 0.0)])
+    assert raised.value.code is ErrorCode.TOO_MANY_CONTEXTS
 
 
 async def test_pcm_is_compared_with_what_the_engine_made(server: RunningServer):

@@ -8,7 +8,9 @@ from typing import get_args
 import numpy as np
 import pytest
 import soundfile
+from websockets.exceptions import ConnectionClosedOK
 
+from tests.waiting import until
 from tests.wire import Wire, check_coverage
 from voiceagent_tts.core import SAMPLE_RATE_HZ, ms_to_samples
 from voiceagent_tts.protocol.connection import ClientAudio, ServerConnection
@@ -227,6 +229,24 @@ async def test_contexts_share_a_socket_evenly(wire: Wire) -> None:
     assert long.record.done is None, "the long context was in nobody's way"
     await wire.cancel(long)
     await wire.finish(long)
+
+
+async def test_a_close_is_obeyed_at_once(shared_server: RunningServer) -> None:
+    """`close` does not wait for minutes of audio: its contexts are cancelled, the code is 1000."""
+    async with Wire.connected(shared_server.websocket_url) as wire:
+        heard = await wire.open(max_lead_s=0, language="en")
+        await wire.text(heard, SENTENCE * 400)
+        await wire.end(heard)
+        await wire.until(ClientAudio, heard)
+        await wire.send_raw(wire.connection.close())
+        with pytest.raises(ConnectionClosedOK) as closed:
+            while True:
+                await wire.receive()
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1000
+        assert heard.record.done is None
+    synthesizer = shared_server.shell.synthesizer
+    await until(lambda: not synthesizer.contexts_active, "its context is cancelled")
 
 
 async def test_session_defaults_and_answers(wire: Wire) -> None:

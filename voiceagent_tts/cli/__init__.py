@@ -54,6 +54,13 @@ def serve(
     host: Annotated[str | None, typer.Option(help="Address to bind. [default: 127.0.0.1]")] = None,
     port: Annotated[int | None, typer.Option(help="0 takes a free one. [default: 8765]")] = None,
     engine: Annotated[str | None, typer.Option(help="Engine to run. [default: espeak]")] = None,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(help="Folder of a Qwen3-TTS model; may be repeated. Implies engine qwen3."),
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N.")] = None,
+    precision: Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")] = None,
+    rows: Annotated[int | None, typer.Option(help="Contexts of one model at a time.")] = None,
     throttle: Annotated[
         Any,
         typer.Option(
@@ -69,7 +76,9 @@ def serve(
     from voiceagent_tts.cli.serve import run_server
 
     given: dict[str, Any] = {
-        "host": host, "port": port, "engine": engine, "throttle": throttle, "log_json": log_json,
+        "host": host, "port": port, "engine": engine or ("qwen3" if model else None),
+        "models": model or None, "device": device, "precision": precision, "rows": rows,
+        "throttle": throttle, "log_json": log_json,
     }  # fmt: skip
     run_server({name: value for name, value in given.items() if value is not None})
 

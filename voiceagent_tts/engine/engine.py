@@ -98,6 +98,8 @@ class Qwen3Engine:
             languages=tuple(code for code, name in LANGUAGE_CODES.items() if name in known),
             voices=self._shelf.names(),
             max_rows=self._max_rows,
+            needs_instruct=self._config.tts_model_type == "voice_design",
+            adds_voices=self._config.tts_model_type == "base",
         )
 
     @property

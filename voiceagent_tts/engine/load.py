@@ -29,12 +29,12 @@ class Qwen3Options:
         voices: folder of clone prompts, for Base models.
     """
 
-    model: Path
+    model: str
     device: str | None = None
     precision: Precision | None = None
     rows: int = 8
     capacity: int = 2048
-    voices: Path | None = None
+    voices: str | None = None
 
 
 def load_engine(options: Qwen3Options, inbox: Inbox, outbox: Outbox) -> Qwen3Engine:
@@ -46,8 +46,9 @@ def load_engine(options: Qwen3Options, inbox: Inbox, outbox: Outbox) -> Qwen3Eng
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     is_cpu = torch.device(device).type == "cpu"
     precision = options.precision or ("float32" if is_cpu else "bfloat16")
-    checkpoint = load_checkpoint(options.model, getattr(torch, precision), device)
-    codec = load_codec(options.model, torch.float32, device)
+    folder = Path(options.model)
+    checkpoint = load_checkpoint(folder, getattr(torch, precision), device)
+    codec = load_codec(folder, torch.float32, device)
     runner = Runner(checkpoint, codec, options.rows, options.capacity)
-    shelf = VoiceShelf(checkpoint.config, options.voices)
-    return Qwen3Engine(inbox, outbox, checkpoint, runner, shelf, options.model.name)
+    shelf = VoiceShelf(checkpoint.config, Path(options.voices) if options.voices else None)
+    return Qwen3Engine(inbox, outbox, checkpoint, runner, shelf, folder.name)

@@ -19,6 +19,7 @@ from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.synthesizer import ContextOptions, Synthesizer
 
 _PROBE_TEXT = "ok"
+_PROBE_INSTRUCT = "a calm voice"
 _PROBE_TIMEOUT_S = 5.0
 
 _log = structlog.get_logger(__name__)
@@ -75,14 +76,23 @@ class Watchdog:
 
     async def _speak(self) -> bool:
         # Without a language, so that the language model is loaded before the first caller needs it.
-        options = ContextOptions(max_lead_s=0, is_probe=True)
+        options = ContextOptions(instruct=self._instruct(), max_lead_s=0, is_probe=True)
         context = await self._synthesizer.open(options)
         try:
             context.push_text(_PROBE_TEXT)
             context.finish()
-            return any([isinstance(event, AudioChunk) async for event in context])
+            async for event in context:
+                if isinstance(event, AudioChunk):
+                    return True
+            return False
         finally:
             context.abandon()
+
+    def _instruct(self) -> str | None:
+        """What the default voice's engine must be told, if anything."""
+        voice = self._synthesizer.voices.resolve(None)
+        capabilities = self._synthesizer.supervisors[voice.worker].capabilities
+        return _PROBE_INSTRUCT if capabilities.needs_instruct else None
 
 
 router = APIRouter(tags=["operations"])

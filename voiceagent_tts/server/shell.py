@@ -19,6 +19,9 @@ from voiceagent_tts.worker.supervisor import Supervisor
 if TYPE_CHECKING:
     from voiceagent_tts.server.websocket import Session
 
+_LOADING_S = 600.0
+"""A model of several gigabytes may come from a slow disk."""
+
 
 class Shell:
     """What the routes share. Start it before the first request."""
@@ -26,9 +29,8 @@ class Shell:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.metrics = Metrics()
-        spec = WorkerSpec(settings.engine, settings.throttle)
         self.synthesizer = Synthesizer(
-            {settings.engine: Supervisor(spec)},
+            {name: Supervisor(spec) for name, spec in worker_specs(settings).items()},
             Limits(
                 max_text_chars=settings.max_text_chars,
                 max_audio_s=settings.max_audio_s,
@@ -77,3 +79,19 @@ class Shell:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._watching
         await self.synthesizer.close()
+
+
+def worker_specs(settings: Settings) -> dict[str, WorkerSpec]:
+    """The workers to run, by name: one, or one a model."""
+    if settings.engine == "espeak":
+        return {"espeak": WorkerSpec("espeak", throttle=settings.throttle)}
+    shared = {
+        "device": settings.device,
+        "precision": settings.precision,
+        "rows": settings.rows,
+        "voices": str(settings.voices_folder.expanduser()),
+    }
+    return {
+        model: WorkerSpec("qwen3", {"model": model, **shared}, settings.throttle, _LOADING_S)
+        for model in settings.models
+    }

@@ -49,12 +49,14 @@ class WorkerSpec:
 
     Args:
         engine: name of an engine that `python -m voiceagent_tts.worker` knows.
+        options: what that engine is told, as JSON can hold it.
         throttle: fields of `worker.throttled.Throttle`; None for the engine as it is.
         ready_timeout_s: from start to `Ready`.
         heartbeat_timeout_s: a worker that is silent for longer is killed.
     """
 
     engine: str
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     throttle: Mapping[str, Any] | None = None
     ready_timeout_s: float = 60.0
     heartbeat_timeout_s: float = 10.0
@@ -63,6 +65,8 @@ class WorkerSpec:
     def argv(self, endpoint: str) -> list[str]:
         """Command line of the worker process."""
         argv = [sys.executable, "-m", "voiceagent_tts.worker", self.engine, endpoint]
+        if self.options:
+            argv += ["--options", json.dumps(dict(self.options))]
         if self.throttle is not None:
             argv += ["--throttle", json.dumps(dict(self.throttle))]
         return argv

@@ -1,4 +1,4 @@
-"""A real LiveKit session around the plugin; its speaker plays in real time, its LLM has a script."""
+"""A real LiveKit session around the plugin: a speaker in real time, an LLM with a script."""
 
 import asyncio
 import contextlib

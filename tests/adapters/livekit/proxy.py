@@ -14,6 +14,7 @@ class Router:
         self._target_port = port
         self._generation = 0
         self._tasks: set[asyncio.Task[None]] = set()
+        self._writers: list[asyncio.StreamWriter] = []
 
     def forget(self) -> None:
         """Drop what comes on connections that are open now, without closing them."""
@@ -22,8 +23,9 @@ class Router:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection."""
         self.accepted += 1
-        to_server = await asyncio.open_connection("127.0.0.1", self._target_port)
-        for source, sink in ((reader, to_server[1]), (to_server[0], writer)):
+        from_server, to_server = await asyncio.open_connection("127.0.0.1", self._target_port)
+        for source, sink in ((reader, to_server), (from_server, writer)):
+            self._writers.append(sink)
             task = asyncio.create_task(self._pass_on(source, sink, self._generation))
             self._tasks.add(task)
 
@@ -41,8 +43,9 @@ class Router:
         """End all connections."""
         for task in self._tasks:
             task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        for writer in self._writers:
+            writer.close()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
 @contextlib.asynccontextmanager
