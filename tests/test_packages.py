@@ -33,7 +33,12 @@ class Package:
 PACKAGES = [
     Package("pipecat-ai", "pipecat", frozenset({"pipecat"}), frozenset({"adapters", "agents"})),
     Package("livekit-agents", "livekit", frozenset({"livekit"}), frozenset({"adapters"})),
-    Package("torch", "torch", frozenset({"qwen3"}), frozenset({"model"})),
+    Package(
+        "torch",
+        "torch",
+        frozenset({"qwen3"}),
+        frozenset({"model", "engine", "cli", "benchmarks"}),
+    ),
     Package("flash-attn", "flash_attn", frozenset({"flash"}), frozenset()),
     Package(
         "websockets",

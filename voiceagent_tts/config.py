@@ -45,8 +45,8 @@ class Settings(BaseSettings):
         port: 0 takes a free one.
         engine: what speaks; `espeak`, or `qwen3` with at least one `model`.
         models: folders of Qwen3-TTS models, one worker each; a voice chooses its model.
-        device: `cpu`, `cuda` or `cuda:N`; a GPU where there is one.
-        precision: `float32`, `bfloat16` or `float16`; bfloat16 on a GPU, else float32.
+        device: of the models: `cpu`, `cuda` or `cuda:N`; a GPU where there is one.
+        precision: of the models: `float32`, `bfloat16`, `float16`; by default bfloat16 on a GPU.
         rows: contexts that one Qwen3-TTS worker speaks at a time.
         voices_folder: where cloned voices are kept.
         throttle: fields of `worker.throttled.Throttle`, for tests and benchmarks.
