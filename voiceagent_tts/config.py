@@ -20,7 +20,7 @@ from pydantic_settings import (
 )
 
 DEFAULT_PORT = 8765
-_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _HASH_PREFIX = "sha256:"
 
 
@@ -118,12 +118,17 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _refuse_open_doors(self) -> "Settings":
-        if self.host not in _LOOPBACK and not self.api_keys and not self.allow_anonymous:
+        if not self.is_loopback and not self.api_keys and not self.allow_anonymous:
             raise ValueError(
                 f"expected api_keys where others can reach the server (host {self.host}); set "
                 "VOICEAGENT_TTS_API_KEYS, or VOICEAGENT_TTS_ALLOW_ANONYMOUS=true to serve anyone"
             )
         return self
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach the server."""
+        return self.host in LOOPBACK
 
     @classmethod
     def settings_customise_sources(

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from voiceagent_tts.model.layers import (
+    HeadNorm,
     Keys,
     RMSNorm,
     attend_sdpa,
@@ -45,6 +46,21 @@ def test_a_norm_in_float32_is_the_formula() -> None:
     torch.testing.assert_close(norm(x), expected, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_heads_are_normed_as_by_two_norms(dtype: torch.dtype) -> None:
+    """Queries and keys in one call are what a norm of each makes of them."""
+    both = HeadNorm(HEADS, GROUPS, WIDTH, 1e-6).to(dtype)
+    apart = [RMSNorm(WIDTH, 1e-6).to(dtype) for _ in range(2)]
+    for (_, weight), norm, seed in zip(both.weights("name"), apart, (3, 4), strict=True):
+        norm.weight.copy_(random(seed, WIDTH)[0])
+        weight.copy_(norm.weight)
+    x = random(2, 5, HEADS + GROUPS, WIDTH, dtype=dtype) * 3
+    expected = torch.cat((apart[0](x[:, :, :HEADS]), apart[1](x[:, :, HEADS:])), dim=2)
+    torch.testing.assert_close(
+        both(x), expected, rtol=1e-6 if dtype == torch.float32 else 0, atol=0
+    )
+
+
 def test_angles_are_rounded_before_the_rotation() -> None:
     """In bfloat16 positions become angles in float32; the rotation is of rounded numbers."""
     positions = torch.tensor([[0, 1, 977, 4095]])
@@ -56,7 +72,10 @@ def test_angles_are_rounded_before_the_rotation() -> None:
     assert rotated.cos.dtype == rotated.sin.dtype == torch.bfloat16
     x = random(1, 4, HEADS, WIDTH, dtype=torch.bfloat16)
     turned = torch.cat((-x[..., WIDTH // 2 :], x[..., : WIDTH // 2]), -1)
-    assert torch.equal(rotated.apply(x), x * rotated.cos + turned * rotated.sin)
+    sin = torch.cat((angles, angles), -1).sin().float().bfloat16()[:, :, None]
+    torch.testing.assert_close(rotated.sin[..., WIDTH // 2 :], sin[..., WIDTH // 2 :])
+    sin = rotated.sin[..., WIDTH // 2 :].repeat(1, 1, 1, 2)
+    assert torch.equal(rotated.apply(x), x * rotated.cos + turned * sin)
 
 
 def by_hand(queries: torch.Tensor, seen: Keys, allowed: torch.Tensor) -> torch.Tensor:

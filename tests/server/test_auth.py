@@ -113,6 +113,31 @@ async def test_an_open_server_refuses_foreign_pages(shared_server: RunningServer
     assert refused.value.response.status_code == 403
 
 
+async def test_an_open_server_believes_in_no_foreign_name(shared_server: RunningServer) -> None:
+    """A name that was pointed at this machine after its page had loaded opens nothing."""
+    headers = {"Origin": "http://rebound.example:8765", "Host": "rebound.example:8765"}
+    async with httpx.AsyncClient(base_url=shared_server.url, headers=headers) as http:
+        assert (await http.get("/v1/models")).status_code == 403
+    async with httpx.AsyncClient(base_url=shared_server.url) as http:
+        own = await http.get("/v1/models", headers={"Origin": shared_server.url})
+        assert own.status_code == 200
+
+
+async def test_allowed_pages_may_fetch(keyed_server: RunningServer) -> None:
+    """A browser is told that a page of an allowed origin may send its key; others are not."""
+    asked = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "x-api-key"}
+    async with httpx.AsyncClient(base_url=keyed_server.url) as http:
+        allowed = await http.options(
+            "/v1/audio/speech", headers={"Origin": "https://app.example", **asked}
+        )
+        assert allowed.headers["access-control-allow-origin"] == "https://app.example"
+        assert "x-api-key" in allowed.headers["access-control-allow-headers"].lower()
+        refused = await http.options(
+            "/v1/audio/speech", headers={"Origin": "https://evil.example", **asked}
+        )
+        assert "access-control-allow-origin" not in refused.headers
+
+
 async def test_addresses_that_others_reach_need_keys() -> None:
     """Settings refuse to serve the network without keys, unless that is said in so many words."""
     with pytest.raises(ValueError, match="api_keys"):

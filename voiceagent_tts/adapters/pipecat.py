@@ -140,6 +140,12 @@ class _Speech:
 class VoiceAgentTTSService(WebsocketTTSService):
     """Speaks LLM text through a voiceagent-tts server, with words that follow the sound.
 
+        tts = VoiceAgentTTSService(settings=VoiceAgentTTSService.Settings(voice="default"))
+        Pipeline([..., llm, tts, transport.output(), context_aggregator.assistant()])
+
+    Nothing slow may stand between the output transport and the assistant's aggregator: the
+    history is cut there, at the moment of the interruption.
+
     Event handlers besides those of `TTSService`:
         on_words: called with `(service, context_id, words)` when word times have arrived, ahead of
             their sound; `words` are `WordTimestamp`s, positions in samples at 24 kHz.

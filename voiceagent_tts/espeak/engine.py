@@ -62,6 +62,7 @@ MAX_SPEED = 2.0
 _FIRST_CHUNK_SAMPLES = FRAME_SAMPLES  # leaves at once
 _CHUNK_SAMPLES = SAMPLE_RATE_HZ
 _ROWS_PER_STEP = 16  # bounds one `AudioStep` to 16 s of sound, so that new rows need not wait
+_ROWS_BESIDE_NEW = 2  # while a row waits for its first sound, which queues behind what is sent now
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,7 @@ class _Row:
         current: the piece whose audio is being sent.
         unsent: PCM of `current` that waits for credit.
         end_sample: end of what was sent, on the context's clock.
+        playback_start: when its listener heard, or would have heard, the first sample.
     """
 
     context: int
@@ -92,7 +94,7 @@ class _Row:
     unsent: memoryview = memoryview(b"")
     end_sample: int = 0
     samples_wanted: int = 0
-    playout_end: float = 0.0
+    playback_start: float = 0.0
 
     @property
     def has_credit(self) -> bool:
@@ -112,8 +114,14 @@ class _Row:
 
     @property
     def deadline(self) -> tuple[bool, float]:
-        """Sorts rows without audio first, in the order in which they came."""
-        return (True, self.playout_end) if self.end_sample else (False, 0.0)
+        """Sorts rows without audio first, in the order in which they came, then by playout end.
+
+        That moves with every chunk, not only when credit comes, or a row that is far ahead would
+        count as urgent until then.
+        """
+        if not self.end_sample:
+            return False, 0.0
+        return True, self.playback_start + self.end_sample / SAMPLE_RATE_HZ
 
     def take_audio(self) -> AudioChunk:
         """Cut the next chunk from the unsent audio."""
@@ -249,7 +257,7 @@ class EspeakEngine:
     def _credit(self, command: Credit) -> None:
         row = self._rows.get(command.context)
         if row is not None:
-            row.playout_end = command.playout_end
+            row.playback_start = command.playout_end - row.end_sample / SAMPLE_RATE_HZ
             row.samples_wanted = max(row.samples_wanted, command.samples_wanted)
 
     def _prepare(self) -> None:
@@ -294,7 +302,9 @@ class EspeakEngine:
 
     def _send_audio(self) -> None:
         waiting = (row for row in self._rows.values() if row.can_send)
-        rows = sorted(waiting, key=lambda row: row.deadline)[:_ROWS_PER_STEP]
+        is_new_waiting = any(row.can_speak and not row.end_sample for row in self._rows.values())
+        limit = _ROWS_BESIDE_NEW if is_new_waiting else _ROWS_PER_STEP
+        rows = sorted(waiting, key=lambda row: row.deadline)[:limit]
         if not rows:
             return
         self._outbox(AudioStep(tuple(ContextAudio(row.context, row.take_audio()) for row in rows)))

@@ -78,7 +78,7 @@ def attend_sdpa(queries: Tensor, seen: Keys) -> Tensor:
     groups = seen.keys.shape[2]
     keys, values = seen.keys.transpose(1, 2), seen.values.transpose(1, 2)  # [B, Hkv, S, D]
     if steps == 1:
-        grouped = queries.view(rows, groups, heads // groups, width)
+        grouped = queries.reshape(rows, groups, heads // groups, width)
         attended = F.scaled_dot_product_attention(grouped, keys, values, attn_mask=seen.mask)
         return attended.view(rows, 1, heads, width)
     attended = F.scaled_dot_product_attention(
@@ -145,9 +145,34 @@ class RMSNorm(nn.Module):
         yield f"{name}.weight", self.weight
 
 
+class HeadNorm(nn.Module):
+    """The norms of queries and keys, side by side: one weight for all heads of each."""
+
+    def __init__(self, queries: int, keys: int, width: int, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(queries + keys, width), requires_grad=False)
+        self.queries = queries
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., H + Hkv, D], queries first; normed over D, rounded as `RMSNorm` rounds."""
+        normed = F.rms_norm(x.float(), x.shape[-1:], eps=self.eps)
+        return self.weight * normed.to(x.dtype)
+
+    def weights(self, name: str) -> Weights:
+        """This module's tensors under the checkpoint's `name`."""
+        parts = (self.weight[: self.queries], self.weight[self.queries :])
+        for part, heads in zip("qk", parts, strict=True):
+            yield f"{name}.{part}_norm.weight", heads[0]
+            heads.copy_(heads[0].clone())
+
+
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """Rotary angles of a pass's positions, each [B, T, 1, D] in the model's precision."""
+    """Rotary angles of a pass's positions, each [B, T, 1, D] in the model's precision.
+
+    The first half of `sin` is negated, so that nothing else is.
+    """
 
     cos: Tensor
     sin: Tensor
@@ -155,7 +180,7 @@ class Rotation:
     def apply(self, x: Tensor) -> Tensor:
         """Rotate queries or keys [B, T, H, D]; halves of a head are the two components."""
         first, second = x.chunk(2, dim=-1)
-        return x * self.cos + torch.cat((-second, first), dim=-1) * self.sin
+        return x * self.cos + torch.cat((second, first), dim=-1) * self.sin
 
 
 def inverse_frequencies(head_dim: int, theta: float) -> Tensor:
@@ -166,9 +191,11 @@ def inverse_frequencies(head_dim: int, theta: float) -> Tensor:
 
 def rotation(positions: Tensor, frequencies: Tensor, dtype: torch.dtype) -> Rotation:
     """Rotary angles of `positions` [B, T], computed in float32 and rounded to `dtype`."""
-    angles = positions[..., None, None].float() * frequencies
-    angles = torch.cat((angles, angles), dim=-1)  # [B, T, 1, D]
-    return Rotation(angles.cos().to(dtype), angles.sin().to(dtype))
+    angles = positions[..., None, None].float() * frequencies  # [B, T, 1, D / 2]
+    cos, sin = angles.cos(), angles.sin()
+    return Rotation(
+        torch.cat((cos, cos), dim=-1).to(dtype), torch.cat((-sin, sin), dim=-1).to(dtype)
+    )
 
 
 class Attention(nn.Module):
@@ -181,8 +208,7 @@ class Attention(nn.Module):
         self.groups = config.num_key_value_heads
         self.qkv = Linear(config.hidden_size, (self.heads + 2 * self.groups) * self.head_dim)
         self.out = Linear(self.heads * self.head_dim, config.hidden_size)
-        self.q_norm = RMSNorm(self.head_dim, config.rms_norm_eps)
-        self.k_norm = RMSNorm(self.head_dim, config.rms_norm_eps)
+        self.norm = HeadNorm(self.heads, self.groups, self.head_dim, config.rms_norm_eps)
 
     def forward(
         self, x: Tensor, rotated: Rotation, memory: Memory, layer: int, attend: Attend
@@ -190,9 +216,9 @@ class Attention(nn.Module):
         """[B, T, hidden] -> [B, T, hidden]; `memory` takes the keys and values."""
         rows, steps, _ = x.shape
         heads = self.qkv(x).view(rows, steps, -1, self.head_dim)
-        queries, keys, values = heads.split((self.heads, self.groups, self.groups), dim=2)
-        queries = rotated.apply(self.q_norm(queries))
-        keys = rotated.apply(self.k_norm(keys))
+        turned, values = heads.split((self.heads + self.groups, self.groups), dim=2)
+        turned = rotated.apply(self.norm(turned))
+        queries, keys = turned.split((self.heads, self.groups), dim=2)
         attended = attend(queries, memory.extend(layer, keys, values))
         return self.out(attended.reshape(rows, steps, -1))
 
@@ -202,8 +228,7 @@ class Attention(nn.Module):
         parts = self.qkv.weight.split(sizes)
         yield from zip((f"{name}.{part}_proj.weight" for part in "qkv"), parts, strict=True)
         yield from self.out.weights(f"{name}.o_proj")
-        yield from self.q_norm.weights(f"{name}.q_norm")
-        yield from self.k_norm.weights(f"{name}.k_norm")
+        yield from self.norm.weights(name)
 
 
 class MLP(nn.Module):

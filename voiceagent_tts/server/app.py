@@ -5,6 +5,7 @@ Keys and origins are checked here before anything else runs, and every error lea
 
 from fastapi import FastAPI, Request, Response, WebSocket
 from fastapi.exceptions import RequestValidationError
+from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import JSONResponse
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
@@ -37,6 +38,13 @@ def create_app(shell: Shell) -> FastAPI:
     app.state.shell = shell
     app.add_middleware(_BodyGuard)
     app.add_middleware(_KeyGuard, shell=shell)
+    # Outermost, as a browser asks without a key whether it may send one.
+    app.add_middleware(
+        CORSMiddleware,
+        allow_origins=shell.settings.allowed_origins,
+        allow_methods=["GET", "POST"],
+        allow_headers=["Authorization", "Content-Type", "X-API-Key"],
+    )
     _answer_errors(app, shell)
     app.include_router(speech.router)
     app.include_router(voices.router)
@@ -134,7 +142,10 @@ def _invalid_request(error: RequestValidationError) -> InvalidRequestError:
     place = ".".join(str(part) for part in first["loc"] if part != "body")
     if first["type"] == "json_invalid":
         return InvalidRequestError("the body is not JSON", code=ErrorCode.INVALID_JSON)
-    return InvalidRequestError(f"{place or 'body'}: {first['msg']}", code=ErrorCode.INVALID_PARAM)
+    if not place:
+        sentence = "the body: expected a JSON object, sent with Content-Type: application/json"
+        return InvalidRequestError(sentence, code=ErrorCode.INVALID_PARAM)
+    return InvalidRequestError(f"{place}: {first['msg']}", code=ErrorCode.INVALID_PARAM)
 
 
 def _refused_request(error: HTTPException) -> VoiceAgentError:

@@ -7,7 +7,7 @@ import hmac
 from collections.abc import Iterable, Mapping
 from urllib.parse import urlsplit
 
-from voiceagent_tts.config import Settings, hash_key
+from voiceagent_tts.config import LOOPBACK, Settings, hash_key
 from voiceagent_tts.errors import ErrorCode, UnauthorizedError
 
 _BEARER_SUBPROTOCOL = "bearer."
@@ -36,18 +36,24 @@ def _check_origin(settings: Settings, headers: Mapping[str, str]) -> None:
     origin = headers.get("origin")
     if origin is None or origin in settings.allowed_origins:
         return
-    host = _host_of(origin)
-    if not host or host != headers.get("host"):
+    if not _is_own(settings, origin, headers.get("host")):
         raise UnauthorizedError(
             "this origin may not connect; add it to allowed_origins", code=ErrorCode.FORBIDDEN
         )
 
 
-def _host_of(origin: str) -> str:
+def _is_own(settings: Settings, origin: str, host: str | None) -> bool:
+    """Whether a page of `origin` came from this server.
+
+    A name of somebody else's may be made to point here, so that page and request agree on it (DNS
+    rebinding): a server without keys, on loopback, believes in loopback's names alone.
+    """
     try:
-        return urlsplit(origin).netloc
+        parts = urlsplit(origin)
     except ValueError:
-        return ""
+        return False
+    is_open = settings.is_loopback and not settings.api_keys
+    return parts.netloc == host and (not is_open or parts.hostname in LOOPBACK)
 
 
 def _key_of(headers: Mapping[str, str], subprotocols: Iterable[str]) -> str | None:

@@ -103,10 +103,14 @@ class Conversation:
         for frame in frames:
             await self.worker.queue_frame(frame)
 
+    async def begun(self) -> str:
+        """The next TTS context that gets text."""
+        return await self._spoke.get()
+
     async def begin(self, *pieces: str) -> str:
         """Begin an LLM reply with these pieces of text; returns its TTS context."""
         await self.push(LLMFullResponseStartFrame(), *map(LLMTextFrame, pieces))
-        return await self._spoke.get()
+        return await self.begun()
 
     async def go_on(self, *pieces: str) -> None:
         """More pieces of the reply."""
@@ -120,7 +124,7 @@ class Conversation:
         """A whole reply; returns its TTS context at its first piece."""
         await self.push(LLMFullResponseStartFrame(), *map(LLMTextFrame, pieces))
         await self.end()
-        return await self._spoke.get()
+        return await self.begun()
 
     async def interrupt(self) -> str:
         """The user barges in; returns what the history has of the turn."""

@@ -1,0 +1,186 @@
+"""The plugin's own promises: its socket, its voices, its name, and what it leaves behind."""
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from livekit.agents import APIConnectionError, APIConnectOptions, APIError, APIStatusError
+
+from tests.adapters.livekit.conftest import MakeVoice
+from tests.adapters.livekit.conversation import (
+    MICROPHONE_RATE_HZ,
+    committed,
+    count,
+    heard,
+    real_vad,
+    talking,
+    words_of,
+)
+from tests.conftest import StartServer
+from voiceagent_tts.adapters.livekit import TTS
+from voiceagent_tts.client import TTSClient
+from voiceagent_tts.protocol.connection import ClientAudio
+from voiceagent_tts.protocol.messages import AudioFormat
+from voiceagent_tts.server.serve import RunningServer
+
+ROOT = Path(__file__).parents[3]
+COUNTING = "One, two, three, four, five. Six, seven, eight, nine, ten."
+
+
+# Real ears.
+
+
+async def user_says(server: RunningServer, text: str) -> bytes:
+    """A person's voice, as a microphone has it."""
+    audio = AudioFormat(sample_rate=MICROPHONE_RATE_HZ)
+    async with TTSClient(server.websocket_url) as client:
+        events = client.say(text, voice="en-gb+f3", language="en", audio=audio, max_lead_s=0.0)
+        return b"".join([event.pcm async for event in events if isinstance(event, ClientAudio)])
+
+
+async def test_a_user_who_barges_in_is_heard(server: RunningServer, make_voice: MakeVoice) -> None:
+    """Real sound, real voice activity detection: the history is what was heard until then."""
+    words = await words_of(server.websocket_url, COUNTING, voice="default", language="en")
+    voice_of_user = await user_says(server, "Excuse me, could you wait a moment please?")
+    turns = {"turn_detection": None, "interruption": {"resume_false_interruption": False}}
+    async with talking(make_voice(server), vad=real_vad(), turn_handling=turns) as conversation:
+        handle = conversation.reply(COUNTING)
+        await conversation.played(1.0)
+        conversation.microphone.say(voice_of_user)
+        await handle.wait_for_playout()
+        assert handle.interrupted
+        spoken = committed(handle)
+        played = heard(words, conversation.speaker.played_s)
+        assert abs(count(words, spoken) - played) <= 1
+        assert 2 <= played < len(words)
+
+
+async def test_a_cough_pauses_the_reply_and_loses_nothing(
+    server: RunningServer, make_voice: MakeVoice
+) -> None:
+    """After a false interruption of more than three seconds the reply goes on, and is whole."""
+    cough = await user_says(server, "Hm, hm, hm.")
+    turns = {"turn_detection": "manual", "interruption": {"false_interruption_timeout": 4.0}}
+    async with talking(make_voice(server), vad=real_vad(), turn_handling=turns) as conversation:
+        handle = conversation.reply(COUNTING)
+        await conversation.played(1.0)
+        conversation.microphone.say(cough)
+        await conversation.speaker.until(lambda: conversation.speaker.is_paused)
+        paused_at = asyncio.get_running_loop().time()
+        await conversation.speaker.until(lambda: not conversation.speaker.is_paused)
+        assert asyncio.get_running_loop().time() - paused_at >= 3.0
+        await handle.wait_for_playout()
+        assert not handle.interrupted
+        assert committed(handle) == COUNTING
+        assert not conversation.errors
+
+
+# The socket.
+
+
+async def test_prewarm_connects_and_prepares(server: RunningServer, make_voice: MakeVoice) -> None:
+    """The socket is open before the first reply, and a second call opens no other."""
+    voice = make_voice(server)
+    assert voice.model == "unknown"
+    voice.prewarm()
+    while not voice.is_connected:
+        await asyncio.sleep(0.01)
+    voice.prewarm()
+    await voice.synthesize("Yes.").collect()
+    assert len(server.shell.sessions) == 1
+    assert voice.model.startswith("espeak")
+
+
+async def test_prewarm_waits_for_a_server_that_comes_later(make_voice: MakeVoice) -> None:
+    """An agent may start first; a server that cannot be reached is no failure of `prewarm`."""
+    voice = make_voice("ws://127.0.0.1:9")
+    voice.prewarm()
+    with pytest.raises(APIConnectionError):
+        await voice.synthesize("Yes.", conn_options=APIConnectOptions(max_retry=0)).collect()
+
+
+async def test_a_wrong_key_is_told_and_not_retried(
+    start_server: StartServer, make_voice: MakeVoice
+) -> None:
+    """HTTP 401 of the handshake is the status of the error."""
+    server = await start_server(api_keys=("right",))
+    with pytest.raises(APIStatusError) as raised:
+        await make_voice(server, api_key="wrong").synthesize("Yes.").collect()
+    assert raised.value.status_code == 401 and not raised.value.retryable
+    assert (await make_voice(server, api_key="right").synthesize("Yes.").collect()).duration > 0
+
+
+async def test_close_ends_streams_and_is_final(
+    server: RunningServer, make_voice: MakeVoice
+) -> None:
+    """`aclose` ends a reply that is being spoken; afterwards the plugin says that it is closed."""
+    voice = make_voice(server)
+    stream = voice.stream()
+    stream.push_text(COUNTING)
+    await anext(stream)
+    await voice.aclose()
+    await voice.aclose()
+    assert not voice.is_connected
+    with pytest.raises(APIConnectionError):
+        await voice.synthesize("Yes.").collect()
+
+
+# Voices.
+
+
+async def test_voices_are_listed(server: RunningServer, make_voice: MakeVoice) -> None:
+    """Each can be asked for by its id, and says which languages it speaks."""
+    voices = await make_voice(server).list_voices()
+    assert "default" in [voice.id for voice in voices]
+    assert all("en" in voice.languages for voice in voices if voice.id == "default")
+    with pytest.raises(APIError):
+        await make_voice("ws://127.0.0.1:9").list_voices()
+
+
+async def test_a_whole_text_comes_faster_than_it_plays(
+    server: RunningServer, make_voice: MakeVoice
+) -> None:
+    """`synthesize` is not paced: a recording need not be waited for."""
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    audio = await make_voice(server).synthesize(COUNTING * 4).collect()
+    assert audio.duration > 16
+    assert loop.time() - started < audio.duration / 2
+
+
+# The package.
+
+
+def test_the_conventional_import_is_this_plugin() -> None:
+    """`from livekit.plugins import voiceagent` gives the class, registered once, and its names."""
+    from livekit.agents import Plugin
+
+    from livekit.plugins import voiceagent
+
+    assert voiceagent.TTS is TTS
+    registered = [p for p in Plugin.registered_plugins if p.package == "livekit.plugins.voiceagent"]
+    (plugin,) = registered
+    assert plugin.version == voiceagent.__version__
+    assert plugin.logger is not None and plugin.logger.name == "livekit.plugins.voiceagent"
+    assert set(voiceagent.__all__) <= set(dir(voiceagent))
+
+
+def test_the_namespace_stays_livekits() -> None:
+    """A file of ours in `livekit/` or `livekit/plugins/` would hide LiveKit itself."""
+    files = {path.relative_to(ROOT) for path in (ROOT / "livekit").rglob("*.py")}
+    assert files and all(path.parts[:3] == ("livekit", "plugins", "voiceagent") for path in files)
+    assert (ROOT / "livekit/plugins/voiceagent/py.typed").exists()
+
+
+def test_the_import_is_light() -> None:
+    """An agent needs neither torch nor the server's packages."""
+    program = (
+        "import sys; from livekit.plugins import voiceagent;"
+        "print([name for name in ('torch', 'fastapi', 'zmq', 'pipecat') if name in sys.modules])"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert result.stdout.strip().endswith("[]"), result.stderr

@@ -1,0 +1,143 @@
+"""What LiveKit's own tests ask of every TTS plugin, without its cloud: frames, metrics, retries."""
+
+import asyncio
+
+import pytest
+from livekit.agents import APIConnectionError, APIConnectOptions, APITimeoutError, tts
+
+from tests.adapters.livekit.conftest import MakeVoice
+from tests.adapters.livekit.proxy import black_hole
+from voiceagent_tts.core import SAMPLE_RATE_HZ
+from voiceagent_tts.server.serve import RunningServer
+
+TEXT = "I checked your booking. The train leaves at nine, and your seat is by the window."
+
+
+class Watch:
+    """What a TTS reports."""
+
+    def __init__(self, voice: tts.TTS) -> None:
+        self.metrics: list[tts.TTSMetrics] = []
+        self.errors: list[tts.TTSError] = []
+        voice.on("metrics_collected", self.metrics.append)
+        voice.on("error", self.errors.append)
+
+
+def check_frames(events: list[tts.SynthesizedAudio]) -> None:
+    """One request, one segment, frames of a sensible length, the last of them final."""
+    assert {event.request_id for event in events} == {events[0].request_id} != {""}
+    assert len({event.segment_id for event in events}) == 1
+    assert [event.is_final for event in events] == [False] * (len(events) - 1) + [True]
+    assert all(0 < event.frame.duration < 0.25 for event in events)
+    assert {event.frame.sample_rate for event in events} == {SAMPLE_RATE_HZ}
+    assert {event.frame.num_channels for event in events} == {1}
+    assert not bytes(events[0].frame.data).startswith((b"RIFF", b"OggS", b"ID3"))
+
+
+async def test_synthesize(server: RunningServer, make_voice: MakeVoice) -> None:
+    """A whole text gives sound in one request, and one report."""
+    voice = make_voice(server)
+    watch = Watch(voice)
+    async with voice.synthesize(TEXT) as stream:
+        events = [event async for event in stream]
+    check_frames(events)
+    (report,) = watch.metrics
+    assert report.characters_count == len(TEXT) and not report.streamed
+    seconds = sum(event.frame.duration for event in events)
+    assert report.audio_duration == pytest.approx(seconds)
+    assert report.request_id == events[0].request_id
+    assert report.metadata is not None
+    assert report.metadata.model_provider == "voiceagent-tts"
+    assert (report.metadata.model_name or "").startswith("espeak")
+
+
+async def test_stream(server: RunningServer, make_voice: MakeVoice) -> None:
+    """Text at the pace of a language model gives one segment, and one report."""
+    voice = make_voice(server)
+    watch = Watch(voice)
+    async with voice.stream() as stream:
+
+        async def write() -> None:
+            for word in TEXT.split(" "):
+                stream.push_text(word + " ")
+                await asyncio.sleep(1 / 30)
+            stream.flush()
+            stream.end_input()
+
+        writing = asyncio.create_task(write())
+        events = [event async for event in stream]
+        await writing
+    check_frames(events)
+    assert events[0].segment_id
+    (report,) = watch.metrics
+    assert report.streamed and not report.cancelled
+    assert report.segment_id == events[0].segment_id
+
+
+async def test_a_flush_speaks_what_is_there(server: RunningServer, make_voice: MakeVoice) -> None:
+    """Without an end of the input, and without the end of a sentence."""
+    voice = make_voice(server, max_buffer_delay_ms=3000)
+    async with voice.stream() as stream:
+        stream.push_text("And then")
+        stream.flush()
+        assert (await anext(stream)).frame.duration > 0
+        stream.end_input()
+        assert [event.is_final async for event in stream][-1]
+
+
+async def test_an_interrupted_stream_leaves_the_socket(
+    server: RunningServer, make_voice: MakeVoice
+) -> None:
+    """Closing a stream in mid-reply ends its context and nothing else."""
+    voice = make_voice(server)
+    for _ in range(3):
+        async with voice.stream() as stream:
+            stream.push_text(TEXT)
+            await anext(stream)
+    assert voice.is_connected
+    while server.shell.synthesizer.contexts_active:
+        await asyncio.sleep(0.01)
+
+
+async def test_black_hole(make_voice: MakeVoice) -> None:
+    """A server that accepts and never answers is a timeout, in time and without a report."""
+    async with black_hole() as url:
+        voice = make_voice(url)
+        watch = Watch(voice)
+        options = APIConnectOptions(max_retry=0, timeout=0.5)
+        with pytest.raises(APITimeoutError):
+            async with asyncio.timeout(3), voice.stream(conn_options=options) as stream:
+                stream.push_text(TEXT)
+                stream.end_input()
+                await anext(stream)
+        assert [error.recoverable for error in watch.errors] == [False]
+        assert not watch.metrics
+
+
+@pytest.mark.parametrize("is_streamed", [True, False])
+async def test_retries_in_a_black_hole(make_voice: MakeVoice, is_streamed: bool) -> None:
+    """Each attempt reports its error; the last one says that it was the last."""
+    async with black_hole() as url:
+        voice = make_voice(url)
+        watch = Watch(voice)
+        options = APIConnectOptions(max_retry=3, timeout=0.3, retry_interval=0.0)
+        with pytest.raises(APITimeoutError):
+            async with asyncio.timeout(5):
+                if is_streamed:
+                    async with voice.stream(conn_options=options) as stream:
+                        stream.push_text(TEXT)
+                        stream.end_input()
+                        await anext(stream)
+                else:
+                    await voice.synthesize(TEXT, conn_options=options).collect()
+        assert [error.recoverable for error in watch.errors] == [True, True, True, False]
+        assert not watch.metrics
+
+
+async def test_a_server_that_is_not_there(make_voice: MakeVoice) -> None:
+    """A refused connection is told at once, for a fallback to take over."""
+    voice = make_voice("ws://127.0.0.1:9")
+    with pytest.raises(APIConnectionError) as raised:
+        await voice.synthesize(TEXT, conn_options=APIConnectOptions(max_retry=0)).collect()
+    assert not isinstance(raised.value, APITimeoutError)
+    assert raised.value.retryable
