@@ -135,21 +135,30 @@ SCRIPT = [
 def main(
     out: Annotated[Path, typer.Option(help="Where the results go.")] = Path("out"),
     seed: Annotated[int, typer.Option(help="Chooses the moments of the interruptions.")] = 7,
+    url: Annotated[
+        str | None, typer.Option(help="A server that runs; without it, one is started.")
+    ] = None,
+    api_key: Annotated[
+        str | None, typer.Option(envvar="VOICEAGENT_TTS_API_KEY", help="Key for that server.")
+    ] = None,
 ) -> None:
     """Let a user interrupt an agent, and compare what was heard with what the history says."""
     logger.remove()
     logger.add(sys.stderr, level="ERROR")
     out.mkdir(parents=True, exist_ok=True)
-    raise SystemExit(asyncio.run(run(out, seed)))
+    own = serving(out / "server.log") if url is None else contextlib.nullcontext(url)
+    raise SystemExit(asyncio.run(run(out, seed, own, api_key)))
 
 
-async def run(out: Path, seed: int) -> int:
+async def run(
+    out: Path, seed: int, server: contextlib.AbstractAsyncContextManager[str], api_key: str | None
+) -> int:
     """The demo; returns the exit status."""
     console = Console()
-    async with serving(out / "server.log") as url:
+    async with server as url:
         console.print(f"server: {url}", highlight=False)
-        questions = await say_questions(url)
-        conversation = Conversation(url)
+        questions = await say_questions(url, api_key)
+        conversation = Conversation(url, api_key)
         gc.freeze()  # looking through all the imports for garbage would stop playback for 0.2 s
         turns = await conversation.hold(questions, choose_cuts(random.Random(seed)), console)
     return report(turns, conversation.transport, conversation.ttfa_s, out, console)
@@ -175,10 +184,10 @@ async def serving(log: Path) -> AsyncIterator[str]:
             await server.wait()
 
 
-async def say_questions(url: str) -> list[bytes]:
+async def say_questions(url: str, api_key: str | None) -> list[bytes]:
     """The user's side of the script as sound: the same server, another voice."""
     audio = AudioFormat(sample_rate=MICROPHONE_RATE_HZ)
-    async with TTSClient(url) as client:
+    async with TTSClient(url, api_key) as client:
         return [
             b"".join(
                 [
@@ -200,7 +209,7 @@ async def say_questions(url: str) -> list[bytes]:
 class Conversation:
     """The agent's pipeline, and a user who talks to it."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, api_key: str | None) -> None:
         self.transport = RealtimeFileTransport()
         self.ttfa_s: list[float] = []
         self._words: dict[str, list[WordTimestamp]] = {}
@@ -211,7 +220,9 @@ class Conversation:
         self._stt = ScriptedSTT()
         llm = ScriptedLLM({turn.question: (turn.language, turn.answer) for turn in SCRIPT})
         tts = VoiceAgentTTSService(
-            url=url, settings=VoiceAgentTTSService.Settings(voice=AGENT_VOICE)
+            url=url,
+            api_key=api_key,
+            settings=VoiceAgentTTSService.Settings(voice=AGENT_VOICE),
         )
         stop = SpeechTimeoutUserTurnStopStrategy(user_speech_timeout=0.2)
         aggregators = LLMContextAggregatorPair(

@@ -108,7 +108,11 @@ def codec_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
     with building(torch.float32, META):
         decoder = CodecDecoder(config.decoder_config)
         encoder = CodecEncoder(config.encoder_config, config.encoder_valid_num_quantizers)
-        return dict((*_shapes(decoder.weights()), *_shapes(encoder.weights())))
+        shapes = dict((*_shapes(decoder.weights()), *_shapes(encoder.weights())))
+    width = config.decoder_config.codebook_dim
+    for quantizer in ("rvq_first", "rvq_rest"):  # stored, though only encoding would need them
+        shapes[f"decoder.quantizer.{quantizer}.input_proj.weight"] = (width // 2, width, 1)
+    return shapes
 
 
 def _shapes(weights: Weights) -> Iterator[tuple[str, tuple[int, ...]]]:

@@ -48,6 +48,7 @@ class Settings(BaseSettings):
         device: of the models: `cpu`, `cuda` or `cuda:N`; a GPU where there is one.
         precision: of the models: `float32`, `bfloat16`, `float16`; by default bfloat16 on a GPU.
         rows: contexts that one Qwen3-TTS worker speaks at a time.
+        threads: CPU threads of each Qwen3-TTS worker; all cores where not given.
         voices_folder: where cloned voices are kept.
         throttle: fields of `worker.throttled.Throttle`, for tests and benchmarks.
         api_keys: keys, or their hashes as `hash_key` makes them; only hashes are kept.
@@ -77,6 +78,7 @@ class Settings(BaseSettings):
     device: str | None = None
     precision: Literal["float32", "bfloat16", "float16"] | None = None
     rows: int = Field(default=8, ge=1)
+    threads: int | None = Field(default=None, ge=1)
     voices_folder: Path = Path("~/.local/share/voiceagent-tts/voices")
     throttle: dict[str, Any] | None = None
     api_keys: Annotated[tuple[str, ...], NoDecode] = ()

@@ -8,6 +8,7 @@ and no torch.
 """
 
 import asyncio
+import math
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -190,6 +191,8 @@ class Synthesizer:
         self.limits = limits or Limits()
         self._observe = observe
         self._contexts: set[Context] = set()
+        self.heard_at = -math.inf
+        """When a worker last sent audio, on `time.monotonic`."""
 
     async def start(self) -> None:
         """Start the workers.
@@ -246,7 +249,7 @@ class Synthesizer:
             )
         context = Context(worker, options, voice, language, self.limits, on_event)
         self._contexts.add(context)
-        context.on_end = self._forget
+        context.on_audio, context.on_end = self._hear, self._forget
         return context
 
     async def prepare(self, options: ContextOptions) -> None:
@@ -276,6 +279,9 @@ class Synthesizer:
             )
         return voice, language, capabilities
 
+    def _hear(self) -> None:
+        self.heard_at = time.monotonic()
+
     def _forget(self, context: "Context", report: ContextReport) -> None:
         self._contexts.discard(context)
         if not context.options.is_probe:
@@ -300,6 +306,7 @@ class Context:
     ) -> None:
         self.voice = voice
         self.language = language
+        self.on_audio: Callable[[], None] = lambda: None
         self.on_end: Callable[[Context, ContextReport], None] | None = None
         self.options = options
         self._limits = limits
@@ -587,6 +594,7 @@ class Context:
         if heard.audio is not None:
             self._received_samples = heard.audio.end_sample
             self._put(heard.audio)
+            self.on_audio()
 
     def _answer_flushes(self) -> None:
         while self._flushes and self._flushes[0][1] <= self._spoken_char_end:

@@ -9,7 +9,7 @@ import torch
 
 from benchmarks.checkpoint import META, codec_shapes, model_shapes, write_checkpoint
 from benchmarks.published import CODEC, SIZES, Kind, model_config
-from voiceagent_tts.model.checkpoint import build_network, load_checkpoint
+from voiceagent_tts.model.checkpoint import build_network, load_checkpoint, open_weights
 from voiceagent_tts.model.codec import load_codec
 from voiceagent_tts.model.config import read_model_config
 from voiceagent_tts.model.generate import Request, generate_codes
@@ -51,6 +51,15 @@ def test_a_turn_has_the_ids_that_prompts_count_on(tmp_path: Path) -> None:
     tokenizer = load_checkpoint(write_tiny(tmp_path, 1)).tokenizer
     for role in ("assistant", "user"):
         assert len(tokenizer.encode(role)) == len(tokenizer.encode("\n")) == 1
+
+
+def test_a_random_checkpoint_is_complete(tmp_path: Path) -> None:
+    """It has the tensors of a published one, all of them and no other."""
+    folder = write_tiny(tmp_path, 1)
+    for part in ("", "speech_tokenizer"):
+        shapes = {key: tensor.shape for key, tensor in open_weights(folder / part).items()}
+        published = open_weights(REFERENCE / part)
+        assert shapes == {key: tensor.shape for key, tensor in published.items()}
 
 
 def test_a_seed_gives_the_same_files(tmp_path: Path) -> None:

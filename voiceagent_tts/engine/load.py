@@ -27,6 +27,8 @@ class Qwen3Options:
         rows: contexts at a time.
         capacity: positions of a row: prompt and frames, 12.5 a second.
         voices: folder of clone prompts, for Base models.
+        threads: on a CPU; None for PyTorch's choice. Workers that share the cores must share the
+            threads too: those that wait for each other's do nothing else.
     """
 
     model: str
@@ -35,6 +37,7 @@ class Qwen3Options:
     rows: int = 8
     capacity: int = 2048
     voices: str | None = None
+    threads: int | None = None
 
 
 def load_engine(options: Qwen3Options, inbox: Inbox, outbox: Outbox) -> Qwen3Engine:
@@ -45,6 +48,8 @@ def load_engine(options: Qwen3Options, inbox: Inbox, outbox: Outbox) -> Qwen3Eng
     """
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     is_cpu = torch.device(device).type == "cpu"
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
     precision = options.precision or ("float32" if is_cpu else "bfloat16")
     folder = Path(options.model)
     checkpoint = load_checkpoint(folder, getattr(torch, precision), device)

@@ -1,7 +1,7 @@
 """Whether this server can speak now: found out by speaking.
 
-A listening port proves nothing about an engine that hangs, so readiness rests on a real synthesis
-that is not older than `watchdog_s`. The event loop's liveness is the answer to the request itself.
+A listening port proves nothing about an engine that hangs, so readiness rests on real audio that is
+not older than `watchdog_s`: somebody's, or that of a probe. The event loop's liveness is the answer to the request itself.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Watchdog:
-    """Speaks a word to nobody often enough to know that the engine works.
+    """Speaks a word to nobody, where nobody else is spoken to, to know that the engine works.
 
     Args:
         synthesizer: who is watched.
@@ -43,7 +43,7 @@ class Watchdog:
     @property
     def problem(self) -> str | None:
         """Why the engine may be unable to speak; None where it has spoken of late."""
-        age_s = time.monotonic() - self._succeeded_at
+        age_s = time.monotonic() - self._spoken_at
         if self._last_error is None and age_s > self._max_age_s:
             return f"the last synthesis that succeeded was {age_s:.1f} s ago"
         return self._last_error
@@ -57,7 +57,14 @@ class Watchdog:
         """Probe for ever: at a third of the allowed age, faster while probes fail."""
         while True:
             await asyncio.sleep(self._max_age_s / 3 if self.is_healthy else 0.5)
-            await self.probe()
+            if time.monotonic() - self._synthesizer.heard_at < self._max_age_s / 3:
+                self._last_error = None  # somebody hears it speak: a probe would only take a row
+            else:
+                await self.probe()
+
+    @property
+    def _spoken_at(self) -> float:
+        return max(self._succeeded_at, self._synthesizer.heard_at)
 
     async def probe(self) -> None:
         """Speak one word and see whether there is sound."""

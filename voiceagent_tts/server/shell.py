@@ -90,6 +90,7 @@ def worker_specs(settings: Settings) -> dict[str, WorkerSpec]:
         "precision": settings.precision,
         "rows": settings.rows,
         "voices": str(settings.voices_folder.expanduser()),
+        "threads": settings.threads,
     }
     return {
         model: WorkerSpec("qwen3", {"model": model, **shared}, settings.throttle, _LOADING_S)

@@ -6,7 +6,6 @@ from typing import Any
 
 import aiohttp
 import pytest
-from livekit.agents import tts
 
 from voiceagent_tts.adapters.livekit import TTS
 from voiceagent_tts.server.serve import RunningServer
@@ -28,12 +27,12 @@ async def no_task_is_left() -> AsyncIterator[None]:
 @pytest.fixture
 async def make_voice() -> AsyncIterator[MakeVoice]:
     """Make plugins that speak English through a server; all are closed with the test."""
-    made: list[tts.TTS] = []
+    made: list[TTS] = []
     async with aiohttp.ClientSession() as session:
 
         def make(server: RunningServer | str, **options: Any) -> TTS:
             url = server if isinstance(server, str) else server.websocket_url
-            english = {"voice": "default", "language": "en"}
+            english: dict[str, Any] = {"voice": "default", "language": "en"}
             made.append(TTS(url=url, http_session=session, **english | options))
             return made[-1]
 

@@ -7,13 +7,13 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from livekit import rtc
 from livekit.agents import (
     Agent,
     AgentSession,
     APIConnectOptions,
     inference,
     llm,
+    stt,
     tts,
 )
 from livekit.agents.llm import ChatMessage
@@ -23,6 +23,7 @@ from livekit.agents.voice.agent_session import SessionConnectOptions
 from livekit.agents.voice.speech_handle import SpeechHandle
 from livekit.agents.voice.transcription import TranscriptSynchronizer
 
+from livekit import rtc
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, WordTimestamp
 
@@ -178,6 +179,27 @@ class Microphone(io.AudioInput):
         size = samples * BYTES_PER_SAMPLE
         data, self._speech = self._speech[:size].ljust(size, b"\0"), self._speech[size:]
         return rtc.AudioFrame(data, MICROPHONE_RATE_HZ, 1, samples)
+
+
+class DeafSTT(stt.STT):
+    """Understands nothing: sound without words, such as a cough."""
+
+    def __init__(self) -> None:
+        super().__init__(capabilities=stt.STTCapabilities(streaming=True, interim_results=False))
+
+    async def _recognize_impl(self, *args: Any, **kwargs: Any) -> stt.SpeechEvent:
+        return stt.SpeechEvent(stt.SpeechEventType.FINAL_TRANSCRIPT)
+
+    def stream(
+        self, *, conn_options: APIConnectOptions = DEFAULT_API_CONNECT_OPTIONS, **kwargs: Any
+    ) -> stt.RecognizeStream:
+        return _DeafStream(stt=self, conn_options=conn_options)
+
+
+class _DeafStream(stt.RecognizeStream):
+    async def _run(self) -> None:
+        async for _ in self._input_ch:
+            pass
 
 
 class ScriptedLLM(llm.LLM):

@@ -11,6 +11,7 @@ from livekit.agents import APIConnectionError, APIConnectOptions, APIError, APIS
 from tests.adapters.livekit.conftest import MakeVoice
 from tests.adapters.livekit.conversation import (
     MICROPHONE_RATE_HZ,
+    DeafSTT,
     committed,
     count,
     heard,
@@ -62,8 +63,15 @@ async def test_a_cough_pauses_the_reply_and_loses_nothing(
 ) -> None:
     """After a false interruption of more than three seconds the reply goes on, and is whole."""
     cough = await user_says(server, "Hm, hm, hm.")
-    turns = {"turn_detection": "manual", "interruption": {"false_interruption_timeout": 4.0}}
-    async with talking(make_voice(server), vad=real_vad(), turn_handling=turns) as conversation:
+    options = {
+        "vad": real_vad(),
+        "stt": DeafSTT(),
+        "turn_handling": {
+            "turn_detection": "stt",
+            "interruption": {"false_interruption_timeout": 2.5},
+        },
+    }
+    async with talking(make_voice(server), **options) as conversation:
         handle = conversation.reply(COUNTING)
         await conversation.played(1.0)
         conversation.microphone.say(cough)

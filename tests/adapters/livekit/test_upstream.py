@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 from livekit.agents import APIConnectionError, APIConnectOptions, APITimeoutError, tts
+from livekit.agents.metrics import TTSMetrics
 
 from tests.adapters.livekit.conftest import MakeVoice
 from tests.adapters.livekit.proxy import black_hole
@@ -17,7 +18,7 @@ class Watch:
     """What a TTS reports."""
 
     def __init__(self, voice: tts.TTS) -> None:
-        self.metrics: list[tts.TTSMetrics] = []
+        self.metrics: list[TTSMetrics] = []
         self.errors: list[tts.TTSError] = []
         voice.on("metrics_collected", self.metrics.append)
         voice.on("error", self.errors.append)

@@ -1,0 +1,132 @@
+"""Parity: what equals is said to be equal, and what does not is found."""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks.official_cases import GREEDY, Case
+from benchmarks.parity import compare_codes
+from tests.model.reference import REFERENCE, all_cases
+from voiceagent_tts.model.checkpoint import load_checkpoint
+from voiceagent_tts.model.generate import Request, generate_codes
+
+CHOSEN = ("base-0b6-01", "base-0b6-14", "voice_design-1b7-01")
+"""With sound: a clone by its embedding, one by its reference, and a designed voice."""
+Change = Callable[[dict[str, np.ndarray]], None]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A small folder of the official package's."""
+    for checkpoint in ("base-0b6", "voice_design-1b7"):
+        (tmp_path / checkpoint).symlink_to(REFERENCE / checkpoint)
+    for name in ("reference.wav", "reference-prompt.npz", *(f"{case}.npz" for case in CHOSEN)):
+        shutil.copy(REFERENCE / name, tmp_path)
+    shorten_codec_frames(tmp_path / "codec-130-frames.npz")
+    cases = [case.arguments for case in all_cases() if str(case) in CHOSEN]
+    (tmp_path / "cases.json").write_text(json.dumps({"cases": cases}))
+    return tmp_path
+
+
+def shorten_codec_frames(target: Path) -> None:
+    """The first frames of the codec's: the decoder is causal, and this is a test."""
+    with np.load(REFERENCE / target.name) as arrays:
+        np.savez(target, codes=arrays["codes"][:20], wav=arrays["wav"][: 20 * 1920])
+
+
+def run(folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run the benchmark as people do."""
+    argv = [sys.executable, "-m", "benchmarks.parity", "--reference", str(folder)]
+    return subprocess.run(argv, capture_output=True, text=True, check=False)
+
+
+def change_arrays(path: Path, change: Change) -> None:
+    """Change what the official package is said to have made."""
+    with np.load(path) as stored:
+        arrays = dict(stored)
+    change(arrays)
+    np.savez(path, **arrays)
+
+
+def test_all_that_is_equal_is_counted(folder: Path) -> None:
+    """The last line has the figures, the table every case, and the status is 0."""
+    done = run(folder)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout.splitlines()[-1])
+    error = result.pop("max_wav_error")
+    assert result == {"cases": 3, "equal": 3, "near_ties": 0}
+    assert 0 < error <= 1e-4
+    for name in (*CHOSEN, "reference.wav", "codec-130-frames"):
+        assert name in done.stderr
+
+
+def change_code(arrays: dict[str, np.ndarray]) -> None:
+    arrays["codes"][2, 7] = (arrays["codes"][2, 7] + 1) % 64
+
+
+def cut_codes(arrays: dict[str, np.ndarray]) -> None:
+    arrays["codes"] = arrays["codes"][:-1]
+    del arrays["wav"]
+
+
+def change_sound(arrays: dict[str, np.ndarray]) -> None:
+    arrays["wav"][300] += 3e-4
+
+
+def change_reference_code(arrays: dict[str, np.ndarray]) -> None:
+    arrays["ref_code"][3, 3] = (arrays["ref_code"][3, 3] + 1) % 64
+
+
+def change_embedding(arrays: dict[str, np.ndarray]) -> None:
+    arrays["speaker_embedding"][5] += 3e-4
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "equal"),
+    [
+        ("voice_design-1b7-01", change_code, 2),
+        ("base-0b6-14", cut_codes, 2),
+        ("base-0b6-14", change_sound, 3),
+        ("codec-130-frames", change_sound, 3),
+        ("reference-prompt", change_reference_code, 3),
+        ("reference-prompt", change_embedding, 3),
+    ],
+)
+def test_a_difference_is_found(folder: Path, name: str, change: Change, equal: int) -> None:
+    """One other code, sample or number of the official package's is enough for status 1."""
+    change_arrays(folder / f"{name}.npz", change)
+    done = run(folder)
+    assert done.returncode == 1
+    assert json.loads(done.stdout.splitlines()[-1])["equal"] == equal
+
+
+def test_a_folder_without_cases_is_refused(tmp_path: Path) -> None:
+    """The line says what was expected where."""
+    done = run(tmp_path)
+    assert done.returncode == 1
+    assert "expected a cases.json" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_near_tie_is_none_of_ours(tmp_path: Path) -> None:
+    """Where two codes are as likely, the official package may have taken either of them."""
+    checkpoint = load_checkpoint(REFERENCE / "voice_design-1b7", is_packed=False)
+    network = checkpoint.network
+    arguments = next(case for case in all_cases() if str(case) == CHOSEN[2]).arguments
+    case = Case(tmp_path, arguments | {"max_new_tokens": 7})
+    request = Request(case.prompt(checkpoint), GREEDY, case.max_frames)
+    (codes,) = generate_codes(network, [request], rows=1, capacity=512)
+    head = network.code_predictor.heads[-1].weight
+    head[(codes[-1, -1] + 1) % 64] = head[codes[-1, -1]]  # the very last choice is a tie
+    (made,) = generate_codes(network, [request], rows=1, capacity=512)
+    official = codes.clone()
+    official[-1, -1] = codes[-1, -1] * 2 + 1 - made[-1, -1]  # the other of the two
+    np.savez(tmp_path / f"{case}.npz", codes=official.numpy())
+    assert compare_codes(network, case, request.prompt, made) == "near tie"

@@ -1,0 +1,172 @@
+"""Tiny Qwen3-TTS models behind the real server, over the real wire.
+
+Their weights are random, so they speak noise and know no end; credit and cancel bound them.
+"""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.conftest import StartServer
+from tests.waiting import until
+from voiceagent_tts.client import TTSClient
+from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
+from voiceagent_tts.errors import EngineError, InvalidRequestError, VoiceAgentError
+from voiceagent_tts.protocol.connection import ClientAudio
+from voiceagent_tts.server.serve import RunningServer
+
+REFERENCE = Path(__file__).parent.parent / "reference"
+MODELS = (str(REFERENCE / "custom_voice-1b7"), str(REFERENCE / "voice_design-1b7"))
+SENTENCE = "Hello there, this is a sentence that is being written. "
+
+
+@pytest.fixture
+async def qwen3(start_server: StartServer) -> RunningServer:
+    """A server of two models, a thread each."""
+    return await start_server(engine="qwen3", models=MODELS, threads=1, rows=3)
+
+
+@pytest.fixture
+async def client(qwen3: RunningServer) -> AsyncIterator[TTSClient]:
+    """A client of that server."""
+    async with TTSClient(qwen3.websocket_url) as connected:
+        yield connected
+
+
+async def test_first_audio_comes_before_the_sentence_is_written(client: TTSClient) -> None:
+    """While tokens still arrive, sound and, ahead of it, the first word have come."""
+    async with await client.open(voice="vivian", seed=1) as context:
+        first_kinds = list[type]()
+
+        async def listen() -> None:
+            async for event in context:
+                first_kinds.append(type(event))
+                if isinstance(event, ClientAudio):
+                    return
+
+        listening = asyncio.create_task(listen())
+        for word in SENTENCE.split()[:4]:
+            await context.send_text(f"{word} ")
+        await listening  # the sentence has no end yet
+        assert first_kinds[0] is WordTimestamp
+
+
+async def test_every_word_comes_once_ahead_of_its_sound(client: TTSClient) -> None:
+    """Words are guesses, in order, verbatim, and none comes after its sound."""
+    async with await client.open(voice="vivian", seed=1, max_lead_s=1.0) as context:
+        await context.send_text(SENTENCE)
+        await context.end()
+        received = 0
+        words = list[WordTimestamp]()
+        async for event in context:
+            if isinstance(event, ClientAudio):
+                received += len(event.pcm) // 2
+                if received > 2 * SAMPLE_RATE_HZ:
+                    break
+            elif isinstance(event, WordTimestamp):
+                assert event.start_sample >= received - SAMPLE_RATE_HZ // 100
+                assert not event.is_exact
+                words.append(event)
+        assert [word.word.text for word in words] == SENTENCE.split()[: len(words)]
+        assert len(words) >= 3
+        cut = await context.cancel(played_ms=1000)
+    heard = sum(word.start_sample < SAMPLE_RATE_HZ for word in words)
+    assert cut.text_spoken.split() == SENTENCE.split()[:heard]
+    assert cut.text_spoken + cut.text_remaining == SENTENCE
+
+
+async def test_cancel_and_disconnect_free_the_rows(qwen3: RunningServer, client: TTSClient) -> None:
+    """Three rows are used by three contexts, a fourth is refused; all are free after they go."""
+    worker = qwen3.shell.synthesizer.supervisors[MODELS[0]].worker
+    assert worker is not None
+    await until(lambda: worker.rows_used == 0, "the start-up probe has gone")
+    contexts = [await client.open(voice="ryan", seed=seed) for seed in range(3)]
+    for context in contexts:
+        await context.send_text(SENTENCE)
+        await anext(aiter(context))
+    refused = await client.open(voice="ryan")
+    with pytest.raises(VoiceAgentError) as error:
+        async for _ in refused:
+            pass
+    assert error.value.is_retryable
+    await contexts[0].cancel()
+    await client.aclose()
+    await until(lambda: worker.rows_used == 0, "every row is free")
+
+
+async def test_each_voice_is_spoken_by_its_model(client: TTSClient) -> None:
+    """Speakers of one model and the designed voice of the other, side by side on one socket."""
+    async with (
+        await client.open(voice="vivian", seed=1) as preset,
+        await client.open(voice="designed", instruct="a calm pilot", seed=1) as designed,
+    ):
+        for context in (preset, designed):
+            await context.send_text(SENTENCE)
+        for context in (preset, designed):
+            async for event in context:
+                if isinstance(event, ClientAudio):
+                    break
+
+
+async def test_what_a_model_cannot_do_is_said(client: TTSClient) -> None:
+    """An unknown voice lists the known ones; a designed voice asks for its description."""
+    for voice, expected in (("nobody", "vivian"), ("designed", "description")):
+        context = await client.open(voice=voice)
+        with pytest.raises(InvalidRequestError, match=expected):
+            await context.send_text(SENTENCE)
+            async for _ in context:
+                pass
+
+
+async def test_a_killed_worker_is_replaced(qwen3: RunningServer, client: TTSClient) -> None:
+    """After kill -9 in mid-utterance: an error for this context, and the next one speaks."""
+    context = await client.open(voice="vivian")
+    await context.send_text(SENTENCE)
+    await anext(aiter(context))
+    worker = qwen3.shell.synthesizer.supervisors[MODELS[0]].worker
+    assert worker is not None
+    os.kill(worker.pid, signal.SIGKILL)
+    with pytest.raises(EngineError):
+        async for _ in context:
+            pass
+    supervisor = qwen3.shell.synthesizer.supervisors[MODELS[0]]
+    await supervisor.wait_for_worker(60.0)
+    async with await client.open(voice="vivian") as following:
+        await following.send_text(SENTENCE)
+        assert isinstance(await anext(aiter(following)), WordTimestamp)
+
+
+async def test_speech_over_http_is_stretched(qwen3: RunningServer) -> None:
+    """A whole text through OpenAI's door, at a speed that the model itself does not have."""
+    body = {"input": "Hi.", "voice": "vivian", "response_format": "pcm", "seed": 1, "speed": 2.0}
+    async with (
+        httpx.AsyncClient(base_url=qwen3.url, timeout=60) as http,
+        http.stream("POST", "/v1/audio/speech", json=body) as response,
+    ):
+        assert response.status_code == 200
+        assert len(await anext(response.aiter_bytes())) > 0
+
+
+async def test_a_server_without_voices_says_how_to_get_one(
+    start_server: StartServer, tmp_path: Path
+) -> None:
+    """A Base model speaks clones only; until there is one, the answer names the command."""
+    server = await start_server(
+        engine="qwen3",
+        models=(str(REFERENCE / "base-0b6"),),
+        threads=1,
+        voices_folder=tmp_path,
+    )
+    async with TTSClient(server.websocket_url) as client:
+        context = await client.open()
+        with pytest.raises(InvalidRequestError, match="voices add"):
+            await context.send_text(SENTENCE)
+            async for _ in context:
+                pass
+    async with httpx.AsyncClient(base_url=server.url) as http:
+        assert (await http.get("/health/ready")).status_code == 503
