@@ -1,7 +1,8 @@
 """Whether this server can speak now: found out by speaking.
 
 A listening port proves nothing about an engine that hangs, so readiness rests on real audio that is
-not older than `watchdog_s`: somebody's, or that of a probe. The event loop's liveness is the answer to the request itself.
+not older than `watchdog_s`: somebody's, or that of a probe. The event loop's liveness is the answer
+to the request itself.
 """
 
 import asyncio
