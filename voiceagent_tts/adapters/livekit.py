@@ -327,7 +327,10 @@ class SynthesizeStream(tts.SynthesizeStream):
 
     async def _feed(self, reply: Reply) -> None:
         async for item in self._input_ch:
-            reply.put(item if isinstance(item, str) else ReplyInput.FLUSH)
+            if isinstance(item, str):
+                reply.put(item)
+            elif not self._input_ch.closed:  # the end of the input is announced by a flush, too
+                reply.put(ReplyInput.FLUSH)
         reply.put(ReplyInput.END)
 
     async def _connect(self) -> Socket:

@@ -44,13 +44,11 @@ class Speaker(io.AudioOutput):
         )
         self.played = bytearray()
         """What was heard of the last utterance."""
-        self.gaps_s: list[float] = []
-        """Silences in the last utterance where sound was wanted."""
         self._waiting: deque[bytes] = deque()
         self._is_capturing = False
         self._is_playing = False
         self._is_paused = False
-        self._dry_since: float | None = None
+        self._is_dry = False
         self._progress = asyncio.Condition()
 
     async def capture_frame(self, frame: rtc.AudioFrame) -> None:
@@ -66,7 +64,7 @@ class Speaker(io.AudioOutput):
 
     def forget(self) -> None:
         """Another utterance is to come."""
-        self.played, self.gaps_s, self._dry_since = bytearray(), [], None
+        self.played, self._is_dry = bytearray(), False
 
     def clear_buffer(self) -> None:
         if self._is_playing or self._waiting:
@@ -89,41 +87,35 @@ class Speaker(io.AudioOutput):
         return len(self.played) / BYTES_PER_SAMPLE / SAMPLE_RATE_HZ
 
     async def play(self) -> None:
-        """Be a sound card: never ahead of the clock, and never later than it must be."""
-        tick_at = time.monotonic()
-        owed = 0.0
+        """Be a sound card: what it holds plays on while the program is busy elsewhere."""
+        last = time.monotonic()
         while True:
-            tick_at = max(tick_at + TICK_S, time.monotonic() - 10 * TICK_S)
-            await asyncio.sleep(tick_at - time.monotonic())
-            owed = TICK_S if not self._is_playing else owed + TICK_S
-            if self._is_paused:
-                owed = 0.0
-            elif self._take(round(owed * SAMPLE_RATE_HZ) * BYTES_PER_SAMPLE):
-                owed = 0.0
+            await asyncio.sleep(TICK_S)
+            now = time.monotonic()
+            if not self._is_paused:
+                self._take(now - last if self._is_playing else TICK_S)
+            last = now
             async with self._progress:
                 self._progress.notify_all()
 
-    def _take(self, count: int) -> bool:
-        """Play `count` bytes, or what there is of them."""
+    def _take(self, seconds: float) -> None:
+        """Play so much, or what there is of it."""
         if not self._waiting:
             if self._is_playing and not self._is_capturing:
                 self._finish(interrupted=False)
-            elif self._is_playing and self._dry_since is None:
-                self._dry_since = time.monotonic()
-            return True
+            self._is_dry = self._is_playing
+            return
         if not self._is_playing:
             self._is_playing = True
             self.on_playback_started(created_at=time.time())
-        if self._dry_since is not None:
-            self.gaps_s.append(time.monotonic() - self._dry_since)
-            self._dry_since = None
+        self._is_dry = False
+        count = round(seconds * SAMPLE_RATE_HZ) * BYTES_PER_SAMPLE
         while count > 0 and self._waiting:
             data = self._waiting.popleft()
             self.played += data[:count]
             if len(data) > count:
                 self._waiting.appendleft(data[count:])
             count -= len(data)
-        return True
 
     def _finish(self, *, interrupted: bool) -> None:
         self._waiting.clear()
@@ -133,7 +125,7 @@ class Speaker(io.AudioOutput):
     @property
     def is_dry(self) -> bool:
         """Whether more sound is wanted than there is."""
-        return self._dry_since is not None
+        return self._is_dry
 
     async def tick(self) -> None:
         """Wait a moment."""
