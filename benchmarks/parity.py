@@ -33,7 +33,7 @@ from benchmarks.report import publish
 from voiceagent_tts.audio.reference import read_audio
 from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.model.checkpoint import load_checkpoint
-from voiceagent_tts.model.clone import clone_voice
+from voiceagent_tts.model.clone import Cloner
 from voiceagent_tts.model.codec import load_codec
 from voiceagent_tts.model.codec_decoder import CodecDecoder
 from voiceagent_tts.model.forced import choices_along
@@ -50,6 +50,8 @@ PARTITIONS = 10
 
 _MAX_ROUNDING = 5 * TOLERANCE
 """Float32 that moves sound further than this is no rounding any more."""
+_INCOMPARABLE = 2.0
+"""The largest difference of two samples: that of sounds of different lengths."""
 _CODEC_FRAMES = "codec-130-frames"
 _MAX_WINDOW_FRAMES = 16
 
@@ -194,8 +196,8 @@ class _Model:
         """
         assert self._checkpoint.speaker_encoder is not None and self._codec.encoder is not None
         samples = torch.from_numpy(read_audio((self._folder / reference).read_bytes()).copy())
-        encoders = self._checkpoint.speaker_encoder, self._codec.encoder
-        ours = clone_voice(samples, *encoders, text="-", tail_silence_s=0)
+        cloner = Cloner(self._checkpoint.speaker_encoder, self._codec.encoder)
+        ours = cloner.hear(samples, text="-", tail_silence_s=0)
         official = official_voice(self._folder, reference)
         assert ours.reference_codes is not None and official.reference_codes is not None
         is_equal = torch.equal(ours.reference_codes, official.reference_codes)
@@ -225,14 +227,14 @@ class _Model:
     def _partition_errors(self, codes: Tensor, expected: Tensor) -> tuple[float, float]:
         """Of the partitions together; of another codec's frames, beyond all bounds."""
         if codes.shape[1] != self._codec.codebooks or codes.max() >= self._codec.codebook_size:
-            return float("inf"), 0.0
+            return _INCOMPARABLE, 0.0
         partitions = [random_windows(len(codes), random.Random(n)) for n in range(PARTITIONS)]
         return self._sound.compare(codes, expected, partitions)
 
 
 def _largest_difference(made: Tensor, expected: Tensor) -> float:
     if made.shape != expected.shape:
-        return float("inf")
+        return _INCOMPARABLE
     return float((made - expected).abs().max())
 
 

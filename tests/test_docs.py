@@ -5,6 +5,7 @@ import re
 import shlex
 import shutil
 import sys
+import wave
 from collections.abc import Awaitable, Callable
 from fnmatch import fnmatch
 from pathlib import Path
@@ -21,6 +22,12 @@ ROOT = Path(__file__).parent.parent
 PAPERS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted(
     (ROOT / "docs").rglob("*.md")
 )
+TINY = ROOT / "tests" / "reference"
+TINY_MODELS = {
+    "Qwen/Qwen3-TTS-12Hz-1.7B-Base": "base-0b6",
+    "Qwen/Qwen3-TTS-12Hz-1.7B-VoiceDesign": "voice_design-1b7",
+    "Qwen/Qwen3-TTS-12Hz-1.7B-CustomVoice": "custom_voice-1b7",
+}
 DOCUMENTED_ADDRESS = "127.0.0.1:8765"
 
 
@@ -59,7 +66,7 @@ def at(server: RunningServer, code: str) -> str:
 
 async def test_the_python_client_of_the_readme_runs(server: RunningServer, tmp_path: Path) -> None:
     """The README's client speaks, and gives every word its time before its sound."""
-    (code,) = [block for block in blocks("README.md", "python") if "TTSClient" in block]
+    (code,) = [block for block in blocks("README.md", "python") if "WordTimestamp" in block]
     lines = (await run(sys.executable, "-c", at(server, code), cwd=tmp_path)).splitlines()
     words = [line for line in lines if "will be heard" in line]
     assert [eval(line.split(" will ")[0]) for line in words] == [
@@ -148,6 +155,38 @@ async def test_the_command_lines_of_the_readme_run(tmp_path: Path) -> None:
         assert program == "voiceagent-tts"
         await run(sys.executable, "-m", "voiceagent_tts", *arguments, cwd=tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"hello.wav", "hello.srt"}
+
+
+@pytest.fixture
+async def tiny_models(
+    start_server: StartServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> RunningServer:
+    """A server of tiny models in place of the README's, and the voices that the README adds."""
+    monkeypatch.setenv("VOICEAGENT_TTS_VOICES_FOLDER", str(tmp_path / "voices"))
+    shutil.copy(TINY / "reference.wav", tmp_path / "anna.wav")
+    (code,) = [block for block in blocks("README.md", "sh") if "voices design" in block]
+    for published, tiny in TINY_MODELS.items():
+        code = code.replace(published, str(TINY / tiny))
+    *adding, serving = code.replace("\\\n", "").splitlines()[1:]
+    for line in adding:
+        program, *arguments = shlex.split(line)
+        assert program == "voiceagent-tts"
+        await run(sys.executable, "-m", "voiceagent_tts", *arguments, cwd=tmp_path)
+    models = tuple(shlex.split(serving)[3::2])
+    assert sorted(models) == sorted(str(TINY / tiny) for tiny in TINY_MODELS.values())
+    return await start_server(
+        engine="qwen3", models=models, threads=1, voices_folder=tmp_path / "voices"
+    )
+
+
+async def test_the_recipes_of_the_readme_speak(tiny_models: RunningServer, tmp_path: Path) -> None:
+    """Each of the official package's four recipes writes a file with sound, on tiny models."""
+    (code,) = [block for block in blocks("README.md", "python") if "designed-clone" in block]
+    await run(sys.executable, "-c", at(tiny_models, code), cwd=tmp_path)
+    for name in ("custom", "design", "clone", "designed-clone"):
+        with wave.open(str(tmp_path / f"{name}.wav")) as file:
+            assert file.getframerate() == 24_000
+            assert any(file.readframes(file.getnframes()))
 
 
 def test_the_settings_table_is_the_settings() -> None:

@@ -39,6 +39,7 @@ PACKAGES = [
         frozenset({"qwen3"}),
         frozenset({"model", "engine", "cli", "benchmarks"}),
     ),
+    Package("modelscope", "modelscope", frozenset({"modelscope"}), frozenset({"model"})),
     Package("flash-attn", "flash_attn", frozenset({"flash"}), frozenset()),
     Package(
         "websockets",

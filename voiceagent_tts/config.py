@@ -44,7 +44,7 @@ class Settings(BaseSettings):
         host: address to bind; anything but loopback needs `api_keys` or `allow_anonymous`.
         port: 0 takes a free one.
         engine: what speaks; `espeak`, or `qwen3` with at least one `model`.
-        models: folders of Qwen3-TTS models, one worker each; a voice chooses its model.
+        models: Qwen3-TTS models, their folders or ids, one worker each; a voice chooses its model.
         device: of the models: `cpu`, `cuda` or `cuda:N`; a GPU where there is one.
         precision: of the models: `float32`, `bfloat16`, `float16`; by default bfloat16 on a GPU.
         rows: contexts that one Qwen3-TTS worker speaks at a time.

@@ -197,8 +197,8 @@ class Capabilities:
     has_native_speed: bool = False
     needs_instruct: bool = False
     """A voice is made from the description in `instruct`."""
-    adds_voices: bool = False
-    """Voices may be added while it runs, so that a name it did not list may exist."""
+    speaks_clones: bool = False
+    """It also speaks the cloned voices, which come and go while it runs."""
 
 
 @dataclass(frozen=True, slots=True)

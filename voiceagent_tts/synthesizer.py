@@ -47,7 +47,7 @@ from voiceagent_tts.errors import (
 from voiceagent_tts.text.cut import cut_text, keep_inside
 from voiceagent_tts.text.language import detect_language, normalize_language
 from voiceagent_tts.text.segmenter import Segmenter
-from voiceagent_tts.voices import Voice, VoiceBook
+from voiceagent_tts.voices import Voice, VoiceBook, VoiceFolder
 from voiceagent_tts.worker.client import WorkerClient
 from voiceagent_tts.worker.supervisor import Supervisor
 
@@ -186,7 +186,9 @@ class Synthesizer:
         supervisors: Mapping[str, Supervisor],
         limits: Limits | None = None,
         observe: Observe = lambda report: None,
+        clones: VoiceFolder | None = None,
     ) -> None:
+        self._clones = clones
         self._supervisors = dict(supervisors)
         self.limits = limits or Limits()
         self._observe = observe
@@ -208,7 +210,8 @@ class Synthesizer:
             await self.close()
             raise errors.exceptions[0] from None
         self.voices = VoiceBook(
-            {name: supervisor.capabilities for name, supervisor in self._supervisors.items()}
+            {name: supervisor.capabilities for name, supervisor in self._supervisors.items()},
+            self._clones,
         )
 
     async def close(self) -> None:

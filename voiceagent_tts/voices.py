@@ -1,14 +1,22 @@
-"""Voice name → Voice: which worker speaks it.
+"""Voice name → Voice: which worker speaks it; and the folder in which cloned voices are kept.
 
-Knows the names that the running workers offer. Does not know how a voice is made.
+Knows the names that the running workers offer, and files by their names. Does not know how a voice
+is made, nor what is in its file.
 """
 
+import os
+import re
+import secrets
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from voiceagent_tts.core import Capabilities
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 
+CLONE_SUFFIX = ".safetensors"
+_NAME = re.compile(r"\w(?:[\w .-]{0,62}\w)?")
 _NAMES_IN_A_MESSAGE = 40
 
 
@@ -20,19 +28,156 @@ class Voice:
     worker: str
 
 
-class VoiceBook:
-    """The voices of all workers; where two offer a name, the worker named first speaks it."""
+def clone_name(name: str) -> str:
+    """The name as cloned voices carry it: in lower case, and never a path.
 
-    def __init__(self, workers: Mapping[str, Capabilities]) -> None:
+    Raises:
+        InvalidRequestError: with code `invalid_voice`, for what could not name a file anywhere.
+    """
+    normal = unicodedata.normalize("NFC", name).casefold()
+    if not _NAME.fullmatch(normal):
+        raise InvalidRequestError(
+            "expected a voice's name of at most 64 letters, digits, spaces, '.', '-' and '_', "
+            f"with a letter or digit at both ends; got {name[:64]!r}",
+            code=ErrorCode.INVALID_VOICE,
+        )
+    return normal
+
+
+def _is_clone_name(name: str) -> bool:
+    try:
+        return clone_name(name) == name
+    except InvalidRequestError:
+        return False
+
+
+class VoiceFolder:
+    """Cloned voices, one file each, for every process that can read the folder.
+
+    A voice is replaced whole: whoever reads gets the old file or the new one.
+
+    Args:
+        path: of the folder, which is made when the first voice is kept.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def names(self) -> list[str]:
+        """The voices that are there now, sorted."""
+        stems = (file.stem for file in self.path.glob(f"*{CLONE_SUFFIX}"))
+        return sorted(stem for stem in stems if _is_clone_name(stem))
+
+    def __contains__(self, name: str) -> bool:
+        return _is_clone_name(name.casefold()) and self._file(name).is_file()
+
+    def version(self, name: str) -> tuple[int, ...]:
+        """What changes whenever the voice is replaced.
+
+        Raises:
+            InvalidRequestError: there is no such voice; the message lists those that there are.
+        """
+        try:
+            status = self._file(name).stat()
+        except OSError as error:
+            raise self._unknown(name) from error
+        return status.st_mtime_ns, status.st_ino, status.st_size
+
+    def read(self, name: str) -> bytes:
+        """The voice's file.
+
+        Raises:
+            InvalidRequestError: there is no such voice; the message lists those that there are.
+        """
+        try:
+            return self._file(name).read_bytes()
+        except OSError as error:
+            raise self._unknown(name) from error
+
+    def put(self, name: str, prompt: bytes) -> str:
+        """Keep a voice, in place of the one that has its name.
+
+        Returns:
+            The name that it can be called by.
+
+        Raises:
+            InvalidRequestError: the name is none, or the folder cannot be written to; nothing has
+                changed then.
+        """
+        target = self._file(name)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._replace(target, prompt)
+        except OSError as error:
+            raise InvalidRequestError(
+                f"{self.path}: cannot keep the voice {target.stem!r}: {error.strerror}; set "
+                "VOICEAGENT_TTS_VOICES_FOLDER to a folder with room that can be written to"
+            ) from error
+        return target.stem
+
+    def _replace(self, target: Path, prompt: bytes) -> None:
+        temporary = self.path / f".{target.stem}.{secrets.token_hex(8)}.part"
+        try:
+            with temporary.open("xb") as file:
+                file.write(prompt)
+                file.flush()
+                os.fsync(file.fileno())  # a full disk may say so only here
+            temporary.replace(target)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+
+    def remove(self, name: str) -> None:
+        """Forget a voice; contexts that speak with it go on.
+
+        Raises:
+            InvalidRequestError: there is no such voice, or the folder cannot be written to.
+        """
+        try:
+            self._file(name).unlink()
+        except FileNotFoundError as error:
+            raise self._unknown(name) from error
+        except OSError as error:
+            raise InvalidRequestError(
+                f"{self.path}: cannot remove the voice {name!r}: {error.strerror}"
+            ) from error
+
+    def _file(self, name: str) -> Path:
+        return self.path / f"{clone_name(name)}{CLONE_SUFFIX}"
+
+    def _unknown(self, name: str) -> InvalidRequestError:
+        known = _listed(self.names()) or "none yet: `voiceagent-tts voices add NAME ref.wav`"
+        return InvalidRequestError(
+            f"there is no cloned voice {name[:64]!r}; there are: {known}",
+            code=ErrorCode.INVALID_VOICE,
+        )
+
+
+class VoiceBook:
+    """The voices of all workers; where two offer a name, the worker named first speaks it.
+
+    Args:
+        workers: what each of them can do.
+        clones: the voices that workers with `speaks_clones` speak, which come and go meanwhile.
+    """
+
+    def __init__(
+        self, workers: Mapping[str, Capabilities], clones: VoiceFolder | None = None
+    ) -> None:
         self._voices: dict[str, Voice] = {}
-        self._adding = [name for name, known in workers.items() if known.adds_voices]
+        speaking = [name for name, known in workers.items() if known.speaks_clones]
+        self._clones = clones if speaking else None
+        self._clone_worker = speaking[0] if speaking else ""
         for worker, capabilities in workers.items():
             for name in capabilities.voices:
                 self._voices.setdefault(name.casefold(), Voice(name, worker))
 
     def names(self) -> list[str]:
         """Every name, the default first."""
-        return [voice.name for voice in self._voices.values()]
+        fixed = [voice.name for voice in self._voices.values()]
+        if self._clones is None:
+            return fixed
+        return fixed + [name for name in self._clones.names() if name not in self._voices]
 
     def resolve(self, name: str | None) -> Voice:
         """The voice called `name`, in any case; the first one where it is None.
@@ -46,24 +191,27 @@ class VoiceBook:
             return self._default()
         base, plus, variant = name.casefold().partition("+")
         known = self._voices.get(base)
-        if known is None and self._adding:
-            return Voice(name, self._adding[0])  # that worker knows whether it exists by now
+        if known is None and self._clones is not None and name in self._clones:
+            return Voice(clone_name(name), self._clone_worker)
         if known is None or (plus and variant not in self._voices):
-            names = self.names()
-            more = f" and {len(names) - _NAMES_IN_A_MESSAGE} more" * (
-                len(names) > _NAMES_IN_A_MESSAGE
-            )
             raise InvalidRequestError(
                 f"expected the name of a voice, got {name[:64]!r}; known are "
-                f"{', '.join(names[:_NAMES_IN_A_MESSAGE])}{more}",
+                f"{_listed(self.names()) or _NO_VOICE}",
                 code=ErrorCode.INVALID_VOICE,
             )
         return Voice(name, known.worker) if plus else known
 
     def _default(self) -> Voice:
-        for voice in self._voices.values():
-            return voice
-        raise InvalidRequestError(
-            "there is no voice yet: `voiceagent-tts voices add NAME ref.wav` clones one",
-            code=ErrorCode.INVALID_VOICE,
-        )
+        for name in self.names():
+            return self.resolve(name)
+        raise InvalidRequestError(f"there is {_NO_VOICE}", code=ErrorCode.INVALID_VOICE)
+
+
+_NO_VOICE = "no voice yet: `voiceagent-tts voices add NAME ref.wav` clones one"
+
+
+def _listed(names: list[str]) -> str:
+    """Names for a message, which is not to be longer than a screen."""
+    left = len(names) - _NAMES_IN_A_MESSAGE
+    more = f" and {left} more" * (left > 0)
+    return f"{', '.join(names[:_NAMES_IN_A_MESSAGE])}{more}"

@@ -69,3 +69,12 @@ def test_words_of_a_growing_text_are_those_of_the_whole(case: tuple[str, list[st
     growing = GrowingWords()
     words = [word for delta in deltas for word in growing.push(delta)]
     assert words + growing.finish() == split_words(text)
+
+
+def test_a_long_part_that_ends_within_a_word_cuts_none() -> None:
+    """Thousands of characters at once, cut anywhere, give the words of the whole text."""
+    text = "This sentence is one of many that follow each other. " * 60
+    growing = GrowingWords()
+    grown = growing.push(text[:1492]) + growing.push(text[1492:]) + growing.finish()
+    assert text[1491:1493].isalpha()
+    assert grown == split_words(text)

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
+from rich.progress import Progress
 
 from benchmarks.official_cases import GREEDY, Case
-from benchmarks.parity import compare_codes
+from benchmarks.parity import compare_codes, compare_folder
 from tests.model.reference import REFERENCE, all_cases
 from voiceagent_tts.model.checkpoint import load_checkpoint
 from voiceagent_tts.model.generate import Request, generate_codes
@@ -68,43 +68,55 @@ def test_all_that_is_equal_is_counted(folder: Path) -> None:
 
 
 def change_code(arrays: dict[str, np.ndarray]) -> None:
+    """Another choice."""
     arrays["codes"][2, 7] = (arrays["codes"][2, 7] + 1) % 64
 
 
 def cut_codes(arrays: dict[str, np.ndarray]) -> None:
+    """An earlier end."""
     arrays["codes"] = arrays["codes"][:-1]
     del arrays["wav"]
 
 
 def change_sound(arrays: dict[str, np.ndarray]) -> None:
+    """One sample."""
     arrays["wav"][300] += 3e-4
 
 
 def change_reference_code(arrays: dict[str, np.ndarray]) -> None:
+    """Another code of the reference."""
     arrays["ref_code"][3, 3] = (arrays["ref_code"][3, 3] + 1) % 64
 
 
 def change_embedding(arrays: dict[str, np.ndarray]) -> None:
+    """One number of the speaker."""
     arrays["speaker_embedding"][5] += 3e-4
 
 
 @pytest.mark.parametrize(
-    ("name", "change", "equal"),
+    ("name", "change", "differs"),
     [
-        ("voice_design-1b7-01", change_code, 2),
-        ("base-0b6-14", cut_codes, 2),
-        ("base-0b6-14", change_sound, 3),
-        ("codec-130-frames", change_sound, 3),
-        ("reference-prompt", change_reference_code, 3),
-        ("reference-prompt", change_embedding, 3),
+        ("voice_design-1b7-01", change_code, "voice_design-1b7-01"),
+        ("base-0b6-14", cut_codes, "base-0b6-14"),
+        ("base-0b6-14", change_sound, "base-0b6-14"),
+        ("codec-130-frames", change_sound, "codec-130-frames"),
+        ("reference-prompt", change_reference_code, "reference.wav"),
+        ("reference-prompt", change_embedding, "reference.wav"),
     ],
 )
-def test_a_difference_is_found(folder: Path, name: str, change: Change, equal: int) -> None:
-    """One other code, sample or number of the official package's is enough for status 1."""
+def test_a_difference_is_found(folder: Path, name: str, change: Change, differs: str) -> None:
+    """One other code, sample or number of the official package's is found where it is."""
     change_arrays(folder / f"{name}.npz", change)
+    found = compare_folder(folder, Progress(disable=True))
+    assert [finding.name for finding in found if not finding.holds] == [differs]
+
+
+def test_a_difference_is_status_1(folder: Path) -> None:
+    """Whoever runs it in a script learns that something differs."""
+    change_arrays(folder / "voice_design-1b7-01.npz", change_code)
     done = run(folder)
     assert done.returncode == 1
-    assert json.loads(done.stdout.splitlines()[-1])["equal"] == equal
+    assert json.loads(done.stdout.splitlines()[-1])["equal"] == 2
 
 
 def test_a_folder_without_cases_is_refused(tmp_path: Path) -> None:
@@ -124,9 +136,11 @@ def test_a_near_tie_is_none_of_ours(tmp_path: Path) -> None:
     request = Request(case.prompt(checkpoint), GREEDY, case.max_frames)
     (codes,) = generate_codes(network, [request], rows=1, capacity=512)
     head = network.code_predictor.heads[-1].weight
-    head[(codes[-1, -1] + 1) % 64] = head[codes[-1, -1]]  # the very last choice is a tie
+    chosen = int(codes[-1, -1])
+    other = next(code for code in range(64) if code not in codes[:, -1])
+    head[other] = head[chosen]  # the very last choice is a tie
     (made,) = generate_codes(network, [request], rows=1, capacity=512)
-    official = codes.clone()
-    official[-1, -1] = codes[-1, -1] * 2 + 1 - made[-1, -1]  # the other of the two
+    official = made.clone()
+    official[-1, -1] = other if made[-1, -1] == chosen else chosen
     np.savez(tmp_path / f"{case}.npz", codes=official.numpy())
     assert compare_codes(network, case, request.prompt, made) == "near tie"

@@ -212,7 +212,7 @@ async def test_a_key_opens_the_server(start_server: StartServer, command: Comman
 
 async def test_voices_are_listed_one_a_line(server: RunningServer, command: Command) -> None:
     """The default comes first, and every name is one that the server takes."""
-    outcome = await command("voices", "--url", server.websocket_url)
+    outcome = await command("voices", "list", "--url", server.websocket_url)
     assert (outcome.status, outcome.errors) == (0, "")
     names = outcome.output.splitlines()
     assert names[0] == "default"
@@ -221,6 +221,6 @@ async def test_voices_are_listed_one_a_line(server: RunningServer, command: Comm
 
 async def test_voices_of_nobody_are_a_mistake(command: Command) -> None:
     """A server that does not answer is one line too."""
-    outcome = await command("voices", "--url", "ws://127.0.0.1:1")
+    outcome = await command("voices", "list", "--url", "ws://127.0.0.1:1")
     assert outcome.status == 1
     assert outcome.errors.startswith("voiceagent-tts: no voices from http://127.0.0.1:1/")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Command, finished, start
-from voiceagent_tts.cli.serve import read_settings
+from voiceagent_tts.cli.settings import read_settings
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.protocol.messages import DoneMessage

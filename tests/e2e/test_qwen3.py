@@ -4,21 +4,26 @@ Their weights are random, so they speak noise and know no end; credit and cancel
 """
 
 import asyncio
+import json
 import os
 import signal
 from collections.abc import AsyncIterator
+from itertools import islice
 from pathlib import Path
 
 import httpx
 import pytest
 
+from benchmarks.agent_text import agent_sentences
 from tests.conftest import StartServer
 from tests.waiting import until
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
 from voiceagent_tts.errors import EngineError, InvalidRequestError, VoiceAgentError
 from voiceagent_tts.protocol.connection import ClientAudio
+from voiceagent_tts.protocol.messages import DoneMessage
 from voiceagent_tts.server.serve import RunningServer
+from voiceagent_tts.text.words import split_words
 
 REFERENCE = Path(__file__).parent.parent / "reference"
 MODELS = (str(REFERENCE / "custom_voice-1b7"), str(REFERENCE / "voice_design-1b7"))
@@ -78,6 +83,35 @@ async def test_every_word_comes_once_ahead_of_its_sound(client: TTSClient) -> No
     heard = sum(word.start_sample < SAMPLE_RATE_HZ for word in words)
     assert cut.text_spoken.split() == SENTENCE.split()[:heard]
     assert cut.text_spoken + cut.text_remaining == SENTENCE
+
+
+async def test_a_long_text_is_spoken_to_its_last_word(
+    start_server: StartServer, tmp_path: Path
+) -> None:
+    """Pages of text go over from run to run: all words, on one clock, to a clean end."""
+    model = with_short_runs(Path(MODELS[0]), tmp_path / "short")
+    server = await start_server(engine="qwen3", models=(str(model),), threads=1)
+    text = " ".join(islice(agent_sentences(seed=3), 25))
+    words = list[WordTimestamp]()
+    async with TTSClient(server.websocket_url) as client:
+        async for event in client.say(text, voice="vivian", seed=1, max_lead_s=0):
+            match event:
+                case WordTimestamp():
+                    words.append(event)
+                case DoneMessage():
+                    assert event.reason == "complete"
+    assert [word.word for word in words] == split_words(text)
+
+
+def with_short_runs(model: Path, folder: Path) -> Path:
+    """The same model with the advice to end every run after six frames."""
+    folder.mkdir()
+    for file in model.iterdir():
+        (folder / file.name).symlink_to(file)
+    (folder / "generation_config.json").unlink()
+    advice = json.loads((model / "generation_config.json").read_text()) | {"max_new_tokens": 6}
+    (folder / "generation_config.json").write_text(json.dumps(advice))
+    return folder
 
 
 async def test_cancel_and_disconnect_free_the_rows(qwen3: RunningServer, client: TTSClient) -> None:

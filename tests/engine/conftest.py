@@ -14,6 +14,7 @@ from voiceagent_tts.engine.runner import Runner
 from voiceagent_tts.engine.voices import VoiceShelf
 from voiceagent_tts.model.checkpoint import Checkpoint, load_checkpoint
 from voiceagent_tts.model.codec import Codec, load_codec
+from voiceagent_tts.voices import VoiceFolder
 
 torch.set_num_threads(1)  # tiny tensors: more threads only wait for each other
 
@@ -26,25 +27,43 @@ MAX_FRAMES = 24
 """Random weights know no end; their runs are cut short."""
 
 
+def load(name: str = CUSTOM_VOICE, max_frames: int = MAX_FRAMES) -> tuple[Checkpoint, Codec]:
+    """A checkpoint whose runs have at most so many frames, and its codec."""
+    checkpoint, codec = _load(name)
+    generation = replace(checkpoint.generation, max_new_tokens=max_frames)
+    return replace(checkpoint, generation=generation), codec
+
+
 @cache
 def _load(name: str) -> tuple[Checkpoint, Codec]:
-    checkpoint = load_checkpoint(REFERENCE / name)
-    generation = replace(checkpoint.generation, max_new_tokens=MAX_FRAMES)
-    return replace(checkpoint, generation=generation), load_codec(REFERENCE / name)
+    return load_checkpoint(REFERENCE / name), load_codec(REFERENCE / name)
 
 
 class Driver:
-    """An engine between an inbox that a test fills and the list of all that came out."""
+    """An engine between an inbox that a test fills and the list of all that came out.
+
+    Args:
+        model: name of a checkpoint.
+        rows: how many contexts at a time.
+        voices: folder of clones.
+        parts: instead of what is loaded of `model`.
+    """
 
     def __init__(
-        self, model: str = CUSTOM_VOICE, rows: int = 4, voices: Path | None = None
+        self,
+        model: str = CUSTOM_VOICE,
+        rows: int = 4,
+        voices: Path | None = None,
+        parts: tuple[Checkpoint, Codec] | None = None,
     ) -> None:
-        checkpoint, codec = _load(model)
+        checkpoint, codec = parts or load(model)
         self.events: list[Event] = []
         self._commands: list[Command] = []
-        shelf = VoiceShelf(checkpoint.config, voices)
+        self.shelf = VoiceShelf(checkpoint.config, VoiceFolder(voices) if voices else None)
         runner = Runner(checkpoint, codec, rows, capacity=1024)
-        self.engine = Qwen3Engine(self._take, self.events.append, checkpoint, runner, shelf, model)
+        self.engine = Qwen3Engine(
+            self._take, self.events.append, checkpoint, runner, self.shelf, model
+        )
 
     def _take(self) -> list[Command]:
         commands, self._commands = self._commands, []
@@ -65,7 +84,8 @@ class Driver:
 
     def open(self, context: int, text: str, **options: object) -> tuple[Submit, Credit]:
         """The commands of a context that speaks `text` without end of credit."""
-        fields = {"voice": self.engine.capabilities.voices[0], "language": "en", "seed": 7}
+        voice = next(iter(self.engine.capabilities.voices), "")
+        fields = {"voice": voice, "language": "en", "seed": 7}
         submit = Submit(context, text, 0, **{"more": False, **fields, **options})  # type: ignore[arg-type]
         return submit, Credit(context, 0.0, UNLIMITED)
 

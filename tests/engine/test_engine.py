@@ -1,11 +1,15 @@
+import gc
 import itertools
 from collections.abc import Callable
+from itertools import islice
 from random import Random
 
 import numpy as np
 import pytest
 
-from tests.engine.conftest import Driver, last_of, pcm_of
+from benchmarks.agent_text import agent_sentences
+from tests.engine.conftest import Driver, last_of, load, pcm_of
+from voiceagent_tts.alignment.timeline import Timeline
 from voiceagent_tts.core import (
     FRAME_SAMPLES,
     Append,
@@ -17,8 +21,10 @@ from voiceagent_tts.core import (
     Failed,
     Flush,
     SegmentEnd,
+    WordTimestamp,
 )
 from voiceagent_tts.errors import ErrorCode
+from voiceagent_tts.text.words import split_words
 
 TEXT = "Hello there, somebody."
 LONG = "This sentence is one of many that follow each other. " * 9
@@ -111,14 +117,51 @@ def test_any_chunks_of_a_text_are_spoken_alike(seed: int) -> None:
     assert pcm_of(pieces.events, 1) == expected
 
 
-def test_a_long_text_rolls_over_at_sentence_ends(driver: Driver) -> None:
-    """Run follows run in the same row order without a gap; every end is a sentence's."""
-    events = driver.run(*driver.open(1, LONG, feeding="token"), steps=20_000)
-    ends = [event.char_end for event in events if isinstance(event, SegmentEnd)]
-    assert len(ends) > 1
-    assert all(LONG[:end].rstrip().endswith(".") for end in ends)
-    assert ends[-1] == len(LONG)
-    assert isinstance(events[-1], Done)
+def test_ten_minutes_roll_over_at_sentence_ends() -> None:
+    """Run follows run on one clock: frames without a gap, and words to the last."""
+    driver = Driver(parts=load(max_frames=5))
+    text = " ".join(islice(agent_sentences(seed=1), 95))
+    assert len(text) > 9000
+    timeline = Timeline(1.0, has_native_words=False)
+    words = list[WordTimestamp]()
+    submit, credit = driver.open(1, "", more=True, feeding="token")
+    driver.run(submit, credit)
+    for start in range(0, len(text), 1000):  # faster than speech
+        driver.send(Append(1, text[start : start + 1000], start, True, None))
+        timeline.expect(text[start : start + 1000])
+    events = driver.run(Append(1, "", len(text), False, None), steps=20_000)
+    samples = 0
+    for event in events:
+        if isinstance(event, AudioStep):
+            chunk = event.rows[0].chunk
+            assert chunk.start_sample == samples
+            samples = chunk.end_sample
+            words += timeline.audio(chunk).words
+    timeline.expect("", is_last=True)
+    words += timeline.finish().words
+    assert [word.word for word in words] == split_words(text)
+    ends = [event for event in events if isinstance(event, SegmentEnd)]
+    assert len(ends) > 20
+    assert all(text[: end.char_end].rstrip()[-1] in ".?" for end in ends)
+    assert (ends[-1].char_end, ends[-1].end_sample) == (len(text), samples)
+    assert events[-1] == Done(1, samples)
+
+
+def test_a_long_context_keeps_nothing_of_what_it_has_said() -> None:
+    """However long a context goes on, no more objects live than after its first runs."""
+    driver, sentences = Driver(parts=load(max_frames=5)), agent_sentences(seed=2)
+    driver.run(*driver.open(1, "", more=True, feeding="token"))
+    written, alive = 0, list[int]()
+    for _ in range(4):
+        for _ in range(8):
+            sentence = f"{next(sentences)} "
+            driver.run(Append(1, sentence, written, True, None))
+            written += len(sentence)
+        assert sum(isinstance(event, SegmentEnd) for event in driver.events) >= 2
+        driver.events.clear()
+        gc.collect()
+        alive.append(len(gc.get_objects()))
+    assert alive[-1] - alive[1] < 10
 
 
 def test_a_flush_ends_what_was_said_so_far(driver: Driver) -> None:

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from tests.model.conftest import LoadTiny
-from tests.model.reference import GREEDY, all_cases
-from voiceagent_tts.model.checkpoint import Checkpoint
+from tests.model.reference import GREEDY, REFERENCE, all_cases
+from voiceagent_tts.model.checkpoint import Checkpoint, load_checkpoint
 from voiceagent_tts.model.generate import (
     Batch,
     Request,
@@ -47,11 +47,11 @@ class Listener:
     def __post_init__(self) -> None:
         self.batch = Batch(self.checkpoint.network, self.rows, CAPACITY)
 
-    def join(self, row: int, request: Request, *, is_open: bool = False) -> None:
+    def join(self, row: int, request: Request, **options: bool) -> None:
         """Start a request in a row."""
         self.frames[row] = []
         self.ended.discard(row)
-        self.batch.join(row, request.prompt, request.sampling, request.max_frames, is_open=is_open)
+        self.batch.join(row, request.prompt, request.sampling, request.max_frames, **options)
 
     def step(self) -> tuple[int, ...]:
         """One step; the rows that made a frame."""
@@ -238,6 +238,27 @@ def test_the_end_comes_after_two_frames_at_least(custom_voice: Checkpoint) -> No
         advance(network, rows, codes, torch.zeros(1).long(), torch.tensor([True]), 64)
         frames += 1
     assert frames == 2
+
+
+def test_a_row_that_needs_its_text_does_not_end_before() -> None:
+    """A model that would end after two frames is fed all of its text first, in parts or at once."""
+    checkpoint = load_checkpoint(REFERENCE / "custom_voice-1b7", is_packed=False)
+    request = Request(prompt_of(checkpoint), GREEDY, 100)
+    head = checkpoint.network.talker.head.weight
+    end = checkpoint.config.talker_config.codec_eos_token_id
+    head[end] = 5 * head[alone(checkpoint, request)[2, 0]]
+    assert len(alone(checkpoint, request)) == 2
+    text = request.prompt.trailing_text_ids
+    at_once, in_parts = Listener(checkpoint), Listener(checkpoint)
+    at_once.join(0, request, needs_all_text=True)
+    begun = replace(request, prompt=replace(request.prompt, trailing_text_ids=text[:5]))
+    in_parts.join(0, begun, is_open=True, needs_all_text=True)
+    for _ in range(10):
+        in_parts.step()
+    in_parts.batch.feed(0, text[5:-1], is_last=True)
+    codes = at_once.finish(0)
+    assert torch.equal(in_parts.finish(0), codes)
+    assert len(text) <= len(codes) < 100
 
 
 def test_a_row_ends_at_its_most_frames(custom_voice: Checkpoint) -> None:

@@ -94,7 +94,7 @@ async def test_cancel_frees_the_row_and_silences_the_context(worker: WorkerClien
 
 
 async def test_a_killed_worker_fails_its_contexts(worker: WorkerClient) -> None:
-    """kill -9 in mid-utterance: every context gets `engine_error`, and no row stays used."""
+    """After kill -9 in mid-utterance every context gets `engine_error`, and no row stays used."""
     queues = [speak(worker, TEXT * 500)[1] for _ in range(3)]
     os.kill(worker.pid, signal.SIGKILL)
     for events in queues:
@@ -173,7 +173,7 @@ asyncio.run(main())
 
 
 def test_a_worker_ends_with_its_parent() -> None:
-    """kill -9 of the server leaves no worker behind."""
+    """Even kill -9 of the server leaves no worker behind."""
     with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
         worker_pid = int(parent.stdout.readline())

@@ -1,4 +1,4 @@
-"""The command line: serve, say, voices, doctor.
+"""The command line: serve, say, batch, voices, models, codec, verify, doctor.
 
 Each command imports what it needs when it runs, so that `--help` is fast and a missing extra is
 named instead of ending in a traceback.
@@ -12,7 +12,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from voiceagent_tts.cli import codec
+from voiceagent_tts.cli import codec, models, voices
 from voiceagent_tts.errors import VoiceAgentError
 
 app = typer.Typer(
@@ -23,7 +23,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-app.add_typer(codec.app, name="codec")
+for name, commands in (("voices", voices), ("models", models), ("codec", codec)):
+    app.add_typer(commands.app, name=name)
 
 Url = Annotated[
     str | None,
@@ -56,7 +57,9 @@ def serve(
     engine: Annotated[str | None, typer.Option(help="Engine to run. [default: espeak]")] = None,
     model: Annotated[
         list[str] | None,
-        typer.Option(help="Folder of a Qwen3-TTS model; may be repeated. Implies engine qwen3."),
+        typer.Option(
+            help="A Qwen3-TTS model, its folder or id; may be repeated. Implies engine qwen3."
+        ),
     ] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N.")] = None,
     precision: Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")] = None,
@@ -94,7 +97,7 @@ def say(
     words: Annotated[
         Path | None, typer.Option(help="Write word times: .json, .srt or .vtt.")
     ] = None,
-    voice: Annotated[str | None, typer.Option(help="See `voices`.")] = None,
+    voice: Annotated[str | None, typer.Option(help="See `voices list`.")] = None,
     language: Annotated[str | None, typer.Option(help="Detected where not given.")] = None,
     speed: Annotated[float, typer.Option(min=0.5, max=2.0)] = 1.0,
     play: Annotated[
@@ -112,11 +115,45 @@ def say(
 
 
 @app.command()
-def voices(url: Url = None, api_key: ApiKey = None) -> None:
-    """List the voices."""
-    from voiceagent_tts.cli.say import print_voices
+def batch(
+    folder: Annotated[Path, typer.Argument(help="Of the texts: .txt and .md, in UTF-8.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the sound.")],
+    audio_format: Annotated[str, typer.Option("--format", help="wav, flac, mp3 or ogg.")] = "wav",
+    words: Annotated[bool, typer.Option("--words", help="Word times too, as .json.")] = False,
+    voice: Annotated[str | None, typer.Option(help="See `voices list`.")] = None,
+    language: Annotated[str | None, typer.Option(help="Detected where not given.")] = None,
+    instruct: Annotated[str | None, typer.Option(help="How to speak, or who speaks.")] = None,
+    speed: Annotated[float, typer.Option(min=0.5, max=2.0)] = 1.0,
+    seed: Annotated[int, typer.Option(min=0, help="The same speaks the same.")] = 0,
+    jobs: Annotated[int, typer.Option(min=1, help="Texts at a time.")] = 4,
+    force: Annotated[bool, typer.Option("--force", help="Speak again what is finished.")] = False,
+    url: Url = None,
+    api_key: ApiKey = None,
+) -> None:
+    """Speak every text of a folder into files. The status is 1 where one had to be skipped."""
+    from voiceagent_tts.cli.batch import BatchRequest, audio_format_of, speak_folder
 
-    asyncio.run(print_voices(url, api_key))
+    request = BatchRequest(
+        folder, output, audio_format_of(audio_format), words, voice, language, instruct, speed,
+        seed, jobs, force, url, api_key,
+    )  # fmt: skip
+    raise typer.Exit(0 if asyncio.run(speak_folder(request)) else 1)
+
+
+@app.command()
+def verify(
+    model: Annotated[str, typer.Option(help="A Qwen3-TTS model: its folder or id.")],
+    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N.")] = None,
+    precision: Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")] = None,
+    reference: Annotated[
+        Path | None, typer.Option(help="Whom a Base model speaks as: a recording of 3 to 30 s.")
+    ] = None,
+    text: Annotated[str, typer.Option(help="What the reference says.")] = "",
+) -> None:
+    """Check that a model computes and speaks as it should. The status is 1 where it does not."""
+    from voiceagent_tts.cli.verify import verify_model
+
+    raise typer.Exit(0 if verify_model(model, device, precision, reference, text) else 1)
 
 
 @app.command()

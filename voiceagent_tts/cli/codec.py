@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Turn sound into codes, and codes into sound.", no_args_is_help=True)
 
 Model = Annotated[
-    Path, typer.Option(help="Folder of a Qwen3-TTS-12Hz model, or of its codec alone.")
+    Path, typer.Option(help="A Qwen3-TTS-12Hz model, or its codec alone: folder or id.")
 ]
 
 _MAX_ENCODED_S = 600.0
@@ -40,13 +40,14 @@ def encode(
 ) -> None:
     """Write the codes of a sound file of up to ten minutes."""
     from voiceagent_tts.audio.reference import AudioLimits, read_audio
+    from voiceagent_tts.cli.files import read_file
 
     _check_target(target, (".npz",))
     limits = AudioLimits(
         min_s=0.001, max_s=_MAX_ENCODED_S, max_bytes=2**29, cpu_s=60, memory_bytes=2**31,
         may_be_silent=True,
     )  # fmt: skip
-    _encode_samples(read_audio(_read(source), limits), target, model)
+    _encode_samples(read_audio(read_file(source), limits), target, model)
 
 
 @app.command()
@@ -65,9 +66,10 @@ def _encode_samples(samples: "npt.NDArray[np.float32]", target: Path, model: Pat
     import numpy as np
     import torch
 
+    from voiceagent_tts.cli.models import model_folder
     from voiceagent_tts.model.codec import load_codec
 
-    codec = load_codec(model, has_encoder=True)
+    codec = load_codec(model_folder(str(model)), has_encoder=True)
     assert codec.encoder is not None
     with _progress("encoding") as progress:
         codes = codec.encoder.encode(torch.from_numpy(samples.copy()), progress)
@@ -79,9 +81,10 @@ def _decode_codes(codes: "npt.NDArray[np.int64]", source: Path, target: Path, mo
 
     from voiceagent_tts.audio.pcm import float_to_pcm
     from voiceagent_tts.cli.files import write_audio
+    from voiceagent_tts.cli.models import model_folder
     from voiceagent_tts.model.codec import load_codec
 
-    codec = load_codec(model)
+    codec = load_codec(model_folder(str(model)))
     check_codes(source, codes, codec)
     with _progress("decoding") as progress:
         samples = codec.decode(torch.from_numpy(codes), progress)
@@ -96,7 +99,9 @@ def read_codes(path: Path) -> "npt.NDArray[np.int64]":
     """
     import numpy as np
 
-    data = BytesIO(_read(path))
+    from voiceagent_tts.cli.files import read_file
+
+    data = BytesIO(read_file(path))
     try:
         with np.load(data, allow_pickle=False) as arrays:
             codes = arrays["codes"]
@@ -124,13 +129,6 @@ def check_codes(path: Path, codes: "npt.NDArray[np.int64]", codec: "Codec") -> N
             f"{path}: codes: expected 0 to {codec.codebook_size - 1}; "
             f"got {codes.min()} to {codes.max()}"
         )
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InvalidRequestError(f"{path}: cannot be read; {error.strerror}") from error
 
 
 def _check_target(path: Path, suffixes: tuple[str, ...]) -> None:

@@ -1,4 +1,4 @@
-"""What `say` writes: sound as WAV, FLAC or Ogg, words as JSON, SubRip or WebVTT.
+"""The files of the command line: sound as WAV, FLAC or Ogg, words as JSON, SubRip or WebVTT.
 
 The suffix chooses the format. Names are checked before anything is spoken.
 """
@@ -8,11 +8,15 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
 from voiceagent_tts.errors import InvalidRequestError
+
+if TYPE_CHECKING:
+    import soundfile
 
 _AUDIO_SUFFIXES = (".wav", ".flac", ".ogg")
 _WORDS_SUFFIXES = (".json", ".srt", ".vtt")
@@ -44,15 +48,34 @@ def check_words_path(path: Path | None) -> None:
         _check(path, "--words", _WORDS_SUFFIXES)
 
 
+def read_file(path: Path) -> bytes:
+    """All that is in a file.
+
+    Raises:
+        InvalidRequestError: there is no such file, or it cannot be read.
+    """
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InvalidRequestError(f"{path}: cannot be read; {error.strerror}") from error
+
+
 def write_audio(path: Path, pcm: bytes) -> None:
     """Write PCM16 at 24 kHz in the format that the suffix of `path` names."""
     import soundfile
 
     with soundfile.SoundFile(path, "w", SAMPLE_RATE_HZ, channels=1) as file:
-        samples = np.frombuffer(pcm, "<i2")
-        # libsndfile crashes where it is given minutes of Vorbis in one call.
-        for start in range(0, len(samples), SAMPLE_RATE_HZ):
-            file.write(samples[start : start + SAMPLE_RATE_HZ])
+        write_samples(file, pcm)
+
+
+def write_samples(file: "soundfile.SoundFile", pcm: bytes) -> None:
+    """Write PCM16 to an open file, a second at a time.
+
+    libsndfile crashes where it is given minutes of Vorbis in one call.
+    """
+    samples = np.frombuffer(pcm, "<i2")
+    for start in range(0, len(samples), SAMPLE_RATE_HZ):
+        file.write(samples[start : start + SAMPLE_RATE_HZ])
 
 
 def write_words(path: Path, words: Sequence[WordTimestamp]) -> None:

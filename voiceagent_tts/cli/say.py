@@ -5,7 +5,6 @@ With `--url` the base install is enough; a server of its own needs the extras `s
 
 import asyncio
 import codecs
-import contextlib
 import json
 import os
 import sys
@@ -19,6 +18,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from voiceagent_tts.cli.files import check_audio_path, check_words_path, write_audio, write_words
+from voiceagent_tts.cli.own_server import websocket_url
 from voiceagent_tts.cli.playback import Speaker
 from voiceagent_tts.client import ClientContext, TTSClient
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, WordTimestamp
@@ -68,7 +68,7 @@ async def say_text(request: SayRequest) -> None:
     check_audio_path(request.output)
     check_words_path(request.words)
     speaker = _find_speaker(request)
-    async with _websocket_url(request.url) as url, TTSClient(url, request.api_key) as client:
+    async with websocket_url(request.url) as url, TTSClient(url, request.api_key) as client:
         context = await client.open(
             voice=request.voice,
             language=request.language,
@@ -90,8 +90,8 @@ async def print_voices(url: str | None, api_key: str | None) -> None:
     Raises:
         InvalidRequestError: the server does not tell.
     """
-    async with _websocket_url(url) as websocket_url:
-        parts = urlsplit(websocket_url)
+    async with websocket_url(url) as address:
+        parts = urlsplit(address)
         scheme = "https" if parts.scheme == "wss" else "http"
         http_request = urllib.request.Request(f"{scheme}://{parts.netloc}/v1/audio/voices")
         if api_key is not None:
@@ -117,25 +117,6 @@ def _find_speaker(request: SayRequest) -> Speaker | None:
     if speaker is None:
         raise InvalidRequestError("there is no loudspeaker here: write a file, --output say.wav")
     return speaker
-
-
-@contextlib.asynccontextmanager
-async def _websocket_url(url: str | None) -> AsyncIterator[str]:
-    """Address of the server that was named, or of one that lives as long as the block."""
-    if url is not None:
-        yield url
-        return
-    # Whoever names a server does not need what it takes to run one.
-    from voiceagent_tts.cli.serve import configure_logs, read_settings
-    from voiceagent_tts.server.serve import running
-
-    configure_logs(is_json=False, is_quiet=True)
-    # It has one user, who has no key for it, whatever keys are configured for other servers.
-    settings = read_settings({"host": "127.0.0.1", "port": 0, "api_keys": ()})
-    async with contextlib.AsyncExitStack() as stack:
-        with Console(stderr=True).status("starting a server for this"):
-            server = await stack.enter_async_context(running(settings))
-        yield server.websocket_url
 
 
 async def _speak(context: ClientContext, text: str | None, speaker: Speaker | None) -> Spoken:

@@ -3,14 +3,13 @@
 import asyncio
 import logging
 import sys
-from tomllib import TOMLDecodeError
 from typing import Any
 
 import structlog
-from pydantic import ValidationError
 from rich.console import Console
 
-from voiceagent_tts.config import Settings
+from voiceagent_tts.cli.models import model_folder
+from voiceagent_tts.cli.settings import read_settings
 from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.server.serve import RunningServer, serve
 
@@ -21,8 +20,11 @@ def run_server(given: dict[str, Any]) -> None:
     Raises:
         InvalidRequestError: a setting is wrong, or the address is taken.
         EngineError: the engine cannot start.
+        CheckpointError: a model is neither here nor can it be downloaded.
     """
     settings = read_settings(given)
+    folders = tuple(str(model_folder(model)) for model in settings.models)
+    settings = settings.model_copy(update={"models": folders})
     configure_logs(is_json=settings.log_json)
     console = Console(stderr=True)
     try:
@@ -41,32 +43,6 @@ def run_server(given: dict[str, Any]) -> None:
             f"cannot bind {settings.host}:{settings.port} ({error.strerror}); "
             "choose another --port, or 0 for a free one"
         ) from error
-
-
-def read_settings(given: dict[str, Any]) -> Settings:
-    """Settings with `given` before all other sources.
-
-    Raises:
-        InvalidRequestError: a value is wrong; the message names the setting.
-    """
-    try:
-        return Settings(**given)
-    except ValidationError as error:
-        raise InvalidRequestError(_sentence(error)) from None
-    except TOMLDecodeError as error:
-        raise InvalidRequestError(f"the settings file is not TOML: {error}") from None
-    except ValueError as error:
-        raise InvalidRequestError(f"settings: {error}") from None
-
-
-def _sentence(error: ValidationError) -> str:
-    """The first mistake, without the value, which may be a key."""
-    first = error.errors(include_input=False, include_url=False)[0]
-    place = ".".join(str(part) for part in first["loc"])
-    if first["type"] == "extra_forbidden":
-        return f"{place}: there is no such setting"
-    message = first["msg"].removeprefix("Value error, ")
-    return f"{place}: {message}" if place else message
 
 
 def configure_logs(*, is_json: bool, is_quiet: bool = False) -> None:

@@ -35,7 +35,7 @@ from voiceagent_tts.engine import scheduler
 from voiceagent_tts.engine.reader import Reader
 from voiceagent_tts.engine.runner import Made, Runner
 from voiceagent_tts.engine.sequence import Sequence, Speaker
-from voiceagent_tts.engine.voices import VoiceShelf
+from voiceagent_tts.engine.voices import Shelved, VoiceShelf
 from voiceagent_tts.errors import (
     ErrorCode,
     InvalidRequestError,
@@ -43,12 +43,12 @@ from voiceagent_tts.errors import (
     VoiceAgentError,
 )
 from voiceagent_tts.model.checkpoint import Checkpoint
+from voiceagent_tts.model.codec_state import CodecState
 from voiceagent_tts.model.generate import frame_cap
-from voiceagent_tts.model.prompt import LANGUAGE_CODES, PromptBuilder
+from voiceagent_tts.model.prompt import LANGUAGE_CODES, Cloned, PromptBuilder
 from voiceagent_tts.model.sampling import sampling_params
 
 _SILENCE = 33  # of 32,767: -60 dBFS
-_MAX_SILENT_FRAMES = 62  # five seconds: the model has lost its text
 
 
 class Qwen3Engine:
@@ -84,6 +84,7 @@ class Qwen3Engine:
         self._max_rows = len(runner.free_rows)
         self._speakers: dict[int, Speaker] = {}
         self._readers: dict[int, Reader] = {}
+        self._voices: dict[int, Shelved] = {}  # a context keeps its voice when that is replaced
         self._arrivals = itertools.count()
 
     @property
@@ -99,7 +100,7 @@ class Qwen3Engine:
             voices=self._shelf.names(),
             max_rows=self._max_rows,
             needs_instruct=self._config.tts_model_type == "voice_design",
-            adds_voices=self._config.tts_model_type == "base",
+            speaks_clones=self._config.tts_model_type == "base",
         )
 
     @property
@@ -146,23 +147,23 @@ class Qwen3Engine:
                 self._speakers[context].take_credit(command)
             case Prepare():
                 with contextlib.suppress(VoiceAgentError):
-                    self._shelf.find(command.voice, command.instruct)
+                    self._primed(self._shelf.find(command.voice, command.instruct))
             case _:
                 pass  # of a context that ended before its sender knew
 
     def _submit(self, command: Submit) -> None:
         if len(self._speakers) >= self._max_rows:
             raise OverloadedError(f"all {self._max_rows} rows of {self._name} are in use")
-        self._shelf.find(command.voice, command.instruct)
+        voice = self._shelf.find(command.voice, command.instruct)
         speaker = Speaker(
             command.context,
-            command.voice,
             command.language,
             command.instruct,
             secrets.randbits(32) if command.seed is None else command.seed,
             next(self._arrivals),
         )
         self._speakers[command.context] = speaker
+        self._voices[command.context] = voice
         self._readers[command.context] = Reader(
             self._tokenizer, command.feeding, command.language, speaker.sequences
         )
@@ -214,17 +215,17 @@ class Qwen3Engine:
         sequence = speaker.sequences[0]
         if not sequence.is_open:
             return True
-        voice = self._shelf.find(speaker.voice, speaker.instruct)
-        return len(sequence.new_ids) >= self._builder.ids_to_start(voice)
+        voice = self._voices[speaker.context].voice
+        return len(sequence.ids) >= self._builder.ids_to_start(voice)
 
     def _start(self, speaker: Speaker, sequence: Sequence) -> None:
-        voice = self._shelf.find(speaker.voice, speaker.instruct)
+        shelved = self._voices[speaker.context]
         is_open = sequence.is_open
         # Base models were trained on the streaming layout also for whole texts.
         is_streaming = sequence.is_streaming or self._config.tts_model_type == "base"
         prompt = self._builder.build_turn(
             sequence.take_new_ids(),
-            voice,
+            shelved.voice,
             speaker.language,
             speaker.instruct or "",
             is_streaming=is_streaming,
@@ -239,15 +240,27 @@ class Qwen3Engine:
             )
         max_frames = min(room, self._generation.max_new_tokens)
         row = self._runner.free_rows[0]
-        sampling = sampling_params(self._generation, speaker.seed)
-        self._runner.start(row, prompt, sampling, max_frames, is_open=is_open)
+        sampling = sampling_params(self._generation, speaker.seed ^ sequence.is_retried)
+        primed = self._primed(shelved)
+        self._runner.start(row, prompt, sampling, max_frames, is_open=is_open, primed=primed)
         speaker.row = row
+
+    def _primed(self, shelved: Shelved) -> CodecState | None:
+        """The codec's state after a clone's reference, computed once a voice."""
+        voice = shelved.voice
+        if (
+            shelved.primed is None
+            and isinstance(voice, Cloned)
+            and voice.reference_codes is not None
+        ):
+            shelved.primed = self._runner.prime(voice.reference_codes)
+        return shelved.primed
 
     def _feed_rows(self) -> None:
         for speaker in self._speakers.values():
             if speaker.row is not None:
                 sequence = speaker.sequences[0]
-                if not sequence.is_fed and (sequence.new_ids or not sequence.is_open):
+                if not sequence.is_fed and (sequence.has_new_ids or not sequence.is_open):
                     ids = sequence.take_new_ids()
                     self._runner.feed(speaker.row, ids, is_last=sequence.is_fed)
 
@@ -261,30 +274,34 @@ class Qwen3Engine:
             self._outbox(AudioStep(rows))
         for frame in made:
             speaker = speakers[frame.row]
-            if frame.is_last or self._is_lost(speaker.sequences[0]):
-                self._end_sequence(speaker)
+            if frame.is_last or self._is_lost(speaker):
+                self._end_run(speaker)
 
     def _hear(self, speaker: Speaker, frame: Made) -> ContextAudio | None:
         """The frame as audio of its context; silence before its first sound is not sent."""
         sequence = speaker.sequences[0]
         is_silent = _is_silent(frame.pcm)
-        sequence.frames += 1
-        sequence.silent_frames = sequence.silent_frames + 1 if is_silent else 0
-        if is_silent and not speaker.has_spoken:
+        sequence.watch.take(frame.code, is_silent=is_silent)
+        is_too_short = frame.is_last and sequence.watch.is_stillborn and not sequence.is_retried
+        if not speaker.has_spoken and (is_silent or is_too_short):
             return None
         chunk = AudioChunk(speaker.end_sample, frame.pcm)
         speaker.end_sample = chunk.end_sample
         return ContextAudio(speaker.context, chunk)
 
-    def _is_lost(self, sequence: Sequence) -> bool:
-        """Whether the model goes on without end: it is silent, or far longer than its text."""
-        is_over_cap = not sequence.is_open and sequence.frames >= frame_cap(sequence.text_ids)
-        return is_over_cap or sequence.silent_frames >= _MAX_SILENT_FRAMES
+    def _is_lost(self, speaker: Speaker) -> bool:
+        sequence = speaker.sequences[0]
+        max_frames = None if sequence.is_open else frame_cap(sequence.text_ids)
+        return sequence.watch.is_lost(max_frames, has_spoken=speaker.has_spoken)
 
-    def _end_sequence(self, speaker: Speaker) -> None:
+    def _end_run(self, speaker: Speaker) -> None:
+        """Free the row; a run that came to nothing is tried again, as nobody has heard it."""
         assert speaker.row is not None
         self._runner.cancel(speaker.row)
         speaker.row = None
+        if not speaker.has_spoken and not speaker.sequences[0].is_retried:
+            speaker.sequences[0].retry()
+            return
         self._end_text(speaker)
         self._skip_silent_text(speaker)
 
@@ -307,7 +324,8 @@ class Qwen3Engine:
     def _drop(self, speaker: Speaker) -> None:
         if speaker.row is not None:
             self._runner.cancel(speaker.row)
-        del self._speakers[speaker.context], self._readers[speaker.context]
+        for held in (self._speakers, self._readers, self._voices):
+            del held[speaker.context]
 
 
 def _is_silent(pcm: bytes) -> bool:

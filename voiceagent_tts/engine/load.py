@@ -12,6 +12,8 @@ from voiceagent_tts.engine.runner import Runner
 from voiceagent_tts.engine.voices import VoiceShelf
 from voiceagent_tts.model.checkpoint import load_checkpoint
 from voiceagent_tts.model.codec import load_codec
+from voiceagent_tts.model.hub import find_model
+from voiceagent_tts.voices import VoiceFolder
 
 Precision = Literal["float32", "bfloat16", "float16"]
 
@@ -21,12 +23,12 @@ class Qwen3Options:
     """What to load and where.
 
     Attributes:
-        model: folder of a model.
+        model: folder of a model, or the id of one that was downloaded.
         device: `cpu`, `cuda`, `cuda:1`; None for a GPU where there is one.
         precision: of talker and code predictor; None for bfloat16 on a GPU and float32 elsewhere.
         rows: contexts at a time.
         capacity: positions of a row: prompt and frames, 12.5 a second.
-        voices: folder of clone prompts, for Base models.
+        voices: folder of cloned voices, for Base models.
         threads: on a CPU; None for PyTorch's choice. Workers that share the cores must share the
             threads too: those that wait for each other's do nothing else.
     """
@@ -51,9 +53,10 @@ def load_engine(options: Qwen3Options, inbox: Inbox, outbox: Outbox) -> Qwen3Eng
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     precision = options.precision or ("float32" if is_cpu else "bfloat16")
-    folder = Path(options.model)
+    folder = find_model(options.model)
     checkpoint = load_checkpoint(folder, getattr(torch, precision), device)
     codec = load_codec(folder, torch.float32, device)
     runner = Runner(checkpoint, codec, options.rows, options.capacity)
-    shelf = VoiceShelf(checkpoint.config, Path(options.voices) if options.voices else None)
+    folder_of_clones = VoiceFolder(Path(options.voices)) if options.voices else None
+    shelf = VoiceShelf(checkpoint.config, folder_of_clones)
     return Qwen3Engine(inbox, outbox, checkpoint, runner, shelf, folder.name)

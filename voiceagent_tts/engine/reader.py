@@ -68,7 +68,7 @@ class Reader:
         ids = self._turn.push(fed.spoken)
         if fed.ends_run:
             ids += self._turn.finish()
-        self._growing.new_ids += ids
+        self._growing.ids += ids
         self._growing.text_ids += len(ids)
         self._growing.char_end = fed.char_end
         if fed.ends_run:

@@ -12,6 +12,7 @@ import torch
 from voiceagent_tts.core import FRAME_SAMPLES
 from voiceagent_tts.model.checkpoint import Checkpoint
 from voiceagent_tts.model.codec import Codec
+from voiceagent_tts.model.codec_state import CodecState
 from voiceagent_tts.model.generate import Batch
 from voiceagent_tts.model.prompt import Prompt
 from voiceagent_tts.model.sampling import SamplingParams
@@ -21,9 +22,11 @@ _PCM_SCALE = 32_767
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """One row's new frame as PCM16, and whether the row has ended with it."""
+    """One row's new frame: its sound as PCM16, and whether the row has ended with it."""
 
     row: int
+    code: int
+    """Of codebook 0."""
     pcm: bytes
     is_last: bool
 
@@ -51,14 +54,38 @@ class Runner:
         return self._batch.free
 
     @torch.inference_mode()
+    def prime(self, reference_codes: torch.Tensor) -> CodecState:
+        """Let the codec hear a reference ([F, K]): the state of one row that continues it."""
+        state = self._decoder.new_state(1, max_frames=1)
+        self._decoder.prime(reference_codes.T[None].to(state.positions.device), state)
+        return state
+
+    @torch.inference_mode()
     def start(
-        self, row: int, prompt: Prompt, sampling: SamplingParams, max_frames: int, *, is_open: bool
+        self,
+        row: int,
+        prompt: Prompt,
+        sampling: SamplingParams,
+        max_frames: int,
+        *,
+        is_open: bool,
+        primed: CodecState | None = None,
     ) -> None:
-        """Prefill `prompt` into a free row; a clone's sound continues its reference."""
-        self._batch.join(row, prompt, sampling, max_frames, is_open=is_open)
-        self._state.reset([row])
-        if prompt.reference_codes is not None:
-            self._prime(row, prompt.reference_codes)
+        """Prefill `prompt` into a free row.
+
+        Args:
+            row: a free one.
+            prompt: as for `Batch.join`.
+            sampling: as for `Batch.join`.
+            max_frames: as for `Batch.join`.
+            is_open: as for `Batch.join`.
+            primed: what the row's sound continues; by default nothing.
+        """
+        self._batch.join(row, prompt, sampling, max_frames, is_open=is_open, needs_all_text=True)
+        if primed is None:
+            self._state.reset([row])
+        else:
+            self._state.copy_row(row, primed, 0)
 
     def feed(self, row: int, text_ids: Iterable[int], *, is_last: bool) -> None:
         """More text of a row that was started open."""
@@ -80,14 +107,13 @@ class Runner:
         codes = step.codes.clamp(0, self._codebook_size - 1)[:, :, None]  # [B, K, 1]
         samples = self._decoder.decode(codes, self._state, made)
         pcm = (samples.clamp(-1, 1) * _PCM_SCALE).round().to("cpu", torch.int16)
+        first = step.codes[:, 0].tolist()
         return [
-            Made(row, pcm[row, :FRAME_SAMPLES].numpy().astype("<i2").tobytes(), row in step.ended)
+            Made(
+                row,
+                first[row],
+                pcm[row, :FRAME_SAMPLES].numpy().astype("<i2").tobytes(),
+                row in step.ended,
+            )
             for row in step.made
         ]
-
-    def _prime(self, row: int, reference_codes: torch.Tensor) -> None:
-        """Let the codec hear the reference, in a state of its own, and continue from there."""
-        alone = self._decoder.new_state(1, max_frames=1)
-        codes = reference_codes.T[None].to(alone.positions.device)
-        self._decoder.prime(codes, alone)
-        self._state.copy_row(row, alone, 0)

@@ -7,39 +7,53 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from voiceagent_tts.core import Credit
+from voiceagent_tts.engine.guards import Watch
 
 
 @dataclass(slots=True)
 class Sequence:
-    """A text that one run speaks.
+    """A text that one run speaks, or a second one where the first came to nothing.
 
     Attributes:
         is_streaming: frames take the text token by token; otherwise the prompt holds all of it.
-        new_ids: ids of the turn that no run has been fed.
+        ids: of the turn, as far as it is written.
         text_ids: how many ids of text it has had in all.
         char_end: how far into the client's text it reaches.
         is_open: more text may follow.
-        is_fed: a run has all of its text.
+        is_fed: its run has all of its text.
         is_over: its run has ended, maybe before its text did.
-        frames: how many it has made.
-        silent_frames: how many of the last ones were silent.
+        is_retried: its run is the second.
+        watch: what its run has made.
+        fed_ids: how many of `ids` its run has been fed.
     """
 
     is_streaming: bool
-    new_ids: list[int] = field(default_factory=list[int])
+    ids: list[int] = field(default_factory=list[int])
     text_ids: int = 0
     char_end: int = 0
     is_open: bool = True
     is_fed: bool = False
     is_over: bool = False
-    frames: int = 0
-    silent_frames: int = 0
+    is_retried: bool = False
+    watch: Watch = field(default_factory=Watch)
+    fed_ids: int = 0
+
+    @property
+    def has_new_ids(self) -> bool:
+        """Whether there are ids that its run has not been fed."""
+        return self.fed_ids < len(self.ids)
 
     def take_new_ids(self) -> list[int]:
-        """The ids to feed next; each is taken once."""
-        ids, self.new_ids = self.new_ids, []
+        """The ids to feed next; a run takes each once."""
+        ids = self.ids[self.fed_ids :]
+        self.fed_ids = len(self.ids)
         self.is_fed = not self.is_open
         return ids
+
+    def retry(self) -> None:
+        """Let a second run speak it, from the start."""
+        self.is_retried, self.is_fed, self.fed_ids = True, False, 0
+        self.watch = Watch()
 
 
 @dataclass(slots=True)
@@ -48,7 +62,6 @@ class Speaker:
 
     Attributes:
         context: the server's number.
-        voice: name of the voice.
         language: code, or None to leave it to the model.
         instruct: how to speak.
         seed: of every sequence.
@@ -62,7 +75,6 @@ class Speaker:
     """
 
     context: int
-    voice: str
     language: str | None
     instruct: str | None
     seed: int

@@ -1,15 +1,25 @@
-"""Reference audio becomes a voice of a Base model: what its prompt needs, computed once.
+"""Reference audio becomes a voice of a Base model; so does a description, by way of VoiceDesign.
 
-Knows no files and no names of voices.
+What a prompt needs of a voice is computed once, here. Knows no files of sound and no names of
+voices.
 """
+
+from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from voiceagent_tts.core import SAMPLE_RATE_HZ
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.model.checkpoint import Checkpoint, building, fill, open_weights
+from voiceagent_tts.model.codec import Codec, load_codec
 from voiceagent_tts.model.codec_encoder import CodecEncoder
-from voiceagent_tts.model.prompt import Cloned
+from voiceagent_tts.model.config import read_model_config
+from voiceagent_tts.model.generate import Request, frame_cap, generate_codes
+from voiceagent_tts.model.prompt import Cloned, Designed, PromptBuilder
+from voiceagent_tts.model.sampling import sampling_params
 from voiceagent_tts.model.speaker_encoder import SpeakerEncoder
 
 TAIL_SILENCE_S = 0.5
@@ -17,34 +27,92 @@ TAIL_SILENCE_S = 0.5
 last phoneme or word would be heard again before the text."""
 
 
-def clone_voice(
-    samples: Tensor,
-    speaker_encoder: SpeakerEncoder,
-    codec_encoder: CodecEncoder,
-    text: str = "",
-    tail_silence_s: float = TAIL_SILENCE_S,
-) -> Cloned:
-    """Hear a reference.
+@dataclass(frozen=True, slots=True)
+class Cloner:
+    """What hears references for one Base model.
 
-    Args:
-        samples: [S] float32 in [-1, 1], mono, 24 kHz.
-        speaker_encoder: of the model that will speak.
-        codec_encoder: of that model's codec.
-        text: what the reference says; empty clones by the speaker embedding alone, which keeps
-            the timbre but not the manner.
-        tail_silence_s: silence that the codec hears behind the reference.
+    Attributes:
+        speaker_encoder: the model's.
+        codec_encoder: of the model's codec.
+    """
 
-    Returns:
-        The voice, on the CPU.
+    speaker_encoder: SpeakerEncoder
+    codec_encoder: CodecEncoder
+
+    def hear(
+        self, samples: Tensor, text: str = "", tail_silence_s: float = TAIL_SILENCE_S
+    ) -> Cloned:
+        """Hear a reference.
+
+        Args:
+            samples: [S] float32 in [-1, 1], mono, 24 kHz.
+            text: what the reference says; empty clones by the speaker embedding alone, which keeps
+                the timbre but not the manner.
+            tail_silence_s: silence that the codec hears behind the reference.
+
+        Returns:
+            The voice, on the CPU.
+
+        Raises:
+            InvalidRequestError: the reference is too short.
+        """
+        embedding = self.speaker_encoder.embed(samples).cpu()
+        if not text.strip():
+            return Cloned(embedding)
+        heard = F.pad(samples, (0, round(tail_silence_s * SAMPLE_RATE_HZ)))
+        with torch.inference_mode():
+            codes = self.codec_encoder.encode(heard)
+        return Cloned(embedding, codes.cpu(), text.strip())
+
+
+def load_cloner(folder: Path) -> Cloner:
+    """Load the encoders of a Base model, and not the model, on the CPU.
 
     Raises:
-        InvalidRequestError: the reference is too short.
+        CheckpointError: a file is missing, partial or of a kind that this network can not compute.
+        InvalidRequestError: the model is no Base model.
     """
-    embedding = speaker_encoder.embed(samples).cpu()
-    if not text.strip():
-        return Cloned(embedding)
-    heard = F.pad(samples, (0, round(tail_silence_s * SAMPLE_RATE_HZ)))
-    device = next(codec_encoder.parameters()).device
+    config = read_model_config(folder)
+    if not config.has_speaker_encoder:
+        raise InvalidRequestError(
+            f"{folder}: is a {config.tts_model_type} model, which clones no voices; a Base model "
+            "does",
+            code=ErrorCode.INVALID_PARAM,
+        )
+    with building(torch.float32, torch.device("cpu")):
+        speaker_encoder = SpeakerEncoder(config.speaker_encoder_config)
+    fill(speaker_encoder.weights(), open_weights(folder), folder)
+    codec_encoder = load_codec(folder, has_encoder=True).encoder
+    assert codec_encoder is not None
+    return Cloner(speaker_encoder, codec_encoder)
+
+
+def design_voice(
+    designer: Checkpoint, codec: Codec, instruct: str, text: str, language: str | None, seed: int
+) -> Tensor:
+    """Let a VoiceDesign model speak as somebody who is described: a reference to be cloned.
+
+    Args:
+        designer: the VoiceDesign model.
+        codec: its codec.
+        instruct: who speaks, and how.
+        text: what they say; a sentence or two.
+        language: name, code, or None to leave it to the model.
+        seed: another one, another voice.
+
+    Returns:
+        [S] float32 in [-1, 1], 24 kHz, on the CPU.
+
+    Raises:
+        InvalidRequestError: the model designs no voices or does not know the language, or there is
+            no text.
+    """
+    builder = PromptBuilder(designer.config, designer.tokenizer)
+    prompt = builder.build(text, Designed(), language, instruct)
+    ids = len(designer.tokenizer.encode(text))
+    max_frames = min(frame_cap(ids), designer.generation.max_new_tokens)
+    request = Request(prompt, sampling_params(designer.generation, seed), max_frames)
+    capacity = len(prompt) + max_frames
+    (codes,) = generate_codes(designer.network, [request], rows=1, capacity=capacity)
     with torch.inference_mode():
-        codes = codec_encoder.encode(heard.to(device)).cpu()
-    return Cloned(embedding, codes, text.strip())
+        return codec.decode(codes.to(designer.network.device)).cpu()

@@ -26,6 +26,7 @@ from voiceagent_tts.model.talker import KVCache, empty_cache
 
 _WINDOW = 64
 """Keys are read in multiples of this many positions, so that few shapes occur."""
+_ENDLESS = 2**62
 _LEAST_FRAME_CAP = 192
 _FRAMES_PER_TEXT_ID = 12
 
@@ -39,6 +40,7 @@ class Rows:
         frame_cache: the code predictor's, of one frame.
         positions: [B] int64, where each row's next position goes.
         frames: [B] int64, number of the frame that each row makes next.
+        min_frames: [B] int64, how many each row makes at least.
         hidden: [B, hidden], the talker's state from which that frame follows.
         first: [B] int64, codebook 0 of that frame, or the id that ends the row.
         noise: [B, K] float32, that frame's random numbers.
@@ -53,6 +55,7 @@ class Rows:
     frame_cache: KVCache
     positions: Tensor
     frames: Tensor
+    min_frames: Tensor
     hidden: Tensor
     first: Tensor
     noise: Tensor
@@ -78,6 +81,7 @@ def empty_rows(network: Network, rows: int, capacity: int) -> Rows:
         ),
         positions=integers(),
         frames=integers(),
+        min_frames=integers(),
         hidden=network.talker.codec_embedding.new_zeros(rows, talker.hidden_size),
         first=integers(),
         noise=torch.zeros(rows, network.codebooks, device=device),
@@ -94,6 +98,7 @@ def start(network: Network, rows: Rows, row: int, prompt: Prompt, sampling: Samp
     one = slice(row, row + 1)
     rows.positions[row] = len(prompt)
     rows.frames[row] = 0
+    rows.min_frames[row] = MIN_FRAMES
     rows.seen[row] = False
     rows.seeds[row] = sampling.seed
     rows.penalty[row] = sampling.repetition_penalty
@@ -152,7 +157,7 @@ def advance(
 
 
 def _choose_first(network: Network, rows: Rows, hidden: Tensor, which: slice) -> Tensor:
-    is_early = rows.frames[which, None] < MIN_FRAMES
+    is_early = (rows.frames[which] < rows.min_frames[which])[:, None]
     banned = network.talker.is_control | (network.talker.is_end & is_early)
     logits = network.talker.head(hidden)
     scores = first_scores(logits, rows.seen[which], rows.penalty[which], banned)
@@ -167,10 +172,19 @@ class _Sequence:
     frames_left: int
     text: deque[int]
     is_open: bool
+    needs_all_text: bool
+    frames: int = 0
 
     @property
     def is_starved(self) -> bool:
         return self.is_open and not self.text
+
+    @property
+    def min_frames(self) -> int:
+        """The least that it makes: as many as take all of its text, where it must have that."""
+        if not self.needs_all_text:
+            return MIN_FRAMES
+        return _ENDLESS if self.is_open else max(MIN_FRAMES, self.frames + len(self.text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +233,7 @@ class Batch:
         max_frames: int,
         *,
         is_open: bool = False,
+        needs_all_text: bool = False,
     ) -> None:
         """Start to speak `prompt` in a free row.
 
@@ -228,13 +243,16 @@ class Batch:
             sampling: how.
             max_frames: the row ends after so many, or where its capacity ends.
             is_open: `feed` brings the rest of the text.
+            needs_all_text: the row does not end before it has been fed all of its text, whatever
+                the model samples. The official package has no such rule.
         """
         assert row not in self._sequences, row
         room = self._capacity - len(prompt)
         start(self._network, self._rows, row, prompt, sampling)
-        self._sequences[row] = _Sequence(
-            len(prompt), min(max_frames, room), deque(prompt.trailing_text_ids), is_open
-        )
+        text = deque(prompt.trailing_text_ids)
+        sequence = _Sequence(len(prompt), min(max_frames, room), text, is_open, needs_all_text)
+        self._sequences[row] = sequence
+        self._rows.min_frames[row] = sequence.min_frames
 
     def feed(self, row: int, text_ids: Iterable[int], *, is_last: bool = False) -> None:
         """More text of an open row; with `is_last` its end is put behind it."""
@@ -243,6 +261,7 @@ class Batch:
         if is_last:
             sequence.text.append(self._network.config.tts_eos_token_id)
             sequence.is_open = False
+            self._rows.min_frames[row] = sequence.min_frames
 
     def cancel(self, row: int) -> None:
         """Free `row`, if it is in use."""
@@ -278,6 +297,7 @@ class Batch:
             reached = max(reached, sequence.position + 1)
             sequence.position += 1
             sequence.frames_left -= 1
+            sequence.frames += 1
         device = codes.device
         advance(
             self._network,

@@ -11,9 +11,10 @@ tokenizer); turns as in qwen-tts 0.1.1.
 import json
 import unicodedata
 from bisect import bisect_left
+from collections.abc import Iterable
 from pathlib import Path
 
-from tokenizers import Regex
+from tokenizers import Regex, decoders
 from tokenizers.models import BPE
 from tokenizers.normalizers import NFC
 from tokenizers.pre_tokenizers import ByteLevel, Sequence, Split
@@ -72,6 +73,10 @@ class Tokenizer:
         """Ids of a normalised text or part of one."""
         pieces = self._pieces.pre_tokenize_str(text)
         return [id for piece, _ in pieces for id in self._ids(piece)]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of ids that `encode` gave."""
+        return _FROM_BYTES.decode([self._bpe.id_to_token(id) or "" for id in ids])
 
     def encode_settled(self, text: str) -> tuple[list[int], str]:
         """Ids of the start of `text` that no continuation changes, and the rest of the text.
@@ -180,4 +185,5 @@ def _mapped(text: str) -> str:
     return "".join(piece for piece, _ in _BYTES.pre_tokenize_str(text))
 
 
+_FROM_BYTES = decoders.ByteLevel()
 _BYTES = ByteLevel(add_prefix_space=False, use_regex=False)

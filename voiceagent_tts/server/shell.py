@@ -13,6 +13,7 @@ from voiceagent_tts.config import Settings
 from voiceagent_tts.server.health import Watchdog
 from voiceagent_tts.server.metrics import Metrics
 from voiceagent_tts.synthesizer import Limits, Synthesizer
+from voiceagent_tts.voices import VoiceFolder
 from voiceagent_tts.worker.client import WorkerSpec
 from voiceagent_tts.worker.supervisor import Supervisor
 
@@ -42,6 +43,7 @@ class Shell:
                 max_lead_s=settings.max_lead_s,
             ),
             self.metrics.observe,
+            VoiceFolder(settings.voices_folder.expanduser()),
         )
         self.watchdog = Watchdog(self.synthesizer, settings.watchdog_s)
         self.sessions: set[Session] = set()

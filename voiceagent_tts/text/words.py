@@ -121,14 +121,14 @@ class GrowingWords:
 
     def __init__(self) -> None:
         self._rest = ""
-        self._char_start = 0
+        self._char_start: int = 0
 
     def push(self, delta: str) -> list[Word]:
         """The words that `delta` completes: all but the last, which may still grow."""
         self._rest += delta
         words = split_words(self._rest, self._char_start)
-        if len(self._rest) < _MAX_GROWING_CHARS:
-            words = words[:-1]
+        if words and self._char_start + len(self._rest) - words[-1].char_start < _MAX_GROWING_CHARS:
+            words.pop()
         if words:
             taken = words[-1].char_end - self._char_start
             self._rest = self._rest[taken:]

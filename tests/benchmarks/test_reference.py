@@ -1,0 +1,97 @@
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.answering import Child
+from benchmarks.reference import (
+    Contest,
+    FirstAudio,
+    Result,
+    Sides,
+    Speech,
+    figures,
+    hold,
+    top_1_agreement,
+)
+
+CHECKPOINT = Path(__file__).parents[1] / "reference" / "custom_voice-1b7"
+ECHO = """
+from benchmarks.answering import answer_requests
+def load():
+    print("loading")
+    return answer
+def answer(request):
+    print("thinking")
+    if request["word"] == "die":
+        raise SystemExit(3)
+    return {"word": request["word"][::-1]}
+answer_requests(load)
+"""
+
+
+class BothOurs(Sides):
+    """The official package is not here; ours in its place has the same ways."""
+
+    def official(self, precision: str) -> Child:
+        """Ours again."""
+        return self.ours("float32", "plain")
+
+
+@pytest.fixture
+def sides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sides:
+    """A tiny model on both sides."""
+    monkeypatch.chdir(tmp_path)
+    return BothOurs(CHECKPOINT, Path(sys.executable), 1, "Hello there, somebody.")
+
+
+def test_a_child_answers_whatever_else_is_printed(tmp_path: Path) -> None:
+    """What libraries print goes to the log; answers come back in order."""
+    with Child([sys.executable, "-c", ECHO], {}, tmp_path / "log") as child:
+        assert [child.ask(word=word) for word in ("abc", "de")] == [{"word": "cba"}, {"word": "ed"}]
+    assert "thinking" in (tmp_path / "log").read_text()
+
+
+def test_a_child_that_dies_is_told_of(tmp_path: Path) -> None:
+    """The error has the status and names the log."""
+    with Child([sys.executable, "-c", ECHO], {}, tmp_path / "log") as child:
+        with pytest.raises(ChildProcessError, match=f"status 3; see {tmp_path / 'log'}"):
+            child.ask(word="die")
+
+
+def test_our_side_speaks_as_many_frames_as_asked(sides: Sides) -> None:
+    """Its first sound comes before the last, and its memory is told."""
+    with sides.ours("float32", "packed") as child:
+        short, long = sides.speak(child, 2), sides.speak(child, 9)
+    assert (short.frames, long.frames) == (2, 9)
+    assert 0 < long.first_audio_s < long.total_s
+    assert long.peak_mb >= short.peak_mb > 50
+
+
+def test_both_sides_have_as_many_turns(sides: Sides) -> None:
+    """Each round is a figure of either side."""
+    ticks = list[None]()
+    contest = Contest("plain", "float32", "float32", "plain", 1.0)
+    result = hold(contest, sides, 3, 6, lambda: ticks.append(None))
+    assert len(result.official) == len(result.ours) == 3
+    assert len(ticks) == 6
+
+
+def test_a_precision_is_held_against_float32(sides: Sides) -> None:
+    """Along a given speech bfloat16 chooses what float32 does, mostly and not always."""
+    assert 0.8 < top_1_agreement(sides, "bfloat16", 12, lambda: None) < 1.0
+
+
+def test_ratios_are_official_over_ours() -> None:
+    """Medians of the rounds; more than one is in our favour."""
+    contest = Contest("any", "float32", "float32", "packed", 1.0)
+    results = [Result(contest, [300.0, 100.0, 200.0], [ours] * 3) for ours in (200, 100, 50, 400)]
+    long = FirstAudio(Speech(125, 60.0, 60.0, 6000.0), Speech(125, 0.5, 30.0, 5000.0))
+    found = figures(results, long, 0.97)
+    assert found["frames_ratio_plain"] == 1.0
+    assert found["frames_ratio_equal_precision"] == 2.0
+    assert found["frames_ratio_best"] == 4.0
+    assert found["frames_ratio_best_vs_official_bf16"] == 0.5
+    assert found["first_audio_ratio"] == 120.0
+    assert found["memory_ratio"] == 1.2
+    assert found["best_top_1_agreement"] == 0.97

@@ -1,0 +1,258 @@
+"""`voiceagent-tts batch`, as a process against a real server with the embedded voice."""
+
+import asyncio
+import json
+import os
+import re
+import resource
+import signal
+from itertools import islice
+from pathlib import Path
+
+import pytest
+import soundfile
+
+from benchmarks.agent_text import agent_sentences
+from tests.cli.conftest import Command, finished, start
+from tests.conftest import StartServer
+from tests.waiting import until
+from voiceagent_tts.cli.batch import pieces_of
+from voiceagent_tts.server.serve import RunningServer
+from voiceagent_tts.text.words import split_words
+
+CHAPTERS = {
+    "one.txt": "Hello there. How can I help you today?",
+    "two.md": "# Two\n\nThis is **the second** chapter.",
+    "three.txt": "A third one.",
+}
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> Path:
+    """A folder of three chapters, and a file that is none."""
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    for name, text in CHAPTERS.items():
+        (folder / name).write_text(text, "utf-8")
+    (folder / "cover.jpg").write_bytes(b"\xff\xd8")
+    return folder
+
+
+async def test_every_text_becomes_sound_and_words(
+    texts: Path, server: RunningServer, command: Command, tmp_path: Path
+) -> None:
+    """Each chapter is a file of sound and one of its words, verbatim; a line counts them."""
+    argv = ("batch", "texts", "-o", "wavs", "--words", "--url", server.websocket_url)
+    outcome = await command(*argv)
+    assert (outcome.status, outcome.output) == (0, ""), outcome.errors
+    assert re.fullmatch(
+        r"3 spoken \(0 min \d+ s of sound\), 0 finished before, 0 skipped\n", outcome.errors
+    )
+    for name, text in CHAPTERS.items():
+        stem = Path(name).stem
+        information = soundfile.info(tmp_path / "wavs" / f"{stem}.wav")
+        assert (information.samplerate, information.channels) == (24_000, 1)
+        words = json.loads((tmp_path / "wavs" / f"{stem}.json").read_text())["words"]
+        assert [word["word"] for word in words] == [word.text for word in split_words(text)]
+        assert words[-1]["start_s"] < information.duration
+    assert len(list((tmp_path / "wavs").iterdir())) == 6
+
+
+@pytest.mark.parametrize(("name", "kind"), [("flac", "FLAC"), ("mp3", "MP3"), ("ogg", "OGG")])
+async def test_sound_has_the_format_asked_for(
+    name: str, kind: str, texts: Path, server: RunningServer, command: Command, tmp_path: Path
+) -> None:
+    """Compressed files say how long they are, and have no words where none are asked for."""
+    argv = ("batch", "texts", "-o", "out", "--format", name, "--url", server.websocket_url)
+    assert (await command(*argv)).status == 0
+    files = sorted((tmp_path / "out").iterdir())
+    assert [file.name for file in files] == [f"{stem}.{name}" for stem in ("one", "three", "two")]
+    for file in files:
+        information = soundfile.info(file)
+        assert information.format == kind
+        assert 0.5 < information.duration < 10
+
+
+async def test_a_server_is_started_where_none_is_named(
+    texts: Path, command: Command, tmp_path: Path
+) -> None:
+    """`batch` alone is enough."""
+    outcome = await command("batch", "texts", "-o", "wavs")
+    assert outcome.status == 0, outcome.errors
+    assert len(list((tmp_path / "wavs").iterdir())) == 3
+
+
+async def test_what_is_finished_stays_as_it_is(
+    texts: Path, server: RunningServer, command: Command, tmp_path: Path
+) -> None:
+    """A second run speaks what is missing, a third with --force everything."""
+    (tmp_path / "wavs").mkdir()
+    finished_before = tmp_path / "wavs" / "two.wav"
+    finished_before.write_bytes(b"of another voice")
+    argv = ("batch", "texts", "-o", "wavs", "--url", server.websocket_url)
+    outcome = await command(*argv)
+    assert outcome.status == 0
+    assert outcome.errors.startswith("2 spoken")
+    assert "1 finished before" in outcome.errors
+    assert finished_before.read_bytes() == b"of another voice"
+    assert (await command(*argv)).errors.startswith("0 spoken")
+    assert (await command(*argv, "--force")).errors.startswith("3 spoken")
+    assert soundfile.info(finished_before).duration > 0.5
+
+
+async def test_a_crash_leaves_whole_files_only(
+    texts: Path, start_server: StartServer, command: Command, tmp_path: Path
+) -> None:
+    """After kill -9 in the middle, what is there is complete, and the next run does the rest."""
+    server = await start_server(throttle={"rtf": 0.1})
+    (texts / "long.txt").write_text(" ".join(islice(agent_sentences(1), 5)))
+    argv = ("batch", "texts", "-o", "wavs", "--url", server.websocket_url)
+    process = await start(*argv, folder=tmp_path)
+    while not list((tmp_path / "wavs").glob("*.wav")):
+        await asyncio.sleep(0.02)
+    process.kill()
+    await finished(process)
+    whole = {file.name: file.read_bytes() for file in (tmp_path / "wavs").glob("*.wav")}
+    assert 0 < len(whole) < 4
+    assert (await command(*argv)).errors.startswith(f"{4 - len(whole)} spoken")
+    for name, data in whole.items():
+        assert (tmp_path / "wavs" / name).read_bytes() == data
+
+
+async def test_a_worker_that_dies_costs_nothing(
+    texts: Path, start_server: StartServer, tmp_path: Path
+) -> None:
+    """What was being spoken then is spoken again, and every text is whole."""
+    server = await start_server(throttle={"rtf": 0.2})
+    (texts / "dos.txt").write_bytes(b"One line.\r\nAnother line.\r\n")
+    argv = ("batch", "texts", "-o", "wavs", "--words", "--url", server.websocket_url)
+    worker = server.shell.synthesizer.supervisors["espeak"].worker
+    assert worker is not None
+    await until(lambda: worker.rows_used == 0, "the start-up probe has gone")
+    process = await start(*argv, folder=tmp_path)
+    await until(lambda: worker.rows_used == 4, "all texts are being spoken")
+    os.kill(worker.pid, signal.SIGKILL)
+    outcome = await finished(process)
+    assert outcome.status == 0, outcome.errors
+    assert outcome.errors.startswith("4 spoken")
+    words = json.loads((tmp_path / "wavs" / "dos.json").read_text())["words"]
+    assert [word["char_start"] for word in words] == [0, 4, 11, 19]
+
+
+async def test_ctrl_c_leaves_nothing_half(
+    texts: Path, start_server: StartServer, tmp_path: Path
+) -> None:
+    """Whoever stops it finds no unfinished file, and sees no traceback."""
+    server = await start_server(throttle={"rtf": 2.0})
+    argv = ("batch", "texts", "-o", "wavs", "--url", server.websocket_url)
+    process = await start(*argv, folder=tmp_path)
+    while not server.shell.sessions:
+        await asyncio.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    outcome = await finished(process)
+    assert outcome.status == 130
+    assert "Traceback" not in outcome.errors
+    assert list((tmp_path / "wavs").iterdir()) == []
+
+
+async def test_what_cannot_be_read_is_skipped(
+    texts: Path, server: RunningServer, command: Command, tmp_path: Path
+) -> None:
+    """Others are spoken all the same; each skipped one has its reason, and the status is 1."""
+    (texts / "latin.txt").write_bytes("Ça va ?".encode("latin-1"))
+    (texts / "folder.txt").mkdir()
+    (texts / "empty.md").write_text("---\n")
+    (texts / "bom.txt").write_bytes(b"\xef\xbb\xbfHello.")
+    argv = ("batch", "texts", "-o", "wavs", "--words", "--url", server.websocket_url)
+    outcome = await command(*argv)
+    assert outcome.status == 1
+    assert outcome.errors.splitlines()[:-1] == [
+        "skipped texts/empty.md: has no letters or digits to speak",
+        "skipped texts/folder.txt: cannot be read; Is a directory",
+        "skipped texts/latin.txt: is not UTF-8 (byte 0)",
+    ]
+    assert outcome.errors.splitlines()[-1].startswith("4 spoken")
+    (word,) = json.loads((tmp_path / "wavs" / "bom.json").read_text())["words"]
+    assert (word["word"], word["char_start"]) == ("Hello.", 0)
+
+
+async def test_a_full_disk_is_said_and_leaves_no_half_file(
+    texts: Path, server: RunningServer, tmp_path: Path
+) -> None:
+    """Where no more can be written, one line says so, and what was begun is gone."""
+    argv = ("batch", "texts", "-o", "wavs", "--url", server.websocket_url)
+    process = await start(*argv, folder=tmp_path)
+    limit = 20_000  # bytes of a file: all that a disk with little space would take
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (limit, limit))
+    outcome = await finished(process)
+    assert outcome.status == 1
+    assert re.fullmatch(
+        r"voiceagent-tts: wavs/\w+\.wav: cannot be written; File too large\n", outcome.errors
+    )
+    assert list((tmp_path / "wavs").iterdir()) == []
+
+
+MISTAKES = {
+    "no folder": (["nowhere", "-o", "out"], "nowhere: No such file or directory"),
+    "no texts": (["empty", "-o", "out"], "empty: expected .txt or .md files; there are none"),
+    "format": (["texts", "-o", "out", "--format", "aac"], "--format: expected one of wav, flac"),
+    "output": (["texts", "-o", "texts/one.txt"], "texts/one.txt: File exists"),
+    "voice": (["texts", "-o", "out", "--voice", "nobody"], "expected the name of a voice"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+async def test_a_mistake_is_one_clear_line(
+    mistake: str, texts: Path, server: RunningServer, command: Command, tmp_path: Path
+) -> None:
+    """What is wrong is said in one line, with status 1, and nothing is written."""
+    (tmp_path / "empty").mkdir()
+    argv, sentence = MISTAKES[mistake]
+    outcome = await command("batch", *argv, "--url", server.websocket_url)
+    assert outcome.status == 1
+    assert outcome.errors.startswith("voiceagent-tts: ")
+    assert sentence in outcome.errors
+    assert outcome.errors.count("\n") == 1
+    assert not list((tmp_path / "out").glob("*"))
+
+
+async def test_two_texts_of_one_name_are_refused(texts: Path, command: Command) -> None:
+    """None of them is chosen in silence."""
+    (texts / "two.txt").write_text("Also two.")
+    outcome = await command("batch", "texts", "-o", "out")
+    assert outcome.status == 1
+    assert "two.txt and two.md would both become two.wav" in outcome.errors
+
+
+async def test_a_long_chapter_is_one_file(
+    server: RunningServer, command: Command, tmp_path: Path
+) -> None:
+    """Pages that no context would take at once have all their words on one clock."""
+    (tmp_path / "book").mkdir()
+    text = " ".join(islice(agent_sentences(4), 220))
+    assert len(text) > 20_000
+    (tmp_path / "book" / "long.txt").write_text(text)
+    argv = ("batch", "book", "-o", "wavs", "--words", "--url", server.websocket_url)
+    outcome = await command(*argv)
+    assert outcome.status == 0, outcome.errors
+    words = json.loads((tmp_path / "wavs" / "long.json").read_text())["words"]
+    assert [(w["word"], w["char_start"]) for w in words] == [
+        (word.text, word.char_start) for word in split_words(text)
+    ]
+    starts = [word["start_s"] for word in words]
+    assert starts == sorted(starts)
+    duration = soundfile.info(tmp_path / "wavs" / "long.wav").duration
+    assert duration - 5 < starts[-1] < duration
+
+
+def test_pieces_end_with_sentences() -> None:
+    """Pieces joined are the text; each but the last ends a sentence, or where it must."""
+    text = " ".join(islice(agent_sentences(5), 120))
+    pieces = pieces_of(text, "en")
+    assert "".join(pieces) == text
+    assert len(pieces) > 2
+    assert all(piece.rstrip()[-1] in ".?" for piece in pieces)
+    assert max(map(len, pieces)) <= 5000
+    endless = "word, " * 3000
+    assert "".join(pieces_of(endless, "en")) == endless
+    assert max(map(len, pieces_of(endless, "en"))) <= 5000

@@ -1,0 +1,146 @@
+"""`voiceagent-tts models`, against a hub of this machine: found, downloaded, checked, used."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Command, Outcome
+from tests.cli.hub import Hub, commit_of, serving
+from voiceagent_tts.errors import CheckpointError
+from voiceagent_tts.model import hub as client
+from voiceagent_tts.model.hub import PUBLISHED, ModelId, parse_id
+
+REFERENCE = Path(__file__).parents[1] / "reference"
+BASE = "Qwen/Qwen3-TTS-12Hz-0.6B-Base"
+WEIGHTS = "model.safetensors"
+OLD, NEW = commit_of(1), commit_of(2)
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Iterator[Hub]:
+    """A hub with two commits of the tiny Base model."""
+    old = Path(shutil.copytree(REFERENCE / "base-0b6", tmp_path / "old"))
+    (old / "README.md").write_text("The first commit.")
+    with serving(Hub({(BASE, OLD): old, (BASE, NEW): REFERENCE / "base-0b6"})) as running:
+        yield running
+
+
+@pytest.fixture
+def run(command: Command, hub: Hub, tmp_path: Path) -> Command:
+    """Run `voiceagent-tts *argv` with that hub and a cache of its own."""
+    environment = {
+        "HF_ENDPOINT": hub.url,
+        "HF_HOME": str(tmp_path / "cache"),
+        "VOICEAGENT_TTS_VOICES_FOLDER": str(tmp_path / "voices"),
+        "OMP_NUM_THREADS": "1",
+    }
+
+    async def run_with_hub(*argv: str, **more: str) -> Outcome:
+        return await command(*argv, environment={**environment, **more})
+
+    return run_with_hub
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    """What lies in a folder."""
+    files = [file for file in folder.rglob("*") if file.is_file()]
+    return {str(file.relative_to(folder)): file.read_bytes() for file in files}
+
+
+async def test_a_model_is_downloaded_listed_and_used_offline(run: Command, tmp_path: Path) -> None:
+    """All files come; then the id stands for the folder, also where there is no network."""
+    absent = (await run("models", "list")).output
+    assert [line.split()[0] for line in absent.splitlines()] == list(PUBLISHED)
+    assert absent.count("not on this machine") == len(PUBLISHED)
+    done = await run("models", "download", BASE)
+    assert done.status == 0, done.errors
+    folder = Path(done.output.strip())
+    assert files_of(folder) == files_of(REFERENCE / "base-0b6")
+    (line,) = [line for line in (await run("models", "list")).output.splitlines() if BASE in line]
+    assert line.endswith(str(folder))
+    sound = str(REFERENCE / "reference.wav")
+    added = await run("voices", "add", "anna", sound, "--model", BASE, HF_HUB_OFFLINE="1")
+    assert added.status == 0, added.errors
+
+
+async def test_an_interrupted_download_goes_on(run: Command, hub: Hub) -> None:
+    """What has come before a connection broke is not asked for again."""
+    folder = hub.commits[BASE, OLD]
+    (folder / WEIGHTS).write_bytes(bytes(24 * 2**20))  # the client writes ten megabytes at a time
+    hub.cuts.add(WEIGHTS)
+    download = ("models", "download", BASE, "--revision", OLD)
+    done = await run(*download)
+    if done.status:  # the client may leave the next attempt to us
+        done = await run(*download)
+    assert done.status == 0, done.errors
+    assert [path for path, _ in hub.ranges] == [WEIGHTS]
+    assert files_of(Path(done.output.strip())) == files_of(folder)
+
+
+@pytest.mark.parametrize("argv", [("--revision", OLD), (f"@{OLD}",)])
+async def test_a_revision_can_be_pinned(run: Command, argv: tuple[str, ...]) -> None:
+    """A commit brings the files of that commit, whatever came after it."""
+    pinned = (BASE, *argv) if len(argv) == 2 else (f"{BASE}{argv[0]}",)
+    done = await run("models", "download", *pinned)
+    assert done.status == 0, done.errors
+    assert (Path(done.output.strip()) / "README.md").read_text() == "The first commit."
+
+
+async def test_a_damaged_file_is_found_and_brought_again(run: Command, hub: Hub) -> None:
+    """Bytes that are not those of the hub's checksum are refused; the next attempt mends it."""
+    hub.damages.add(WEIGHTS)
+    damaged = await run("models", "download", BASE)
+    assert damaged.status == 1
+    assert f"damaged and removed: {WEIGHTS}" in damaged.errors
+    hub.damages.clear()
+    done = await run("models", "download", BASE)
+    assert done.status == 0, done.errors
+    assert files_of(Path(done.output.strip())) == files_of(REFERENCE / "base-0b6")
+
+
+@pytest.mark.parametrize(
+    ("argv", "sentence"),
+    [
+        (("models", "download", "Qwen/no-such"), "Qwen/no-such: is not on this machine and cannot"),
+        (("models", "download", "no id"), "expected the folder of a model, or an id such as"),
+        (("models", "download", BASE, "--source", "ftp"), "expected hf or modelscope; got ftp"),
+        (("serve", "--model", "Qwen/no-such"), "Qwen/no-such: is not on this machine and cannot"),
+    ],
+)
+async def test_what_cannot_be_had_is_one_line(
+    run: Command, argv: tuple[str, ...], sentence: str
+) -> None:
+    """The line names the model and the reason; the status is 1."""
+    outcome = await run(*argv)
+    assert (outcome.status, outcome.output) == (1, "")
+    assert sentence in outcome.errors and "Traceback" not in outcome.errors
+
+
+def test_modelscope_needs_its_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the package the sentence says which extra brings it."""
+    monkeypatch.setattr(client.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(CheckpointError, match=r"voiceagent-tts\[modelscope\]"):
+        client.download_model(ModelId(BASE), "modelscope")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (BASE, ModelId(BASE)),
+        (f"{BASE}@main", ModelId(BASE, "main")),
+        (f"{BASE}@refs/pr/1", ModelId(BASE, "refs/pr/1")),
+        ("my-team/voice_1.0", ModelId("my-team/voice_1.0")),
+    ],
+)
+def test_ids_are_read(text: str, expected: ModelId) -> None:
+    """An id may name a revision."""
+    assert parse_id(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "a", "a/b/c", "/a/b", "../a", "a/b@", "./a/b", "a b/c"])
+def test_paths_are_no_ids(text: str) -> None:
+    """What is neither a folder nor an id is refused with an example of both."""
+    with pytest.raises(CheckpointError, match="expected the folder of a model, or an id such as"):
+        client.find_model(text) if text else parse_id(text)

@@ -1,0 +1,173 @@
+"""`voiceagent-tts voices`: voices of one's own, made, kept, and spoken by a server that runs."""
+
+import asyncio
+import wave
+from pathlib import Path
+
+import httpx
+import pytest
+import soundfile
+
+from tests.cli.conftest import Command, Outcome
+from tests.conftest import StartServer
+from voiceagent_tts.cli import voices
+from voiceagent_tts.client import TTSClient
+from voiceagent_tts.errors import InvalidRequestError, VoiceAgentError
+from voiceagent_tts.model.prompt import Cloned
+from voiceagent_tts.protocol.connection import ClientAudio
+from voiceagent_tts.server.serve import RunningServer
+from voiceagent_tts.voices import VoiceFolder
+
+REFERENCE = Path(__file__).parents[1] / "reference"
+SOUND = REFERENCE / "reference.wav"
+BASE = str(REFERENCE / "base-0b6")
+DESIGN = str(REFERENCE / "voice_design-1b7")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> VoiceFolder:
+    """Where these tests keep voices, in processes that they start as well."""
+    monkeypatch.setenv("VOICEAGENT_TTS_VOICES_FOLDER", str(tmp_path / "voices"))
+    return VoiceFolder(tmp_path / "voices")
+
+
+@pytest.fixture
+def run(command: Command, folder: VoiceFolder) -> Command:
+    """Run `voiceagent-tts voices *argv` with that folder."""
+
+    async def run_voices(*argv: str) -> Outcome:
+        environment = {"VOICEAGENT_TTS_VOICES_FOLDER": str(folder.path), "OMP_NUM_THREADS": "1"}
+        return await command("voices", *argv, environment=environment)
+
+    return run_voices
+
+
+async def test_a_voice_is_added_exported_and_removed(
+    run: Command, folder: VoiceFolder, tmp_path: Path
+) -> None:
+    """One line says what was kept; the exported file makes the same voice anywhere."""
+    added = await run("add", "Anna", str(SOUND), "--model", BASE, "--text", "quick brown fox")
+    assert (added.status, added.output) == (0, ""), added.errors
+    assert added.errors.startswith("anna: a voice with its timbre and 24 frames")
+    assert (await run("export", "anna", "a.safetensors")).status == 0
+    voices.add("bert", tmp_path / "a.safetensors")
+    assert folder.read("bert") == folder.read("anna")
+    assert (await run("remove", "anna")).status == 0
+    assert folder.names() == ["bert"]
+    again = await run("remove", "anna")
+    assert (again.status, again.errors) == (
+        1,
+        "voiceagent-tts: there is no cloned voice 'anna'; there are: bert\n",
+    )
+
+
+def test_the_silence_behind_a_reference_is_an_option(folder: VoiceFolder) -> None:
+    """Without it the kept codes are those of the file alone."""
+    voices.add("anna", SOUND, BASE, "quick brown fox", tail_silence=False)
+    codes = Cloned.from_bytes(folder.read("anna")).reference_codes
+    assert codes is not None and len(codes) == 18
+
+
+def test_a_voice_is_designed_and_cloned(folder: VoiceFolder, tmp_path: Path) -> None:
+    """A description becomes a voice of the Base model in one call; its sound can be kept too."""
+    sound = tmp_path / "a.wav"
+    voices.design("sailor", "An old sailor", "Ahoy!", DESIGN, BASE, "en", output=sound)
+    voice = Cloned.from_bytes(folder.read("sailor"))
+    assert voice.reference_text == "Ahoy!" and voice.reference_codes is not None
+    assert soundfile.info(sound).samplerate == 24_000
+
+
+def write_wav(path: Path, seconds: float, *, is_silent: bool = False) -> None:
+    """A tone, or nothing, at 8 kHz in two channels."""
+    samples = round(seconds * 8000)
+    frame = b"\0\0\0\0" if is_silent else b"\0\x10\0\x10"
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(2)
+        file.setsampwidth(2)
+        file.setframerate(8000)
+        file.writeframes(b"".join((frame, b"\0\0\0\0")) * (samples // 2))
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "model", "sentence"),
+    [
+        ("anna", "missing.wav", BASE, "missing.wav: cannot be read"),
+        ("../anna", "tone.wav", BASE, "expected a voice's name"),
+        ("anna", "tone.wav", None, "--model: expected the Base model"),
+        ("anna", "text.wav", BASE, "expected a WAV, FLAC, MP3 or Ogg file"),
+        ("anna", "empty.wav", BASE, "audio: "),
+        ("anna", "short.wav", BASE, "audio: "),
+        ("anna", "long.wav", BASE, "audio: "),
+        ("anna", "silent.wav", BASE, "audio: is silent; expected a voice"),
+        ("anna", "text.safetensors", None, "expected a clone prompt"),
+        ("anna", "tone.wav", DESIGN, "clones no voices; a Base model does"),
+        ("anna", "tone.wav", "no such", "expected the folder of a model, or an id"),
+    ],
+)
+def test_what_cannot_be_a_voice_is_refused(
+    folder: VoiceFolder, tmp_path: Path, name: str, file: str, model: str | None, sentence: str
+) -> None:
+    """The sentence says what was expected; nothing is kept."""
+    write_wav(tmp_path / "tone.wav", 2.0)
+    write_wav(tmp_path / "empty.wav", 0.0)
+    write_wav(tmp_path / "short.wav", 0.1)
+    write_wav(tmp_path / "long.wav", 600.0)
+    write_wav(tmp_path / "silent.wav", 2.0, is_silent=True)
+    (tmp_path / "text.wav").write_text("This is no sound.")
+    (tmp_path / "text.safetensors").write_text("This is no voice.")
+    with pytest.raises(VoiceAgentError, match=sentence):
+        voices.add(name, tmp_path / file, model)
+    assert folder.names() == []
+
+
+def test_an_8_khz_stereo_reference_is_a_voice(folder: VoiceFolder, tmp_path: Path) -> None:
+    """Any rate and number of channels is converted."""
+    write_wav(tmp_path / "tone.wav", 2.0)
+    voices.add("anna", tmp_path / "tone.wav", BASE)
+    assert folder.names() == ["anna"]
+
+
+async def test_a_refusal_is_one_line(run: Command, tmp_path: Path) -> None:
+    """What goes wrong is one line on standard error and status 1."""
+    (tmp_path / "text.wav").write_text("This is no sound.")
+    refused = await run("add", "anna", "text.wav", "--model", BASE)
+    assert (refused.status, refused.output) == (1, "")
+    assert refused.errors == "voiceagent-tts: audio: expected a WAV, FLAC, MP3 or Ogg file\n"
+
+
+@pytest.fixture
+async def base_server(start_server: StartServer, folder: VoiceFolder) -> RunningServer:
+    """A server of the tiny Base model over the same folder."""
+    return await start_server(engine="qwen3", models=(BASE,), threads=1, voices_folder=folder.path)
+
+
+async def first_audio(client: TTSClient, voice: str | None) -> bytes:
+    """The first sound of a short text; what follows is not waited for."""
+    async with await client.open(voice=voice, language="en", seed=1) as context:
+        await context.send_text("Hello there, somebody. ")
+        await context.end()
+        async for event in context:
+            if isinstance(event, ClientAudio):
+                return event.pcm
+    raise AssertionError("there was no sound")
+
+
+async def test_a_running_server_speaks_with_a_new_voice(
+    base_server: RunningServer, run: Command, folder: VoiceFolder
+) -> None:
+    """A voice can be used as soon as it was added, and its replacement by the next context."""
+    added = await run("add", "anna", str(SOUND), "--model", BASE, "--text", "quick brown fox")
+    assert added.status == 0, added.errors
+    async with TTSClient(base_server.websocket_url) as client:
+        first = await first_audio(client, "Anna")
+        assert await first_audio(client, "anna") == first
+        assert await first_audio(client, None) == first
+        await asyncio.to_thread(voices.add, "anna", SOUND, BASE)
+        assert await first_audio(client, "anna") != first
+        with pytest.raises(InvalidRequestError, match="'nobody'; known are anna"):
+            await first_audio(client, "nobody")
+    async with httpx.AsyncClient(base_url=base_server.url) as http:
+        listed = (await http.get("/v1/audio/voices")).json()["voices"]
+        assert [voice["id"] for voice in listed] == ["anna"]
+        voices.remove("anna")
+        assert (await http.get("/v1/audio/voices")).json() == {"voices": []}

@@ -1,0 +1,180 @@
+from dataclasses import dataclass, replace
+from itertools import chain, cycle, islice, repeat
+from random import Random
+
+import pytest
+import torch
+
+from tests.engine.conftest import CUSTOM_VOICE, REFERENCE, Driver, pcm_of
+from voiceagent_tts.core import FRAME_SAMPLES, Done, SegmentEnd
+from voiceagent_tts.engine.guards import Watch
+from voiceagent_tts.model.checkpoint import Checkpoint, load_checkpoint
+from voiceagent_tts.model.codec import Codec, load_codec
+from voiceagent_tts.model.generate import Request, frame_cap, generate_codes
+from voiceagent_tts.model.prompt import Preset, PromptBuilder
+from voiceagent_tts.model.sampling import sampling_params
+
+TEXT = "Hello there, somebody."
+
+
+def watched(codes: list[int], *, is_silent: bool = False) -> Watch:
+    """A run that has made these codes."""
+    watch = Watch()
+    for code in codes:
+        watch.take(code, is_silent=is_silent)
+    return watch
+
+
+@pytest.mark.parametrize("length", [1, 2, 5, 12])
+def test_circles_are_found_after_four_seconds(length: int) -> None:
+    """A cycle of up to a second is lost once it has filled the last four, and not before."""
+    speech = Random(length).sample(range(2048), 70)
+    cycled = list(islice(cycle(speech[:length]), 50))
+    assert not watched(speech + cycled[:-1]).is_lost(None, has_spoken=True)
+    assert watched(speech + cycled).is_lost(None, has_spoken=True)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_is_said_again_with_a_difference_is_no_circle(seed: int) -> None:
+    """A vowel held for three seconds, and a second repeated with one other code, are speech."""
+    numbers = Random(seed)
+    second = numbers.sample(range(2048), 12)
+    codes = list(chain(second, repeat(7, 38), second))
+    for _ in range(10):
+        varied = list(second)
+        varied[numbers.randrange(12)] = numbers.randrange(2048)
+        codes += varied
+    watch = Watch()
+    for code in codes:
+        watch.take(code, is_silent=False)
+        assert not watch.is_lost(None, has_spoken=True)
+
+
+def test_silence_is_given_less_time_before_the_first_sound() -> None:
+    """Two seconds of silence are lost at first; within a speech only five are."""
+    codes = list(range(62))
+    assert not watched(codes[:24], is_silent=True).is_lost(None, has_spoken=False)
+    assert watched(codes[:25], is_silent=True).is_lost(None, has_spoken=False)
+    assert not watched(codes[:61], is_silent=True).is_lost(None, has_spoken=True)
+    assert watched(codes, is_silent=True).is_lost(None, has_spoken=True)
+
+
+def test_a_run_much_longer_than_its_text_is_lost() -> None:
+    """The most frames of a text count only where all of it is known."""
+    watch = watched(list(range(192)))
+    assert watch.is_lost(192, has_spoken=True)
+    assert not watch.is_lost(193, has_spoken=True)
+    assert not watch.is_lost(None, has_spoken=True)
+
+
+@dataclass
+class Sick:
+    """A tiny model of our own, to be made ill; its runs may be long."""
+
+    checkpoint: Checkpoint
+    codec: Codec
+
+    @property
+    def head(self) -> torch.Tensor:
+        """[V, hidden]: what scores codebook 0."""
+        return self.checkpoint.network.talker.head.weight
+
+    @property
+    def end(self) -> int:
+        """The id that ends a run."""
+        return self.checkpoint.config.talker_config.codec_eos_token_id
+
+    def driver(self) -> Driver:
+        """An engine on it."""
+        return Driver(parts=(self.checkpoint, self.codec))
+
+    def codes(self, seeds: range, max_frames: int) -> list[torch.Tensor]:
+        """[F, K] that the model itself makes of `TEXT` with each seed."""
+        builder = PromptBuilder(self.checkpoint.config, self.checkpoint.tokenizer)
+        voice = Preset(next(iter(self.checkpoint.config.talker_config.spk_id)))
+        prompt = builder.build(TEXT, voice, "en")
+        generation = self.checkpoint.generation
+        requests = [Request(prompt, sampling_params(generation, s), max_frames) for s in seeds]
+        return generate_codes(self.checkpoint.network, requests, len(seeds), 128)
+
+    def begin_silently(self, codes: torch.Tensor) -> None:
+        """Make sound so quiet that the first frame of `codes` is silent, and the second is not."""
+        peaks = self.codec.decode(codes[:2]).view(2, FRAME_SAMPLES).abs().amax(1)
+        assert peaks[0] < peaks[1]
+        for weights in self.codec.decoder.output.parameters():
+            weights.mul_(1e-3 / peaks.prod().sqrt())
+
+    def set(self, **settings: object) -> None:
+        """Change how it samples."""
+        generation = replace(self.checkpoint.generation, **settings)  # type: ignore[arg-type]
+        self.checkpoint = replace(self.checkpoint, generation=generation)
+
+
+@pytest.fixture
+def sick() -> Sick:
+    """Not packed, so that its weights can be changed."""
+    checkpoint = load_checkpoint(REFERENCE / CUSTOM_VOICE, is_packed=False)
+    model = Sick(checkpoint, load_codec(REFERENCE / CUSTOM_VOICE, is_packed=False))
+    model.set(max_new_tokens=400)
+    return model
+
+
+def test_a_model_that_goes_in_circles_is_stopped(sick: Sick) -> None:
+    """Where only one code is ever likely, the run ends after four seconds of it."""
+    sick.head.zero_()
+    sick.set(do_sample=False, repetition_penalty=1.0)
+    driver = sick.driver()
+    samples = len(pcm_of(driver.run(*driver.open(1, TEXT)), 1)) // 2
+    assert 48 * FRAME_SAMPLES <= samples <= 50 * FRAME_SAMPLES
+    assert driver.events[-1] == Done(1, samples)
+
+
+def test_a_model_that_does_not_end_is_stopped(sick: Sick) -> None:
+    """A run ends at the most frames that its text may take."""
+    sick.checkpoint.network.talker.is_control[sick.end] = True  # it is never chosen
+    driver = sick.driver()
+    samples = len(pcm_of(driver.run(*driver.open(1, "Hi.")), 1)) // 2
+    cap = frame_cap(2)
+    assert (cap - 5) * FRAME_SAMPLES <= samples <= cap * FRAME_SAMPLES  # less silence at first
+
+
+def test_a_silent_model_is_tried_once_more(sick: Sick) -> None:
+    """Two runs of two seconds without a sound, then the context ends without audio."""
+    for weights in sick.codec.decoder.output.parameters():
+        weights.zero_()
+    driver = sick.driver()
+    driver.send(*driver.open(1, TEXT))
+    steps = 0
+    while driver.engine.step() is not None:
+        steps += 1
+    assert steps == 2 * 25
+    assert driver.events == [SegmentEnd(1, len(TEXT), 0), Done(1, 0)]
+
+
+def test_a_stillborn_run_is_spoken_with_another_seed(sick: Sick) -> None:
+    """A run that ends within two frames is not heard; what is, is a run of another seed."""
+    (codes,) = sick.codes(range(1), 3)
+    sick.head[sick.end] = 1.2 * sick.head[codes[2, 0]]  # the end is likely, and not certain
+    runs = sick.codes(range(32), 8)
+    seed = next(s for s in range(32) if len(runs[s]) == 2 and len(runs[s ^ 1]) > 4)
+    sick.begin_silently(runs[seed])
+    driver, other = sick.driver(), sick.driver()
+    heard = pcm_of(driver.run(*driver.open(1, TEXT, seed=seed)), 1)
+    assert heard == pcm_of(other.run(*other.open(1, TEXT, seed=seed ^ 1)), 1)
+    assert len(heard) > 4 * FRAME_SAMPLES
+
+
+def test_a_second_stillborn_run_is_heard(sick: Sick) -> None:
+    """A text is tried twice at most: after that, what there is, is sent."""
+    sick.set(do_sample=False, subtalker_dosample=False)
+    (codes,) = sick.codes(range(1), 3)
+    sick.head[sick.end] = 2 * sick.head[codes[2, 0]]
+    (codes,) = sick.codes(range(1), 8)
+    assert len(codes) == 2
+    sick.begin_silently(codes)
+    driver = sick.driver()
+    driver.send(*driver.open(1, TEXT))
+    for _ in range(3):
+        driver.engine.step()
+    assert driver.events == []
+    assert len(pcm_of(driver.run(), 1)) == 2 * FRAME_SAMPLES  # the first frame is silent

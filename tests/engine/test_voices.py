@@ -1,0 +1,172 @@
+"""Clones on the shelf: read once, primed once, noticed when replaced, forgotten when too many."""
+
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.engine.conftest import REFERENCE, Driver, last_of, pcm_of
+from voiceagent_tts.core import Append, Cancel, Done, Failed, Prepare
+from voiceagent_tts.engine.voices import VoiceShelf
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.model.clone import load_cloner
+from voiceagent_tts.model.config import read_model_config
+from voiceagent_tts.model.prompt import Cloned
+from voiceagent_tts.voices import VoiceFolder
+
+BASE = "base-0b6"
+TEXT = "Hello there, somebody."
+
+
+def clone(seed: int, frames: int | None = 6) -> Cloned:
+    """A voice of random numbers, by its embedding alone where it has no frames."""
+    generator = torch.Generator().manual_seed(seed)
+    embedding = torch.randn(64, generator=generator)
+    if frames is None:
+        return Cloned(embedding)
+    codes = torch.randint(64, (frames, 16), generator=generator)
+    return Cloned(embedding, codes, "quick brown fox")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> VoiceFolder:
+    """Two clones: with a reference, and by the embedding alone."""
+    kept = VoiceFolder(tmp_path)
+    kept.put("anna", clone(1).to_bytes())
+    kept.put("bert", clone(2, frames=None).to_bytes())
+    return kept
+
+
+@pytest.fixture
+def driver(folder: VoiceFolder) -> Driver:
+    """The tiny Base model over that folder."""
+    return Driver(BASE, voices=folder.path)
+
+
+@pytest.mark.parametrize("voice", ["anna", "bert"])
+def test_a_clone_speaks(driver: Driver, voice: str) -> None:
+    """Both kinds of clone speak to the end."""
+    events = driver.run(*driver.open(1, TEXT, voice=voice))
+    assert isinstance(last_of(events, 1), Done)
+    assert len(pcm_of(events, 1)) > 0
+
+
+def test_a_cached_clone_speaks_as_a_cold_one(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second context finds the voice at hand, primes nothing, and makes the same samples."""
+    cold = pcm_of(driver.run(*driver.open(1, TEXT, voice="anna")), 1)
+    assert (driver.shelf.counts.hits, driver.shelf.counts.misses) == (0, 1)
+    monkeypatch.setattr(driver.engine._runner, "prime", None)
+    cached = pcm_of(driver.run(*driver.open(2, TEXT, voice="anna")), 2)
+    assert (driver.shelf.counts.hits, driver.shelf.counts.misses) == (1, 1)
+    assert cached == cold
+
+
+def test_a_cached_clone_is_sooner(folder: VoiceFolder) -> None:
+    """The first audio of a long reference comes sooner where it was heard before."""
+    driver = Driver(BASE, voices=folder.path)
+    for name in ("one", "two", "three"):
+        folder.put(name, clone(3, frames=200).to_bytes())
+
+    def first_audio_s(voice: str) -> float:
+        driver.send(*driver.open(1, TEXT, voice=voice))
+        started = time.perf_counter()
+        while not pcm_of(driver.events, 1):
+            driver.engine.step()
+        took_s = time.perf_counter() - started
+        driver.run(Cancel(1))
+        driver.events.clear()
+        return took_s
+
+    first_audio_s("anna")  # what has nothing to do with the voice is warm from here on
+    cold_s, cached_s = (min(map(first_audio_s, ("one", "two", "three"))) for _ in range(2))
+    print(f"first audio: {cold_s * 1000:.0f} ms cold, {cached_s * 1000:.0f} ms cached")
+    assert cached_s < cold_s
+
+
+def test_prepare_does_it_ahead(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After `Prepare` the first context already finds the voice read and primed."""
+    driver.run(Prepare("anna", "en"), Prepare("nobody", "en"))
+    monkeypatch.setattr(driver.engine._runner, "prime", None)
+    assert isinstance(last_of(driver.run(*driver.open(1, TEXT, voice="anna")), 1), Done)
+    assert driver.shelf.counts.hits == 1
+
+
+def test_a_replaced_voice_is_heard_by_the_next_context(driver: Driver, folder: VoiceFolder) -> None:
+    """A context keeps the voice that it began with; the next one has the new voice."""
+    before = pcm_of(driver.run(*driver.open(1, TEXT, voice="anna", feeding="token")), 1)
+    submit, credit = driver.open(2, TEXT[:12], voice="anna", feeding="token", more=True)
+    driver.run(submit, credit)
+    folder.put("anna", clone(9).to_bytes())
+    driver.run(Append(2, TEXT[12:], 12, False, None))
+    assert pcm_of(driver.events, 2) == before
+    after = pcm_of(driver.run(*driver.open(3, TEXT, voice="anna", feeding="token")), 3)
+    assert after != before
+    assert driver.shelf.counts.misses == 2
+
+
+def test_an_unknown_clone_lists_the_known(driver: Driver) -> None:
+    """A name without a file, or one that was removed meanwhile, fails its context alone."""
+    failed = last_of(driver.run(*driver.open(1, TEXT, voice="../anna")), 1)
+    assert isinstance(failed, Failed) and failed.code is ErrorCode.INVALID_VOICE
+    failed = last_of(driver.run(*driver.open(2, TEXT, voice="nobody")), 2)
+    assert isinstance(failed, Failed) and failed.message.endswith("there are: anna, bert")
+
+
+def test_a_clone_takes_no_instruct(driver: Driver) -> None:
+    """Base models are not told how to speak, and say so."""
+    failed = last_of(driver.run(*driver.open(1, TEXT, voice="anna", instruct="Whisper")), 1)
+    assert isinstance(failed, Failed) and "takes no instruct" in failed.message
+
+
+@pytest.mark.parametrize(
+    "voice",
+    [
+        Cloned(torch.zeros(32)),
+        Cloned(torch.zeros(64, 2)),
+        Cloned(torch.zeros(64), torch.zeros(4, 8, dtype=torch.int64), "fox"),
+        Cloned(torch.zeros(64), torch.full((4, 16), 64), "fox"),
+        Cloned(torch.zeros(64), torch.full((4, 16), -1), "fox"),
+        Cloned(torch.zeros(64), torch.zeros(0, 16, dtype=torch.int64), "fox"),
+    ],
+)
+def test_a_clone_for_another_model_is_refused(
+    driver: Driver, folder: VoiceFolder, voice: Cloned
+) -> None:
+    """A voice of other sizes fails its context with what to do, instead of the worker."""
+    folder.put("misfit", voice.to_bytes())
+    failed = last_of(driver.run(*driver.open(1, TEXT, voice="misfit")), 1)
+    assert isinstance(failed, Failed) and "cloned for another model" in failed.message
+    assert isinstance(last_of(driver.run(*driver.open(2, TEXT, voice="anna")), 2), Done)
+
+
+def test_a_damaged_file_is_refused(driver: Driver, folder: VoiceFolder) -> None:
+    """A file that is no clone prompt fails its context alone."""
+    folder.put("broken", b"no safetensors")
+    failed = last_of(driver.run(*driver.open(1, TEXT, voice="broken")), 1)
+    assert isinstance(failed, Failed) and "expected a clone prompt" in failed.message
+
+
+def test_the_least_used_is_forgotten(folder: VoiceFolder) -> None:
+    """A shelf of two keeps the two voices that were used last."""
+    folder.put("carl", clone(3).to_bytes())
+    shelf = VoiceShelf(read_model_config(REFERENCE / BASE), folder, max_clones=2)
+    for name in ("anna", "bert", "anna", "carl", "anna", "bert"):
+        shelf.find(name, None)
+    assert (shelf.counts.hits, shelf.counts.misses) == (2, 4)
+
+
+def test_clones_need_a_folder() -> None:
+    """An engine that was given no folder has no clones."""
+    shelf = VoiceShelf(read_model_config(REFERENCE / BASE), None)
+    with pytest.raises(InvalidRequestError, match="no folder"):
+        shelf.find("anna", None)
+
+
+def test_the_cloner_s_voice_is_the_engine_s(driver: Driver, folder: VoiceFolder) -> None:
+    """What the encoders of a checkpoint hear is a voice that the same checkpoint speaks."""
+    samples = torch.sin(torch.arange(24_000) * 0.1) * 0.3
+    folder.put("heard", load_cloner(REFERENCE / BASE).hear(samples, "a tone").to_bytes())
+    assert isinstance(last_of(driver.run(*driver.open(1, TEXT, voice="heard")), 1), Done)

@@ -1,0 +1,102 @@
+"""A reference becomes a voice: by its speaker, by its codes, and from a description."""
+
+import pytest
+import soundfile
+import torch
+from torch import Tensor
+
+from tests.model.conftest import LoadTiny
+from tests.model.reference import REFERENCE, reference_voice
+from voiceagent_tts.core import FRAME_SAMPLES
+from voiceagent_tts.errors import InvalidRequestError
+from voiceagent_tts.model.clone import TAIL_SILENCE_S, Cloner, design_voice, load_cloner
+from voiceagent_tts.model.codec import load_codec
+from voiceagent_tts.model.prompt import Cloned, PromptBuilder
+
+
+@pytest.fixture(scope="module")
+def cloner() -> Cloner:
+    """The encoders of the tiny Base checkpoint."""
+    return load_cloner(REFERENCE / "base-0b6")
+
+
+@pytest.fixture(scope="module")
+def samples() -> Tensor:
+    """The reference audio, which ends within a frame."""
+    return torch.from_numpy(soundfile.read(REFERENCE / "reference.wav", dtype="float32")[0])
+
+
+def test_without_its_words_a_reference_gives_its_speaker(cloner: Cloner, samples: Tensor) -> None:
+    """A clone by the embedding alone has the official embedding and no codes."""
+    voice = cloner.hear(samples)
+    expected = reference_voice().speaker_embedding
+    torch.testing.assert_close(voice.speaker_embedding, expected, rtol=0, atol=1e-4)
+    assert voice.reference_codes is None
+
+
+def test_with_its_words_a_reference_gives_its_codes(cloner: Cloner, samples: Tensor) -> None:
+    """Without silence behind it the codes are the official package's."""
+    voice = cloner.hear(samples, " quick brown fox ", tail_silence_s=0)
+    assert voice.reference_codes is not None
+    assert torch.equal(voice.reference_codes, reference_voice().reference_codes)
+    assert voice.reference_text == "quick brown fox"
+
+
+def test_silence_follows_the_reference(cloner: Cloner, samples: Tensor) -> None:
+    """By default the last codes are those of silence, and the speaker is heard without it."""
+    voice, cut = cloner.hear(samples, "fox"), cloner.hear(samples, "fox", tail_silence_s=0)
+    assert voice.reference_codes is not None and cut.reference_codes is not None
+    frames = -(-(len(samples) + round(TAIL_SILENCE_S * 24_000)) // FRAME_SAMPLES)
+    assert len(voice.reference_codes) == frames
+    whole = len(samples) // FRAME_SAMPLES
+    assert torch.equal(voice.reference_codes[:whole], cut.reference_codes[:whole])
+    assert torch.equal(voice.speaker_embedding, cut.speaker_embedding)
+
+
+def test_a_clone_survives_its_file(cloner: Cloner, samples: Tensor) -> None:
+    """What was stored makes the same prompt."""
+    voice = cloner.hear(samples, "schneller, brauner Fuchs: 狐")
+    stored = Cloned.from_bytes(voice.to_bytes())
+    assert torch.equal(stored.speaker_embedding, voice.speaker_embedding)
+    assert stored.reference_codes is not None and voice.reference_codes is not None
+    assert torch.equal(stored.reference_codes, voice.reference_codes)
+    assert stored.reference_text == voice.reference_text
+
+
+@pytest.mark.parametrize("stored", [b"", b"RIFF", bytes(16), b"\xff" * 64])
+def test_a_file_of_another_kind_is_refused(stored: bytes) -> None:
+    """What is no clone prompt is said to be none; nothing in it is executed."""
+    with pytest.raises(InvalidRequestError, match="expected a clone prompt"):
+        Cloned.from_bytes(stored)
+
+
+@pytest.mark.parametrize("name", ["custom_voice-1b7", "voice_design-1b7"])
+def test_other_models_clone_nothing(name: str) -> None:
+    """A model without a speaker encoder says which kind has one."""
+    with pytest.raises(InvalidRequestError, match="a Base model does"):
+        load_cloner(REFERENCE / name)
+
+
+def test_a_designed_voice_can_be_cloned(load_tiny: LoadTiny, cloner: Cloner) -> None:
+    """A description becomes sound, the sound a voice, and the voice a prompt of the Base model."""
+    designer, base = load_tiny("voice_design-1b7"), load_tiny("base-0b6")
+    codec = load_codec(REFERENCE / "voice_design-1b7")
+
+    def design(seed: int) -> Tensor:
+        return design_voice(designer, codec, "An old sailor", "Ahoy!", "English", seed)
+
+    sound = design(seed=1)
+    assert sound.isfinite().all() and len(sound) % FRAME_SAMPLES == 0
+    assert torch.equal(sound, design(seed=1))
+    other = design(seed=2)
+    assert len(other) != len(sound) or not torch.equal(sound, other)
+    voice = cloner.hear(sound, "Ahoy!")
+    prompt = PromptBuilder(base.config, base.tokenizer).build("Hello.", voice, "English")
+    assert prompt.reference_codes is voice.reference_codes
+
+
+def test_only_a_designer_designs(load_tiny: LoadTiny) -> None:
+    """Another model says which ones take a description."""
+    codec = load_codec(REFERENCE / "base-0b6")
+    with pytest.raises(InvalidRequestError, match="1.7B CustomVoice and VoiceDesign do"):
+        design_voice(load_tiny("base-0b6"), codec, "An old sailor", "Ahoy!", None, 0)

@@ -1,0 +1,142 @@
+"""Names of voices, who speaks them, and the folder in which clones are kept."""
+
+import os
+import resource
+from pathlib import Path
+
+import pytest
+
+from voiceagent_tts.core import Capabilities
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.voices import Voice, VoiceBook, VoiceFolder, clone_name
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> VoiceFolder:
+    """A folder that is not made yet."""
+    return VoiceFolder(tmp_path / "kept" / "voices")
+
+
+def worker(*voices: str, speaks_clones: bool = False) -> Capabilities:
+    """What a worker with these voices can do."""
+    return Capabilities(
+        "qwen3", "tiny", False, ("token",), ("en",), voices, 4, speaks_clones=speaks_clones
+    )
+
+
+@pytest.mark.parametrize("name", ["anna", "Jürgen 2", "小明", "a", "m.o-d_e l", "x" * 64])
+def test_ordinary_names_are_names(name: str) -> None:
+    """Letters of any script, digits and a few signs name a voice, in lower case."""
+    assert clone_name(name) == name.casefold()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "", " ", ".", "..", "../anna", "/etc/passwd", "a/b", "a\\b", "C:anna", "anna\0", "an\nna",
+        " anna", "anna.", "-anna", "anna+f1", "x" * 65, "~", "a*", "\ud800",
+    ],
+)  # fmt: skip
+def test_what_could_be_a_path_is_no_name(name: str, folder: VoiceFolder) -> None:
+    """Nothing outside of the folder, and nothing strange in it, can be named."""
+    with pytest.raises(InvalidRequestError, match="expected a voice's name") as refused:
+        folder.put(name, b"prompt")
+    assert refused.value.code is ErrorCode.INVALID_VOICE
+    assert name not in folder
+    assert not folder.path.exists()
+
+
+def test_a_voice_is_kept_replaced_and_removed(folder: VoiceFolder) -> None:
+    """What was put can be read in any case of its name, is replaced whole, and goes."""
+    assert folder.names() == []
+    assert folder.put("Anna", b"first") == "anna"
+    assert "ANNA" in folder
+    before = folder.version("anna")
+    assert folder.version("Anna") == before
+    folder.put("anna", b"other")
+    assert folder.read("Anna") == b"other"
+    assert folder.version("anna") != before
+    assert folder.names() == ["anna"]
+    folder.remove("anna")
+    assert "anna" not in folder
+    assert list(folder.path.iterdir()) == []
+
+
+@pytest.mark.parametrize("call", ["read", "version", "remove"])
+def test_an_unknown_voice_lists_the_known(folder: VoiceFolder, call: str) -> None:
+    """Whoever mistypes a name sees the names that there are."""
+    with pytest.raises(InvalidRequestError, match="voices add"):
+        getattr(folder, call)("nobody")
+    folder.put("anna", b"prompt")
+    with pytest.raises(InvalidRequestError, match="'nobody'; there are: anna"):
+        getattr(folder, call)("nobody")
+
+
+def test_other_files_are_no_voices(folder: VoiceFolder) -> None:
+    """What was left by an interrupted write, or put there by hand, is not offered."""
+    folder.put("anna", b"prompt")
+    for name in (".anna.0123.part", "notes.txt", ".hidden.safetensors", "a+b.safetensors"):
+        (folder.path / name).touch()
+    assert folder.names() == ["anna"]
+
+
+def test_a_full_disk_leaves_the_old_voice(folder: VoiceFolder) -> None:
+    """A write that fails half-way changes nothing, leaves nothing, and says what to do."""
+    folder.put("anna", b"first")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(InvalidRequestError, match="cannot keep the voice 'anna': .*FOLDER"):
+            folder.put("anna", os.urandom(100_000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert folder.read("anna") == b"first"
+    assert len(list(folder.path.iterdir())) == 1
+
+
+def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
+    """A place that cannot be written to is named, with the setting that chooses another."""
+    (tmp_path / "file").touch()
+    with pytest.raises(InvalidRequestError, match="file/voices: cannot keep .*VOICES_FOLDER"):
+        VoiceFolder(tmp_path / "file" / "voices").put("anna", b"prompt")
+
+
+def test_clones_come_and_go_while_it_runs(folder: VoiceFolder) -> None:
+    """A book over a folder knows a voice as soon as it is kept, and no longer once removed."""
+    book = VoiceBook(
+        {"preset": worker("Vivian"), "base": worker(speaks_clones=True)}, clones=folder
+    )
+    assert book.names() == ["Vivian"]
+    folder.put("Anna", b"prompt")
+    assert book.names() == ["Vivian", "anna"]
+    assert book.resolve("ANNA") == Voice("anna", "base")
+    folder.remove("anna")
+    with pytest.raises(InvalidRequestError, match="known are Vivian"):
+        book.resolve("anna")
+
+
+def test_a_model_s_own_voice_comes_before_a_clone(folder: VoiceFolder) -> None:
+    """A clone with a preset's name does not take its place."""
+    folder.put("vivian", b"prompt")
+    book = VoiceBook({"base": worker(speaks_clones=True), "preset": worker("Vivian")}, folder)
+    assert book.resolve("vivian") == Voice("Vivian", "preset")
+    assert book.names() == ["Vivian"]
+
+
+def test_without_a_base_model_clones_are_not_offered(folder: VoiceFolder) -> None:
+    """Voices that no worker can speak are unknown."""
+    folder.put("anna", b"prompt")
+    book = VoiceBook({"preset": worker("Vivian")}, folder)
+    assert book.names() == ["Vivian"]
+    with pytest.raises(InvalidRequestError, match="known are Vivian"):
+        book.resolve("anna")
+
+
+def test_the_first_clone_is_the_default_of_a_base_model(folder: VoiceFolder) -> None:
+    """A server of clones alone speaks with the first of them; without any it says what to do."""
+    book = VoiceBook({"base": worker(speaks_clones=True)}, folder)
+    with pytest.raises(InvalidRequestError, match="voices add"):
+        book.resolve(None)
+    folder.put("bert", b"prompt")
+    folder.put("anna", b"prompt")
+    assert book.resolve(None) == Voice("anna", "base")

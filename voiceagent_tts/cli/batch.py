@@ -1,0 +1,393 @@
+"""`voiceagent-tts batch`: every text of a folder as a file of sound, and one of its words.
+
+A text is spoken in pieces of some minutes, one context after the other: no limit of the server
+meets a long chapter, and what fails on the way costs one piece. Files appear when they are
+complete, under their own name at once, so whatever is there is finished: a second run goes on.
+"""
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from io import BytesIO
+from pathlib import Path
+from typing import Literal, get_args
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from voiceagent_tts.cli.files import write_samples, write_words
+from voiceagent_tts.cli.own_server import websocket_url
+from voiceagent_tts.client import TTSClient
+from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, Word, WordTimestamp
+from voiceagent_tts.errors import EngineError, ErrorCode, InvalidRequestError, VoiceAgentError
+from voiceagent_tts.protocol.connection import ClientAudio
+from voiceagent_tts.protocol.messages import DoneMessage
+from voiceagent_tts.text.segmenter import Segmenter
+from voiceagent_tts.text.sentences import ENDS
+from voiceagent_tts.text.words import is_spoken
+
+AudioFormat = Literal["wav", "flac", "mp3", "ogg"]
+
+_SUFFIXES = (".txt", ".md")
+_PIECE_CHARS = 4000
+"""A piece ends with the first sentence that ends behind so many characters: about five minutes."""
+_MAX_PIECE_CHARS = 5000
+_WRITE_BYTES = 10 * SAMPLE_RATE_HZ * BYTES_PER_SAMPLE
+_ATTEMPTS = 3
+_RETRY_WAIT_S = 1.0
+_BUSY = frozenset((ErrorCode.OVERLOADED, ErrorCode.RATE_LIMITED, ErrorCode.TOO_MANY_CONTEXTS))
+"""Waited for without end: others are being spoken, often our own."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRequest:
+    """The command line of `batch`."""
+
+    folder: Path
+    output: Path
+    audio_format: AudioFormat
+    has_words: bool
+    voice: str | None
+    language: str | None
+    instruct: str | None
+    speed: float
+    seed: int
+    jobs: int
+    is_forced: bool
+    url: str | None
+    api_key: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Chapter:
+    """One text and the files that it becomes."""
+
+    source: Path
+    audio: Path
+    words: Path | None
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether all of its files are there."""
+        return self.audio.exists() and (self.words is None or self.words.exists())
+
+
+@dataclass(slots=True)
+class _Report:
+    """What became of the chapters."""
+
+    finished: int = 0
+    spoken: int = 0
+    sound_s: float = 0.0
+    skipped: list[str] = field(default_factory=list[str])
+
+    def write(self) -> None:
+        for line in self.skipped:
+            sys.stderr.write(f"skipped {line}\n")
+        minutes, seconds = divmod(round(self.sound_s), 60)
+        sys.stderr.write(
+            f"{self.spoken} spoken ({minutes} min {seconds} s of sound), "
+            f"{self.finished} finished before, {len(self.skipped)} skipped\n"
+        )
+
+
+def audio_format_of(name: str) -> AudioFormat:
+    """The format called `name`.
+
+    Raises:
+        InvalidRequestError: there is no such format.
+    """
+    formats: tuple[AudioFormat, ...] = get_args(AudioFormat)
+    for known in formats:
+        if name.lower() == known:
+            return known
+    raise InvalidRequestError(f"--format: expected one of {', '.join(formats)}; got {name}")
+
+
+async def speak_folder(request: BatchRequest) -> bool:
+    """Speak every text of the folder that is not finished yet.
+
+    Returns:
+        Whether none had to be skipped: not readable, not UTF-8, or without a word.
+
+    Raises:
+        InvalidRequestError: there is no text, two texts would become one file, a file cannot be
+            written, or the server knows no such voice or language.
+        VoiceAgentError: the server has failed, and again when it was asked again.
+    """
+    report = _Report()
+    texts = dict(_read_texts(_unfinished(request, report), report))
+    _make_folder(request.output)
+    if texts:
+        async with (
+            websocket_url(request.url) as url,
+            TTSClient(url, request.api_key) as client,
+        ):
+            await _speak_texts(request, client, texts, report)
+    report.write()
+    return not report.skipped
+
+
+def find_chapters(request: BatchRequest) -> list[Chapter]:
+    """The texts of the folder, by name.
+
+    Raises:
+        InvalidRequestError: there are none, or two of them would become one file.
+    """
+    try:
+        files = sorted(path for path in request.folder.iterdir() if path.suffix in _SUFFIXES)
+    except OSError as error:
+        raise InvalidRequestError(f"{error.filename}: {error.strerror}") from error
+    if not files:
+        raise InvalidRequestError(f"{request.folder}: expected .txt or .md files; there are none")
+    most_common, count = Counter(path.stem for path in files).most_common(1)[0]
+    if count > 1:
+        raise InvalidRequestError(
+            f"{most_common}.txt and {most_common}.md would both become "
+            f"{most_common}.{request.audio_format}; rename one of them"
+        )
+    return [
+        Chapter(
+            path,
+            request.output / f"{path.stem}.{request.audio_format}",
+            request.output / f"{path.stem}.json" if request.has_words else None,
+        )
+        for path in files
+    ]
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidRequestError(f"{path}: {error.strerror}") from error
+
+
+def pieces_of(text: str, language: str | None) -> list[str]:
+    """Cut a text into pieces, at sentence ends where it has any; joined they are the text."""
+    segmenter = Segmenter(first_clause=False, language=language)
+    pieces = [""]
+    for segment in (*segmenter.push(text), *segmenter.finish()):
+        if len(pieces[-1]) + len(segment.text) > _MAX_PIECE_CHARS:
+            pieces.append("")
+        pieces[-1] += segment.text
+        if len(pieces[-1]) >= _PIECE_CHARS and segment.text.rstrip()[-1:] in ENDS:
+            pieces.append("")
+    return [piece for piece in pieces if piece]
+
+
+def _unfinished(request: BatchRequest, report: _Report) -> list[Chapter]:
+    chapters = find_chapters(request)
+    left = [chapter for chapter in chapters if request.is_forced or not chapter.is_finished]
+    report.finished = len(chapters) - len(left)
+    return left
+
+
+def _read_texts(chapters: list[Chapter], report: _Report) -> Iterator[tuple[Chapter, str]]:
+    """Chapters that can be spoken, and their texts."""
+    for chapter in chapters:
+        try:
+            text = chapter.source.read_bytes().decode("utf-8-sig")
+        except OSError as error:
+            report.skipped.append(f"{chapter.source}: cannot be read; {error.strerror}")
+        except UnicodeDecodeError as error:
+            report.skipped.append(f"{chapter.source}: is not UTF-8 (byte {error.start})")
+        else:
+            if is_spoken(text):
+                yield chapter, text
+            else:
+                report.skipped.append(f"{chapter.source}: has no letters or digits to speak")
+
+
+async def _speak_texts(
+    request: BatchRequest, client: TTSClient, texts: dict[Chapter, str], report: _Report
+) -> None:
+    """Speak `jobs` chapters at a time; the first error ends all of them.
+
+    Raises:
+        VoiceAgentError: of the server, or a file cannot be written.
+    """
+    waiting = iter(texts.items())
+    with _progress(len(texts), sum(map(len, texts.values()))) as (tell_chars, tell_chapter):
+
+        async def work() -> None:
+            for chapter, text in waiting:
+                with contextlib.closing(_Reading(request, client, tell_chars)) as reading:
+                    await reading.read(text)
+                    reading.write(chapter)
+                report.spoken += 1
+                report.sound_s += reading.samples / SAMPLE_RATE_HZ
+                tell_chapter()
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(request.jobs):
+                    group.create_task(work())
+        except* VoiceAgentError as errors:
+            raise errors.exceptions[0] from None
+
+
+@contextlib.contextmanager
+def _progress(
+    chapters: int, chars: int
+) -> Iterator[tuple[Callable[[int], None], Callable[[], None]]]:
+    """A bar; tell it how many more characters, and that one more chapter, have been spoken."""
+    columns = TextColumn("{task.fields[done]}/{task.fields[chapters]}"), BarColumn()
+    console = Console(stderr=True)
+    with Progress(
+        *columns,
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as bar:
+        task = bar.add_task("", total=chars, done=0, chapters=chapters)
+        done = iter(range(1, chapters + 1))
+        yield (
+            lambda spoken: bar.advance(task, spoken),
+            lambda: bar.update(task, done=next(done)),
+        )
+
+
+@dataclass(slots=True)
+class _Piece:
+    """What came of one piece, on its own clock."""
+
+    pcm: bytearray = field(default_factory=bytearray)
+    words: list[WordTimestamp] = field(default_factory=list[WordTimestamp])
+
+
+class _Reading:
+    """One chapter while it is being spoken.
+
+    Args:
+        request: how.
+        client: of the server.
+        tell_chars: told how many more characters have been spoken.
+    """
+
+    def __init__(
+        self, request: BatchRequest, client: TTSClient, tell_chars: Callable[[int], None]
+    ) -> None:
+        import soundfile
+
+        self._request = request
+        self._client = client
+        self._tell_chars = tell_chars
+        self._buffer = BytesIO()  # a disk that is full is told of where Python writes
+        self._file = soundfile.SoundFile(
+            self._buffer, "w", SAMPLE_RATE_HZ, channels=1, format=request.audio_format.upper()
+        )
+        self._words: list[WordTimestamp] = []
+        self._chars = 0
+        self.samples = 0
+
+    async def read(self, text: str) -> None:
+        """Speak all of `text`.
+
+        Raises:
+            VoiceAgentError: the server has failed several times.
+        """
+        for part in pieces_of(text, self._request.language):
+            piece = await self._speak_patiently(part)
+            for start in range(0, len(piece.pcm), _WRITE_BYTES):
+                write_samples(self._file, bytes(piece.pcm[start : start + _WRITE_BYTES]))
+                await asyncio.sleep(0)  # others are being spoken
+            self._words += (self._placed(word) for word in piece.words)
+            self.samples += len(piece.pcm) // BYTES_PER_SAMPLE
+            self._chars += len(part)
+
+    def write(self, chapter: Chapter) -> None:
+        """Leave the files of the chapter, the sound last.
+
+        Raises:
+            InvalidRequestError: a file cannot be written; nothing of it is left.
+        """
+        self._file.close()  # writes what is missing of the file's header and end
+        if chapter.words is not None:
+            with _replacing(chapter.words) as path:
+                write_words(path, self._words)
+        with _replacing(chapter.audio) as path:
+            path.write_bytes(self._buffer.getbuffer())
+
+    def close(self) -> None:
+        """Let go of what has been spoken; idempotent."""
+        self._file.close()
+
+    async def _speak_patiently(self, text: str) -> _Piece:
+        """Try again where the same request may succeed."""
+        failures = 0
+        while True:
+            try:
+                return await self._speak(text)
+            except VoiceAgentError as error:
+                failures += error.code not in _BUSY
+                if failures == _ATTEMPTS or not error.is_retryable:
+                    raise
+                await asyncio.sleep((error.retry_after_ms or 0) / 1000 or _RETRY_WAIT_S)
+
+    async def _speak(self, text: str) -> _Piece:
+        request, piece, told, reason = self._request, _Piece(), 0, ""
+        try:
+            async for event in self._client.say(
+                text,
+                voice=request.voice,
+                language=request.language,
+                instruct=request.instruct,
+                speed=request.speed,
+                seed=request.seed,
+                max_lead_s=0,
+            ):
+                match event:
+                    case ClientAudio():
+                        piece.pcm += event.pcm
+                    case WordTimestamp():
+                        piece.words.append(event)
+                        self._tell_chars(event.word.char_end - told)
+                        told = event.word.char_end
+                    case DoneMessage():
+                        reason = event.reason
+                    case _:
+                        pass
+            if reason != "complete":
+                raise EngineError(f"the server ended a text early ({reason})")
+        except BaseException:
+            self._tell_chars(-told)  # it will be spoken again, if at all
+            raise
+        self._tell_chars(len(text) - told)
+        return piece
+
+    def _placed(self, timestamp: WordTimestamp) -> WordTimestamp:
+        """On the chapter's clock, and in the chapter's text."""
+        word, end = timestamp.word, timestamp.end_sample
+        return replace(
+            timestamp,
+            word=Word(word.text, word.char_start + self._chars, word.char_end + self._chars),
+            start_sample=timestamp.start_sample + self.samples,
+            end_sample=None if end is None else end + self.samples,
+        )
+
+
+@contextlib.contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """A name to write to; the file gets its own name when it is complete, and is gone if not.
+
+    Raises:
+        InvalidRequestError: it cannot be written.
+    """
+    unfinished = path.with_name(f".{path.stem}.unfinished{path.suffix}")
+    try:
+        yield unfinished
+        with unfinished.open("rb") as file:
+            os.fsync(file.fileno())
+        unfinished.replace(path)
+    except OSError as error:
+        raise InvalidRequestError(
+            f"{path}: cannot be written; {error.strerror}", code=ErrorCode.INVALID_PARAM
+        ) from error
+    finally:
+        unfinished.unlink(missing_ok=True)

@@ -1,0 +1,35 @@
+"""The settings as a command reads them: what is wrong with them is one sentence."""
+
+from tomllib import TOMLDecodeError
+from typing import Any
+
+from pydantic import ValidationError
+
+from voiceagent_tts.config import Settings
+from voiceagent_tts.errors import InvalidRequestError
+
+
+def read_settings(given: dict[str, Any]) -> Settings:
+    """Settings with `given` before all other sources.
+
+    Raises:
+        InvalidRequestError: a value is wrong; the message names the setting.
+    """
+    try:
+        return Settings(**given)
+    except ValidationError as error:
+        raise InvalidRequestError(_sentence(error)) from None
+    except TOMLDecodeError as error:
+        raise InvalidRequestError(f"the settings file is not TOML: {error}") from None
+    except ValueError as error:
+        raise InvalidRequestError(f"settings: {error}") from None
+
+
+def _sentence(error: ValidationError) -> str:
+    """The first mistake, without the value, which may be a key."""
+    first = error.errors(include_input=False, include_url=False)[0]
+    place = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        return f"{place}: there is no such setting"
+    message = first["msg"].removeprefix("Value error, ")
+    return f"{place}: {message}" if place else message

@@ -1,0 +1,62 @@
+"""Whether a run has lost its text: it is silent, goes in circles, or goes on far beyond its text.
+
+Models that lose their text do not find the end of it either: the chance of an end falls towards
+nothing, and waiting does not help. Decides from numbers; knows no tensors, no rows and no text.
+"""
+
+from dataclasses import dataclass, field
+
+_SILENT_FRAMES = 62  # five seconds: no pause in a text is that long
+_SILENT_FRAMES_AT_FIRST = 25  # two seconds; voices take up to 0.75 s before they begin
+_REPEATED_FRAMES = 50  # four seconds: as sampled, no vowel and no laughter repeats for so long
+_CYCLE_FRAMES = 12
+_STILLBORN_FRAMES = 2
+
+
+@dataclass(slots=True)
+class Watch:
+    """What one run has made so far.
+
+    Attributes:
+        frames: how many.
+        silent_frames: how many of the last ones were silent.
+        codes: codebook 0 of the last ones.
+    """
+
+    frames: int = 0
+    silent_frames: int = 0
+    codes: list[int] = field(default_factory=list[int])
+
+    def take(self, code: int, *, is_silent: bool) -> None:
+        """The run has made a frame with `code` in codebook 0."""
+        self.frames += 1
+        self.silent_frames = self.silent_frames + 1 if is_silent else 0
+        self.codes.append(code)
+        if len(self.codes) > _REPEATED_FRAMES:
+            del self.codes[0]
+
+    @property
+    def is_stillborn(self) -> bool:
+        """Whether it would be too short for any word if it ended here."""
+        return self.frames <= _STILLBORN_FRAMES
+
+    def is_lost(self, max_frames: int | None, *, has_spoken: bool) -> bool:
+        """Whether to end the run from outside.
+
+        Args:
+            max_frames: the most that its text may take; None where the text is not complete.
+            has_spoken: whether its context has been heard.
+        """
+        if max_frames is not None and self.frames >= max_frames:
+            return True
+        silent_frames = _SILENT_FRAMES if has_spoken else _SILENT_FRAMES_AT_FIRST
+        return self.silent_frames >= silent_frames or self._goes_in_circles()
+
+    def _goes_in_circles(self) -> bool:
+        codes = self.codes
+        if len(codes) < _REPEATED_FRAMES:
+            return False
+        return any(
+            codes[-1] == codes[-1 - length] and codes[length:] == codes[:-length]
+            for length in range(1, _CYCLE_FRAMES + 1)
+        )

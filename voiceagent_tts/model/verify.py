@@ -1,0 +1,274 @@
+"""Does a checkpoint compute what it should on this machine, and speak as published weights do?
+
+The first half of the checks holds for any weights: files, shapes, ids, the same codes for the same
+seed, the same sound however it is cut. The second half is what training has put into the weights:
+a text has an end, a voice has a loudness, the codec gives back what it is given. Knows no console.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from voiceagent_tts.core import FRAME_S
+from voiceagent_tts.errors import CheckpointError, ErrorCode, InvalidRequestError
+from voiceagent_tts.model.checkpoint import Checkpoint, load_checkpoint
+from voiceagent_tts.model.clone import Cloner
+from voiceagent_tts.model.codec import Codec, load_codec
+from voiceagent_tts.model.generate import Batch, Request, frame_cap, generate_codes
+from voiceagent_tts.model.prompt import Cloned, Designed, Preset, PromptBuilder, Voice
+from voiceagent_tts.model.sampling import Choice, SamplingParams, sampling_params
+
+_TEXT = "Hello there. How are you today?"
+_TOKENIZER_TEXT = "Hello, Jürgen! ¿Qué tal? 你好，世界。こんにちは 안녕하세요 42% naïve e\u0301 🙂"
+_INSTRUCT = "A calm middle-aged voice"
+_GREEDY_FRAMES = 16
+_CAPACITY = 1024
+_FFT_SAMPLES = 1024
+_GREEDY = SamplingParams(Choice(is_sampled=False), Choice(is_sampled=False))
+_SAME_SOUND = 1e-3
+"""Rounding of float32, which depends on how many frames a call decodes, is far below."""
+_LOUDNESS_DBFS = (-45.0, -8.0)
+_MIN_SNR_DB = 5.0
+"""Of magnitudes: a codec that was trained to sound the same does not keep the phase."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One claim, and what was found.
+
+    Attributes:
+        claim: what was looked at.
+        expected: what published weights do.
+        found: what these did.
+        holds: whether that is it.
+    """
+
+    claim: str
+    expected: str
+    found: str
+    holds: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A recording to be cloned: [S] float32 at 24 kHz, and what it says, if known."""
+
+    samples: Tensor
+    text: str
+
+
+def verify(
+    folder: Path, dtype: torch.dtype, device: str, reference: Reference | None
+) -> Iterator[Check]:
+    """Check a model; each check comes when it was made.
+
+    Args:
+        folder: of the model.
+        dtype: precision of talker and code predictor.
+        device: where everything runs.
+        reference: whom a Base model speaks as.
+
+    Raises:
+        InvalidRequestError: a Base model, and no reference.
+    """
+    try:
+        started = time.perf_counter()
+        checkpoint = load_checkpoint(folder, dtype, device)
+        codec = load_codec(folder, device=device, has_encoder=True)
+    except CheckpointError as error:
+        yield Check("files, keys, shapes", "load", error.message, holds=False)
+        return
+    took_s = time.perf_counter() - started
+    yield Check("files, keys, shapes", "load", _describe(checkpoint, took_s), holds=True)
+    yield from _Verifier(checkpoint, codec, reference).run()
+
+
+def _describe(checkpoint: Checkpoint, took_s: float) -> str:
+    config, network = checkpoint.config, checkpoint.network
+    return (
+        f"{config.tts_model_type} {config.tts_model_size}, {network.codebooks} codebooks, "
+        f"{config.talker_config.num_hidden_layers} layers, in {took_s:.1f} s"
+    )
+
+
+class _Verifier:
+    """The checks of a model that has loaded."""
+
+    def __init__(self, checkpoint: Checkpoint, codec: Codec, reference: Reference | None) -> None:
+        self._checkpoint = checkpoint
+        self._network = checkpoint.network
+        self._codec = codec
+        self._builder = PromptBuilder(checkpoint.config, checkpoint.tokenizer)
+        self._voice = self._choose_voice(reference)
+
+    def run(self) -> Iterator[Check]:
+        """Every check, those that hold for any weights first."""
+        yield self._tokenizer_is_reversible()
+        yield self._greedy_is_the_same()
+        yield self._seeds_decide()
+        yield self._pieces_are_the_whole_text()
+        codes = self._speak(seed=1)
+        sound = self._codec.decode(codes).cpu()
+        yield self._windows_are_the_whole_sound(codes, sound)
+        yield _is_finite(sound)
+        yield self._text_ends(codes)
+        yield _is_as_loud_as_speech(sound)
+        yield self._codec_gives_back(sound)
+        if isinstance(self._voice, Cloned) and self._voice.reference_codes is not None:
+            yield self._cached_clone_is_sooner(self._voice.reference_codes)
+
+    def _choose_voice(self, reference: Reference | None) -> Voice:
+        config = self._checkpoint.config
+        if config.tts_model_type == "custom_voice":
+            return Preset(next(iter(config.talker_config.spk_id)))
+        if config.tts_model_type == "voice_design":
+            return Designed()
+        if reference is None:
+            raise InvalidRequestError(
+                "--reference: a Base model speaks cloned voices; expected a recording of 3 to 30 s",
+                code=ErrorCode.INVALID_PARAM,
+            )
+        assert self._checkpoint.speaker_encoder is not None and self._codec.encoder is not None
+        cloner = Cloner(self._checkpoint.speaker_encoder, self._codec.encoder)
+        return cloner.hear(reference.samples, reference.text)
+
+    def _request(
+        self, sampling: SamplingParams, max_frames: int, voice: Voice | None = None
+    ) -> Request:
+        voice = voice or self._voice
+        instruct = _INSTRUCT if isinstance(voice, Designed) else ""
+        prompt = self._builder.build(_TEXT, voice, "english", instruct, is_streaming=True)
+        return Request(prompt, sampling, max_frames)
+
+    def _speak(self, seed: int) -> Tensor:
+        sampling = sampling_params(self._checkpoint.generation, seed)
+        codes = self._generate(self._request(sampling, self._cap()))[0]
+        return codes.to(self._network.device)
+
+    def _cap(self) -> int:
+        return frame_cap(len(self._checkpoint.tokenizer.encode(_TEXT)))
+
+    def _generate(self, *requests: Request) -> list[Tensor]:
+        return generate_codes(self._network, requests, len(requests), _CAPACITY)
+
+    def _tokenizer_is_reversible(self) -> Check:
+        tokenizer = self._checkpoint.tokenizer
+        text = tokenizer.normalize(_TOKENIZER_TEXT)
+        ids = tokenizer.encode(text)
+        is_same = tokenizer.decode(ids) == text
+        found = f"{len(ids)} ids, {'the same' if is_same else 'another'} text back"
+        return Check("tokenizer, ten scripts", "the same text back", found, is_same)
+
+    def _greedy_is_the_same(self) -> Check:
+        request = self._request(_GREEDY, _GREEDY_FRAMES)
+        first, second = self._generate(request)[0], self._generate(request)[0]
+        return _compared("greedy, twice", first, second)
+
+    def _seeds_decide(self) -> Check:
+        first, same, other = (
+            self._generate(
+                self._request(sampling_params(self._checkpoint.generation, seed), _GREEDY_FRAMES)
+            )[0]
+            for seed in (1, 1, 2)
+        )
+        is_other = not torch.equal(first, other)
+        found = f"{'the same' if torch.equal(first, same) else 'other'} codes; "
+        found += "another seed, others" if is_other else "another seed, the same"
+        holds = torch.equal(first, same) and is_other
+        return Check("a seed, twice", "the same codes; another seed, others", found, holds)
+
+    def _pieces_are_the_whole_text(self) -> Check:
+        """A text that arrives token by token is spoken as one that is there."""
+        voice = self._voice
+        if isinstance(voice, Cloned):  # beside the frames of a reference all of it is at once
+            voice = Cloned(voice.speaker_embedding)
+        request = self._request(_GREEDY, _GREEDY_FRAMES, voice)
+        batch = Batch(self._network, 1, _CAPACITY)
+        prompt = replace(request.prompt, trailing_text_ids=())
+        batch.join(0, prompt, _GREEDY, _GREEDY_FRAMES, is_open=True)
+        *text, _ = request.prompt.trailing_text_ids
+        frames: list[Tensor] = []
+        while not batch.free:
+            step = batch.step()
+            frames += [step.codes[0].cpu()] * len(step.made)
+            if not step.made:
+                batch.feed(0, text[:1], is_last=len(text) <= 1)
+                text = text[1:]
+        return _compared("text token by token", torch.stack(frames), self._generate(request)[0])
+
+    def _windows_are_the_whole_sound(self, codes: Tensor, sound: Tensor) -> Check:
+        decoder = self._codec.decoder
+        state = decoder.new_state(1, max_frames=1)
+        with torch.inference_mode():
+            frames = [decoder.decode(frame[None, :, None], state)[0] for frame in codes]
+        difference = float((torch.cat(frames).cpu() - sound).abs().max())
+        expected = f"the sound of one decode, within {_SAME_SOUND:g}"
+        found = f"{difference:.1e} apart"
+        return Check("sound frame by frame", expected, found, difference < _SAME_SOUND)
+
+    def _text_ends(self, codes: Tensor) -> Check:
+        cap = self._cap()
+        is_ended = len(codes) < cap
+        found = f"{len(codes) * FRAME_S:.1f} s" if is_ended else f"none in {cap * FRAME_S:.1f} s"
+        return Check("a short text's end", f"within {cap * FRAME_S:.1f} s", found, is_ended)
+
+    def _codec_gives_back(self, sound: Tensor) -> Check:
+        assert self._codec.encoder is not None
+        device = next(self._codec.encoder.parameters()).device
+        with torch.inference_mode():
+            codes = self._codec.encoder.encode(sound.to(device))
+            again = self._codec.decode(codes).cpu()[: len(sound)]
+        before, after = _spectrum(sound), _spectrum(again)
+        snr_db = _decibels(before.square().sum(), (before - after).square().sum())
+        expected = f"spectrum above {_MIN_SNR_DB:g} dB"
+        return Check("codec, there and back", expected, f"{snr_db:.1f} dB", snr_db > _MIN_SNR_DB)
+
+    def _cached_clone_is_sooner(self, reference_codes: Tensor) -> Check:
+        """What a voice at hand saves its first audio: the codec's way through the reference."""
+        decoder = self._codec.decoder
+        codes = reference_codes.T[None].to(self._network.device)
+        state, row = decoder.new_state(1, 1), decoder.new_state(1, 1)
+        with torch.inference_mode():
+            prime_ms = _milliseconds(lambda: decoder.prime(codes, state))
+            copy_ms = _milliseconds(lambda: row.copy_row(0, state, 0))
+        found = f"{prime_ms:.0f} ms cold, {copy_ms:.1f} ms cached"
+        return Check("a clone's reference", "sooner when cached", found, copy_ms < prime_ms)
+
+
+def _compared(claim: str, first: Tensor, second: Tensor) -> Check:
+    is_same = torch.equal(first, second)
+    found = f"{len(first)} frames, {'the same' if is_same else 'other'} codes"
+    return Check(claim, "the same codes", found, is_same)
+
+
+def _is_finite(sound: Tensor) -> Check:
+    finite = sound.isfinite()
+    bad = int((~finite).sum())
+    return Check("samples", "finite numbers", f"{bad} of {len(sound)} are none", not bad)
+
+
+def _is_as_loud_as_speech(sound: Tensor) -> Check:
+    low, high = _LOUDNESS_DBFS
+    dbfs = _decibels(sound.square().mean(), torch.ones(()))
+    expected = f"{low:g} to {high:g} dBFS"
+    return Check("loudness", expected, f"{dbfs:.1f} dBFS", low <= dbfs <= high)
+
+
+def _spectrum(sound: Tensor) -> Tensor:
+    """[bins, T]: magnitudes over time."""
+    window = torch.hann_window(_FFT_SAMPLES)
+    return torch.stft(sound, _FFT_SAMPLES, window=window, return_complex=True).abs()
+
+
+def _decibels(power: Tensor, of: Tensor) -> float:
+    return float(10 * torch.log10(power.clamp(min=1e-20) / of.clamp(min=1e-20)))
+
+
+def _milliseconds(work: Callable[[], None]) -> float:
+    started = time.perf_counter()
+    work()
+    return (time.perf_counter() - started) * 1000
