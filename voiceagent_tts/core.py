@@ -159,14 +159,6 @@ class Prepare:
 
 
 @dataclass(frozen=True, slots=True)
-class VoicePut:
-    """Store a clone prompt (safetensors bytes) under `key`."""
-
-    key: str
-    prompt: bytes
-
-
-@dataclass(frozen=True, slots=True)
 class Credit:
     """How far a context's listener is; the only thing that lets its row be stepped.
 
@@ -179,7 +171,7 @@ class Credit:
     samples_wanted: int
 
 
-Command = Submit | Append | Flush | Cancel | Prepare | VoicePut | Credit
+Command = Submit | Append | Flush | Cancel | Prepare | Credit
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,6 @@ from voiceagent_tts.core import (
     Prepare,
     SegmentEnd,
     Submit,
-    VoicePut,
     Words,
 )
 from voiceagent_tts.errors import ErrorCode
@@ -282,7 +281,7 @@ def test_step_says_when_it_has_more_to_do(driver: Driver) -> None:
 
 def test_preparing_changes_nothing_that_is_heard(driver: Driver) -> None:
     """Also for a voice that does not exist, whose submit will say so."""
-    commands = [Prepare("nobody", "en"), Prepare("f1", "ru"), VoicePut("mine", b"")]
+    commands = [Prepare("nobody", "en"), Prepare("f1", "ru")]
     assert driver.run(*commands) == []
     assert isinstance(driver.run(submit(1), credit(1))[-1], Done)
 

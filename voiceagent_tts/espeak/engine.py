@@ -36,7 +36,6 @@ from voiceagent_tts.core import (
     Segment,
     SegmentEnd,
     Submit,
-    VoicePut,
     Words,
     WordTimestamp,
 )
@@ -221,8 +220,6 @@ class EspeakEngine:
                 self._preparations.append(command)
             case Flush():
                 pass  # a segment is spoken as a whole: nothing waits for more text
-            case VoicePut():
-                _logger.warning("the embedded voice cannot clone; a clone prompt is ignored")
 
     def _submit(self, command: Submit) -> None:
         if command.context in self._rows:

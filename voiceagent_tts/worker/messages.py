@@ -1,7 +1,7 @@
 """Commands and events of `core` as ZeroMQ multipart messages, and back.
 
-The first part is a JSON array `[tag, field, ...]` in the order of the dataclass; bytes (PCM, clone
-prompts) follow as raw parts. Nothing is pickled. This module knows no sockets.
+The first part is a JSON array `[tag, field, ...]` in the order of the dataclass; bytes (PCM)
+follow as raw parts. Nothing is pickled. This module knows no sockets.
 """
 
 import json
@@ -28,7 +28,6 @@ from voiceagent_tts.core import (
     SegmentEnd,
     Stats,
     Submit,
-    VoicePut,
     Word,
     Words,
     WordTimestamp,
@@ -61,8 +60,6 @@ def encode(message: Message) -> list[bytes]:
             return [_json(header), *(row.chunk.pcm for row in rows)]
         case Words(context, words):
             return [_json(["words", context, [_pack_word(word) for word in words]])]
-        case VoicePut(key, prompt):
-            return [_json(["voice_put", key]), prompt]
         case Ready(capabilities):
             values = [getattr(capabilities, field.name) for field in fields(Capabilities)]
             return [_json(["ready", *values])]
@@ -122,10 +119,6 @@ def _words(values: list[Any], _parts: Sequence[bytes]) -> Words:
     return Words(values[0], tuple(_unpack_word(word) for word in values[1]))
 
 
-def _voice_put(values: list[Any], parts: Sequence[bytes]) -> VoicePut:
-    return VoicePut(values[0], parts[0])
-
-
 def _ready(values: list[Any], _parts: Sequence[bytes]) -> Ready:
     tupled: list[Any] = [tuple(v) if isinstance(v, list) else v for v in values]
     return Ready(Capabilities(*tupled))
@@ -138,7 +131,6 @@ def _failed(values: list[Any], _parts: Sequence[bytes]) -> Failed:
 _SPECIAL: dict[str, Callable[[list[Any], Sequence[bytes]], Message]] = {
     "audio": _audio,
     "words": _words,
-    "voice_put": _voice_put,
     "ready": _ready,
     "failed": _failed,
 }
