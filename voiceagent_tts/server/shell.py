@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from voiceagent_tts.config import Settings
 from voiceagent_tts.server.health import Watchdog
@@ -17,15 +17,29 @@ from voiceagent_tts.voices import VoiceFolder
 from voiceagent_tts.worker.client import WorkerSpec
 from voiceagent_tts.worker.supervisor import Supervisor
 
-if TYPE_CHECKING:
-    from voiceagent_tts.server.websocket import Session
-
 _SHARING_CORES = {"OMP_WAIT_POLICY": "passive"}
 """On a CPU, threads that wait for a core spin by default, ten times slower where another process
 has work for it (1.2 to 1.7 s a frame against 0.15, measured)."""
 
 _LOADING_S = 600.0
 """A model of several gigabytes may come from a slow disk."""
+
+
+class OpenSocket(Protocol):
+    """What the drain needs of a socket that is being served."""
+
+    @property
+    def is_speaking(self) -> bool:
+        """Whether a context of this socket is still owed its `done`."""
+        ...
+
+    def drain(self, deadline_ms: int) -> None:
+        """Tell the client that the server will end, and refuse new contexts."""
+        ...
+
+    def close(self, code: int, reason: str) -> None:
+        """Close the socket."""
+        ...
 
 
 class Shell:
@@ -46,7 +60,7 @@ class Shell:
             VoiceFolder(settings.voices_folder.expanduser()),
         )
         self.watchdog = Watchdog(self.synthesizer, settings.watchdog_s)
-        self.sessions: set[Session] = set()
+        self.sessions: set[OpenSocket] = set()
         self.is_draining = False
         self._watching: asyncio.Task[None] | None = None
 
