@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
+import hypothesis
 import pytest
 
 from voiceagent_tts.config import Settings
@@ -11,6 +12,10 @@ from voiceagent_tts.server.serve import RunningServer, running
 from voiceagent_tts.synthesizer import Limits, Synthesizer
 from voiceagent_tts.worker.client import WorkerSpec
 from voiceagent_tts.worker.supervisor import Supervisor
+
+# How long an example takes says how busy the machine is, not whether the claim holds.
+hypothesis.settings.register_profile("no deadline", deadline=None)
+hypothesis.settings.load_profile("no deadline")
 
 StartServer = Callable[..., Awaitable[RunningServer]]
 StartSynthesizer = Callable[..., Awaitable[Synthesizer]]
