@@ -115,7 +115,7 @@ class Qwen3Engine:
         self._feed_rows()
         made = self._runner.step(scheduler.rows_to_step(self._speakers.values()))
         self._publish(made)
-        return 0.0 if made or self._can_start() else None
+        return 0.0 if made or self._next_to_start() is not None else None
 
     def close(self) -> None:
         """Drop every context; idempotent."""
@@ -199,17 +199,17 @@ class Qwen3Engine:
 
     # Sequences.
 
-    def _can_start(self) -> bool:
+    def _next_to_start(self) -> Speaker | None:
+        """The most urgent context whose next sequence has enough text to begin."""
         waiting = scheduler.next_to_start(self._speakers.values())
-        return any(self._is_startable(speaker) for speaker in waiting)
+        return next(filter(self._is_startable, waiting), None)
 
     def _start_one(self) -> None:
         """Prefill the most urgent sequence; one a step, so that rows that speak wait for one."""
-        for speaker in scheduler.next_to_start(self._speakers.values()):
-            if self._is_startable(speaker):
-                with self._failing(speaker.context):
-                    self._start(speaker, speaker.sequences[0])
-                return
+        speaker = self._next_to_start()
+        if speaker is not None:
+            with self._failing(speaker.context):
+                self._start(speaker, speaker.sequences[0])
 
     def _is_startable(self, speaker: Speaker) -> bool:
         sequence = speaker.sequences[0]
