@@ -33,6 +33,7 @@ from voiceagent_tts.errors import (
     VoiceAgentError,
 )
 from voiceagent_tts.protocol.connection import ServerConnection
+from voiceagent_tts.protocol.dialect import Answer, Frames
 from voiceagent_tts.protocol.messages import (
     SUBPROTOCOL,
     AudioFormat,
@@ -71,21 +72,26 @@ class Peer:
 
     async def run(self) -> None:
         """Answer until the socket closes."""
-        await self.websocket.send(self.connection.ready(session_id="s", model="numbers"))
+        await self.send(self.connection.ready(session_id="s", model="numbers"))
         async for data in self.websocket:
             try:
                 messages = self.connection.receive(data)
             except RefusedMessageError as error:
-                for answer in self.connection.refused(error):
-                    await self.websocket.send(answer)
+                await self.send(self.connection.refused(error))
                 continue
             for message in messages:
+                assert not isinstance(message, Answer), "tts.v1 answers nothing by itself"
                 self.received.append(message)
                 await self.answer(message)
 
+    async def send(self, frames: Frames) -> None:
+        """Send what the connection says."""
+        for frame in frames:
+            await self.websocket.send(frame)
+
     async def answer(self, message: ClientMessage) -> None:
         """Do what a message asks for."""
-        say = self.websocket.send
+        say = self.send
         match message:
             case ContextOpen(context_id=context_id, voice="broken"):
                 await say(self.connection.error(EngineError("it broke"), context_id))
@@ -131,15 +137,15 @@ class Peer:
             start = number * WORD_SAMPLES
             word = Word(token, char_start, char_start + len(token))
             said.append(WordTimestamp(word, start, start + WORD_SAMPLES, True))
-            await self.websocket.send(self.connection.words(context_id, said[-1:]))
+            await self.send(self.connection.words(context_id, said[-1:]))
             samples = WORD_SAMPLES * rate // 24_000
             pcm = number.to_bytes(2, "little") * samples
-            await self.websocket.send(self.connection.audio(context_id, pcm, number * samples))
+            await self.send(self.connection.audio(context_id, pcm, number * samples))
 
     async def done(self, context_id: str, reason: Any) -> None:
         """End a context."""
         chars = len(self.texts[context_id])
-        await self.websocket.send(self.connection.done(context_id, reason, chars=chars))
+        await self.send(self.connection.done(context_id, reason, chars=chars))
 
     def cut(self, context_id: str, played_ms: int) -> Cut:
         """What was heard."""
@@ -439,7 +445,7 @@ async def test_a_broken_protocol_closes_the_socket() -> None:
     codes: asyncio.Queue[int | None] = asyncio.Queue()
 
     async def babble(websocket: WebSocket) -> None:
-        await websocket.send(ServerConnection(LIMITS).ready(session_id="s", model="m"))
+        await websocket.send(*ServerConnection(LIMITS).ready(session_id="s", model="m"))
         await websocket.recv()
         await websocket.send(AudioMessage(9, 0, 0, bytes(2)).encode())
         await websocket.wait_closed()
@@ -456,7 +462,7 @@ async def test_a_server_of_another_version_is_refused() -> None:
     """The handshake tells a version that this client does not speak."""
 
     async def newer(websocket: WebSocket) -> None:
-        ready = json.loads(ServerConnection(LIMITS).ready(session_id="s", model="m"))
+        ready = json.loads(*ServerConnection(LIMITS).ready(session_id="s", model="m"))
         await websocket.send(json.dumps({**ready, "protocol": "2.0"}))
         await websocket.wait_closed()
 

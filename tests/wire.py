@@ -10,6 +10,7 @@ import itertools
 import json
 import socket
 import struct
+import time
 from collections.abc import AsyncIterator
 from typing import Any, Self, TypeVar, Unpack
 
@@ -18,7 +19,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
 from tests.waiting import PATIENCE_S
-from voiceagent_tts.core import WordTimestamp
+from voiceagent_tts.core import SAMPLE_RATE_HZ, PlayoutClock, WordTimestamp, ms_to_samples
 from voiceagent_tts.protocol.connection import (
     ClientAudio,
     ClientConnection,
@@ -54,6 +55,11 @@ class Heard:
         self.error: ErrorMessage | None = None
         self.timestamps = timestamps
         self.is_paced = is_paced
+        self.is_aligned = False
+        """Whether words come from an aligner, which hears their audio when it is sent."""
+        self.words_late = 0
+        """Messages whose first word would have been heard when they came."""
+        self._clock = PlayoutClock()
         self._words_checked = 0
 
     @property
@@ -77,12 +83,20 @@ class Heard:
         """Length of the audio so far."""
         return self.record.audio.samples_to_ms(self.record.samples_received)
 
+    @property
+    def _played_samples(self) -> int:
+        """What a listener has heard who plays what comes at once."""
+        return self._clock.played_samples(time.monotonic())
+
     def take(self, event: ClientEvent) -> None:
         """An event of this context has come."""
         self.events.append(event)
         match event:
             case ClientAudio(pcm=pcm):
                 self.pcm += pcm
+                samples = len(pcm) // self.record.audio.bytes_per_sample
+                samples_24k = samples * SAMPLE_RATE_HZ // self.record.audio.sample_rate
+                self._clock.send(samples_24k, time.monotonic())
             case WordsMessage():
                 self._check_words(event)
             case FlushedMessage():
@@ -100,7 +114,9 @@ class Heard:
 
     def _check_words(self, message: WordsMessage) -> None:
         assert self._words_checked or not self.pcm, "word 0 comes ahead of the first audio"
-        assert message.start_ms[0] >= self.audio_ms, "a word comes before the audio it describes"
+        if not self.is_aligned:
+            assert message.start_ms[0] >= self.audio_ms, "a word comes before its audio"
+        self.words_late += ms_to_samples(message.start_ms[0] + 1) < self._played_samples
         for timestamp in self.words[self._words_checked :]:
             word = timestamp.word
             assert word.text == self.record.text[word.char_start : word.char_end]

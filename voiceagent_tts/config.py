@@ -46,10 +46,36 @@ class Settings(BaseSettings):
         engine: what speaks; `espeak`, or `qwen3` with at least one `model`.
         models: Qwen3-TTS models, their folders or ids, one worker each; a voice chooses its model.
         device: of the models: `cpu`, `cuda` or `cuda:N`; a GPU where there is one.
+        gpus: numbers of GPUs, in place of a device: every model has workers on each of them.
+        workers: of every model on a device; a context goes to the one with the fewest.
         precision: of the models: `float32`, `bfloat16`, `float16`; by default bfloat16 on a GPU.
         rows: contexts that one Qwen3-TTS worker speaks at a time.
+        capacity: positions of a row, which hold a prompt and 12.5 frames a second.
+        gpu_memory_gb: the most of a GPU's memory, in 10^9 bytes, that a worker takes; most of what
+            is free where not given.
+        codec_device: another GPU, for the codec.
+        attention: how it is computed: `sdpa`, or `flash` (extra `flash`), the default where that is
+            installed.
+        graphs: whether what a GPU runs is captured once, at start; without, it is slower.
+        quantize: weights of eight bits, `fp8` or `int8` (extra `quantize`): less memory, other
+            codes.
+        tf32: whether a GPU may round the factors of float32 products, which the codec's are; by
+            default unless `precision` is `float32`.
+        deterministic: a seed gives the same bits whatever else is spoken, at a cost.
+        initial_frames: codec frames in a context's first decode window, where it does not say.
+        ramp: codec frames in the windows that follow, rising: the more a listener has still to
+            hear, the larger.
+        max_load: share of real time that a step may take before new contexts are refused; by
+            default 0.9 on a GPU, and on a CPU nobody is.
         threads: CPU threads of each Qwen3-TTS worker; all cores where not given.
         voices_folder: where cloned voices are kept.
+        aligner: who finds the times of words: `native` the engine itself; `online` and `forced` an
+            aligner where the engine has none; `auto` the best there are; `off` nobody, times are
+            estimates.
+        aligner_model: Qwen3-ForcedAligner, its folder or id; one that was downloaded is found.
+        aligner_device: of that model: `cpu`, `cuda:N`; by default a GPU that no engine uses, else,
+            and with `gpus`, the CPU.
+        aligners: processes of the online aligner.
         throttle: fields of `worker.throttled.Throttle`, for tests and benchmarks.
         api_keys: keys, or their hashes as `hash_key` makes them; only hashes are kept.
         allow_anonymous: serve without keys on an address that others can reach.
@@ -76,10 +102,27 @@ class Settings(BaseSettings):
     engine: Literal["espeak", "qwen3"] = "espeak"
     models: Annotated[tuple[str, ...], NoDecode] = ()
     device: str | None = None
+    gpus: Annotated[tuple[int, ...], NoDecode] = ()
+    workers: int = Field(default=1, ge=1)
     precision: Literal["float32", "bfloat16", "float16"] | None = None
     rows: int = Field(default=8, ge=1)
+    capacity: int = Field(default=4096, ge=64)
+    gpu_memory_gb: float | None = Field(default=None, gt=0)
+    codec_device: str | None = None
+    attention: Literal["sdpa", "flash"] | None = None
+    graphs: bool = True
+    quantize: Literal["fp8", "int8"] | None = None
+    tf32: bool | None = None
+    deterministic: bool = False
+    initial_frames: int = Field(default=1, ge=1)
+    ramp: Annotated[tuple[Annotated[int, Field(ge=1)], ...], NoDecode] = (1, 2, 4, 8, 12)
+    max_load: float | None = Field(default=None, gt=0)
     threads: int | None = Field(default=None, ge=1)
     voices_folder: Path = Path("~/.local/share/voiceagent-tts/voices")
+    aligner: Literal["auto", "native", "online", "forced", "off"] = "auto"
+    aligner_model: str | None = None
+    aligner_device: str | None = None
+    aligners: int = Field(default=1, ge=1)
     throttle: dict[str, Any] | None = None
     api_keys: Annotated[tuple[str, ...], NoDecode] = ()
     allow_anonymous: bool = False
@@ -97,7 +140,7 @@ class Settings(BaseSettings):
     watchdog_s: float = Field(default=60.0, gt=0)
     log_json: bool = False
 
-    @field_validator("api_keys", "allowed_origins", "models", mode="before")
+    @field_validator("api_keys", "allowed_origins", "models", "gpus", "ramp", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         """Lists may come as JSON or, in the environment, separated by commas."""
@@ -112,10 +155,19 @@ class Settings(BaseSettings):
     def _hash(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(key if key.startswith(_HASH_PREFIX) else hash_key(key) for key in value)
 
+    @field_validator("ramp", mode="after")
+    @classmethod
+    def _rising(cls, value: tuple[int, ...]) -> tuple[int, ...]:
+        if not value or list(value) != sorted(set(value)):
+            raise ValueError("expected numbers of frames that rise, such as 1,2,4,8,12")
+        return value
+
     @model_validator(mode="after")
     def _need_models(self) -> "Settings":
         if self.engine == "qwen3" and not self.models:
             raise ValueError("engine qwen3: expected models, the folder of at least one; got none")
+        if self.gpus and self.device is not None:
+            raise ValueError("expected gpus or a device; got both")
         return self
 
     @model_validator(mode="after")

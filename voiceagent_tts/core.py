@@ -119,6 +119,12 @@ class Submit:
     speed: float = 1.0
     seed: int | None = None
     feeding: Feeding = "segment"
+    initial_frames: int | None = None
+    """Codec frames that are decoded together at first, where an engine has a choice."""
+    keeps_silence: bool = False
+    """Send the silence before the first sound too."""
+    is_batch: bool = False
+    """Nobody listens while it is spoken: it never delays those to whom somebody listens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +160,10 @@ class Prepare:
     """A turn is about to open with this voice: do now what would delay its first audio."""
 
     voice: str
-    language: str
+    language: str | None
+    """As in `Submit`; in segment feeding None where it is not known before the text."""
     instruct: str | None = None
+    feeding: Feeding = "token"
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,8 +197,9 @@ class Capabilities:
     has_native_speed: bool = False
     needs_instruct: bool = False
     """A voice is made from the description in `instruct`."""
-    speaks_clones: bool = False
-    """It also speaks the cloned voices, which come and go while it runs."""
+    clone_width: int | None = None
+    """Numbers in the speaker embeddings of the clones that it also speaks, which come and go while
+    it runs; None where it speaks none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +263,7 @@ class Failed:
     context: int | None
     code: ErrorCode
     message: str
+    retry_after_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +275,8 @@ class Stats:
     """Samples made since the worker started."""
     busy_s: float
     """Seconds spent in steps since the worker started."""
-    extra: dict[str, float] = field(default_factory=dict[str, float])
+    figures: dict[str, float] = field(default_factory=dict[str, float])
+    """What else the engine tells operators: see `Engine.figures`."""
 
 
 Event = Ready | AudioStep | Words | SegmentEnd | Done | Cancelled | Failed | Stats
@@ -282,7 +293,7 @@ class Inbox(Protocol):
 class Outbox(Protocol):
     """Where an engine leaves events; they are on their way when the call returns."""
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: Event, /) -> None:
         """Hand over one event."""
         ...
 
@@ -298,6 +309,14 @@ class Engine(Protocol):
     @property
     def rows_used(self) -> int:
         """Contexts that hold a row now."""
+        ...
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """What operators may want to know of this kind of engine, for `/metrics`.
+
+        Names end in a unit, and in `_total` where the figure counts from the worker's start.
+        """
         ...
 
     def step(self) -> float | None:

@@ -11,11 +11,13 @@ import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from voiceagent_tts.alignment.timeline import Heard, Timeline
+from voiceagent_tts.alignment.messages import Aligned, AlignEvent
+from voiceagent_tts.alignment.policy import Source, WordFigures
+from voiceagent_tts.alignment.timeline import Timeline
 from voiceagent_tts.core import (
     SAMPLE_RATE_HZ,
     Append,
@@ -34,6 +36,7 @@ from voiceagent_tts.core import (
     Segment,
     SegmentEnd,
     Submit,
+    Word,
     Words,
     WordTimestamp,
 )
@@ -48,12 +51,17 @@ from voiceagent_tts.text.cut import cut_text, keep_inside
 from voiceagent_tts.text.language import detect_language, normalize_language
 from voiceagent_tts.text.segmenter import Segmenter
 from voiceagent_tts.voices import Voice, VoiceBook, VoiceFolder
+from voiceagent_tts.worker.aligners import Aligners, Follower
 from voiceagent_tts.worker.client import WorkerClient
 from voiceagent_tts.worker.supervisor import Supervisor
 
 _MIN_LEAD_S = 0.2
 """Shorter leads count as this one: below it, timers and the resampler's delay eat the lead."""
 _LONGEST_STEP_S = 0.5
+_WORDS_WAIT_S = 5.0
+"""A context whose audio is complete waits no longer than this for its aligners."""
+_REFINING_WAIT_S = 0.25
+"""And no longer than this for better times of words that have all left."""
 
 DoneReason = Literal["complete", "cancelled", "error", "limit", "idle"]
 
@@ -94,6 +102,10 @@ class ContextOptions:
         max_buffer_delay_ms: text waits no longer than this for the rest of its sentence.
         max_lead_s: None for the server's; 0 for unpaced (files).
         text_feeding: None for the way that the engine prefers for text still being written.
+        initial_frames: codec frames in the first decode window; None for the engine's.
+        leading_silence: whether the silence before the first sound is sent too.
+        priority: `batch` where nobody listens yet: it never delays a `live` one.
+        wants_words: whether anybody asks when words sound; without, they are not aligned.
         is_probe: the server's own health check; not counted in its figures.
     """
 
@@ -105,6 +117,10 @@ class ContextOptions:
     max_buffer_delay_ms: int = 500
     max_lead_s: float | None = None
     text_feeding: Feeding | None = None
+    initial_frames: int | None = None
+    leading_silence: bool = False
+    priority: Literal["live", "batch"] = "live"
+    wants_words: bool = True
     is_probe: bool = False
 
 
@@ -141,10 +157,14 @@ class ContextFailed:
 
 @dataclass(frozen=True, slots=True)
 class ContextDone:
-    """The last event of every context."""
+    """The last event of every context.
+
+    `words_final` holds all words again, where better times are known now than when they left.
+    """
 
     reason: DoneReason
     report: "ContextReport"
+    words_final: tuple[WordTimestamp, ...] | None = None
 
 
 ContextEvent = (
@@ -164,6 +184,8 @@ class ContextReport:
         ttfa_s: first text received to first audio sent; None where there was none.
         gen_s: first text received to the end.
         underrun_s: silence between sent audio that the listener heard.
+        words: how its words got their times.
+        aligner_lag_s: longest time from sound to an aligner's answer, by aligner.
     """
 
     reason: DoneReason
@@ -173,13 +195,23 @@ class ContextReport:
     ttfa_s: float | None
     gen_s: float
     underrun_s: float
+    words: WordFigures
+    aligner_lag_s: Mapping[Source, float]
 
 
 Observe = Callable[[ContextReport], None]
 
 
 class Synthesizer:
-    """All workers of this server, and the contexts that they speak."""
+    """All workers of this server, and the contexts that they speak.
+
+    Args:
+        supervisors: the engines, by name.
+        limits: what one context may ask for.
+        observe: told of every context that has ended.
+        clones: where cloned voices are kept.
+        aligners: who finds the times of words; without, only engines that tell them do.
+    """
 
     def __init__(
         self,
@@ -187,8 +219,10 @@ class Synthesizer:
         limits: Limits | None = None,
         observe: Observe = lambda report: None,
         clones: VoiceFolder | None = None,
+        aligners: Aligners | None = None,
     ) -> None:
         self._clones = clones
+        self._aligners = aligners or Aligners({})
         self._supervisors = dict(supervisors)
         self.limits = limits or Limits()
         self._observe = observe
@@ -209,16 +243,28 @@ class Synthesizer:
         except* VoiceAgentError as errors:
             await self.close()
             raise errors.exceptions[0] from None
+        await self._start_aligners()
         self.voices = VoiceBook(
             {name: supervisor.capabilities for name, supervisor in self._supervisors.items()},
             self._clones,
         )
 
+    async def _start_aligners(self) -> None:
+        """Start them where an engine does not tell when its words sound."""
+        if all(self._is_native(each.capabilities) for each in self._supervisors.values()):
+            return
+        try:
+            await self._aligners.start()
+        except VoiceAgentError:
+            await self.close()
+            raise
+
     async def close(self) -> None:
         """Cancel every context and stop the workers; idempotent."""
         for context in list(self._contexts):
             context.cancel()
-        await asyncio.gather(*(supervisor.close() for supervisor in self._supervisors.values()))
+        closing = [supervisor.close() for supervisor in self._supervisors.values()]
+        await asyncio.gather(*closing, self._aligners.close())
 
     @property
     def contexts_active(self) -> int:
@@ -227,8 +273,13 @@ class Synthesizer:
 
     @property
     def supervisors(self) -> Mapping[str, Supervisor]:
-        """The workers by name."""
+        """The engine workers by name."""
         return self._supervisors
+
+    @property
+    def aligners(self) -> Mapping[str, Supervisor]:
+        """The aligner workers by name."""
+        return self._aligners.supervisors
 
     async def open(
         self, options: ContextOptions, on_event: Callable[[], None] | None = None
@@ -244,23 +295,53 @@ class Synthesizer:
             OverloadedError: no row is free, or the worker is being restarted.
         """
         voice, language, capabilities = self._resolve(options)
-        supervisor = self._supervisors[voice.worker]
-        worker = await supervisor.wait_for_worker(self.limits.worker_wait_s)
+        worker = await self._least_loaded(voice)
         if worker.rows_used >= capabilities.max_rows:
             raise OverloadedError(
-                f"all {capabilities.max_rows} rows of this server are in use", retry_after_ms=500
+                f"all {capabilities.max_rows} rows of this voice's engine are in use",
+                retry_after_ms=round(1000 * worker.stats.figures.get("retry_after_seconds", 0.5)),
             )
-        context = Context(worker, options, voice, language, self.limits, on_event)
+        followers = self._followers(options, capabilities)
+        context = Context(worker, options, voice, language, self.limits, followers, on_event)
         self._contexts.add(context)
         context.on_audio, context.on_end = self._hear, self._forget
+        context.prepare()
         return context
 
+    async def _least_loaded(self, voice: Voice) -> WorkerClient:
+        """The worker with the fewest contexts of those that speak this voice alike."""
+        workers = [alike.worker for alike in self._alike(voice)]
+        running = [worker for worker in workers if worker is not None]
+        if not running:
+            supervisor = self._supervisors[voice.worker]
+            return await supervisor.wait_for_worker(self.limits.worker_wait_s)
+        return min(running, key=lambda worker: worker.rows_used)
+
+    def _alike(self, voice: Voice) -> list[Supervisor]:
+        """The voice's worker, and those with the same model."""
+        first = self._supervisors[voice.worker]
+        if first.group is None:
+            return [first]
+        return [each for each in self._supervisors.values() if each.group == first.group]
+
+    def _followers(
+        self, options: ContextOptions, capabilities: Capabilities
+    ) -> "list[Follower] | None":
+        """Who finds the times of a context's words; None where its engine tells them."""
+        if self._is_native(capabilities):
+            return None
+        return self._aligners.followers() if options.wants_words else []
+
+    def _is_native(self, capabilities: Capabilities) -> bool:
+        return capabilities.has_native_words and self._aligners.uses_native_words
+
     async def prepare(self, options: ContextOptions) -> None:
-        """Let the worker do ahead what a context with these options needs for its first audio."""
-        voice, language, _ = self._resolve(options)
-        worker = self._supervisors[voice.worker].worker
-        if worker is not None:
-            worker.send(Prepare(voice.name, language or "en", options.instruct))
+        """Let workers do ahead what a context with these options needs for its first audio."""
+        voice, language, capabilities = self._resolve(options)
+        feeding = options.text_feeding or capabilities.text_feeding[0]
+        for alike in self._alike(voice):
+            if alike.worker is not None:
+                alike.worker.send(Prepare(voice.name, language, options.instruct, feeding))
 
     def _resolve(self, options: ContextOptions) -> tuple[Voice, str | None, Capabilities]:
         voice = self.voices.resolve(options.voice)
@@ -305,6 +386,7 @@ class Context:
         voice: Voice,
         language: str | None,
         limits: Limits,
+        followers: Sequence[Follower] | None,
         on_event: Callable[[], None] | None,
     ) -> None:
         self.voice = voice
@@ -322,8 +404,14 @@ class Context:
         self._feeding: Feeding = options.text_feeding or capabilities.text_feeding[0]
         self._timeline = Timeline(
             1.0 if capabilities.has_native_speed else options.speed,
-            has_native_words=capabilities.has_native_words,
+            [Source.NATIVE] if followers is None else [f.source for f in followers],
         )
+        self._has_native_words = followers is None
+        self._followers = followers or []
+        for follower in self._followers:
+            follower.on_answer = self._on_aligner
+        self._is_followed = False
+        self._expected: list[Word] = []  # words that the aligners have not been told of
 
         self._deltas: list[str] = []
         self._chars = 0
@@ -332,15 +420,18 @@ class Context:
         self._submitted_char_end = 0
         self._spoken_char_end = 0
         self._flushes: deque[tuple[int, int]] = deque()  # (flush_id, the char_end it waits for)
+        self._spoken_flushes: deque[tuple[int, ContextFlushed]] = deque()  # words are missing
         self._is_finished = False  # no more text will come
         self._end_reason: DoneReason = "complete"
 
         self._words: list[WordTimestamp] = []
+        self._unsent_words: list[WordTimestamp] = []
         self._received_samples = 0
         self._granted_samples = 0
         self._clock = PlayoutClock()
         self._queue: deque[ContextEvent | _End] = deque()
         self._is_row_free = False
+        self._is_made = False  # all of the audio is there
         self._is_complete = False  # all of the text was spoken
         self._is_over = False  # `ContextDone` was taken
         self._first_text_at: float | None = None
@@ -350,6 +441,13 @@ class Context:
         self._number = worker.attach(self._on_worker_event)
         self._is_submitted = False
         self._arm("idle", limits.context_idle_s, self._on_idle)
+
+    def prepare(self) -> None:
+        """Let the worker do now what would delay the first audio when text comes."""
+        # Where the language follows from the text, so does what the text's prompt begins with.
+        if self.language is not None or self._feeding == "token":
+            command = Prepare(self.voice.name, self.language, self.options.instruct, self._feeding)
+            self._worker.send(command)
 
     # Text in.
 
@@ -374,7 +472,6 @@ class Context:
             self._first_text_at = time.monotonic()
         self._deltas.append(delta)
         self._chars += len(delta)
-        self._timeline.expect(delta)
         self._arm("idle", self._limits.context_idle_s, self._on_idle)
         if self._feeding == "token":
             self._submit_one(Segment(delta, self._submitted_char_end), is_more=True)
@@ -394,6 +491,7 @@ class Context:
         self._refuse_if_finished()
         if self._feeding == "token" and self._is_submitted:
             self._worker.send(Flush(self._number))
+            self._expect("", is_whole=True)
         self._submit(self._segmenter.flush())
         self._flushes.append((flush_id, self._submitted_char_end))
         self._answer_flushes()
@@ -404,7 +502,7 @@ class Context:
         if self._is_finished:
             return
         self._is_finished = True
-        self._timeline.expect("", is_last=True)
+        self._expect("", is_whole=True)
         self._disarm("settle", "release", "idle")
         self._submit(self._segmenter.finish(), is_last=True)
 
@@ -422,7 +520,7 @@ class Context:
             return None
         basis: Literal["played_ms", "clock"] = "clock" if played_samples is None else "played_ms"
         cut = self.cut(played_samples)
-        self._queue.clear()
+        self._drop_queue()
         self._put(ContextCancelled(cut, self._clock.sent_samples, basis))
         self._end("cancelled")
         return cut
@@ -443,16 +541,25 @@ class Context:
     # Events out.
 
     def next_event(self) -> ContextEvent | None:
-        """The next event, or None where there is none yet."""
+        """The next event, or None where there is none yet; words come before all else."""
+        if self.has_words_next:
+            words, self._unsent_words = self._unsent_words, []
+            return ContextWords(tuple(words))
         if not self._queue:
             return None
         event = self._queue.popleft()
         return self._close(event.reason) if isinstance(event, _End) else event
 
     @property
+    def has_words_next(self) -> bool:
+        """Whether `next_event` would return words."""
+        return bool(self._unsent_words)
+
+    @property
     def has_audio_next(self) -> bool:
         """Whether `next_event` would return audio."""
-        return bool(self._queue) and isinstance(self._queue[0], AudioChunk)
+        is_audio = bool(self._queue) and isinstance(self._queue[0], AudioChunk)
+        return is_audio and not self.has_words_next
 
     def sent(self, samples: int) -> None:
         """`samples` of this context's audio have just left for the listener."""
@@ -461,6 +568,7 @@ class Context:
             self._ttfa_s = now - self._first_text_at
         self._clock.send(samples, now)
         self._pace()
+        self._arm_words()
 
     async def __aiter__(self) -> AsyncIterator[ContextEvent]:
         """Every event up to and including `ContextDone`; audio counts as sent when it is taken."""
@@ -489,6 +597,7 @@ class Context:
                 self._worker.send(end)
 
     def _submit_one(self, segment: Segment, is_more: bool) -> None:
+        self._expect(segment.text, is_whole=self._feeding == "segment")
         if self.language is None and self._feeding == "segment":
             self._segment_language = detect_language(segment.text, self._segment_language)
         language = self._segment_language
@@ -507,6 +616,9 @@ class Context:
                     options.speed,
                     options.seed,
                     self._feeding,
+                    options.initial_frames,
+                    options.leading_silence,
+                    options.priority == "batch",
                 )
             )
             self._pace()
@@ -566,43 +678,134 @@ class Context:
 
     # Events from the worker.
 
-    def _on_worker_event(self, event: Event) -> None:
+    def _on_worker_event(self, event: Event | AlignEvent) -> None:
         match event:
             case AudioStep((row,)):
-                self._hear(self._timeline.audio(row.chunk))
+                audio = self._timeline.audio(row.chunk)
+                self._take_words()  # ahead of their sound
+                self._hear(audio)
+                self._let_listen(row.chunk)
                 if self._received_samples > self._limits.max_audio_s * SAMPLE_RATE_HZ:
                     self._end("limit")
-            case Words(_, words):
-                self._hear(Heard(self._timeline.words(words), None))
-            case SegmentEnd(_, char_end, _):
-                self._spoken_char_end = max(self._spoken_char_end, char_end)
-                self._answer_flushes()
+            case Words(_, words) if self._has_native_words:
+                self._timeline.tell(Source.NATIVE, words)
+                self._take_words()
+            case SegmentEnd(_, char_end, end_sample):
+                self._end_segment(char_end)
+                if self._is_followed:
+                    for follower in self._followers:
+                        follower.end_segment(char_end, end_sample)
             case Done():
                 self._hear(self._timeline.finish())
-                self._words = keep_inside(self._words, self._received_samples)
-                self._is_complete = True
-                self._spoken_char_end = self._chars
-                self._answer_flushes()
-                self._end(self._end_reason)
-            case Failed(_, code, message):
-                self._put(ContextFailed(_ERRORS.get(code, EngineError)(message, code=code)))
+                self._end_segment(self._chars)
+                self._is_row_free = self._is_made = True
+                self._finish_words()
+            case Failed(_, code, message, retry_after_ms):
+                kind = _ERRORS.get(code, EngineError)
+                error = kind(message, code=code, retry_after_ms=retry_after_ms)
+                self._put(ContextFailed(error))
                 self._end("error")
             case _:
                 pass
 
-    def _hear(self, heard: Heard) -> None:
-        if heard.words:
-            self._words.extend(heard.words)
-            self._put(ContextWords(heard.words))
-        if heard.audio is not None:
-            self._received_samples = heard.audio.end_sample
-            self._put(heard.audio)
+    def _hear(self, audio: AudioChunk | None) -> None:
+        if audio is not None:
+            self._received_samples = audio.end_sample
+            self._put(audio)
             self.on_audio()
 
+    def _end_segment(self, char_end: int) -> None:
+        """The audio of the text up to `char_end` is there."""
+        self._spoken_char_end = max(self._spoken_char_end, char_end)
+        self._answer_flushes()
+
     def _answer_flushes(self) -> None:
+        """Answer those whose text has been spoken and whose words have left."""
         while self._flushes and self._flushes[0][1] <= self._spoken_char_end:
-            flush_id, _ = self._flushes.popleft()
-            self._put(ContextFlushed(flush_id, self._received_samples))
+            flush_id, char_end = self._flushes.popleft()
+            answer = ContextFlushed(flush_id, self._received_samples)
+            self._spoken_flushes.append((char_end, answer))
+        next_char = self._timeline.next_char
+        while self._spoken_flushes:
+            char_end, answer = self._spoken_flushes[0]
+            if next_char is not None and next_char < char_end:
+                return
+            self._spoken_flushes.popleft()
+            self._put(answer)
+
+    # Words.
+
+    def _expect(self, text: str, *, is_whole: bool) -> None:
+        """`text`, which follows what was expected before, will be spoken."""
+        words = self._timeline.expect(text, is_whole=is_whole)
+        if self._is_followed:
+            for follower in self._followers:
+                follower.expect(words)
+        elif self._followers:
+            self._expected += words
+
+    def _let_listen(self, chunk: AudioChunk) -> None:
+        """Let the aligners hear what the listener will; the first sound begins it."""
+        if not self._is_followed and self._followers:
+            self._is_followed = True
+            language = self._segment_language or detect_language("".join(self._deltas), None)
+            for follower in self._followers:
+                follower.follow(language, self.voice.name, self._expected)
+        for follower in self._followers:
+            follower.listen(chunk)
+
+    def _on_aligner(self, source: Source, event: AlignEvent) -> None:
+        match event:
+            case Aligned(_, words, outlook):
+                self._timeline.tell(source, words)
+                if source is Source.ONLINE:
+                    self._timeline.expect_at(outlook)
+            case _:
+                self._timeline.lose(source)
+        self._take_words()
+
+    def _finish_words(self) -> None:
+        """All audio is there: ask for the words that are missing, but not for ever."""
+        if self._is_followed:
+            for follower in self._followers:
+                follower.finish()
+            self._arm("words_wait", _WORDS_WAIT_S, self._stop_following)
+            self._take_words()
+        else:
+            self._stop_following()
+
+    def _stop_following(self) -> None:
+        for follower in self._followers:
+            follower.close()
+            self._timeline.lose(follower.source)
+        self._take_words()
+
+    def _take_words(self) -> None:
+        """Send the words that must leave now, and what waited for them."""
+        words = self._timeline.take(self._clock, time.monotonic())
+        if words:
+            self._words += words
+            self._unsent_words += words
+            self._on_event()
+        self._answer_flushes()
+        if not self._is_made or self._timeline.next_char is not None:
+            self._arm_words()
+        elif not self._timeline.awaits_answers:
+            self._complete()
+        elif "refining_wait" not in self._timers:
+            self._arm("refining_wait", _REFINING_WAIT_S, self._stop_following)
+
+    def _arm_words(self) -> None:
+        """Wake up when the next word must leave, even if nothing happens until then."""
+        due = self._timeline.next_take_at(self._clock)
+        if due is not None:
+            self._arm("words", max(0.0, due - time.monotonic()), self._take_words)
+
+    def _complete(self) -> None:
+        """All audio and all words are out."""
+        self._words = keep_inside(self._words, self._received_samples)
+        self._is_complete = True
+        self._end(self._end_reason)
 
     # The end.
 
@@ -610,6 +813,8 @@ class Context:
         """Free the row, take no more text, and let `ContextDone` follow what is queued."""
         self._is_finished = True
         self._disarm(*self._timers)
+        for follower in self._followers:
+            follower.close()
         if not self._is_row_free:
             self._is_row_free = True
             self._worker.detach(self._number, needs_cancel=self._is_submitted)
@@ -617,8 +822,9 @@ class Context:
 
     def _close(self, reason: DoneReason) -> ContextDone:
         self._is_over = True
-        self._queue.clear()
-        done = ContextDone(reason, self._report(reason))
+        self._drop_queue()
+        refined = self._timeline.refined() if self._is_complete else None
+        done = ContextDone(reason, self._report(reason), refined)
         if self.on_end is not None:
             self.on_end(self, done.report)
         return done
@@ -636,7 +842,13 @@ class Context:
             ttfa_s=self._ttfa_s,
             gen_s=0.0 if self._first_text_at is None else now - self._first_text_at,
             underrun_s=self._clock.underrun_s,
+            words=self._timeline.figures,
+            aligner_lag_s={follower.source: follower.worst_lag_s for follower in self._followers},
         )
+
+    def _drop_queue(self) -> None:
+        self._queue.clear()
+        self._unsent_words.clear()
 
     def _put(self, event: "ContextEvent | _End") -> None:
         self._queue.append(event)

@@ -30,6 +30,7 @@ from voiceagent_tts.protocol.connection import (
     ClientConnection,
     ServerConnection,
 )
+from voiceagent_tts.protocol.dialect import Frames
 from voiceagent_tts.protocol.messages import (
     AudioFormat,
     AudioMessage,
@@ -72,7 +73,7 @@ def _server(**limits: Any) -> ServerConnection:
     return server
 
 
-def _opened(server: ServerConnection, context_id: str = "c") -> str:
+def _opened(server: ServerConnection, context_id: str = "c") -> Frames:
     return server.opened(context_id, voice="v", language="en", seed=None, queue_ms=0)
 
 
@@ -87,9 +88,9 @@ def _speaking(**open_fields: Any) -> ServerConnection:
 def _pair() -> tuple[ClientConnection, ServerConnection]:
     """Both ends of a socket on which context `c` is open."""
     client, server = ClientConnection(), ServerConnection(_limits())
-    client.receive(server.ready(session_id="s", model="m"))
+    client.receive(*server.ready(session_id="s", model="m"))
     server.receive(client.open("c"))
-    client.receive(_opened(server))
+    client.receive(*_opened(server))
     return client, server
 
 
@@ -159,7 +160,7 @@ def test_a_refused_open_is_done() -> None:
     """A client that waits for `done` gets one for every id that it tried to open."""
     client = ClientConnection()
     server = ServerConnection(_limits(max_contexts=1))
-    client.receive(server.ready(session_id="s", model="m"))
+    client.receive(*server.ready(session_id="s", model="m"))
     server.receive(client.open("a"))
     error = _refusal(server, client.open("b"))
     assert error.code is ErrorCode.TOO_MANY_CONTEXTS
@@ -259,7 +260,7 @@ def test_handles_are_never_reused() -> None:
     server.ready(session_id="s", model="m")
     for number in range(MAX_HANDLE):
         server.receive(_message("context.open", f"{number}"))
-        opened = json.loads(_opened(server, f"{number}"))
+        opened = json.loads(*_opened(server, f"{number}"))
         assert opened["handle"] == number + 1
         server.done(f"{number}", "complete", chars=0)
     assert _refusal(server, _message("context.open", "more")).code is ErrorCode.DRAINING
@@ -360,15 +361,15 @@ def test_positions_count_samples_at_the_output_rate(
 ) -> None:
     """Offsets and `audio_ms` follow the context's own encoding and rate, in both transports."""
     client, server = ClientConnection(), ServerConnection(_limits())
-    client.receive(server.ready(session_id="s", model="m"))
+    client.receive(*server.ready(session_id="s", model="m"))
     audio = AudioFormat(encoding=encoding, sample_rate=8_000, transport=transport)
     server.receive(client.open("c", audio=audio))
-    client.receive(_opened(server))
+    client.receive(*_opened(server))
     pcm = bytes(range(80)) * sample_bytes
     for seq in range(2):
-        got = client.receive(server.audio("c", pcm, seq * 80))
+        got = client.receive(*server.audio("c", pcm, seq * 80))
         assert got == ClientAudio("c", seq, seq * 80, pcm)
-    done = client.receive(server.done("c", "complete", chars=0))
+    done = client.receive(*server.done("c", "complete", chars=0))
     assert isinstance(done, DoneMessage)
     assert done.audio_ms == 20
 
@@ -380,15 +381,15 @@ def test_the_client_needs_ready_first() -> None:
     """Any other first message but an error is a broken protocol."""
     server = _server()
     with pytest.raises(ProtocolError):
-        ClientConnection().receive(server.pong(1))
-    error = ClientConnection().receive(server.error(EngineError("no engine")))
+        ClientConnection().receive(*server.pong(1))
+    error = ClientConnection().receive(*server.error(EngineError("no engine")))
     assert isinstance(error, ErrorMessage)
 
 
 @pytest.mark.parametrize("version", ["2.0", "0.9", "", "1x"])
 def test_another_major_version_is_refused(version: str) -> None:
     """A client of 1.0 talks to any 1.x server and to no other."""
-    ready = json.loads(ServerConnection(_limits()).ready(session_id="s", model="m"))
+    ready = json.loads(*ServerConnection(_limits()).ready(session_id="s", model="m"))
     assert isinstance(
         ClientConnection().receive(json.dumps({**ready, "protocol": "1.7"})), ReadyMessage
     )
@@ -413,7 +414,7 @@ def test_the_client_keeps_text_and_words() -> None:
         WordTimestamp(Word("Hello", 0, 5), 960, 7_200, True),
         WordTimestamp(Word("you", 6, 9), 7_200, None, False),
     ]
-    client.receive(server.words("c", words))
+    client.receive(*server.words("c", words))
     record = client.record("c")
     assert (record.text, record.words) == ("Hello you", words)
 
@@ -421,10 +422,10 @@ def test_the_client_keeps_text_and_words() -> None:
 def test_records_are_bounded() -> None:
     """A client that talks all day remembers the newest contexts only."""
     client, server = ClientConnection(), _server()
-    client.receive(ServerConnection(_limits()).ready(session_id="s", model="m"))
+    client.receive(*ServerConnection(_limits()).ready(session_id="s", model="m"))
     for number in range(MAX_RECORDS + 1):
         server.receive(client.open(f"{number}"))
-        client.receive(server.done(f"{number}", "complete", chars=0))
+        client.receive(*server.done(f"{number}", "complete", chars=0))
     assert client.record("1").done is not None
     with pytest.raises(InvalidRequestError, match="never opened"):
         client.record("0")
@@ -461,10 +462,10 @@ def test_nothing_may_follow_cancelled_or_done_at_the_client() -> None:
     """The client refuses audio after `cancelled`, and everything after `done`."""
     client, server = _pair()
     server.receive(client.cancel("c"))
-    client.receive(server.cancelled("c", Cut("", "", is_partial=False), "clock"))
+    client.receive(*server.cancelled("c", Cut("", "", is_partial=False), "clock"))
     with pytest.raises(ProtocolError):
         client.receive(AudioMessage(1, 0, 0, bytes(2)).encode())
-    done = server.done("c", "cancelled", chars=0)
+    [done] = server.done("c", "cancelled", chars=0)
     client.receive(done)
     with pytest.raises(ProtocolError):
         client.receive(done)
@@ -480,9 +481,9 @@ def test_newer_kinds_are_ignored(data: str | bytes) -> None:
 def test_a_cut_is_answered_after_done() -> None:
     """The question may come when the reply has been sent long ago."""
     client, server = _pair()
-    client.receive(server.done("c", "complete", chars=0))
+    client.receive(*server.done("c", "complete", chars=0))
     assert server.receive(client.cut("c", 80)) == [ContextCut(context_id="c", played_ms=80)]
-    answer = client.receive(server.cut("c", Cut("a", "b", is_partial=False)))
+    answer = client.receive(*server.cut("c", Cut("a", "b", is_partial=False)))
     assert isinstance(answer, CutMessage)
     assert answer.to_cut() == Cut("a", "b", is_partial=False)
 
@@ -524,9 +525,9 @@ def test_a_client_stops_opening_when_the_server_drains(is_message: bool) -> None
     """`draining`, message or error, is obeyed without asking the server again."""
     client, server = _pair()
     if is_message:
-        client.receive(server.draining(deadline_ms=1_000))
+        client.receive(*server.draining(deadline_ms=1_000))
     else:
-        client.receive(server.error(OverloadedError("no more", code=ErrorCode.DRAINING), "b"))
+        client.receive(*server.error(OverloadedError("no more", code=ErrorCode.DRAINING), "b"))
     with pytest.raises(VoiceAgentError) as caught:
         client.open("d")
     assert caught.value.code is ErrorCode.DRAINING
@@ -538,7 +539,7 @@ def test_prepare_and_ping_reach_the_shell() -> None:
     client, server = _pair()
     assert server.receive(client.prepare(voice="v")) == [Prepare(voice="v")]
     assert server.receive(client.ping(5)) == [Ping(t=5)]
-    assert client.receive(server.pong(5)) == PongMessage(t=5)
+    assert client.receive(*server.pong(5)) == PongMessage(t=5)
 
 
 # Both ends, back to back.
@@ -574,7 +575,7 @@ class BackToBack(RuleBasedStateMachine):
         self.shell: dict[str, _Spoken] = {}
         self.heard: dict[str, str] = {}
         self.cuts_asked = self.cuts_answered = 0
-        self.to_client.append(self.server.ready(session_id="s", model="m"))
+        self.to_client.extend(self.server.ready(session_id="s", model="m"))
 
     def _known(self, data: st.DataObject) -> str:
         return data.draw(st.sampled_from(sorted(self.sent_text)))
@@ -648,7 +649,7 @@ class BackToBack(RuleBasedStateMachine):
                 assert not self.shell[context_id].is_cancelling
                 self.shell[context_id].is_cancelling = True
             case ContextCut(context_id=context_id):
-                self.to_client.append(self.server.cut(context_id, Cut("", "", is_partial=False)))
+                self.to_client.extend(self.server.cut(context_id, Cut("", "", is_partial=False)))
             case _:
                 pass
 
@@ -662,19 +663,19 @@ class BackToBack(RuleBasedStateMachine):
             return
         if not spoken.is_opened:
             spoken.is_opened = True
-            self.to_client.append(_opened(self.server, context_id))
+            self.to_client.extend(_opened(self.server, context_id))
         words = [
             WordTimestamp(Word(match[0], *match.span()), spoken.samples, None, True)
             for match in list(re.finditer(r"\S+", spoken.text))[spoken.words :]
         ]
         spoken.words += len(words)
         if words:
-            self.to_client.append(self.server.words(context_id, words))
-        self.to_client.append(self.server.audio(context_id, bytes(2 * samples), spoken.samples))
+            self.to_client.extend(self.server.words(context_id, words))
+        self.to_client.extend(self.server.audio(context_id, bytes(2 * samples), spoken.samples))
         spoken.samples += samples
         for flush_id in spoken.flushes:
             flushed = self.server.flushed(context_id, flush_id, spoken.samples // 24)
-            self.to_client.append(flushed)
+            self.to_client.extend(flushed)
         spoken.flushes.clear()
 
     @precondition(lambda self: self.shell)
@@ -684,8 +685,8 @@ class BackToBack(RuleBasedStateMachine):
         if spoken.is_cancelled:
             reason = "cancelled"
         if reason == "error":
-            self.to_client.append(self.server.error(EngineError("it failed"), context_id))
-        self.to_client.append(self.server.done(context_id, reason, chars=len(spoken.text)))
+            self.to_client.extend(self.server.error(EngineError("it failed"), context_id))
+        self.to_client.extend(self.server.done(context_id, reason, chars=len(spoken.text)))
         del self.shell[context_id]
 
     @precondition(lambda self: any(s.is_cancelling for s in self.shell.values()))
@@ -695,12 +696,12 @@ class BackToBack(RuleBasedStateMachine):
             if spoken.is_cancelling and not spoken.is_cancelled:
                 spoken.is_cancelled = True
                 cut = Cut(spoken.text, "", is_partial=False)
-                self.to_client.append(self.server.cancelled(context_id, cut, "clock"))
+                self.to_client.extend(self.server.cancelled(context_id, cut, "clock"))
 
     @precondition(lambda self: len(self.sent_text) > 5)
     @rule()
     def drain(self) -> None:
-        self.to_client.append(self.server.draining(deadline_ms=1_000))
+        self.to_client.extend(self.server.draining(deadline_ms=1_000))
 
     @precondition(lambda self: self.to_client)
     @rule()
@@ -753,7 +754,7 @@ class BackToBack(RuleBasedStateMachine):
         self.answer_cancels()
         for context_id, spoken in self.shell.items():
             reason = "cancelled" if spoken.is_cancelled else "complete"
-            self.to_client.append(self.server.done(context_id, reason, chars=len(spoken.text)))
+            self.to_client.extend(self.server.done(context_id, reason, chars=len(spoken.text)))
         while self.to_client:
             self.client_receives()
         assert all(_ORDER.fullmatch(heard) for heard in self.heard.values())

@@ -6,8 +6,11 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel
 
+from voiceagent_tts.core import Word, WordTimestamp
 from voiceagent_tts.errors import HTTP_STATUS, RETRYABLE, ErrorCode
+from voiceagent_tts.protocol.cartesia import Cartesia
 from voiceagent_tts.protocol.connection import ClientConnection, ServerConnection
+from voiceagent_tts.protocol.dialect import Dialect
 from voiceagent_tts.protocol.messages import (
     CLOSE_CODES,
     AudioBase64Message,
@@ -20,8 +23,11 @@ from voiceagent_tts.protocol.messages import (
     parse_client_message,
     parse_server_message,
 )
+from voiceagent_tts.protocol.vllm_omni import VllmOmni
 
 PAGE = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text(encoding="utf-8")
+_FOREIGN = re.compile(r"^```(vllm-omni|cartesia) (\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_DIALECTS: dict[str, Dialect] = {"vllm-omni": VllmOmni(list), "cartesia": Cartesia()}
 _BLOCK = re.compile(r"^```json (\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _SESSION = PAGE[PAGE.index("## A complete session") : PAGE.index("## What a client sends")]
 _PARSE = {"client": parse_client_message, "server": parse_server_message}
@@ -81,7 +87,7 @@ def test_the_session_can_be_played() -> None:
     server = ServerConnection(
         SessionLimits(max_text_chars=1, context_idle_s=1, max_audio_s=1, max_lead_s=1)
     )
-    client.receive(server.ready(session_id="s", model="m"))
+    client.receive(*server.ready(session_id="s", model="m"))
     for direction, line in _examples(_SESSION):
         message = _PARSE[direction](line)
         if direction == "server":
@@ -127,3 +133,28 @@ def test_every_limit_is_explained() -> None:
     section = PAGE[PAGE.index("## Limits") : PAGE.index("## Compatibility")]
     rows = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
     assert rows == list(SessionLimits.model_fields)
+
+
+@pytest.mark.parametrize("name", _DIALECTS)
+def test_the_session_of_a_dialect_can_be_played(name: str) -> None:
+    """What its client says is taken, and answered to the letter as the page has it."""
+    blocks = {side: text for dialect, side, text in _FOREIGN.findall(PAGE) if dialect == name}
+    limits = SessionLimits(max_text_chars=1, context_idle_s=1, max_audio_s=1, max_lead_s=1)
+    server = ServerConnection(limits, _DIALECTS[name])
+    server.ready(session_id="s", model="m")
+    for line in blocks["client"].splitlines():
+        assert server.receive(line)
+    [context_id] = server.contexts
+    frames = server.opened(context_id, voice="nova", language="en", seed=None, queue_ms=0)
+    words = [
+        WordTimestamp(Word("Hi", 0, 2), 2_400, 6_000, is_exact=True),
+        WordTimestamp(Word("there.", 3, 9), 7_200, 16_800, is_exact=True),
+    ]
+    frames += server.words(context_id, words)
+    frames += server.audio(context_id, bytes.fromhex("11223344"), 0)
+    frames += server.done(context_id, "complete", chars=9)
+    shown = [line for line in blocks["server"].splitlines() if not line.startswith("(binary")]
+    assert [json.loads(line) for line in shown] == [
+        json.loads(frame) for frame in frames if isinstance(frame, str)
+    ]
+    assert ("(binary" in blocks["server"]) == any(isinstance(frame, bytes) for frame in frames)

@@ -6,6 +6,7 @@ from typing import Any
 import httpx
 import pytest
 import pytest_asyncio
+from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from tests.wire import Wire
@@ -15,6 +16,7 @@ from voiceagent_tts.server.serve import RunningServer, running
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 KEY, HASHED_KEY = "key-in-the-clear", "key-that-was-hashed"
+PATHS = ("/v1/tts/ws", "/v1/audio/speech/stream", "/tts/websocket")
 REFUSED: dict[str, dict[str, Any]] = {
     "no key": {},
     "a wrong key": {"additional_headers": {"Authorization": "Bearer wrong"}},
@@ -27,6 +29,7 @@ ACCEPTED: dict[str, dict[str, Any]] = {
     "bearer": {"additional_headers": {"Authorization": f"Bearer {KEY}"}},
     "bearer in lower case": {"additional_headers": {"Authorization": f"bearer {KEY}"}},
     "X-API-Key": {"additional_headers": {"X-API-Key": KEY}},
+    "Baseten's scheme": {"additional_headers": {"Authorization": f"Api-Key {KEY}"}},
     "a key kept as its hash": {"additional_headers": {"X-API-Key": HASHED_KEY}},
     "subprotocol": {"subprotocols": ["tts.v1", f"bearer.{KEY}"]},
 }
@@ -53,6 +56,34 @@ async def test_the_socket_is_refused_before_the_upgrade(
     assert refused.value.response.status_code == 401
     assert b'"code":"unauthorized"' in (refused.value.response.body or b"")
     assert not keyed_server.shell.sessions
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_every_door_is_guarded(keyed_server: RunningServer, path: str) -> None:
+    """No key and a foreign origin are refused before the upgrade, whatever the dialect."""
+    url = f"ws{keyed_server.url.removeprefix('http')}{path}"
+    foreign = {"Origin": FOREIGN_ORIGINS[0], "X-API-Key": KEY}
+    for headers, status in (({}, 401), (foreign, 403)):
+        with pytest.raises(InvalidStatus) as refused:
+            await connect(url, additional_headers=headers)
+        assert refused.value.response.status_code == status
+    async with connect(url, additional_headers={"X-API-Key": KEY}):
+        pass
+
+
+async def test_only_cartesias_clients_send_their_key_in_the_address(
+    keyed_server: RunningServer,
+) -> None:
+    """Its browser clients cannot do otherwise; elsewhere a key does not belong in an address."""
+    base = f"ws{keyed_server.url.removeprefix('http')}"
+    async with connect(f"{base}/tts/websocket?api_key={KEY}&cartesia_version=2025-04-16"):
+        pass
+    for url in (
+        f"{base}/tts/websocket?api_key=wrong",
+        *(f"{base}{path}?api_key={KEY}" for path in PATHS[:2]),
+    ):
+        with pytest.raises(InvalidStatus):
+            await connect(url)
 
 
 @pytest.mark.parametrize("name", ACCEPTED)

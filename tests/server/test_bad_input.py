@@ -270,6 +270,18 @@ async def test_text_opens_an_unknown_context(wire: Wire) -> None:
     await check_alive(wire)
 
 
+async def test_defaults_that_open_nothing_are_told(wire: Wire) -> None:
+    """Text for a new id that cannot be opened with the session's voice is an error and `done`."""
+    await wire.send_raw({"type": "session.update", "voice": "nobody"})
+    heard = wire.expect("new", "Hello.")
+    await wire.send_raw({"type": "text", "context_id": "new", "text": "Hello."})
+    await wire.finish(heard)
+    assert heard.error is not None
+    assert (heard.error.code, heard.done.reason) == (ErrorCode.INVALID_VOICE, "error")
+    await wire.send_raw({"type": "session.update", "voice": None})
+    await check_alive(wire)
+
+
 async def test_nothing_leaks_into_another_context(wire: Wire) -> None:
     """Between all bad messages, a context is heard as if it were alone."""
     alone = await wire.say("The quick brown fox jumps over the lazy dog.", language="en")

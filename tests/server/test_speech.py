@@ -3,6 +3,7 @@
 import base64
 import io
 import json
+from typing import Any
 
 import av
 import httpx
@@ -12,8 +13,10 @@ import pytest
 import pytest_asyncio
 
 from tests.waiting import until
-from voiceagent_tts.core import SAMPLE_RATE_HZ
+from voiceagent_tts.audio.levels import leading_silence_samples
+from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
 from voiceagent_tts.server.serve import RunningServer
+from voiceagent_tts.server.speech import MODELS, SpeechRequest
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -128,7 +131,7 @@ async def test_the_names_of_openai_are_voices(sdk: openai.AsyncOpenAI, voice: st
     assert any(response.content)
 
 
-@pytest.mark.parametrize("model", ["qwen3-tts", "tts-1", "tts-1-hd"])
+@pytest.mark.parametrize("model", MODELS)
 async def test_a_language_may_follow_the_model(sdk: openai.AsyncOpenAI, model: str) -> None:
     """`tts-1-de` speaks German, in which the same digits take another time."""
     lengths = []
@@ -187,4 +190,96 @@ async def test_server_sent_events(http: httpx.AsyncClient) -> None:
 
 async def test_the_sdk_lists_models(sdk: openai.AsyncOpenAI) -> None:
     """`models.list` holds the names that `model` may have."""
-    assert [model.id async for model in sdk.models.list()] == ["qwen3-tts", "tts-1", "tts-1-hd"]
+    assert tuple([model.id async for model in sdk.models.list()]) == MODELS
+
+
+# The names that SimpliSmart gives to the same things.
+
+
+async def answered(
+    server: RunningServer, http: httpx.AsyncClient, path: str, body: dict[str, Any], **headers: str
+) -> tuple[httpx.Response, int]:
+    """An answer, and how many samples the engine made for it: it breathes as it likes."""
+    before = value(server, "tts_audio_seconds_total")
+    response = await http.post(path, json=body, headers=headers)
+    assert response.status_code == 200, response.text
+    made_s = value(server, "tts_audio_seconds_total") - before
+    return response, round(made_s * SAMPLE_RATE_HZ)
+
+
+async def test_other_names_of_the_same_fields(http: httpx.AsyncClient) -> None:
+    """`text`, `speaker` and `instruct` are `input`, `voice` and `instructions`."""
+    body = {"text": SENTENCE, "speaker": "nova", "instruct": "calm"}
+    assert (await http.post("/v1/audio/speech", json=body)).status_code == 200
+    for wrong, named in (({"speaker": "nobody"}, "nobody"), ({"instruct": 7}, "instruct: ")):
+        refused = await http.post("/v1/audio/speech", json=body | wrong)
+        assert refused.status_code == 400
+        assert named in refused.json()["error"]["message"]
+
+
+async def test_linear_samples_for_who_accepts_them(
+    shared_server: RunningServer, http: httpx.AsyncClient
+) -> None:
+    """`Accept: audio/L16` is answered with little-endian PCM, unless a format is asked for."""
+    body = {"text": SENTENCE, "language": "English"}
+    path, accept = "/v1/audio/speech", "audio/L16"
+    response, made = await answered(shared_server, http, path, body, accept=accept)
+    assert response.headers["content-type"] == "audio/L16;rate=24000;channels=1"
+    assert len(response.content) == made * BYTES_PER_SAMPLE
+    roughness = [
+        np.abs(np.diff(np.frombuffer(response.content, order).astype(np.float64))).mean()
+        for order in ("<i2", ">i2")
+    ]
+    assert roughness[0] < roughness[1] / 10, "speech is smooth, and noise in the wrong order"
+    wav = await http.post(path, json=body | {"response_format": "wav"}, headers={"accept": accept})
+    assert wav.headers["content-type"] == "audio/wav"
+
+
+async def test_leading_silence_is_kept_or_cut(
+    shared_server: RunningServer, http: httpx.AsyncClient
+) -> None:
+    """It is what the context is asked for; the embedded voice has none, and sends all it made."""
+    for fields, is_kept in (
+        ({}, False),
+        ({"leading_silence": False}, False),
+        ({"leading_silence": True}, True),
+    ):
+        body = {"input": SENTENCE, "response_format": "pcm", **fields}
+        assert SpeechRequest.model_validate(body).options().leading_silence is is_kept
+        response, made = await answered(shared_server, http, "/v1/audio/speech", body)
+        assert len(response.content) == made * BYTES_PER_SAMPLE
+        assert leading_silence_samples(response.content) <= 480
+
+
+# Cartesia's.
+
+
+async def test_cartesias_bytes_are_the_samples(
+    shared_server: RunningServer, http: httpx.AsyncClient
+) -> None:
+    """`POST /tts/bytes` answers samples in the rate and encoding that are asked for."""
+    audio = {"container": "raw", "encoding": "pcm_s16le", "sample_rate": 24000}
+    body = {
+        "model_id": "sonic-3",
+        "transcript": SENTENCE,
+        "voice": {"mode": "id", "id": "nova"},
+        "language": "en",
+        "output_format": audio,
+        "generation_config": {"speed": 1.5, "emotion": "calm"},
+    }
+    plain, made = await answered(shared_server, http, "/tts/bytes", body)
+    assert len(plain.content) == made * BYTES_PER_SAMPLE
+    assert 1.0 < made / SAMPLE_RATE_HZ < 2.5, "spoken faster than the 2.9 s that it takes"
+    telephone = {"container": "raw", "encoding": "pcm_mulaw", "sample_rate": 8000}
+    small, made = await answered(
+        shared_server, http, "/tts/bytes", body | {"output_format": telephone}
+    )
+    assert len(small.content) == round(made / 3)
+    for wrong, named in (
+        ({"output_format": audio | {"container": "mp3"}}, "output_format.container"),
+        ({"output_format": audio | {"sample_rate": 44100}}, "output_format.sample_rate"),
+        ({"voice": {"mode": "id", "id": "nobody"}}, "nobody"),
+    ):
+        refused = await http.post("/tts/bytes", json=body | wrong)
+        assert refused.status_code == 400
+        assert named in refused.json()["error"]["message"]

@@ -210,12 +210,12 @@ async def test_a_cancel_may_meet_the_last_audio(shared_server: RunningServer) ->
     assert not outlet.is_over, "the resampler's last samples were the last message"
     connection.receive('{"type":"cancel","context_id":"c"}')
     outlet.cancel(None)
-    data = []
+    frames = []
     while not outlet.is_over:
         outgoing = outlet.next_message()
         assert outgoing is not None, "the context is still owed its `done`"
-        data.append(outgoing.data)
-    assert '"type":"done"' in str(data[-1])
+        frames += outgoing.frames
+    assert '"type":"done"' in str(frames[-1])
 
 
 async def test_contexts_share_a_socket_evenly(wire: Wire) -> None:

@@ -3,7 +3,8 @@
 A shell reads messages from its socket and gives them to `receive`; it sends what the other methods
 return, at the moment they return it and in that order. Per context the server says
 `[opened] (audio | words | flushed)* [cancelled] done`; errors, cuts and pongs are answers and may
-come between. This module knows no I/O, no clock, no text rules and no engine.
+come between. What the messages look like is the business of a `protocol.dialect`. This module knows
+no I/O, no clock, no text rules and no engine.
 """
 
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ from voiceagent_tts.errors import (
     OverloadedError,
     VoiceAgentError,
 )
+from voiceagent_tts.protocol.dialect import Answer, Command, Dialect, Frames, TtsV1
 from voiceagent_tts.protocol.messages import (
     AUDIO_KIND,
     MAX_MESSAGE_BYTES,
@@ -56,7 +58,6 @@ from voiceagent_tts.protocol.messages import (
     SessionUpdate,
     WordList,
     WordsMessage,
-    parse_client_message,
     parse_server_message,
     refusal_of,
 )
@@ -98,11 +99,19 @@ class ServerConnection:
 
     Args:
         limits: what this server allows, as `ready` tells it.
+        dialect: how the client says things; None for `tts.v1`.
         max_tombstones: ids of ended contexts to remember.
     """
 
-    def __init__(self, limits: SessionLimits, *, max_tombstones: int = MAX_TOMBSTONES) -> None:
+    def __init__(
+        self,
+        limits: SessionLimits,
+        dialect: Dialect | None = None,
+        *,
+        max_tombstones: int = MAX_TOMBSTONES,
+    ) -> None:
         self.limits = limits
+        self._dialect = dialect or TtsV1()
         self._max_tombstones = max_tombstones
         self._contexts: dict[str, _ServerContext] = {}
         self._tombstones: dict[str, None] = {}
@@ -117,9 +126,14 @@ class ServerConnection:
         """Ids of the contexts that are still owed a `done`, oldest first."""
         return tuple(self._contexts)
 
+    @property
+    def is_sequential(self) -> bool:
+        """Whether contexts speak one after the other, in the order in which they were opened."""
+        return self._dialect.is_sequential
+
     # What came.
 
-    def receive(self, data: str | bytes) -> list[ClientMessage]:
+    def receive(self, data: str | bytes) -> list[Command]:
         """Check a message of the client and take it into account.
 
         Text for an unknown context becomes a `ContextOpen` with the session's defaults followed by
@@ -137,13 +151,11 @@ class ServerConnection:
                 f"expected a text message; got a binary message of {len(data)} bytes",
                 code=ErrorCode.INVALID_MESSAGE,
             )
-        message = self._parse(data)
-        self._refuse_if_big(data, message)
-        return self._take(message)
+        return [taken for command in self._read(data) for taken in self._take(command)]
 
-    def _parse(self, data: str) -> ClientMessage:
+    def _read(self, data: str) -> list[Command]:
         try:
-            return parse_client_message(data)
+            return self._dialect.read(data, self.limits.max_message_bytes)
         except RefusedMessageError as error:
             context_id = error.context_id
             error.is_open = error.is_open and context_id is not None and not self._knows(context_id)
@@ -151,16 +163,7 @@ class ServerConnection:
                 self._bury(context_id)
             raise
 
-    def _refuse_if_big(self, data: str, message: ClientMessage) -> None:
-        limit = self.limits.max_message_bytes
-        if len(data) * 4 > limit and (size := len(data.encode())) > limit:
-            raise RefusedMessageError(
-                f"{message.type}: expected at most {limit} bytes; got {size}",
-                code=ErrorCode.MESSAGE_TOO_BIG,
-                context_id=getattr(message, "context_id", None),
-            )
-
-    def _take(self, message: ClientMessage) -> list[ClientMessage]:
+    def _take(self, message: Command) -> Sequence[Command]:
         match message:
             case ContextOpen():
                 return self._open(message)
@@ -180,7 +183,7 @@ class ServerConnection:
                 given = message.model_fields_set - {"type"}
                 self._defaults |= {name: getattr(message, name) for name in given}
                 return [message]
-            case Prepare() | Ping() | Close():
+            case Prepare() | Ping() | Close() | Answer():
                 return [message]
 
     def _open(self, message: ContextOpen) -> list[ClientMessage]:
@@ -272,29 +275,31 @@ class ServerConnection:
 
     # What goes.
 
-    def ready(self, *, session_id: str, model: str) -> str:
+    def ready(self, *, session_id: str, model: str) -> Frames:
         """The handshake, before anything else."""
         assert not self._is_ready, "ready is sent once"
         self._is_ready = True
-        return ReadyMessage(session_id=session_id, model=model, limits=self.limits).encode()
+        message = ReadyMessage(session_id=session_id, model=model, limits=self.limits)
+        return self._dialect.write(message)
 
     def opened(
         self, context_id: str, *, voice: str, language: str | None, seed: int | None, queue_ms: int
-    ) -> str:
+    ) -> Frames:
         """The context has, or waits for, a row."""
         context = self._sending(context_id)
         assert not context.is_opened, f"{context_id!r} is opened once"
         context.is_opened = True
-        return ContextOpened(
+        message = ContextOpened(
             context_id=context_id,
             handle=context.handle,
             voice=voice,
             language=language,
             seed=seed,
             queue_ms=queue_ms,
-        ).encode()
+        )
+        return self._dialect.write(message)
 
-    def audio(self, context_id: str, pcm: bytes, sample_offset: int) -> bytes | str:
+    def audio(self, context_id: str, pcm: bytes, sample_offset: int) -> Frames:
         """The next audio of a context, in its transport.
 
         Args:
@@ -310,10 +315,10 @@ class ServerConnection:
         context.messages_sent += 1
         context.samples_sent += len(pcm) // context.audio.bytes_per_sample
         if context.audio.transport == "binary":
-            return message.encode()
-        return AudioBase64Message.of(context_id, message).encode()
+            return self._dialect.write(message)
+        return self._dialect.write(AudioBase64Message.of(context_id, message))
 
-    def words(self, context_id: str, words: Sequence[WordTimestamp]) -> str:
+    def words(self, context_id: str, words: Sequence[WordTimestamp]) -> Frames:
         """The next words of a context, positions at 24 kHz."""
         context = self._speaking(context_id)
         for timestamp in words:
@@ -321,38 +326,41 @@ class ServerConnection:
             assert context.char_end <= word.char_start < word.char_end, timestamp
             assert context.start_sample <= timestamp.start_sample, timestamp
             context.char_end, context.start_sample = word.char_end, timestamp.start_sample
-        return WordsMessage.of(words, context_id=context_id).encode()
+        return self._dialect.write(WordsMessage.of(words, context_id=context_id))
 
-    def flushed(self, context_id: str, flush_id: int, audio_ms: int) -> str:
+    def flushed(self, context_id: str, flush_id: int, audio_ms: int) -> Frames:
         """The text before the flush has been sent as audio, which ends at `audio_ms`."""
         context = self._speaking(context_id)
         assert context.flush_sent < flush_id <= context.flush_received, flush_id
         context.flush_sent = flush_id
-        return FlushedMessage(context_id=context_id, flush_id=flush_id, audio_ms=audio_ms).encode()
+        message = FlushedMessage(context_id=context_id, flush_id=flush_id, audio_ms=audio_ms)
+        return self._dialect.write(message)
 
-    def cancelled(self, context_id: str, cut: Cut, basis: Basis) -> str:
+    def cancelled(self, context_id: str, cut: Cut, basis: Basis) -> Frames:
         """Answer to `cancel`; only `done` follows."""
         context = self._sending(context_id)
         assert context.is_cancelling, f"the client did not cancel {context_id!r}"
         context.is_cancelled = True
-        return CancelledMessage(
+        message = CancelledMessage(
             context_id=context_id,
             text_spoken=cut.text_spoken,
             text_remaining=cut.text_remaining,
             partial=cut.is_partial,
             audio_sent_ms=context.audio.samples_to_ms(context.samples_sent),
             basis=basis,
-        ).encode()
+        )
+        return self._dialect.write(message)
 
-    def cut(self, context_id: str, cut: Cut) -> str:
+    def cut(self, context_id: str, cut: Cut) -> Frames:
         """Answer to `cut`, also after the context's `done`."""
         assert self._knows(context_id), f"{context_id!r} never was"
-        return CutMessage(
+        message = CutMessage(
             context_id=context_id,
             text_spoken=cut.text_spoken,
             text_remaining=cut.text_remaining,
             partial=cut.is_partial,
-        ).encode()
+        )
+        return self._dialect.write(message)
 
     def done(
         self,
@@ -363,13 +371,13 @@ class ServerConnection:
         ttfa_ms: int | None = None,
         gen_ms: int | None = None,
         words_final: WordList | None = None,
-    ) -> str:
+    ) -> Frames:
         """The context's last message; also for one that could not be opened, after its error."""
         context = self._contexts.pop(context_id)
         assert context.is_cancelled == (reason == "cancelled"), reason
         self._contexts_active -= not context.is_cancelling
         self._bury(context_id)
-        return DoneMessage(
+        message = DoneMessage(
             context_id=context_id,
             reason=reason,
             audio_ms=context.audio.samples_to_ms(context.samples_sent),
@@ -377,15 +385,16 @@ class ServerConnection:
             ttfa_ms=ttfa_ms,
             gen_ms=gen_ms,
             words_final=words_final,
-        ).encode()
+        )
+        return self._dialect.write(message)
 
-    def error(self, error: VoiceAgentError, context_id: str | None = None) -> str:
+    def error(self, error: VoiceAgentError, context_id: str | None = None) -> Frames:
         """Tell of `error`; where it ends a context, `done` with reason `error` comes next."""
-        return ErrorMessage.of(error, context_id).encode()
+        return self._dialect.write(ErrorMessage.of(error, context_id))
 
-    def refused(self, error: RefusedMessageError) -> list[str]:
+    def refused(self, error: RefusedMessageError) -> Frames:
         """The answer to a message that `receive` refused: an error, and `done` for a lost open."""
-        answer = [self.error(error, error.context_id)]
+        answer = self.error(error, error.context_id)
         if error.is_open and error.context_id is not None:
             done = DoneMessage(
                 context_id=error.context_id,
@@ -395,17 +404,17 @@ class ServerConnection:
                 ttfa_ms=None,
                 gen_ms=None,
             )
-            answer.append(done.encode())
+            answer += self._dialect.write(done)
         return answer
 
-    def draining(self, deadline_ms: int) -> str:
+    def draining(self, deadline_ms: int) -> Frames:
         """The server will close; from now on `receive` refuses to open contexts."""
         self._is_draining = True
-        return DrainingMessage(deadline_ms=deadline_ms).encode()
+        return self._dialect.write(DrainingMessage(deadline_ms=deadline_ms))
 
-    def pong(self, t: int) -> str:
+    def pong(self, t: int) -> Frames:
         """Answer to `ping`."""
-        return PongMessage(t=t).encode()
+        return self._dialect.write(PongMessage(t=t))
 
     def _sending(self, context_id: str) -> _ServerContext:
         assert self._is_ready, "ready comes first"

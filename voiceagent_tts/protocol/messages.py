@@ -65,6 +65,7 @@ CLOSE_CODES: dict[int, str] = {
 MAX_MESSAGE_BYTES = 65_536
 MAX_ID_CHARS = 128
 MAX_INSTRUCT_CHARS = 2_000
+MAX_INITIAL_FRAMES = 16
 MAX_METADATA_BYTES = 1_024
 _MAX_INT = 2**53 - 1  # the largest integer that every JSON reader keeps exactly
 
@@ -125,7 +126,9 @@ BYTES_PER_SAMPLE: dict[Encoding, int] = {
 }
 
 
-class _Model(BaseModel):
+class WireModel(BaseModel):
+    """What every message is built on: checked strictly, and silent about its contents."""
+
     model_config = ConfigDict(
         frozen=True,
         strict=True,  # true is no integer, "1" is no number
@@ -135,13 +138,13 @@ class _Model(BaseModel):
     )
 
 
-class _ClientMessage(_Model):
+class _ClientMessage(WireModel):
     def encode(self) -> str:
         """This message as the client sends it; what is None is left out."""
         return self.model_dump_json(exclude_none=True)
 
 
-class _ServerMessage(_Model):
+class _ServerMessage(WireModel):
     def encode(self) -> str:
         """This message as the server sends it, with every field."""
         return self.model_dump_json()
@@ -150,7 +153,7 @@ class _ServerMessage(_Model):
 # Client to server.
 
 
-class AudioFormat(_Model):
+class AudioFormat(WireModel):
     """How a context's audio is delivered."""
 
     encoding: Encoding = "pcm_s16le"
@@ -181,9 +184,11 @@ class OpenOptions(TypedDict, total=False):
     max_lead_s: float | None
     text_feeding: Literal["token", "segment"] | None
     initial_frames: int | None
+    leading_silence: bool
+    priority: Literal["live", "batch"]
 
 
-class ContextDefaults(_Model):
+class ContextDefaults(WireModel):
     """How a context speaks, and the defaults of a session; None is the server's choice."""
 
     voice: Name | None = None
@@ -201,8 +206,12 @@ class ContextDefaults(_Model):
     max_lead_s: Annotated[float, Field(ge=0, le=3600)] | None = None
     """How far audio may run ahead of playback; 0 for as fast as it is made."""
     text_feeding: Literal["token", "segment"] | None = None
-    initial_frames: Annotated[int, Field(ge=1, le=16)] | None = None
+    initial_frames: Annotated[int, Field(ge=1, le=MAX_INITIAL_FRAMES)] | None = None
     """Codec frames in the first decode window."""
+    leading_silence: bool = False
+    """Whether the silence before the first sound is sent too."""
+    priority: Literal["live", "batch"] = "live"
+    """A `batch` context, to which nobody listens, never delays a `live` one."""
 
 
 class ContextOpen(ContextDefaults, _ClientMessage):
@@ -299,7 +308,7 @@ ClientMessage = (
 # Server to client.
 
 
-class SessionLimits(_Model):
+class SessionLimits(WireModel):
     """What this server allows; told to every client in `ready`."""
 
     max_message_bytes: int = MAX_MESSAGE_BYTES
@@ -338,7 +347,7 @@ class ContextOpened(_ServerMessage):
     queue_ms: int
 
 
-class WordList(_Model):
+class WordList(WireModel):
     """Words and their times as parallel lists; `end_ms` is null while it is not yet known."""
 
     words: list[str]
@@ -622,7 +631,11 @@ def parse_client_message(data: str) -> ClientMessage:
     except ValidationError as error:
         refusal = refusal_of(error)
         if refusal.code is not ErrorCode.INVALID_JSON:
-            refusal.context_id, refusal.is_open = _peek(from_json(data))
+            fields = from_json(data)
+            refusal.context_id = context_id_of(fields)
+            refusal.is_open = (
+                refusal.context_id is not None and fields.get("type") == "context.open"
+            )
         raise refusal from None  # the cause holds the client's text
 
 
@@ -698,12 +711,10 @@ def _described(value: object) -> str:
             return "an object"
 
 
-def _peek(message: Any) -> tuple[str | None, bool]:
-    """The context that an invalid message names, and whether it would have opened it."""
+def context_id_of(message: Any) -> str | None:
+    """The context that an invalid message names, if that much can be read."""
     if not isinstance(message, dict):
-        return None, False
-    fields = cast("dict[str, Any]", message)
-    context_id = fields.get("context_id")
-    if not isinstance(context_id, str) or not 1 <= len(context_id) <= MAX_ID_CHARS:
-        return None, False
-    return context_id, fields.get("type") == "context.open"
+        return None
+    context_id = cast("dict[str, Any]", message).get("context_id")
+    is_name = isinstance(context_id, str) and 1 <= len(context_id) <= MAX_ID_CHARS
+    return context_id if is_name else None

@@ -19,6 +19,9 @@ from voiceagent_tts.errors import (
     UnauthorizedError,
     VoiceAgentError,
 )
+from voiceagent_tts.protocol.cartesia import Cartesia
+from voiceagent_tts.protocol.dialect import Dialect, TtsV1
+from voiceagent_tts.protocol.vllm_omni import VllmOmni
 from voiceagent_tts.server import auth, health, speech, voices
 from voiceagent_tts.server.shell import Shell
 from voiceagent_tts.server.websocket import Session
@@ -33,7 +36,8 @@ def create_app(shell: Shell) -> FastAPI:
         title="voiceagent-tts",
         version=__version__,
         description="Self-hosted, real-time text-to-speech. The WebSocket protocol tts.v1 at "
-        "`/v1/tts/ws` is described in docs/protocol.md.",
+        "`/v1/tts/ws`, and those of vLLM-Omni and Cartesia at `/v1/audio/speech/stream` and "
+        "`/tts/websocket`, are described in docs/protocol.md.",
     )
     app.state.shell = shell
     app.add_middleware(_BodyGuard)
@@ -55,12 +59,24 @@ def create_app(shell: Shell) -> FastAPI:
         """Counts and seconds in the Prometheus text format."""
         return Response(shell.metrics.render(), media_type="text/plain; version=0.0.4")
 
-    @app.websocket("/v1/tts/ws")
-    async def tts(websocket: WebSocket) -> None:
-        if refusal := _refusal(shell, websocket):
+    async def serve(websocket: WebSocket, dialect: Dialect, key: str | None = None) -> None:
+        if refusal := _refusal(shell, websocket, key):
             await websocket.send_denial_response(_error_response(refusal))
             return
-        await Session(shell, websocket).run()
+        await Session(shell, websocket, dialect).run()
+
+    @app.websocket("/v1/tts/ws")
+    async def tts(websocket: WebSocket) -> None:
+        await serve(websocket, TtsV1())
+
+    @app.websocket("/v1/audio/speech/stream")
+    async def vllm_omni(websocket: WebSocket) -> None:
+        await serve(websocket, VllmOmni(shell.synthesizer.voices.names))
+
+    @app.websocket("/tts/websocket")
+    async def cartesia(websocket: WebSocket) -> None:
+        # Cartesia's clients in browsers, which cannot set headers, send their key so.
+        await serve(websocket, Cartesia(), websocket.query_params.get("api_key"))
 
     return app
 
@@ -121,9 +137,10 @@ def _answer_errors(app: FastAPI, shell: Shell) -> None:
         return await on_error(_, VoiceAgentError(f"the server failed with {type(error).__name__}"))
 
 
-def _refusal(shell: Shell, websocket: WebSocket) -> VoiceAgentError | None:
+def _refusal(shell: Shell, websocket: WebSocket, query_key: str | None) -> VoiceAgentError | None:
     try:
-        auth.check(shell.settings, websocket.headers, websocket.scope["subprotocols"])
+        offered = websocket.scope["subprotocols"]
+        auth.check(shell.settings, websocket.headers, offered, query_key)
     except UnauthorizedError as error:
         return error
     if shell.is_draining:

@@ -11,9 +11,15 @@ from voiceagent_tts.config import LOOPBACK, Settings, hash_key
 from voiceagent_tts.errors import ErrorCode, UnauthorizedError
 
 _BEARER_SUBPROTOCOL = "bearer."
+_SCHEMES = ("bearer", "api-key")  # the second is Baseten's
 
 
-def check(settings: Settings, headers: Mapping[str, str], subprotocols: Iterable[str] = ()) -> None:
+def check(
+    settings: Settings,
+    headers: Mapping[str, str],
+    subprotocols: Iterable[str] = (),
+    query_key: str | None = None,
+) -> None:
     """Let a request pass, or say why not.
 
     Args:
@@ -21,13 +27,14 @@ def check(settings: Settings, headers: Mapping[str, str], subprotocols: Iterable
         headers: the request's, with names in lower case or case-insensitive.
         subprotocols: offered with a WebSocket; browsers, which cannot set headers, send their key
             as `bearer.KEY` among them.
+        query_key: a key from the address, where a route's clients send it there.
 
     Raises:
         UnauthorizedError: with code `unauthorized` (401) or, for the origin, `forbidden` (403).
     """
     _check_origin(settings, headers)
     if settings.api_keys:
-        _check_key(settings, _key_of(headers, subprotocols))
+        _check_key(settings, _key_of(headers, subprotocols) or query_key)
 
 
 def _check_origin(settings: Settings, headers: Mapping[str, str]) -> None:
@@ -57,9 +64,9 @@ def _is_own(settings: Settings, origin: str, host: str | None) -> bool:
 
 
 def _key_of(headers: Mapping[str, str], subprotocols: Iterable[str]) -> str | None:
-    authorization = headers.get("authorization", "")
-    if authorization[:7].lower() == "bearer ":
-        return authorization[7:].strip()
+    scheme, _, key = headers.get("authorization", "").partition(" ")
+    if scheme.lower() in _SCHEMES:
+        return key.strip()
     if key := headers.get("x-api-key"):
         return key
     for subprotocol in subprotocols:

@@ -1,5 +1,6 @@
-"""`POST /v1/audio/speech`: OpenAI's request, answered while it is spoken.
+"""`POST /v1/audio/speech` and `/tts/bytes`: a whole text, answered while it is spoken.
 
+The first has OpenAI's fields and the names that SimpliSmart gives them, the second is Cartesia's.
 One context, unpaced: the client's reading is the only brake. Errors before the first sound are HTTP
 errors; after it the body ends early. A client that goes cancels its context.
 """
@@ -12,10 +13,11 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Request
 from fastapi.responses import StreamingResponse
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, StringConstraints
 
 from voiceagent_tts.audio.containers import CONTENT_TYPES, ContainerEncoder, ContainerFormat
-from voiceagent_tts.core import AudioChunk
+from voiceagent_tts.audio.output import OutputStream
+from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk
 from voiceagent_tts.errors import (
     ConnectionLostError,
     EngineError,
@@ -24,6 +26,7 @@ from voiceagent_tts.errors import (
     OverloadedError,
     VoiceAgentError,
 )
+from voiceagent_tts.protocol.cartesia import BytesRequest
 from voiceagent_tts.server.shell import Shell
 from voiceagent_tts.synthesizer import (
     Context,
@@ -33,9 +36,10 @@ from voiceagent_tts.synthesizer import (
     ContextOptions,
 )
 
-MODELS = ("qwen3-tts", "tts-1", "tts-1-hd")
-"""OpenAI's names are aliases, so that programs written for OpenAI run unchanged."""
+MODELS = ("qwen3-tts", "qwen-tts", "tts-1", "tts-1-hd", "gpt-4o-mini-tts")
+"""Other vendors' names are aliases, so that programs written for them run unchanged."""
 
+_L16 = "audio/l16"
 _DISCONNECT_POLL_S = 0.2
 
 router = APIRouter(tags=["speech"])
@@ -48,7 +52,7 @@ class VoiceId(BaseModel):
 
 
 class SpeechRequest(BaseModel):
-    """The body, with OpenAI's fields; `language` and `seed` are ours."""
+    """The body, with OpenAI's fields; `language`, `seed` and `leading_silence` are not OpenAI's."""
 
     model_config = ConfigDict(extra="ignore", strict=True)
 
@@ -57,10 +61,22 @@ class SpeechRequest(BaseModel):
         description="One of `qwen3-tts`, `tts-1`, `tts-1-hd`, with a language behind it if it is "
         "known: `tts-1-hd-zh`.",
     )
-    input: str = Field(description="The text to speak.")
-    voice: str | VoiceId | None = None
-    instructions: Annotated[str, StringConstraints(max_length=4096)] | None = None
-    response_format: ContainerFormat = "mp3"
+    input: str = Field(
+        description="The text to speak; also as `text`.",
+        validation_alias=AliasChoices("input", "text"),
+    )
+    voice: str | VoiceId | None = Field(
+        None, description="Also as `speaker`.", validation_alias=AliasChoices("voice", "speaker")
+    )
+    instructions: Annotated[str, StringConstraints(max_length=4096)] | None = Field(
+        None,
+        description="How to speak; also as `instruct`.",
+        validation_alias=AliasChoices("instructions", "instruct"),
+    )
+    response_format: ContainerFormat | None = Field(
+        None, description="`mp3` by default, or `pcm` where the request accepts `audio/L16`."
+    )
+    leading_silence: bool = Field(False, description="Whether silence before speech is sent too.")
     speed: Annotated[float, Field(ge=0.5, le=2.0)] = 1.0
     stream_format: Literal["audio", "sse"] = "audio"
     language: str | None = None
@@ -79,35 +95,68 @@ class SpeechRequest(BaseModel):
             instruct=self.instructions,
             speed=self.speed,
             seed=self.seed,
+            leading_silence=self.leading_silence,
             max_lead_s=0,
             text_feeding="segment",  # the whole text is here
+            priority="batch",
+            wants_words=False,
         )
 
 
 @router.post("/v1/audio/speech", response_class=StreamingResponse)
 async def speak(request: Request, body: SpeechRequest) -> StreamingResponse:
     """Speak `input` and stream the audio in `response_format`."""
+    pcm = await _speak(request, body.input, body.options())
+    container_format, content_type = _answer_format(body, request.headers.get("accept", ""))
+    audio = _encoded(pcm, ContainerEncoder(container_format))
+    if body.stream_format == "sse":
+        return StreamingResponse(_as_sse(audio), media_type="text/event-stream")
+    return StreamingResponse(audio, media_type=content_type)
+
+
+@router.post("/tts/bytes", response_class=StreamingResponse)
+async def speak_as_cartesia(request: Request, body: BytesRequest) -> StreamingResponse:
+    """Speak `transcript` and stream the samples, as Cartesia's API does."""
+    options = ContextOptions(
+        voice=body.voice.name,
+        language=body.language,
+        speed=body.speed,
+        max_lead_s=0,
+        text_feeding="segment",
+        priority="batch",
+        wants_words=False,
+    )
+    pcm = await _speak(request, body.transcript, options)
+    output = OutputStream(body.output_format.encoding, body.output_format.sample_rate)
+    return StreamingResponse(_encoded(pcm, output), media_type="audio/pcm")
+
+
+def _answer_format(body: SpeechRequest, accept: str) -> tuple[ContainerFormat, str]:
+    """What is sent, and what it is called."""
+    if body.response_format is None and _L16 in accept.lower():
+        # Little-endian, though RFC 2586 says otherwise: what SimpliSmart's clients read.
+        return "pcm", f"audio/L16;rate={SAMPLE_RATE_HZ};channels=1"
+    container_format = body.response_format or "mp3"
+    return container_format, CONTENT_TYPES[container_format]
+
+
+async def _speak(request: Request, text: str, options: ContextOptions) -> AsyncIterator[bytes]:
+    """The PCM of a text, once the first of it is there."""
     shell: Shell = request.app.state.shell
     if shell.is_draining:
         raise OverloadedError("the server is shutting down", code=ErrorCode.DRAINING)
-    if not body.input.strip():
-        raise InvalidRequestError(
-            "input: expected text to speak, got none", code=ErrorCode.INVALID_PARAM
-        )
-    context = await shell.synthesizer.open(body.options())
+    if not text.strip():
+        raise InvalidRequestError("expected text to speak, got none", code=ErrorCode.INVALID_PARAM)
+    context = await shell.synthesizer.open(options)
     try:
-        context.push_text(body.input)
+        context.push_text(text)
         context.finish()
         events = aiter(context)
         first = await _first_audio(request, events, shell.settings.first_audio_s)
     except BaseException:
         context.abandon()
         raise
-    encoder = ContainerEncoder(body.response_format)
-    audio = _encoded(context, first, events, encoder)
-    if body.stream_format == "sse":
-        return StreamingResponse(_as_sse(audio), media_type="text/event-stream")
-    return StreamingResponse(audio, media_type=CONTENT_TYPES[body.response_format])
+    return _pcm(context, first, events)
 
 
 async def _first_audio(
@@ -130,7 +179,7 @@ async def _first_audio(
 
 async def _skip_to_audio(events: AsyncIterator[ContextEvent]) -> AudioChunk:
     error: VoiceAgentError = InvalidRequestError(
-        "input: expected letters or digits to speak, got only signs",
+        "expected letters or digits to speak, got only signs",
         code=ErrorCode.TEXT_UNSPEAKABLE,
     )
     async for event in events:
@@ -146,27 +195,31 @@ async def _skip_to_audio(events: AsyncIterator[ContextEvent]) -> AudioChunk:
     raise error
 
 
-async def _encoded(
-    context: Context,
-    first: AudioChunk,
-    events: AsyncIterator[ContextEvent],
-    encoder: ContainerEncoder,
+async def _pcm(
+    context: Context, first: AudioChunk, events: AsyncIterator[ContextEvent]
 ) -> AsyncIterator[bytes]:
     try:
-        if data := encoder.push(first.pcm):
-            yield data
+        yield first.pcm
         async for event in events:
             match event:
                 case AudioChunk(_, pcm):
-                    if data := encoder.push(pcm):
-                        yield data
+                    yield pcm
                 case ContextFailed(error):
                     raise error  # the body ends without its last chunk: the client sees a cut
                 case _:
                     pass
-        yield encoder.finish()
     finally:
         context.abandon()
+
+
+async def _encoded(
+    pcm: AsyncIterator[bytes], encoder: ContainerEncoder | OutputStream
+) -> AsyncIterator[bytes]:
+    async for piece in pcm:
+        if data := encoder.push(piece):
+            yield data
+    if data := encoder.finish():
+        yield data
 
 
 async def _as_sse(audio: AsyncIterator[bytes]) -> AsyncIterator[str]:

@@ -1,8 +1,9 @@
-"""One `tts.v1` socket: a task that reads, a task that writes, and its contexts.
+"""One socket, in any dialect: a task that reads, a task that writes, and its contexts.
 
 The writer is the socket's only writer. It takes answers first and then one message of each context
-in turn, so that contexts share the socket evenly. What is legal is decided by
-`protocol.connection`, what is spoken by the synthesizer.
+in turn, so that contexts share the socket evenly; in a sequential dialect they speak one after the
+other. What is legal is decided by `protocol.connection`, what messages look like by the dialect,
+what is spoken by the synthesizer.
 """
 
 import asyncio
@@ -10,7 +11,7 @@ import functools
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -28,9 +29,9 @@ from voiceagent_tts.core import (
 )
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError
 from voiceagent_tts.protocol.connection import ServerConnection
+from voiceagent_tts.protocol.dialect import Answer, Command, Dialect, Frames
 from voiceagent_tts.protocol.messages import (
     SUBPROTOCOL,
-    ClientMessage,
     Close,
     ContextCancel,
     ContextCut,
@@ -43,6 +44,7 @@ from voiceagent_tts.protocol.messages import (
     RefusedMessageError,
     SessionLimits,
     SessionUpdate,
+    WordList,
 )
 from voiceagent_tts.server.shell import Shell
 from voiceagent_tts.synthesizer import (
@@ -65,13 +67,19 @@ _log = structlog.get_logger(__name__)
 
 
 class Session:
-    """One accepted socket; `run` it to its end."""
+    """One accepted socket; `run` it to its end.
 
-    def __init__(self, shell: Shell, websocket: WebSocket) -> None:
+    Args:
+        shell: what all routes share.
+        websocket: not yet accepted.
+        dialect: what its client speaks.
+    """
+
+    def __init__(self, shell: Shell, websocket: WebSocket, dialect: Dialect) -> None:
         self._shell = shell
         self._websocket = websocket
-        self._connection = ServerConnection(_limits(shell))
-        self._answers: deque[str] = deque()
+        self._connection = ServerConnection(_limits(shell), dialect)
+        self._answers: deque[str | bytes] = deque()
         self._outlets: dict[str, Outlet] = {}
         self._ready: deque[str] = deque()  # contexts with something to send, each once
         self._recent: dict[str, tuple[Context, float]] = {}  # ended contexts, for `cut`
@@ -142,8 +150,7 @@ class Session:
             messages = self._connection.receive(data)
         except RefusedMessageError as error:
             self._count(error)
-            for answer in self._connection.refused(error):
-                self._answer(answer)
+            self._answer(self._connection.refused(error))
             return
         for message in messages:
             try:
@@ -153,16 +160,17 @@ class Session:
                 context_id = getattr(message, "context_id", None)
                 self._answer(self._connection.error(error, context_id))
 
-    async def _obey(self, message: ClientMessage) -> None:
+    async def _obey(self, message: Command) -> None:
         match message:
+            case Answer(data):
+                self._answer([data])
             case ContextOpen():
                 await self._open(message)
-            case ContextText(context_id=context_id, text=text):
-                self._context(context_id).push_text(text)
-            case ContextFlush(context_id=context_id, flush_id=flush_id):
-                self._context(context_id).flush(flush_id)
-            case ContextEnd(context_id=context_id):
-                self._context(context_id).finish()
+            case ContextText() | ContextFlush() | ContextEnd():
+                # Where the context was to be opened by the same message and could not, `done` is
+                # said already.
+                if outlet := self._outlets.get(message.context_id):
+                    self._feed(outlet.context, message)
             case ContextCancel(context_id=context_id, played_ms=played_ms):
                 self._outlets[context_id].cancel(played_ms)
             case ContextCut(context_id=context_id, played_ms=played_ms):
@@ -199,9 +207,14 @@ class Session:
         )
         self._answer(opened)
 
-    def _context(self, context_id: str) -> Context:
-        """A context that the connection knows as open."""
-        return self._outlets[context_id].context
+    def _feed(self, context: Context, message: ContextText | ContextFlush | ContextEnd) -> None:
+        match message:
+            case ContextText(text=text):
+                context.push_text(text)
+            case ContextFlush(flush_id=flush_id):
+                context.flush(flush_id)
+            case ContextEnd():
+                context.finish()
 
     def _any_context(self, context_id: str) -> Context:
         if context_id in self._outlets:
@@ -219,8 +232,8 @@ class Session:
 
     # What goes.
 
-    def _answer(self, data: str) -> None:
-        self._answers.append(data)
+    def _answer(self, frames: Iterable[str | bytes]) -> None:
+        self._answers.extend(frames)
         self._has_work.set()
 
     def _mark_ready(self, context_id: str) -> None:
@@ -234,7 +247,7 @@ class Session:
             self._has_work.clear()
             while self._answers or (self._ready and self._closing is None):
                 if self._answers:
-                    await self._send(Outgoing(self._answers.popleft()))
+                    await self._send(Outgoing([self._answers.popleft()]))
                     self._has_room.set()
                 elif outgoing := self._next_of_contexts():
                     await self._send(outgoing)
@@ -247,12 +260,19 @@ class Session:
         """One message of the context whose turn it is."""
         context_id = self._ready.popleft()
         outlet = self._outlets.get(context_id)
-        outgoing = outlet.next_message() if outlet is not None else None
-        if outlet is not None and outlet.is_over:
+        if outlet is None or not self._may_speak(context_id):
+            return None
+        outgoing = outlet.next_message()
+        if outlet.is_over:
             self._remember(context_id, self._outlets.pop(context_id).context)
+            if self._connection.is_sequential and self._outlets:
+                self._mark_ready(next(iter(self._outlets)))
         elif outgoing is not None:
             self._mark_ready(context_id)
         return outgoing
+
+    def _may_speak(self, context_id: str) -> bool:
+        return not self._connection.is_sequential or context_id == next(iter(self._outlets))
 
     def _remember(self, context_id: str, context: Context) -> None:
         now = time.monotonic()
@@ -266,10 +286,11 @@ class Session:
     async def _send(self, outgoing: "Outgoing") -> None:
         try:
             async with asyncio.timeout(self._shell.settings.slow_consumer_s):
-                if isinstance(outgoing.data, str):
-                    await self._websocket.send_text(outgoing.data)
-                else:
-                    await self._websocket.send_bytes(outgoing.data)
+                for frame in outgoing.frames:
+                    if isinstance(frame, str):
+                        await self._websocket.send_text(frame)
+                    else:
+                        await self._websocket.send_bytes(frame)
         except TimeoutError:
             self._shell.metrics.slow_consumers.inc()
             _log.warning("slow_consumer", session_id=self.session_id)
@@ -286,9 +307,9 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A message for the socket, and what to do when it has left."""
+    """Something for the socket, and what to do when it has left."""
 
-    data: str | bytes
+    frames: Frames
     on_sent: Callable[[], None] = lambda: None
 
 
@@ -321,10 +342,11 @@ class Outlet:
     def next_message(self) -> Outgoing | None:
         """The next message, or None where there is none yet.
 
-        Audio that is queued is merged up to the cap; none waits for more to come.
+        Words come before all audio. Audio that is queued is merged up to the cap; none waits for
+        more to come.
         """
         while True:
-            if self._is_audio_due():
+            if not self.context.has_words_next and self._is_audio_due():
                 return self._audio_message()
             event = self._after_audio or self.context.next_event()
             if event is None:
@@ -338,8 +360,8 @@ class Outlet:
             ):
                 self._audio.push(self._output.finish())
                 self._after_audio = event
-            elif (data := self._encode(event)) is not None:
-                return Outgoing(data)
+            elif (frames := self._encode(event)) or self.is_over:
+                return Outgoing(frames)
 
     def _is_audio_due(self) -> bool:
         queued_bytes = self._audio.queued_bytes
@@ -351,15 +373,15 @@ class Outlet:
         assert pcm is not None
         start = self._sample_offset
         self._sample_offset += len(pcm) // self._format.bytes_per_sample
-        data = self._connection.audio(self._context_id, pcm, start)
+        frames = self._connection.audio(self._context_id, pcm, start)
         samples = self._to_clock(self._sample_offset) - self._to_clock(start)
-        return Outgoing(data, functools.partial(self.context.sent, samples))
+        return Outgoing(frames, functools.partial(self.context.sent, samples))
 
     def _to_clock(self, sample_offset: int) -> int:
         """A position at the client's rate on the context's clock."""
         return round(sample_offset * SAMPLE_RATE_HZ / self._format.sample_rate)
 
-    def _encode(self, event: ContextEvent) -> str | None:
+    def _encode(self, event: ContextEvent) -> Frames:
         context_id = self._context_id
         match event:
             case ContextWords(words):
@@ -370,7 +392,7 @@ class Outlet:
                 return self._connection.cancelled(context_id, cut, basis)
             case ContextFailed(error):
                 return self._connection.error(error, context_id)
-            case ContextDone(reason, report):
+            case ContextDone(reason, report, words_final):
                 self.is_over = True
                 return self._connection.done(
                     context_id,
@@ -378,16 +400,26 @@ class Outlet:
                     chars=report.chars,
                     ttfa_ms=None if report.ttfa_s is None else round(report.ttfa_s * 1000),
                     gen_ms=round(report.gen_s * 1000),
+                    words_final=self._final(words_final),
                 )
             case AudioChunk():
                 raise AssertionError("audio is queued, not encoded")
 
-    def _encode_words(self, words: Sequence[WordTimestamp]) -> str | None:
+    def _encode_words(self, words: Sequence[WordTimestamp]) -> Frames:
         if self._timestamps == "none":
+            return []
+        return self._connection.words(self._context_id, self._as_asked(words))
+
+    def _final(self, words: Sequence[WordTimestamp] | None) -> WordList | None:
+        if words is None or self._timestamps == "none":
             return None
+        return WordList.of(self._as_asked(words))
+
+    def _as_asked(self, words: Sequence[WordTimestamp]) -> Sequence[WordTimestamp]:
+        """Words, or their characters where the client asked for these."""
         if self._timestamps == "char":
-            words = [char for word in words for char in spread_characters(word)]
-        return self._connection.words(self._context_id, words)
+            return [char for word in words for char in spread_characters(word)]
+        return words
 
 
 def _limits(shell: Shell) -> SessionLimits:
@@ -412,4 +444,7 @@ def _options(message: ContextOpen) -> ContextOptions:
         max_buffer_delay_ms=message.max_buffer_delay_ms,
         max_lead_s=message.max_lead_s,
         text_feeding=message.text_feeding,
+        initial_frames=message.initial_frames,
+        leading_silence=message.leading_silence,
+        priority=message.priority,
     )

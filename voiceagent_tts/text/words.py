@@ -136,6 +136,8 @@ class GrowingWords:
         return words
 
     def finish(self) -> list[Word]:
-        """The words that are left; no text follows."""
-        words, self._rest = split_words(self._rest, self._char_start), ""
+        """The words that are left; text that follows begins another word."""
+        words = split_words(self._rest, self._char_start)
+        self._char_start += len(self._rest)
+        self._rest = ""
         return words

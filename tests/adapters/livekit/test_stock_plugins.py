@@ -1,0 +1,196 @@
+"""Group 16 of the acceptance list: plugins that others wrote for others, by URL, on real sessions.
+
+What they cannot do is not claimed here: those for HTTP have no word times, that for Cartesia leaves
+its socket open when the user barges in, up to the next reply, and none makes its times for the
+clock of LiveKit, so that a history may be two words off.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from typing import Any
+
+import aiohttp
+import pytest
+from livekit.agents import tts
+from livekit.agents.types import USERDATA_TIMED_TRANSCRIPT, TimedString
+
+from livekit.plugins import baseten, cartesia, openai, simplismart
+from tests.adapters.livekit.conversation import talking, words_of
+from tests.adapters.livekit.test_acceptance import seconds, tokens
+from tests.adapters.livekit.test_upstream import check_frames
+from tests.conftest import StartServer
+from tests.waiting import until
+from voiceagent_tts.core import SAMPLE_RATE_HZ
+from voiceagent_tts.server.serve import RunningServer
+
+SHORT = "It costs $25, I think."
+TEXT = "Of course, I can help you with that. Your order left on Tuesday, at nine."
+WITH_WORDS = ("baseten", "cartesia")
+ALL = (*WITH_WORDS, "openai", "simplismart")
+
+MakeStock = Callable[..., tts.TTS]
+
+
+@pytest.fixture
+async def make_stock() -> AsyncIterator[MakeStock]:
+    """Make stock plugins that speak through a server; a session closes what it is given."""
+    async with aiohttp.ClientSession() as session:
+
+        def make(name: str, server: RunningServer, **options: Any) -> tts.TTS:
+            common: dict[str, Any] = {"api_key": "none", "http_session": session}
+            match name:
+                case "baseten":
+                    url = f"ws{server.url.removeprefix('http')}/v1/audio/speech/stream"
+                    speaking = {"voice": "default", "language": "English", "word_timestamps": True}
+                    return baseten.TTS(
+                        model="qwen3-tts", model_endpoint=url, **common | speaking | options
+                    )
+                case "cartesia":  # its default voice is one of Cartesia's library
+                    return cartesia.TTS(base_url=server.url, **common | options)
+                case "openai":
+                    return openai.TTS(
+                        base_url=f"{server.url}/v1",
+                        api_key="none",
+                        response_format="pcm",
+                        **options,
+                    )
+                case _:
+                    url = f"{server.url}/v1/audio/speech"
+                    voice = {"model": "qwen-tts", "voice": "default"}
+                    return simplismart.TTS(base_url=url, **common | voice | options)
+
+        yield make
+
+
+def rows_used(server: RunningServer) -> int:
+    """Rows of the engine that somebody holds."""
+    worker = server.shell.synthesizer.supervisors["espeak"].worker
+    assert worker is not None
+    return worker.rows_used
+
+
+async def for_each(names: Iterable[str], talk: Callable[[str], Awaitable[None]]) -> None:
+    """Let several plugins talk at a time: they do so in real time."""
+    async with asyncio.TaskGroup() as group:
+        for name in names:
+            group.create_task(talk(name), name=name)
+
+
+async def test_group_16_a_stock_plugin_speaks(server: RunningServer, make_stock: MakeStock) -> None:
+    """All of a reply is heard and committed, word for word; so is the next, and of signs alone."""
+    words = await words_of(server.websocket_url, SHORT, voice="default", language="en")
+    last_start_s = words[-1].start_sample / SAMPLE_RATE_HZ
+
+    async def talk(name: str) -> None:
+        async with talking(make_stock(name, server)) as conversation:
+            assert (await conversation.spoken(*tokens(SHORT))).rstrip() == SHORT, name
+            assert conversation.speaker.played_s > last_start_s, name
+            assert (await conversation.spoken("Yes.")).rstrip() == "Yes.", name
+            if name in WITH_WORDS:
+                assert await conversation.spoken("...") == "...", name
+            assert not conversation.errors, name
+
+    await for_each(ALL, talk)
+    await until(lambda: not rows_used(server), "no row is used")
+
+
+async def test_group_16_a_whole_text_may_be_synthesized(
+    server: RunningServer, make_stock: MakeStock
+) -> None:
+    """`synthesize` gives the frames that LiveKit's own tests ask for."""
+    for name in ALL:
+        voice = make_stock(name, server)
+        async with voice.synthesize(SHORT) as stream:
+            check_frames([event async for event in stream])
+        await voice.aclose()
+
+
+@pytest.mark.parametrize("names", [("baseten", "openai", "simplismart"), ("cartesia",)])
+async def test_group_16_a_barge_in_frees_the_row(
+    start_server: StartServer, make_stock: MakeStock, names: tuple[str, ...]
+) -> None:
+    """No more than what was heard is committed, the engine stops, and the next reply is whole."""
+    server = await start_server(throttle={"rtf": 0.5})
+    are_cut = asyncio.Barrier(len(names))
+
+    async def talk(name: str) -> None:
+        async with talking(make_stock(name, server)) as conversation:
+            spoken = await conversation.cut(1.2, *tokens(f"{TEXT} {TEXT}"))
+            assert spoken.strip() and TEXT.startswith(spoken.rstrip()), name
+            async with are_cut:
+                if name != "cartesia":  # it tells the server when the next reply begins
+                    await until(lambda: not rows_used(server), f"the row of {name} is free")
+            assert (await conversation.spoken("Yes.")).rstrip() == "Yes.", name
+            await until(lambda: not rows_used(server), f"the row of {name} is free")
+            assert not conversation.errors, name
+
+    await for_each(names, talk)
+
+
+async def test_group_16_words_are_there_before_they_are_heard(
+    start_server: StartServer, make_stock: MakeStock
+) -> None:
+    """At an RTF of 0.9 every word comes ahead of its sound, with the time that our plugin gets."""
+    server = await start_server(throttle={"rtf": 0.9})
+    words = await words_of(server.websocket_url, SHORT, voice="default", language="en")
+
+    async def talk(name: str) -> None:
+        voice = make_stock(name, server)
+        pieces: list[TimedString] = []
+        sounded_s = 0.0
+        async with voice.stream() as stream:
+            for token in tokens(SHORT):
+                stream.push_text(token)
+            stream.end_input()
+            async for event in stream:
+                came = event.frame.userdata.get(USERDATA_TIMED_TRANSCRIPT, [])
+                assert all(sounded_s <= seconds(piece.start_time) for piece in came), name
+                sounded_s += event.frame.duration
+                pieces += came
+        await voice.aclose()
+        assert "".join(pieces).rstrip() == SHORT, name
+        for piece, word in zip(pieces, words, strict=True):
+            start_s = word.start_sample / SAMPLE_RATE_HZ
+            assert seconds(piece.start_time) == pytest.approx(start_s, abs=0.03), name
+
+    await for_each(WITH_WORDS, talk)
+
+
+async def test_group_16_an_unknown_voice_fails_its_turn_only(
+    server: RunningServer, make_stock: MakeStock
+) -> None:
+    """The plugin raises an error that names the voices; with another voice it speaks."""
+
+    async def talk(name: str) -> None:
+        voice = make_stock(name, server, voice="nobody")
+        async with talking(voice) as conversation:
+            assert await conversation.spoken("Yes.") == ""
+            assert "nobody" in str(conversation.errors[-1].error)
+            assert isinstance(voice, baseten.TTS | cartesia.TTS)
+            voice.update_options(voice="default")
+            assert (await conversation.spoken("Yes.")).rstrip() == "Yes."
+
+    await for_each(WITH_WORDS, talk)
+
+
+async def test_group_16_baseten_lists_the_voices(server: RunningServer) -> None:
+    """Its helper asks the same address."""
+    url = f"ws{server.url.removeprefix('http')}/v1/audio/speech/stream"
+    answer = await baseten.list_voices(model_endpoint=url, api_key="none")
+    assert answer["voices"] == server.shell.synthesizer.voices.names()
+
+
+async def test_group_16_a_stock_plugin_needs_the_key(
+    start_server: StartServer, make_stock: MakeStock
+) -> None:
+    """A wrong key is refused at the handshake; the right one, sent as the plugin does, opens."""
+    server = await start_server(api_keys=("right",))
+
+    async def talk(name: str) -> None:
+        async with talking(make_stock(name, server, api_key="wrong")) as conversation:
+            assert await conversation.spoken("Yes.") == ""
+            assert "401" in str(conversation.errors[-1].error)
+        async with talking(make_stock(name, server, api_key="right")) as conversation:
+            assert (await conversation.spoken("Yes.")).rstrip() == "Yes."
+
+    await for_each(WITH_WORDS, talk)

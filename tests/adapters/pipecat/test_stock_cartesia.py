@@ -1,0 +1,96 @@
+"""Pipecat's own Cartesia service, by URL, on a real pipeline."""
+
+from typing import Any
+
+import pytest
+from pipecat.frames.frames import TTSAudioRawFrame
+from pipecat.services.cartesia.tts import CartesiaTTSService
+from pipecat.services.tts_service import TextAggregationMode
+
+from tests.adapters.pipecat.conversation import HEARD_SAMPLES, Conversation, talking
+from tests.conftest import StartServer
+from tests.waiting import until
+from voiceagent_tts.client import TTSClient
+from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, WordTimestamp
+from voiceagent_tts.server.serve import RunningServer
+
+TEXT = "Of course I can. It cost $25."
+PIECES = [f"{word} " for word in TEXT.split()[:-1]] + [TEXT.split()[-1]]
+
+
+def service(server: RunningServer, voice: str | None = None, **options: Any) -> CartesiaTTSService:
+    """The stock service, connected to `server`."""
+    url = f"ws{server.url.removeprefix('http')}/tts/websocket"
+    settings = CartesiaTTSService.Settings(voice=voice)
+    return CartesiaTTSService(api_key="none", url=url, settings=settings, **options)
+
+
+async def words_of(server: RunningServer, text: str) -> list[WordTimestamp]:
+    """The words of `text` as the server times them."""
+    async with TTSClient(server.websocket_url) as client:
+        events = client.say(text, language="en", max_lead_s=0)
+        return [event async for event in events if isinstance(event, WordTimestamp)]
+
+
+def heard_s(conversation: Conversation, context_id: str) -> float:
+    """How much of a context was played."""
+    played = [u for u in conversation.transport.utterances if u.context_id == context_id]
+    return (sum(u.played_samples for u in played) - HEARD_SAMPLES) / SAMPLE_RATE_HZ
+
+
+@pytest.mark.parametrize("mode", [TextAggregationMode.SENTENCE, TextAggregationMode.TOKEN])
+async def test_a_turn_is_spoken_and_committed(
+    server: RunningServer, mode: TextAggregationMode
+) -> None:
+    """Word for word, by sentences and by tokens; the second turn on the same socket."""
+    async with talking(service(server, text_aggregation_mode=mode)) as conversation:
+        for text in (PIECES, ["Yes."]):
+            await conversation.reply(*text)
+            assert await conversation.spoken() == "".join(text)
+            await conversation.played_out()
+        assert not conversation.errors
+        assert conversation.count(TTSAudioRawFrame) > 10
+        accepted = server.shell.metrics.registry.get_sample_value("tts_ws_accepted_total")
+        assert accepted == 1
+
+
+async def test_a_barge_in_frees_the_row(start_server: StartServer) -> None:
+    """The history has what was heard, within a word; the row is free, the socket stays."""
+    server = await start_server(throttle={"rtf": 0.8})
+    words = await words_of(server, TEXT)
+    worker = server.shell.synthesizer.supervisors["espeak"].worker
+    assert worker is not None
+    async with talking(service(server)) as conversation:
+        context_id = await conversation.reply(*PIECES)
+        await conversation.play(context_id, 1.6)
+        committed = await conversation.interrupt()
+        assert committed and TEXT.startswith(committed)
+        played = heard_s(conversation, context_id)
+        began = sum(word.start_sample / SAMPLE_RATE_HZ < played for word in words)
+        assert abs(len(committed.split()) - began) <= 1
+        await until(lambda: not worker.rows_used, "the row is free")
+        await conversation.reply("Yes.")
+        assert await conversation.spoken() == "Yes."
+        assert not conversation.errors
+
+
+async def test_an_unknown_voice_is_an_error_of_pipecat(server: RunningServer) -> None:
+    """The service pushes an error that names the voices, and its reader lives on."""
+    async with talking(service(server, voice="nobody")) as conversation:
+        await conversation.reply("Yes.")
+        await until(lambda: bool(conversation.errors), "an error has come")
+        assert "nobody" in conversation.errors[0].error
+
+
+async def test_the_service_has_its_rate(server: RunningServer) -> None:
+    """What the service asks for is what comes: the same seconds at another rate."""
+    words = await words_of(server, "Yes, of course.")
+    end = words[-1].end_sample
+    assert end is not None
+    async with talking(service(server, sample_rate=8000)) as conversation:
+        await conversation.reply("Yes, of course.")
+        await conversation.spoken()
+        frames = [f for f in conversation.frames if isinstance(f, TTSAudioRawFrame)]
+        assert {frame.sample_rate for frame in frames} == {8000}
+        seconds = sum(len(frame.audio) for frame in frames) / BYTES_PER_SAMPLE / 8000
+        assert seconds == pytest.approx(end / SAMPLE_RATE_HZ, abs=0.5)

@@ -1,0 +1,364 @@
+"""Sockets of other makes' clients on the real engine: raw messages, and what people really send."""
+
+import asyncio
+import base64
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosedError
+
+from tests.server.test_speech import value
+from tests.waiting import PATIENCE_S, until
+from voiceagent_tts.config import Settings
+from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
+from voiceagent_tts.server.serve import RunningServer, running
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+SENTENCE = "The quick brown fox jumps over the lazy dog."
+PATHS = {"vllm_omni": "/v1/audio/speech/stream", "cartesia": "/tts/websocket"}
+
+
+class Raw:
+    """One socket of a client that this project did not write."""
+
+    def __init__(self, websocket: ClientConnection) -> None:
+        self.websocket = websocket
+
+    async def send(self, *messages: dict[str, Any] | str | bytes) -> None:
+        for message in messages:
+            data = json.dumps(message) if isinstance(message, dict) else message
+            await self.websocket.send(data)
+
+    async def receive(self) -> dict[str, Any] | bytes:
+        async with asyncio.timeout(PATIENCE_S):
+            data = await self.websocket.recv()
+        return data if isinstance(data, bytes) else json.loads(data)
+
+    async def until(self, kind: str, **fields: Any) -> list[dict[str, Any] | bytes]:
+        """What comes up to the next event of a kind with these fields, which is the last."""
+        events: list[dict[str, Any] | bytes] = []
+        while True:
+            event = await self.receive()
+            events.append(event)
+            if isinstance(event, dict) and event.items() >= {"type": kind, **fields}.items():
+                return events
+
+    async def error(self) -> dict[str, Any]:
+        """The next event, which must be an error."""
+        event = (await self.until("error"))[-1]
+        assert isinstance(event, dict)
+        return event
+
+
+@contextlib.asynccontextmanager
+async def connected(server: RunningServer, dialect: str) -> AsyncIterator[Raw]:
+    """A socket that is closed with the block."""
+    url = f"ws{server.url.removeprefix('http')}{PATHS[dialect]}"
+    async with connect(url, compression=None, max_size=None) as websocket:
+        yield Raw(websocket)
+
+
+def config(**fields: Any) -> dict[str, Any]:
+    """vLLM-Omni's first message."""
+    return {"type": "session.config", "voice": "default", "language": "English", **fields}
+
+
+def text(text: str) -> dict[str, Any]:
+    """vLLM-Omni's piece of text."""
+    return {"type": "input.text", "text": text}
+
+
+DONE = {"type": "input.done"}
+
+
+def request(
+    context_id: str, transcript: str, *, more: bool = False, **fields: Any
+) -> dict[str, Any]:
+    """Cartesia's message."""
+    return {
+        "context_id": context_id,
+        "transcript": transcript,
+        "continue": more,
+        "model_id": "sonic-3",
+        "voice": {"mode": "id", "id": "default"},
+        "output_format": {"container": "raw", "encoding": "pcm_s16le", "sample_rate": 24000},
+        "language": "en",
+        **fields,
+    }
+
+
+def pcm_of(events: list[dict[str, Any] | bytes], context_id: str | None = None) -> bytes:
+    """The audio among events, of one context where events name it."""
+    pieces: list[bytes] = []
+    for event in events:
+        if isinstance(event, bytes):
+            pieces.append(event)
+        elif event["type"] == "chunk" and event["context_id"] == context_id:
+            pieces.append(base64.b64decode(event["data"]))
+    return b"".join(pieces)
+
+
+def made_samples(server: RunningServer) -> float:
+    """Samples that the engine has made, at 24 kHz."""
+    return value(server, "tts_audio_seconds_total") * SAMPLE_RATE_HZ
+
+
+async def check_alive(raw: Raw, dialect: str) -> None:
+    """The next request is spoken as if nothing had been."""
+    if dialect == "cartesia":
+        await raw.send(request("alive", "Yes."))
+        assert pcm_of(await raw.until("done", context_id="alive"), "alive")
+        return
+    await raw.send(DONE)  # whatever was begun is over
+    await raw.until("session.done")
+    await raw.send(config(), text("Yes."), DONE)
+    assert pcm_of(await raw.until("session.done"))
+
+
+async def check_rows_are_free(server: RunningServer) -> None:
+    """Nothing is spoken any more."""
+    worker = server.shell.synthesizer.supervisors["espeak"].worker
+    assert worker is not None
+    await until(lambda: not worker.rows_used, "no row is used")
+    await until(lambda: not server.shell.synthesizer.contexts_active, "no context is open")
+
+
+# vLLM-Omni's.
+
+
+async def test_utterances_follow_each_other(shared_server: RunningServer) -> None:
+    """Three sent at once are spoken one after the other, each with every sample of its own."""
+    texts = [SENTENCE, "Yes.", SENTENCE]
+    async with connected(shared_server, "vllm_omni") as raw:
+        await raw.send(config(), *(m for t in texts for m in (text(t), DONE)))
+        before, lengths = made_samples(shared_server), []
+        for index in range(3):
+            events = await raw.until("session.done", utterance_index=index)
+            told = [event["utterance_index"] for event in events if isinstance(event, dict)]
+            assert set(told) == {index}, "nobody speaks out of turn"
+            lengths.append(len(pcm_of(events)) // BYTES_PER_SAMPLE)
+        assert sum(lengths) == round(made_samples(shared_server) - before)
+        assert min(lengths[0], lengths[2]) > 2 * lengths[1] > 0
+    await check_rows_are_free(shared_server)
+
+
+async def test_sound_does_not_wait_for_the_end(shared_server: RunningServer) -> None:
+    """Audio of the first sentence comes while the utterance is still being written."""
+    async with connected(shared_server, "vllm_omni") as raw:
+        await raw.send(config(timestamp_type="word"), text("Hello there. And "))
+        start, done = await raw.receive(), await raw.receive()
+        assert isinstance(start, dict) and start["type"] == "audio.start"
+        assert isinstance(done, dict) and done["type"] == "audio.done"
+        words = done["timestamp_info"]["word_alignment"]["words"]
+        assert words == ["Hello", "there."], "known before they are heard"
+        while not isinstance(await raw.receive(), bytes):
+            pass
+        await raw.send(text("more."), DONE)
+        await raw.until("session.done", utterance_index=0)
+
+
+async def test_voices_may_be_asked_for_first(shared_server: RunningServer) -> None:
+    """Before a session is configured, as Baseten's plugin does it."""
+    async with connected(shared_server, "vllm_omni") as raw:
+        await raw.send({"type": "voice.list"})
+        answer = await raw.receive()
+        assert isinstance(answer, dict)
+        assert answer["voices"] == shared_server.shell.synthesizer.voices.names()
+
+
+async def test_an_unknown_voice_is_told_at_once(shared_server: RunningServer) -> None:
+    """With the config, before there is any text; the next config may be right."""
+    async with connected(shared_server, "vllm_omni") as raw:
+        await raw.send(config(voice="nobody"))
+        error = await raw.error()
+        assert error["code"] == "invalid_voice"
+        assert "nobody" in error["message"]
+        await raw.send(text("Hello."))
+        assert (await raw.error())["code"] == "invalid_voice"
+        await check_alive(raw, "vllm_omni")
+
+
+async def test_a_session_is_closed_when_asked(shared_server: RunningServer) -> None:
+    """With code 1000."""
+    async with connected(shared_server, "vllm_omni") as raw:
+        await raw.send(config(), {"type": "session.close"})
+        await raw.websocket.wait_closed()
+        assert raw.websocket.close_code == 1000
+
+
+# Cartesia's.
+
+
+async def test_contexts_speak_side_by_side(shared_server: RunningServer) -> None:
+    """Each in its own format, with every sample of the engine's audio."""
+    telephone = {"container": "raw", "encoding": "pcm_alaw", "sample_rate": 8000}
+    async with connected(shared_server, "cartesia") as raw:
+        before = made_samples(shared_server)
+        await raw.send(request("a", SENTENCE), request("b", SENTENCE, output_format=telephone))
+        events = await raw.until("done")
+        events += await raw.until("done")
+        made = made_samples(shared_server) - before
+        samples = len(pcm_of(events, "a")) // BYTES_PER_SAMPLE + 3 * len(pcm_of(events, "b"))
+        assert samples == pytest.approx(made, abs=3)
+
+
+async def test_words_are_those_of_the_transcript(shared_server: RunningServer) -> None:
+    """Verbatim, before their audio, and only where they are asked for."""
+    async with connected(shared_server, "cartesia") as raw:
+        await raw.send(request("a", "It cost $25, ", more=True, add_timestamps=True))
+        await raw.send(request("a", "he said."))
+        events = await raw.until("done", context_id="a")
+        told = [
+            e["word_timestamps"] for e in events if isinstance(e, dict) and "word_timestamps" in e
+        ]
+        words = [word for times in told for word in times["words"]]
+        assert words == ["It", "cost", "$25,", "he", "said."]
+        starts = [start for times in told for start in times["start"]]
+        assert starts == sorted(starts)
+        kinds = [event["type"] for event in events if isinstance(event, dict)]
+        assert kinds[0] == "timestamps"
+        await raw.send(request("b", "It cost $25."))
+        events = await raw.until("done", context_id="b")
+        assert {event["type"] for event in events if isinstance(event, dict)} == {"chunk", "done"}
+
+
+async def test_a_flush_speaks_what_there_is(shared_server: RunningServer) -> None:
+    """Text without an end is spoken, `flush_done` follows it, and the context goes on."""
+    async with connected(shared_server, "cartesia") as raw:
+        await raw.send(request("a", "No mark ends this ", more=True, flush=True))
+        assert pcm_of(await raw.until("flush_done", flush_id=1), "a")
+        await raw.send(request("a", "but this."))
+        events = await raw.until("done", context_id="a")
+        assert {e["flush_id"] for e in events if isinstance(e, dict) and e["type"] == "chunk"} == {
+            2
+        }
+
+
+async def test_a_cancel_frees_the_row(shared_server: RunningServer) -> None:
+    """Only `done` follows it; a second cancel, and text that crosses it, harm nobody."""
+    cancel = {"context_id": "a", "cancel": True}
+    async with connected(shared_server, "cartesia") as raw:
+        await raw.send(request("a", SENTENCE * 20, more=True))
+        await raw.until("chunk", context_id="a")
+        await raw.send(cancel, cancel)
+        await raw.until("done", context_id="a")
+        await check_rows_are_free(shared_server)
+        await raw.send(request("a", "Too late."), cancel)
+        assert (await raw.error())["error_code"] == "context_exists"
+        await check_alive(raw, "cartesia")
+
+
+# What people really send, to both.
+
+BAD_MESSAGES: dict[str, Any] = {
+    "no JSON": "hello",
+    "an empty message": "",
+    "an array": "[]",
+    "a JSON depth bomb": "[" * 30_000,
+    "a lone surrogate": r'{"type":"input.text","context_id":"a","text":"\ud800"}',
+    "binary garbage": b"\x00\xff",
+    "numbers for text": {"type": "input.text", "text": 7, "context_id": "a", "transcript": 7},
+    "100,000 characters": {
+        **request("a", "word " * 20_000),
+        "type": "input.text",
+        "text": "word " * 20_000,
+    },
+}
+
+
+@pytest.mark.parametrize("dialect", PATHS)
+@pytest.mark.parametrize("name", BAD_MESSAGES)
+async def test_a_bad_message_is_answered(
+    shared_server: RunningServer, dialect: str, name: str
+) -> None:
+    """By an error in the client's own dialect, and the next request works."""
+    async with connected(shared_server, dialect) as raw:
+        await raw.send(config()) if dialect == "vllm_omni" else None
+        await raw.send(BAD_MESSAGES[name])
+        error = await raw.error()
+        assert error["message"]
+        assert error.keys() >= (
+            {"code"} if dialect == "vllm_omni" else {"context_id", "status_code"}
+        )
+        await check_alive(raw, dialect)
+
+
+@pytest.mark.parametrize("dialect", PATHS)
+async def test_text_of_many_messages_is_limited(shared_server: RunningServer, dialect: str) -> None:
+    """100,000 characters in messages that fit: an error, what was taken is spoken, and no more."""
+    piece, context = "word " * 5_000, {"more": True}
+    async with connected(shared_server, dialect) as raw:
+        if dialect == "vllm_omni":
+            await raw.send(config(), text("Hello. "), text(piece))
+            assert (await raw.error())["code"] == "text_too_long"
+        else:
+            await raw.send(request("a", "Hello. ", **context), request("a", piece, **context))
+            error = await raw.error()
+            assert (error["context_id"], error["error_code"]) == ("a", "text_too_long")
+            await raw.send(request("a", ""))
+            await raw.until("done", context_id="a")
+        await check_alive(raw, dialect)
+    await check_rows_are_free(shared_server)
+
+
+@pytest.mark.parametrize("field", ["voice", "language"])
+async def test_what_cartesias_voices_cannot_is_told(
+    shared_server: RunningServer, field: str
+) -> None:
+    """An unknown voice or language: an error with the context, which is done."""
+    wrong = {"voice": {"mode": "id", "id": "nobody"}, "language": "klingon"}
+    async with connected(shared_server, "cartesia") as raw:
+        await raw.send(request("a", "Hello.", **{field: wrong[field]}))
+        error = await raw.error()
+        assert (error["context_id"], error["error_code"]) == ("a", f"invalid_{field}")
+        await raw.until("done", context_id="a")
+        await check_alive(raw, "cartesia")
+
+
+@pytest.mark.parametrize("dialect", PATHS)
+async def test_invalid_utf8_closes_the_socket(shared_server: RunningServer, dialect: str) -> None:
+    """With 1007, as RFC 6455 has it; the server takes the next socket."""
+    async with connected(shared_server, dialect) as raw:
+        await raw.websocket.send(b"\xff\xfe", text=True)
+        with pytest.raises(ConnectionClosedError):
+            await raw.receive()
+        assert raw.websocket.close_code == 1007
+    async with connected(shared_server, dialect) as raw:
+        await raw.send(config()) if dialect == "vllm_omni" else None
+        await check_alive(raw, dialect)
+
+
+@pytest.mark.parametrize("dialect", PATHS)
+async def test_a_dropped_socket_cancels(shared_server: RunningServer, dialect: str) -> None:
+    """It is how the stock plugins of LiveKit say that the user barged in."""
+    before = value(shared_server, "tts_contexts_total", reason="cancelled")
+    async with connected(shared_server, dialect) as raw:
+        if dialect == "vllm_omni":
+            await raw.send(config(), text(SENTENCE * 50), DONE)
+            await raw.until("audio.start")
+        else:
+            await raw.send(request("a", SENTENCE * 50))
+            await raw.until("chunk", context_id="a")
+        raw.websocket.transport.abort()
+    await check_rows_are_free(shared_server)
+    assert value(shared_server, "tts_contexts_total", reason="cancelled") == before + 1
+
+
+@pytest.mark.parametrize("dialect", PATHS)
+async def test_a_client_that_never_reads_is_closed(dialect: str) -> None:
+    """And its row is free: back-pressure is the same at every door."""
+    settings = Settings(port=0, slow_consumer_s=0.3, max_lead_s=3600)
+    async with running(settings) as server, connected(server, dialect) as raw:
+        raw.websocket.transport.pause_reading()
+        long = SENTENCE * 300
+        await raw.send(
+            *((config(), text(long), DONE) if dialect == "vllm_omni" else (request("a", long),))
+        )
+        await until(lambda: value(server, "tts_slow_consumer_closes_total") == 1, "it is closed")
+        await check_rows_are_free(server)
+        raw.websocket.transport.abort()
