@@ -1,7 +1,7 @@
-"""JSON files of the published Qwen3-TTS-12Hz models: their sizes, ids and settings.
+"""JSON files of the published models: their sizes, ids and settings.
 
-Source: config.json, generation_config.json and preprocessor_config.json of the five models and of
-their codec.
+Source: config.json, generation_config.json and preprocessor_config.json of the five Qwen3-TTS-12Hz
+models and of their codec, and of Qwen3-ForcedAligner-0.6B.
 """
 
 from dataclasses import dataclass
@@ -187,6 +187,60 @@ CODEC_PREPROCESSOR = {
     "chunk_length_s": None,
     "overlap": None,
 }
+
+ALIGNER: dict[str, Any] = {
+    "architectures": ["Qwen3ASRForTokenClassification"],
+    "audio_config": {
+        "model_type": "qwen3_asr_encoder",
+        "num_mel_bins": 128,
+        "d_model": 1024,
+        "encoder_layers": 24,
+        "encoder_attention_heads": 16,
+        "encoder_ffn_dim": 4096,
+        "output_dim": 1024,
+        "n_window": 50,
+        "n_window_infer": 800,
+        "downsample_hidden_size": 480,
+    },
+    "text_config": {
+        "model_type": "qwen3",
+        "vocab_size": 152_064,
+        "hidden_size": 1024,
+        "intermediate_size": 3072,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "max_position_embeddings": 65_536,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1_000_000},
+        "tie_word_embeddings": True,
+    },
+    "num_labels": 5000,
+    "audio_token_id": 151_676,
+    "timestamp_token_id": 151_705,
+}
+"""Of Qwen3-ForcedAligner-0.6B, in the layout of transformers."""
+ALIGNER_TOKENS = {
+    0: "<|endoftext|>",
+    1: "<|im_start|>",
+    2: "<|im_end|>",
+    26: "<|audio_start|>",
+    27: "<|audio_end|>",
+    33: "<|audio_pad|>",
+    62: "<timestamp>",
+}
+"""Its control tokens, by their place after the vocabulary."""
+ALIGNER_TEMPLATE = (
+    "{%- set ns = namespace(audio='', words=[]) -%}"
+    "{%- for message in messages -%}{%- for part in message.content -%}"
+    "{%- if part.type == 'audio' -%}"
+    "{%- set ns.audio = ns.audio + '<|audio_start|><|audio_pad|><|audio_end|>' -%}"
+    "{%- elif part.type == 'text' -%}"
+    "{%- set ns.words = ns.words + [part.text] -%}"
+    "{%- endif -%}{%- endfor -%}{%- endfor -%}"
+    "{{- ns.audio + ns.words | join('<timestamp><timestamp>') + '<timestamp><timestamp>' -}}"
+)
+"""What its processor makes of a conversation: the sound, then words with places for times."""
 
 
 @dataclass(frozen=True, slots=True)

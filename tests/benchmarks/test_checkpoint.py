@@ -6,9 +6,17 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import Qwen3ASRConfig, Qwen3ASRForTokenClassification
 
-from benchmarks.checkpoint import META, codec_shapes, model_shapes, write_checkpoint
-from benchmarks.published import CODEC, SIZES, Kind, model_config
+from benchmarks.checkpoint import (
+    META,
+    codec_shapes,
+    model_shapes,
+    ready_checkpoint,
+    write_checkpoint,
+)
+from benchmarks.published import ALIGNER, CODEC, SIZES, Kind, model_config
+from tests.tiny_aligner import write_tiny_aligner
 from voiceagent_tts.model.checkpoint import build_network, load_checkpoint, open_weights
 from voiceagent_tts.model.codec import load_codec
 from voiceagent_tts.model.config import read_model_config
@@ -69,6 +77,20 @@ def test_a_seed_gives_the_same_files(tmp_path: Path) -> None:
     assert first == same != other
 
 
+def test_a_checkpoint_that_was_broken_off_is_made_again(tmp_path: Path) -> None:
+    """A folder is there when it is complete, and then it is taken as it is."""
+    configs = tiny_config(REFERENCE), tiny_config(REFERENCE / "speech_tokenizer")
+    partial = tmp_path / "made.partial"
+    partial.mkdir()
+    (partial / "model.safetensors").write_text("half of it")
+    folder = ready_checkpoint(tmp_path / "made", *configs)
+    assert not partial.exists()
+    weights = folder / "model.safetensors"
+    written = weights.stat().st_mtime_ns
+    assert load_checkpoint(ready_checkpoint(folder, *configs)).config.tts_model_size
+    assert weights.stat().st_mtime_ns == written
+
+
 @pytest.mark.parametrize(
     ("size", "talker", "kind"),
     [("0.6b", 443.6e6, "custom_voice"), ("1.7b", 1415.7e6, "base")],
@@ -95,3 +117,29 @@ def test_the_codec_s_size_is_the_published(tmp_path: Path) -> None:
     shapes = codec_shapes(tmp_path).values()
     numbers = sum(torch.Size(shape).numel() for shape in shapes)
     assert 4 * numbers == pytest.approx(682e6, rel=2e-3)
+
+
+def test_the_aligner_s_size_is_the_published() -> None:
+    """918 million parameters: 314 hear, 596 read, 5 name times, the rest joins them."""
+    with META:
+        network = Qwen3ASRForTokenClassification(Qwen3ASRConfig(**ALIGNER))
+    parts = {
+        "audio_tower": network.model.audio_tower,
+        "language_model": network.model.language_model,
+        "score": network.score,
+        "all": network,
+    }
+    millions = {
+        name: round(sum(weight.numel() for weight in part.parameters()) / 1e6)
+        for name, part in parts.items()
+    }
+    assert millions == {"audio_tower": 314, "language_model": 596, "score": 5, "all": 918}
+
+
+def test_a_seed_gives_the_same_aligner(tmp_path: Path) -> None:
+    """The same seed writes the same weights and tokenizer, another seed other weights."""
+    folders = [write_tiny_aligner(tmp_path / str(n), seed) for n, seed in enumerate((1, 1, 2))]
+    first, same, other = ((path / "model.safetensors").read_bytes() for path in folders)
+    assert first == same != other
+    tokenizers = {(path / "tokenizer.json").read_bytes() for path in folders}
+    assert len(tokenizers) == 1

@@ -55,6 +55,18 @@ def model_folder(model: str) -> Path:
     return fetch_model(model)
 
 
+def aligner_folder(model: str | None) -> str | None:
+    """The folder of the forced aligner that was named; else of the published one, if it is here.
+
+    Raises:
+        CheckpointError: it was named and is neither here nor on the hub.
+    """
+    from voiceagent_tts.model.hub import ALIGNER_ID, parse_id, stored_folder
+
+    folder = model_folder(model) if model is not None else stored_folder(parse_id(ALIGNER_ID))
+    return None if folder is None else str(folder)
+
+
 def _check(folder: Path) -> None:
     from rich.console import Console
     from rich.progress import Progress

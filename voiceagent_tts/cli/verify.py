@@ -1,5 +1,7 @@
 """`voiceagent-tts verify`: whether a model computes and speaks as it should on this machine."""
 
+import asyncio
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,29 +11,90 @@ from rich.table import Table
 from voiceagent_tts.errors import InvalidRequestError
 
 if TYPE_CHECKING:
+    from voiceagent_tts.alignment.forced import Precision
+    from voiceagent_tts.alignment.forced_verify import KnownSpeech
     from voiceagent_tts.model.verify import Check, Reference
+    from voiceagent_tts.synthesizer import Synthesizer
 
 
 def verify_model(
     model: str, device: str | None, precision: str | None, reference: Path | None, text: str
 ) -> bool:
-    """Make every check, show them in a table, and say whether all hold.
+    """Check a voice's model, show all checks in a table, and say whether all hold.
 
     Raises:
         InvalidRequestError: the reference is no recording, or a Base model has none.
         CheckpointError: there is no such model.
     """
     heard = None if reference is None else _read_reference(reference, text)
-    checks = _checks(model, device, precision, heard)
+    return _holds(_checks(model, device, precision, heard), "this model would not speak")
+
+
+def verify_aligner(aligner: str, device: str | None, precision: str | None) -> bool:
+    """Check a forced aligner on the embedded voice, whose word times are known, and show it.
+
+    Raises:
+        CheckpointError: there is no such model.
+        EngineError: the embedded voice cannot speak.
+    """
+    from voiceagent_tts.alignment.forced_verify import verify
+    from voiceagent_tts.cli.models import model_folder
+
+    checked = _checked_precision(precision)
+    checks = verify(model_folder(aligner), device, checked, lambda: asyncio.run(_known_speech()))
+    return _holds(_collect(checks), "this aligner would not hear")
+
+
+def _holds(checks: "list[Check]", otherwise: str) -> bool:
+    """Show the checks, and say whether all hold."""
     console = Console(soft_wrap=True, highlight=False)
     console.print(_table(checks))
     failed = sum(not check.holds for check in checks)
     console.print(
-        f"{failed} of {len(checks)} checks fail: this model would not speak as it should."
+        f"{failed} of {len(checks)} checks fail: {otherwise} as it should."
         if failed
         else f"All {len(checks)} checks hold."
     )
     return not failed
+
+
+async def _known_speech() -> "list[KnownSpeech]":
+    """The texts of every language in the embedded voice, with the times that it tells itself."""
+    from voiceagent_tts.alignment.forced_verify import TEXTS
+    from voiceagent_tts.synthesizer import Synthesizer
+    from voiceagent_tts.worker.client import WorkerSpec
+    from voiceagent_tts.worker.supervisor import Supervisor
+
+    synthesizer = Synthesizer({"espeak": Supervisor(WorkerSpec("espeak"))})
+    await synthesizer.start()
+    try:
+        return [await _spoken(synthesizer, text, language) for language, text in TEXTS.items()]
+    finally:
+        await synthesizer.close()
+
+
+async def _spoken(synthesizer: "Synthesizer", text: str, language: str) -> "KnownSpeech":
+    from voiceagent_tts.alignment.forced_prompt import Clip
+    from voiceagent_tts.alignment.forced_verify import KnownSpeech
+    from voiceagent_tts.core import AudioChunk, WordTimestamp
+    from voiceagent_tts.synthesizer import ContextFailed, ContextOptions, ContextWords
+
+    pcm, truth = bytearray(), list[WordTimestamp]()
+    context = await synthesizer.open(ContextOptions(language=language, max_lead_s=0))
+    context.push_text(text)
+    context.finish()
+    async for event in context:
+        match event:
+            case AudioChunk():
+                pcm += event.pcm
+            case ContextWords(words):
+                truth += words
+            case ContextFailed():
+                raise event.error
+            case _:
+                pass
+    clip = Clip(tuple(timestamp.word for timestamp in truth), bytes(pcm), language)
+    return KnownSpeech(clip, tuple(truth))
 
 
 def _read_reference(path: Path, text: str) -> "Reference":
@@ -54,15 +117,23 @@ def _checks(
     from voiceagent_tts.cli.models import model_folder
     from voiceagent_tts.model.verify import verify
 
-    if precision not in (None, "float32", "bfloat16", "float16"):
-        raise InvalidRequestError(
-            f"--precision: expected float32, bfloat16 or float16; got {precision}"
-        )
+    checked = _checked_precision(precision)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    dtype = getattr(torch, precision or ("float32" if device == "cpu" else "bfloat16"))
+    dtype = getattr(torch, checked or ("float32" if device == "cpu" else "bfloat16"))
+    return _collect(verify(model_folder(model), dtype, device, reference))
+
+
+def _checked_precision(name: str | None) -> "Precision | None":
+    if name not in (None, "float32", "bfloat16", "float16"):
+        raise InvalidRequestError(f"--precision: expected float32, bfloat16 or float16; got {name}")
+    return name
+
+
+def _collect(made: "Iterator[Check]") -> "list[Check]":
+    """Wait for every check, and show how far that is."""
     checks: list[Check] = []
     with Console(stderr=True).status("loading") as status:
-        for check in verify(model_folder(model), dtype, device, reference):
+        for check in made:
             checks.append(check)
             status.update(f"{len(checks)} checks made")
     return checks

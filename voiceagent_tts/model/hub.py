@@ -19,6 +19,7 @@ from voiceagent_tts.errors import CheckpointError
 Source = Literal["hf", "modelscope"]
 
 CODEC_ID = "Qwen/Qwen3-TTS-Tokenizer-12Hz"
+ALIGNER_ID = "Qwen/Qwen3-ForcedAligner-0.6B-hf"
 PUBLISHED = {
     "Qwen/Qwen3-TTS-12Hz-1.7B-CustomVoice": "nine speakers, told how to speak",
     "Qwen/Qwen3-TTS-12Hz-1.7B-VoiceDesign": "voices from a description",
@@ -26,6 +27,7 @@ PUBLISHED = {
     "Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice": "nine speakers, smaller",
     "Qwen/Qwen3-TTS-12Hz-0.6B-Base": "cloned voices, smaller",
     CODEC_ID: "the codec alone, which every model brings",
+    ALIGNER_ID: "exact word times, for any voice",
 }
 """Ids on both hubs, and what each is for."""
 

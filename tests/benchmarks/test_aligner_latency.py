@@ -1,0 +1,20 @@
+"""Latency of the forced aligner, on a tiny one."""
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.aligner_latency import measure
+from tests.tiny_aligner import write_tiny_aligner
+from voiceagent_tts.alignment.forced import ForcedAligner
+
+
+def test_every_length_and_batch_is_measured(tmp_path: Path) -> None:
+    """Each kind of pass has its time, and a clip its share of it."""
+    aligner = ForcedAligner.load(write_tiny_aligner(tmp_path), "cpu")
+    measured = measure(aligner, 1, lengths_s=(1, 2), batches=(1, 4))
+    assert list(measured) == ["1 s x 1", "1 s x 4", "2 s x 1", "2 s x 4"]
+    for name, times in measured.items():
+        clips = int(name.rpartition(" ")[2])
+        assert times["pass_ms"] > 0
+        assert times["clip_ms"] == pytest.approx(times["pass_ms"] / clips, abs=0.01)
