@@ -1,4 +1,4 @@
-# The server (default target) and the demo agent, as images without compilers.
+# The server (default target) and the agents, as images without compilers.
 #
 #     docker build --tag voiceagent-tts .
 #     docker run --rm -p 127.0.0.1:8765:8765 -e VOICEAGENT_TTS_API_KEYS=... voiceagent-tts
@@ -8,6 +8,7 @@ ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 WORKDIR /source
 COPY pyproject.toml README.md LICENSE NOTICE ./
 COPY voiceagent_tts voiceagent_tts
+COPY livekit livekit
 
 FROM build AS build-server
 RUN pip wheel --wheel-dir /wheels ".[server,espeak,japanese]"

@@ -15,7 +15,6 @@ import contextlib
 import gc
 import random
 import sys
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -41,6 +40,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from agents.demo_report import Turn, report
+from agents.own_server import serving
 from agents.realtime_file_transport import MICROPHONE_RATE_HZ, RealtimeFileTransport
 from agents.scripted import ScriptedLLM, ScriptedSTT
 from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
@@ -162,26 +162,6 @@ async def run(
         gc.freeze()  # looking through all the imports for garbage would stop playback for 0.2 s
         turns = await conversation.hold(questions, choose_cuts(random.Random(seed)), console)
     return report(turns, conversation.transport, conversation.ttfa_s, out, console)
-
-
-@contextlib.asynccontextmanager
-async def serving(log: Path) -> AsyncIterator[str]:
-    """Run a server of our own; gives its WebSocket URL."""
-    command = [sys.executable, "-m", "voiceagent_tts", "serve", "--port", "0"]
-    with log.open("wb") as stderr:
-        server = await asyncio.create_subprocess_exec(
-            *command, stdout=asyncio.subprocess.PIPE, stderr=stderr
-        )
-        try:
-            assert server.stdout is not None
-            ready = (await server.stdout.readline()).decode().split()
-            if not ready:
-                raise SystemExit(f"the server did not start; {log} says why")
-            yield ready[1]
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                server.terminate()
-            await server.wait()
 
 
 async def say_questions(url: str, api_key: str | None) -> list[bytes]:

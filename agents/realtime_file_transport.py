@@ -42,10 +42,12 @@ class Utterance:
     Attributes:
         context_id: the turn's name at the TTS service.
         chunks: (position in the recording, samples) of each piece of sound, in order.
+        pcm: these pieces joined, PCM16.
     """
 
     context_id: str
     chunks: list[tuple[int, int]] = field(default_factory=list)
+    pcm: bytearray = field(default_factory=bytearray)
 
     @property
     def played_samples(self) -> int:
@@ -132,6 +134,7 @@ class RealtimeFileTransport(BaseTransport):
         self._played.append((position, pcm))
         if self.utterances:
             self.utterances[-1].chunks.append((position, len(pcm) // 2))
+            self.utterances[-1].pcm += pcm
         self._has_progress.set()
 
     def keep_said(self, tick: int, pcm: bytes) -> None:

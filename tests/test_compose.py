@@ -20,7 +20,11 @@ ROOT = Path(__file__).parent.parent
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-CLIENT_NAMES = {"VOICEAGENT_TTS_API_KEY"}
+CLIENT_NAMES = {"VOICEAGENT_TTS_API_KEY", "VOICEAGENT_TTS_URL"}
+LIVEKIT_NAMES = {"LIVEKIT_URL", "LIVEKIT_API_KEY", "LIVEKIT_API_SECRET"}
+LOCAL_MODEL_NAMES = {f"LOCAL_{kind}_{what}" for kind in ("STT", "LLM") for what in ("URL", "MODEL")}
+BUILT = {name: service for name, service in SERVICES.items() if "build" in service}
+AGENTS = [name for name, service in BUILT.items() if service["build"]["target"] == "agent"]
 SETTING_NAMES = {f"VOICEAGENT_TTS_{name.upper()}" for name in Settings.model_fields}
 
 
@@ -89,21 +93,22 @@ def test_a_service_can_do_no_more_than_it_must(name: str) -> None:
 
 @pytest.mark.parametrize("name", SERVICES)
 def test_a_service_is_told_only_what_somebody_reads(name: str) -> None:
-    """Its environment names settings of the server or of the client, and holds no key."""
-    environment = SERVICES[name]["environment"]
-    assert environment.keys() <= SETTING_NAMES | CLIENT_NAMES
+    """Its environment names settings of the server or of an agent, and holds no key of ours."""
+    environment = SERVICES[name].get("environment", {})
+    known = SETTING_NAMES | CLIENT_NAMES | LIVEKIT_NAMES | LOCAL_MODEL_NAMES
+    assert environment.keys() <= known
     for variable, value in environment.items():
-        if "API_KEY" in variable:
+        if "VOICEAGENT_TTS_API_KEY" in variable:
             assert value == "${VOICEAGENT_TTS_API_KEY:?the server needs a key}"
 
 
-def test_the_profiles_are_a_cpu_a_gpu_and_a_demo() -> None:
-    """Each profile has one server; the GPU is reserved in one of them, the agent waits for its."""
+def test_the_profiles_are_a_cpu_a_gpu_and_two_with_agents() -> None:
+    """Each profile has one server; the GPU is reserved in one of them, an agent waits for its."""
     servers = {
-        profile: [name for name, s in SERVICES.items() if profile in s["profiles"] and "ports" in s]
-        for profile in ("cpu", "gpu", "demo")
+        profile: [name for name, s in BUILT.items() if profile in s["profiles"] and "ports" in s]
+        for profile in ("cpu", "gpu", "demo", "livekit")
     }
-    assert servers == {"cpu": ["tts"], "gpu": ["tts-gpu"], "demo": ["tts"]}
+    assert servers == {"cpu": ["tts"], "gpu": ["tts-gpu"], "demo": ["tts"], "livekit": ["tts"]}
     (device,) = SERVICES["tts-gpu"]["deploy"]["resources"]["reservations"]["devices"]
     assert device == {"driver": "nvidia", "count": 1, "capabilities": ["gpu"]}
     assert SERVICES["agent"]["depends_on"] == {"tts": {"condition": "service_healthy"}}
@@ -111,10 +116,24 @@ def test_the_profiles_are_a_cpu_a_gpu_and_a_demo() -> None:
 
 def test_a_service_is_built_from_a_stage_that_exists() -> None:
     """Targets are stages; one that is built for a server ends as an ordinary user."""
-    for service in SERVICES.values():
+    for service in BUILT.values():
         stages = lineage(service["build"]["target"])
         users = [user for stage in stages for user in stage.arguments("USER")]
         assert users == ["10001:10001"] == [service["user"]]
+
+
+def test_the_livekit_server_and_its_agent_find_each_other() -> None:
+    """A pinned image with the keys of its development mode, on a network that the agent shares."""
+    livekit, agent = SERVICES["livekit"], SERVICES["livekit-agent"]
+    assert re.fullmatch(r"livekit/livekit-server:v\d+\.\d+\.\d+", livekit["image"])
+    assert "--dev" in livekit["command"]
+    assert {name: agent["environment"][name] for name in sorted(LIVEKIT_NAMES)} == {
+        "LIVEKIT_API_KEY": "devkey",
+        "LIVEKIT_API_SECRET": "secret",
+        "LIVEKIT_URL": "ws://127.0.0.1:7880",
+    }
+    assert agent["network_mode"] == "service:livekit"
+    assert LOCAL_MODEL_NAMES <= agent["environment"].keys()
 
 
 def test_a_drain_fits_into_the_grace_period() -> None:
@@ -158,16 +177,17 @@ def test_the_default_image_is_the_server_in_exec_form() -> None:
     assert [str(DEFAULT_PORT)] == STAGES["server"].arguments("EXPOSE")
 
 
-def test_the_agent_is_started_with_options_that_it_has() -> None:
-    """The Compose file's command line is one that the demo's own help knows."""
-    python, m, module, *arguments = SERVICES["agent"]["command"]
-    assert [python, m, module] == json.loads(STAGES["agent"].arguments("CMD")[0])
+@pytest.mark.parametrize("name", AGENTS)
+def test_an_agent_is_started_with_options_that_it_has(name: str) -> None:
+    """The Compose file's command line is one that the agent's own help knows."""
+    python, m, module, *arguments = SERVICES[name]["command"]
+    assert [python, m] == json.loads(STAGES["agent"].arguments("CMD")[0])[:2]
     result = subprocess.run(
         [sys.executable, "-m", module, "--help"],
         cwd=ROOT, capture_output=True, text=True, check=True,
     )  # fmt: skip
-    options = [argument for argument in arguments if argument.startswith("--")]
-    assert [option for option in options if option not in result.stdout] == []
+    commands_and_options = [argument for argument in arguments if re.match(r"--|[a-z]+$", argument)]
+    assert [known for known in commands_and_options if known not in result.stdout] == []
 
 
 async def test_the_health_checks_notice_a_drain(start_server: StartServer) -> None:

@@ -1,0 +1,164 @@
+"""A person at the agent's console: a microphone, a loudspeaker, and an ear for the history.
+
+Speaks what `lk agent console` speaks with an agent: protobuf messages over TCP, each behind its
+length, sound at 48 kHz.
+"""
+
+import asyncio
+import contextlib
+import struct
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+
+from livekit.protocol.agent_pb.agent_session import (
+    AS_SPEAKING,
+    AgentSessionMessage,
+    ChatMessage,
+    ChatRole,
+)
+
+RATE_HZ = 48_000
+FRAME_S = 0.02
+FRAME_BYTES = int(RATE_HZ * FRAME_S) * 2
+_SILENCE = bytes(FRAME_BYTES)
+
+
+class Caller:
+    """One person who is connected to an agent."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.history: list[ChatMessage] = []
+        self.played_s: list[float] = []
+        """How much was heard of each utterance that has ended."""
+        self._reader, self._writer = reader, writer
+        self._to_say: deque[bytes] = deque()
+        self._received_s = 0.0
+        self._began_at = 0.0
+        self._is_whole = False
+        self._paused_s: float | None = None
+        self._changed = asyncio.Condition()
+
+    async def live(self) -> None:
+        """Listen and be heard until the agent goes."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._receive())
+            group.create_task(self._tick())
+
+    def say(self, pcm: bytes) -> None:
+        """Speak PCM16 at 48 kHz into the microphone."""
+        self._to_say += [pcm[at : at + FRAME_BYTES] for at in range(0, len(pcm), FRAME_BYTES)]
+
+    async def until(self, is_true: Callable[[], bool]) -> None:
+        """Wait until `is_true`, which is asked after every message and every frame."""
+        async with self._changed:
+            await self._changed.wait_for(is_true)
+
+    @property
+    def hearing_s(self) -> float:
+        """How much was heard of what the agent says now; 0 while it is silent."""
+        if not self._received_s:
+            return 0.0
+        if self._paused_s is not None:
+            return self._paused_s
+        return min(time.monotonic() - self._began_at, self._received_s)
+
+    def said(self, role: ChatRole) -> list[ChatMessage]:
+        """Messages of the history by who said them."""
+        return [message for message in self.history if message.role == role]
+
+    async def _receive(self) -> None:
+        while True:
+            (length,) = struct.unpack(">I", await self._reader.readexactly(4))
+            self._take(AgentSessionMessage.FromString(await self._reader.readexactly(length)))
+            async with self._changed:
+                self._changed.notify_all()
+
+    def _take(self, message: AgentSessionMessage) -> None:
+        match message.WhichOneof("message"):
+            case "audio_output":
+                if not self._received_s:
+                    self._began_at, self._is_whole = time.monotonic(), False
+                    self._paused_s = None
+                self._received_s += message.audio_output.samples_per_channel / RATE_HZ
+            case "audio_playback_flush":
+                self._is_whole = True
+            case "audio_playback_clear" if self._received_s:
+                self._end_utterance()
+            case "event" if message.event.HasField("agent_state_changed"):
+                self._pause_or_resume(message.event.agent_state_changed.new_state == AS_SPEAKING)
+            case "event" if message.event.HasField("conversation_item_added"):
+                item = message.event.conversation_item_added.item
+                if item.HasField("message"):
+                    self.history.append(item.message)
+            case _:
+                pass
+
+    def _pause_or_resume(self, is_speaking: bool) -> None:
+        """A console is not told of a pause, but of the agent's state, which changes with it."""
+        if not is_speaking:
+            self._paused_s = self.hearing_s
+        elif self._paused_s is not None:
+            self._began_at = time.monotonic() - self._paused_s
+            self._paused_s = None
+
+    def _end_utterance(self) -> None:
+        self.played_s.append(self.hearing_s)
+        self._received_s = 0.0
+
+    async def _tick(self) -> None:
+        """Be a sound card: a frame into the microphone, and the end of what was played."""
+        next_at = time.monotonic()
+        while True:
+            data = self._to_say.popleft() if self._to_say else _SILENCE
+            frame = AgentSessionMessage.ConsoleIO.AudioFrame(
+                data=data.ljust(FRAME_BYTES, b"\0"),
+                sample_rate=RATE_HZ,
+                num_channels=1,
+                samples_per_channel=FRAME_BYTES // 2,
+            )
+            self._send(AgentSessionMessage(audio_input=frame))
+            if self._is_whole and self._received_s and self.hearing_s >= self._received_s:
+                self._end_utterance()
+                finished = AgentSessionMessage.ConsoleIO.AudioPlaybackFinished()
+                self._send(AgentSessionMessage(audio_playback_finished=finished))
+            async with self._changed:
+                self._changed.notify_all()
+            next_at += FRAME_S
+            await asyncio.sleep(next_at - time.monotonic())
+
+    def _send(self, message: AgentSessionMessage) -> None:
+        data = message.SerializeToString()
+        self._writer.write(struct.pack(">I", len(data)) + data)
+
+
+@contextlib.asynccontextmanager
+async def calling(*argv: str, cwd: str, env: dict[str, str]) -> AsyncIterator[Caller]:
+    """Start an agent's console process, which is told where the caller is; ends it too.
+
+    Args:
+        argv: the command, without `--connect-addr`.
+        cwd: of the process.
+        env: of the process.
+    """
+    arrived: asyncio.Queue[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = asyncio.Queue()
+    listener = await asyncio.start_server(
+        lambda *streams: arrived.put_nowait(streams), "127.0.0.1", 0
+    )
+    host, port = listener.sockets[0].getsockname()
+    agent = await asyncio.create_subprocess_exec(
+        *argv, "--connect-addr", f"{host}:{port}", cwd=cwd, env=env, start_new_session=True
+    )
+    try:
+        reader, writer = await arrived.get()
+        caller = Caller(reader, writer)
+        living = asyncio.create_task(caller.live())
+        yield caller
+        living.cancel()
+        await asyncio.wait({living})
+        writer.close()
+        listener.close()
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            agent.terminate()
+        await agent.wait()

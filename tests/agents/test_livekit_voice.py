@@ -1,0 +1,140 @@
+"""The LiveKit agent at its console: it speaks, is cut off, and its history is what was heard."""
+
+import os
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+from livekit.agents import llm
+from livekit.protocol.agent_pb.agent_session import ChatRole
+
+from agents import livekit_voice
+from livekit import rtc
+from tests.adapters.livekit.conversation import count, heard, words_of
+from tests.agents.caller import RATE_HZ, calling
+from voiceagent_tts.client import ClientAudio, TTSClient
+from voiceagent_tts.protocol.messages import AudioFormat
+from voiceagent_tts.server.serve import RunningServer
+
+ROOT = Path(__file__).parent.parent.parent
+QUESTION = "What can you tell me about it?"
+CUT_S = 2.0
+
+
+async def spoken(url: str, text: str) -> bytes:
+    """A user's words as sound."""
+    audio = AudioFormat(sample_rate=RATE_HZ)
+    async with TTSClient(url) as client:
+        speech = client.say(text, voice="nova", language="en", audio=audio, max_lead_s=0.0)
+        return b"".join([event.pcm async for event in speech if isinstance(event, ClientAudio)])
+
+
+async def test_a_conversation_at_the_console(server: RunningServer) -> None:
+    """It greets, answers a question, falls silent when cut off, and commits what was heard."""
+    question = await spoken(server.websocket_url, QUESTION)
+    console = (sys.executable, "-m", "livekit.agents", "console", "agents/livekit_voice.py")
+    env = {**os.environ, "VOICEAGENT_TTS_URL": server.websocket_url}
+    async with calling(*console, cwd=str(ROOT), env=env) as caller:
+        await caller.until(lambda: len(caller.said(ChatRole.ASSISTANT)) == 1)
+        caller.say(question)
+        await caller.until(lambda: caller.hearing_s >= CUT_S)
+        caller.say(question)
+        await caller.until(lambda: len(caller.said(ChatRole.ASSISTANT)) == 2)
+    greeting, answer = (message.content[0].text for message in caller.said(ChatRole.ASSISTANT))
+    assert greeting == livekit_voice.LINES[0]
+    assert "somebody speaks" in caller.said(ChatRole.USER)[0].content[0].text
+    assert livekit_voice.LINES[1].startswith(answer.rstrip())
+    words = await words_of(server.websocket_url, livekit_voice.LINES[1], language="en")
+    assert abs(count(words, answer) - heard(words, caller.played_s[1])) <= 1
+    assert caller.said(ChatRole.ASSISTANT)[1].interrupted
+
+
+async def test_a_server_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Where no server is named and none answers, one speaks as long as the agent needs it."""
+    monkeypatch.delenv("VOICEAGENT_TTS_URL", raising=False)
+    monkeypatch.setattr(livekit_voice, "DEFAULT_PORT", 9)
+    monkeypatch.chdir(tmp_path)
+    async with livekit_voice.voice_server() as url:
+        assert await spoken(url, "Hi.")
+        port = int(url.split(":")[2].split("/")[0])
+        assert await livekit_voice.answers("127.0.0.1", port)
+    assert not await livekit_voice.answers("127.0.0.1", port)
+
+
+async def test_a_server_that_answers_is_used(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is named, or else one that runs on this machine, is taken as it is."""
+    port = int(server.url.rsplit(":", 1)[1])
+    monkeypatch.setattr(livekit_voice, "DEFAULT_PORT", port)
+    monkeypatch.delenv("VOICEAGENT_TTS_URL", raising=False)
+    async with livekit_voice.voice_server() as url:
+        assert await spoken(url, "Hi.")
+    monkeypatch.setenv("VOICEAGENT_TTS_URL", "ws://elsewhere")
+    async with livekit_voice.voice_server() as url:
+        assert url == "ws://elsewhere"
+
+
+def test_a_line_that_was_cut_off_is_answered_for() -> None:
+    """The stand-in goes on with its next line, after the last words that were heard."""
+    history = llm.ChatContext.empty()
+    assert livekit_voice.next_line(history) == livekit_voice.LINES[0]
+    history.add_message(role="assistant", content=livekit_voice.LINES[0])
+    history.add_message(role="user", content="Go on.")
+    assert livekit_voice.next_line(history) == livekit_voice.LINES[1]
+    history.add_message(role="assistant", content="One, two, three, four, five,", interrupted=True)
+    answer = livekit_voice.next_line(history)
+    assert answer.startswith("The last words that you heard were: two, three, four, five. ")
+    assert answer.endswith(livekit_voice.LINES[2])
+
+
+@pytest.fixture
+async def local_models() -> AsyncIterator[str]:
+    """A server that transcribes and answers in OpenAI's dialect, one reply each."""
+
+    async def transcribe(request: web.Request) -> web.Response:
+        form = await request.post()
+        response = web.json_response({"text": f"heard by {form['model']}"})
+        response.force_close()  # LiveKit's plugin never closes its connections
+        return response
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        body = await request.json()
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        chunk = (
+            '{"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices":'
+            f' [{{"index": 0, "delta": {{"content": "said by {body["model"]}"}}}}]}}'
+        )
+        await response.write(f"data: {chunk}\n\ndata: [DONE]\n\n".encode())
+        return response
+
+    app = web.Application()
+    app.router.add_post("/v1/audio/transcriptions", transcribe)
+    app.router.add_post("/v1/chat/completions", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+    await runner.cleanup()
+
+
+async def test_local_models_are_the_ears_and_the_mind(
+    local_models: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Servers that the environment names transcribe and answer, without a key."""
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    for name in ("STT", "LLM"):
+        monkeypatch.setenv(f"LOCAL_{name}_URL", local_models)
+        monkeypatch.setenv(f"LOCAL_{name}_MODEL", f"tiny-{name}")
+    silence = rtc.AudioFrame(bytes(32_000), 16_000, 1, 16_000)
+    event = await livekit_voice.ears().recognize([silence])
+    assert event.alternatives[0].text == "heard by tiny-STT"
+    history = llm.ChatContext.empty()
+    history.add_message(role="user", content="Who are you?")
+    async with livekit_voice.mind() as mind, mind.chat(chat_ctx=history) as reply:
+        said = [chunk.delta.content or "" async for chunk in reply if chunk.delta]
+    assert "".join(said) == "said by tiny-LLM"
