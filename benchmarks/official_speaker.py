@@ -1,32 +1,25 @@
-"""The official package as a child process that speaks when asked; runs in its own environment."""
+"""The official package as a child process that speaks when asked; its packages come first."""
 
 import importlib
 import sys
 import time
-from importlib.machinery import ModuleSpec
-from importlib.util import module_from_spec
 from typing import Any
 
 from benchmarks.answering import Answer, answer_requests, peak_mb
+from benchmarks.peer_packages import stand_in
 
 _FRAME_SAMPLES = 1920
-_UNUSED = (
-    "onnxruntime",
-    "sox",
-    "torchaudio",
-    "torchaudio.compliance",
-    "torchaudio.compliance.kaldi",
-)
-"""Imported by the package at its start, and called only for its 25 Hz codec."""
 
 
-def load_official(folder: str, precision: str, speaker: str) -> Answer:
+def load_official(folder: str, precision: str, speaker: str, device: str = "cpu") -> Answer:
     """Load the package and a CustomVoice model."""
-    for name in _UNUSED:
-        sys.modules[name] = module_from_spec(ModuleSpec(name, None))
+    importlib.import_module("transformers")  # first: it looks for what stands in for others
+    stand_in()
     torch = importlib.import_module("torch")
     package = importlib.import_module("qwen_tts")
-    model = package.Qwen3TTSModel.from_pretrained(folder, dtype=getattr(torch, precision))
+    model = package.Qwen3TTSModel.from_pretrained(
+        folder, dtype=getattr(torch, precision), device_map=device
+    )
 
     def speak(request: dict[str, Any]) -> dict[str, Any]:
         """Its sound comes when all of it is made."""

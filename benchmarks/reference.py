@@ -1,6 +1,6 @@
 """How much faster than the official package, on a CPU, one text at a time?
 
-The official qwen-tts 0.1.1, in an environment of its own, and our engine's rows speak the same text
+The official qwen-tts 0.1.1, with packages of its own, and our engine's rows speak the same text
 from the same full-size random checkpoint of 0.6B, in turns, each in its own process. A round's
 figure is what one more frame costs, from text to samples: a call of `--frames` frames, less one of
 two frames; so the prompt counts on neither side. A ratio is the official median over ours, so that
@@ -17,7 +17,7 @@ comparisons:
 How far `--best` is trusted: along a speech in float32, how many of the codes that float32 finds the
 most likely are the most likely there too.
 
-Missing parts are made under `out/`: the environment (packages are downloaded), the checkpoint
+Missing parts are made under `out/`: the packages (they are downloaded), the checkpoint
 (nothing is).
 """
 
@@ -38,7 +38,7 @@ from rich.table import Table
 
 from benchmarks.agent_text import agent_monologue
 from benchmarks.answering import Child
-from benchmarks.official_venv import official_python
+from benchmarks.peer_packages import OFFICIAL, package_folder
 from benchmarks.report import provenance, publish
 from voiceagent_tts.core import FRAME_S
 
@@ -100,25 +100,25 @@ class Sides:
 
     Attributes:
         checkpoint: folder of a CustomVoice model.
-        python: interpreter with the official package.
+        packages: folder of the official package.
         threads: of each process.
         text: what is spoken.
     """
 
     checkpoint: Path
-    python: Path
+    packages: Path
     threads: int
     text: str
 
     def official(self, precision: Precision) -> Child:
         """The official package."""
-        argv = [str(self.python), "-m", "benchmarks.official_speaker", str(self.checkpoint)]
-        return self._child([*argv, precision, _SPEAKER], f"official-{precision}")
+        argv = ["-m", "benchmarks.official_speaker", str(self.checkpoint), precision, _SPEAKER]
+        return self._child(argv, f"official-{precision}", PYTHONPATH=str(self.packages))
 
     def ours(self, precision: Precision, layout: str) -> Child:
         """Our engine's rows."""
-        argv = [sys.executable, "-m", "benchmarks.our_speaker", str(self.checkpoint)]
-        return self._child([*argv, precision, layout, _SPEAKER], f"ours-{precision}-{layout}")
+        argv = ["-m", "benchmarks.our_speaker", str(self.checkpoint), precision, layout, _SPEAKER]
+        return self._child(argv, f"ours-{precision}-{layout}")
 
     def speak(self, child: Child, frames: int) -> Speech:
         """One call of either side."""
@@ -133,9 +133,9 @@ class Sides:
         """What our side would choose along `codes`, or along a speech of its own."""
         return child.ask(text=self.text, language=_LANGUAGE, frames=frames, codes=codes)
 
-    def _child(self, argv: list[str], name: str) -> Child:
-        environment = {"OMP_NUM_THREADS": str(self.threads)}
-        return Child(argv, environment, _OUT / f"reference-{name}.log")
+    def _child(self, argv: list[str], name: str, **environment: str) -> Child:
+        environment["OMP_NUM_THREADS"] = str(self.threads)
+        return Child([sys.executable, *argv], environment, _OUT / f"reference-{name}.log")
 
 
 def hold(
@@ -265,9 +265,9 @@ def main(
     checkpoint: Annotated[
         Path | None, typer.Option(help="A CustomVoice model. [default: a random one of 0.6B]")
     ] = None,
-    environment: Annotated[
-        Path, typer.Option("--venv", help="Where the official package is, or will be.")
-    ] = _OUT / "official-venv",
+    packages: Annotated[
+        Path, typer.Option(help="Where the official package's folder is, or will be.")
+    ] = _OUT / "peers",
     rounds: Annotated[int, typer.Option(min=1)] = 5,
     frames: Annotated[int, typer.Option(min=3, help="Of each call.")] = 16,
     threads: Annotated[int | None, typer.Option(min=1, help="[default: all cores]")] = None,
@@ -278,7 +278,8 @@ def main(
     origin, console = provenance(), Console(stderr=True)
     threads = threads or len(os.sched_getaffinity(0))
     text = agent_monologue(seed=1, words=_WORDS)
-    sides = Sides(_prepared_checkpoint(checkpoint), official_python(environment), threads, text)
+    official = package_folder(OFFICIAL, packages)
+    sides = Sides(_prepared_checkpoint(checkpoint), official, threads, text)
     contests = _contests(best)
     with _progress(console, 2 * rounds * len(contests) + 4) as tick:
         results = [hold(contest, sides, rounds, frames, tick) for contest in contests]

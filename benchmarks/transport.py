@@ -38,6 +38,7 @@ from benchmarks.listener import Playback, play
 from benchmarks.own_server import own_server
 from benchmarks.paced_streams import Load, Plan, carry
 from benchmarks.report import percentiles, provenance, publish
+from voiceagent_tts.alignment.messages import AlignEvent
 from voiceagent_tts.cli.serve import configure_logs
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.config import Settings
@@ -150,7 +151,7 @@ def wiretap() -> Iterator[list[bytearray]]:
     def attach_both(worker: WorkerClient, listener: Listener) -> int:
         tapes.append(tape := bytearray())
 
-        def hear(event: Event) -> None:
+        def hear(event: Event | AlignEvent) -> None:
             if isinstance(event, AudioStep):
                 tape.extend(event.rows[0].chunk.pcm)
             listener(event)

@@ -60,9 +60,12 @@ def test_all_that_is_equal_is_counted(folder: Path) -> None:
     done = run(folder)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout.splitlines()[-1])
-    error = result.pop("max_wav_error")
+    error, stream, rounding = (
+        result.pop(f"max_{what}") for what in ("wav_error", "stream_error", "rounding")
+    )
     assert result == {"cases": 3, "equal": 3, "near_ties": 0}
-    assert 0 < error <= 1e-4
+    assert error <= 1e-4
+    assert 0 < stream <= 1e-6 < rounding <= 1e-4
     for name in (*CHOSEN, "reference.wav", "codec-130-frames"):
         assert name in done.stderr
 

@@ -42,7 +42,7 @@ class BothOurs(Sides):
 def sides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sides:
     """A tiny model on both sides."""
     monkeypatch.chdir(tmp_path)
-    return BothOurs(CHECKPOINT, Path(sys.executable), 1, "Hello there, somebody.")
+    return BothOurs(CHECKPOINT, tmp_path, 1, "Hello there, somebody.")
 
 
 def test_a_child_answers_whatever_else_is_printed(tmp_path: Path) -> None:

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from voiceagent_tts.core import AudioStep, Command, Credit, Done, Event, Failed, Submit
+from voiceagent_tts.core import FRAME_S, AudioStep, Command, Credit, Done, Event, Failed, Submit
 from voiceagent_tts.engine.engine import Qwen3Engine
 from voiceagent_tts.engine.runner import Runner
+from voiceagent_tts.engine.scheduler import Pace
 from voiceagent_tts.engine.voices import VoiceShelf
 from voiceagent_tts.model.checkpoint import Checkpoint, load_checkpoint
 from voiceagent_tts.model.codec import Codec, load_codec
@@ -47,6 +48,10 @@ class Driver:
         rows: how many contexts at a time.
         voices: folder of clones.
         parts: instead of what is loaded of `model`.
+        pages: of memory; as many as all rows can fill where not given.
+        pace: of the scheduler.
+        step_s: by which the engine's clock goes on with every step; at a frame's length the engine
+            just keeps up with speech, so that frames become sound one by one.
     """
 
     def __init__(
@@ -55,17 +60,30 @@ class Driver:
         rows: int = 4,
         voices: Path | None = None,
         parts: tuple[Checkpoint, Codec] | None = None,
+        pages: int | None = None,
+        pace: Pace | None = None,
+        step_s: float = FRAME_S,
     ) -> None:
         checkpoint, codec = parts or load(model)
         self.events: list[Event] = []
+        self.now = 0.0
+        self._step_s = step_s
         self._commands: list[Command] = []
         self.shelf = VoiceShelf(checkpoint.config, VoiceFolder(voices) if voices else None)
-        runner = Runner(checkpoint, codec, rows, capacity=1024)
+        self.runner = Runner(checkpoint, codec, rows, capacity=1024, pages=pages)
         self.engine = Qwen3Engine(
-            self._take, self.events.append, checkpoint, runner, self.shelf, model
+            self._take,
+            self.events.append,
+            checkpoint,
+            self.runner,
+            self.shelf,
+            model,
+            pace,
+            lambda: self.now,
         )
 
     def _take(self) -> list[Command]:
+        self.now += self._step_s  # the engine takes commands once a step
         commands, self._commands = self._commands, []
         return commands
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tests.engine.conftest import CUSTOM_VOICE, REFERENCE, Driver, pcm_of
+from voiceagent_tts.audio.levels import frame_peaks
 from voiceagent_tts.core import FRAME_SAMPLES, Done, SegmentEnd
 from voiceagent_tts.engine.guards import Watch
 from voiceagent_tts.model.checkpoint import Checkpoint, load_checkpoint
@@ -21,7 +22,8 @@ def watched(codes: list[int], *, is_silent: bool = False) -> Watch:
     """A run that has made these codes."""
     watch = Watch()
     for code in codes:
-        watch.take(code, is_silent=is_silent)
+        watch.take(code)
+        watch.hear(is_silent=is_silent)
     return watch
 
 
@@ -46,7 +48,8 @@ def test_what_is_said_again_with_a_difference_is_no_circle(seed: int) -> None:
         codes += varied
     watch = Watch()
     for code in codes:
-        watch.take(code, is_silent=False)
+        watch.take(code)
+        watch.hear(is_silent=False)
         assert not watch.is_lost(None, has_spoken=True)
 
 
@@ -178,3 +181,17 @@ def test_a_second_stillborn_run_is_heard(sick: Sick) -> None:
         driver.engine.step()
     assert driver.events == []
     assert len(pcm_of(driver.run(), 1)) == 2 * FRAME_SAMPLES  # the first frame is silent
+
+
+def test_silence_before_the_first_sound_is_kept_where_it_is_asked_for(sick: Sick) -> None:
+    """It comes together with the sound, and what follows is as it is without it."""
+    sick.set(do_sample=False, subtalker_dosample=False, max_new_tokens=12)
+    (codes,) = sick.codes(range(1), 12)
+    sick.begin_silently(codes)
+    trimmed, kept = sick.driver(), sick.driver()
+    sound = pcm_of(trimmed.run(*trimmed.open(1, TEXT)), 1)
+    whole = pcm_of(kept.run(*kept.open(1, TEXT, keeps_silence=True)), 1)
+    silence = len(whole) - len(sound)
+    assert silence == 2 * FRAME_SAMPLES
+    assert whole[silence:] == sound
+    assert max(frame_peaks(whole[:silence])) < 33

@@ -6,7 +6,6 @@ import torch
 from tests.model.conftest import LoadTiny
 from voiceagent_tts.model.layers import Keys, rotation
 from voiceagent_tts.model.network import Network
-from voiceagent_tts.model.talker import empty_cache
 
 ROWS = 3
 
@@ -48,7 +47,7 @@ def test_the_cached_frame_is_the_plain_one(load_tiny: LoadTiny, name: str) -> No
     """Memory and folded embeddings give the codes of sixteen whole passes; nothing is left over."""
     network = load_tiny(name).network
     predictor = network.code_predictor
-    cache = empty_cache(predictor.config, ROWS, network.codebooks, predictor.embeddings)
+    cache = predictor.new_cache(ROWS)
     books: list[int] = []
 
     def choose(logits: torch.Tensor, book: int) -> torch.Tensor:

@@ -1,5 +1,6 @@
 """The codec's decoder: exact, in any portions, in any rows."""
 
+import math
 import random
 from dataclasses import replace
 
@@ -9,8 +10,9 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from benchmarks.parity import decode_in_windows, random_windows
+from benchmarks.plain_codec import PlainCodec
 from tests.model.reference import REFERENCE
-from tests.model.whole_codec import WholeCodec, fill_at_random
 from voiceagent_tts.core import FRAME_SAMPLES
 from voiceagent_tts.model import codec_layers
 from voiceagent_tts.model.checkpoint import building
@@ -51,24 +53,34 @@ def samples() -> Tensor:
 
 
 def decode_in(decoder: CodecDecoder, codes: Tensor, portions: list[int]) -> Tensor:
-    """Decode one row in portions of these numbers of frames."""
-    state = decoder.new_state(1, max(portions))
-    decoded = [decoder.decode(portion, state)[0] for portion in codes.split(portions, dim=-1)]
-    return torch.cat(decoded)
+    """Decode one row ([1, K, F]) in portions of these numbers of frames."""
+    return decode_in_windows(decoder, codes[0].T, portions)
 
 
-def partition(total: int, rng: random.Random) -> list[int]:
-    """Numbers from 1 to 16 that add up to `total`."""
-    portions: list[int] = []
-    while (left := total - sum(portions)) > 0:
-        portions.append(min(left, rng.randint(1, 16)))
-    return portions
-
-
-def small_decoder(config: CodecDecoderConfig, seed: int = 0) -> tuple[CodecDecoder, WholeCodec]:
+def small_decoder(config: CodecDecoderConfig, seed: int = 0) -> tuple[CodecDecoder, PlainCodec]:
     """A decoder of random weights, and its plain twin."""
     decoder = CodecDecoder(config)
-    return decoder, WholeCodec(config, fill_at_random(decoder, seed))
+    return decoder, PlainCodec(config, fill_at_random(decoder, seed))
+
+
+def fill_at_random(decoder: CodecDecoder, seed: int) -> dict[str, Tensor]:
+    """Give every tensor of the decoder random values; return them by the checkpoint's names.
+
+    They are so small that sound is neither clipped nor rounding amplified.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    filled = {}
+    for name, tensor in decoder.weights():
+        if name.endswith("cluster_usage"):
+            values = torch.rand(tensor.shape, generator=generator) + 0.5
+        else:
+            inputs = math.prod(tensor.shape[1:]) if tensor.ndim > 1 else 25
+            values = torch.randn(tensor.shape, generator=generator) * 0.5 / math.sqrt(inputs)
+            if name.endswith("norm.weight"):
+                values += 1.0
+        tensor.copy_(values)
+        filled[name] = values
+    return filled
 
 
 def random_codes(config: CodecDecoderConfig, rows: int, frames: int, seed: int = 0) -> Tensor:
@@ -80,7 +92,7 @@ def random_codes(config: CodecDecoderConfig, rows: int, frames: int, seed: int =
 
 def tensors_of(state: CodecState) -> list[Tensor]:
     """All that a state remembers."""
-    return [state.positions, state.keys, state.values, *state.histories]
+    return [state.positions, state.keys, state.values, state.history]
 
 
 def test_whole_decode_is_the_official_one(
@@ -97,7 +109,7 @@ def test_any_partition_is_the_official_decode(
     decoder: CodecDecoder, codes: Tensor, samples: Tensor, seed: int
 ) -> None:
     """Portions of random lengths, joined, are the official package's samples of all frames."""
-    portions = partition(130, random.Random(seed))
+    portions = random_windows(130, random.Random(seed))
     assert (decode_in(decoder, codes, portions) - samples).abs().max() < TOLERANCE
 
 
@@ -126,7 +138,7 @@ def test_streamed_is_whole(
     monkeypatch.setattr(codec_layers, "_WIDE_CHANNELS", wide_channels)
     decoder, whole = small_decoder(config)
     codes = random_codes(config, 1, 50)
-    streamed = decode_in(decoder, codes, partition(50, random.Random(1)))
+    streamed = decode_in(decoder, codes, random_windows(50, random.Random(1)))
     expected = whole.decode(codes)[0]
     assert expected.std() > 0.01
     assert (streamed - expected).abs().max() < TOLERANCE
@@ -142,16 +154,16 @@ def test_rows_start_pause_and_restart(decoder: CodecDecoder, codes: Tensor) -> N
     for _ in range(25):
         for row in range(rows):
             if rng.random() < 0.05:
-                state.reset([row])
+                state.reset(row)
                 spoken[row].clear()
-        active = torch.tensor([rng.random() < 0.6 for _ in range(rows)])
-        starts = [len(done) * frames for done in spoken]
+        going_on = rng.sample(range(rows), rng.randint(1, rows))
+        starts = [len(spoken[row]) * frames for row in going_on]
         portion = torch.stack(
-            [stream[:, at : at + frames] for stream, at in zip(streams, starts, strict=True)]
+            [streams[row, :, at : at + frames] for row, at in zip(going_on, starts, strict=True)]
         )
-        decoded = decoder.decode(portion, state, active)
-        for row in active.nonzero()[:, 0].tolist():
-            spoken[row].append(decoded[row])
+        decoded = decoder.decode(portion, state, torch.tensor(going_on))
+        for row, samples in zip(going_on, decoded, strict=True):
+            spoken[row].append(samples)
     for row, done in enumerate(spoken):
         alone = decode_in(
             decoder, streams[row : row + 1, :, : len(done) * frames], [frames] * len(done)
@@ -164,14 +176,14 @@ def test_a_paused_row_is_left_as_it_is() -> None:
     decoder, _ = small_decoder(SMALL)
     state = decoder.new_state(2, 4)
     decoder.decode(random_codes(SMALL, 2, 4), state)
-    ring = state.ring_frames
     before = state.to("cpu")
-    decoder.decode(random_codes(SMALL, 2, 4, seed=1), state, torch.tensor([True, False]))
+    decoder.decode(random_codes(SMALL, 1, 4, seed=1), state, torch.tensor([0]))
     assert state.positions.tolist() == [8, 4]
-    assert torch.equal(state.keys[:, 1, :ring], before.keys[:, 1, :ring])
-    assert torch.equal(state.values[:, 1, :ring], before.values[:, 1, :ring])
-    for now, then in zip(state.histories, before.histories, strict=True):
-        assert torch.equal(now[1], then[1])
+    assert torch.equal(state.keys[:, 1], before.keys[:, 1])
+    assert torch.equal(state.values[:, 1], before.values[:, 1])
+    assert torch.equal(state.history[1], before.history[1])
+    for number in range(len(state.layout)):
+        now, then = state.of_convolution(number), before.of_convolution(number)
         assert now.numel() == 0 or not torch.equal(now[0], then[0])
 
 
@@ -182,7 +194,7 @@ def test_a_reset_row_has_no_past() -> None:
     state = decoder.new_state(2, 6)
     fresh = decoder.decode(codes, state)
     decoder.decode(random_codes(SMALL, 2, 6, seed=1), state)
-    state.reset(torch.tensor([1]))
+    state.reset(1)
     again = decoder.decode(codes, state)
     assert torch.equal(again[1], fresh[1])
     assert not torch.equal(again[0], fresh[0])
@@ -199,18 +211,6 @@ def test_primed_speech_continues_its_reference(
     spoken = decoder.decode(codes[..., reference_frames:end], state)[0]
     expected = samples[reference_frames * FRAME_SAMPLES : end * FRAME_SAMPLES]
     assert (spoken - expected).abs().max() < TOLERANCE
-
-
-def test_priming_is_for_active_rows() -> None:
-    """A row that is not primed does not hear the reference."""
-    decoder, _ = small_decoder(SMALL)
-    state = decoder.new_state(2, 4)
-    decoder.prime(random_codes(SMALL, 2, 30, seed=1), state, torch.tensor([True, False]))
-    codes = random_codes(SMALL, 2, 4)
-    spoken = decoder.decode(codes, state)
-    fresh = decoder.decode(codes, decoder.new_state(2, 4))
-    assert torch.equal(spoken[1], fresh[1])
-    assert not torch.equal(spoken[0], fresh[0])
 
 
 def test_a_copied_row_goes_on_elsewhere() -> None:
@@ -234,7 +234,7 @@ def test_state_is_written_in_place() -> None:
     decoder, _ = small_decoder(SMALL)
     state = decoder.new_state(2, 4)
     before = [tensor.data_ptr() for tensor in tensors_of(state)]
-    decoder.decode(random_codes(SMALL, 2, 4), state, torch.tensor([True, False]))
+    decoder.decode(random_codes(SMALL, 1, 4), state, torch.tensor([1]))
     assert [tensor.data_ptr() for tensor in tensors_of(state)] == before
 
 
@@ -244,9 +244,9 @@ def test_a_call_never_waits_for_the_device() -> None:
         decoder = CodecDecoder(SMALL)
         state = decoder.new_state(2, 4)
         codes = torch.zeros(2, SMALL.num_quantizers, 4, dtype=torch.int64)
-        active = torch.ones(2, dtype=torch.bool)
-        decoder.prime(codes.repeat(1, 1, 5), state, active)
-        assert decoder.decode(codes, state, active).shape == (2, 4 * FRAME_SAMPLES)
+        decoder.prime(codes.repeat(1, 1, 5), state)
+        rows = torch.ones(2, dtype=torch.int64)
+        assert decoder.decode(codes, state, rows).shape == (2, 4 * FRAME_SAMPLES)
 
 
 def test_half_precision_is_close(codes: Tensor, samples: Tensor) -> None:
@@ -288,27 +288,3 @@ def test_a_published_state_is_small() -> None:
     published = CodecDecoderConfig(hidden_size=512, intermediate_size=1024)
     with building(torch.bfloat16, torch.device("meta")):
         assert CodecDecoder(published).new_state(1, 12).bytes < 3.1e6
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
-def test_a_cuda_graph_streams_as_eager_does(codes: Tensor, samples: Tensor) -> None:
-    """A captured call, replayed, gives the samples of the official package."""
-    decoder = load_codec(REFERENCE / "base-0b6", device="cuda").decoder
-    state = decoder.new_state(1, 5)
-    portion = codes[..., :5].cuda()
-    active = torch.ones(1, dtype=torch.bool, device="cuda")
-    warm_up = torch.cuda.Stream()
-    with torch.cuda.stream(warm_up):
-        decoder.decode(portion, state, active)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        made = decoder.decode(portion, state, active)
-    state.reset([0])
-    decoded = []
-    for frames in codes.split(5, dim=-1):
-        portion.copy_(frames)
-        graph.replay()
-        decoded.append(made[0].cpu())
-    assert (torch.cat(decoded) - samples).abs().max() < TOLERANCE

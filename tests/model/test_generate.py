@@ -3,26 +3,34 @@
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from tests.model.conftest import LoadTiny
 from tests.model.reference import GREEDY, REFERENCE, all_cases
+from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.model.checkpoint import Checkpoint, load_checkpoint
 from voiceagent_tts.model.generate import (
     Batch,
     Request,
-    advance,
-    empty_rows,
+    choosing_for,
     frame_cap,
     generate_codes,
-    predict,
-    start,
 )
 from voiceagent_tts.model.prompt import Preset, Prompt, PromptBuilder
-from voiceagent_tts.model.sampling import Choice, SamplingParams, uniforms
+from voiceagent_tts.model.rows import Shapes
+from voiceagent_tts.model.sampling import (
+    Choice,
+    Choices,
+    Chooser,
+    Reach,
+    SamplingParams,
+    uniforms,
+)
 
 TEXT = "The quick brown fox jumps over the lazy dog 42 times; then it sleeps."
 SAMPLED = SamplingParams(Choice(), Choice(), seed=11)
@@ -37,33 +45,40 @@ def prompt_of(checkpoint: Checkpoint, text: str = TEXT, *, is_streaming: bool = 
 
 @dataclass
 class Listener:
-    """A batch, and the frames of each row since it was joined."""
+    """A batch, and codebook 0 of each row's frames since it was joined."""
 
     checkpoint: Checkpoint
-    rows: int = ROWS
-    frames: dict[int, list[Tensor]] = field(default_factory=dict)
+    shapes: Shapes | None = None
+    first: dict[int, list[int]] = field(default_factory=dict)
     ended: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.batch = Batch(self.checkpoint.network, self.rows, CAPACITY)
+        self.batch = Batch(self.checkpoint.network, ROWS, CAPACITY, shapes=self.shapes)
 
-    def join(self, row: int, request: Request, **options: bool) -> None:
+    def join(self, row: int, request: Request, **options: Any) -> None:
         """Start a request in a row."""
-        self.frames[row] = []
+        self.first[row] = []
         self.ended.discard(row)
         self.batch.join(row, request.prompt, request.sampling, request.max_frames, **options)
 
     def step(self) -> tuple[int, ...]:
         """One step; the rows that made a frame."""
         step = self.batch.step()
-        for row in step.made:
-            self.frames[row].append(step.codes[row])
+        for row, code in zip(step.made, step.first, strict=True):
+            self.first[row].append(code)
         self.ended.update(step.ended)
         return step.made
 
+    def cancel(self, row: int) -> None:
+        """Free a row, whether it speaks, has ended or is free."""
+        self.batch.cancel(row)
+        self.ended.discard(row)
+
     def codes(self, row: int) -> Tensor:
         """[F, K] of a row."""
-        return torch.stack(self.frames[row])
+        codes = self.batch.codes_of(row)
+        assert codes[:, 0].tolist() == self.first[row]
+        return codes
 
     def finish(self, row: int) -> Tensor:
         """Step until `row` has ended."""
@@ -90,27 +105,81 @@ def noise(checkpoint: Checkpoint, seed: int) -> Iterator[Request]:
         yield Request(prompt, numbers.choice([GREEDY, sampling]), numbers.randint(1, 30))
 
 
+PADDED = Shapes(rows=(3, 8), windows=(128, 192, 256), prompts=(16, 64), prompt_rows=(1, 2, 4))
+"""As for a GPU: few shapes, which prompts and rows are filled up to."""
+
+
+@pytest.mark.parametrize("shapes", [None, PADDED], ids=["exact", "padded"])
 @pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
 @pytest.mark.parametrize("seed", range(3))
 def test_a_row_among_others_speaks_as_if_alone(
-    custom_voice: Checkpoint, sampling: SamplingParams, seed: int
+    custom_voice: Checkpoint, sampling: SamplingParams, seed: int, shapes: Shapes | None
 ) -> None:
     """Seven rows that join, end and are cancelled beside it leave a row's codes as they are."""
     request = Request(prompt_of(custom_voice), sampling, 50)
     expected = alone(custom_voice, request)
     numbers, others = random.Random(seed), noise(custom_voice, seed)
-    listener, row = Listener(custom_voice), numbers.randrange(ROWS)
+    listener, row = Listener(custom_voice, shapes), numbers.randrange(ROWS)
     while row not in listener.ended:
         for other in listener.batch.free:
             if other != row and numbers.random() < 0.4:
                 listener.join(other, next(others))
-        if row not in listener.frames and numbers.random() < 0.3:
+        if row not in listener.first and numbers.random() < 0.3:
             listener.join(row, request)
         if numbers.random() < 0.2:
-            cancelled = numbers.choice([other for other in range(ROWS) if other != row])
-            listener.batch.cancel(cancelled)
+            listener.cancel(numbers.choice([other for other in range(ROWS) if other != row]))
         listener.step()
+        for other in listener.ended - {row}:
+            listener.batch.cancel(other)
     assert torch.equal(listener.codes(row), expected)
+
+
+@pytest.mark.parametrize("longest", [16, 24, 64])
+def test_long_prompts_come_in_parts(base: Checkpoint, longest: int) -> None:
+    """However a prompt is cut and filled up, alone or beside others, it is spoken the same."""
+    cases = [case for case in all_cases() if case.checkpoint == "base-0b6"]
+    requests = [Request(case.prompt(base), GREEDY, case.max_frames) for case in cases]
+    assert max(len(request.prompt) for request in requests) > 64
+    shapes = Shapes((2, ROWS), (64, 192, 256), (8, longest), (1, 2, 4))
+    listener = Listener(base, shapes)
+    for start in range(0, len(cases), ROWS):
+        for row, request in enumerate(requests[start : start + ROWS]):
+            listener.join(row, request)
+        for row, case in enumerate(cases[start : start + ROWS]):
+            assert listener.finish(row).tolist() == case.codes.tolist()
+            listener.cancel(row)
+
+
+def beginning(prompt: Prompt, positions: int) -> Prompt:
+    """The first positions of a prompt."""
+    text_ids, codec_ids = prompt.text_ids[:positions], prompt.codec_ids[:positions]
+    frames = prompt.reference_codes
+    if frames is not None:
+        frames = frames[: max(0, positions - len(prompt) + len(frames))]
+    return replace(prompt, text_ids=text_ids, codec_ids=codec_ids, reference_codes=frames)
+
+
+@pytest.mark.parametrize("name", ["custom_voice-1b7-02", "base-0b6-01"])
+@pytest.mark.parametrize("share", [0.01, 0.5, 0.99])
+def test_a_prepared_beginning_changes_no_code(load_tiny: LoadTiny, name: str, share: float) -> None:
+    """A prompt whose beginning was computed before is spoken as one that is taken in whole."""
+    case = next(case for case in all_cases() if str(case) == name)
+    checkpoint = load_tiny(case.checkpoint)
+    prompt = case.prompt(checkpoint)
+    listener = Listener(checkpoint, PADDED)
+    begun = beginning(prompt, max(1, int(share * len(prompt))))
+    prefix = listener.batch.prepare(begun, [ROWS])
+    for row in (3, 0):
+        listener.join(row, Request(prompt, GREEDY, case.max_frames), prefix=prefix)
+        assert listener.finish(row).tolist() == case.codes.tolist()
+
+
+def test_sampling_beyond_the_batch_is_refused(custom_voice: Checkpoint) -> None:
+    """A batch that was made for some settings takes no row that would need more computed."""
+    batch = Batch(custom_voice.network, 1, CAPACITY, choosing=choosing_for([GREEDY]))
+    with pytest.raises(InvalidRequestError, match=r"came Choice\(is_sampled=True"):
+        batch.join(0, prompt_of(custom_voice), SAMPLED, 5)
+    batch.join(0, prompt_of(custom_voice), GREEDY, 5)
 
 
 def test_a_row_starts_afresh(custom_voice: Checkpoint) -> None:
@@ -120,7 +189,7 @@ def test_a_row_starts_afresh(custom_voice: Checkpoint) -> None:
     listener.join(0, next(noise(custom_voice, 1)))
     for _ in range(3):
         listener.step()
-    listener.batch.cancel(0)
+    listener.cancel(0)
     listener.join(0, request)
     assert torch.equal(listener.finish(0), alone(custom_voice, request))
 
@@ -143,18 +212,27 @@ def test_a_seed_gives_the_same_codes(custom_voice: Checkpoint) -> None:
     assert not torch.equal(first, second)
 
 
-@torch.inference_mode()
 def test_each_frame_has_random_numbers_of_its_own(custom_voice: Checkpoint) -> None:
-    """A row's random numbers are those of its seed and its own frame, also where it waited."""
-    network = custom_voice.network
-    rows = empty_rows(network, 2, CAPACITY)
-    for row in range(2):
-        start(network, rows, row, prompt_of(custom_voice), replace(SAMPLED, seed=row))
-    text = torch.zeros(2).long()
-    for is_active in ([True, True], [True, False], [True, False]):
-        advance(network, rows, predict(network, rows), text, torch.tensor(is_active), 64)
-    expected = uniforms(torch.tensor([0, 1]), torch.tensor([3, 1]), network.codebooks)
-    assert torch.equal(rows.noise, expected)
+    """Codes are drawn by the numbers of the row's seed and its own frame, also after a pause."""
+    drawn: list[float] = []
+
+    class Noting(Chooser):
+        """Chooses as ever, and notes the numbers."""
+
+        def choose(self, scores: Tensor, uniform: Tensor, choices: Choices) -> Tensor:
+            drawn.extend(uniform.tolist())
+            return super().choose(scores, uniform, choices)
+
+    choosing = Noting(Reach.of([SAMPLED.talker])), Noting(Reach.of([SAMPLED.predictor]))
+    batch = Batch(custom_voice.network, 1, CAPACITY, choosing=choosing)
+    batch.join(0, prompt_of(custom_voice), replace(SAMPLED, seed=7), 90)
+    for step in range(60):
+        batch.step([0] if step % 3 else [])
+    frames = batch.frames(0)
+    assert frames > 33
+    expected = uniforms(7, np.arange(frames + 1), custom_voice.network.codebooks)
+    following = np.concatenate((expected[:-1, 1:], expected[1:, :1]), axis=1)
+    assert drawn == [expected[0, 0], *following.flatten()]
 
 
 def test_talker_and_predictor_have_settings_of_their_own(custom_voice: Checkpoint) -> None:
@@ -216,28 +294,25 @@ class _Impatient:
     def __init__(self, end: int) -> None:
         self.end = end
 
-    def set_row(self, row: int, choice: Choice) -> None:
+    def covers(self, choice: Choice) -> bool:
         """Every row is the same to it."""
+        return True
 
-    def choose(self, scores: Tensor, uniform: Tensor, rows: slice = slice(None)) -> Tensor:
+    def choose(self, scores: Tensor, uniform: Tensor, choices: Choices) -> Tensor:
         """The end, where its score is not that of an impossible id."""
         may_end = scores[:, self.end].isfinite()
         return torch.where(may_end, self.end, scores.argmax(-1))
 
 
-@torch.inference_mode()
 def test_the_end_comes_after_two_frames_at_least(custom_voice: Checkpoint) -> None:
     """A row that would end at once makes two frames: the end may be chosen from frame 2 on."""
     network = custom_voice.network
-    end = network.config.talker_config.codec_eos_token_id
-    rows = replace(empty_rows(network, 1, CAPACITY), talker_choice=_Impatient(end))
-    start(network, rows, 0, prompt_of(custom_voice), GREEDY)
-    frames = 0
-    while int(rows.first) != end:
-        codes = predict(network, rows)
-        advance(network, rows, codes, torch.zeros(1).long(), torch.tensor([True]), 64)
-        frames += 1
-    assert frames == 2
+    talker = _Impatient(network.config.talker_config.codec_eos_token_id)
+    batch = Batch(network, 1, CAPACITY, choosing=(talker, Chooser(Reach())))
+    batch.join(0, prompt_of(custom_voice), GREEDY, 50)
+    while not batch.step().ended:
+        pass
+    assert batch.frames(0) == 2
 
 
 def test_a_row_that_needs_its_text_does_not_end_before() -> None:
@@ -276,15 +351,17 @@ def test_the_frame_cap_grows_with_the_text() -> None:
     assert frame_cap(100) == 1200
 
 
-@torch.inference_mode()
-def test_a_frame_has_codes_only(custom_voice: Checkpoint) -> None:
-    """Rows that ended or never began get codes in range too: nothing reads beyond a table."""
+@pytest.mark.parametrize("shapes", [None, PADDED], ids=["exact", "padded"])
+def test_a_frame_has_codes_only(custom_voice: Checkpoint, shapes: Shapes | None) -> None:
+    """Rows that end leave codes in range, and the end's id is none: nothing reads past a table."""
     network = custom_voice.network
-    rows = empty_rows(network, 4, CAPACITY)
-    start(network, rows, 1, prompt_of(custom_voice), SAMPLED)
-    rows.first[2] = network.config.talker_config.codec_eos_token_id
-    codes = predict(network, rows)
-    advance(network, rows, codes, torch.zeros(4).long(), torch.tensor([0, 1, 0, 0]).bool(), 64)
-    assert codes.min() >= 0
-    assert codes.max() < network.code_predictor.config.vocab_size
-    assert rows.first[2] == network.config.talker_config.codec_eos_token_id
+    end = network.config.talker_config.codec_eos_token_id
+    choosing = _Impatient(end), Chooser(Reach())
+    batch = Batch(network, ROWS, CAPACITY, shapes=shapes, choosing=choosing)
+    for row, most in ((1, 9), (4, 1)):
+        batch.join(row, prompt_of(custom_voice), GREEDY, most)
+    for _ in range(4):
+        batch.step()
+    assert (batch.frames(1), batch.frames(4)) == (2, 1)
+    assert batch.codes.min() >= 0
+    assert batch.codes.max() < network.code_predictor.config.vocab_size

@@ -156,6 +156,37 @@ def test_a_short_reference_leaves_text_to_feed(base: Checkpoint) -> None:
     assert builder(base).ids_to_start(short) == len(early)
 
 
+@pytest.mark.parametrize("is_streaming", [True, False])
+@pytest.mark.parametrize("frames", [2, 17, None])
+def test_every_clone_s_prompt_begins_with_its_prefix(
+    base: Checkpoint, frames: int | None, is_streaming: bool
+) -> None:
+    """All that does not depend on the text, however long the reference is, and never all of it."""
+    voice = reference_voice()
+    assert voice.reference_codes is not None
+    voice = replace(voice, reference_codes=voice.reference_codes[:frames])
+    prefix = builder(base).build_prefix(voice, "en", is_streaming=is_streaming)
+    assert prefix.speaker_embedding is voice.speaker_embedding
+    one, other = (
+        builder(base).build(text, voice, "en", is_streaming=is_streaming) for text in (TEXT, "Oh?")
+    )
+    assert columns(one)[: len(prefix)] == columns(other)[: len(prefix)] == columns(prefix)
+    assert len(prefix) < min(len(one), len(other))
+    assert prefix.reference_codes is not None
+    if not is_streaming:
+        assert len(prefix.reference_codes) == 0
+        return
+    beside_text = len(text_ids(base, voice.reference_text)) - 1  # the first is beside the start
+    assert len(prefix.reference_codes) == min(beside_text, len(voice.reference_codes) - 1)
+
+
+def test_a_preset_s_prefix_holds_all_but_its_text(custom_voice: Checkpoint) -> None:
+    """Instruct, role, language and speaker."""
+    prefix = builder(custom_voice).build_prefix(Preset("ryan"), "en", "Sad", is_streaming=True)
+    prompt = builder(custom_voice).build(TEXT, Preset("ryan"), "en", "Sad", is_streaming=True)
+    assert columns(prompt)[:-1] == columns(prefix)
+
+
 def test_unknown_names_list_the_known(custom_voice: Checkpoint) -> None:
     """A speaker or a language that the model lacks is refused with the list of those it has."""
     build = builder(custom_voice)

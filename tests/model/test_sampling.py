@@ -1,5 +1,6 @@
 """Sampling: the reference's filters in its order, and random numbers of each row's own."""
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -18,7 +19,9 @@ from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.model.config import read_generation_config
 from voiceagent_tts.model.sampling import (
     Choice,
+    Choices,
     Chooser,
+    Reach,
     SamplingParams,
     first_scores,
     philox,
@@ -26,7 +29,6 @@ from voiceagent_tts.model.sampling import (
     uniforms,
 )
 
-CPU = torch.device("cpu")
 VOCABULARY = 24
 END = 20
 SUPPRESSED = [19, 21, 22, 23]
@@ -66,11 +68,22 @@ def draw(choice: Choice, history: list[int], penalty: float, rows: int = DRAWS) 
     banned[0, SUPPRESSED] = True
     banned[0, END] = len(history) < 2
     scores = first_scores(logits().expand(rows, -1), seen, torch.full((rows, 1), penalty), banned)
-    chooser = Chooser(rows, CPU)
-    for row in range(rows):
-        chooser.set_row(row, choice)
-    frames = torch.full((rows,), len(history))
-    return chooser.choose(scores, uniforms(torch.arange(rows), frames, 1)[:, 0])
+    return choose(scores, one_number_each(rows, len(history)), [choice] * rows)
+
+
+def one_number_each(rows: int, frame: int = 0) -> Tensor:
+    """[rows] random numbers, of one seed each."""
+    return torch.tensor([uniforms(seed, np.array([frame]), 1)[0, 0] for seed in range(rows)])
+
+
+def choose(scores: Tensor, uniform: Tensor, choices: list[Choice]) -> Tensor:
+    """[R] codes, each row with settings of its own."""
+
+    def column(name: str) -> Tensor:
+        return torch.tensor([[getattr(choice, name)] for choice in choices])
+
+    names = ("is_sampled", "temperature", "top_k", "top_p")
+    return Chooser(Reach.of(choices)).choose(scores, uniform, Choices(*map(column, names)))
 
 
 def chi_squared(drawn: Tensor, probabilities: Tensor) -> tuple[float, int]:
@@ -108,21 +121,15 @@ def test_ties_with_the_last_of_top_k_stay() -> None:
     """Codes as likely as the k-th are kept, as the reference keeps them."""
     first, second = logits().topk(2).values
     scores = torch.where(logits() == second, first, logits())[None]
-    chooser = Chooser(200, CPU)
-    for row in range(200):
-        chooser.set_row(row, Choice(top_k=1))
-    drawn = chooser.choose(
-        scores.expand(200, -1), uniforms(torch.arange(200), torch.zeros(200).long(), 1)[:, 0]
-    )
+    drawn = choose(scores.expand(200, -1), one_number_each(200), [Choice(top_k=1)] * 200)
     assert len(drawn.unique()) == 2
 
 
 def test_greedy_takes_the_likeliest() -> None:
     """Without sampling the best code is taken, beside rows that sample."""
-    chooser = Chooser(2, CPU)
-    chooser.set_row(1, Choice(temperature=5.0, top_k=0))
+    choices = [Choice(is_sampled=False), Choice(temperature=5.0, top_k=0)]
     scores = logits().expand(2, -1)
-    drawn = [chooser.choose(scores, torch.tensor([u, u])) for u in (0.0, 0.5, 1 - 2**-23)]
+    drawn = [choose(scores, torch.tensor([u, u]), choices) for u in (0.0, 0.5, 1 - 2**-23)]
     assert {int(codes[0]) for codes in drawn} == {int(logits().argmax())}
     assert len({int(codes[1]) for codes in drawn}) > 1
 
@@ -131,11 +138,39 @@ def test_the_last_random_number_draws_a_possible_code() -> None:
     """At the ends of [0, 1) nothing is drawn that has no probability."""
     scores = logits().clone()
     scores[[0, 1, VOCABULARY - 1]] = float("-inf")
-    chooser = Chooser(1, CPU)
-    chooser.set_row(0, Choice(temperature=1.0, top_k=0))
-    lowest = chooser.choose(scores[None], torch.tensor([0.0]))
-    highest = chooser.choose(scores[None], torch.tensor([1 - 2**-23]))
+    choice = [Choice(temperature=1.0, top_k=0)]
+    lowest = choose(scores[None], torch.tensor([0.0]), choice)
+    highest = choose(scores[None], torch.tensor([1 - 2**-23]), choice)
     assert (int(lowest), int(highest)) == (2, VOCABULARY - 2)
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [
+        [Choice(), Choice(is_sampled=False)],
+        [Choice(top_k=3), Choice(temperature=2.0, top_k=9), Choice(top_k=0)],
+        [Choice(top_p=0.5), Choice(top_k=0, top_p=0.9), Choice(top_k=5)],
+    ],
+)
+def test_a_row_s_settings_are_its_own(choices: list[Choice]) -> None:
+    """Beside rows that ask for more, a row is drawn as if all rows asked for the same."""
+    for uniform in torch.linspace(0, 0.99, 20):
+        scores, numbers = logits().expand(len(choices), -1), uniform.expand(len(choices))
+        together = choose(scores, numbers, choices)
+        alone = [int(choose(scores[:1], uniform[None], [choice])) for choice in choices]
+        assert together.tolist() == alone
+
+
+def test_what_a_reach_does_not_cover_is_known() -> None:
+    """A batch made for some settings takes those that compute no more."""
+    reach = Reach.of([Choice(top_k=50), Choice(is_sampled=False, top_p=0.5)])
+    assert reach == Reach(is_sampled=True, top_k=50, has_top_p=False)
+    assert reach.covers(Choice(top_k=3, temperature=0.1))
+    assert reach.covers(Choice(top_k=0))
+    assert reach.covers(Choice(is_sampled=False, top_k=99, top_p=0.5))
+    assert not reach.covers(Choice(top_k=51))
+    assert not reach.covers(Choice(top_p=0.9))
+    assert not Reach().covers(Choice())
 
 
 @pytest.mark.parametrize(
@@ -158,27 +193,25 @@ def test_philox_gives_its_published_words(
     counter: list[int], key: list[int], words: list[int]
 ) -> None:
     """The generator reproduces the known answers of its authors (Random123, kat_vectors)."""
-    x0, x1, x2, x3 = (torch.tensor([word]) for word in counter)
-    k0, k1 = (torch.tensor([word]) for word in key)
-    assert [int(word) for word in philox((x0, x1, x2, x3), (k0, k1))] == words
+    x0, x1, x2, x3 = (np.array([word], np.uint64) for word in counter)
+    assert [int(word) for (word,) in philox((x0, x1, x2, x3), (key[0], key[1]))] == words
 
 
 def test_random_numbers_are_of_seed_frame_and_codebook() -> None:
-    """A row's numbers do not change with the batch; another seed, frame or codebook has others."""
-    seeds = torch.tensor([1, 1, 2, -7, 2**62 + 1])
-    frames = torch.tensor([0, 1, 0, 3, 0])
-    together = uniforms(seeds, frames, 16)
-    for row in range(len(seeds)):
-        assert torch.equal(
-            uniforms(seeds[row : row + 1], frames[row : row + 1], 16)[0], together[row]
-        )
-    assert len(together.unique()) == together.numel()
-    assert 0 <= float(together.min()) and float(together.max()) < 1
+    """Numbers do not change with what else is drawn; another seed, frame or codebook has others."""
+    frames = np.array([0, 1, 3, 2**31])
+    together = np.stack([uniforms(seed, frames, 16) for seed in (1, 2, -7, 2**62 + 1, 2**64 - 1)])
+    alone = uniforms(2**62 + 1, frames[2:3], 16)[0]
+    assert (together[3, 2] == alone).all()
+    assert (uniforms(-7, frames, 5) == together[2, :, :5]).all()
+    assert len(np.unique(together)) == together.size
+    assert together.dtype == np.float32
+    assert 0 <= together.min() and together.max() < 1
 
 
 def test_random_numbers_are_even() -> None:
-    """Mean and variance over many seeds are those of the unit interval."""
-    numbers = uniforms(torch.arange(4000), torch.zeros(4000).long(), 16)
+    """Mean and variance over many frames are those of the unit interval."""
+    numbers = uniforms(3, np.arange(4000), 16)
     assert float(numbers.mean()) == pytest.approx(0.5, abs=0.005)
     assert float(numbers.var()) == pytest.approx(1 / 12, abs=0.001)
 

@@ -4,16 +4,18 @@ import pytest
 import torch
 
 from voiceagent_tts.model.checkpoint import Checkpoint
-from voiceagent_tts.model.talker import KVCache, empty_cache
+from voiceagent_tts.model.kv_pool import PAGE_POSITIONS, KVPool, PagedMemory, empty_pool
 
-ROWS, CAPACITY = 3, 40
+PAGES = 7
+TABLE = torch.tensor([[5, 2], [3, 7], [1, 6]])
+"""Pages of three rows, in no order."""
 
 
 @pytest.fixture
-def cache(base: Checkpoint) -> KVCache:
-    """Memory of three rows, full of numbers that must never be looked at."""
+def pool(base: Checkpoint) -> KVPool:
+    """Memory full of numbers that must never be looked at."""
     talker = base.network.talker
-    made = empty_cache(talker.config, ROWS, CAPACITY, talker.codec_embedding)
+    made = empty_pool(talker.config, PAGES, talker.codec_embedding)
     made.keys.fill_(1e4)
     made.values.fill_(1e4)
     return made
@@ -25,50 +27,55 @@ def embeddings(base: Checkpoint, rows: int, steps: int) -> torch.Tensor:
     return base.network.talker.embed_text(ids)
 
 
-@torch.inference_mode()
-def test_steps_are_the_prompt_s_positions(base: Checkpoint, cache: KVCache) -> None:
-    """Prefill and steps together give what one prefill over all positions gives."""
-    talker = base.network.talker
-    x = embeddings(base, 1, 12)
-    row, length = torch.tensor([1]), torch.tensor([12])
-    whole = talker.prefill(x, length, row, cache)
-    talker.prefill(x[:, :7], length - 5, row, cache)
-    positions = torch.zeros(ROWS, dtype=torch.int64)
-    for position in range(7, 12):
-        positions[1] = position
-        step = talker.step(x[:, position].expand(ROWS, -1), positions, cache, position + 1)
-    torch.testing.assert_close(step[1:2], whole, rtol=1e-5, atol=1e-5)
+def run(
+    base: Checkpoint, x: torch.Tensor, starts: list[int], table: torch.Tensor, pool: KVPool
+) -> torch.Tensor:
+    """New positions of rows, each from its start on, looking back as far as there are pages."""
+    positions = torch.tensor(starts)[:, None] + torch.arange(x.shape[1])
+    memory = PagedMemory(pool, table, positions, table.shape[1] * PAGE_POSITIONS)
+    return base.network.talker.run(x, positions, memory)
 
 
 @torch.inference_mode()
-def test_prompts_of_different_lengths_prefill_together(base: Checkpoint, cache: KVCache) -> None:
-    """What stands after a prompt's length changes neither its state nor the steps after it."""
-    talker = base.network.talker
-    x = embeddings(base, 2, 9)
-    lengths = torch.tensor([9, 4])
-    together = talker.prefill(x, lengths, torch.tensor([2, 0]), cache)
-    next_x = embeddings(base, ROWS, 1)[:, 0]
-    stepped = talker.step(next_x, torch.tensor([4, 0, 9]), cache, CAPACITY)
-    for number, row in enumerate((2, 0)):
-        length = int(lengths[number])
-        alone = empty_cache(talker.config, ROWS, CAPACITY, talker.codec_embedding)
-        only = lengths[number : number + 1]
-        hidden = talker.prefill(x[number : number + 1, :length], only, torch.tensor([row]), alone)
-        torch.testing.assert_close(together[number : number + 1], hidden, rtol=1e-5, atol=1e-5)
-        after = talker.step(next_x, torch.tensor([4, 0, 9]), alone, length + 1)
-        torch.testing.assert_close(stepped[row], after[row], rtol=1e-5, atol=1e-5)
+@pytest.mark.parametrize("begin", [0, PAGE_POSITIONS - 6], ids=["start", "end of a page"])
+def test_any_parts_are_the_whole(base: Checkpoint, pool: KVPool, begin: int) -> None:
+    """Positions in one pass, in two, or one by one give the same states, also across pages."""
+    x, table = embeddings(base, 1, begin + 12), TABLE[1:2]
+    whole = run(base, x, [0], table, pool)[:, begin:]
+    parts = [run(base, x[:, : begin + 7], [0], table, pool)[:, begin:]]
+    parts += [
+        run(base, x[:, at : at + 1], [at], table, pool) for at in range(begin + 7, begin + 10)
+    ]
+    parts.append(run(base, x[:, begin + 10 :], [begin + 10], table, pool))
+    torch.testing.assert_close(torch.cat(parts, 1), whole, rtol=1e-5, atol=1e-5)
 
 
 @torch.inference_mode()
-def test_a_step_writes_only_its_positions(base: Checkpoint, cache: KVCache) -> None:
-    """In memory a step changes each row's own position and nothing else."""
-    talker = base.network.talker
-    before = cache.keys.clone()
-    positions = torch.tensor([3, 0, 17])
-    talker.step(embeddings(base, ROWS, 1)[:, 0], positions, cache, CAPACITY)
-    changed = (cache.keys != before).flatten(3).any(-1)
-    expected = torch.zeros(ROWS, CAPACITY, dtype=torch.bool)
-    expected[torch.arange(ROWS), positions] = True
+def test_rows_of_different_lengths_run_together(base: Checkpoint, pool: KVPool) -> None:
+    """What stands after a prompt's end changes neither its states nor the steps after it."""
+    x, lengths = embeddings(base, 3, 9), [9, 4, 1]
+    together = run(base, x, [0, 0, 0], TABLE, pool)
+    next_x = embeddings(base, 3, 1)
+    stepped = run(base, next_x, lengths, TABLE, pool)
+    for row, length in enumerate(lengths):
+        table = TABLE[row : row + 1]
+        alone = run(base, x[row : row + 1, :length], [0], table, pool)
+        torch.testing.assert_close(together[row, :length], alone[0], rtol=1e-5, atol=1e-5)
+        after = run(base, next_x[row : row + 1], [length], table, pool)
+        torch.testing.assert_close(stepped[row], after[0], rtol=1e-5, atol=1e-5)
+
+
+@torch.inference_mode()
+def test_a_pass_writes_only_its_positions(base: Checkpoint, pool: KVPool) -> None:
+    """In memory a pass changes each row's own positions and nothing else."""
+    before = pool.keys.clone()
+    starts = [3, 0, PAGE_POSITIONS + 17]
+    run(base, embeddings(base, 3, 2), starts, TABLE, pool)
+    changed = (pool.keys != before).flatten(3).any(-1)
+    expected = torch.zeros(PAGES + 1, PAGE_POSITIONS, dtype=torch.bool)
+    for row, start in enumerate(starts):
+        page, place = TABLE[row, start // PAGE_POSITIONS], start % PAGE_POSITIONS
+        expected[page, place : place + 2] = True
     assert torch.equal(changed, expected.expand_as(changed))
 
 

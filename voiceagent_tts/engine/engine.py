@@ -2,17 +2,22 @@
 
 A context's text becomes sequences, each spoken by one run of the talker; they follow each other in
 the same voice and seed, on one clock. Token feeding starts with the first words and takes the rest
-as it is written; a row that has no text waits. A row without credit is not stepped. Word times are
-not known here. This module knows no sockets and no users; one thread uses it.
+as it is written; a row that has no text waits. Who is served now, and how many frames become sound
+together, the scheduler decides; the runner computes. Word times are not known here. This module
+knows no sockets and no users; one thread uses it.
 """
 
-import array
 import contextlib
 import itertools
 import secrets
-from collections.abc import Iterator
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
 
+from voiceagent_tts.audio.levels import frame_peaks
 from voiceagent_tts.core import (
+    BYTES_PER_SAMPLE,
+    FRAME_SAMPLES,
     Append,
     AudioChunk,
     AudioStep,
@@ -31,10 +36,12 @@ from voiceagent_tts.core import (
     SegmentEnd,
     Submit,
 )
-from voiceagent_tts.engine import scheduler
+from voiceagent_tts.engine.figures import Counts, figures_of, figures_of_device
+from voiceagent_tts.engine.prompts import Prompter
 from voiceagent_tts.engine.reader import Reader
-from voiceagent_tts.engine.runner import Made, Runner
-from voiceagent_tts.engine.sequence import Sequence, Speaker
+from voiceagent_tts.engine.runner import Runner, Sound, StepResult
+from voiceagent_tts.engine.scheduler import Pace, Plan, Scheduler
+from voiceagent_tts.engine.sequence import Run, Sequence, Speaker
 from voiceagent_tts.engine.voices import Shelved, VoiceShelf
 from voiceagent_tts.errors import (
     ErrorCode,
@@ -43,12 +50,12 @@ from voiceagent_tts.errors import (
     VoiceAgentError,
 )
 from voiceagent_tts.model.checkpoint import Checkpoint
-from voiceagent_tts.model.codec_state import CodecState
 from voiceagent_tts.model.generate import frame_cap
-from voiceagent_tts.model.prompt import LANGUAGE_CODES, Cloned, PromptBuilder
+from voiceagent_tts.model.prompt import LANGUAGE_CODES, Prompt
 from voiceagent_tts.model.sampling import sampling_params
 
 _SILENCE = 33  # of 32,767: -60 dBFS
+_FRAME_BYTES = FRAME_SAMPLES * BYTES_PER_SAMPLE
 
 
 class Qwen3Engine:
@@ -61,6 +68,8 @@ class Qwen3Engine:
         runner: its rows.
         shelf: its voices.
         name: of the model, for people.
+        pace: who is served when.
+        clock: `time.monotonic`, which the server's credit goes by too.
     """
 
     def __init__(
@@ -71,21 +80,28 @@ class Qwen3Engine:
         runner: Runner,
         shelf: VoiceShelf,
         name: str,
+        pace: Pace | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._inbox = inbox
         self._outbox = outbox
         self._config = checkpoint.config
         self._generation = checkpoint.generation
         self._tokenizer = checkpoint.tokenizer
-        self._builder = PromptBuilder(checkpoint.config, checkpoint.tokenizer)
+        self._prompter = Prompter(checkpoint, runner)
         self._runner = runner
+        self._pages = runner.free_pages
+        self._scheduler = Scheduler(pace or Pace(), runner.max_rows)
         self._shelf = shelf
         self._name = name
-        self._max_rows = len(runner.free_rows)
+        self._clock = clock
         self._speakers: dict[int, Speaker] = {}
         self._readers: dict[int, Reader] = {}
+        self._by_row: dict[int, Speaker] = {}
         self._voices: dict[int, Shelved] = {}  # a context keeps its voice when that is replaced
+        self._preparations: deque[Prepare] = deque()
         self._arrivals = itertools.count()
+        self._counts = Counts()
 
     @property
     def capabilities(self) -> Capabilities:
@@ -98,9 +114,10 @@ class Qwen3Engine:
             text_feeding=("token", "segment"),
             languages=tuple(code for code, name in LANGUAGE_CODES.items() if name in known),
             voices=self._shelf.names(),
-            max_rows=self._max_rows,
+            max_rows=self._runner.max_rows,
             needs_instruct=self._config.tts_model_type == "voice_design",
-            speaks_clones=self._config.tts_model_type == "base",
+            clone_width=self._shelf.clone_width,
+            max_batch_rows=self._scheduler.max_batch_rows,
         )
 
     @property
@@ -108,14 +125,35 @@ class Qwen3Engine:
         """Contexts that hold a row, or wait for their next text with one reserved."""
         return len(self._speakers)
 
+    @property
+    def figures(self) -> dict[str, float]:
+        """What has been done, what was at hand, and how contexts are now."""
+        clones, prefixes = self._shelf.counts, self._prompter.counts
+        listeners = sum(not speaker.is_batch for speaker in self._speakers.values())
+        return {
+            **self._counts.figures(),
+            **figures_of(self._speakers.values(), self._clock()),
+            **figures_of_device(self._runner),
+            "load_ratio": self._scheduler.load(listeners),
+            "retry_after_seconds": self._scheduler.retry_s(self._speakers.values()),
+            "clone_cache_hits_total": clones.hits,
+            "clone_cache_misses_total": clones.misses,
+            "prefix_cache_hits_total": prefixes.hits,
+            "prefix_cache_misses_total": prefixes.misses,
+        }
+
     def step(self) -> float | None:
-        """Take commands, start at most one sequence, make one frame of every row that may."""
+        """Take commands, start those who wait, make frames, and send what has become sound."""
         self._take_commands()
-        self._start_one()
-        self._feed_rows()
-        made = self._runner.step(scheduler.rows_to_step(self._speakers.values()))
-        self._publish(made)
-        return 0.0 if made or self._next_to_start() is not None else None
+        self._feed_runs()
+        self._prepare_one()
+        plan = self._scheduler.plan(self._speakers.values(), self._clock())
+        self._start_runs(plan.start)
+        result = self._run(plan)
+        self._publish(result)
+        self._end_runs(plan, result)
+        is_busy = plan.speak or plan.decode or self._runner.has_sound_in_flight
+        return 0.0 if is_busy or self._preparations else None
 
     def close(self) -> None:
         """Drop every context; idempotent."""
@@ -141,19 +179,17 @@ class Qwen3Engine:
                 self._skip_silent_text(self._speakers[context])
             case Cancel(context):
                 if context in self._speakers:
-                    self._drop(self._speakers[context])
+                    self._cancel(self._speakers[context])
                 self._outbox(Cancelled(context))
             case Credit(context) if context in self._speakers:
                 self._speakers[context].take_credit(command)
             case Prepare():
-                with contextlib.suppress(VoiceAgentError):
-                    self._primed(self._shelf.find(command.voice, command.instruct))
+                self._preparations.append(command)
             case _:
                 pass  # of a context that ended before its sender knew
 
     def _submit(self, command: Submit) -> None:
-        if len(self._speakers) >= self._max_rows:
-            raise OverloadedError(f"all {self._max_rows} rows of {self._name} are in use")
+        self._admit(command)
         voice = self._shelf.find(command.voice, command.instruct)
         speaker = Speaker(
             command.context,
@@ -161,6 +197,11 @@ class Qwen3Engine:
             command.instruct,
             secrets.randbits(32) if command.seed is None else command.seed,
             next(self._arrivals),
+            is_batch=command.is_batch,
+            initial_frames=command.initial_frames,
+            keeps_silence=command.keeps_silence,
+            speed=command.speed,
+            ids_to_start=self._prompter.ids_to_start(voice),
         )
         self._speakers[command.context] = speaker
         self._voices[command.context] = voice
@@ -168,6 +209,13 @@ class Qwen3Engine:
             self._tokenizer, command.feeding, command.language, speaker.sequences
         )
         self._write(speaker, command)
+
+    def _admit(self, command: Submit) -> None:
+        try:
+            self._scheduler.admit(self._speakers.values(), is_batch=command.is_batch)
+        except OverloadedError:
+            self._counts.refused += 1
+            raise
 
     def _append(self, command: Append) -> None:
         speaker = self._speakers.get(command.context)
@@ -187,6 +235,10 @@ class Qwen3Engine:
             reader.end()
         self._skip_silent_text(speaker)
 
+    def _cancel(self, speaker: Speaker) -> None:
+        self._counts.discarded_s += speaker.made_lead_s(self._clock()) * speaker.speed
+        self._drop(speaker)
+
     @contextlib.contextmanager
     def _failing(self, context: int) -> Iterator[None]:
         """What goes wrong with one context ends that one alone."""
@@ -195,119 +247,195 @@ class Qwen3Engine:
         except VoiceAgentError as error:
             if context in self._speakers:
                 self._drop(self._speakers[context])
-            self._outbox(Failed(context, error.code, error.message))
+            self._outbox(Failed(context, error.code, error.message, error.retry_after_ms))
 
-    # Sequences.
+    # Runs begin.
 
-    def _next_to_start(self) -> Speaker | None:
-        """The most urgent context whose next sequence has enough text to begin."""
-        waiting = scheduler.next_to_start(self._speakers.values())
-        return next(filter(self._is_startable, waiting), None)
-
-    def _start_one(self) -> None:
-        """Prefill the most urgent sequence; one a step, so that rows that speak wait for one."""
-        speaker = self._next_to_start()
-        if speaker is not None:
+    def _start_runs(self, speakers: list[Speaker]) -> None:
+        for speaker in speakers:
             with self._failing(speaker.context):
-                self._start(speaker, speaker.sequences[0])
+                self._start(speaker)
 
-    def _is_startable(self, speaker: Speaker) -> bool:
+    def _prepare_one(self) -> None:
+        """What may be needed soon is computed while nobody waits."""
+        if not self._preparations:
+            return
+        if not self._scheduler.has_time(self._speakers.values(), self._clock()):
+            return
+        command = self._preparations.popleft()
+        with contextlib.suppress(VoiceAgentError):  # told when somebody wants to speak so
+            voice = self._shelf.find(command.voice, command.instruct)
+            self._prompter.prepare(voice, command.language, command.instruct, command.feeding)
+
+    def _start(self, speaker: Speaker) -> None:
         sequence = speaker.sequences[0]
-        if not sequence.is_open:
-            return True
-        voice = self._voices[speaker.context].voice
-        return len(sequence.ids) >= self._builder.ids_to_start(voice)
-
-    def _start(self, speaker: Speaker, sequence: Sequence) -> None:
-        shelved = self._voices[speaker.context]
-        is_open = sequence.is_open
-        # Base models were trained on the streaming layout also for whole texts.
-        is_streaming = sequence.is_streaming or self._config.tts_model_type == "base"
-        prompt = self._builder.build_turn(
-            sequence.take_new_ids(),
-            shelved.voice,
-            speaker.language,
-            speaker.instruct or "",
-            is_streaming=is_streaming,
-            is_open=is_open,
+        opening = self._prompter.open(speaker, sequence, self._voices[speaker.context])
+        pages = self._likely_pages(opening.prompt, sequence)
+        if not self._has_memory(speaker, pages):
+            return
+        row = self._runner.free_rows[0]
+        self._runner.start(
+            row,
+            opening.prompt,
+            sampling_params(self._generation, speaker.seed ^ sequence.is_retried),
+            min(self._runner.capacity - len(opening.prompt), self._generation.max_new_tokens),
+            is_open=sequence.is_open,
+            primed=opening.primed,
+            prefix=opening.prefix,
         )
-        room = self._runner.capacity - len(prompt)
-        if room <= 0:
+        sequence.take_new_ids()
+        speaker.run = Run(row, pages)
+        self._by_row[row] = speaker
+        self._counts.starts += 1
+
+    def _likely_pages(self, prompt: Prompt, sequence: Sequence) -> int:
+        """Of memory, for the prompt and the frames that follow.
+
+        Raises:
+            InvalidRequestError: the prompt is too long for any row.
+        """
+        capacity = self._runner.capacity
+        if len(prompt) >= capacity:
             raise InvalidRequestError(
-                f"the voice and its text take {len(prompt)} positions; a row has "
-                f"{self._runner.capacity}",
+                f"the voice and its text take {len(prompt)} positions; a row has {capacity}",
                 code=ErrorCode.TEXT_TOO_LONG,
             )
-        max_frames = min(room, self._generation.max_new_tokens)
-        row = self._runner.free_rows[0]
-        sampling = sampling_params(self._generation, speaker.seed ^ sequence.is_retried)
-        primed = self._primed(shelved)
-        self._runner.start(row, prompt, sampling, max_frames, is_open=is_open, primed=primed)
-        speaker.row = row
+        frames = min(sequence.likely_frames, self._generation.max_new_tokens)
+        return self._runner.pages_needed(min(len(prompt) + frames, capacity - 1))
 
-    def _primed(self, shelved: Shelved) -> CodecState | None:
-        """The codec's state after a clone's reference, computed once a voice."""
-        voice = shelved.voice
-        if (
-            shelved.primed is None
-            and isinstance(voice, Cloned)
-            and voice.reference_codes is not None
-        ):
-            shelved.primed = self._runner.prime(voice.reference_codes)
-        return shelved.primed
+    def _has_memory(self, speaker: Speaker, pages: int) -> bool:
+        """Whether a run that takes so much leaves enough to those that have begun.
 
-    def _feed_rows(self) -> None:
+        One that nobody waits for, or that goes on, waits for memory.
+
+        Raises:
+            OverloadedError: there is no memory for it now.
+        """
+        runs = [other.run for other in self._speakers.values() if other.run is not None]
+        taken = sum(run.pages for run in runs)
+        if not runs or taken + pages <= self._pages:
+            return True
+        speaker.waits_for_memory = speaker.is_batch or speaker.has_spoken
+        if speaker.waits_for_memory:
+            return False
+        raise self._scheduler.refusal(
+            self._speakers.values(),
+            f"it takes about {pages} pages of memory, and {self._pages - taken} are free",
+        )
+
+    def _feed_runs(self) -> None:
         for speaker in self._speakers.values():
-            if speaker.row is not None:
+            if speaker.run is not None:
                 sequence = speaker.sequences[0]
                 if not sequence.is_fed and (sequence.has_new_ids or not sequence.is_open):
                     ids = sequence.take_new_ids()
-                    self._runner.feed(speaker.row, ids, is_last=sequence.is_fed)
+                    self._runner.feed(speaker.run.row, ids, is_last=sequence.is_fed)
+                    speaker.run.is_starved = False
 
-    # Audio.
+    # Frames become sound.
 
-    def _publish(self, made: list[Made]) -> None:
-        """Send the step's audio in one message, then what it ended."""
-        speakers = {s.row: s for s in self._speakers.values() if s.row is not None}
-        audio = [self._hear(speakers[frame.row], frame) for frame in made]
+    def _run(self, plan: Plan) -> StepResult:
+        """Make frames, and let frames become sound."""
+        speak = [speaker.run for speaker in plan.speak if speaker.run is not None]
+        decode = [(s.run, frames) for s, frames in plan.decode if s.run is not None]
+        starts = sum(speaker.run is not None for speaker in plan.start)
+        began = self._clock()
+        result = self._runner.step(
+            [run.row for run in speak], {run.row: frames for run, frames in decode}
+        )
+        if result.frames:
+            self._scheduler.note_step(len(result.frames), starts, self._clock() - began)
+        self._note_frames(plan.speak, result)
+        for run, frames in decode:
+            run.decode(min(frames, run.undecoded_frames))
+        return result
+
+    def _note_frames(self, speaking: list[Speaker], result: StepResult) -> None:
+        """What each run has made, and which of them wait for text."""
+        frames = {frame.row: frame for frame in result.frames}
+        for speaker in speaking:
+            run = speaker.run
+            if run is None:
+                continue
+            if frame := frames.get(run.row):
+                speaker.sequences[0].watch.take(frame.code)
+                run.make(is_end=frame.is_end)
+            elif run.row in result.failed:
+                run.is_over = run.has_failed = True
+            else:
+                run.is_starved = speaker.waited_for_text = True
+
+    def _publish(self, result: StepResult) -> None:
+        """Send the step's audio in one message."""
+        if not result.sounds:
+            return
+        now = self._clock()
+        audio = [self._hear(self._by_row[sound.row], sound, now) for sound in result.sounds]
         if rows := tuple(row for row in audio if row is not None):
             self._outbox(AudioStep(rows))
-        for frame in made:
-            speaker = speakers[frame.row]
-            if frame.is_last or self._is_lost(speaker):
-                self._end_run(speaker)
 
-    def _hear(self, speaker: Speaker, frame: Made) -> ContextAudio | None:
-        """The frame as audio of its context; silence before its first sound is not sent."""
-        sequence = speaker.sequences[0]
-        is_silent = _is_silent(frame.pcm)
-        sequence.watch.take(frame.code, is_silent=is_silent)
-        is_too_short = frame.is_last and sequence.watch.is_stillborn and not sequence.is_retried
-        if not speaker.has_spoken and (is_silent or is_too_short):
-            return None
-        chunk = AudioChunk(speaker.end_sample, frame.pcm)
-        speaker.end_sample = chunk.end_sample
+    def _hear(self, speaker: Speaker, sound: Sound, now: float) -> ContextAudio | None:
+        """The sound as audio of its context, which begins with its first sound."""
+        run, sequence = speaker.run, speaker.sequences[0]
+        assert run is not None
+        run.sound(sound.frames)
+        pcm = sound.pcm
+        silences = [peak < _SILENCE for peak in frame_peaks(pcm)]
+        for is_silent in silences:
+            sequence.watch.hear(is_silent=is_silent)
+        if not speaker.has_spoken:
+            is_stillborn = run.is_over and sequence.watch.is_stillborn and not sequence.is_retried
+            if is_stillborn or all(silences):
+                speaker.hold(pcm)
+                return None
+            pcm = speaker.begin(pcm, silences.index(False) * _FRAME_BYTES)
+        chunk = AudioChunk(speaker.end_sample, pcm)
+        gap_s = speaker.send(chunk.samples, now)
+        if gap_s > 0 and not speaker.is_batch:
+            self._counts.underruns += 1
+            self._counts.underrun_s += gap_s
         return ContextAudio(speaker.context, chunk)
 
-    def _is_lost(self, speaker: Speaker) -> bool:
-        sequence = speaker.sequences[0]
+    # Runs end.
+
+    def _end_runs(self, plan: Plan, result: StepResult) -> None:
+        """Those that have made or sounded their last frame, or have lost their text."""
+        heard = [self._by_row[sound.row] for sound in result.sounds]
+        for speaker in {speaker.context: speaker for speaker in plan.speak + heard}.values():
+            self._end_if_over(speaker)
+
+    def _end_if_over(self, speaker: Speaker) -> None:
+        run, sequence = speaker.run, speaker.sequences[0] if speaker.sequences else None
+        if run is None or sequence is None:
+            return
         max_frames = None if sequence.is_open else frame_cap(sequence.text_ids)
-        return sequence.watch.is_lost(max_frames, has_spoken=speaker.has_spoken)
+        if sequence.watch.is_lost(max_frames, has_spoken=speaker.has_spoken):
+            run.is_over = True
+            if not speaker.has_spoken:
+                self._end_run(speaker)
+                return
+        if run.is_over and not run.unheard_frames:
+            self._end_run(speaker)
 
     def _end_run(self, speaker: Speaker) -> None:
         """Free the row; a run that came to nothing is tried again, as nobody has heard it."""
-        assert speaker.row is not None
-        self._runner.cancel(speaker.row)
-        speaker.row = None
-        if not speaker.has_spoken and not speaker.sequences[0].is_retried:
-            speaker.sequences[0].retry()
-            return
-        self._end_text(speaker)
-        self._skip_silent_text(speaker)
+        assert speaker.run is not None
+        run, speaker.run = speaker.run, None
+        self._free(run)
+        if run.has_failed:
+            with self._failing(speaker.context):
+                raise self._scheduler.refusal(
+                    self._speakers.values(), "the memory of all rows is full"
+                )
+        elif not speaker.has_spoken and not speaker.sequences[0].is_retried:
+            speaker.retry()
+        else:
+            self._end_text(speaker)
+            self._skip_silent_text(speaker)
 
     def _skip_silent_text(self, speaker: Speaker) -> None:
         """Pass over sequences without anything to say, and end a context that has said all."""
-        while speaker.row is None and speaker.sequences:
+        while speaker.run is None and speaker.sequences:
             sequence = speaker.sequences[0]
             if sequence.is_open or sequence.text_ids > 0:
                 return
@@ -319,15 +447,17 @@ class Qwen3Engine:
     def _end_text(self, speaker: Speaker) -> None:
         sequence = speaker.sequences.popleft()
         sequence.is_over = True
+        speaker.waited_for_text = not speaker.has_text_to_start
         self._outbox(SegmentEnd(speaker.context, sequence.char_end, speaker.end_sample))
 
     def _drop(self, speaker: Speaker) -> None:
-        if speaker.row is not None:
-            self._runner.cancel(speaker.row)
+        if speaker.run is not None:
+            self._free(speaker.run)
         for held in (self._speakers, self._readers, self._voices):
             del held[speaker.context]
 
-
-def _is_silent(pcm: bytes) -> bool:
-    samples = array.array("h", pcm)
-    return max(samples) < _SILENCE and min(samples) > -_SILENCE
+    def _free(self, run: Run) -> None:
+        self._runner.cancel(run.row)
+        del self._by_row[run.row]
+        for speaker in self._speakers.values():
+            speaker.waits_for_memory = False

@@ -19,7 +19,7 @@ class Watch:
 
     Attributes:
         frames: how many.
-        silent_frames: how many of the last ones were silent.
+        silent_frames: how many of the last ones heard were silent.
         codes: codebook 0 of the last ones.
     """
 
@@ -27,13 +27,16 @@ class Watch:
     silent_frames: int = 0
     codes: list[int] = field(default_factory=list[int])
 
-    def take(self, code: int, *, is_silent: bool) -> None:
+    def take(self, code: int) -> None:
         """The run has made a frame with `code` in codebook 0."""
         self.frames += 1
-        self.silent_frames = self.silent_frames + 1 if is_silent else 0
         self.codes.append(code)
         if len(self.codes) > _REPEATED_FRAMES:
             del self.codes[0]
+
+    def hear(self, *, is_silent: bool) -> None:
+        """The sound of the run's next frame has come."""
+        self.silent_frames = self.silent_frames + 1 if is_silent else 0
 
     @property
     def is_stillborn(self) -> bool:
@@ -54,7 +57,7 @@ class Watch:
 
     def _goes_in_circles(self) -> bool:
         codes = self.codes
-        if len(codes) < _REPEATED_FRAMES:
+        if len(codes) < _REPEATED_FRAMES or codes[-1] not in codes[-1 - _CYCLE_FRAMES : -1]:
             return False
         return any(
             codes[-1] == codes[-1 - length] and codes[length:] == codes[:-length]

@@ -1,19 +1,40 @@
 """A checkpoint's folder becomes an engine on a device."""
 
+import importlib.util
+import logging
+import math
+import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import torch
+from rich.console import Console
+from rich.progress import Progress
 
 from voiceagent_tts.core import Inbox, Outbox
 from voiceagent_tts.engine.engine import Qwen3Engine
+from voiceagent_tts.engine.gpu_memory import budget_bytes, measure_needs
+from voiceagent_tts.engine.kv_cache import MemoryNeeds
 from voiceagent_tts.engine.runner import Runner
+from voiceagent_tts.engine.scheduler import Pace
+from voiceagent_tts.engine.sizes import exact_sizes, fixed_sizes, graph_sizes
 from voiceagent_tts.engine.voices import VoiceShelf
-from voiceagent_tts.model.checkpoint import load_checkpoint
-from voiceagent_tts.model.codec import load_codec
+from voiceagent_tts.errors import ErrorCode, VoiceAgentError
+from voiceagent_tts.model.checkpoint import Checkpoint, load_checkpoint
+from voiceagent_tts.model.codec import Codec, load_codec
 from voiceagent_tts.model.hub import find_model
+from voiceagent_tts.model.layers import AttentionBackend
+from voiceagent_tts.model.quantized import Quantization, quantize
 from voiceagent_tts.voices import VoiceFolder
+
+_MAX_LOAD = 0.9
+_CPU_PREFIX_BYTES = 2**30
+_PREFIX_SHARE = 0.05
+"""Of a GPU's memory, for prompts that are computed once."""
+
+_logger = logging.getLogger(__name__)
 
 Precision = Literal["float32", "bfloat16", "float16"]
 
@@ -28,7 +49,20 @@ class Qwen3Options:
         precision: of talker and code predictor; None for bfloat16 on a GPU and float32 elsewhere.
         rows: contexts at a time.
         capacity: positions of a row: prompt and frames, 12.5 a second.
+        gpu_memory_gb: the most of a GPU's memory to take, in 10^9 bytes; None for most of what is
+            free.
+        codec_device: another GPU, for the codec.
+        attention: `sdpa` or `flash`; None for flash-attn where it is installed and can be used.
+        has_graphs: whether a GPU's passes are captured.
+        quantize: weights of eight bits for talker and code predictor.
+        has_tf32: whether a GPU may round float32 products; None where nothing is asked to be
+            float32.
+        is_deterministic: one size for every call: a seed gives the same bits whatever else runs.
         voices: folder of cloned voices, for Base models.
+        initial_frames: as in `Pace`.
+        ramp: as in `Pace`.
+        max_load: as in `Pace`; None for 0.9 on a GPU. On a CPU, whose speed others share, it is
+            infinite by default.
         threads: on a CPU; None for PyTorch's choice. Workers that share the cores must share the
             threads too: those that wait for each other's do nothing else.
     """
@@ -37,26 +71,148 @@ class Qwen3Options:
     device: str | None = None
     precision: Precision | None = None
     rows: int = 8
-    capacity: int = 2048
+    capacity: int = 4096
+    gpu_memory_gb: float | None = None
+    codec_device: str | None = None
+    attention: AttentionBackend | None = None
+    has_graphs: bool = True
+    quantize: Quantization | None = None
+    has_tf32: bool | None = None
+    is_deterministic: bool = False
     voices: str | None = None
+    initial_frames: int = 1
+    ramp: Collection[int] = (1, 2, 4, 8, 12)
+    max_load: float | None = None
     threads: int | None = None
 
 
 def load_engine(options: Qwen3Options, inbox: Inbox, outbox: Outbox) -> Qwen3Engine:
-    """Load the model and its codec.
+    """Load the model and its codec, and compile what a GPU runs.
 
     Raises:
         CheckpointError: a file is missing, partial, or of a kind that this network cannot compute.
+        VoiceAgentError: the memory is too small, or what was asked for is not here.
     """
-    device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    is_cpu = torch.device(device).type == "cpu"
-    if options.threads is not None:
-        torch.set_num_threads(options.threads)
-    precision = options.precision or ("float32" if is_cpu else "bfloat16")
     folder = find_model(options.model)
-    checkpoint = load_checkpoint(folder, getattr(torch, precision), device)
-    codec = load_codec(folder, torch.float32, device)
-    runner = Runner(checkpoint, codec, options.rows, options.capacity)
+    checkpoint, runner = load_runner(options)
     folder_of_clones = VoiceFolder(Path(options.voices)) if options.voices else None
     shelf = VoiceShelf(checkpoint.config, folder_of_clones)
-    return Qwen3Engine(inbox, outbox, checkpoint, runner, shelf, folder.name)
+    is_cpu = checkpoint.network.device.type == "cpu"
+    max_load = options.max_load or (math.inf if is_cpu else _MAX_LOAD)
+    pace = Pace(options.initial_frames, tuple(options.ramp), max_load)
+    return Qwen3Engine(inbox, outbox, checkpoint, runner, shelf, folder.name, pace)
+
+
+def load_runner(options: Qwen3Options) -> tuple[Checkpoint, Runner]:
+    """The same without an engine around it: rows that whoever calls drives, as benchmarks do.
+
+    Raises:
+        CheckpointError: as above.
+        VoiceAgentError: as above.
+    """
+    device = torch.device(options.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
+    checkpoint, codec = _load_model(find_model(options.model), options, device)
+    return checkpoint, _make_runner(checkpoint, codec, options)
+
+
+def _load_model(
+    folder: Path, options: Qwen3Options, device: torch.device
+) -> tuple[Checkpoint, Codec]:
+    codec_device = torch.device(options.codec_device or device)
+    if codec_device.type != device.type:
+        raise VoiceAgentError(
+            f"codec_device is {codec_device} beside a model on {device}; expected another GPU",
+            code=ErrorCode.INVALID_PARAM,
+        )
+    precision = options.precision or _best_precision(device)
+    has_tf32 = precision != "float32" if options.has_tf32 is None else options.has_tf32
+    _allow_tf32(is_allowed=has_tf32)
+    dtype = getattr(torch, precision)
+    checkpoint = load_checkpoint(
+        folder,
+        dtype,
+        device,
+        options.attention or _best_attention(device, dtype),
+        is_packed=options.quantize is None,
+    )
+    if options.quantize is not None:
+        saved = quantize(checkpoint.network, options.quantize)
+        _logger.info("weights of %s save %.2f GB", options.quantize, saved / 1e9)
+    return checkpoint, load_codec(folder, torch.float32, codec_device)
+
+
+def _best_precision(device: torch.device) -> Precision:
+    if device.type == "cpu":
+        return "float32"
+    if torch.cuda.is_bf16_supported(including_emulation=False):
+        return "bfloat16"
+    _logger.warning("this GPU has no bfloat16: the talker computes in float16")
+    return "float16"
+
+
+def _best_attention(device: torch.device, dtype: torch.dtype) -> AttentionBackend:
+    packages = ("flash_attn", "flash_attn_interface")
+    is_installed = any(importlib.util.find_spec(package) for package in packages)
+    can_flash = device.type == "cuda" and dtype != torch.float32
+    return "flash" if can_flash and is_installed else "sdpa"
+
+
+def _allow_tf32(*, is_allowed: bool) -> None:
+    precision = "tf32" if is_allowed else "ieee"
+    torch.backends.cuda.matmul.fp32_precision = precision
+    torch.backends.cudnn.conv.fp32_precision = precision  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _make_runner(checkpoint: Checkpoint, codec: Codec, options: Qwen3Options) -> Runner:
+    device, rows, capacity = checkpoint.network.device, options.rows, options.capacity
+    if options.is_deterministic:
+        sizes = fixed_sizes(rows, capacity)
+    elif device.type == "cuda":
+        sizes = graph_sizes(rows, capacity)
+    else:
+        sizes = exact_sizes(rows, capacity)
+    if device.type == "cpu":
+        return Runner(
+            checkpoint, codec, rows, capacity, sizes=sizes, prefix_bytes=_CPU_PREFIX_BYTES
+        )
+    budget = budget_bytes(options.gpu_memory_gb, device)
+    prefix_bytes, has_graphs = int(_PREFIX_SHARE * budget), options.has_graphs
+    needs = measure_needs(
+        checkpoint, codec, rows, capacity, sizes, prefix_bytes, has_graphs=has_graphs
+    )
+    runner = Runner(
+        checkpoint,
+        codec,
+        rows,
+        capacity,
+        pages=needs.pages_in(budget, rows),
+        sizes=sizes,
+        has_graphs=has_graphs,
+        prefix_bytes=prefix_bytes,
+    )
+    if has_graphs:
+        _capture(runner, needs)
+    return runner
+
+
+def _capture(runner: Runner, needs: MemoryNeeds) -> None:
+    """Compile everything, with a progress bar where somebody looks."""
+    before, _ = torch.cuda.mem_get_info()
+    began_s = time.perf_counter()
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("capturing graphs", total=runner.calls)
+        runner.capture(lambda done, total: progress.update(task, completed=done, total=total))
+    runner.graph_bytes = before - torch.cuda.mem_get_info()[0]
+    _logger.info(
+        "%d graphs in %.1f s take %.2f GB of %.2f GB kept for them; %d pages of %.1f MB",
+        runner.calls,
+        time.perf_counter() - began_s,
+        runner.graph_bytes / 1e9,
+        needs.graphs / 1e9,
+        runner.free_pages,
+        needs.page / 1e6,
+    )

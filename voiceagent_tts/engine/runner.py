@@ -1,34 +1,111 @@
-"""The tensors of the engine: prompts and text ids in, samples out, by row.
+"""The tensors of the engine: prompts and text ids in; codes, then samples, out, by row.
 
-Talker, code predictor and codec take one frame of every row together. Knows no contexts, no text
-and no deadlines.
+A step makes one frame of some rows and decodes frames that wait in some; which, its caller decides.
+Frames stay on the device: of each only codebook 0 is told. On a GPU every pass is a captured graph
+and the codec has a stream of its own; on a CPU the same passes run plainly. Knows no contexts, no
+text and no deadlines.
 """
 
-from collections.abc import Collection, Iterable
+import time
+import weakref
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
-from voiceagent_tts.core import FRAME_SAMPLES
+from voiceagent_tts.engine.codec_stream import CodecStream, Sound
+from voiceagent_tts.engine.cuda_graph import Lane, Moment
+from voiceagent_tts.engine.kv_cache import PageAllocator
+from voiceagent_tts.engine.sizes import Sizes, exact_sizes
+from voiceagent_tts.errors import InvalidRequestError, OverloadedError
 from voiceagent_tts.model.checkpoint import Checkpoint
 from voiceagent_tts.model.codec import Codec
 from voiceagent_tts.model.codec_state import CodecState
-from voiceagent_tts.model.generate import Batch
+from voiceagent_tts.model.generate import Batch, choosing_for
+from voiceagent_tts.model.kv_pool import PAGE_POSITIONS, KVPrefix, pages_for
 from voiceagent_tts.model.prompt import Prompt
-from voiceagent_tts.model.sampling import SamplingParams
+from voiceagent_tts.model.sampling import SamplingParams, sampling_params
 
-_PCM_SCALE = 32_767
+Progress = Callable[[int, int], None]
+"""Told how many parts of a whole are done."""
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
-    """One row's new frame: its sound as PCM16, and whether the row has ended with it."""
+class Frame:
+    """A frame that a row has made.
+
+    Attributes:
+        row: that made it.
+        code: of codebook 0.
+        is_end: the row makes no more frames; those that wait can still be decoded.
+    """
 
     row: int
     code: int
-    """Of codebook 0."""
-    pcm: bytes
-    is_last: bool
+    is_end: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What one step brought.
+
+    Attributes:
+        frames: one of each row that made one.
+        sounds: what has been decoded, maybe by an earlier step; at most one of a row.
+        failed: rows that made no frame, and will make none, as there is no memory for it. Those
+            that wait can still be decoded.
+    """
+
+    frames: tuple[Frame, ...] = ()
+    sounds: tuple[Sound, ...] = ()
+    failed: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Prefix:
+    """The part of a prompt that is the same for every text, computed once.
+
+    Its memory is free when nobody refers to it.
+    """
+
+    prompt: Prompt
+    kv: KVPrefix
+
+    def __len__(self) -> int:
+        return len(self.prompt)
+
+    def begins(self, prompt: Prompt) -> bool:
+        """Whether `prompt` goes on where this ends."""
+        own = self.prompt
+        return (
+            len(own) < len(prompt)
+            and prompt.text_ids[: len(own)] == own.text_ids
+            and prompt.codec_ids[: len(own)] == own.codec_ids
+        )
+
+
+@dataclass(slots=True)
+class Timings:
+    """Seconds that steps have taken, in all.
+
+    Attributes:
+        steps: how many.
+        frames: made in them.
+        prefill_s: of the device: prompts taken in.
+        predictor_s: of the device: frames completed.
+        talker_s: of the device: steps towards the next frames.
+        codec_s: of the codec's device; on a GPU beside the others.
+        host_s: of the host, while the device had none of these to do.
+    """
+
+    steps: int = 0
+    frames: int = 0
+    prefill_s: float = 0.0
+    predictor_s: float = 0.0
+    talker_s: float = 0.0
+    codec_s: float = 0.0
+    host_s: float = 0.0
 
 
 class Runner:
@@ -36,31 +113,131 @@ class Runner:
 
     Args:
         checkpoint: the model.
-        codec: its codec, with the same codebooks.
+        codec: its codec, with the same codebooks; maybe on another device of the same kind.
         rows: how many sequences at a time.
         capacity: positions of a row: its prompt and its frames.
+        pages: of memory, for all rows; by default as many as they can fill.
+        sizes: that calls come in; by default as they come.
+        has_graphs: whether passes are captured; call `capture` before the first start.
+        prefix_bytes: most memory of all prefixes.
     """
 
-    def __init__(self, checkpoint: Checkpoint, codec: Codec, rows: int, capacity: int) -> None:
-        self.capacity = capacity
-        self._batch = Batch(checkpoint.network, rows, capacity)
-        self._decoder = codec.decoder
-        self._state = codec.decoder.new_state(rows, max_frames=1)
-        self._codebook_size = codec.codebook_size
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        codec: Codec,
+        rows: int,
+        capacity: int,
+        *,
+        pages: int | None = None,
+        sizes: Sizes | None = None,
+        has_graphs: bool = False,
+        prefix_bytes: int = 2**30,
+    ) -> None:
+        self.capacity, self.max_rows = capacity, rows
+        self.timings = Timings()
+        self.graph_bytes = 0
+        """Memory that captured graphs take."""
+        pages = rows * pages_for(capacity) if pages is None else pages
+        sizes = sizes or exact_sizes(rows, capacity)
+        network = checkpoint.network
+        self._lane = Lane(network.device, is_captured=has_graphs)
+        self._batch = Batch(
+            network,
+            rows,
+            capacity,
+            pages=pages,
+            shapes=sizes.talker,
+            choosing=choosing_for([sampling_params(checkpoint.generation)]),
+            compile=self._lane.compile,
+        )
+        source, device = Lane(network.device, is_captured=has_graphs), codec.decoder.device
+        lane = source if device == network.device else Lane(device, is_captured=has_graphs)
+        self._codec = CodecStream(codec, self._batch.codes, source, lane, sizes.codec)
+        self._pages = PageAllocator(pages)
+        self._prefixes = weakref.WeakSet[Prefix]()
+        self._prefix_bytes = prefix_bytes
+        if network.device.type == "cuda":
+            for place in {network.device, device}:  # what was loaded is there for every lane
+                torch.cuda.synchronize(place)
 
     @property
     def free_rows(self) -> list[int]:
         """Rows that can be started."""
         return self._batch.free
 
-    @torch.inference_mode()
-    def prime(self, reference_codes: torch.Tensor) -> CodecState:
-        """Let the codec hear a reference ([F, K]): the state of one row that continues it."""
-        state = self._decoder.new_state(1, max_frames=1)
-        self._decoder.prime(reference_codes.T[None].to(state.positions.device), state)
-        return state
+    @property
+    def free_pages(self) -> int:
+        """Pages of memory that no row holds."""
+        return self._pages.free
+
+    @property
+    def has_sound_in_flight(self) -> bool:
+        """Whether sound is on its way that a later step brings."""
+        return self._codec.is_busy
+
+    def pages_needed(self, prompt_positions: int) -> int:
+        """How many free pages a prompt of so many positions takes to start, its first frame too.
+
+        A row takes another page whenever it has filled one.
+        """
+        return pages_for(prompt_positions + 1)
+
+    @property
+    def calls(self) -> int:
+        """How many passes and calls of the codec `capture` compiles."""
+        return len([*self._batch.passes.keys(), *self._codec.keys()])
+
+    @property
+    def page_bytes(self) -> int:
+        """Memory of a page."""
+        return self._batch.prefix_bytes(PAGE_POSITIONS)
+
+    @property
+    def codec_row_bytes(self) -> int:
+        """What the codec remembers of a row, or of a voice's reference."""
+        return self._codec.state_bytes // (self.max_rows + 1)
 
     @torch.inference_mode()
+    def run_largest_passes(self) -> None:
+        """Run the largest pass of every kind, for nobody."""
+        with self._lane.entered():
+            self._batch.passes.run_largest()
+
+    @torch.inference_mode()
+    def run_largest_call(self) -> None:
+        """Let the codec decode as many frames as a call has, for nobody."""
+        self._codec.run_largest()
+
+    def capture(self, progress: Progress) -> None:
+        """Compile every pass that there is, so that none is compiled while rows speak."""
+        passes = [(self._batch.passes.prepare, key) for key in self._batch.passes.keys()]
+        passes += [(self._codec.prepare, key) for key in self._codec.keys()]
+        for done, (prepare, key) in enumerate(passes, start=1):
+            prepare(key)  # pyright: ignore[reportArgumentType]
+            progress(done, len(passes))
+
+    def prime(self, reference_codes: Tensor) -> CodecState:
+        """Let the codec hear a reference ([F, K]): the state of one row that continues it."""
+        return self._codec.prime(reference_codes)
+
+    def prepare(self, prompt_prefix: Prompt) -> Prefix:
+        """Compute what every prompt with this beginning has in common.
+
+        Raises:
+            OverloadedError: there is no memory for it.
+        """
+        size = self._batch.prefix_bytes(len(prompt_prefix))
+        if sum(prefix.kv.bytes for prefix in self._prefixes) + size > self._prefix_bytes:
+            raise OverloadedError(f"prefixes fill the {self._prefix_bytes} bytes kept for them")
+        nobody = self.max_rows
+        pages = self._pages.take(nobody, pages_for(len(prompt_prefix)))
+        with self._lane.entered():
+            prefix = Prefix(prompt_prefix, self._batch.prepare(prompt_prefix, pages))
+        self._pages.release(nobody)
+        self._prefixes.add(prefix)
+        return prefix
+
     def start(
         self,
         row: int,
@@ -70,50 +247,114 @@ class Runner:
         *,
         is_open: bool,
         primed: CodecState | None = None,
+        prefix: Prefix | None = None,
     ) -> None:
-        """Prefill `prompt` into a free row.
+        """Let a free row speak `prompt`, from the next step on.
 
         Args:
             row: a free one.
-            prompt: as for `Batch.join`.
-            sampling: as for `Batch.join`.
-            max_frames: as for `Batch.join`.
-            is_open: as for `Batch.join`.
+            prompt: fits, with one frame, into the row's capacity.
+            sampling: how: what the checkpoint recommends, with any seed, or less.
+            max_frames: the row ends after so many, or where its capacity ends.
+            is_open: `feed` brings the rest of the text.
             primed: what the row's sound continues; by default nothing.
+            prefix: with which the prompt begins.
+
+        Raises:
+            OverloadedError: there are fewer free pages than the prompt takes.
+            InvalidRequestError: codes cannot be chosen as `sampling` asks for.
         """
-        self._batch.join(row, prompt, sampling, max_frames, is_open=is_open, needs_all_text=True)
-        if primed is None:
-            self._state.reset([row])
-        else:
-            self._state.copy_row(row, primed, 0)
+        assert prefix is None or prefix.begins(prompt)
+        pages = self._pages.take(row, self.pages_needed(len(prompt)))
+        try:
+            with self._lane.entered():
+                self._batch.join(
+                    row,
+                    prompt,
+                    sampling,
+                    max_frames,
+                    is_open=is_open,
+                    needs_all_text=True,
+                    pages=pages,
+                    prefix=None if prefix is None else prefix.kv,
+                )
+        except InvalidRequestError:
+            self._pages.release(row)
+            raise
+        self._codec.start(row, primed)
 
     def feed(self, row: int, text_ids: Iterable[int], *, is_last: bool) -> None:
         """More text of a row that was started open."""
         self._batch.feed(row, text_ids, is_last=is_last)
 
     def cancel(self, row: int) -> None:
-        """Free a row; idempotent."""
+        """Free a row and its memory, at any time; idempotent. Sound on its way is dropped."""
         self._batch.cancel(row)
+        self._pages.release(row)
+        self._codec.drop(row)
 
-    @torch.inference_mode()
-    def step(self, rows: Collection[int]) -> list[Made]:
-        """Make one frame of each of `rows` that has the text for it."""
-        step = self._batch.step(rows)
-        if not step.made:
-            return []
-        made = torch.zeros(self._state.rows, dtype=torch.bool, device=step.codes.device)
-        made[list(step.made)] = True
-        # Rows that made nothing have codes without meaning, which must still be in the tables.
-        codes = step.codes.clamp(0, self._codebook_size - 1)[:, :, None]  # [B, K, 1]
-        samples = self._decoder.decode(codes, self._state, made)
-        pcm = (samples.clamp(-1, 1) * _PCM_SCALE).round().to("cpu", torch.int16)
-        first = step.codes[:, 0].tolist()
-        return [
-            Made(
-                row,
-                first[row],
-                pcm[row, :FRAME_SAMPLES].numpy().astype("<i2").tobytes(),
-                row in step.ended,
-            )
-            for row in step.made
-        ]
+    def step(self, speak: Collection[int], decode: Mapping[int, int]) -> StepResult:
+        """Make one frame of some rows, and decode frames of some.
+
+        A step that makes one frame at most waits for the next sound that is on its way.
+
+        Args:
+            speak: rows that make a frame if they have the text for it and have not ended.
+            decode: how many of its frames that are not decoded, this step's included, a row's sound
+                goes on by; fewer where there are fewer.
+        """
+        began_s = time.perf_counter()
+        failed = self._grow(speak)
+        began = self._lane.mark()
+        with self._lane.entered():
+            self._batch.prefill()
+            prefilled = self._lane.mark()
+            made = self._batch.predict(speak)
+            coded = self._lane.mark()
+        self._decode(decode, made, coded)
+        decoding = self._lane.mark()
+        with self._lane.entered():
+            self._batch.advance()
+            advanced = self._lane.mark()
+            step = self._batch.collect()
+        # A lone row leaves most of a GPU idle: its sound is not put off to the next step.
+        is_waiting = len(made) <= 1 or self._codec.is_behind
+        sounds = self._codec.collect(is_waiting=is_waiting)
+        self._note(began_s, (began, prefilled, coded, decoding, advanced), len(made))
+        frames = (
+            Frame(row, code, row in step.ended)
+            for row, code in zip(step.made, step.first, strict=True)
+        )
+        return StepResult(tuple(frames), sounds, failed)
+
+    def _grow(self, speak: Collection[int]) -> tuple[int, ...]:
+        """Give rows that have filled their pages another; returns those that get none."""
+        failed: list[int] = []
+        for row in self._batch.filled(speak):
+            try:
+                pages = self._pages.take(row, 1)
+            except OverloadedError:
+                self._batch.end(row)
+                failed.append(row)
+            else:
+                self._batch.set_pages(row, pages)
+        return tuple(failed)
+
+    def _decode(self, decode: Mapping[int, int], made: tuple[int, ...], coded: Moment) -> None:
+        if decode:
+            frames = {row: self._batch.frames(row) + (row in made) for row in decode}
+            self._codec.decode(decode, frames, coded)
+
+    def _note(self, began_s: float, moments: tuple[Moment, ...], frames: int) -> None:
+        """Read how long the passes took; where frames were made, the host has waited for them."""
+        if not frames:
+            return
+        began, prefilled, coded, decoding, advanced = moments
+        timings = self.timings
+        timings.steps += 1
+        timings.frames += frames
+        timings.prefill_s += prefilled.seconds_since(began)
+        timings.predictor_s += coded.seconds_since(prefilled)
+        timings.talker_s += advanced.seconds_since(decoding)
+        timings.codec_s = self._codec.spent_s
+        timings.host_s += time.perf_counter() - began_s - advanced.seconds_since(began)

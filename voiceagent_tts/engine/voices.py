@@ -68,6 +68,12 @@ class VoiceShelf:
             case "base":
                 return ()
 
+    @property
+    def clone_width(self) -> int | None:
+        """Numbers in the embeddings of the clones that the model speaks; None for other models."""
+        is_base = self._config.tts_model_type == "base"
+        return self._config.speaker_encoder_config.enc_dim if is_base else None
+
     def find(self, name: str, instruct: str | None) -> Shelved:
         """The voice called `name`.
 
@@ -110,10 +116,9 @@ class VoiceShelf:
 
     def _check_fits(self, name: str, clone: Cloned) -> None:
         """Refuse what another model's encoders have heard."""
-        width = self._config.speaker_encoder_config.enc_dim
         talker = self._config.talker_config
         codes = clone.reference_codes
-        is_ours = clone.speaker_embedding.shape == (width,) and (
+        is_ours = clone.speaker_embedding.shape == (self.clone_width,) and (
             codes is None
             or codes.ndim == 2
             and codes.shape[1] == talker.num_code_groups

@@ -7,6 +7,7 @@ Source: qwen-tts 0.1.1, `Qwen3TTSTalkerCodePredictorModelForConditionalGeneratio
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -23,16 +24,27 @@ from voiceagent_tts.model.layers import (
     inverse_frequencies,
     rotation,
 )
-from voiceagent_tts.model.talker import KVCache
 
 Choose = Callable[[Tensor, int], Tensor]
 """Logits [B, V] and the number of their codebook -> codes [B] int64."""
 
 
+@dataclass(frozen=True, slots=True)
+class FrameCache:
+    """Keys and values of a frame's positions, each [L, B, K, Hkv, D], written in place."""
+
+    keys: Tensor
+    values: Tensor
+
+    def first(self, rows: int) -> "FrameCache":
+        """The part of so many rows."""
+        return FrameCache(self.keys[:, :rows], self.values[:, :rows])
+
+
 class _FrameMemory:
     """Positions `start` and up of a frame, the same for every row."""
 
-    def __init__(self, cache: KVCache, start: int) -> None:
+    def __init__(self, cache: FrameCache, start: int) -> None:
         self._cache, self._start = cache, start
 
     def extend(self, layer: int, keys: Tensor, values: Tensor) -> Keys:
@@ -79,19 +91,26 @@ class CodePredictor(nn.Module):
         tables = (codec_embedding[: self.config.vocab_size], *self.embeddings[:-1])
         self._inputs = [self._project(table.to(self.embeddings)) for table in tables]
 
+    def new_cache(self, rows: int) -> FrameCache:
+        """The memory that `predict` needs for so many rows."""
+        config = self.config
+        heads = (config.num_key_value_heads, config.head_dim)
+        shape = (config.num_hidden_layers, rows, config.num_code_groups, *heads)
+        return FrameCache(self.embeddings.new_zeros(shape), self.embeddings.new_zeros(shape))
+
     def embed(self, codes: Tensor) -> Tensor:
         """Codes of codebooks 1 and up [..., K - 1] -> [..., K - 1, talker hidden]."""
         books = torch.arange(codes.shape[-1], device=codes.device)
         return F.embedding(codes + books * self.config.vocab_size, self.embeddings.flatten(0, 1))
 
-    def predict(self, hidden: Tensor, first: Tensor, cache: KVCache, choose: Choose) -> Tensor:
+    def predict(self, hidden: Tensor, first: Tensor, cache: FrameCache, choose: Choose) -> Tensor:
         """Complete the frame of every row.
 
         Args:
             hidden: [B, talker hidden], the talker's state from which `first` was chosen, in any
                 precision.
             first: [B] int64, codebook 0.
-            cache: K positions; written in place, nothing in it outlives the call.
+            cache: of B rows; written in place, nothing in it outlives the call.
             choose: what picks a code from its logits.
 
         Returns:
@@ -109,7 +128,7 @@ class CodePredictor(nn.Module):
                 x = self._inputs[book][codes[-1]][:, None]
         return torch.stack(codes, dim=1)
 
-    def _run(self, x: Tensor, start: int, cache: KVCache) -> Tensor:
+    def _run(self, x: Tensor, start: int, cache: FrameCache) -> Tensor:
         place = slice(start, start + x.shape[1])
         rotated = Rotation(self.cos[:, place], self.sin[:, place])
         return self.transformer(x, rotated, _FrameMemory(cache, start))[:, -1]

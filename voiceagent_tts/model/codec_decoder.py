@@ -11,6 +11,7 @@ Source: qwen-tts 0.1.1, `Qwen3TTSTokenizerV2Decoder`; sizes from the checkpoint.
 import math
 from collections.abc import Iterator
 
+import torch
 from torch import Tensor, nn
 
 from voiceagent_tts.core import FRAME_SAMPLES
@@ -26,7 +27,7 @@ from voiceagent_tts.model.codec_layers import (
     UpsamplingBlock,
     causal_convolution,
 )
-from voiceagent_tts.model.codec_state import CodecState, Past
+from voiceagent_tts.model.codec_state import CodecState, History, Past
 from voiceagent_tts.model.config import CodecDecoderConfig
 from voiceagent_tts.model.layers import Weights
 
@@ -62,6 +63,11 @@ class CodecDecoder(nn.Module):
             convolution.number = number
         self.requires_grad_(False)
 
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.codebooks.table.device
+
     def new_state(self, rows: int, max_frames: int) -> CodecState:
         """State of rows that have decoded nothing.
 
@@ -72,40 +78,42 @@ class CodecDecoder(nn.Module):
         config, like = self.config, self.codebooks.table
         ring = config.sliding_window - 1 + max_frames
         heads = (config.num_key_value_heads, config.head_dim)
-        cache = (config.num_hidden_layers, rows, ring + 1, *heads)
+        cache = (config.num_hidden_layers, rows, ring, *heads)
+        layout, end = list[History](), 0
+        for convolution in self._convolutions():
+            layout.append(History(end, convolution.reach, convolution.inputs))
+            end += convolution.reach * convolution.inputs
         return CodecState(
             positions=self.codebooks.first_rows.new_zeros(rows),
             keys=like.new_zeros(cache),
             values=like.new_zeros(cache),
-            histories=tuple(
-                like.new_zeros(rows, convolution.reach, convolution.inputs)
-                for convolution in self._convolutions()
-            ),
+            history=like.new_zeros(rows, end),
+            layout=tuple(layout),
             window_frames=config.sliding_window,
         )
 
-    def decode(self, codes: Tensor, state: CodecState, active: Tensor | None = None) -> Tensor:
+    def decode(self, codes: Tensor, state: CodecState, rows: Tensor | None = None) -> Tensor:
         """Turn the next frames into the samples that follow those already returned.
 
         Args:
             codes: [B, K, F] int64, codebook 0 first.
             state: left context of every row; updated in place.
-            active: [B] bool, rows that these frames are for; the others keep their state, and
-                their samples mean nothing. None: all.
+            rows: [B] int64, rows of `state` that these frames are for, each once; the others keep
+                their state. None: all.
 
         Returns:
             [B, F * 1920] float32 in [-1, 1], 24 kHz.
 
         Raises:
-            ValueError: `codes` and `state` have different numbers of rows, or there are more
-                frames than `state` takes.
+            ValueError: `codes` are not of as many rows, or there are more frames than `state`
+                takes.
         """
-        past = self._past(codes, state, active)
+        past = self._past(codes, state, rows)
         samples = self._synthesize(self._transform(codes, past), past)
         past.advance()
         return samples
 
-    def prime(self, codes: Tensor, state: CodecState, active: Tensor | None = None) -> None:
+    def prime(self, codes: Tensor, state: CodecState) -> None:
         """Decode frames whose sound nobody will hear: a cloned voice's reference.
 
         What is then decoded continues the reference, exactly; nothing has to be cut off. All
@@ -115,14 +123,13 @@ class CodecDecoder(nn.Module):
         Args:
             codes: [B, K, F] int64 of any length.
             state: left context of every row; updated in place.
-            active: [B] bool, rows that these frames are for. None: all.
 
         Raises:
             ValueError: `codes` and `state` have different numbers of rows.
         """
         remaining = codes.shape[-1]
         for portion in codes.split(state.max_frames, dim=-1):
-            past = self._past(portion, state, active)
+            past = self._past(portion, state, None)
             latents = self._transform(portion, past)
             kept = portion.shape[-1] - max(0, remaining - self.memory_frames)
             if kept > 0:
@@ -144,13 +151,13 @@ class CodecDecoder(nn.Module):
             reach += (KERNEL - 1) * sum(DILATIONS) / rate
         return math.ceil(reach + (KERNEL - 1) / rate)
 
-    def _past(self, codes: Tensor, state: CodecState, active: Tensor | None) -> Past:
-        rows, _, frames = codes.shape
-        if rows != state.rows:
-            raise ValueError(f"codes of {rows} rows for a state of {state.rows}")
+    def _past(self, codes: Tensor, state: CodecState, rows: Tensor | None) -> Past:
+        expected, frames = state.rows if rows is None else len(rows), codes.shape[-1]
+        if len(codes) != expected:
+            raise ValueError(f"codes of {len(codes)} rows for a state of {expected}")
         if frames > state.max_frames:
             raise ValueError(f"{frames} frames for a state that takes {state.max_frames} a call")
-        return Past(state, frames, active)
+        return Past(state, frames, rows)
 
     def _transform(self, codes: Tensor, past: Past) -> Tensor:
         """[B, K, F] -> [B, F, latent]."""

@@ -47,7 +47,8 @@ class SnakeBeta(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, T, C] -> [B, T, C]."""
-        exact = x.float()  # at once: arithmetic of mixed precisions is several times slower
+        # At once: arithmetic of mixed precisions is several times slower.
+        exact = x.to(torch.promote_types(x.dtype, self.alpha.dtype))
         wave = (exact * self.alpha).sin_().square_()
         return torch.addcmul(exact, wave, self.inverse_beta).to(x.dtype)
 

@@ -2,11 +2,10 @@
 
 A causal convolution needs its last inputs, attention the keys and values of the frames in its
 window. With these, frames can be decoded in any portions, each once. Rows are independent: each
-has its own position and may pause or start again while others go on. Shapes depend on the numbers
-of rows and frames alone, and nothing here waits for the device. Knows no weights.
+has its own position, and a call takes those that go on. Shapes depend on the numbers of rows and
+frames alone, and nothing here waits for the device. Knows no weights.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,22 +15,32 @@ from voiceagent_tts.model.layers import Keys
 
 
 @dataclass(frozen=True, slots=True)
+class History:
+    """Where a convolution's last inputs lie in a row's history: [reach, channels] from `start`."""
+
+    start: int
+    reach: int
+    channels: int
+
+
+@dataclass(frozen=True, slots=True)
 class CodecState:
     """The left context of every row.
 
     Attributes:
         positions: [B] int64, frames decoded.
-        keys: [L, B, R + 1, Hkv, D], rotated. The frame at position p lies in slot p mod R; in the
-            slot after the ring lies what rows that pause would have written.
+        keys: [L, B, R, Hkv, D], rotated. The frame at position p lies in slot p mod R.
         values: as `keys`.
-        histories: of each convolution its last inputs [B, reach, C], in the decoder's order.
+        history: [B, N], the last inputs of all convolutions.
+        layout: of a row's history, convolutions in the decoder's order.
         window_frames: frames that attention sees, the current one included.
     """
 
     positions: Tensor
     keys: Tensor
     values: Tensor
-    histories: tuple[Tensor, ...]
+    history: Tensor
+    layout: tuple[History, ...]
     window_frames: int
 
     @property
@@ -42,7 +51,7 @@ class CodecState:
     @property
     def ring_frames(self) -> int:
         """Frames whose keys are kept."""
-        return self.keys.shape[2] - 1
+        return self.keys.shape[2]
 
     @property
     def max_frames(self) -> int:
@@ -54,14 +63,19 @@ class CodecState:
         """Memory of all rows."""
         return sum(tensor.numel() * tensor.element_size() for tensor in self._tensors())
 
-    def reset(self, rows: Tensor | Sequence[int]) -> None:
-        """Start `rows` again: what they decode next follows nothing.
+    def of_convolution(self, number: int) -> Tensor:
+        """[B, reach, channels], the last inputs of a convolution."""
+        place = self.layout[number]
+        part = self.history[:, place.start : place.start + place.reach * place.channels]
+        return part.unflatten(1, (place.reach, place.channels))
+
+    def reset(self, row: int) -> None:
+        """Start `row` again: what it decodes next follows nothing.
 
         Keys and values may stay: those of positions that were not decoded are never seen.
         """
-        index = torch.as_tensor(rows, dtype=torch.int64, device=self.positions.device)
-        for tensor in (self.positions, *self.histories):
-            tensor.index_fill_(0, index, 0)
+        self.positions[row].zero_()
+        self.history[row].zero_()
 
     def copy_row(self, row: int, source: "CodecState", source_row: int) -> None:
         """Let `row` go on where a row of `source` is, which stays as it is.
@@ -77,21 +91,17 @@ class CodecState:
         self.keys[:, row].copy_(source.keys[:, source_row])
         self.values[:, row].copy_(source.values[:, source_row])
         self.positions[row].copy_(source.positions[source_row])
-        for history, other in zip(self.histories, source.histories, strict=True):
-            history[row].copy_(other[source_row])
+        self.history[row].copy_(source.history[source_row])
 
     def to(self, device: torch.device | str) -> "CodecState":
         """A copy of this state on `device`."""
-        return CodecState(
-            self.positions.to(device, copy=True),
-            self.keys.to(device, copy=True),
-            self.values.to(device, copy=True),
-            tuple(history.to(device, copy=True) for history in self.histories),
-            self.window_frames,
+        positions, keys, values, history = (
+            tensor.to(device, copy=True) for tensor in self._tensors()
         )
+        return CodecState(positions, keys, values, history, self.layout, self.window_frames)
 
-    def _tensors(self) -> tuple[Tensor, ...]:
-        return (self.positions, self.keys, self.values, *self.histories)
+    def _tensors(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        return (self.positions, self.keys, self.values, self.history)
 
 
 class Past:
@@ -100,17 +110,17 @@ class Past:
     Args:
         state: written in place.
         frames: F, how many frames every row is given.
-        active: [B] bool, rows that go on; the others keep their state. None: all.
+        rows: [B] int64, rows of `state` that go on; the others keep their state. None: all.
     """
 
-    def __init__(self, state: CodecState, frames: int, active: Tensor | None) -> None:
-        self._state, self._frames, self._active = state, frames, active
+    def __init__(self, state: CodecState, frames: int, rows: Tensor | None) -> None:
+        self._state, self._frames, self._rows = state, frames, rows
         device = state.positions.device
-        self.positions = state.positions[:, None] + torch.arange(frames, device=device)  # [B, F]
-        slots = self.positions % state.ring_frames
-        if active is not None:
-            slots = torch.where(active[:, None], slots, state.ring_frames)
-        self._place = (torch.arange(state.rows, device=device)[:, None], slots)
+        self.positions = self._of_rows(state.positions)[:, None] + torch.arange(
+            frames, device=device
+        )  # [B, F]
+        index = torch.arange(state.rows, device=device) if rows is None else rows
+        self._place = (index[:, None], self.positions % state.ring_frames)
         self._mask = self._hide()
 
     def _hide(self) -> Tensor:
@@ -128,8 +138,12 @@ class Past:
         of_keys, of_values = self._state.keys[layer], self._state.values[layer]
         of_keys.index_put_(self._place, keys)
         of_values.index_put_(self._place, values)
-        ring = self._state.ring_frames
-        return Keys(of_keys[:, :ring], of_values[:, :ring], lengths=ring, mask=self._mask)
+        return Keys(
+            self._of_rows(of_keys),
+            self._of_rows(of_values),
+            lengths=self._state.ring_frames,
+            mask=self._mask,
+        )
 
     def precede(self, number: int, x: Tensor) -> Tensor:
         """A convolution's new inputs [B, T, C] after its last ones: [B, reach + T, C].
@@ -138,16 +152,20 @@ class Past:
             number: of the convolution in the decoder's order.
             x: inputs, of which the last are remembered.
         """
-        history = self._state.histories[number]
-        inputs = torch.cat((history, x), dim=1)
+        history = self._state.of_convolution(number)
+        inputs = torch.cat((self._of_rows(history), x), dim=1)
         self._keep(history, inputs[:, x.shape[1] :])
         return inputs
 
     def advance(self) -> None:
         """The frames are decoded: the next call's follow them."""
-        self._keep(self._state.positions, self._state.positions + self._frames)
+        self._keep(self._state.positions, self.positions[:, -1] + 1)
 
-    def _keep(self, old: Tensor, new: Tensor) -> None:
-        if self._active is not None:
-            new = torch.where(self._active.view(-1, *[1] * (old.ndim - 1)), new, old)
-        old.copy_(new)
+    def _of_rows(self, held: Tensor) -> Tensor:
+        return held if self._rows is None else held.index_select(0, self._rows)
+
+    def _keep(self, held: Tensor, new: Tensor) -> None:
+        if self._rows is None:
+            held.copy_(new)
+        else:
+            held.index_copy_(0, self._rows, new)

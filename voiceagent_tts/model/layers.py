@@ -42,15 +42,45 @@ class Keys:
     mask: Tensor | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class PagedKeys:
+    """The same in pages.
+
+    Attributes:
+        keys: [P, page, Hkv, D], of all pages.
+        values: [P, page, Hkv, D].
+        lengths: [B] int32, as of `Keys`.
+        mask: [B, 1, T, S], as of `Keys`.
+        table: [B, n] int32, the pages that hold each row's positions in order.
+        seen: [B, S] int64, where they lie among the positions of all pages.
+    """
+
+    keys: Tensor
+    values: Tensor
+    lengths: Tensor
+    mask: Tensor
+    table: Tensor
+    seen: Tensor
+
+    def gather(self) -> Keys:
+        """Each row's keys and values side by side: a copy."""
+        keys, values = (self._of_rows(held) for held in (self.keys, self.values))
+        return Keys(keys, values, self.lengths, self.mask)
+
+    def _of_rows(self, held: Tensor) -> Tensor:
+        taken = held.flatten(0, 1).index_select(0, self.seen.flatten())
+        return taken.view(*self.seen.shape, *held.shape[2:])
+
+
 class Memory(Protocol):
     """The keys and values of earlier positions, for one pass through all layers."""
 
-    def extend(self, layer: int, keys: Tensor, values: Tensor) -> Keys:
+    def extend(self, layer: int, keys: Tensor, values: Tensor) -> Keys | PagedKeys:
         """Remember this pass's keys and values ([B, T, Hkv, D]); return all that it may see."""
         ...
 
 
-Attend = Callable[[Tensor, Keys], Tensor]
+Attend = Callable[[Tensor, Keys | PagedKeys], Tensor]
 """Queries [B, T, H, D] and what they may see -> [B, T, H, D]."""
 
 
@@ -72,24 +102,27 @@ def attention(backend: AttentionBackend, dtype: torch.dtype) -> Attend:
     return _flash()
 
 
-def attend_sdpa(queries: Tensor, seen: Keys) -> Tensor:
-    """Attention through PyTorch; the queries of a group share its keys without a copy."""
+def attend_sdpa(queries: Tensor, seen: Keys | PagedKeys) -> Tensor:
+    """Attention through PyTorch; pages are gathered first."""
+    if isinstance(seen, PagedKeys):
+        seen = seen.gather()
     rows, steps, heads, width = queries.shape
     groups = seen.keys.shape[2]
     keys, values = seen.keys.transpose(1, 2), seen.values.transpose(1, 2)  # [B, Hkv, S, D]
-    if steps == 1:
-        grouped = queries.reshape(rows, groups, heads // groups, width)
-        attended = F.scaled_dot_product_attention(grouped, keys, values, attn_mask=seen.mask)
-        return attended.view(rows, 1, heads, width)
+    if seen.mask is None and steps > 1:
+        attended = F.scaled_dot_product_attention(
+            queries.transpose(1, 2), keys, values, is_causal=True, enable_gqa=groups != heads
+        )
+        return attended.transpose(1, 2)
+    # The heads of a group stand as more queries of one head: no kernel has to copy their keys.
+    share = heads // groups
+    grouped = queries.view(rows, steps, groups, share, width).permute(0, 2, 3, 1, 4)
+    mask = seen.mask if seen.mask is None or steps == 1 else seen.mask.repeat(1, 1, share, 1)
     attended = F.scaled_dot_product_attention(
-        queries.transpose(1, 2),
-        keys,
-        values,
-        attn_mask=seen.mask,
-        is_causal=seen.mask is None,
-        enable_gqa=groups != heads,
+        grouped.reshape(rows, groups, share * steps, width), keys, values, attn_mask=mask
     )
-    return attended.transpose(1, 2)
+    attended = attended.view(rows, groups, share, steps, width).permute(0, 3, 1, 2, 4)
+    return attended.reshape(rows, steps, heads, width)
 
 
 def _flash() -> Attend:
@@ -99,12 +132,30 @@ def _flash() -> Attend:
             with_cache = importlib.import_module(package).flash_attn_with_kvcache
         except ImportError:
             continue
-        return lambda queries, seen: with_cache(
-            queries, seen.keys, seen.values, cache_seqlens=seen.lengths, causal=True
+        return _FlashAttention(
+            with_cache, "block_table" if package == "flash_attn" else "page_table"
         )
     raise ValueError(
         "flash-attn is asked for and not installed: install extra `flash`, or use sdpa"
     )
+
+
+class _FlashAttention:
+    """flash-attn, which reads pages where they lie.
+
+    Args:
+        with_cache: its `flash_attn_with_kvcache`.
+        table_name: of the argument that takes the table of pages.
+    """
+
+    def __init__(self, with_cache: Callable[..., Tensor], table_name: str) -> None:
+        self._with_cache, self._table_name = with_cache, table_name
+
+    def __call__(self, queries: Tensor, seen: Keys | PagedKeys) -> Tensor:
+        pages = {self._table_name: seen.table} if isinstance(seen, PagedKeys) else {}
+        return self._with_cache(
+            queries, seen.keys, seen.values, cache_seqlens=seen.lengths, causal=True, **pages
+        )
 
 
 class Linear(nn.Module):
@@ -127,7 +178,7 @@ class Linear(nn.Module):
 
 
 class RMSNorm(nn.Module):
-    """Root-mean-square norm: float32 inside, rounded before the weight."""
+    """Root-mean-square norm: at least float32 inside, rounded before the weight."""
 
     def __init__(self, width: int, eps: float) -> None:
         super().__init__()
@@ -136,7 +187,7 @@ class RMSNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Norm over the last dimension."""
-        if x.dtype == torch.float32:
+        if x.dtype.itemsize >= torch.float32.itemsize:
             return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
         return self.weight * F.rms_norm(x.float(), self.weight.shape, eps=self.eps).to(x.dtype)
 

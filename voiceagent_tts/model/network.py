@@ -3,14 +3,35 @@
 Knows no rows and no sampling.
 """
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor, nn
 
 from voiceagent_tts.model.code_predictor import CodePredictor
 from voiceagent_tts.model.config import ModelConfig
 from voiceagent_tts.model.layers import Weights
-from voiceagent_tts.model.prompt import SPEAKER, Prompt
+from voiceagent_tts.model.prompt import SPEAKER
 from voiceagent_tts.model.talker import Talker
+
+
+@dataclass(frozen=True, slots=True)
+class PromptIds:
+    """Positions of R prompts, on the device; columns as of a `Prompt`.
+
+    Attributes:
+        text_ids: [R, T] int64.
+        codec_ids: [R, T] int64.
+        rest: [R, T, K - 1] int64, codes of codebooks 1 and up at reference frames.
+        is_reference: [R, T] bool, whether `rest` counts.
+        speaker: [R, hidden] float32, speaker embeddings.
+    """
+
+    text_ids: Tensor
+    codec_ids: Tensor
+    rest: Tensor
+    is_reference: Tensor
+    speaker: Tensor
 
 
 class Network(nn.Module):
@@ -44,16 +65,15 @@ class Network(nn.Module):
         rest = self.code_predictor.embed(codes[..., 1:])
         return torch.cat((first, rest), dim=-2).sum(dim=-2).to(first.dtype)
 
-    def embed_prompt(self, prompt: Prompt) -> Tensor:
-        """[T, hidden]: what the talker reads at each position of `prompt`."""
-        codec_ids = torch.tensor(prompt.codec_ids, device=self.device)
-        codec = self.talker.embed_codec(codec_ids.clamp(min=0)) * (codec_ids >= 0)[:, None]
-        if prompt.speaker_embedding is not None:
-            codec[codec_ids == SPEAKER] = prompt.speaker_embedding.to(codec)
-        if prompt.reference_codes is not None:
-            frames = prompt.reference_codes.to(self.device)
-            codec[-len(frames) :] = self.embed_frames(frames)
-        return self.talker.embed_text(torch.tensor(prompt.text_ids, device=self.device)) + codec
+    def embed_prompt(self, prompt: PromptIds) -> Tensor:
+        """[R, T, hidden]: what the talker reads at each position of R prompts."""
+        talker, codec_ids = self.talker, prompt.codec_ids
+        first = talker.embed_codec(codec_ids.clamp(min=0)) * (codec_ids >= 0)[..., None]
+        rest = self.code_predictor.embed(prompt.rest) * prompt.is_reference[..., None, None]
+        codec = torch.cat((first[..., None, :], rest), dim=-2).sum(dim=-2).to(first.dtype)
+        speaker = prompt.speaker[:, None].to(first.dtype)
+        codec = torch.where((codec_ids == SPEAKER)[..., None], speaker, codec)
+        return talker.embed_text(prompt.text_ids) + codec
 
     def weights(self) -> Weights:
         """All tensors under the checkpoint's names."""

@@ -200,10 +200,7 @@ class PromptBuilder:
         assert is_streaming or not is_open, "an open text needs the streaming layout"
         if len(turn) <= ROLE_TOKENS:
             raise InvalidRequestError("the text is empty", code=ErrorCode.TEXT_UNSPEAKABLE)
-        columns = _Columns()
-        self._add_instruct(columns, instruct)
-        columns.add(turn[:ROLE_TOKENS], [NO_CODEC] * ROLE_TOKENS)
-        self._add_control(columns, voice, self._language_id(voice, language))
+        columns = self._beginning(turn[:ROLE_TOKENS], voice, language, instruct)
         text = [*self._reference_ids(voice), *turn[ROLE_TOKENS:]]
         if not is_open:
             text.append(self._config.tts_eos_token_id)
@@ -216,6 +213,38 @@ class PromptBuilder:
             voice.speaker_embedding if isinstance(voice, Cloned) else None,
         )
 
+    def build_prefix(
+        self,
+        voice: Voice,
+        language: str | None = None,
+        instruct: str = "",
+        *,
+        is_streaming: bool,
+    ) -> Prompt:
+        """What all prompts of this voice, language, instruct and layout begin with.
+
+        Raises:
+            InvalidRequestError: as for `build`.
+        """
+        role = self._tokenizer.encode_turn("assistant", "")
+        columns = self._beginning(role, voice, language, instruct)
+        reference, text = self._reference(voice), self._reference_ids(voice)
+        frames = 0
+        if not is_streaming:
+            columns.add(text, [self._talker.codec_pad_id] * len(text))
+        elif reference is not None:
+            # The last position of a prompt is never part of its beginning.
+            speech = [self._talker.codec_bos_id, *reference[:-1, 0].tolist()]
+            text = text[: len(speech)]
+            columns.add(text, speech[: len(text)])
+            frames = max(0, len(text) - 1)
+        return Prompt(
+            tuple(columns.text),
+            tuple(columns.codec),
+            reference_codes=None if reference is None else reference[:frames],
+            speaker_embedding=voice.speaker_embedding if isinstance(voice, Cloned) else None,
+        )
+
     def ids_to_start(self, voice: Voice) -> int:
         """How many ids of an open turn a prompt in the streaming layout needs.
 
@@ -226,6 +255,16 @@ class PromptBuilder:
             return ROLE_TOKENS + 1
         beside_frames = len(reference) + 1 - len(self._reference_ids(voice))
         return ROLE_TOKENS + max(1, beside_frames)
+
+    def _beginning(
+        self, role: Sequence[int], voice: Voice, language: str | None, instruct: str
+    ) -> _Columns:
+        """What stands before the text."""
+        columns = _Columns()
+        self._add_instruct(columns, instruct)
+        columns.add(role, [NO_CODEC] * ROLE_TOKENS)
+        self._add_control(columns, voice, self._language_id(voice, language))
+        return columns
 
     def _add_instruct(self, columns: _Columns, instruct: str) -> None:
         if not instruct:

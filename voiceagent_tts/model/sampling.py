@@ -2,15 +2,18 @@
 
 The order is the reference's: repetition penalty, end not before frame 2, suppressed ids,
 temperature, top-k, top-p, draw. Random numbers are a function of (seed, frame, codebook) alone, so
-that a seed gives the same codes whatever else is in the batch. Knows no network.
+that a seed gives the same codes whatever else is in the batch; the host, which knows all three,
+computes them ahead. Knows no network.
 
 Source: transformers 4.57 `GenerationMixin` with the arguments of qwen-tts 0.1.1; Philox4x32-10 of
 Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011).
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -96,20 +99,68 @@ def sampling_params(config: GenerationConfig, seed: int = 0) -> SamplingParams:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What the rows of a batch may ask for: no more is computed.
+
+    Attributes:
+        is_sampled: whether any row is sampled.
+        top_k: the largest; 0 where no row has one.
+        has_top_p: whether any row has one below 1.
+    """
+
+    is_sampled: bool = False
+    top_k: int = 0
+    has_top_p: bool = False
+
+    @classmethod
+    def of(cls, choices: Iterable[Choice]) -> "Reach":
+        """What `choices` ask for together."""
+        sampled = [choice for choice in choices if choice.is_sampled]
+        return cls(
+            bool(sampled),
+            max((choice.top_k for choice in sampled), default=0),
+            any(choice.top_p < 1 for choice in sampled),
+        )
+
+    def covers(self, choice: Choice) -> bool:
+        """Whether a row may ask for `choice`."""
+        return not choice.is_sampled or (
+            self.is_sampled and choice.top_k <= self.top_k and (choice.top_p == 1 or self.has_top_p)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """The `Choice` of each of R rows, on the device, each [R, 1].
+
+    Attributes:
+        is_sampled: bool.
+        temperature: float32.
+        top_k: int64.
+        top_p: float32.
+    """
+
+    is_sampled: Tensor
+    temperature: Tensor
+    top_k: Tensor
+    top_p: Tensor
+
+
 class Choosing(Protocol):
     """What chooses codes for the rows of a batch."""
 
-    def set_row(self, row: int, choice: Choice) -> None:
-        """Use `choice` for `row` from now on."""
+    def covers(self, choice: Choice) -> bool:
+        """Whether a row may ask for `choice`."""
         ...
 
-    def choose(self, scores: Tensor, uniform: Tensor, rows: slice = slice(None)) -> Tensor:
-        """Choose a code for each of `rows`.
+    def choose(self, scores: Tensor, uniform: Tensor, choices: Choices) -> Tensor:
+        """Choose a code for each row.
 
         Args:
             scores: [R, V] float32; -inf is never chosen.
             uniform: [R] float32 in [0, 1), one random number each.
-            rows: which of the batch these are.
+            choices: how.
 
         Returns:
             [R] int64.
@@ -118,42 +169,31 @@ class Choosing(Protocol):
 
 
 class Chooser:
-    """The `Choice` of every row of a batch, as tensors that are written in place.
+    """Chooses as the reference does; which operations run depends on the reach alone.
 
     Args:
-        rows: of the batch.
-        device: where the logits are.
+        reach: what rows may ask for.
     """
 
-    def __init__(self, rows: int, device: torch.device) -> None:
-        self._choices = [Choice(is_sampled=False)] * rows
-        self._is_sampled = torch.zeros(rows, 1, dtype=torch.bool, device=device)
-        self._temperature = torch.ones(rows, 1, device=device)
-        self._top_k = torch.zeros(rows, 1, dtype=torch.int64, device=device)
-        self._top_p = torch.ones(rows, 1, device=device)
+    def __init__(self, reach: Reach) -> None:
+        self._reach = reach
 
-    def set_row(self, row: int, choice: Choice) -> None:
+    def covers(self, choice: Choice) -> bool:
         """See `Choosing`."""
-        self._choices[row] = choice
-        self._is_sampled[row] = choice.is_sampled
-        self._temperature[row] = choice.temperature
-        self._top_k[row] = choice.top_k
-        self._top_p[row] = choice.top_p
+        return self._reach.covers(choice)
 
-    def choose(self, scores: Tensor, uniform: Tensor, rows: slice = slice(None)) -> Tensor:
+    def choose(self, scores: Tensor, uniform: Tensor, choices: Choices) -> Tensor:
         """See `Choosing`."""
         likeliest = scores.argmax(dim=-1)
-        sampled = [choice for choice in self._choices[rows] if choice.is_sampled]
-        if not sampled:
+        if not self._reach.is_sampled:
             return likeliest
-        kept = scores / self._temperature[rows]
-        widest = min(max(choice.top_k for choice in sampled), scores.shape[-1])
-        if widest:
-            kept = _keep_top_k(kept, self._top_k[rows], widest)
-        if any(choice.top_p < 1 for choice in sampled):
-            kept = _keep_top_p(kept, self._top_p[rows])
+        kept = scores / choices.temperature
+        if self._reach.top_k:
+            kept = _keep_top_k(kept, choices.top_k, min(self._reach.top_k, scores.shape[-1]))
+        if self._reach.has_top_p:
+            kept = _keep_top_p(kept, choices.top_p)
         drawn = _draw(kept.softmax(dim=-1), uniform)
-        return torch.where(self._is_sampled[rows, 0], drawn, likeliest)
+        return torch.where(choices.is_sampled[:, 0], drawn, likeliest)
 
 
 def first_scores(logits: Tensor, seen: Tensor, penalty: Tensor, banned: Tensor) -> Tensor:
@@ -173,36 +213,37 @@ def first_scores(logits: Tensor, seen: Tensor, penalty: Tensor, banned: Tensor) 
     return torch.where(seen, penalized, logits).masked_fill(banned, float("-inf"))
 
 
-def uniforms(seeds: Tensor, frames: Tensor, codebooks: int) -> Tensor:
-    """The random numbers of one frame of each row.
+def uniforms(seed: int, frames: np.ndarray, codebooks: int) -> np.ndarray:
+    """The random numbers of some frames of a row.
 
     Args:
-        seeds: [R] int64.
-        frames: [R] int64, number of the frame in its row.
+        seed: 64 bits, signed or not.
+        frames: [F] of any integer type, their numbers.
         codebooks: K.
 
     Returns:
-        [R, K] float32, multiples of 2^-23 in [0, 1): one for each code of the frame.
+        [F, K] float32, multiples of 2^-23 in [0, 1): one for each code of a frame.
     """
-    blocks = torch.arange(-(-codebooks // _PHILOX_WORDS), device=seeds.device)
-    block, frame = torch.broadcast_tensors(blocks, frames[:, None] & _WORD)
-    zeros = torch.zeros_like(block)
-    key = (seeds[:, None] & _WORD, seeds[:, None] >> 32 & _WORD)
-    words = torch.stack(philox((frame, block, zeros, zeros), key), dim=-1)
-    return (words.flatten(1)[:, :codebooks] >> 9).float() * 2.0**-23
+    blocks = np.arange(-(-codebooks // _PHILOX_WORDS), dtype=np.uint64)
+    frame, block = np.broadcast_arrays(frames.astype(np.uint64)[:, None], blocks)
+    zeros = np.zeros_like(frame)
+    words = philox((frame, block, zeros, zeros), (seed & _WORD, seed >> 32 & _WORD))
+    numbers = np.stack(words, axis=-1).reshape(len(frames), -1)[:, :codebooks]
+    return (numbers >> np.uint64(9)).astype(np.float32) * np.float32(2.0**-23)
 
 
 def philox(
-    counter: tuple[Tensor, Tensor, Tensor, Tensor], key: tuple[Tensor, Tensor]
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Philox4x32-10 on 32-bit words held in int64 tensors that broadcast."""
+    counter: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray], key: tuple[int, int]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Philox4x32-10 on 32-bit words held in uint64 arrays of one shape."""
     x0, x1, x2, x3 = counter
     k0, k1 = key
+    word, half = np.uint64(_WORD), np.uint64(32)
+    low_factor, high_factor = (np.uint64(factor) for factor in _PHILOX_MULTIPLIERS)
     for _ in range(_PHILOX_ROUNDS):
-        # The products wrap to 64 bits; a masked shift takes their upper word all the same.
-        low, high = x0 * _PHILOX_MULTIPLIERS[0], x2 * _PHILOX_MULTIPLIERS[1]
-        x0, x1 = (high >> 32 & _WORD) ^ x1 ^ k0, high & _WORD
-        x2, x3 = (low >> 32 & _WORD) ^ x3 ^ k1, low & _WORD
+        low, high = x0 * low_factor, x2 * high_factor
+        x0, x1 = (high >> half) ^ x1 ^ np.uint64(k0), high & word
+        x2, x3 = (low >> half) ^ x3 ^ np.uint64(k1), low & word
         k0, k1 = k0 + _PHILOX_WEYL[0] & _WORD, k1 + _PHILOX_WEYL[1] & _WORD
     return x0, x1, x2, x3
 

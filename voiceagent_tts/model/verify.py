@@ -191,14 +191,11 @@ class _Verifier:
         prompt = replace(request.prompt, trailing_text_ids=())
         batch.join(0, prompt, _GREEDY, _GREEDY_FRAMES, is_open=True)
         *text, _ = request.prompt.trailing_text_ids
-        frames: list[Tensor] = []
-        while not batch.free:
-            step = batch.step()
-            frames += [step.codes[0].cpu()] * len(step.made)
+        while not (step := batch.step()).ended:
             if not step.made:
                 batch.feed(0, text[:1], is_last=len(text) <= 1)
                 text = text[1:]
-        return _compared("text token by token", torch.stack(frames), self._generate(request)[0])
+        return _compared("text token by token", batch.codes_of(0), self._generate(request)[0])
 
     def _windows_are_the_whole_sound(self, codes: Tensor, sound: Tensor) -> Check:
         decoder = self._codec.decoder

@@ -1,0 +1,110 @@
+"""Other people's packages, each in a folder of its own with the versions of others that it needs.
+
+They need versions of transformers that this project cannot live with. A folder that comes first on
+a child's `PYTHONPATH` keeps them apart, and leaves both sides the same Python and torch: what
+differs is the package, not what it stands on. What they import at their start and call only for
+what is not compared (another codec, cloning, a demo) is not installed: `stand_in` is there instead.
+
+Standard library only: children run this, too.
+"""
+
+import subprocess
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A package and all that it needs beside torch and what this project's extras bring.
+
+    Attributes:
+        name: of its folder.
+        requirements: exact versions; nothing else is installed.
+    """
+
+    name: str
+    requirements: tuple[str, ...]
+
+
+_HTTP = ("requests==2.34.2", "urllib3==2.8.0", "charset-normalizer==3.5.2")
+OFFICIAL = Peer(
+    "official",
+    (
+        "qwen-tts==0.1.1",
+        "transformers==4.57.3",
+        "tokenizers==0.22.2",
+        "huggingface-hub==0.36.0",
+        "accelerate==1.12.0",
+        *_HTTP,
+    ),
+)
+FASTER = Peer(
+    "faster",
+    (
+        "faster-qwen3-tts==0.5.4",
+        "qwen-tts-hf==0.1.1.post1",
+        "transformers==5.15.1",
+        "tokenizers==0.22.2",
+        "huggingface-hub==1.20.0",
+        "accelerate==1.12.0",
+    ),
+)
+
+_UNUSED = (
+    "einops",
+    "librosa",
+    "librosa.filters",
+    "onnxruntime",
+    "sox",
+    "torchaudio",
+    "torchaudio.compliance",
+    "torchaudio.compliance.kaldi",
+)
+
+
+def package_folder(peer: Peer, parent: Path, wheels: Path | None = None) -> Path:
+    """The folder `parent/name` with a peer's packages, which is made where it is not there.
+
+    Args:
+        peer: what to install.
+        parent: of the folder.
+        wheels: a folder to take them from; downloaded without it.
+
+    Raises:
+        subprocess.CalledProcessError: a package could not be installed.
+    """
+    folder = parent / peer.name
+    if not folder.exists():
+        partial = parent / f"{peer.name}.partial"
+        source = [] if wheels is None else ["--no-index", "--find-links", str(wheels)]
+        target = ["--no-deps", "--upgrade", "--target", str(partial)]
+        subprocess.run(
+            [sys.executable, "-m", "pip", "install", "-q", *source, *target, *peer.requirements],
+            check=True,
+            stdout=sys.stderr,  # standard output is for figures
+        )
+        partial.rename(folder)
+    return folder.absolute()
+
+
+class _StandIn(ModuleType):
+    """Has every name that anybody imports; calling one is an error."""
+
+    def __getattr__(self, name: str) -> None:
+        if name.startswith("__"):
+            raise AttributeError(name)
+
+
+def stand_in(names: Iterable[str] = _UNUSED) -> None:
+    """Let modules that are not called be imported; parents come before their children."""
+    for name in names:
+        module = _StandIn(name)
+        module.__spec__, module.__path__ = ModuleSpec(name, None), []
+        sys.modules[name] = module
+        parent, _, child = name.rpartition(".")
+        if parent:
+            setattr(sys.modules[parent], child, module)

@@ -1,0 +1,128 @@
+"""The codec beside the talker: any windows of any rows are the sound of one whole decode."""
+
+import random
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from tests.engine.conftest import CUSTOM_VOICE, load
+from voiceagent_tts.core import FRAME_SAMPLES
+from voiceagent_tts.engine.codec_stream import CodecStream, Sound, split_windows
+from voiceagent_tts.engine.cuda_graph import Lane
+from voiceagent_tts.engine.sizes import Sizes, exact_sizes, fixed_sizes, graph_sizes
+
+ROWS, FRAMES = 3, 40
+LANE = Lane(torch.device("cpu"), is_captured=False)
+
+
+@pytest.fixture(scope="module")
+def codes() -> Tensor:
+    """[R + 1, F, K] of three rows and nobody's."""
+    _, codec = load(CUSTOM_VOICE)
+    shape = (ROWS + 1, FRAMES, codec.codebooks)
+    generator = torch.Generator().manual_seed(2)
+    return torch.randint(codec.codebook_size, shape, generator=generator).to(torch.int16)
+
+
+@pytest.fixture(params=[exact_sizes, graph_sizes, fixed_sizes])
+def stream(codes: Tensor, request: pytest.FixtureRequest) -> CodecStream:
+    """A codec that has heard nothing."""
+    return CodecStream(load(CUSTOM_VOICE)[1], codes, LANE, LANE, request.param(ROWS, FRAMES).codec)
+
+
+def whole(codes: Tensor, row: int, frames: int) -> Tensor:
+    """[S] int16: one decode of a row's first frames."""
+    samples = load(CUSTOM_VOICE)[1].decode(codes[row, :frames].long())
+    return (samples * 32_767).round().to(torch.int16)
+
+
+def difference(pcm: bytes, samples: Tensor) -> int:
+    """The largest, of 32,767; random weights amplify rounding to a few."""
+    heard = torch.frombuffer(bytearray(pcm), dtype=torch.int16)
+    return int((heard.int() - samples.int()).abs().max())
+
+
+def decode(stream: CodecStream, wanted: dict[int, int], made: int = FRAMES) -> tuple[Sound, ...]:
+    """Decode, and take what has come."""
+    stream.decode(wanted, dict.fromkeys(wanted, made), LANE.mark())
+    return stream.collect(is_waiting=False)
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("seed", range(3))
+def test_any_windows_are_the_whole_sound(stream: CodecStream, codes: Tensor, seed: int) -> None:
+    """Rows that go on by any numbers of frames, paused and restarted, sound as decoded whole."""
+    rng = random.Random(seed)
+    pcm = dict.fromkeys(range(ROWS), b"")
+    for row in pcm:
+        stream.start(row, None)
+    for step in range(16):
+        if step == 8:
+            stream.start(1, None)
+            pcm[1] = b""
+        wanted = {row: rng.choice((1, 2, 3, 4, 8, 12, 17)) for row in pcm if rng.random() < 0.6}
+        for sound in decode(stream, wanted):
+            assert len(sound.pcm) == 2 * FRAME_SAMPLES * sound.frames
+            pcm[sound.row] += sound.pcm
+    for row, heard in pcm.items():
+        assert heard
+        assert difference(heard, whole(codes, row, len(heard) // 2 // FRAME_SAMPLES)) <= 8
+
+
+@torch.inference_mode()
+def test_a_row_gets_what_it_has(stream: CodecStream) -> None:
+    """Of frames that are not made yet none is decoded, and none twice."""
+    stream.start(0, None)
+    stream.start(2, None)
+    assert [(s.row, s.frames) for s in decode(stream, {0: 5, 2: 1}, made=3)] == [(0, 3), (2, 1)]
+    assert [(s.row, s.frames) for s in decode(stream, {0: 5, 2: 2}, made=3)] == [(2, 2)]
+    assert decode(stream, {0: 5, 2: 2}, made=3) == ()
+    assert not stream.is_busy
+
+
+@torch.inference_mode()
+def test_a_dropped_row_is_not_heard(stream: CodecStream) -> None:
+    """Sound that was on its way when its row was dropped or started anew comes to nobody."""
+    for row in range(ROWS):
+        stream.start(row, None)
+    stream.decode({0: 2, 1: 2, 2: 2}, dict.fromkeys(range(ROWS), 2), LANE.mark())
+    stream.drop(1)
+    stream.start(2, None)
+    assert [sound.row for sound in stream.collect(is_waiting=True)] == [0]
+
+
+@torch.inference_mode()
+def test_primed_rows_continue_their_reference(codes: Tensor) -> None:
+    """A row that begins after a reference sounds as if it had spoken that, and others do not."""
+    shifted = codes.clone()
+    shifted[1, :4] = codes[0, 9:13]
+    stream = CodecStream(
+        load(CUSTOM_VOICE)[1], shifted, LANE, LANE, exact_sizes(ROWS, FRAMES).codec
+    )
+    stream.start(0, None)
+    stream.start(1, stream.prime(codes[0, :9].long()))
+    sounds = {sound.row: sound.pcm for sound in decode(stream, {0: 4, 1: 4})}
+    expected = whole(codes, 0, 13)
+    assert difference(sounds[0], expected[: 4 * FRAME_SAMPLES]) <= 8
+    assert difference(sounds[1], expected[9 * FRAME_SAMPLES :]) <= 8
+
+
+@given(
+    st.dictionaries(st.integers(0, 99), st.integers(0, 30), max_size=90),
+    st.lists(st.integers(0, 50), min_size=100, max_size=100),
+    st.sampled_from([exact_sizes(100, 512), graph_sizes(100, 512), fixed_sizes(100, 512)]),
+)
+def test_calls_are_each_frame_once(
+    wanted: dict[int, int], decoded: list[int], sizes: Sizes
+) -> None:
+    """Calls have the frames of one window, are not too large, and take each frame in its order."""
+    taken: dict[int, list[int]] = {row: [] for row in wanted}
+    for frames, windows in split_windows(wanted, decoded, sizes.codec):
+        assert 0 < len(windows) <= sizes.codec[frames][-1]
+        for window in windows:
+            taken[window.row] += range(window.start, window.start + frames)
+    expected = {row: [*range(decoded[row], decoded[row] + n)] for row, n in wanted.items()}
+    assert taken == expected

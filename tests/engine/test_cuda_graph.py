@@ -1,0 +1,67 @@
+"""A lane: plain calls on a CPU, replays of one capture on a GPU, and the same numbers."""
+
+import pytest
+import torch
+
+from voiceagent_tts.engine.cuda_graph import Lane
+
+CPU = torch.device("cpu")
+on_gpu = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
+]
+
+
+def test_without_a_gpu_a_function_is_itself() -> None:
+    """On a CPU nothing is captured, asked for or not, and nothing runs ahead of its call."""
+    lane, calls = Lane(CPU, is_captured=True), list[int]()
+
+    def function() -> None:
+        calls.append(1)
+
+    assert lane.compile(function) is function
+    assert calls == []
+    assert lane.graphs == 0
+
+
+def test_on_a_cpu_every_moment_is_past() -> None:
+    """Work is done when it is asked for, so that no moment lies ahead and time is the host's."""
+    lane = Lane(CPU, is_captured=False)
+    with lane.entered():
+        earlier = lane.mark()
+        torch.ones(200, 200) @ torch.ones(200, 200)
+        later = lane.mark()
+    lane.wait_for(later)
+    later.wait()
+    assert later.is_past
+    assert later.seconds_since(earlier) > 0
+
+
+@pytest.mark.parametrize(
+    ("device", "is_captured"),
+    [
+        ("cpu", False),
+        pytest.param("cuda", False, marks=on_gpu),
+        pytest.param("cuda", True, marks=on_gpu),
+    ],
+)
+def test_a_call_reads_and_writes_what_its_tensors_hold(device: str, is_captured: bool) -> None:
+    """Each call computes with what stands in its tensors then, in the order of the lane."""
+    place = torch.device(device)
+    lane = Lane(place, is_captured=is_captured)
+    x, total = torch.zeros(4, device=place), torch.zeros(4, device=place)
+
+    def function() -> None:
+        total.add_(x * 2)
+
+    add = lane.compile(function)
+    total.zero_()  # a capture has run the function
+    if place.type == "cuda":
+        torch.cuda.synchronize()
+    for value in range(5):
+        with lane.entered():
+            x.fill_(value)
+            add()
+    lane.mark().wait()
+    assert total.tolist() == [20.0] * 4
+    assert lane.graphs == is_captured

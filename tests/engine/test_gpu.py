@@ -1,0 +1,182 @@
+"""On an NVIDIA GPU: captured passes compute what plain ones do, and what a CPU does in float32."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from benchmarks.official_cases import read_cases
+from tests.engine.conftest import CUSTOM_VOICE, REFERENCE, Driver, pcm_of
+from tests.engine.test_runner import Listener, Spoken, difference, prompt_of, sampling
+from voiceagent_tts.core import Done
+from voiceagent_tts.engine.load import Qwen3Options, load_engine
+from voiceagent_tts.engine.runner import Runner
+from voiceagent_tts.engine.sizes import graph_sizes
+from voiceagent_tts.errors import VoiceAgentError
+from voiceagent_tts.model.checkpoint import Checkpoint, load_checkpoint
+from voiceagent_tts.model.codec import Codec, load_codec
+from voiceagent_tts.model.forced import choices_along
+from voiceagent_tts.model.prompt import Prompt
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
+]
+
+ROWS, CAPACITY = 4, 1024
+
+
+@pytest.fixture(scope="module", autouse=True)
+def exact_float32() -> Iterator[None]:
+    """Products in float32 are not rounded to TF32."""
+    backends = (torch.backends.cuda.matmul, torch.backends.cudnn.conv)  # type: ignore[attr-defined]
+    before = [backend.fp32_precision for backend in backends]
+    for backend in backends:
+        backend.fp32_precision = "ieee"
+    yield
+    for backend, precision in zip(backends, before, strict=True):
+        backend.fp32_precision = precision
+
+
+@pytest.fixture(scope="module", params=[torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
+def parts(request: pytest.FixtureRequest) -> tuple[Checkpoint, Codec]:
+    """A tiny CustomVoice model and its codec on the GPU."""
+    folder = REFERENCE / CUSTOM_VOICE
+    return load_checkpoint(folder, request.param, "cuda"), load_codec(folder, device="cuda")
+
+
+def make_runner(parts: tuple[Checkpoint, Codec], *, has_graphs: bool) -> Runner:
+    """Four rows, of the sizes that are captured."""
+    sizes = graph_sizes(ROWS, CAPACITY)
+    runner = Runner(*parts, ROWS, CAPACITY, sizes=sizes, has_graphs=has_graphs)
+    if has_graphs:
+        runner.capture(lambda done, total: None)
+    return runner
+
+
+@pytest.fixture(scope="module")
+def graphed(parts: tuple[Checkpoint, Codec]) -> Runner:
+    """Everything captured, once: each test leaves its rows free."""
+    return make_runner(parts, has_graphs=True)
+
+
+def speak(runner: Runner) -> dict[int, Spoken]:
+    """Rows that join, pause, are cancelled and end, with windows of all kinds."""
+    listener, finished = Listener(runner), dict[int, Spoken]()
+    for step in range(80):
+        if step in (0, 1, 7):
+            listener.start(step % 4, "Some words of a text. " * (1 + step), step, 30)
+        if step == 5:
+            listener.start(2, "This is never heard.", 9, 30)
+        if step == 9:
+            listener.cancel(2)
+        decode = dict.fromkeys(listener.rows, 1 + step % 5) if step % 3 else {}
+        speaking = [row for row in listener.rows if (step + row) % 4]
+        listener.step(decode, speaking)
+    for row in list(listener.rows):
+        finished[row] = finish(listener, row)
+    return finished
+
+
+def finish(listener: Listener, row: int) -> Spoken:
+    """A row to its end, and its sound, which comes when it is there."""
+    while not listener.rows[row].has_ended:
+        listener.step({row: 1})
+    listener.step({row: 10_000}, [])
+    while listener.runner.has_sound_in_flight:
+        listener.step({}, [])
+    spoken = listener.rows.pop(row)
+    listener.runner.cancel(row)
+    return spoken
+
+
+def test_graphed_is_plain(parts: tuple[Checkpoint, Codec], graphed: Runner) -> None:
+    """Replays make the codes of plain calls of the same sizes, and their sound but for rounding."""
+    plain = speak(make_runner(parts, has_graphs=False))
+    captured = speak(graphed)
+    assert captured.keys() == plain.keys() == {0, 1, 3}
+    for row, spoken in plain.items():
+        assert captured[row].codes == spoken.codes
+        assert difference(captured[row], spoken) <= 8
+
+
+def test_everything_is_captured_and_nothing_is_taken_later(graphed: Runner) -> None:
+    """After the start no graph is added, and speech takes no more of the GPU's memory."""
+    lanes = {id(lane): lane for lane in (graphed._lane, graphed._codec._lane)}
+    captured = sum(lane.graphs for lane in lanes.values())
+    assert captured == graphed.calls
+    speak(graphed)
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    speak(graphed)
+    torch.cuda.synchronize()
+    assert torch.cuda.memory_allocated() == before
+    assert sum(lane.graphs for lane in lanes.values()) == captured
+
+
+def test_a_prefix_changes_no_code(graphed: Runner) -> None:
+    """A prepared beginning is what the prompt would have computed."""
+    prompt = prompt_of()
+    beginning = Prompt(prompt.text_ids[:7], prompt.codec_ids[:7])
+    spoken = []
+    for prefix in (None, graphed.prepare(beginning)):
+        graphed.start(1, prompt, sampling(), 20, is_open=False, prefix=prefix)
+        listener = Listener(graphed, {1: Spoken()})
+        spoken.append(finish(listener, 1))
+    assert spoken[0].codes == spoken[1].codes
+
+
+def test_sound_of_a_cancelled_row_is_dropped(graphed: Runner) -> None:
+    """A row that is started anew while its sound is on its way gives the new one's alone."""
+    listener = Listener(graphed)
+    listener.start(0, seed=1)
+    expected = finish(listener, 0)
+    listener.start(0, seed=2)
+    for _ in range(6):
+        listener.step({})
+    listener.runner.step([0], {0: 7})
+    listener.cancel(0)
+    listener.start(0, seed=1)
+    spoken = finish(listener, 0)
+    assert spoken.codes == expected.codes
+    assert difference(spoken, expected) <= 8
+
+
+def test_float32_chooses_what_the_cpu_chooses() -> None:
+    """Along the reference's speech both choose the same, but where two codes are a near tie."""
+    same = total = 0
+    for name in (CUSTOM_VOICE, "base-0b6"):
+        here, there = (
+            load_checkpoint(REFERENCE / name, device=device) for device in ("cpu", "cuda")
+        )
+        for case in (case for case in read_cases(REFERENCE) if case.checkpoint == name):
+            prompt, codes = case.prompt(here), case.codes
+            on_cpu = choices_along(here.network, prompt, codes, 1.05)
+            on_gpu = choices_along(there.network, prompt, codes, 1.05)
+            differs = on_cpu.codes != on_gpu.codes
+            assert (on_cpu.margins[differs] < 1e-3).all()
+            same += int((~differs).sum())
+            total += differs.numel()
+    assert same / total >= 0.999
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_an_engine_speaks_within_its_memory(precision: str) -> None:
+    """A loaded engine speaks to the end, in no more memory than it was given."""
+    folder = str(REFERENCE / CUSTOM_VOICE)
+    options = Qwen3Options(folder, "cuda", precision, rows=2, gpu_memory_gb=3.0)  # type: ignore[arg-type]
+    free, _ = torch.cuda.mem_get_info()
+    driver = Driver(rows=2)
+    engine = load_engine(options, driver._take, driver.events.append)
+    driver.engine = engine
+    events = driver.run(*driver.open(1, "Hello there."), steps=100_000)
+    assert pcm_of(events, 1)
+    assert isinstance(events[-1], Done)
+    assert free - torch.cuda.mem_get_info()[0] < 3.0e9 * 1.05
+
+
+def test_too_little_memory_is_told() -> None:
+    """Memory that not even the weights fit into is refused with the numbers."""
+    options = Qwen3Options(str(REFERENCE / CUSTOM_VOICE), "cuda", gpu_memory_gb=0.1)
+    with pytest.raises(VoiceAgentError, match="0.10 GB of GPU memory are too little"):
+        load_engine(options, list, lambda event: None)

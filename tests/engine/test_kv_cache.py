@@ -1,0 +1,72 @@
+"""Pages: never lost, never two rows', and as many as fit."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from voiceagent_tts.engine.kv_cache import MemoryNeeds, PageAllocator
+from voiceagent_tts.errors import OverloadedError, VoiceAgentError
+
+PAGES, ROWS = 12, 5
+GB = 10**9
+
+_calls = st.lists(
+    st.tuples(st.integers(0, ROWS - 1), st.one_of(st.none(), st.integers(0, 5))), max_size=60
+)
+
+
+@given(_calls)
+def test_pages_are_conserved_and_of_one_row(calls: list[tuple[int, int | None]]) -> None:
+    """However rows take and release, every page is free or one row's, and keeps its place there."""
+    allocator = PageAllocator(PAGES)
+    held: dict[int, list[int]] = {row: [] for row in range(ROWS)}
+    for row, count in calls:
+        if count is None:
+            allocator.release(row)
+            held[row] = []
+        elif count > allocator.free:
+            with pytest.raises(
+                OverloadedError, match=f"{count} pages .* {allocator.free} are free"
+            ):
+                allocator.take(row, count)
+        else:
+            taken = list(allocator.take(row, count))
+            assert taken[: len(held[row])] == held[row]
+            assert len(taken) == len(held[row]) + count
+            held[row] = taken
+        pages = Counter(page for row in range(ROWS) for page in allocator.held(row))
+        assert not pages or max(pages.values()) == 1
+        assert set(pages) <= set(range(1, PAGES + 1))
+        assert allocator.free + len(pages) == PAGES
+        assert {row: list(allocator.held(row)) for row in held} == held
+
+
+def test_the_lowest_pages_are_taken_first() -> None:
+    """What was never needed is not touched while there is something lower."""
+    allocator = PageAllocator(9)
+    allocator.take(0, 3)
+    allocator.take(1, 2)
+    allocator.release(0)
+    assert list(allocator.take(2, 4)) == [1, 2, 3, 6]
+
+
+NEEDS = MemoryNeeds(
+    weights=4 * GB, rows=GB // 2, graphs=GB // 2, voices=GB // 4, page=GB // 32, row_pages=16
+)
+
+
+@pytest.mark.parametrize(
+    ("gb", "rows", "pages"),
+    [(8, 8, 88), (8, 2, 32), (80, 8, 128), (5.75, 8, 16)],
+)
+def test_what_fits_becomes_pages(gb: float, rows: int, pages: int) -> None:
+    """Memory that nothing else needs is pages, up to what all rows can fill."""
+    assert NEEDS.pages_in(int(gb * GB), rows) == pages
+
+
+def test_too_little_memory_is_told_with_numbers() -> None:
+    """Where not one row fits, the sentence says what takes how much and what would do."""
+    with pytest.raises(VoiceAgentError, match=r"5\.70 GB .* weights take 4\.00.*least 5\.75 GB"):
+        NEEDS.pages_in(int(5.7 * GB), 8)

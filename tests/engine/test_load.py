@@ -1,0 +1,65 @@
+"""Loading: what was asked for becomes an engine, or a sentence that says why not."""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tests.engine.conftest import CUSTOM_VOICE, REFERENCE
+from voiceagent_tts.engine.load import Qwen3Options, load_engine
+from voiceagent_tts.errors import VoiceAgentError
+
+OPTIONS = Qwen3Options(str(REFERENCE / CUSTOM_VOICE), device="cpu", rows=2, threads=1)
+
+
+def load(**options: object) -> object:
+    """An engine that nobody speaks to."""
+    return load_engine(replace(OPTIONS, **options), list, lambda event: None)  # type: ignore[arg-type]
+
+
+def test_a_row_has_four_thousand_positions() -> None:
+    """Five minutes fit a row; pages that nobody has filled take none of a CPU's memory."""
+    engine = load()
+    assert engine._runner.capacity == 4096  # type: ignore[attr-defined]
+    assert engine._runner.free_pages == 2 * 16  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"codec_device": "cuda:1"}, "codec_device is cuda:1 beside a model on cpu"),
+        ({"attention": "flash"}, "flash-attn computes in bfloat16 or float16"),
+    ],
+)
+def test_what_cannot_be_is_refused(options: dict[str, str], sentence: str) -> None:
+    """A setting that does not go with this machine is refused in a sentence, before it loads."""
+    with pytest.raises((VoiceAgentError, ValueError), match=sentence):
+        load(**options)
+
+
+def test_missing_torchao_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight-bit weights without their package end in a sentence."""
+    monkeypatch.setitem(sys.modules, "torchao.quantization", None)
+    with pytest.raises(VoiceAgentError, match="install the extra `quantize`"):
+        load(quantize="fp8")
+
+
+@pytest.fixture
+def as_it_was() -> Iterator[None]:
+    """The precision of products, of this process, is left as it was."""
+    backends = (torch.backends.cuda.matmul, torch.backends.cudnn.conv)  # type: ignore[attr-defined]
+    before = [backend.fp32_precision for backend in backends]
+    yield
+    for backend, precision in zip(backends, before, strict=True):
+        backend.fp32_precision = precision
+
+
+@pytest.mark.usefixtures("as_it_was")
+@pytest.mark.parametrize(("options", "precision"), [({}, "ieee"), ({"has_tf32": True}, "tf32")])
+def test_float32_is_float32_unless_told_otherwise(options: dict[str, bool], precision: str) -> None:
+    """A model in float32 has its products in float32, where nobody allows the rounding of TF32."""
+    load(**options)
+    assert torch.backends.cuda.matmul.fp32_precision == precision
+    assert torch.backends.cudnn.conv.fp32_precision == precision  # type: ignore[attr-defined]

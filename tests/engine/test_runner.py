@@ -1,0 +1,309 @@
+"""Rows of one model: frames and sound when asked for, and memory that may run out."""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+import pytest
+import torch
+
+from benchmarks.official_cases import read_cases
+from tests.engine.conftest import CUSTOM_VOICE, REFERENCE, load
+from voiceagent_tts.core import FRAME_SAMPLES
+from voiceagent_tts.engine.runner import Runner, StepResult
+from voiceagent_tts.engine.sizes import Sizes, exact_sizes, fixed_sizes, graph_sizes
+from voiceagent_tts.errors import InvalidRequestError, OverloadedError
+from voiceagent_tts.model.generate import Request, generate_codes
+from voiceagent_tts.model.kv_pool import PAGE_POSITIONS
+from voiceagent_tts.model.prompt import Preset, Prompt, PromptBuilder
+from voiceagent_tts.model.sampling import Choice, SamplingParams, sampling_params
+
+TEXT = "The quick brown fox jumps over the lazy dog."
+
+
+def make_runner(rows: int = 4, capacity: int = 512, **options: object) -> Runner:
+    """Rows of a tiny CustomVoice model."""
+    checkpoint, codec = load(CUSTOM_VOICE)
+    return Runner(checkpoint, codec, rows, capacity, **options)  # type: ignore[arg-type]
+
+
+def sizes_of(name: str, rows: int = 4, capacity: int = 512) -> Sizes:
+    """Sizes as on a CPU, as on a GPU, or only one."""
+    kinds = {"exact": exact_sizes, "few": graph_sizes, "one": fixed_sizes}
+    return kinds[name](rows, capacity)
+
+
+def prompt_of(text: str = TEXT, *, is_streaming: bool = True) -> Prompt:
+    """A prompt of a preset voice."""
+    checkpoint, _ = load(CUSTOM_VOICE)
+    builder = PromptBuilder(checkpoint.config, checkpoint.tokenizer)
+    return builder.build(text, Preset("Ryan"), "en", is_streaming=is_streaming)
+
+
+def sampling(seed: int = 7) -> SamplingParams:
+    """What the checkpoint recommends."""
+    return sampling_params(load(CUSTOM_VOICE)[0].generation, seed)
+
+
+@dataclass
+class Spoken:
+    """What a row has made."""
+
+    codes: list[int] = field(default_factory=list)
+    pcm: bytes = b""
+    has_ended: bool = False
+
+
+@dataclass
+class Listener:
+    """A runner, and what has come of each of its rows."""
+
+    runner: Runner
+    rows: dict[int, Spoken] = field(default_factory=dict)
+
+    def start(self, row: int, text: str = TEXT, seed: int = 7, max_frames: int = 20) -> None:
+        """Let a row speak a whole text."""
+        self.runner.start(row, prompt_of(text), sampling(seed), max_frames, is_open=False)
+        self.rows[row] = Spoken()
+
+    def cancel(self, row: int) -> None:
+        """Free a row."""
+        self.runner.cancel(row)
+        self.rows.pop(row, None)
+
+    def step(self, decode: dict[int, int], speak: list[int] | None = None) -> None:
+        """One step; by default of all rows."""
+        result = self.runner.step(list(self.rows) if speak is None else speak, decode)
+        for frame in result.frames:
+            self.rows[frame.row].codes.append(frame.code)
+            self.rows[frame.row].has_ended |= frame.is_end
+        for sound in result.sounds:
+            self.rows[sound.row].pcm += sound.pcm
+
+    def finish(self, row: int) -> Spoken:
+        """Step until a row has ended, and its sound is there."""
+        while not self.rows[row].has_ended:
+            self.step({row: 1})
+        self.step({row: 10_000}, [])
+        spoken = self.rows.pop(row)
+        self.runner.cancel(row)
+        return spoken
+
+
+def difference(one: Spoken, other: Spoken) -> int:
+    """The largest of two sounds, of 32,767; random weights amplify rounding to a few."""
+    first, second = (
+        torch.frombuffer(bytearray(spoken.pcm), dtype=torch.int16).int() for spoken in (one, other)
+    )
+    return int((first - second).abs().max())
+
+
+def alone(text: str = TEXT, seed: int = 7, max_frames: int = 20, **options: object) -> Spoken:
+    """A row of a batch of which every other is free."""
+    listener = Listener(make_runner(**options))  # type: ignore[arg-type]
+    listener.start(0, text, seed, max_frames)
+    return listener.finish(0)
+
+
+def test_the_batched_step_is_the_exact_model() -> None:
+    """Rows that speak the reference's texts together make the official package's codes."""
+    checkpoint, codec = load(CUSTOM_VOICE)
+    generation = replace(checkpoint.generation, do_sample=False, subtalker_dosample=False)
+    checkpoint = replace(checkpoint, generation=generation)
+    cases = [case for case in read_cases(REFERENCE) if case.checkpoint == CUSTOM_VOICE]
+    runner = Runner(checkpoint, codec, len(cases), 512, sizes=sizes_of("few", len(cases)))
+    codes: dict[int, list[int]] = {row: [] for row in range(len(cases))}
+    for row, case in enumerate(cases):
+        greedy = replace(sampling_params(generation), repetition_penalty=1.05)
+        runner.start(row, case.prompt(checkpoint), greedy, case.max_frames, is_open=False)
+    while frames := runner.step(list(codes), {}).frames:
+        for frame in frames:
+            codes[frame.row].append(frame.code)
+    expected = [case.codes[:, 0].tolist() for case in cases]
+    # The rows go on until their text is fed; the official package may end before.
+    assert [codes[row][: len(e)] for row, e in enumerate(expected)] == expected
+
+
+def test_sound_is_the_frames_sound() -> None:
+    """What a row's samples are, its codes decode to; each frame is decoded once."""
+    checkpoint, codec = load(CUSTOM_VOICE)
+    request = Request(prompt_of(), sampling(), 20)
+    (codes,) = generate_codes(checkpoint.network, [request], rows=1, capacity=512)
+    with torch.inference_mode():
+        expected = (codec.decode(codes) * 32_767).round().int()
+    spoken = alone()
+    assert spoken.codes == codes[:, 0].tolist()
+    heard = torch.frombuffer(bytearray(spoken.pcm), dtype=torch.int16).int()
+    assert heard.shape == expected.shape
+    assert (heard - expected).abs().max() <= 8
+
+
+def test_frames_wait_until_they_are_asked_for() -> None:
+    """Without a window no sound comes, and later windows bring all of it, by the row's cancel."""
+    listener = Listener(make_runner())
+    listener.start(0)
+    for _ in range(6):
+        listener.step({})
+    assert listener.rows[0].pcm == b""
+    listener.step({0: 5}, [])
+    assert len(listener.rows[0].pcm) == 2 * 5 * FRAME_SAMPLES
+    listener.step({0: 50})  # the frame of this very step is among them
+    assert len(listener.rows[0].pcm) == 2 * 7 * FRAME_SAMPLES
+    assert not listener.runner.has_sound_in_flight
+    assert difference(listener.finish(0), alone()) <= 8
+
+
+@pytest.mark.parametrize("sizes", ["exact", "few", "one"])
+@pytest.mark.parametrize("seed", range(2))
+def test_a_row_among_others_speaks_as_if_alone(seed: int, sizes: str) -> None:
+    """Rows that join, end and are cancelled leave another's codes and sound, but for rounding."""
+    expected, numbers = alone(), random.Random(seed)
+    listener = Listener(make_runner(sizes=sizes_of(sizes)))
+    listener.start(2)
+    while not listener.rows[2].has_ended:
+        for row in listener.runner.free_rows:
+            if numbers.random() < 0.4:
+                text = " ".join(numbers.choices(TEXT.split(), k=numbers.randint(1, 9)))
+                listener.start(row, text, numbers.getrandbits(32), numbers.randint(1, 15))
+        row = numbers.choice([0, 1, 3])
+        if numbers.random() < 0.2 or (row in listener.rows and listener.rows[row].has_ended):
+            listener.cancel(row)
+        speak = [row for row in listener.rows if numbers.random() < 0.8]
+        listener.step({row: numbers.choice((1, 2, 5)) for row in listener.rows}, speak)
+    spoken = listener.finish(2)
+    assert spoken.codes == expected.codes
+    assert difference(spoken, expected) <= 8
+
+
+def test_a_starved_row_waits_for_its_text() -> None:
+    """An open row makes frames as far as it has text, and those that it makes of a whole text."""
+    runner, prompt = make_runner(), prompt_of()
+    begun = replace(prompt, trailing_text_ids=prompt.trailing_text_ids[:3])
+    runner.start(0, begun, sampling(), 20, is_open=True)
+    codes = [frame.code for _ in range(6) for frame in runner.step([0], {}).frames]
+    assert len(codes) == 3
+    runner.feed(0, prompt.trailing_text_ids[3:-1], is_last=True)
+    codes += [frame.code for _ in range(40) for frame in runner.step([0], {}).frames]
+    assert codes == alone().codes
+
+
+def test_pages_run_out_with_an_answer() -> None:
+    """A row that has filled its pages while none is free fails by name, and the others go on."""
+    prompt = prompt_of("Fox. " * 60, is_streaming=False)
+    assert PAGE_POSITIONS - 30 < len(prompt) < PAGE_POSITIONS
+    runner = make_runner(rows=4, capacity=1024, pages=3)
+    endless = replace(prompt, trailing_text_ids=prompt.text_ids[-1:] * 1000)
+    for row in range(3):
+        runner.start(row, endless, sampling(row), 1000, is_open=True)
+    with pytest.raises(OverloadedError, match="1 pages of memory are needed and 0 are free"):
+        runner.start(3, prompt, sampling(), 5, is_open=False)
+    assert runner.free_rows == [3]
+    frames = PAGE_POSITIONS - len(prompt)
+    for _ in range(frames):
+        assert len(runner.step([0, 1], {}).frames) == 2
+    result = runner.step([0, 1, 2], {0: 1})
+    assert result.failed == (0, 1)
+    assert [frame.row for frame in result.frames] == [2]
+    assert [(sound.row, sound.frames) for sound in result.sounds] == [(0, 1)]
+    assert runner.step([0, 1], {}) == StepResult()
+    runner.cancel(0)
+    assert runner.free_pages == 1
+    for _ in range(frames):
+        assert len(runner.step([2], {}).frames) == 1
+    assert runner.free_pages == 0
+
+
+@pytest.mark.parametrize(("positions", "pages"), [(1, 1), (255, 1), (256, 2), (600, 3)])
+def test_a_prompt_needs_room_for_itself_and_a_frame(positions: int, pages: int) -> None:
+    """A prompt that fills its page exactly needs another one for its first frame."""
+    assert make_runner().pages_needed(positions) == pages
+
+
+def test_a_prefix_changes_no_code() -> None:
+    """A prompt that begins with a prepared prefix is spoken as without, and that holds no page."""
+    checkpoint, _ = load(CUSTOM_VOICE)
+    builder = PromptBuilder(checkpoint.config, checkpoint.tokenizer)
+    listener = Listener(make_runner(sizes=sizes_of("few")))
+    runner = listener.runner
+    before = runner.free_pages
+    prefix = runner.prepare(builder.build_prefix(Preset("Ryan"), "en", is_streaming=True))
+    assert runner.free_pages == before
+    assert prefix.begins(prompt_of())
+    assert not prefix.begins(Prompt((1, 2), (3, 4)))
+    for row, text in enumerate((TEXT, "Something else.")):
+        prompt = prompt_of(text)
+        runner.start(row, prompt, sampling(), 20, is_open=False, prefix=prefix)
+        listener.rows[row] = Spoken()
+        assert listener.finish(row).codes == alone(text).codes
+
+
+def test_prefixes_fill_what_is_kept_for_them() -> None:
+    """Beyond their memory no prefix is made, and one that nobody refers to takes none."""
+    prompt = prompt_of()
+    size = make_runner().prepare(prompt).kv.bytes
+    runner = make_runner(prefix_bytes=2 * size)
+    kept = [runner.prepare(prompt) for _ in range(2)]
+    with pytest.raises(OverloadedError, match="prefixes fill"):
+        runner.prepare(prompt)
+    del kept[0]
+    runner.prepare(prompt)
+
+
+def test_sampling_that_was_not_prepared_is_refused() -> None:
+    """A row cannot ask for more than the checkpoint's own settings; nothing of it is kept."""
+    runner = make_runner()
+    free = runner.free_pages
+    with pytest.raises(InvalidRequestError, match="expected sampling within"):
+        runner.start(0, prompt_of(), SamplingParams(Choice(top_p=0.3)), 5, is_open=False)
+    assert (runner.free_pages, runner.free_rows) == (free, [0, 1, 2, 3])
+
+
+def test_nothing_leaks_over_thousands_of_starts() -> None:
+    """Rows that are started and cancelled at any moment give all of their memory back."""
+    runner, numbers = make_runner(rows=4, capacity=1024), random.Random(3)
+    rows, pages = runner.free_rows, runner.free_pages
+    for number in range(3000):
+        row = numbers.randrange(4)
+        runner.cancel(row)
+        runner.cancel(row)
+        runner.start(row, prompt_of("Hi."), sampling(number), 50, is_open=False)
+        if number % 100 == 0:
+            runner.step(rows, dict.fromkeys(rows, 1))
+    for row in rows:
+        runner.cancel(row)
+    assert (runner.free_rows, runner.free_pages) == (rows, pages)
+    listener = Listener(runner)
+    listener.start(3)
+    assert listener.finish(3).codes == alone().codes
+
+
+def fixed_runs() -> Iterator[bytes]:
+    """A row's sound alone, and beside others, of one shape."""
+    for others in ([], [0, 2, 3]):
+        listener = Listener(make_runner(sizes=sizes_of("one")))
+        listener.start(1)
+        for row in others:
+            listener.start(row, seed=row)
+        for step in range(12):
+            if step == 5 and others:
+                listener.cancel(2)
+            listener.step(dict.fromkeys(listener.rows, 1 + step % 3))
+        yield listener.finish(1).pcm
+
+
+def test_one_shape_gives_the_same_bits() -> None:
+    """Deterministic rows are bit-identical whatever else runs, in codes and in sound."""
+    first, second = fixed_runs()
+    assert first == second
+
+
+def test_timings_are_of_the_steps() -> None:
+    """Each stage's seconds are counted, and none is more than all of the step's."""
+    listener = Listener(make_runner())
+    listener.start(0)
+    for _ in range(5):
+        listener.step({0: 1})
+    timings = listener.runner.timings
+    assert (timings.steps, timings.frames) == (5, 5)
+    for stage in ("prefill_s", "predictor_s", "talker_s", "codec_s", "host_s"):
+        assert getattr(timings, stage) > 0

@@ -1,0 +1,320 @@
+from dataclasses import replace
+
+import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+
+from tests.engine.simulation import Device, Listener, Simulation, Wish
+from voiceagent_tts.core import FRAME_S, FRAME_SAMPLES, SAMPLE_RATE_HZ
+from voiceagent_tts.engine.scheduler import Pace, Scheduler, StepTimes
+from voiceagent_tts.engine.sequence import Run, Sequence, Speaker
+from voiceagent_tts.errors import ErrorCode, OverloadedError
+
+ROWS = 12
+RAMPS = ((1, 2, 4, 8, 12), (1, 12), (2, 4), (4, 4, 8, 16, 25))
+
+
+def seconds(least: float, most: float) -> st.SearchStrategy[float]:
+    """Times of so long, to a tenth of a millisecond."""
+    return st.floats(least, most).map(lambda value: round(value, 4))
+
+
+devices = st.builds(
+    Device,
+    rows=st.just(ROWS),
+    start_s=seconds(0.0, 0.02),
+    step_s=seconds(0.001, 0.03),
+    row_s=seconds(0.0, 0.002),
+    lag_steps=st.integers(0, 1),
+)
+"""Fast enough for all rows: a step of all of them and a start take no longer than a frame."""
+
+slow_devices = st.builds(
+    Device,
+    rows=st.just(ROWS),
+    start_s=seconds(0.0, 0.2),
+    step_s=seconds(0.01, 0.3),
+    row_s=seconds(0.0, 0.02),
+    lag_steps=st.integers(0, 3),
+)
+
+listeners = st.builds(
+    Wish,
+    at=seconds(0.0, 3.0),
+    runs=st.lists(st.integers(1, 60), min_size=1, max_size=3).map(tuple),
+    max_lead_s=seconds(0.5, 8.0),
+)
+speeches = st.builds(
+    Wish,
+    at=seconds(0.0, 3.0),
+    runs=st.lists(st.integers(25, 60), min_size=1, max_size=2).map(tuple),
+    max_lead_s=seconds(1.0, 8.0),
+)
+"""Whose runs are as long as sentences."""
+files = st.builds(
+    Wish,
+    at=seconds(0.0, 3.0),
+    runs=st.lists(st.integers(1, 60), min_size=1, max_size=2).map(tuple),
+    is_batch=st.just(True),
+)
+paces = st.builds(Pace, ramp=st.sampled_from(RAMPS))
+
+
+def several(
+    wishes: st.SearchStrategy[Wish], most: int = ROWS, least: int = 1
+) -> st.SearchStrategy[list[Wish]]:
+    """Contexts that come together."""
+    return st.lists(wishes, min_size=least, max_size=most)
+
+
+@given(several(listeners | files), slow_devices, paces)
+def test_nobody_starves(wishes: list[Wish], device: Device, pace: Pace) -> None:
+    """However slow the device, everyone is spoken to the last frame, files after listeners."""
+    for listener in Simulation(wishes, device, pace).run():
+        assert listener.frames == listener.made == sum(listener.wish.runs)
+
+
+@given(several(speeches), devices, paces)
+def test_no_deadline_is_missed_while_the_device_suffices(
+    wishes: list[Wish], device: Device, pace: Pace
+) -> None:
+    """Where a step of all rows and a start fit into a frame, no listener hears a gap."""
+    assert [listener.gaps for listener in Simulation(wishes, device, pace).run()] == [0] * len(
+        wishes
+    )
+
+
+@given(
+    several(speeches, most=6),
+    several(files, most=6),
+    devices.map(lambda device: replace(device, row_s=device.row_s * 4)),
+)
+def test_files_never_delay_a_listener(
+    wishes: list[Wish], batch: list[Wish], device: Device
+) -> None:
+    """With files beside them, even more than the device suffices for, listeners hear no gap.
+
+    Their first sound comes later by no more than the step that is under way when they come, and
+    what that one puts off.
+    """
+    alone = by_arrival(Simulation(wishes, device))
+    crowd = Simulation([*wishes, *batch], device)
+    for before, after in zip(alone, by_arrival(crowd), strict=True):
+        assert after.gaps == 0
+        assert before.first_sound is not None and after.first_sound is not None
+        late_s = after.first_sound - before.first_sound
+        assert late_s <= 2 * crowd.longest_step_s
+
+
+def by_arrival(simulation: Simulation) -> list[Listener]:
+    """Its listeners as they came, files left out."""
+    return [listener for listener in simulation.run() if not listener.wish.is_batch]
+
+
+cancelled = st.builds(
+    Wish,
+    at=seconds(0.0, 2.0),
+    runs=st.just((60,)),
+    is_batch=st.booleans(),
+    cancel_at=seconds(0.0, 2.0),
+    text_at=st.just(((0.5, 5), (1.5, 60))),
+)
+
+
+@given(several(cancelled | listeners), devices, paces)
+def test_a_cancel_frees_the_row_by_the_next_step(
+    wishes: list[Wish], device: Device, pace: Pace
+) -> None:
+    """No step after a cancel knows its row, and all rows are free in the end."""
+    simulation = Simulation(wishes, device, pace)
+    for listener in simulation.run():
+        cancel_at = listener.wish.cancel_at
+        if cancel_at is not None and listener.frames < sum(listener.wish.runs):
+            assert listener.done_at is not None
+            came = max(cancel_at, listener.wish.at)
+            assert listener.done_at <= came + simulation.longest_step_s + 0.01
+    assert simulation.free_rows == set(range(ROWS))
+
+
+stalls = st.lists(seconds(0.0, 0.17), max_size=120)
+
+
+@given(several(listeners, most=6), devices, stalls, st.sampled_from(RAMPS))
+def test_a_ramp_costs_no_gap(
+    wishes: list[Wish], device: Device, stalled_s: list[float], ramp: tuple[int, ...]
+) -> None:
+    """Where its first window is enough, also through stalls, no listener of a ramp hears a gap."""
+    device = replace(device, stalls_s=stalled_s)
+    single = Simulation(wishes, device, Pace(ramp=ramp[:1])).run()
+    assume(not any(listener.gaps for listener in single))
+    ramped = Simulation(wishes, device, Pace(ramp=ramp)).run()
+    assert not any(listener.gaps for listener in ramped)
+
+
+@given(several(listeners), devices)
+def test_nobody_is_ahead_of_his_credit(wishes: list[Wish], device: Device) -> None:
+    """Rows stop at the frame that reaches what their listeners want."""
+    simulation = Simulation(wishes, device)
+    while simulation.coming or simulation.speaking:
+        simulation.step()
+        for listener in simulation.speaking:
+            run = listener.speaker.run
+            made = listener.frames + (run.unheard_frames if run is not None else 0)
+            assert made * FRAME_SAMPLES < listener.speaker.samples_wanted + FRAME_SAMPLES
+
+
+def test_a_starved_row_costs_nothing() -> None:
+    """While its text is being written, a row is in no step, and its last frames are heard."""
+    wish = Wish(runs=(20,), text_at=((0.0, 7), (1.0, 20)))
+    simulation = Simulation([wish], Device(rows=1))
+    while simulation.now < 1.0:
+        plan = simulation.step()
+        if 0.5 < simulation.now < 1.0:
+            assert not plan.speak and not plan.decode
+            assert simulation.listeners[0].frames == 7
+    (listener,) = simulation.run()
+    assert listener.frames == 20
+    assert listener.gaps == 0
+
+
+def test_windows_grow_with_the_lead() -> None:
+    """One frame at first, then as many as leave the listener what word times need."""
+    slow = Device(rows=1, step_s=0.05)
+    simulation = Simulation([Wish(runs=(90,), max_lead_s=4.0)], slow)
+    windows = list[int]()
+    while simulation.coming or simulation.speaking:
+        windows += [frames for _, frames in simulation.step().decode]
+    assert windows[0] == 1
+    assert sorted(set(windows[:-1])) == [1, 2, 4, 8, 12]  # the last are those that are left
+    grown = windows[: windows.index(12) + 1]
+    assert grown == sorted(grown)
+
+
+@pytest.mark.parametrize("frames", [1, 3, 16])
+def test_a_context_chooses_its_first_window(frames: int) -> None:
+    """`initial_frames` are decoded together, at most as many as the largest window."""
+    speaker = listening(initial_frames=frames)
+    assert speaker.run is not None
+    scheduler = Scheduler(Pace(), rows=1)
+    made = 0
+    while not (plan := scheduler.plan([speaker], 0.0)).decode:
+        made += 1
+        speaker.run.make(is_end=False)
+    assert plan.decode == [(speaker, min(frames, 12))]
+    assert made == min(frames, 12) - 1
+
+
+def test_first_sounds_go_before_listeners_with_plenty() -> None:
+    """Who has more than a second waits while somebody waits for the first sound."""
+    rich, poor, new = listening(row=0), listening(row=1), listening(row=2)
+    rich.send(2 * SAMPLE_RATE_HZ, 0.0)
+    poor.send(SAMPLE_RATE_HZ // 2, 0.0)
+    scheduler = Scheduler(Pace(), rows=3)
+    assert scheduler.plan([rich, poor, new], 0.0).speak == [poor, new]
+    assert scheduler.plan([rich, poor], 0.0).speak == [rich, poor]
+
+
+def test_the_driest_listener_starts_first() -> None:
+    """A listener about to run dry between two runs starts before one who has heard nothing."""
+    rolling, new, file = waiting(0), waiting(1), waiting(2, is_batch=True)
+    rolling.send(SAMPLE_RATE_HZ // 10, 0.0)
+    scheduler = Scheduler(Pace(), rows=3)
+    assert scheduler.plan([file, new, rolling], 0.0).start == [rolling, new]
+    rolling.send(SAMPLE_RATE_HZ, 0.0)
+    assert scheduler.plan([file, new, rolling], 0.0).start == [new, rolling]
+    assert scheduler.plan([file], 0.0).start == [file]
+
+
+def test_a_start_waits_once_for_a_listener_who_would_run_dry() -> None:
+    """A prefill longer than somebody's lead comes after a step, and then in any case."""
+    scheduler = Scheduler(Pace(), rows=2)
+    scheduler.note_step(1, 0, 0.01)
+    scheduler.note_step(1, 1, 0.06)
+    speaking, new = listening(), waiting(1)
+    speaking.send(SAMPLE_RATE_HZ // 50, 0.0)
+    assert scheduler.plan([speaking, new], 0.0).start == []
+    assert scheduler.plan([speaking, new], 0.0).start == [new]
+
+
+@given(st.integers(1, 64), seconds(0.0, 0.02), seconds(0.0, 0.01))
+@example(1, 0.02, 0.001)
+def test_step_times_follow_a_line(rows: int, step_s: float, row_s: float) -> None:
+    """From steps of several sizes the time of any other follows, also for larger ones."""
+    times = StepTimes()
+    for size in range(1, rows + 2):
+        times.add(size, step_s + row_s * size)
+    assert times.of(rows + 10) == pytest.approx(step_s + row_s * (rows + 10), abs=1e-6)
+
+
+def test_contexts_beyond_what_can_be_spoken_in_time_are_refused() -> None:
+    """The last context is the one whose step would still fit; files may use what is left."""
+    scheduler = Scheduler(Pace(max_load=0.9), rows=64)
+    speakers = [listening(row=row) for row in range(3)]
+    scheduler.admit([], is_batch=False)
+    for rows in (1, 2, 3):
+        scheduler.note_step(rows, 0, rows * 0.2 * FRAME_S)
+    scheduler.admit(speakers, is_batch=False)
+    speakers.append(listening(row=3))
+    with pytest.raises(OverloadedError, match="4 contexts"):
+        scheduler.admit(speakers, is_batch=False)
+    scheduler.admit(speakers, is_batch=True)
+
+
+def test_one_context_is_spoken_on_any_device() -> None:
+    """A device slower than speech still speaks for one at a time."""
+    scheduler = Scheduler(Pace(max_load=0.9), rows=64)
+    scheduler.note_step(1, 0, 10 * FRAME_S)
+    scheduler.admit([], is_batch=False)
+    with pytest.raises(OverloadedError):
+        scheduler.admit([listening()], is_batch=False)
+
+
+def test_files_leave_rows_to_those_who_listen() -> None:
+    """An eighth of the rows is never given to files."""
+    scheduler = Scheduler(Pace(), rows=16)
+    speakers = [listening(row=row) for row in range(14)]
+    with pytest.raises(OverloadedError, match="14 rows"):
+        scheduler.admit(speakers, is_batch=True)
+    scheduler.admit(speakers, is_batch=False)
+
+
+def test_retry_after_is_when_the_first_row_is_likely_to_be_free() -> None:
+    """From the text that is left and the credit that its listener has given."""
+    scheduler = Scheduler(Pace(), rows=2)
+    scheduler.note_step(2, 0, 0.01)
+    soon, later = listening(row=0), listening(row=1)
+    for speaker, text_ids in ((soon, 20), (later, 200)):
+        speaker.sequences[0].text_ids = text_ids
+        speaker.expects_text = False
+    assert refused([soon, later]) == pytest.approx(60 * 0.01 * 1000)
+    soon.samples_wanted = 3 * SAMPLE_RATE_HZ  # of 4.8 s
+    assert refused([soon, later], scheduler) == pytest.approx(1800)
+    soon.expects_text = later.expects_text = True
+    assert refused([soon, later], scheduler) == 1000
+
+
+def refused(speakers: list[Speaker], scheduler: Scheduler | None = None) -> int | None:
+    """The retry-after of a context that is not let in."""
+    if scheduler is None:
+        scheduler = Scheduler(Pace(), rows=len(speakers))
+        scheduler.note_step(len(speakers), 0, 0.01)
+    with pytest.raises(OverloadedError) as error:
+        scheduler.admit(speakers, is_batch=False)
+    assert error.value.code is ErrorCode.OVERLOADED
+    return error.value.retry_after_ms
+
+
+def waiting(arrival: int, *, is_batch: bool = False) -> Speaker:
+    """A context with text and credit without end, and no row."""
+    speaker = Speaker(arrival, None, None, 0, arrival, is_batch=is_batch)
+    speaker.sequences.append(Sequence(True, is_open=False))
+    speaker.samples_wanted = 10**12
+    return speaker
+
+
+def listening(row: int = 0, *, initial_frames: int | None = None) -> Speaker:
+    """One that has a row."""
+    speaker = waiting(row)
+    speaker.initial_frames = initial_frames
+    speaker.run = Run(row)
+    return speaker

@@ -1,0 +1,210 @@
+"""Many contexts at once: who waits for whom, what runs out, and what is left behind."""
+
+import gc
+import re
+from pathlib import Path
+from random import Random
+
+import numpy as np
+
+from tests.engine.conftest import Driver, last_of, load, pcm_of
+from voiceagent_tts.core import (
+    FRAME_SAMPLES,
+    Append,
+    AudioStep,
+    Cancel,
+    Cancelled,
+    Credit,
+    Done,
+    Event,
+    Failed,
+    Prepare,
+)
+from voiceagent_tts.engine.scheduler import Pace
+from voiceagent_tts.errors import ErrorCode
+
+TEXT = "Hello there, somebody."
+LONG = "This sentence is one of many that follow each other. " * 9
+CONTEXTS = 5_000
+
+
+def chunks_of(events: list[Event], context: int) -> list[int]:
+    """Frames of each chunk that a context was sent."""
+    steps = (event.rows for event in events if isinstance(event, AudioStep))
+    return [
+        part.chunk.samples // FRAME_SAMPLES
+        for rows in steps
+        for part in rows
+        if part.context == context
+    ]
+
+
+def test_windows_grow_and_change_nothing() -> None:
+    """Frames that become sound together, as the lead allows, are the sound of single ones."""
+    single, ramped = Driver(), Driver(step_s=0.0)
+    expected = pcm_of(single.run(*single.open(1, TEXT)), 1)
+    heard = pcm_of(ramped.run(*ramped.open(1, TEXT)), 1)
+    assert set(chunks_of(single.events, 1)) == {1}
+    windows = chunks_of(ramped.events, 1)
+    assert windows[0] == 1
+    assert max(windows) > 4
+    difference = np.frombuffer(heard, "<i2").astype(int) - np.frombuffer(expected, "<i2")
+    assert np.abs(difference).max() <= 8  # random weights make the most of rounding
+
+
+def test_a_context_chooses_how_much_comes_first() -> None:
+    """The first chunk has as many frames as `initial_frames` asks for."""
+    driver = Driver()
+    driver.run(*driver.open(1, LONG, initial_frames=6))
+    assert chunks_of(driver.events, 1)[0] == 6
+
+
+def test_a_file_waits_for_listeners() -> None:
+    """While a listener has too little, a batch context makes nothing, though it came first."""
+    driver = Driver()
+    driver.run(driver.open(1, LONG, is_batch=True)[0], driver.open(2, LONG)[0])
+    driver.send(Credit(1, 0.0, 10**9), Credit(2, 0.0, 4 * FRAME_SAMPLES))
+    driver.engine.step()
+    driver.engine.step()
+    assert chunks_of(driver.events, 1) == []
+    driver.run()
+    assert isinstance(last_of(driver.events, 1), Done)
+    assert sum(chunks_of(driver.events, 2)) == 4
+
+
+def test_a_prepared_beginning_is_not_computed_again() -> None:
+    """After `Prepare` a run of that voice, language and instruct takes in its text alone."""
+    driver = Driver()
+    options = {"voice": "vivian", "language": "en", "instruct": "Slowly.", "feeding": "token"}
+    driver.run(Prepare(**options))
+    driver.run(*driver.open(1, TEXT, **options))
+    driver.run(*driver.open(2, TEXT, **options | {"instruct": "Fast."}))
+    figures = driver.engine.figures
+    assert (figures["prefix_cache_hits_total"], figures["prefix_cache_misses_total"]) == (1, 1)
+    cold = Driver()
+    expected = pcm_of(cold.run(*cold.open(1, TEXT, **options)), 1)
+    heard = pcm_of(driver.events, 1)
+    assert len(heard) == len(expected)
+    difference = np.frombuffer(heard, "<i2").astype(int) - np.frombuffer(expected, "<i2")
+    assert np.abs(difference).max() <= 8
+
+
+def test_a_prompt_without_memory_is_refused() -> None:
+    """A first run that no page is free for fails as overloaded, and the others speak on."""
+    driver = Driver(pages=1)
+    events = driver.run(*driver.open(1, TEXT), *driver.open(2, TEXT))
+    refused = last_of(events, 2)
+    assert isinstance(refused, Failed)
+    assert refused.code is ErrorCode.OVERLOADED
+    assert refused.retry_after_ms is not None
+    assert isinstance(last_of(events, 1), Done)
+    assert driver.runner.free_pages == 1
+
+
+def test_a_run_that_goes_on_waits_for_memory() -> None:
+    """A context that has spoken, and files, wait until others have given their pages back."""
+    driver = Driver(pages=1)
+    driver.run(*driver.open(1, "One.", more=True))
+    driver.send(*driver.open(2, TEXT), *driver.open(3, TEXT, is_batch=True))
+    for _ in range(3):
+        driver.engine.step()
+    driver.run(Append(1, " Two.", 4, False, "en"))
+    assert all(isinstance(last_of(driver.events, context), Done) for context in (1, 2, 3))
+    assert all(pcm_of(driver.events, context) for context in (1, 2, 3))
+
+
+def test_a_row_that_outgrows_the_memory_fails_alone() -> None:
+    """What it has made is heard, the context fails as overloaded, the row after it goes on."""
+    driver = Driver(parts=load(max_frames=60), pages=2)
+    instruct = "Speak as one who has told the same story many times. " * 4  # most of a page
+    driver.send(*driver.open(1, TEXT, instruct=instruct))
+    for _ in range(5):
+        driver.engine.step()
+    driver.run(*driver.open(2, TEXT, instruct=instruct))
+    failed = last_of(driver.events, 1)
+    assert isinstance(failed, Failed)
+    assert failed.code is ErrorCode.OVERLOADED
+    assert 10 < sum(chunks_of(driver.events, 1)) < 60
+    assert isinstance(last_of(driver.events, 2), Done)
+    assert driver.runner.free_pages == 2
+    assert len(driver.runner.free_rows) == 4
+
+
+def test_what_listeners_lack_is_counted() -> None:
+    """Gaps for want of frames are underruns, those for want of text are none."""
+    slow = Driver(step_s=0.2)
+    slow.run(*slow.open(1, TEXT))
+    assert slow.engine.figures["underruns_total"] > 5
+    assert slow.engine.figures["underrun_seconds_total"] > 5 * 0.1
+    fast = Driver()
+    submit, credit = fast.open(1, "Hello there, ", more=True, feeding="token")
+    fast.run(submit, credit)
+    fast.now += 10
+    fast.send(Cancel(2))
+    assert fast.engine.figures["underruns_total"] == 0
+
+
+def test_audio_that_nobody_hears_is_counted() -> None:
+    """A cancel discards what was made and not yet played."""
+    driver = Driver(step_s=0.0)
+    driver.send(*driver.open(1, LONG))
+    for _ in range(10):
+        driver.engine.step()
+    frames = sum(chunks_of(driver.events, 1))
+    driver.run(Cancel(1))
+    assert driver.engine.figures["discarded_seconds_total"] >= frames * 0.08
+
+
+def test_a_load_beyond_real_time_is_refused() -> None:
+    """Where one context takes all of the time there is, a second one is told when to come back."""
+    driver = Driver(pace=Pace(max_load=0.9), step_s=0.0)
+    steps = driver.runner.step
+    driver.runner.step = lambda *args: (setattr(driver, "now", driver.now + 0.1), steps(*args))[1]
+    driver.send(*driver.open(1, LONG))
+    for _ in range(3):
+        driver.engine.step()
+    driver.send(*driver.open(2, TEXT))
+    driver.engine.step()
+    refused = last_of(driver.events, 2)
+    assert isinstance(refused, Failed)
+    assert refused.code is ErrorCode.OVERLOADED
+    assert driver.engine.figures["refused_total"] == 1
+
+
+def test_every_figure_is_documented(driver: Driver) -> None:
+    """docs/operations.md lists each figure under its name in the metrics, with its type."""
+    page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
+    table = page[page.index("| figure of qwen3 |") :].partition("\n\n")[0]
+    documented = dict(re.findall(r"^\| `tts_worker_(\w+)` \| (\w+) \|", table, re.MULTILINE))
+    kinds = ("gauge", "counter")
+    assert documented == {name: kinds[name.endswith("_total")] for name in driver.engine.figures}
+
+
+def test_five_thousand_contexts_leave_nothing() -> None:
+    """Whatever becomes of contexts, rows, pages and objects are as many afterwards as before."""
+    driver, random = Driver(parts=load(max_frames=4), rows=64), Random(1)
+    driver.run(*driver.open(0, TEXT))  # what is made once
+    pages, objects = driver.runner.free_pages, list[int]()
+    context = 0
+    while context < CONTEXTS:
+        came = range(context + 1, context + 51)
+        context = came[-1]
+        for number in came:
+            submit, credit = driver.open(number, TEXT, more=random.random() < 0.3)
+            driver.send(submit)
+            if random.random() < 0.1:  # somebody listens
+                driver.send(credit)
+        for _ in range(random.randrange(3)):
+            driver.engine.step()
+        driver.run(*map(Cancel, came))
+        cancelled = sum(isinstance(event, Cancelled) for event in driver.events)
+        assert cancelled == len(came)
+        driver.events.clear()
+        if context % 1000 == 0:
+            gc.collect()
+            objects.append(len(gc.get_objects()))
+    assert driver.engine.rows_used == 0
+    assert not any(vars(driver.engine)[held] for held in ("_speakers", "_readers", "_voices"))
+    assert driver.runner.free_pages == pages
+    assert len(driver.runner.free_rows) == 64
+    assert objects[-1] - objects[0] < CONTEXTS / 10  # shapes that come for the first time

@@ -1,0 +1,98 @@
+"""Pages of the talker's memory: who holds which, how many there are, and what fits into a GPU.
+
+Numbers only: knows no tensors and no rows' contents.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from voiceagent_tts.errors import ErrorCode, OverloadedError, VoiceAgentError
+
+_GB = 1e9
+
+
+class PageAllocator:
+    """Pages 1 to `pages`: each is free or held by one row.
+
+    The lowest free page is taken first, so that on a processor little memory is ever touched.
+
+    Args:
+        pages: how many there are.
+    """
+
+    def __init__(self, pages: int) -> None:
+        self._free = list(range(pages, 0, -1))
+        self._held: dict[int, list[int]] = {}
+
+    @property
+    def free(self) -> int:
+        """How many pages no row holds."""
+        return len(self._free)
+
+    def held(self, row: int) -> Sequence[int]:
+        """The pages of a row, in the order of its positions."""
+        return self._held.get(row, ())
+
+    def take(self, row: int, count: int) -> Sequence[int]:
+        """Give a row `count` more pages, all or none; returns all that it holds.
+
+        Raises:
+            OverloadedError: so many are not free.
+        """
+        if count > len(self._free):
+            raise OverloadedError(
+                f"{count} pages of memory are needed and {len(self._free)} are free"
+            )
+        held = self._held.setdefault(row, [])
+        held += [self._free.pop() for _ in range(count)]
+        return held
+
+    def release(self, row: int) -> None:
+        """Free all pages of a row; idempotent."""
+        self._free += self._held.pop(row, ())
+        self._free.sort(reverse=True)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryNeeds:
+    """What a GPU must hold, in bytes.
+
+    Attributes:
+        weights: of talker, code predictor and codec, and what the driver takes for itself.
+        rows: what every row has beside its pages.
+        graphs: of captured graphs and of what a pass needs while it runs.
+        voices: kept for cloned voices and prompts that are computed once.
+        page: one page.
+        row_pages: pages of a row that fills its capacity.
+    """
+
+    weights: int
+    rows: int
+    graphs: int
+    voices: int
+    page: int
+    row_pages: int
+
+    @property
+    def beside_pages(self) -> int:
+        """All but pages."""
+        return self.weights + self.rows + self.graphs + self.voices
+
+    def pages_in(self, budget_bytes: int, rows: int) -> int:
+        """How many pages fit into a budget, at most what all rows can fill.
+
+        Raises:
+            VoiceAgentError: not even one row fits.
+        """
+        pages = (budget_bytes - self.beside_pages) // self.page
+        if pages < self.row_pages:
+            raise VoiceAgentError(
+                f"{budget_bytes / _GB:.2f} GB of GPU memory are too little: weights take "
+                f"{self.weights / _GB:.2f}, {rows} rows {self.rows / _GB:.2f}, graphs "
+                f"{self.graphs / _GB:.2f}, voices {self.voices / _GB:.2f}, and one row of "
+                f"{self.row_pages} pages {self.row_pages * self.page / _GB:.2f}; expected at "
+                f"least {(self.beside_pages + self.row_pages * self.page) / _GB:.2f} GB: raise "
+                "gpu_memory_gb, or lower rows",
+                code=ErrorCode.INVALID_PARAM,
+            )
+        return min(pages, rows * self.row_pages)

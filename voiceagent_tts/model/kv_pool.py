@@ -1,0 +1,141 @@
+"""The talker's memory in pages, which any row may hold: a value, written in place.
+
+A row's positions lie in the pages that its table lists; which page is whose, the caller decides.
+What lies at or beyond a row's position is never looked at, so that pages need no clearing. Shapes
+depend on the numbers of rows and positions alone, and nothing here waits for the device. Knows no
+weights.
+"""
+
+import math
+import mmap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from voiceagent_tts.model.config import TransformerConfig
+from voiceagent_tts.model.layers import PagedKeys
+
+PAGE_POSITIONS = 256
+"""What flash-attn's kernels take; at the published sizes a page has 29 MB in bfloat16."""
+SCRATCH_PAGE = 0
+"""No row's: tables list it where a row has no page, and what has no place is written there."""
+
+
+def pages_for(positions: int) -> int:
+    """Pages that hold so many positions."""
+    return -(-positions // PAGE_POSITIONS)
+
+
+@dataclass(frozen=True, slots=True)
+class KVPool:
+    """Keys and values of every position of every page, each [L, P, 256, Hkv, D]."""
+
+    keys: Tensor
+    values: Tensor
+
+    @property
+    def pages(self) -> int:
+        """Pages that rows can hold."""
+        return self.keys.shape[1] - 1
+
+
+def empty_pool(config: TransformerConfig, pages: int, like: Tensor) -> KVPool:
+    """A pool of `pages` pages and the scratch page, in the precision and place of `like`.
+
+    It holds zeros: what a mask hides must still be finite.
+    """
+    shape = (
+        config.num_hidden_layers,
+        pages + 1,
+        PAGE_POSITIONS,
+        config.num_key_value_heads,
+        config.head_dim,
+    )
+    return KVPool(_zeros(shape, like), _zeros(shape, like))
+
+
+def _zeros(shape: tuple[int, ...], like: Tensor) -> Tensor:
+    """Zeros; in a processor's memory such that what is never touched takes none.
+
+    Anonymous pages of the system's small size: arrays of NumPy ask for huge ones, whose first touch
+    stops a row for a third of a second (measured).
+    """
+    if like.device.type != "cpu":
+        return like.new_zeros(shape)
+    memory = mmap.mmap(-1, math.prod(shape) * like.element_size())
+    return torch.frombuffer(memory, dtype=like.dtype).view(shape)
+
+
+class PagedMemory:
+    """The pool during one pass: each row takes new positions that follow its earlier ones.
+
+    Args:
+        pool: written in place.
+        table: [B, n] int64, the pages of each row, the scratch page where it has none.
+        positions: [B, T] int64, consecutive.
+        window: how far keys are read: more than every position that counts, at most n pages.
+    """
+
+    def __init__(self, pool: KVPool, table: Tensor, positions: Tensor, window: int) -> None:
+        self._pool = pool
+        places = table.gather(1, positions // PAGE_POSITIONS) * PAGE_POSITIONS
+        self._places = (places + positions % PAGE_POSITIONS).flatten()
+        self._table = table[:, : pages_for(window)].int()
+        seen = torch.arange(window, device=table.device)
+        pages = table[:, seen // PAGE_POSITIONS]
+        self._seen = pages * PAGE_POSITIONS + seen % PAGE_POSITIONS  # [B, S]
+        zeros = pool.keys.new_zeros(*positions.shape, window)
+        hidden = seen > positions[:, :, None]
+        self._mask = zeros.masked_fill_(hidden, float("-inf"))[:, None]  # [B, 1, T, S]
+        self._lengths = (positions[:, -1] + 1).int()
+
+    def extend(self, layer: int, keys: Tensor, values: Tensor) -> PagedKeys:
+        """Remember the pass's keys and values ([B, T, Hkv, D]); return all that they may see."""
+        of_keys, of_values = self._pool.keys[layer], self._pool.values[layer]
+        for held, new in ((of_keys, keys), (of_values, values)):
+            held.flatten(0, 1).index_copy_(0, self._places, new.flatten(0, 1))
+        return PagedKeys(of_keys, of_values, self._lengths, self._mask, self._table, self._seen)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KVPrefix:
+    """Keys and values of a prompt's first positions, each [L, T, Hkv, D], outside of all pages.
+
+    Prefixes are far shorter than a page: rows copy them, which costs less than sharing pages that
+    would stay nearly empty.
+    """
+
+    keys: Tensor
+    values: Tensor
+
+    @property
+    def bytes(self) -> int:
+        """Memory of both."""
+        return 2 * self.keys.numel() * self.keys.element_size()
+
+
+def read_prefix(pool: KVPool, pages: Sequence[int], positions: int) -> KVPrefix:
+    """A copy of the first positions that lie in `pages`."""
+    spans = list(_spans(pages, positions))
+
+    def read(held: Tensor) -> Tensor:
+        return torch.cat([held[:, page, :count] for page, count in spans], dim=1)
+
+    return KVPrefix(read(pool.keys), read(pool.values))
+
+
+def write_prefix(pool: KVPool, pages: Sequence[int], prefix: KVPrefix) -> None:
+    """Let a row that holds `pages` begin with `prefix`."""
+    start = 0
+    for page, count in _spans(pages, prefix.keys.shape[1]):
+        pool.keys[:, page, :count] = prefix.keys[:, start : start + count]
+        pool.values[:, page, :count] = prefix.values[:, start : start + count]
+        start += count
+
+
+def _spans(pages: Sequence[int], positions: int) -> Iterator[tuple[int, int]]:
+    """Pages and how many of the positions each holds."""
+    for number, page in enumerate(pages[: pages_for(positions)]):
+        yield page, min(PAGE_POSITIONS, positions - number * PAGE_POSITIONS)

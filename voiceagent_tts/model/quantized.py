@@ -1,0 +1,66 @@
+"""Weights of eight bits for the talker and the code predictor: less memory, other codes.
+
+What is kept exact: embeddings, norms, and the heads, whose rounding would choose codes. Knows no
+rows. How far the codes differ, `benchmarks.parity` tells.
+
+Source: torchao, whose configurations replace the weight of a linear layer.
+"""
+
+import importlib
+from typing import Literal
+
+from torch import Tensor, nn
+
+from voiceagent_tts.errors import ErrorCode, VoiceAgentError
+from voiceagent_tts.model.layers import Linear
+from voiceagent_tts.model.network import Network
+
+Quantization = Literal["fp8", "int8"]
+
+
+def quantize(network: Network, kind: Quantization) -> int:
+    """Replace the weights of both transformers, in place.
+
+    Args:
+        network: not packed.
+        kind: `fp8` multiplies in eight bits, on GPUs that can (Ada, Hopper and later); `int8` keeps
+            weights so and multiplies in the network's precision, anywhere.
+
+    Returns:
+        Bytes of memory saved.
+
+    Raises:
+        VoiceAgentError: torchao is not installed.
+    """
+    try:
+        torchao = importlib.import_module("torchao.quantization")
+    except ImportError as error:
+        raise VoiceAgentError(
+            f"quantize {kind} needs torchao: install the extra `quantize`",
+            code=ErrorCode.INVALID_PARAM,
+        ) from error
+    config = (
+        torchao.Float8DynamicActivationFloat8WeightConfig(granularity=torchao.PerRow())
+        if kind == "fp8"
+        else torchao.Int8WeightOnlyConfig()
+    )
+    before = _bytes(network)
+    for transformer in (network.talker.transformer, network.code_predictor.transformer):
+        torchao.quantize_(transformer, config, filter_fn=_is_linear)
+    return before - _bytes(network)
+
+
+def _is_linear(module: nn.Module, name: str) -> bool:
+    return isinstance(module, Linear)
+
+
+def _bytes(module: nn.Module) -> int:
+    return sum(_tensor_bytes(parameter) for parameter in module.parameters())
+
+
+def _tensor_bytes(tensor: Tensor) -> int:
+    if not hasattr(tensor, "__tensor_flatten__"):
+        return tensor.numel() * tensor.element_size()
+    names, _ = tensor.__tensor_flatten__()  # pyright: ignore[reportAttributeAccessIssue]
+    parts = (getattr(tensor, name) for name in names)
+    return sum(_tensor_bytes(part) for part in parts if part is not None)

@@ -1,0 +1,337 @@
+"""What the device remembers of the rows of a batch, and the three passes over it.
+
+`prefill` takes a prompt in, `predict` completes the frame that a row makes, `advance` takes the
+talker one step further. Each runs for some of the rows, found by their numbers; all that the host
+knows of them comes with the call, in one small matrix. A pass has static shapes, writes in place
+and never waits for the device, so that it can be captured once and replayed. Knows no text and no
+requests.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from voiceagent_tts.model.code_predictor import FrameCache
+from voiceagent_tts.model.kv_pool import KVPool, PagedMemory
+from voiceagent_tts.model.network import Network, PromptIds
+from voiceagent_tts.model.sampling import Choices, Choosing, first_scores
+from voiceagent_tts.model.transfer import Download, Upload
+
+Compile = Callable[[Callable[[], None]], Callable[[], None]]
+"""Takes a function over fixed tensors; returns one that does the same."""
+
+
+def plainly(function: Callable[[], None]) -> Callable[[], None]:
+    """The `Compile` that changes nothing."""
+    return function
+
+
+@dataclass(frozen=True, slots=True)
+class Shapes:
+    """The sizes that passes come in, each ascending; a call takes the next that is large enough.
+
+    Attributes:
+        rows: of a step.
+        windows: positions that a pass looks back over.
+        prompts: positions of a prompt, or of a part of one: longer ones come in parts.
+        prompt_rows: prompts that are taken in together.
+    """
+
+    rows: Sequence[int]
+    windows: Sequence[int]
+    prompts: Sequence[int]
+    prompt_rows: Sequence[int] = (1,)
+
+    def takes_in(self, count: int, length: int, window: int) -> bool:
+        """Whether prompts come in this shape: several at once only at their start."""
+        is_whole = count == 1 or window == self.windows[0]
+        return is_whole and length <= window and count * length <= self.prompts[-1]
+
+    @property
+    def positions(self) -> int:
+        """The furthest that any pass looks or writes."""
+        return self.windows[-1]
+
+
+def fitting(sizes: Sequence[int], wanted: int) -> int:
+    """The smallest of `sizes` that is `wanted` or more."""
+    return sizes[bisect_left(sizes, wanted)]
+
+
+def record_type(codebooks: int, pages: int) -> np.dtype:
+    """What the host tells a pass of each row: 32-bit numbers, as one row of a matrix.
+
+    `slot` is the row's number, `position` where its next one goes, `frame` the number of the frame
+    that it makes; `text` goes beside that frame. `noise` holds the random numbers of that frame's
+    codebooks 1 and up, and first that of codebook 0 of the frame after it, which `may_end`.
+    """
+    choice = [("is_sampled", "i4"), ("temperature", "f4"), ("top_k", "i4"), ("top_p", "f4")]
+    return np.dtype(
+        [
+            ("slot", "i4"),
+            ("position", "i4"),
+            ("frame", "i4"),
+            ("length", "i4"),
+            ("text", "i4"),
+            ("may_end", "i4"),
+            ("penalty", "f4"),
+            ("talker", choice),
+            ("predictor", choice),
+            ("noise", "f4", (codebooks,)),
+            ("pages", "i4", (pages,)),
+        ]
+    )
+
+
+class _Records:
+    """Records on the device.
+
+    Args:
+        packed: [B, N] int32.
+        layout: by `record_type`.
+    """
+
+    def __init__(self, packed: Tensor, layout: np.dtype) -> None:
+        self._integers, self._floats = packed, packed.view(torch.float32)
+        self._layout = layout
+
+    def integer(self, name: str) -> Tensor:
+        """[B] int64."""
+        return self._integers[:, self._place(name)].long()
+
+    def number(self, name: str) -> Tensor:
+        """[B, 1] float32."""
+        place = self._place(name)
+        return self._floats[:, place : place + 1]
+
+    @property
+    def noise(self) -> Tensor:
+        """[B, K] float32."""
+        return self._floats[:, self._span("noise")]
+
+    @property
+    def table(self) -> Tensor:
+        """[B, n] int64."""
+        return self._integers[:, self._span("pages")].long()
+
+    def choices(self, name: str) -> Choices:
+        """How codes are chosen."""
+        start = self._place(name)
+        is_sampled, temperature, top_k, top_p = range(start, start + 4)
+        return Choices(
+            self._integers[:, is_sampled : is_sampled + 1] > 0,
+            self._floats[:, temperature : temperature + 1],
+            self._integers[:, top_k : top_k + 1].long(),
+            self._floats[:, top_p : top_p + 1],
+        )
+
+    def _place(self, name: str) -> int:
+        return self._span(name).start
+
+    def _span(self, name: str) -> slice:
+        fields: Any = self._layout.fields  # a mapping of literal names, to the type checker
+        kind, start, *_ = fields[name]
+        return slice(start // 4, (start + kind.itemsize) // 4)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Of every row, and of one that is nobody's: the last.
+
+    Attributes:
+        pool: the talker's memory.
+        frame_cache: the code predictor's, of one frame.
+        hidden: [R, hidden], the talker's state from which the row's next frame follows.
+        first: [R] int64, codebook 0 of that frame, or the id that ends the row.
+        seen: [R, V] bool, the codes of codebook 0 that the row has had.
+        codes: [R, F, K] int16, the frames that the row has made.
+    """
+
+    pool: KVPool
+    frame_cache: FrameCache
+    hidden: Tensor
+    first: Tensor
+    seen: Tensor
+    codes: Tensor
+
+
+def empty_rows(network: Network, rows: int, frames: int, pool: KVPool) -> Rows:
+    """State of `rows` rows of at most `frames` frames."""
+    talker, device = network.config.talker_config, network.device
+
+    def zeros(*shape: int, dtype: torch.dtype) -> Tensor:
+        return torch.zeros(rows + 1, *shape, dtype=dtype, device=device)
+
+    return Rows(
+        pool,
+        network.code_predictor.new_cache(rows),
+        zeros(talker.hidden_size, dtype=network.talker.codec_embedding.dtype),
+        zeros(dtype=torch.int64),
+        zeros(talker.vocab_size, dtype=torch.bool),
+        zeros(frames, network.codebooks, dtype=torch.int16),
+    )
+
+
+class Passes:
+    """The passes over `Rows`, one for each shape.
+
+    Args:
+        network: the weights.
+        rows: written in place.
+        layout: of the records, by `record_type`.
+        shapes: that passes come in.
+        talker_choice: how codebook 0 is chosen.
+        predictor_choice: how the other codebooks are.
+        compile: made of each pass.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        rows: Rows,
+        layout: np.dtype,
+        shapes: Shapes,
+        talker_choice: Choosing,
+        predictor_choice: Choosing,
+        compile: Compile,
+    ) -> None:
+        self._network, self._rows, self._layout, self._shapes = network, rows, layout, shapes
+        self._talker_choice, self._predictor_choice = talker_choice, predictor_choice
+        self._compile = compile
+        self._compiled: dict[tuple[str, int, int, int], Callable[[], None]] = {}
+        device, width = network.device, layout.itemsize // 4
+        most = max(shapes.rows[-1], shapes.prompt_rows[-1])
+        self._records = Upload((most, width), torch.int32, device)
+        positions = shapes.prompt_rows[-1] * shapes.prompts[-1]
+        self._prompts = Upload((positions, network.codebooks + 2), torch.int32, device)
+        speakers = (shapes.prompt_rows[-1], network.config.talker_config.hidden_size)
+        self._speakers = Upload(speakers, torch.float32, device)
+        self._codes = torch.zeros(most, network.codebooks, dtype=torch.int64, device=device)
+        self._first = Download((2, most), torch.int32, device)
+        self._is_true = torch.ones((), dtype=torch.bool, device=device)
+
+    def keys(self) -> Iterator[tuple[str, int, int, int]]:
+        """Every pass that the shapes allow, the largest first."""
+        shapes = self._shapes
+        for count in reversed(shapes.rows):
+            yield "predict", count, 0, 0
+            for window in reversed(shapes.windows):
+                yield "advance", count, 1, window
+        for count in reversed(shapes.prompt_rows):
+            for length in reversed(shapes.prompts):
+                for window in reversed(shapes.windows):
+                    if shapes.takes_in(count, length, window):
+                        yield "prefill", count, length, window
+
+    def run_largest(self) -> None:
+        """Run the largest pass of every kind, for the rows that were sent last."""
+        largest: dict[str, tuple[str, int, int, int]] = {}
+        for key in self.keys():
+            largest.setdefault(key[0], key)
+        prefills = (key for key in self.keys() if key[0] == "prefill")
+        largest["prefill"] = max(prefills, key=lambda key: (key[1] * key[2], key[3]))
+        for key in largest.values():
+            self._pass(key)()
+
+    def prepare(self, key: tuple[str, int, int, int]) -> None:
+        """Compile a pass, if that is not done."""
+        self._pass(key)
+
+    def send(self, records: np.ndarray) -> None:
+        """The rows of the passes that follow."""
+        self._records.send(records.view(np.int32).reshape(len(records), -1))
+
+    def send_prompts(self, positions: np.ndarray, speakers: np.ndarray) -> None:
+        """What `prefill` takes in: [R, T, K + 2] int32 and [R, hidden] float32."""
+        self._prompts.send(positions.reshape(-1, positions.shape[-1]))
+        self._speakers.send(speakers)
+
+    def prefill(self, count: int, length: int, window: int) -> None:
+        """Let rows take prompts in, and choose codebook 0 of their first frames."""
+        self._pass(("prefill", count, length, window))()
+
+    def predict(self, count: int) -> None:
+        """Complete the frame that each row makes."""
+        self._pass(("predict", count, 0, 0))()
+
+    def advance(self, count: int, window: int) -> None:
+        """Take the talker one step, and choose codebook 0 of the frames after."""
+        self._pass(("advance", count, 1, window))()
+
+    def receive(self) -> np.ndarray:
+        """[2, R] int32: codebook 0 of the frames made, and of those after them. Waits."""
+        self._first.send()
+        return self._first.receive()
+
+    def _pass(self, key: tuple[str, int, int, int]) -> Callable[[], None]:
+        if key not in self._compiled:
+            name, count, length, window = key
+            run = {"predict": self._predict, "advance": self._advance, "prefill": self._prefill}
+            self._compiled[key] = self._compile(lambda: run[name](count, length, window))
+        return self._compiled[key]
+
+    def _of(self, count: int) -> _Records:
+        return _Records(self._records.tensor[:count], self._layout)
+
+    def _predict(self, count: int, length: int, window: int) -> None:
+        rows, records = self._rows, self._of(count)
+        slots, noise = records.integer("slot"), records.noise
+        choices = records.choices("predictor")
+        predictor = self._network.code_predictor
+
+        def choose(logits: Tensor, book: int) -> Tensor:
+            return self._predictor_choice.choose(logits.float(), noise[:, book], choices)
+
+        # The id that ends a row is no code.
+        first = rows.first[slots].clamp(max=predictor.config.vocab_size - 1)
+        cache = rows.frame_cache.first(count)
+        codes = predictor.predict(rows.hidden[slots], first, cache, choose)
+        self._codes[:count] = codes
+        rows.codes.index_put_((slots, records.integer("frame")), codes.to(torch.int16))
+
+    def _advance(self, count: int, length: int, window: int) -> None:
+        network, rows, records = self._network, self._rows, self._of(count)
+        codes, slots = self._codes[:count], records.integer("slot")
+        positions = records.integer("position")[:, None]
+        x = network.embed_frames(codes) + network.talker.embed_text(records.integer("text"))
+        memory = PagedMemory(rows.pool, records.table, positions, window)
+        hidden = network.talker.run(x[:, None], positions, memory)[:, 0]
+        first = self._choose_first(records, hidden, rows.seen[slots])
+        rows.hidden.index_copy_(0, slots, hidden)
+        rows.first.index_copy_(0, slots, first)
+        rows.seen.index_put_((slots, first), self._is_true)
+        self._first.tensor[:, :count] = torch.stack((codes[:, 0], first))
+
+    def _prefill(self, count: int, length: int, window: int) -> None:
+        network, rows, records = self._network, self._rows, self._of(count)
+        slots, lengths = records.integer("slot"), records.integer("length")
+        offsets = torch.arange(length, device=slots.device)
+        positions = records.integer("position")[:, None] + offsets
+        memory = PagedMemory(rows.pool, records.table, positions, window)
+        x = network.embed_prompt(self._prompt_ids(count, length))
+        states = network.talker.run(x, positions, memory)
+        last = (lengths - 1)[:, None, None].expand(-1, -1, states.shape[-1])
+        hidden = states.gather(1, last)[:, 0]
+        seen = torch.zeros(count, rows.seen.shape[1], dtype=torch.bool, device=slots.device)
+        first = self._choose_first(records, hidden, seen)
+        rows.hidden.index_copy_(0, slots, hidden)
+        rows.first.index_copy_(0, slots, first)
+        rows.seen.index_copy_(0, slots, seen.scatter(1, first[:, None], True))
+
+    def _prompt_ids(self, count: int, length: int) -> PromptIds:
+        ids = self._prompts.tensor[: count * length].long().view(count, length, -1)
+        speakers = self._speakers.tensor[:count]
+        return PromptIds(ids[..., 0], ids[..., 1], ids[..., 3:], ids[..., 2] > 0, speakers)
+
+    def _choose_first(self, records: _Records, hidden: Tensor, seen: Tensor) -> Tensor:
+        talker = self._network.talker
+        is_early = records.integer("may_end")[:, None] == 0
+        banned = talker.is_control | (talker.is_end & is_early)
+        scores = first_scores(talker.head(hidden), seen, records.number("penalty"), banned)
+        choices = records.choices("talker")
+        return self._talker_choice.choose(scores, records.noise[:, 0], choices)

@@ -1,0 +1,72 @@
+"""Small arrays between host and device, by way of tensors that stay where they are.
+
+A CUDA graph reads and writes fixed addresses, and the host must not wait for the device when it has
+something to say: what it sends lies in pinned memory until it has left. On a CPU the same calls are
+plain copies. Knows nothing of what is sent.
+"""
+
+import numpy as np
+import torch
+
+_PINNED_COPIES = 8
+"""Sends that may be on their way before the next one waits for the first of them."""
+
+
+class Upload:
+    """A tensor of the device that the host writes.
+
+    Args:
+        shape: of the tensor.
+        dtype: of the tensor.
+        device: where it is.
+    """
+
+    def __init__(self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> None:
+        self.tensor = torch.zeros(shape, dtype=dtype, device=device)
+        self._is_cuda = device.type == "cuda"
+        copies = _PINNED_COPIES if self._is_cuda else 1
+        self._pinned = [
+            torch.zeros(shape, dtype=dtype, pin_memory=self._is_cuda) for _ in range(copies)
+        ]
+        self._sent = [torch.cuda.Event() if self._is_cuda else None for _ in range(copies)]
+        self._next = 0
+
+    def send(self, array: np.ndarray) -> None:
+        """Write the leading rows, in the order of the current stream."""
+        pinned, sent = self._pinned[self._next], self._sent[self._next]
+        self._next = (self._next + 1) % len(self._pinned)
+        if sent is not None:
+            sent.synchronize()
+        count = len(array)
+        pinned.numpy()[:count] = array
+        self.tensor[:count].copy_(pinned[:count], non_blocking=True)
+        if sent is not None:
+            sent.record()
+
+
+class Download:
+    """A tensor of the device that the host reads.
+
+    Args:
+        shape: of the tensor.
+        dtype: of the tensor.
+        device: where it is.
+    """
+
+    def __init__(self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> None:
+        self.tensor = torch.zeros(shape, dtype=dtype, device=device)
+        is_cuda = device.type == "cuda"
+        self._pinned = torch.zeros(shape, dtype=dtype, pin_memory=True) if is_cuda else self.tensor
+        self._received = torch.cuda.Event() if is_cuda else None
+
+    def send(self) -> None:
+        """Let it come, in the order of the current stream."""
+        if self._received is not None:
+            self._pinned.copy_(self.tensor, non_blocking=True)
+            self._received.record()
+
+    def receive(self) -> np.ndarray:
+        """What was sent last; waits for it. Valid until the next `send`."""
+        if self._received is not None:
+            self._received.synchronize()
+        return self._pinned.numpy()
