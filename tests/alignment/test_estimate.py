@@ -4,11 +4,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.texts import any_text, chunked
-from voiceagent_tts.alignment.estimate import Estimator
-from voiceagent_tts.core import SAMPLE_RATE_HZ, Word, WordTimestamp
+from voiceagent_tts.alignment.estimate import Pace, usual_samples
+from voiceagent_tts.core import SAMPLE_RATE_HZ, Word
 from voiceagent_tts.text.words import GrowingWords, split_words
 
-FRAME = SAMPLE_RATE_HZ // 10
+SECOND = SAMPLE_RATE_HZ
 
 
 def sound(seconds: float, level: int = 8000) -> bytes:
@@ -17,49 +17,91 @@ def sound(seconds: float, level: int = 8000) -> bytes:
     return (noise.clip(-3, 3) * level / 3).astype("<i2").tobytes()
 
 
-def run(words: list[Word], pcm: bytes, frame: int = FRAME) -> list[WordTimestamp]:
-    """All words of an estimator that hears `pcm`."""
-    estimator = Estimator()
-    estimator.append(words)
-    heard: list[WordTimestamp] = []
-    for start in range(0, len(pcm), 2 * frame):
-        made = start // 2
-        new = estimator.push(pcm[start : start + 2 * frame])
-        assert all(row.start_sample >= made for row in new), "a word came after its sound"
-        heard += new
-    return heard + list(estimator.finish())
+def heard(pcm: bytes, step: int = 1920) -> Pace:
+    """A pace that has heard `pcm`."""
+    pace = Pace()
+    for start in range(0, len(pcm), 2 * step):
+        pace.push(pcm[start : start + 2 * step])
+    return pace
 
 
-def test_words_follow_the_usual_rate() -> None:
-    """Over even sound words come at fifteen letters a second, white space included."""
-    rows = run(split_words("aaaa bbbb cccc dddd"), sound(3.0))
-    starts_s = [row.start_sample / SAMPLE_RATE_HZ for row in rows]
-    assert starts_s == pytest.approx([0, 1 / 3, 2 / 3, 1.0], abs=0.02)
-    assert not any(row.is_exact for row in rows)
+def test_a_word_usually_takes_as_long_as_its_letters() -> None:
+    """Seventeen letters a second, white space included; five syllables of Chinese."""
+    assert usual_samples(Word("aaaa", 0, 4)) == pytest.approx(5 * SECOND / 17)
+    assert usual_samples(Word("你好", 0, 2)) == pytest.approx(2 * SECOND / 5)
+
+
+def test_time_goes_on_with_the_sound() -> None:
+    """Over even sound a length is that length, and it goes on where no sound has been made yet."""
+    pace = heard(sound(2.0))
+    assert pace.made_samples == 2 * SECOND
+    assert pace.after(0, SECOND) == pytest.approx(SECOND, abs=480)
+    assert pace.after(SECOND, 3 * SECOND) == pytest.approx(4 * SECOND, abs=480)
+    assert pace.after(5 * SECOND, SECOND) == 6 * SECOND
 
 
 def test_silence_stops_the_clock() -> None:
-    """A pause of the voice moves the words behind it by its length."""
-    pcm = sound(0.3) + bytes(2 * SAMPLE_RATE_HZ) + sound(2.0)
-    rows = run(split_words("aaaa bbbb cccc dddd"), pcm)
-    assert rows[3].start_sample / SAMPLE_RATE_HZ == pytest.approx(2.0, abs=0.3)
+    """A pause of the voice moves what comes behind it by its length."""
+    pace = heard(sound(0.5) + bytes(2 * 2 * SECOND) + sound(1.0))
+    assert pace.after(0, 0.4 * SECOND) == pytest.approx(0.4 * SECOND, abs=480)
+    assert pace.after(0, SECOND) == pytest.approx(3 * SECOND, abs=480)
 
 
-def test_what_is_left_ends_with_the_audio() -> None:
-    """A voice that is faster than usual still gets every word, no later than it looks ahead."""
-    rows = run(split_words("one two three four five six seven"), sound(0.5))
-    assert len(rows) == 7
-    assert rows[-1].start_sample <= 0.75 * SAMPLE_RATE_HZ
+def test_a_short_gap_is_speech() -> None:
+    """Quiet of up to 200 ms inside speech counts; of a longer one, nothing does."""
+    for gap_s, end_s in ((0.2, 0.8), (0.21, 1.01)):
+        pace = heard(sound(0.5) + bytes(2 * round(gap_s * SECOND)) + sound(1.0))
+        assert pace.after(0, 0.8 * SECOND) == pytest.approx(end_s * SECOND, abs=480)
 
 
-@given(any_text(), st.integers(50, 4000))
-def test_every_word_once_in_order(text: str, frame: int) -> None:
-    """Whatever the text and however the audio comes: each word once, starts never fall."""
-    words = split_words(text)
-    rows = run(words, sound(1.0), frame)
-    assert [row.word for row in rows] == words
-    starts = [row.start_sample for row in rows]
-    assert starts == sorted(starts)
+def test_a_gap_counts_until_it_is_a_pause() -> None:
+    """Nothing looks ahead: what has been quiet for 100 ms may be a part of a word."""
+    pace = heard(sound(0.5) + bytes(2 * SECOND // 10))
+    assert pace.after(0, 0.7 * SECOND) == pytest.approx(0.7 * SECOND, abs=480)
+    pace.push(bytes(2 * SECOND))
+    assert pace.after(0, 0.7 * SECOND) == pytest.approx((1.6 + 0.2) * SECOND, abs=480)
+
+
+def test_the_first_sound_is_known() -> None:
+    """It is where something can be heard; until then, where the sound ends."""
+    pace = Pace()
+    pace.push(bytes(2 * 1000))
+    assert pace.first_sound == 1000
+    pace.push(bytes(2 * 500) + sound(0.1))
+    pace.push(sound(0.1))
+    assert pace.first_sound == pytest.approx(1500, abs=5)
+
+
+def test_a_hushed_beginning_is_no_slow_voice() -> None:
+    """A pace is learnt from the first audible sound on; the noise before it is not speech."""
+    pace = heard(sound(1.0, level=250) + sound(4.0))
+    pace.learn(3 * SECOND, usual_samples=2 * SECOND)
+    assert pace.after(3 * SECOND, SECOND) == pytest.approx(4 * SECOND, abs=480)
+
+
+def test_a_pace_is_learnt() -> None:
+    """A voice that was half as fast so far is expected to go on like that."""
+    pace = heard(sound(4.0))
+    pace.learn(2 * SECOND, usual_samples=SECOND)
+    assert pace.after(2 * SECOND, SECOND / 2) == pytest.approx(3 * SECOND, abs=480)
+    pace.learn(2 * SECOND, usual_samples=2 * SECOND)
+    assert pace.after(2 * SECOND, SECOND / 2) == pytest.approx(2.5 * SECOND, abs=480)
+
+
+def test_a_pace_is_not_learnt_from_one_short_word() -> None:
+    """What is known of the first moments says nothing of the voice."""
+    pace = heard(sound(4.0))
+    pace.learn(SECOND, usual_samples=SECOND / 10)
+    assert pace.after(SECOND, SECOND) == pytest.approx(2 * SECOND, abs=480)
+
+
+@given(st.integers(1, 5000), st.integers(0, 3 * SECOND), st.floats(0, 3 * SECOND))
+def test_however_the_sound_comes(step: int, sample: int, usual: float) -> None:
+    """The cut of the sound into pieces changes no guess, and none goes back in time."""
+    pcm = sound(0.3, level=400) + bytes(SECOND) + sound(0.7)
+    guess = heard(pcm, step).after(sample, usual)
+    assert guess >= sample
+    assert guess == heard(pcm, len(pcm)).after(sample, usual)
 
 
 @given(any_text().flatmap(lambda text: st.tuples(st.just(text), chunked(text))))
@@ -69,6 +111,15 @@ def test_words_of_a_growing_text_are_those_of_the_whole(case: tuple[str, list[st
     growing = GrowingWords()
     words = [word for delta in deltas for word in growing.push(delta)]
     assert words + growing.finish() == split_words(text)
+
+
+def test_text_behind_the_end_of_a_part_begins_a_word() -> None:
+    """After `finish` the offsets go on, and a word that was ended does not grow."""
+    growing = GrowingWords()
+    words = growing.push("one two") + growing.finish() + growing.push("three four")
+    assert words + growing.finish() == [
+        Word("one", 0, 3), Word("two", 4, 7), Word("three", 7, 12), Word("four", 13, 17),
+    ]  # fmt: skip
 
 
 def test_a_long_part_that_ends_within_a_word_cuts_none() -> None:

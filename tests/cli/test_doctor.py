@@ -17,6 +17,7 @@ async def test_a_machine_that_can_speak_is_told_so(command: Command) -> None:
     assert re.search(
         r"^ok +embedded voice +\d\.\d s of speech in \d+ ms$", outcome.output, re.MULTILINE
     )
+    assert re.search(r"^ok +word times +online aligner", outcome.output, re.MULTILINE)
     for what in ("loudspeaker", "GPU", "model files", "port 8765"):
         assert re.search(rf"^(ok|note) +{what} ", outcome.output, re.MULTILINE)
     assert outcome.output.endswith("This machine can speak.\n")
@@ -31,6 +32,7 @@ def test_a_machine_without_the_extras_is_told_what_to_install(tmp_path: Path) ->
     assert "-> pip install 'voiceagent-tts[server]'" in result.stdout
     assert re.search(r"^bad +embedded voice ", result.stdout, re.MULTILINE)
     assert "-> pip install 'voiceagent-tts[server,espeak]'" in result.stdout
+    assert re.search(r"^note +word times +estimates", result.stdout, re.MULTILINE)
     assert result.stdout.endswith("This machine cannot speak yet.\n")
     assert result.stderr == ""
 

@@ -1,15 +1,21 @@
 """Whether the server can speak now: found out by speaking."""
 
+import math
 import os
 import signal
 
 import httpx
+import pytest
+from structlog.testing import capture_logs
 
 from tests.conftest import StartServer, StartSynthesizer
 from tests.waiting import until
 from tests.wire import Wire
 from voiceagent_tts.server.health import Watchdog
 from voiceagent_tts.server.serve import RunningServer
+from voiceagent_tts.synthesizer import Limits
+
+IMPATIENT = Limits(worker_wait_s=0.01)
 
 
 async def test_a_server_that_has_started_is_ready(server: RunningServer) -> None:
@@ -57,3 +63,38 @@ async def test_no_probe_no_health(start_synthesizer: StartSynthesizer) -> None:
     assert not watchdog.is_healthy
     await watchdog.probe()
     assert watchdog.is_healthy
+
+
+async def test_what_is_wrong_is_logged_once(start_synthesizer: StartSynthesizer) -> None:
+    """A reason that stays the same is no news; another one is."""
+    synthesizer = await start_synthesizer(IMPATIENT, {"is_silent": True})
+    watchdog = Watchdog(synthesizer, 0.1)
+    with capture_logs() as logs:
+        for _ in range(3):
+            await watchdog.probe()
+        await synthesizer.close()
+        for _ in range(2):
+            await watchdog.probe()
+    errors = [entry["error"] for entry in logs if entry["event"] == "probe_failed"]
+    assert len(errors) == len(set(errors)) == 2
+
+
+async def test_an_engine_that_stays_broken_is_tried_ever_less_often(
+    start_synthesizer: StartSynthesizer,
+) -> None:
+    """Half a second after a failure, then twice as long each time, up to the healthy period."""
+    waits = list[float]()
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 6:
+            raise InterruptedError
+
+    synthesizer = await start_synthesizer(IMPATIENT)
+    watchdog = Watchdog(synthesizer, 15.0, sleep)
+    await watchdog.probe()
+    await synthesizer.close()
+    synthesizer.heard_at = -math.inf
+    with pytest.raises(InterruptedError):
+        await watchdog.run()
+    assert waits == [5.0, 0.5, 1.0, 2.0, 4.0, 5.0]

@@ -73,6 +73,18 @@ async def test_discarded_audio_is_counted(server: RunningServer) -> None:
     assert figures['tts_contexts_total{reason="cancelled"}'] == 1
 
 
+async def test_each_worker_tells_its_own_figures(server: RunningServer) -> None:
+    """A worker's audio, and the time that it took, are counted under the worker's name."""
+    async with Wire.connected(server.websocket_url) as wire:
+        heard = await wire.say(SENTENCE)
+    worker = server.shell.synthesizer.supervisors["espeak"].worker
+    assert worker is not None
+    await until(lambda: worker.stats.audio_samples >= heard.audio_ms * 24, "a heartbeat tells")
+    figures = await scrape(server)
+    assert figures['tts_worker_audio_seconds_total{worker="espeak"}'] * 1000 >= heard.audio_ms
+    assert figures['tts_worker_busy_seconds_total{worker="espeak"}'] > 0
+
+
 async def test_errors_are_counted_by_code(server: RunningServer) -> None:
     """Every error that a client is told is counted, over WebSocket and HTTP."""
     async with Wire.connected(server.websocket_url) as wire:

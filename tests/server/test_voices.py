@@ -4,6 +4,7 @@ import httpx
 import pytest
 
 from voiceagent_tts.server.serve import RunningServer
+from voiceagent_tts.server.speech import MODELS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -22,7 +23,7 @@ async def test_models_are_listed(http: httpx.AsyncClient) -> None:
     """The list has OpenAI's shape."""
     answer = (await http.get("/v1/models")).json()
     assert answer["object"] == "list"
-    assert [model["id"] for model in answer["data"]] == ["qwen3-tts", "tts-1", "tts-1-hd"]
+    assert tuple(model["id"] for model in answer["data"]) == MODELS
     assert {model["object"] for model in answer["data"]} == {"model"}
 
 

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from voiceagent_tts.alignment.messages import Aligned, Expect, Finish, Follow
 from voiceagent_tts.core import (
     Append,
     AudioChunk,
@@ -29,9 +30,10 @@ from voiceagent_tts.worker.messages import decode, encode
 
 _NUMBER = st.integers(0, 2**53)
 _TEXT = st.text()  # hypothesis includes lone surrogates only where asked for
+_PLAIN_WORD = st.builds(Word, _TEXT, _NUMBER, _NUMBER)
 _WORD = st.builds(
     WordTimestamp,
-    st.builds(Word, _TEXT, _NUMBER, _NUMBER),
+    _PLAIN_WORD,
     _NUMBER,
     st.none() | _NUMBER,
     st.booleans(),
@@ -60,7 +62,23 @@ _MESSAGES = st.one_of(
     st.builds(Done, _NUMBER, _NUMBER),
     st.builds(Cancelled, _NUMBER),
     st.builds(Failed, st.none() | _NUMBER, st.sampled_from(ErrorCode), _TEXT),
-    st.builds(Stats, _NUMBER, _NUMBER, st.floats(0, 1e9)),
+    st.builds(
+        Stats,
+        _NUMBER,
+        _NUMBER,
+        st.floats(0, 1e9),
+        st.dictionaries(_TEXT, st.floats(0, 1e9), max_size=4),
+    ),
+    st.builds(Follow, _NUMBER, _TEXT, _TEXT),
+    st.builds(Expect, _NUMBER, st.lists(_PLAIN_WORD, max_size=4).map(tuple)),
+    st.builds(Finish, _NUMBER),
+    st.builds(
+        Aligned,
+        _NUMBER,
+        st.lists(_WORD, max_size=4).map(tuple),
+        st.lists(_WORD, max_size=4).map(tuple),
+        _NUMBER,
+    ),
 )
 
 

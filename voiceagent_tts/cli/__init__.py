@@ -13,7 +13,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from voiceagent_tts.cli import codec, models, voices
-from voiceagent_tts.errors import VoiceAgentError
+from voiceagent_tts.errors import InvalidRequestError, VoiceAgentError
 
 app = typer.Typer(
     name="voiceagent-tts",
@@ -62,8 +62,26 @@ def serve(
         ),
     ] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N.")] = None,
+    gpus: Annotated[
+        str | None, typer.Option(help="Numbers of GPUs, 0,1: a worker of each model on each.")
+    ] = None,
     precision: Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")] = None,
-    rows: Annotated[int | None, typer.Option(help="Contexts of one model at a time.")] = None,
+    rows: Annotated[int | None, typer.Option(help="Contexts of one worker at a time.")] = None,
+    initial_frames: Annotated[
+        int | None, typer.Option(help="Codec frames in the first decode window. [default: 1]")
+    ] = None,
+    aligner: Annotated[
+        str | None, typer.Option(help="auto, native, online, forced or off. [default: auto]")
+    ] = None,
+    aligner_model: Annotated[
+        str | None, typer.Option(help="A Qwen3-ForcedAligner, its folder or id.")
+    ] = None,
+    aligner_device: Annotated[
+        str | None, typer.Option(help="Of that model: cpu, or a GPU that no engine uses.")
+    ] = None,
+    aligners: Annotated[
+        int | None, typer.Option(help="Processes of the online aligner. [default: 1]")
+    ] = None,
     throttle: Annotated[
         Any,
         typer.Option(
@@ -80,8 +98,10 @@ def serve(
 
     given: dict[str, Any] = {
         "host": host, "port": port, "engine": engine or ("qwen3" if model else None),
-        "models": model or None, "device": device, "precision": precision, "rows": rows,
-        "throttle": throttle, "log_json": log_json,
+        "models": model or None, "device": device, "gpus": gpus, "precision": precision,
+        "rows": rows, "initial_frames": initial_frames,
+        "aligner": aligner, "aligner_model": aligner_model, "aligner_device": aligner_device,
+        "aligners": aligners, "throttle": throttle, "log_json": log_json,
     }  # fmt: skip
     run_server({name: value for name, value in given.items() if value is not None})
 
@@ -142,7 +162,10 @@ def batch(
 
 @app.command()
 def verify(
-    model: Annotated[str, typer.Option(help="A Qwen3-TTS model: its folder or id.")],
+    model: Annotated[str | None, typer.Option(help="A Qwen3-TTS model: its folder or id.")] = None,
+    aligner: Annotated[
+        str | None, typer.Option(help="A Qwen3 forced aligner: its folder or id.")
+    ] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N.")] = None,
     precision: Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")] = None,
     reference: Annotated[
@@ -150,17 +173,34 @@ def verify(
     ] = None,
     text: Annotated[str, typer.Option(help="What the reference says.")] = "",
 ) -> None:
-    """Check that a model computes and speaks as it should. The status is 1 where it does not."""
-    from voiceagent_tts.cli.verify import verify_model
+    """Check that a model or an aligner works as it should. The status is 1 where it does not."""
+    from voiceagent_tts.cli.verify import verify_aligner, verify_model
 
-    raise typer.Exit(0 if verify_model(model, device, precision, reference, text) else 1)
+    if model is not None and aligner is None:
+        holds = verify_model(model, device, precision, reference, text)
+    elif aligner is not None and model is None:
+        holds = verify_aligner(aligner, device, precision)
+    else:
+        raise InvalidRequestError("expected either --model or --aligner")
+    raise typer.Exit(0 if holds else 1)
 
 
 @app.command()
 def doctor(
     port: Annotated[int, typer.Option(help="Port that a server would bind.")] = 8765,
+    gpu: Annotated[
+        bool, typer.Option("--gpu", help="Test the GPU instead, for about a minute.")
+    ] = False,
+    model: Annotated[
+        str | None,
+        typer.Option(help="With --gpu: a Qwen3-TTS model, its folder or id. [default: random]"),
+    ] = None,
 ) -> None:
     """Say what works on this machine. The status is 1 where a server could not speak."""
+    if gpu:
+        from voiceagent_tts.cli.gpu import examine_gpu
+
+        raise typer.Exit(0 if examine_gpu(model) else 1)
     from voiceagent_tts.cli.doctor import examine
 
     raise typer.Exit(0 if asyncio.run(examine(port)) else 1)

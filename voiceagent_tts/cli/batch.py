@@ -341,6 +341,7 @@ class _Reading:
                 speed=request.speed,
                 seed=request.seed,
                 max_lead_s=0,
+                priority="batch",
             ):
                 match event:
                     case ClientAudio():

@@ -1,6 +1,7 @@
 """`voiceagent-tts doctor`: what works on this machine, and what to do about the rest."""
 
 import importlib.metadata
+import importlib.util
 import platform
 import re
 import shutil
@@ -35,17 +36,21 @@ class Finding:
 
 async def examine(port: int) -> bool:
     """Look at everything, print a line for each, and say whether a server can speak here."""
-    console = Console(soft_wrap=True, highlight=False)
-    can_speak = True
+    console, can_speak = Console(soft_wrap=True, highlight=False), True
     async for finding in _findings(port):
-        style = _STYLES[finding.verdict]
-        console.print(f"[{style}]{finding.verdict:<6}[/]{escape(f'{finding.what:<17}')}", end="")
-        console.print(escape(finding.detail))
-        if finding.remedy:
-            console.print(f"{'':<23}[dim]->[/] {escape(finding.remedy)}")
+        print_finding(console, finding)
         can_speak = can_speak and finding.verdict != "bad"
     console.print("This machine can speak." if can_speak else "This machine cannot speak yet.")
     return can_speak
+
+
+def print_finding(console: Console, finding: Finding) -> None:
+    """A line, and one more where there is something to do."""
+    style = _STYLES[finding.verdict]
+    console.print(f"[{style}]{finding.verdict:<6}[/]{escape(f'{finding.what:<17}')}", end="")
+    console.print(escape(finding.detail))
+    if finding.remedy:
+        console.print(f"{'':<23}[dim]->[/] {escape(finding.remedy)}")
 
 
 async def _findings(port: int) -> AsyncIterator[Finding]:
@@ -57,6 +62,7 @@ async def _findings(port: int) -> AsyncIterator[Finding]:
     yield _speaker()
     yield _gpu()
     yield _models()
+    yield _word_times()
 
 
 def _python() -> Finding:
@@ -163,3 +169,17 @@ def _models() -> Finding:
         return Finding("model files", "note", f"no Qwen3-TTS under {home}", remedy)
     names = ", ".join(name.removeprefix("models--").replace("--", "/") for name in found)
     return Finding("model files", "ok", names)
+
+
+def _word_times() -> Finding:
+    """Who finds the times of words that an engine does not tell."""
+    from voiceagent_tts.cli.models import aligner_folder
+
+    can_download = importlib.util.find_spec("huggingface_hub") is not None
+    folder = aligner_folder(None) if can_download else None
+    found = ["online aligner"] if importlib.util.find_spec("espeakng_loader") is not None else []
+    found += ["forced aligner"] if folder is not None else []
+    if found:
+        return Finding("word times", "ok", " and ".join(found))
+    remedy = "pip install 'voiceagent-tts[espeak]'"
+    return Finding("word times", "note", "estimates, where an engine tells none", remedy)

@@ -8,8 +8,9 @@ from typing import Any
 import structlog
 from rich.console import Console
 
-from voiceagent_tts.cli.models import model_folder
+from voiceagent_tts.cli.models import aligner_folder, model_folder
 from voiceagent_tts.cli.settings import read_settings
+from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.server.serve import RunningServer, serve
 
@@ -23,8 +24,7 @@ def run_server(given: dict[str, Any]) -> None:
         CheckpointError: a model is neither here nor can it be downloaded.
     """
     settings = read_settings(given)
-    folders = tuple(str(model_folder(model)) for model in settings.models)
-    settings = settings.model_copy(update={"models": folders})
+    settings = _with_folders(settings)
     configure_logs(is_json=settings.log_json)
     console = Console(stderr=True)
     try:
@@ -43,6 +43,16 @@ def run_server(given: dict[str, Any]) -> None:
             f"cannot bind {settings.host}:{settings.port} ({error.strerror}); "
             "choose another --port, or 0 for a free one"
         ) from error
+
+
+def _with_folders(settings: Settings) -> Settings:
+    """The settings with the folders of all models, which are downloaded where they are not here."""
+    folders = tuple(str(model_folder(model)) for model in settings.models)
+    update: dict[str, Any] = {"models": folders}
+    needs_words = settings.engine == "qwen3" or settings.aligner_model is not None
+    if needs_words and settings.aligner in ("auto", "forced"):
+        update["aligner_model"] = aligner_folder(settings.aligner_model)
+    return settings.model_copy(update=update)
 
 
 def configure_logs(*, is_json: bool, is_quiet: bool = False) -> None:

@@ -8,6 +8,7 @@ to the request itself.
 import asyncio
 import math
 import time
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import structlog
@@ -22,6 +23,7 @@ from voiceagent_tts.synthesizer import ContextOptions, Synthesizer
 _PROBE_TEXT = "ok"
 _PROBE_INSTRUCT = "a calm voice"
 _PROBE_TIMEOUT_S = 5.0
+_FIRST_RETRY_S = 0.5
 
 _log = structlog.get_logger(__name__)
 
@@ -32,11 +34,18 @@ class Watchdog:
     Args:
         synthesizer: who is watched.
         max_age_s: how old the last success may be, and so the longest that one may take.
+        sleep: waits so many seconds.
     """
 
-    def __init__(self, synthesizer: Synthesizer, max_age_s: float) -> None:
+    def __init__(
+        self,
+        synthesizer: Synthesizer,
+        max_age_s: float,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
         self._synthesizer = synthesizer
         self._max_age_s = max_age_s
+        self._sleep = sleep
         self._timeout_s = min(_PROBE_TIMEOUT_S, max_age_s)
         self._succeeded_at = -math.inf
         self._last_error: str | None = "no synthesis has run yet"
@@ -55,10 +64,17 @@ class Watchdog:
         return self.problem is None
 
     async def run(self) -> None:
-        """Probe for ever: at a third of the allowed age, faster while probes fail."""
+        """Probe for ever: at a third of the allowed age; soon after a failure, then ever later."""
+        period_s = self._max_age_s / 3
+        retry_s = min(_FIRST_RETRY_S, period_s)
         while True:
-            await asyncio.sleep(self._max_age_s / 3 if self.is_healthy else 0.5)
-            if time.monotonic() - self._synthesizer.heard_at < self._max_age_s / 3:
+            if self.is_healthy:
+                retry_s = min(_FIRST_RETRY_S, period_s)
+                await self._sleep(period_s)
+            else:
+                await self._sleep(retry_s)
+                retry_s = min(2 * retry_s, period_s)
+            if time.monotonic() - self._synthesizer.heard_at < period_s:
                 self._last_error = None  # somebody hears it speak: a probe would only take a row
             else:
                 await self.probe()
@@ -69,22 +85,28 @@ class Watchdog:
 
     async def probe(self) -> None:
         """Speak one word and see whether there is sound."""
+        error = await self._try()
+        if error is None:
+            self._succeeded_at = time.monotonic()
+        elif error != self._last_error:
+            _log.warning("probe_failed", error=error)
+        self._last_error = error
+
+    async def _try(self) -> str | None:
+        """What is wrong, if anything."""
         try:
             async with asyncio.timeout(self._timeout_s):
-                has_sound = await self._speak()
-            self._last_error = None if has_sound else "the engine made no sound"
+                return None if await self._speak() else "the engine made no sound"
         except VoiceAgentError as error:
-            self._last_error = error.message
+            return error.message
         except TimeoutError:
-            self._last_error = f"the engine made no sound within {self._timeout_s:g} s"
-        if self._last_error is None:
-            self._succeeded_at = time.monotonic()
-        else:
-            _log.warning("probe_failed", error=self._last_error)
+            return f"the engine made no sound within {self._timeout_s:g} s"
 
     async def _speak(self) -> bool:
         # Without a language, so that the language model is loaded before the first caller needs it.
-        options = ContextOptions(instruct=self._instruct(), max_lead_s=0, is_probe=True)
+        options = ContextOptions(
+            instruct=self._instruct(), max_lead_s=0, wants_words=False, is_probe=True
+        )
         context = await self._synthesizer.open(options)
         try:
             context.push_text(_PROBE_TEXT)

@@ -124,9 +124,9 @@ async def running(settings: Settings) -> AsyncIterator[RunningServer]:
         OSError: the address cannot be bound.
         EngineError: the engine cannot start.
     """
+    shell = Shell(settings)
     listener = listen(settings.host, settings.port, settings.slow_consumer_s)
     host, port = listener.getsockname()[:2]
-    shell = Shell(settings)
     server = _Server(_uvicorn_config(settings, shell))
     try:
         await shell.start()

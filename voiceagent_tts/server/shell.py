@@ -5,15 +5,21 @@ The shell starts and ends things; it answers no request and knows no engine.
 
 import asyncio
 import contextlib
+import importlib.util
 import time
 from collections.abc import Callable
 from typing import Protocol
 
+import structlog
+
+from voiceagent_tts.alignment.policy import Source
 from voiceagent_tts.config import Settings
+from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.server.health import Watchdog
 from voiceagent_tts.server.metrics import Metrics
 from voiceagent_tts.synthesizer import Limits, Synthesizer
 from voiceagent_tts.voices import VoiceFolder
+from voiceagent_tts.worker.aligners import Aligners
 from voiceagent_tts.worker.client import WorkerSpec
 from voiceagent_tts.worker.supervisor import Supervisor
 
@@ -21,8 +27,19 @@ _SHARING_CORES = {"OMP_WAIT_POLICY": "passive"}
 """On a CPU, threads that wait for a core spin by default, ten times slower where another process
 has work for it (1.2 to 1.7 s a frame against 0.15, measured)."""
 
+_ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+"""The online aligner's arrays are small: more threads would only take cores from others."""
+
+_ONLINE_EXTRA = "espeakng_loader"  # the module of extra `espeak`, which speaks the references
+
+_LONGEST_PASS_S = 60.0
+"""The forced aligner gives no sign of life during a pass; on a busy CPU one takes seconds."""
+
 _LOADING_S = 600.0
 """A model of several gigabytes may come from a slow disk."""
+
+
+_log = structlog.get_logger(__name__)
 
 
 class OpenSocket(Protocol):
@@ -58,6 +75,7 @@ class Shell:
             ),
             self.metrics.observe,
             VoiceFolder(settings.voices_folder.expanduser()),
+            aligners_of(settings),
         )
         self.watchdog = Watchdog(self.synthesizer, settings.watchdog_s)
         self.sessions: set[OpenSocket] = set()
@@ -102,23 +120,86 @@ class Shell:
 
 
 def worker_specs(settings: Settings) -> dict[str, WorkerSpec]:
-    """The workers to run, by name: one, or one a model."""
+    """The workers to run, by name: one, or those of each model, on each device."""
     if settings.engine == "espeak":
         return {"espeak": WorkerSpec("espeak", throttle=settings.throttle)}
     shared = {
-        "device": settings.device,
         "precision": settings.precision,
         "rows": settings.rows,
+        "capacity": settings.capacity,
+        "gpu_memory_gb": settings.gpu_memory_gb,
+        "codec_device": settings.codec_device,
+        "attention": settings.attention,
+        "has_graphs": settings.graphs,
+        "quantize": settings.quantize,
+        "has_tf32": settings.tf32,
+        "is_deterministic": settings.deterministic,
         "voices": str(settings.voices_folder.expanduser()),
         "threads": settings.threads,
+        "initial_frames": settings.initial_frames,
+        "ramp": settings.ramp,
+        "max_load": settings.max_load,
     }
-    return {
-        model: WorkerSpec(
-            "qwen3",
-            {"model": model, **shared},
-            settings.throttle,
-            ready_timeout_s=_LOADING_S,
-            environment=_SHARING_CORES,
+    devices = [f"cuda:{gpu}" for gpu in settings.gpus] or [settings.device]
+    specs: dict[str, WorkerSpec] = {}
+    for model in settings.models:
+        for number, device in enumerate(devices * settings.workers, start=1):
+            name = model if number == 1 else f"{model}#{number}"
+            specs[name] = WorkerSpec(
+                "qwen3",
+                {"model": model, "device": device, **shared},
+                settings.throttle,
+                ready_timeout_s=_LOADING_S,
+                environment=_SHARING_CORES,
+                group=model,
+            )
+    return specs
+
+
+def aligners_of(settings: Settings) -> Aligners:
+    """Who finds the times of words where an engine does not tell them.
+
+    Raises:
+        InvalidRequestError: the aligner that was asked for cannot run here.
+    """
+    supervisors: dict[Source, list[Supervisor]] = {}
+    if settings.aligner == "online" or (settings.aligner == "auto" and _can_follow()):
+        spec = WorkerSpec("online", environment=_ONE_THREAD)
+        supervisors[Source.ONLINE] = [Supervisor(spec) for _ in range(settings.aligners)]
+    if settings.aligner == "forced" or (settings.aligner == "auto" and settings.aligner_model):
+        supervisors[Source.FORCED] = [Supervisor(_forced_spec(settings))]
+    return Aligners(
+        supervisors,
+        is_required=settings.aligner in ("online", "forced"),
+        uses_native_words=settings.aligner != "off",
+    )
+
+
+def _can_follow() -> bool:
+    return importlib.util.find_spec(_ONLINE_EXTRA) is not None
+
+
+def _forced_spec(settings: Settings) -> WorkerSpec:
+    if settings.aligner_model is None:
+        raise InvalidRequestError(
+            "aligner forced: expected aligner_model, the folder or id of a Qwen3-ForcedAligner, "
+            "or one that was downloaded; found none"
         )
-        for model in settings.models
+    engine_device = None
+    if settings.engine == "qwen3":
+        engine_device = settings.device or "cuda"
+        if settings.aligner_device in ("cuda", engine_device) and engine_device != "cpu":
+            _log.warning("aligner_shares_gpu", device=engine_device)
+    options = {
+        "model": settings.aligner_model,
+        "device": settings.aligner_device or ("cpu" if settings.gpus else None),
+        "engine_device": engine_device or "cpu",
+        "threads": settings.threads,
     }
+    return WorkerSpec(
+        "forced",
+        options,
+        ready_timeout_s=_LOADING_S,
+        heartbeat_timeout_s=_LONGEST_PASS_S,
+        environment=_SHARING_CORES,
+    )

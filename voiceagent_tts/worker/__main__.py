@@ -1,4 +1,4 @@
-"""`python -m voiceagent_tts.worker ENGINE ENDPOINT`: one engine process, started by the server."""
+"""`python -m voiceagent_tts.worker KIND ENDPOINT`: an engine or aligner, started by the server."""
 
 import argparse
 import json
@@ -21,18 +21,32 @@ def _qwen3(options: dict[str, Any]) -> host.MakeEngine:
     return lambda inbox, outbox: load_engine(loading, inbox, outbox)
 
 
-_ENGINES = {"espeak": _espeak, "qwen3": _qwen3}
+def _online(options: dict[str, Any]) -> host.MakeEngine:
+    from voiceagent_tts.alignment.online import OnlineAligner
+    from voiceagent_tts.alignment.sessions import AlignerSessions
+
+    return lambda inbox, outbox: AlignerSessions(inbox, outbox, OnlineAligner(**options))
+
+
+def _forced(options: dict[str, Any]) -> host.MakeEngine:
+    from voiceagent_tts.alignment.forced_load import ForcedOptions, load_forced
+
+    loading = ForcedOptions(**options)
+    return lambda inbox, outbox: load_forced(loading, inbox, outbox)
+
+
+_KINDS = {"espeak": _espeak, "qwen3": _qwen3, "online": _online, "forced": _forced}
 
 
 def main() -> int:
-    """Host one engine until the parent goes."""
+    """Host one engine or aligner until the parent goes."""
     parser = argparse.ArgumentParser(prog="python -m voiceagent_tts.worker", description=__doc__)
-    parser.add_argument("engine", choices=sorted(_ENGINES))
+    parser.add_argument("kind", choices=sorted(_KINDS))
     parser.add_argument("endpoint", help="where the parent listens: ipc://PATH")
-    parser.add_argument("--options", type=json.loads, default={}, help="for the engine, as JSON")
+    parser.add_argument("--options", type=json.loads, default={}, help="for this kind, as JSON")
     parser.add_argument("--throttle", type=json.loads, help="fields of Throttle, as JSON")
     arguments = parser.parse_args()
-    make_engine = _ENGINES[arguments.engine](arguments.options)
+    make_engine = _KINDS[arguments.kind](arguments.options)
     if arguments.throttle is not None:
         make_engine = _throttled(make_engine, Throttle(**arguments.throttle))
     return host.run(arguments.endpoint, make_engine)

@@ -20,6 +20,7 @@ import structlog
 import zmq
 import zmq.asyncio
 
+from voiceagent_tts.alignment.messages import AlignCommand, Aligned, AlignEvent
 from voiceagent_tts.core import (
     AudioStep,
     Cancel,
@@ -37,7 +38,7 @@ from voiceagent_tts.core import (
 from voiceagent_tts.errors import EngineError, ErrorCode
 from voiceagent_tts.worker import messages
 
-Listener = Callable[[Event], None]
+Listener = Callable[[Event | AlignEvent], None]
 """Takes the events of one context; audio arrives as an `AudioStep` with that context's row only."""
 
 _log = structlog.get_logger(__name__)
@@ -48,11 +49,13 @@ class WorkerSpec:
     """Which worker to run and how long to believe in it.
 
     Args:
-        engine: name of an engine that `python -m voiceagent_tts.worker` knows.
+        engine: name of an engine or aligner that `python -m voiceagent_tts.worker` knows.
         options: what that engine is told, as JSON can hold it.
         throttle: fields of `worker.throttled.Throttle`; None for the engine as it is.
         ready_timeout_s: from start to `Ready`.
         heartbeat_timeout_s: a worker that is silent for longer is killed.
+        environment: variables beside the server's own.
+        group: workers of one group speak the same voices alike; None for one without its like.
     """
 
     engine: str
@@ -61,6 +64,7 @@ class WorkerSpec:
     ready_timeout_s: float = 60.0
     heartbeat_timeout_s: float = 10.0
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
+    group: str | None = None
 
     def argv(self, endpoint: str) -> list[str]:
         """Command line of the worker process."""
@@ -140,7 +144,7 @@ class WorkerClient:
         else:
             self._rows.discard(context)
 
-    def send(self, command: Command) -> None:
+    def send(self, command: Command | AlignCommand) -> None:
         """Hand a command to the worker; lost, like its context, if the worker is gone."""
         if not self.closed.is_set():
             # There is no high-water mark, so the send is complete when the call returns.
@@ -198,14 +202,16 @@ class WorkerClient:
             event = messages.decode(await self._socket.recv_multipart())
             self._heard_at = time.monotonic()
             self._dispatch(event)  # pyright: ignore[reportArgumentType]
+            # A message that is here already is received without a pause: let its readers go first.
+            await asyncio.sleep(0)
 
-    def _dispatch(self, event: Event) -> None:
+    def _dispatch(self, event: Event | AlignEvent) -> None:
         match event:
             case AudioStep(rows):
                 for row in rows:
                     if listener := self._listeners.get(row.context):
                         listener(AudioStep((row,)))
-            case Words(context) | SegmentEnd(context):
+            case Words(context) | SegmentEnd(context) | Aligned(context):
                 if listener := self._listeners.get(context):
                     listener(event)
             case Done(context) | Cancelled(context) | Failed(int(context)):

@@ -1,6 +1,6 @@
-"""Runs one engine in this process: commands from a socket in, events out, a heartbeat.
+"""Runs one engine or aligner in this process: commands from a socket in, events out, a heartbeat.
 
-The host knows no engine by name, no contexts and no listeners. It ends when its parent goes: the
+The host knows none of them by name, no contexts and no listeners. It ends when its parent goes: the
 parent holds the other end of standard input, which reads as closed the moment the parent dies.
 """
 
@@ -9,26 +9,20 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
 import zmq
 
-from voiceagent_tts.core import (
-    AudioStep,
-    Command,
-    Engine,
-    Event,
-    Failed,
-    Inbox,
-    Outbox,
-    Ready,
-    Stats,
-)
+from voiceagent_tts.core import AudioStep, Engine, Failed, Ready, Stats
 from voiceagent_tts.errors import ErrorCode, VoiceAgentError
 from voiceagent_tts.worker import messages
+from voiceagent_tts.worker.messages import Message
 
 HEARTBEAT_S = 1.0
 
-MakeEngine = Callable[[Inbox, Outbox], Engine]
+MakeEngine = Callable[[Callable[[], list[Any]], Callable[[Any], None]], Engine]
+"""Of an engine or an aligner: both take what has arrived and are stepped; they differ in the
+messages that come and go."""
 
 
 def run(endpoint: str, make_engine: MakeEngine) -> int:
@@ -80,9 +74,12 @@ class _Host:
             self._busy_s += now - started
             if now >= self._next_heartbeat:
                 self._next_heartbeat = now + HEARTBEAT_S
-                self._send(Stats(engine.rows_used, self._audio_samples, self._busy_s))
+                self._send(self._stats(engine))
             if self._parent_is_gone(wait_s):
                 return
+
+    def _stats(self, engine: Engine) -> Stats:
+        return Stats(engine.rows_used, self._audio_samples, self._busy_s, engine.figures)
 
     def _parent_is_gone(self, wait_s: float | None) -> bool:
         """Sleep until a command, the next step or the next heartbeat is due."""
@@ -91,16 +88,16 @@ class _Host:
         ready = dict(self._poller.poll(math.ceil(timeout_s * 1000)))
         return self._parent in ready  # nothing is ever written there: readable means closed
 
-    def _take(self) -> list[Command]:
-        commands: list[Command] = []
+    def _take(self) -> list[Message]:
+        commands: list[Message] = []
         while True:
             try:
                 parts = self._socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return commands
-            commands.append(messages.decode(parts))  # pyright: ignore[reportArgumentType]
+            commands.append(messages.decode(parts))
 
-    def _send(self, event: Event) -> None:
+    def _send(self, event: Message) -> None:
         if isinstance(event, AudioStep):
             self._audio_samples += sum(row.chunk.samples for row in event.rows)
         self._socket.send_multipart(messages.encode(event))

@@ -1,4 +1,4 @@
-"""Commands and events of `core` as ZeroMQ multipart messages, and back.
+"""Commands and events of engines and aligners as ZeroMQ multipart messages, and back.
 
 The first part is a JSON array `[tag, field, ...]` in the order of the dataclass; bytes (PCM)
 follow as raw parts. Nothing is pickled. This module knows no sockets.
@@ -9,6 +9,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any, cast
 
+from voiceagent_tts.alignment.messages import (
+    AlignCommand,
+    Aligned,
+    AlignEvent,
+    Expect,
+    Finish,
+    Follow,
+)
 from voiceagent_tts.core import (
     Append,
     AudioChunk,
@@ -34,7 +42,7 @@ from voiceagent_tts.core import (
 )
 from voiceagent_tts.errors import EngineError, ErrorCode
 
-Message = Command | Event
+Message = Command | Event | AlignCommand | AlignEvent
 
 _PLAIN: dict[str, type[Message]] = {
     "submit": Submit,
@@ -47,6 +55,8 @@ _PLAIN: dict[str, type[Message]] = {
     "done": Done,
     "cancelled": Cancelled,
     "stats": Stats,
+    "follow": Follow,
+    "finish": Finish,
 }
 _TAGS = {kind: tag for tag, kind in _PLAIN.items()}
 _FIELDS = {kind: tuple(field.name for field in fields(kind)) for kind in _PLAIN.values()}
@@ -60,11 +70,17 @@ def encode(message: Message) -> list[bytes]:
             return [_json(header), *(row.chunk.pcm for row in rows)]
         case Words(context, words):
             return [_json(["words", context, [_pack_word(word) for word in words]])]
+        case Expect(context, words):
+            plain = [[word.text, word.char_start, word.char_end] for word in words]
+            return [_json(["expect", context, plain])]
+        case Aligned(context, words, outlook, end_sample):
+            known = [[_pack_word(word) for word in row] for row in (words, outlook)]
+            return [_json(["aligned", context, *known, end_sample])]
         case Ready(capabilities):
             values = [getattr(capabilities, field.name) for field in fields(Capabilities)]
             return [_json(["ready", *values])]
-        case Failed(context, code, text):
-            return [_json(["failed", context, code.value, text])]
+        case Failed(context, code, text, retry_after_ms):
+            return [_json(["failed", context, code.value, text, retry_after_ms])]
         case _:
             kind = type(message)
             return [_json([_TAGS[kind], *(getattr(message, name) for name in _FIELDS[kind])])]
@@ -119,18 +135,31 @@ def _words(values: list[Any], _parts: Sequence[bytes]) -> Words:
     return Words(values[0], tuple(_unpack_word(word) for word in values[1]))
 
 
+def _expect(values: list[Any], _parts: Sequence[bytes]) -> Expect:
+    return Expect(values[0], tuple(Word(*word) for word in values[1]))
+
+
+def _aligned(values: list[Any], _parts: Sequence[bytes]) -> Aligned:
+    context, *known, end_sample = values
+    words, outlook = (tuple(_unpack_word(word) for word in row) for row in known)
+    return Aligned(context, words, outlook, end_sample)
+
+
 def _ready(values: list[Any], _parts: Sequence[bytes]) -> Ready:
     tupled: list[Any] = [tuple(v) if isinstance(v, list) else v for v in values]
     return Ready(Capabilities(*tupled))
 
 
 def _failed(values: list[Any], _parts: Sequence[bytes]) -> Failed:
-    return Failed(values[0], ErrorCode(values[1]), values[2])
+    context, code, text, retry_after_ms = values
+    return Failed(context, ErrorCode(code), text, retry_after_ms)
 
 
 _SPECIAL: dict[str, Callable[[list[Any], Sequence[bytes]], Message]] = {
     "audio": _audio,
     "words": _words,
+    "expect": _expect,
+    "aligned": _aligned,
     "ready": _ready,
     "failed": _failed,
 }

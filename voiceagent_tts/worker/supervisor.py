@@ -44,6 +44,11 @@ class Supervisor:
         self._task = asyncio.create_task(self._keep_running(self._worker))
 
     @property
+    def group(self) -> str | None:
+        """Workers of one group speak the same voices alike; None for one without its like."""
+        return self._spec.group
+
+    @property
     def capabilities(self) -> Capabilities:
         """What the worker can do; valid after `start`, also while one is being replaced."""
         return self._capabilities

@@ -6,11 +6,13 @@ in codec frames at the pace of a chosen real-time factor. Nothing here is used i
 
 import heapq
 import itertools
+import json
 import os
 import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from voiceagent_tts.core import (
     BYTES_PER_SAMPLE,
@@ -42,6 +44,8 @@ class Throttle:
         is_silent: take text and send nothing back, not even an end; heartbeats go on.
         crash_after_s: the process kills itself once it has let this much audio of one context go.
         without_words: drop the engine's words, as an engine without word times.
+        truth_folder: where to keep what the engine made of each context, whatever of it leaves:
+            what benchmarks compare with (`Truth`).
     """
 
     rtf: float = 0.0
@@ -49,6 +53,7 @@ class Throttle:
     is_silent: bool = False
     crash_after_s: float | None = None
     without_words: bool = False
+    truth_folder: str | None = None
 
 
 class Throttled:
@@ -66,6 +71,8 @@ class Throttled:
         self._held: list[tuple[float, int, Event]] = []
         self._order = itertools.count()
         self._free_at: dict[int, float] = {}  # when each context's next event may leave
+        folder = throttle.truth_folder
+        self._truth = None if folder is None else Truth(Path(folder))
         self._engine = make_engine(inbox, self._hold)
 
     @property
@@ -80,6 +87,11 @@ class Throttled:
     def rows_used(self) -> int:
         """Rows of the engine inside; a row is free there before its held audio has left."""
         return self._engine.rows_used
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """Those of the engine inside."""
+        return self._engine.figures
 
     def step(self) -> float | None:
         """Step the engine inside, then let go what is due."""
@@ -97,6 +109,8 @@ class Throttled:
         self._engine.close()
 
     def _hold(self, event: Event) -> None:
+        if self._truth is not None:
+            self._truth.keep(event)
         match event:
             case Cancelled(context):
                 self._forget(context)
@@ -144,6 +158,37 @@ class Throttled:
         crash_after_s = self._throttle.crash_after_s
         if crash_after_s is not None and end_sample >= crash_after_s * SAMPLE_RATE_HZ:
             os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Truth:
+    """Keeps the sound and the words of every context in two files, named by process and context.
+
+    `PID-CONTEXT.pcm` is PCM16 at 24 kHz. Each line of `PID-CONTEXT.words` is a JSON list: a word's
+    text, its `char_start` and `char_end`, its `start_sample` and `end_sample`.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def keep(self, event: Event) -> None:
+        """Write down what `event` tells of a context."""
+        match event:
+            case AudioStep(rows):
+                for row in rows:
+                    with self._path(row.context, "pcm").open("ab") as file:
+                        file.write(row.chunk.pcm)
+            case Words(context, words):
+                with self._path(context, "words").open("a", encoding="utf-8") as file:
+                    for timestamp in words:
+                        word = timestamp.word
+                        span = (word.text, word.char_start, word.char_end)
+                        times = (timestamp.start_sample, timestamp.end_sample)
+                        file.write(json.dumps([*span, *times], ensure_ascii=False) + "\n")
+            case _:
+                pass
+
+    def _path(self, context: int, suffix: str) -> Path:
+        return self._folder / f"{os.getpid()}-{context}.{suffix}"
 
 
 def _frames(row: ContextAudio) -> Iterator[ContextAudio]:

@@ -1,0 +1,70 @@
+"""`voiceagent-tts doctor --gpu`: what a machine without a GPU is told, and what figures mean."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.base_install import make_base_install, run_in_base_install
+from tests.cli.conftest import Command
+from voiceagent_tts.cli.gpu import card_finding, rows_finding, speed_finding
+from voiceagent_tts.engine.self_test import Speed
+from voiceagent_tts.engine.step_times import StepTime
+
+
+def speed(steps_ms: Sequence[tuple[int, float]], free_bytes: int) -> Speed:
+    """With pages of 25 MB and 3 MB beside them."""
+    times = tuple(StepTime(rows, 200, ms / 1000, 0, 0, 0, 0, 0) for rows, ms in steps_ms)
+    return Speed(times, 25_000_000, 3_000_000, free_bytes)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+async def test_a_machine_without_a_gpu_is_told_what_to_do(command: Command) -> None:
+    """Status 1, one finding with its remedy, and nothing is loaded."""
+    outcome = await command("doctor", "--gpu")
+    assert outcome.status == 1, outcome.output
+    assert re.search(r"^bad +CUDA +torch \d\S+ ", outcome.output, re.MULTILINE)
+    assert re.search(r"^ +-> install ", outcome.output, re.MULTILINE)
+    assert outcome.output.endswith("No GPU here can serve yet.\n")
+
+
+def test_without_torch_the_extra_is_named(tmp_path: Path) -> None:
+    """On the base install, too, the answer is a line and not a traceback."""
+    make_base_install(tmp_path)
+    result = run_in_base_install(tmp_path, "-m", "voiceagent_tts", "doctor", "--gpu")
+    assert result.returncode == 1
+    assert "without torch" in result.stdout
+    assert "-> pip install 'voiceagent-tts[qwen3]'" in result.stdout
+    assert result.stderr == ""
+
+
+def test_a_card_without_bfloat16_is_flagged() -> None:
+    """It can serve, otherwise; so can one with little memory."""
+    old = card_finding("Tesla T4", 16 * 2**30, has_bfloat16=False)
+    assert (old.verdict, old.detail) == ("note", "Tesla T4, 16 GiB, no bfloat16")
+    assert "float16" in old.remedy
+    assert card_finding("NVIDIA L4", 24 * 2**30, has_bfloat16=True).verdict == "ok"
+    assert card_finding("NVIDIA RTX 3050", 4 * 2**30, has_bfloat16=True).verdict == "note"
+
+
+def test_rows_are_the_fewer_of_memory_and_time() -> None:
+    """A row of a minute takes four pages, 103 MB in all; steps may take four fifths of a frame."""
+    in_time = rows_finding(speed([(1, 4), (32, 34), (64, 66)], 100 * 103_000_000))
+    assert in_time.detail == "100 of a minute each in memory, 62 in time"
+    assert in_time.remedy == "serve with --rows 62"
+    in_memory = rows_finding(speed([(1, 4), (32, 34)], 5 * 103_000_000))
+    assert in_memory.detail == "5 of a minute each in memory, at least 32 in time"
+    assert in_memory.remedy == "serve with --rows 5"
+    assert rows_finding(speed([(1, 4)], 50_000_000)).verdict == "bad"
+
+
+def test_a_gpu_that_is_too_slow_is_told_so() -> None:
+    """When a single row's frame takes longer than it is heard."""
+    late = speed_finding("a model", speed([(1, 81.0)], 0).times)
+    assert late.verdict == "bad"
+    assert "80 ms" in late.remedy
+    fine = speed_finding("a model", speed([(1, 4.04), (32, 5.0)], 0).times)
+    assert fine.verdict == "ok"
+    assert fine.detail == "a model: a frame takes 4.0 ms with 1, 5.0 ms with 32 rows"

@@ -1,0 +1,249 @@
+"""Word times of engines that tell none: the real server, its aligners, a client that plays."""
+
+import os
+import random
+import signal
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.agent_text import agent_sentences
+from tests.conftest import StartServer
+from tests.tiny_aligner import write_tiny_aligner
+from tests.waiting import until
+from tests.wire import Heard, Wire
+from voiceagent_tts.errors import InvalidRequestError
+from voiceagent_tts.protocol.connection import ClientAudio
+from voiceagent_tts.protocol.messages import WordsMessage
+from voiceagent_tts.server.serve import RunningServer
+from voiceagent_tts.text.words import split_words
+from voiceagent_tts.worker.client import WorkerClient
+
+REFERENCE = Path(__file__).parent.parent / "reference"
+TEXT = "The quick brown fox jumps over the lazy dog. It was a bright cold day in April. "
+WORDLESS = {"without_words": True, "rtf": 0.5}
+NEAR_MS = 100
+
+
+async def open_aligned(wire: Wire, **options) -> Heard:
+    """A context whose words come from an aligner."""
+    heard = await wire.open(**{"language": "en", **options})
+    heard.is_aligned = True
+    return heard
+
+
+async def say(wire: Wire, text: str, **options) -> Heard:
+    """Speak a whole text to its end, as fast as a listener takes it."""
+    heard = await open_aligned(wire, **options)
+    await wire.text(heard, text)
+    await wire.end(heard)
+    return await wire.finish(heard)
+
+
+def starts_ms(heard: Heard) -> np.ndarray:
+    """When its words began, by what was said before they did."""
+    return np.array([word.start_sample for word in heard.words]) / 24
+
+
+def exact_share(heard: Heard) -> float:
+    """Share of the words that came as exact."""
+    return float(np.mean([word.is_exact for word in heard.words]))
+
+
+def counted(server: RunningServer, name: str, **labels: str) -> float:
+    """A metric of the server."""
+    return server.shell.metrics.registry.get_sample_value(name, labels) or 0.0
+
+
+def aligner_of(server: RunningServer, name: str = "online-0") -> WorkerClient:
+    """A running aligner."""
+    worker = server.shell.synthesizer.aligners[name].worker
+    assert worker is not None
+    return worker
+
+
+async def test_words_are_as_good_as_the_engines_own(start_server: StartServer) -> None:
+    """An engine without words, twice as fast as speech: its words are those that it withholds."""
+    native, aligned = await start_server(), await start_server(throttle=WORDLESS)
+    aligners = native.shell.synthesizer.aligners.values()
+    assert not any(aligner.worker for aligner in aligners), "none is needed"
+    async with Wire.connected(native.websocket_url) as wire:
+        truth = starts_ms(await wire.say(TEXT, language="en"))
+    async with Wire.connected(aligned.websocket_url) as wire:
+        heard = await say(wire, TEXT)
+    assert [word.word for word in heard.words] == split_words(TEXT)
+    assert np.mean(np.abs(starts_ms(heard) - truth) < NEAR_MS) > 0.9
+    assert exact_share(heard) > 0.8
+    assert heard.words_late == 0
+    assert counted(aligned, "tts_words_total", source="estimate") <= 2
+    assert counted(aligned, "tts_aligner_lag_seconds_count", aligner="online") == 1
+    final = heard.done.words_final
+    assert final is not None, "the first words left before anybody knew their times"
+    assert final.words == [word.text for word in split_words(TEXT)]
+    assert all(final.exact)
+    assert final.start_ms == sorted(final.start_ms)
+
+
+async def test_refined_times_come_as_words_were_asked_for(start_server: StartServer) -> None:
+    """`words_final` is by character, or not there, like the words of its context."""
+    server = await start_server(throttle=WORDLESS)
+    async with Wire.connected(server.websocket_url) as wire:
+        characters = await say(wire, "Hello there.", timestamps="char")
+        assert characters.done.words_final is not None
+        assert "".join(characters.done.words_final.words) == "Hellothere."
+        silent = await say(wire, "Hello there.", timestamps="none")
+        assert (silent.words, silent.done.words_final) == ([], None)
+
+
+@pytest.mark.parametrize(("aligner", "exact"), [("off", 0), ("native", 1)])
+async def test_without_an_aligner_words_are_the_engines_or_guesses(
+    start_server: StartServer, aligner: str, exact: int
+) -> None:
+    """`off` means estimates whatever the engine knows; `native` believes an engine that knows."""
+    for throttle, share in ((None, exact), ({"without_words": True}, 0)):
+        server = await start_server(throttle=throttle, aligner=aligner)
+        assert server.shell.synthesizer.aligners == {}
+        async with Wire.connected(server.websocket_url) as wire:
+            heard = await say(wire, TEXT)
+        assert [word.word for word in heard.words] == split_words(TEXT)
+        assert exact_share(heard) == share
+        assert heard.words_late == 0
+        assert heard.done.words_final is None
+
+
+async def test_flushes_wait_for_their_words(start_server: StartServer) -> None:
+    """A flush is answered when the words before it have been sent, and names their sound's end."""
+    server = await start_server(throttle=WORDLESS)
+    async with Wire.connected(server.websocket_url) as wire:
+        heard = await open_aligned(wire)
+        for part in ("One two three.", " Four five", " six seven"):
+            await wire.text(heard, part)
+            await wire.flush(heard)
+        await wire.end(heard)
+        await wire.finish(heard)
+    events = [event for event in heard.events if not isinstance(event, ClientAudio)]
+    sent = ""
+    for event in events:
+        if isinstance(event, WordsMessage):
+            sent += " ".join(["", *event.words])
+        elif event in heard.flushes:
+            expected = (" One two three.", " Four five", " six seven")[: event.flush_id]
+            assert sent.startswith("".join(expected))
+    assert len(heard.flushes) == 3
+    ends = [flushed.audio_ms for flushed in heard.flushes]
+    assert 0 < ends[0] < ends[1] < ends[2] <= heard.audio_ms
+
+
+async def test_a_long_context_keeps_its_words(start_server: StartServer) -> None:
+    """Minutes of speech in one context: all words, the last ones timed as well as the first."""
+    text = " ".join(islice(agent_sentences(seed=4), 40))
+    native = await start_server()
+    aligned = await start_server(throttle={"without_words": True})
+    async with Wire.connected(native.websocket_url) as wire:
+        truth = starts_ms(await wire.say(text, language="en"))
+    async with Wire.connected(aligned.websocket_url) as wire:
+        heard = await say(wire, text, max_lead_s=0)
+    assert heard.audio_ms > 120_000
+    assert [word.word for word in heard.words] == split_words(text)
+    final = heard.done.words_final
+    assert final is not None
+    near = np.abs(np.array(final.start_ms) - truth) < NEAR_MS
+    assert near.mean() > 0.95
+    assert near[-100:].mean() > 0.9
+
+
+async def test_a_killed_aligner_costs_exactness_alone(start_server: StartServer) -> None:
+    """After kill -9 in mid-utterance: all audio, all words, none late; the next is exact."""
+    server = await start_server(throttle=WORDLESS)
+    async with Wire.connected(server.websocket_url) as wire:
+        whole = await say(wire, TEXT)
+        heard = await open_aligned(wire)
+        await wire.text(heard, TEXT)
+        await wire.end(heard)
+        while not any(word.is_exact for word in heard.words):
+            await wire.receive()
+        os.kill(aligner_of(server).pid, signal.SIGKILL)
+        known = len(heard.words)
+        await wire.finish(heard)
+        assert heard.done.reason == "complete"
+        assert heard.audio_ms == pytest.approx(whole.audio_ms, rel=0.01)
+        assert [word.word for word in heard.words] == split_words(TEXT)
+        assert sum(word.is_exact for word in heard.words) <= known + 3, "what was on its way"
+        assert heard.words_late == 0
+        supervisor = server.shell.synthesizer.aligners["online-0"]
+        await supervisor.wait_for_worker(20.0)
+        assert exact_share(await say(wire, TEXT)) > 0.8
+    assert counted(server, "tts_aligner_restarts") == 1
+    assert counted(server, "tts_audio_underrun_seconds_sum") < 0.05
+
+
+async def test_an_aligner_that_hangs_holds_up_nothing(start_server: StartServer) -> None:
+    """An aligner that stands still costs exactness: audio and words come to their end."""
+    server = await start_server(throttle=WORDLESS)
+    pid = aligner_of(server).pid
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        async with Wire.connected(server.websocket_url) as wire:
+            heard = await say(wire, TEXT)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert heard.done.reason == "complete"
+    assert [word.word for word in heard.words] == split_words(TEXT)
+    assert exact_share(heard) == 0
+    assert heard.words_late == 0
+
+
+async def test_forced_needs_a_model(start_server: StartServer) -> None:
+    """What was asked for and cannot run ends the start with a sentence."""
+    with pytest.raises(InvalidRequestError, match="aligner_model"):
+        await start_server(throttle=WORDLESS, aligner="forced")
+
+
+async def test_the_whole_chain_under_barge_ins(start_server: StartServer, tmp_path: Path) -> None:
+    """Qwen3-TTS and both aligners, all tiny, interrupted at any moment.
+
+    No word is late, no context is without words, and what was spoken is what the words say.
+    """
+    server = await start_server(
+        engine="qwen3",
+        models=(str(REFERENCE / "custom_voice-1b7"),),
+        threads=1,
+        aligner_model=str(write_tiny_aligner(tmp_path / "tiny")),
+        aligner_device="cpu",
+    )
+    assert list(server.shell.synthesizer.aligners) == ["online-0", "forced-0"]
+    source = random.Random(5)
+    async with Wire.connected(server.websocket_url) as wire:
+        whole = await say(wire, "Hi.", voice="vivian", seed=1, max_lead_s=0)
+        assert [word.word for word in whole.words] == split_words("Hi.")
+        assert counted(server, "tts_aligner_lag_seconds_count", aligner="forced") == 1
+        for turn in range(5):
+            heard = await open_aligned(
+                wire, voice="vivian", seed=turn, speed=source.choice((1.0, 1.0, 1.5))
+            )
+            for word in TEXT.split():
+                await wire.text(heard, f"{word} ")
+            await wire.end(heard)
+            for _ in range(source.randint(1, 40)):
+                await wire.receive()
+            await wire.until(ClientAudio, heard)
+            await wire.cancel(heard)
+            await wire.finish(heard)
+            assert heard.words, "a context without words"
+            assert heard.words_late == 0
+            assert heard.cancelled is not None
+            assert heard.cancelled.text_spoken in (
+                "",
+                *(heard.record.text[: word.word.char_end] for word in heard.words),
+            )
+    await until(
+        lambda: all(s.worker and not s.worker.rows_used for s in _all_workers(server)),
+        "every worker has forgotten every context",
+    )
+
+
+def _all_workers(server: RunningServer):
+    synthesizer = server.shell.synthesizer
+    return [*synthesizer.supervisors.values(), *synthesizer.aligners.values()]

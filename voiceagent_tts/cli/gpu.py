@@ -1,0 +1,143 @@
+"""`voiceagent-tts doctor --gpu`: in about a minute, what this machine's GPU can carry."""
+
+import importlib.util
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from voiceagent_tts.cli.doctor import Finding, print_finding
+from voiceagent_tts.core import FRAME_S
+
+if TYPE_CHECKING:
+    import torch
+
+    from voiceagent_tts.engine.self_test import Speed
+    from voiceagent_tts.engine.step_times import StepTime
+
+DUTY = 0.8
+"""Share of a frame's length that steps may take: the rest is for prompts and for a busy host."""
+_SMALLEST_GIB = 6
+
+
+def examine_gpu(model: str | None) -> bool:
+    """Look at the GPU, print a line for each finding, and say whether it can serve.
+
+    Args:
+        model: a Qwen3-TTS model, its folder or id; random weights of 1.7B without it.
+
+    Raises:
+        CheckpointError: there is no such model.
+    """
+    console, can_serve = Console(soft_wrap=True, highlight=False), True
+    for finding in _findings(model):
+        print_finding(console, finding)
+        can_serve = can_serve and finding.verdict != "bad"
+    console.print("This GPU can serve." if can_serve else "No GPU here can serve yet.")
+    return can_serve
+
+
+def _findings(model: str | None) -> Iterator[Finding]:
+    finding = _cuda()
+    yield finding
+    if finding.verdict == "bad":
+        return
+    import torch
+
+    device = torch.device("cuda")
+    properties = torch.cuda.get_device_properties(device)
+    has_bfloat16 = torch.cuda.is_bf16_supported(including_emulation=False)
+    yield card_finding(properties.name, properties.total_memory, has_bfloat16=has_bfloat16)
+    yield _graphs(device)
+    yield from _speed(device, model, torch.bfloat16 if has_bfloat16 else torch.float16)
+
+
+def _cuda() -> Finding:
+    """Whether torch can reach a GPU, and if not, what stands between."""
+    if importlib.util.find_spec("torch") is None:
+        return Finding("CUDA", "bad", "without torch", "pip install 'voiceagent-tts[qwen3]'")
+    import torch
+
+    if torch.version.cuda is None:
+        remedy = "install the build for your CUDA version: https://pytorch.org/get-started/locally"
+        return Finding("CUDA", "bad", f"torch {torch.__version__} is a build for CPUs", remedy)
+    build = f"torch {torch.__version__} for CUDA {torch.version.cuda}"
+    if torch.cuda.is_available():
+        return Finding("CUDA", "ok", build)
+    if shutil.which("nvidia-smi") is None:
+        remedy = "install NVIDIA's driver; in a container, run with --gpus all"
+        return Finding("CUDA", "bad", f"{build}, and no NVIDIA driver", remedy)
+    remedy = "look at nvidia-smi: the driver may be older than this CUDA version asks for"
+    return Finding("CUDA", "bad", f"{build} finds no GPU", remedy)
+
+
+def card_finding(name: str, total_bytes: int, *, has_bfloat16: bool) -> Finding:
+    """What a card is, and what it lacks."""
+    gib = total_bytes / 2**30
+    detail = f"{name}, {gib:.0f} GiB"
+    if not has_bfloat16:
+        remedy = "the talker computes in float16 and the code predictor in float32, which is slower"
+        return Finding("card", "note", f"{detail}, no bfloat16", remedy)
+    if gib < _SMALLEST_GIB:
+        remedy = f"0.6B takes {_SMALLEST_GIB} GB with its graphs"
+        return Finding("card", "note", f"{detail}, little memory", remedy)
+    return Finding("card", "ok", f"{detail}, bfloat16")
+
+
+def _graphs(device: "torch.device") -> Finding:
+    from voiceagent_tts.engine.self_test import graphs_agree, tiny_model
+
+    try:
+        agree = graphs_agree(tiny_model(device))
+    except RuntimeError as error:
+        return Finding(
+            "graphs", "bad", str(error).splitlines()[0], "serve with VOICEAGENT_TTS_GRAPHS=false"
+        )
+    if not agree:
+        return Finding("graphs", "bad", "make other samples than plain passes", "report this")
+    return Finding("graphs", "ok", "captured, and the same samples as without")
+
+
+def _speed(device: "torch.device", model: str | None, dtype: "torch.dtype") -> Iterator[Finding]:
+    import torch
+
+    from voiceagent_tts.cli.models import model_folder
+    from voiceagent_tts.engine.self_test import measure_speed, published_model, stored_model
+
+    name = model or "random weights of 1.7B"
+    try:
+        if model is None:
+            loaded = published_model(device, dtype)
+        else:
+            loaded = stored_model(Path(model_folder(model)), device, dtype)
+        speed = measure_speed(loaded, torch.cuda.mem_get_info(device)[0])
+    except torch.cuda.OutOfMemoryError as error:
+        detail = f"{name}: {str(error).splitlines()[0]}"
+        yield Finding("speed", "bad", detail, "free the GPU, or serve 0.6B")
+        return
+    yield speed_finding(name, speed.times)
+    yield rows_finding(speed)
+
+
+def speed_finding(name: str, times: Sequence["StepTime"]) -> Finding:
+    """What a frame takes; one that is late with a single row cannot be served."""
+    steps = ", ".join(f"{time.step_s * 1000:.1f} ms with {time.rows}" for time in times)
+    if times[0].step_s > FRAME_S:
+        late = f"a frame is heard for {FRAME_S * 1000:.0f} ms"
+        return Finding("speed", "bad", f"{name}: {steps} rows", f"{late}: this GPU is too slow")
+    return Finding("speed", "ok", f"{name}: a frame takes {steps} rows")
+
+
+def rows_finding(speed: "Speed") -> Finding:
+    """How many rows memory and time allow, and what to serve with."""
+    from voiceagent_tts.engine.step_times import rows_in_time
+
+    in_memory, in_time = speed.rows_in_memory, rows_in_time(speed.times, DUTY * FRAME_S)
+    at_least = "at least " if in_time == speed.times[-1].rows else ""
+    detail = f"{in_memory} of a minute each in memory, {at_least}{in_time} in time"
+    rows = min(in_memory, in_time)
+    if not rows:
+        return Finding("rows", "bad", detail, "a smaller model, or a larger card")
+    return Finding("rows", "ok", detail, f"serve with --rows {rows}")
