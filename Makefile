@@ -7,7 +7,8 @@ EXTRAS := server,espeak,japanese,qwen3,pipecat,livekit,agents,bench,dev
 # The version whose CPU build is tested. A plain `torch` would pull the newest CUDA build.
 TORCH ?= torch==2.13.0
 
-.PHONY: setup demo test check bench-ttfa bench-transport clean
+.PHONY: setup demo test check flite bench-ttfa bench-transport bench-load bench-alignment \
+	bench-bargein bench-engine bench-gpu gpu-wheels clean
 .DEFAULT_GOAL := help
 
 help:
@@ -16,6 +17,13 @@ help:
 	@echo "make check            formatting, lint, types, import rules, tests"
 	@echo "make bench-ttfa       time to first audio, as a client hears it"
 	@echo "make bench-transport  how many paced streams one server carries"
+	@echo "make bench-load       what a server carries, and how soon it answers meanwhile"
+	@echo "make bench-alignment  whether an interrupted agent knows which words were heard"
+	@echo "make flite            install flite (Debian, as root): a second truth for bench-alignment"
+	@echo "make bench-bargein    after a barge-in, does the history have what was heard?"
+	@echo "make bench-engine     a frame of 1 to 256 rows, by stage, beside what the card could do"
+	@echo "make bench-gpu        everything worth doing on a GPU, in less than ten minutes"
+	@echo "make gpu-wheels       wheels in .wheels/ for a GPU machine without a network"
 
 setup: $(VENV)/.installed
 
@@ -40,6 +48,30 @@ bench-ttfa: setup
 
 bench-transport: setup
 	$(BIN)/python -m benchmarks.transport
+
+bench-load: setup
+	$(BIN)/python -m benchmarks.load
+
+bench-bargein: setup
+	$(BIN)/python -m benchmarks.bargein --host livekit
+	$(BIN)/python -m benchmarks.bargein --host pipecat
+
+bench-alignment: setup
+	$(BIN)/python -m benchmarks.alignment
+
+bench-engine: setup
+	$(BIN)/python -m benchmarks.engine
+
+bench-gpu: setup
+	$(BIN)/python -m benchmarks.gpu
+
+# There, without make: `python3 -m benchmarks.gpu`.
+gpu-wheels: setup
+	$(BIN)/python -m benchmarks.gpu_wheels
+
+# flite's voices know when their words sound and have nothing in common with espeak's.
+flite:
+	apt-get install --yes --no-install-recommends libflite1
 
 clean:
 	rm -rf $(VENV) out

@@ -89,6 +89,19 @@ def test_a_prepared_beginning_is_not_computed_again() -> None:
     assert np.abs(difference).max() <= 8
 
 
+def test_nobody_waits_for_a_preparation() -> None:
+    """Where its text is there already, a run begins at once; the next one finds it prepared."""
+    driver = Driver()
+    options = {"voice": "vivian", "language": "en", "feeding": "token"}
+    driver.send(Prepare(**options), *driver.open(1, TEXT, **options))
+    driver.engine.step()
+    assert driver.engine.figures["starts_total"] == 1
+    assert driver.engine.figures["prefix_cache_misses_total"] == 1
+    driver.run()
+    driver.run(*driver.open(2, TEXT, **options))
+    assert driver.engine.figures["prefix_cache_hits_total"] == 1
+
+
 def test_a_prompt_without_memory_is_refused() -> None:
     """A first run that no page is free for fails as overloaded, and the others speak on."""
     driver = Driver(pages=1)

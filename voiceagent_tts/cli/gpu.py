@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 DUTY = 0.8
 """Share of a frame's length that steps may take: the rest is for prompts and for a busy host."""
 _SMALLEST_GIB = 6
+_FREE_SHARE = 0.85
+"""Of what is free beside the weights: the rest is for graphs and for what passes need."""
 
 
 def examine_gpu(model: str | None) -> bool:
@@ -112,7 +114,8 @@ def _speed(device: "torch.device", model: str | None, dtype: "torch.dtype") -> I
             loaded = published_model(device, dtype)
         else:
             loaded = stored_model(Path(model_folder(model)), device, dtype)
-        speed = measure_speed(loaded, torch.cuda.mem_get_info(device)[0])
+        free_bytes = int(_FREE_SHARE * torch.cuda.mem_get_info(device)[0])
+        speed = measure_speed(loaded, free_bytes)
     except torch.cuda.OutOfMemoryError as error:
         detail = f"{name}: {str(error).splitlines()[0]}"
         yield Finding("speed", "bad", detail, "free the GPU, or serve 0.6B")

@@ -55,6 +55,7 @@ from voiceagent_tts.model.prompt import LANGUAGE_CODES, Prompt
 from voiceagent_tts.model.sampling import sampling_params
 
 _SILENCE = 33  # of 32,767: -60 dBFS
+_MOST_PREPARATIONS = 64
 _FRAME_BYTES = FRAME_SAMPLES * BYTES_PER_SAMPLE
 
 
@@ -99,7 +100,7 @@ class Qwen3Engine:
         self._readers: dict[int, Reader] = {}
         self._by_row: dict[int, Speaker] = {}
         self._voices: dict[int, Shelved] = {}  # a context keeps its voice when that is replaced
-        self._preparations: deque[Prepare] = deque()
+        self._preparations: deque[Prepare] = deque(maxlen=_MOST_PREPARATIONS)
         self._arrivals = itertools.count()
         self._counts = Counts()
 
@@ -405,9 +406,10 @@ class Qwen3Engine:
             self._end_if_over(speaker)
 
     def _end_if_over(self, speaker: Speaker) -> None:
-        run, sequence = speaker.run, speaker.sequences[0] if speaker.sequences else None
-        if run is None or sequence is None:
+        run = speaker.run
+        if run is None:  # there was no memory to start it
             return
+        sequence = speaker.sequences[0]
         max_frames = None if sequence.is_open else frame_cap(sequence.text_ids)
         if sequence.watch.is_lost(max_frames, has_spoken=speaker.has_spoken):
             run.is_over = True

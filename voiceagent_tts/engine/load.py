@@ -1,6 +1,6 @@
 """A checkpoint's folder becomes an engine on a device."""
 
-import importlib.util
+import contextlib
 import logging
 import math
 import time
@@ -25,7 +25,7 @@ from voiceagent_tts.errors import ErrorCode, VoiceAgentError
 from voiceagent_tts.model.checkpoint import Checkpoint, load_checkpoint
 from voiceagent_tts.model.codec import Codec, load_codec
 from voiceagent_tts.model.hub import find_model
-from voiceagent_tts.model.layers import AttentionBackend
+from voiceagent_tts.model.layers import AttentionBackend, attention
 from voiceagent_tts.model.quantized import Quantization, quantize
 from voiceagent_tts.voices import VoiceFolder
 
@@ -155,10 +155,12 @@ def _best_precision(device: torch.device) -> Precision:
 
 
 def _best_attention(device: torch.device, dtype: torch.dtype) -> AttentionBackend:
-    packages = ("flash_attn", "flash_attn_interface")
-    is_installed = any(importlib.util.find_spec(package) for package in packages)
-    can_flash = device.type == "cuda" and dtype != torch.float32
-    return "flash" if can_flash and is_installed else "sdpa"
+    """flash-attn where it can be used: an installation that cannot be loaded is none."""
+    if device.type == "cuda":
+        with contextlib.suppress(ValueError):
+            attention("flash", dtype)
+            return "flash"
+    return "sdpa"
 
 
 def _allow_tf32(*, is_allowed: bool) -> None:

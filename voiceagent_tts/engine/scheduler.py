@@ -172,6 +172,8 @@ class Scheduler:
 
     def has_time(self, speakers: Collection[Speaker], now: float) -> bool:
         """Whether something as long as a start can be done before anybody notices."""
+        if any(speaker.can_start for speaker in speakers):
+            return False
         speaking = [speaker for speaker in speakers if speaker.can_speak]
         is_pressed = any(_is_pressed(speaker, now) for speaker in speaking)
         return not is_pressed and self._spare_s(0, speaking, now) >= self._starts.of(1)

@@ -24,6 +24,9 @@ Weights = Iterator[tuple[str, Tensor]]
 
 AttentionBackend = Literal["sdpa", "flash"]
 
+_AMPERE, _HOPPER = 8, 9
+"""Major numbers of what GPUs can."""
+
 
 @dataclass(frozen=True, slots=True)
 class Keys:
@@ -93,9 +96,13 @@ def attention(backend: AttentionBackend, dtype: torch.dtype) -> Attend:
         dtype: the precision of the model.
 
     Raises:
-        ValueError: flash-attn is asked for and not installed, or the precision is not a half one.
+        ValueError: flash-attn is asked for and cannot be used here, or the precision is not a half
+            one.
     """
     if backend == "sdpa":
+        # cuDNN's kernels, PyTorch's first choice on Hopper, are planned anew for every number of
+        # rows and keys: tens of milliseconds for each of a frame's fifteen steps, in every size.
+        torch.backends.cuda.enable_cudnn_sdp(False)
         return attend_sdpa
     if dtype not in (torch.bfloat16, torch.float16):
         raise ValueError(f"flash-attn computes in bfloat16 or float16, not in {dtype}; use sdpa")
@@ -117,7 +124,9 @@ def attend_sdpa(queries: Tensor, seen: Keys | PagedKeys) -> Tensor:
     # The heads of a group stand as more queries of one head: no kernel has to copy their keys.
     share = heads // groups
     grouped = queries.view(rows, steps, groups, share, width).permute(0, 2, 3, 1, 4)
-    mask = seen.mask if seen.mask is None or steps == 1 else seen.mask.repeat(1, 1, share, 1)
+    mask = seen.mask
+    if mask is not None and steps > 1 and share > 1:
+        mask = mask.repeat(1, 1, share, 1)
     attended = F.scaled_dot_product_attention(
         grouped.reshape(rows, groups, share * steps, width), keys, values, attn_mask=mask
     )
@@ -126,18 +135,25 @@ def attend_sdpa(queries: Tensor, seen: Keys | PagedKeys) -> Tensor:
 
 
 def _flash() -> Attend:
-    on_hopper = torch.cuda.is_available() and torch.cuda.get_device_capability()[0] == 9
-    for package in ("flash_attn_interface", "flash_attn") if on_hopper else ("flash_attn",):
+    for package, table_name in _flash_packages():
         try:
             with_cache = importlib.import_module(package).flash_attn_with_kvcache
         except ImportError:
             continue
-        return _FlashAttention(
-            with_cache, "block_table" if package == "flash_attn" else "page_table"
-        )
+        return _FlashAttention(with_cache, table_name)
     raise ValueError(
-        "flash-attn is asked for and not installed: install extra `flash`, or use sdpa"
+        "flash-attn is asked for, and none is installed that runs on this machine: install extra "
+        "`flash` for a GPU from Ampere on, or use sdpa"
     )
+
+
+def _flash_packages() -> Iterator[tuple[str, str]]:
+    """Those whose kernels this GPU has, the best first, and what they call the table of pages."""
+    major = torch.cuda.get_device_capability()[0] if torch.cuda.is_available() else 0
+    if major == _HOPPER:
+        yield "flash_attn_interface", "page_table"
+    if major >= _AMPERE:
+        yield "flash_attn", "block_table"
 
 
 class _FlashAttention:
@@ -189,7 +205,8 @@ class RMSNorm(nn.Module):
         """Norm over the last dimension."""
         if x.dtype.itemsize >= torch.float32.itemsize:
             return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
-        return self.weight * F.rms_norm(x.float(), self.weight.shape, eps=self.eps).to(x.dtype)
+        # Without a weight PyTorch's norm of half precisions is float32 inside and rounded once.
+        return self.weight * F.rms_norm(x, self.weight.shape, eps=self.eps)
 
     def weights(self, name: str) -> Weights:
         """This module's tensors under the checkpoint's `name`."""
@@ -207,8 +224,7 @@ class HeadNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., H + Hkv, D], queries first; normed over D, rounded as `RMSNorm` rounds."""
-        normed = F.rms_norm(x.float(), x.shape[-1:], eps=self.eps)
-        return self.weight * normed.to(x.dtype)
+        return self.weight * F.rms_norm(x, x.shape[-1:], eps=self.eps)
 
     def weights(self, name: str) -> Weights:
         """This module's tensors under the checkpoint's `name`."""

@@ -8,7 +8,7 @@ plain copies. Knows nothing of what is sent.
 import numpy as np
 import torch
 
-_PINNED_COPIES = 8
+_PINNED_COPIES = 32
 """Sends that may be on their way before the next one waits for the first of them."""
 
 

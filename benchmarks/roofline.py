@@ -1,0 +1,197 @@
+"""The least time that a card can take for a frame of many rows: bytes moved and products computed.
+
+A part of a step takes as long as the slower of two things: moving what it reads and writes through
+the card's memory once, and its multiplications at the card's full rate. Nothing overlaps, launches
+cost nothing: no implementation is below it. Sizes come from a checkpoint's configuration alone.
+Knows no device and measures nothing.
+
+Sources: a matrix product of m rows takes 2 m n k operations and reads n k weights; cards' figures
+are the vendors' datasheets, dense (without sparsity).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from voiceagent_tts.core import FRAME_S, FRAME_SAMPLES
+from voiceagent_tts.model.codec_layers import DILATIONS, KERNEL
+from voiceagent_tts.model.config import CodecDecoderConfig, ModelConfig, TransformerConfig
+
+_CODEBOOK_KERNEL = 3
+_MIXING_WIDENING = 4
+"""A ConvNeXt block's inner width over its outer one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """What a GPU can do at most.
+
+    Attributes:
+        name: of the model.
+        bytes_per_s: between its memory and its processors.
+        flop_per_s: of dense bfloat16 products.
+        gib: memory; 0 where not known.
+    """
+
+    name: str
+    bytes_per_s: float
+    flop_per_s: float
+    gib: float = 0
+
+
+CARDS = (
+    Card("H200", 4.8e12, 989e12, 141),
+    Card("H100 PCIe", 2.0e12, 756e12, 80),
+    Card("H100", 3.35e12, 989e12, 80),
+    Card("A100-SXM4-80GB", 2.039e12, 312e12, 80),
+    Card("A100 80GB PCIe", 1.935e12, 312e12, 80),
+    Card("A100", 1.555e12, 312e12, 40),
+    Card("L40S", 0.864e12, 362e12, 48),
+    Card("RTX 4090", 1.008e12, 165.2e12, 24),
+)
+"""The first whose name is part of the device's."""
+
+
+def known_card(device_name: str) -> Card | None:
+    """The datasheet's figures of a device, by the name that its driver gives it."""
+    return next((card for card in CARDS if card.name in device_name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Bytes through the memory and floating-point operations."""
+
+    bytes: float = 0.0
+    flop: float = 0.0
+
+    def __add__(self, other: "Work") -> "Work":
+        return Work(self.bytes + other.bytes, self.flop + other.flop)
+
+    def __mul__(self, times: float) -> "Work":
+        return Work(self.bytes * times, self.flop * times)
+
+    def seconds(self, card: Card) -> float:
+        """The least time for it."""
+        return max(self.bytes / card.bytes_per_s, self.flop / card.flop_per_s)
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """Seconds of one frame of all rows, at least."""
+
+    talker_s: float
+    predictor_s: float
+    codec_s: float
+
+    @property
+    def total_s(self) -> float:
+        """All parts, one after the other."""
+        return self.talker_s + self.predictor_s + self.codec_s
+
+
+@dataclass(frozen=True, slots=True)
+class Roofline:
+    """The least work of a model's parts.
+
+    Attributes:
+        model: the checkpoint's sizes.
+        codec: its codec's.
+        weight_bytes: of one number of talker and code predictor.
+        codec_bytes: of one of the codec.
+    """
+
+    model: ModelConfig
+    codec: CodecDecoderConfig
+    weight_bytes: int = 2
+    codec_bytes: int = 2
+
+    def talker(self, rows: int, positions: int, new: int = 1) -> Work:
+        """Passes of `rows` rows over `new` positions each, which look back over `positions`."""
+        config = self.model.talker_config
+        head = config.hidden_size * config.vocab_size
+        body = body_weights(config)
+        seen = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim
+        attended = 4 * config.num_hidden_layers * config.num_attention_heads * config.head_dim
+        return Work(
+            self.weight_bytes * (body + head + rows * positions * seen),
+            rows * (2 * (body * new + head) + attended * new * positions),
+        )
+
+    def predictor(self, rows: int) -> Work:
+        """All passes of the code predictor over one frame: two positions, then one at a time."""
+        config = self.model.talker_config.code_predictor_config
+        body, books = body_weights(config), config.num_code_groups - 1
+        heads = books * config.hidden_size * config.vocab_size
+        has_projection = config.hidden_size != self.model.talker_config.hidden_size
+        projection = config.hidden_size * self.model.talker_config.hidden_size * has_projection
+        return Work(
+            self.weight_bytes * (books * body + heads + projection),
+            2.0 * rows * ((books + 1) * body + heads + projection),
+        )
+
+    def codec_window(self, rows: int, frames: int) -> Work:
+        """One call of the codec; what lies between its layers is taken to stay on the chip."""
+        decoder = self.codec
+        state = 2 * decoder.num_hidden_layers * decoder.num_key_value_heads * decoder.head_dim
+        moved = codec_weights(decoder) + rows * (state * decoder.sliding_window)
+        samples = rows * frames * FRAME_SAMPLES
+        return Work(self.codec_bytes * (moved + samples), 2 * rows * frames * codec_macs(decoder))
+
+    def step(self, card: Card, rows: int, positions: int, window_frames: int) -> StepTime:
+        """The least time of one frame of `rows` rows, the codec in windows of `window_frames`."""
+        window_s = self.codec_window(rows, window_frames).seconds(card)
+        return StepTime(
+            self.talker(rows, positions).seconds(card),
+            self.predictor(rows).seconds(card),
+            window_s / window_frames,
+        )
+
+    def streams(self, card: Card, positions: int, window_frames: int) -> int:
+        """Rows for which a step takes as long as the frame that it makes is heard."""
+        low, high = 0, 1
+        while self.step(card, high, positions, window_frames).total_s <= FRAME_S:
+            low, high = high, high * 2
+        while high - low > 1:
+            middle = (low + high) // 2
+            fits = self.step(card, middle, positions, window_frames).total_s <= FRAME_S
+            low, high = (middle, high) if fits else (low, middle)
+        return low
+
+
+def body_weights(config: TransformerConfig) -> int:
+    """Numbers in the matrices of all layers; norms are thousands of times fewer."""
+    heads = config.num_attention_heads + config.num_key_value_heads
+    attention = 2 * config.hidden_size * heads * config.head_dim
+    mlp = 3 * config.hidden_size * config.intermediate_size
+    return config.num_hidden_layers * (attention + mlp)
+
+
+def codec_macs(config: CodecDecoderConfig) -> int:
+    """Multiplications of the codec's decoder for one frame."""
+    return sum(weights * positions for weights, positions in _codec_layers(config))
+
+
+def codec_weights(config: CodecDecoderConfig) -> int:
+    """Numbers in the matrices of the codec's decoder, its codebooks apart."""
+    return sum(weights for weights, _ in _codec_layers(config))
+
+
+def _codec_layers(config: CodecDecoderConfig) -> Iterator[tuple[int, int]]:
+    """(weights, positions of a frame at which they are applied) of every layer."""
+    width, hidden = config.latent_dim, config.hidden_size
+    yield _CODEBOOK_KERNEL * config.codebook_dim * width, 1
+    yield 2 * width * hidden, 1  # into the transformer, and out of it
+    heads = config.num_attention_heads + config.num_key_value_heads
+    mlp = 3 * hidden * config.intermediate_size
+    yield config.num_hidden_layers * (2 * hidden * heads * config.head_dim + mlp), 1
+    positions = 1
+    for ratio in config.upsampling_ratios:
+        yield ratio * width * width, positions
+        positions *= ratio
+        yield KERNEL * width + 2 * _MIXING_WIDENING * width * width, positions
+    channels = config.decoder_dim
+    yield KERNEL * width * channels, positions
+    for rate in config.upsample_rates:
+        yield 2 * rate * channels * (channels // 2), positions
+        channels, positions = channels // 2, positions * rate
+        yield len(DILATIONS) * (KERNEL + 1) * channels * channels, positions
+    yield KERNEL * channels, positions

@@ -1,0 +1,108 @@
+from itertools import pairwise
+from random import Random
+
+import numpy as np
+import pytest
+
+from benchmarks import alignment
+from benchmarks.alignment_flite import FliteMissingError
+from benchmarks.alignment_playback import BARGE_IN_S, FORCED_S, play
+from benchmarks.alignment_texts import ENGLISH, OTHERS
+from benchmarks.alignment_truth import Spoken, espeak, flite, joined, with_lead, with_pauses
+from voiceagent_tts.alignment.online import OnlineAligner
+from voiceagent_tts.audio.levels import onsets
+from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, samples_to_ms
+from voiceagent_tts.text.language import CODES
+from voiceagent_tts.text.words import split_words
+
+
+@pytest.fixture(scope="module")
+def spoken() -> Spoken:
+    """A sentence whose word times are known."""
+    return espeak(ENGLISH[2], "en", "f2")
+
+
+def starts(spoken: Spoken) -> list[int]:
+    """Of the words, in samples."""
+    return [word.start_sample for word in spoken.words]
+
+
+def test_there_are_sentences_in_every_language() -> None:
+    """All that the product speaks are measured."""
+    assert {"en", *OTHERS} == set(CODES)
+
+
+def test_silence_moves_what_follows_it(spoken: Spoken) -> None:
+    """A pause is as long as was asked for, silent, and where the word began."""
+    paused = with_pauses(spoken, [(2, 500), (5, 1_000)])
+    moved = np.subtract(starts(paused), starts(spoken))
+    assert moved.tolist() == [0, 0] + [12_000] * 3 + [36_000] * (len(moved) - 5)
+    at = spoken.words[2].start_sample * BYTES_PER_SAMPLE
+    assert paused.pcm[at : at + 24_000] == bytes(24_000)
+    assert starts(with_lead(spoken, 250)) == [start + 6_000 for start in starts(spoken)]
+
+
+def test_contexts_of_several_texts_have_the_words_of_their_text(spoken: Spoken) -> None:
+    """Joined, the words are those of the joined text, and nothing begins before what ends."""
+    both = joined([spoken, spoken])
+    assert [word.word for word in both.words] == split_words(both.text)
+    assert starts(both) == sorted(starts(both))
+    assert both.samples == 2 * spoken.samples
+
+
+def test_flite_knows_where_its_words_are() -> None:
+    """Words that follow a pause begin where sound sets in."""
+    try:
+        spoken = flite("Wait, please! Nobody knew. Are you there?", "slt")
+    except FliteMissingError as missing:
+        pytest.skip(str(missing))
+    assert spoken is not None
+    heard = onsets(spoken.pcm, min_pause_ms=60)
+    for word in ("Wait,", "Nobody", "Are"):
+        (start,) = (row.start_sample for row in spoken.words if row.word.text == word)
+        assert min(abs(start - onset) for onset in heard) < 0.05 * SAMPLE_RATE_HZ
+
+
+@pytest.mark.parametrize("rtf", [0.2, 0.95])
+def test_a_listener_is_interrupted_through_all_of_a_context(spoken: Spoken, rtf: float) -> None:
+    """Every 130 ms until all was heard; the words come once, in order, and not too late."""
+    session = OnlineAligner().open("en", "f2")
+    playback = play(spoken, rtf, session)
+    played = [barge_in.played_samples for barge_in in playback.barge_ins]
+    assert played[-1] == spoken.samples
+    assert {round(b - a) for a, b in pairwise(played[:-1])} == {round(BARGE_IN_S * SAMPLE_RATE_HZ)}
+    assert [word.word for word in playback.words] == [word.word for word in spoken.words]
+    assert playback.late == 0
+
+
+def test_what_is_known_for_certain_is_cut_exactly(spoken: Spoken) -> None:
+    """With the truth at the end of the sentence, every cut behind that is exact."""
+    playback = alignment.sentence_end(spoken, 0.2)
+    for barge_in in playback.barge_ins:
+        begun = sum(start <= barge_in.played_samples for start in starts(spoken))
+        is_known = barge_in.now_s >= playback.made_s + FORCED_S
+        assert barge_in.words == (begun if is_known else 0)
+
+
+def test_the_simulated_forced_aligner_is_as_good_as_published() -> None:
+    """32 ms on average, in steps of 80 ms, in order."""
+    random = Random(3)
+    contexts = [espeak(text, "en", "f2", 1.5) for text in ENGLISH]
+    times = [alignment.forced_times(spoken, random) for spoken in contexts]
+    errors = [
+        alignment.errors_ms(ours, spoken.words)
+        for ours, spoken in zip(times, contexts, strict=True)
+    ]
+    assert np.concatenate(errors).mean() == pytest.approx(32.4, abs=4)
+    rows = [row.start_sample for row in times[0]]
+    assert rows == sorted(rows)
+    assert all(samples_to_ms(row) % 80 == 0 for row in rows[:-1])
+
+
+def test_the_online_aligner_beats_what_there_is_without_it(spoken: Spoken) -> None:
+    """On one sentence already: more exact cuts than by characters or at the sentence's end."""
+    ours, *others = (
+        alignment.cuts_of(method, [spoken], 0.5).exact_pct
+        for method in (alignment.online(), alignment.fixed_rate, alignment.sentence_end)
+    )
+    assert ours > max(others)

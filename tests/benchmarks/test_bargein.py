@@ -1,0 +1,230 @@
+"""The barge-in benchmark: how it judges, where its truth comes from, and that it runs."""
+
+import random
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from benchmarks.bargein import run
+from benchmarks.bargein_conditions import CONDITIONS, MAIN, Condition, conditions_for
+from benchmarks.bargein_pool import Host
+from benchmarks.bargein_report import Result, complaints_about, markdown_of, plot
+from benchmarks.bargein_score import Outcome, judge, summarize
+from benchmarks.bargein_texts import EARLIEST_CUT_S, LATEST_CUT_S, REPLIES, plan, with_stalls
+from benchmarks.bargein_truth import HEARD_SAMPLES, Heard, Speech, heard_of, trace
+from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
+from voiceagent_tts.text.words import split_words
+
+REPLY = "One, two, three, four, five."
+WORDS = split_words(REPLY)
+WORD_SAMPLES = 6000
+TEXTS = st.sampled_from([text for texts in REPLIES.values() for text in texts])
+
+
+def heard_words(count: int, begun: int | None = None, finished: int | None = None) -> Heard:
+    """A listener who heard so many words, all of them to the end unless told otherwise."""
+    counts = (count if finished is None else finished, count, count if begun is None else begun)
+    return Heard(*(frozenset(range(n)) for n in counts))
+
+
+def outcome(committed: str, heard: Heard) -> Outcome:
+    """`REPLY`, interrupted."""
+    return Outcome("en", REPLY, committed, heard, 1.0, 1.5, 5.0, 200.0, 0.0)
+
+
+def speech(text: str, seed: int) -> Speech:
+    """Noise that stands for `text`: a quarter of a second each word, the same for a seed."""
+    words = tuple(
+        WordTimestamp(word, index * WORD_SAMPLES, (index + 1) * WORD_SAMPLES, True)
+        for index, word in enumerate(split_words(text))
+    )
+    return Speech(random.Random(seed).randbytes(2 * WORD_SAMPLES * len(words)), words)
+
+
+# The verdict.
+
+
+@given(text=TEXTS, data=st.data())
+def test_a_history_of_the_words_heard_is_exact(text: str, data: st.DataObject) -> None:
+    """It is off by the words between the two ends, on either side, and by no other."""
+    words = split_words(text)
+    heard = data.draw(st.integers(0, len(words)))
+    committed = data.draw(st.integers(0, len(words)))
+    history = text[: words[committed - 1].char_end] if committed else ""
+    verdict = judge(text, history, heard_words(heard))
+    assert verdict.is_exact == (heard == committed)
+    assert verdict.is_within_one == (abs(heard - committed) <= 1)
+    assert verdict.is_dropped == (committed == 0 < heard)
+    assert verdict.difference == committed - heard
+    assert (verdict.lost, verdict.unspoken) == (
+        max(0, heard - committed),
+        max(0, committed - heard),
+    )
+    assert verdict.is_verbatim
+
+
+@pytest.mark.parametrize(
+    ("committed", "is_exact", "is_exact_either", "unspoken"),
+    [
+        ("One, two,", False, True, 0),  # without the word that was cut off
+        ("One, two, three,", True, True, 0),  # with it
+        ("One, two, three, four,", False, True, 0),  # of which a few samples were played
+        ("One, two, three, four, five.", False, False, 1),
+        ("one two three", True, True, 0),  # the words are the same, the spelling is not
+        ("Two, three", False, False, 0),
+        ("One, two, three, six", False, False, 1),
+    ],
+)
+def test_the_word_at_the_cut_may_count_either_way(
+    committed: str, is_exact: bool, is_exact_either: bool, unspoken: int
+) -> None:
+    """Two words finished, a third half heard, a fourth just begun."""
+    verdict = judge(REPLY, committed, heard_words(3, begun=4, finished=2))
+    assert verdict.is_exact == is_exact
+    assert verdict.is_exact_either == is_exact_either
+    assert verdict.unspoken == unspoken
+    assert verdict.is_verbatim == REPLY.startswith(committed)
+
+
+def test_a_hole_in_the_history_is_found() -> None:
+    """Words that are missing in the middle are lost, though the end is right."""
+    verdict = judge(REPLY, "One, four,", heard_words(4))
+    assert (verdict.lost, verdict.unspoken, verdict.is_within_one) == (2, 0, False)
+
+
+def test_a_summary_counts_what_the_verdicts_say() -> None:
+    """Shares of all cuts, sums of words, quantiles of times."""
+    cuts = [
+        outcome("One, two,", heard_words(2)),
+        outcome("One, two, three,", heard_words(2)),
+        outcome("", heard_words(2)),
+        outcome("One,", heard_words(3)),
+    ]
+    figures = summarize(cuts)
+    assert figures["exact_pct"] == 25.0
+    assert figures["within_one_pct"] == 50.0
+    assert figures["dropped_turns"] == 1
+    assert (figures["spoken_lost"], figures["unspoken_committed"]) == (4, 1)
+    assert figures["discarded_s"] == 2.0
+    assert figures["cancel_p95_ms"] == 5.0
+    assert figures["differences"] == {-2: 2, 0: 1, 1: 1}
+    assert summarize([])["exact_pct"] is None
+
+
+# The truth.
+
+
+@given(played=st.integers(HEARD_SAMPLES, 5 * WORD_SAMPLES))
+def test_words_are_counted_in_the_samples_played(played: int) -> None:
+    """A word is heard when 20 ms of it were played, whichever context made it."""
+    made = speech(REPLY, seed=1)
+    heard = heard_of(REPLY, made.pcm[: 2 * played], [speech(REPLY, seed=2), made])
+    assert heard.begun == frozenset(range(-(-played // WORD_SAMPLES)))
+    assert (
+        heard.heard == frozenset(range((played - HEARD_SAMPLES) // WORD_SAMPLES + 1)) & heard.begun
+    )
+    assert heard.finished == frozenset(range(played // WORD_SAMPLES))
+    assert heard.unknown_s == 0
+
+
+@given(cut=st.integers(HEARD_SAMPLES, 4 * WORD_SAMPLES), rest=st.integers(64, 2 * WORD_SAMPLES))
+def test_a_reply_that_another_context_went_on_with_is_put_together(cut: int, rest: int) -> None:
+    """The second begins with the word that broke off; each word is counted once."""
+    first = speech(REPLY, seed=1)
+    broken_off = cut // WORD_SAMPLES
+    second = speech(REPLY[WORDS[broken_off].char_start :], seed=2)
+    rest = min(rest, len(second.pcm) // 2)
+    played = first.pcm[: 2 * cut] + second.pcm[: 2 * rest]
+    assert trace(played, [second, first]) == [(first, cut), (second, rest)]
+    expected = broken_off + -(-rest // WORD_SAMPLES)
+    begun_before = -(-cut // WORD_SAMPLES)
+    heard = heard_of(REPLY, played, [second, first])
+    assert heard.begun == frozenset(range(max(expected, begun_before)))
+
+
+def test_silence_between_two_contexts_is_not_the_engines() -> None:
+    """A transport fills its last chunk; what follows is found behind it."""
+    first, second = speech(REPLY, seed=1), speech(REPLY[10:], seed=2)
+    played = first.pcm[:20_000] + bytes(400) + second.pcm[:20_000]
+    assert trace(played, [first, second]) == [(first, 10_000), (None, 200), (second, 10_000)]
+
+
+def test_sound_that_nobody_made_is_unknown() -> None:
+    """It counts as no word."""
+    heard = heard_of(REPLY, random.Random(3).randbytes(SAMPLE_RATE_HZ), [speech(REPLY, 1)])
+    assert not heard.begun and heard.unknown_s == 0.5
+
+
+# The plan.
+
+
+def test_cuts_are_spread_over_languages_and_time() -> None:
+    """Two hundred cuts: five languages, and no long stretch of the replies without one."""
+    planned = plan(200, 8, random.Random(1))
+    cuts = [cut for session in planned for cut in session]
+    assert len(cuts) == 200
+    assert {cut.language for cut in cuts} == {"en", "zh", "ja", "de", "es"}
+    assert all(len({cut.language for cut in session}) == 1 for session in planned)
+    times = sorted(cut.at_s for cut in cuts)
+    assert times[0] >= EARLIEST_CUT_S and times[-1] <= LATEST_CUT_S
+    assert max(later - earlier for earlier, later in zip(times, times[1:], strict=False)) < 0.04
+
+
+def test_the_script_of_a_reply_is_the_reply() -> None:
+    """Token by token, at thirty a second, with a stall before some word where that is asked for."""
+    for cut in with_stalls(plan(40, 8, random.Random(1))[0], random.Random(2)):
+        script = list(cut.script())
+        assert "".join(token for _, token in script) == cut.text
+        waits_s = [wait_s for wait_s, _ in script]
+        assert sum(wait_s > 1 for wait_s in waits_s) == 1
+        assert waits_s[-1] == pytest.approx(1 / 30)
+
+
+@pytest.mark.parametrize("host", ["livekit", "pipecat"])
+def test_quick_runs_have_the_main_condition_first(host: Host) -> None:
+    """One cut a session, on every host; names can be asked for."""
+    quick = conditions_for(host, is_quick=True, only="")
+    assert quick[0].name == MAIN
+    assert all(condition.cuts == condition.sessions for condition in quick)
+    assert [c.name for c in conditions_for(host, is_quick=False, only=MAIN)] == [MAIN]
+    assert len({condition.name for condition in CONDITIONS}) == len(CONDITIONS)
+
+
+# The whole.
+
+
+@pytest.mark.parametrize("host", ["livekit", "pipecat"])
+async def test_a_real_session_is_measured(host: Host, tmp_path: Path) -> None:
+    """The host, the server and the user, each in a process of its own, in real time."""
+    condition = Condition(MAIN, 2, sessions=2, latest_s=0.8)
+    (result,) = await run(host, [condition], 1, tmp_path, Console(file=StringIO()))
+    figures = result.figures
+    assert complaints_about([result]) == []
+    assert figures["cuts"] == 2 and figures["verbatim_pct"] == 100.0
+    assert figures["dropped_turns"] == figures["unspoken_committed"] == 0
+    assert figures["discarded_s"] > 0
+    assert figures["tts_contexts_active"] == 0
+    assert markdown_of([result]).splitlines()[-1].startswith(f"| {MAIN} | 2 |")
+    plot(host, [result], tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").stat().st_size > 10_000
+
+
+def test_what_makes_a_result_doubtful_is_said() -> None:
+    """Replies without sound, replies that were not cut, and sessions that broke off."""
+    facts = {
+        "silent_turns": 1,
+        "not_cut": 0,
+        "planned": 3,
+        "told": 2,
+        "broken_off": ["TimeoutError"],
+    }
+    found = complaints_about([Result("a fault", (outcome("One,", heard_words(1)),), facts)])
+    assert found == [
+        "a fault: 1 replies made no sound",
+        "a fault: expected 3 replies, got 2",
+        "a fault: a session broke off: TimeoutError",
+    ]

@@ -1,0 +1,54 @@
+"""Graphs against plain passes, and a device against a CPU: on a tiny model."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks.exactness import choices_against_cpu, compare, graphs_against_plain
+from voiceagent_tts.model.forced import Choices
+
+MODEL = Path(__file__).parents[1] / "reference" / "custom_voice-1b7"
+DEVICES = [
+    "cpu",
+    pytest.param(
+        "cuda",
+        marks=[
+            pytest.mark.gpu,
+            pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_graphs_make_what_plain_passes_make(device: str) -> None:
+    """The same codes and the same samples, bit for bit, of rows that start one by one."""
+    found = graphs_against_plain(MODEL, device, torch.float32, rows=3, frames=12)
+    assert found == {
+        "graph_frames": 36,
+        "graph_codes_equal": 1.0,
+        "graph_rows": 3,
+        "graph_rows_with_equal_sound": 3,
+    }
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_device_chooses_as_a_cpu_does(device: str) -> None:
+    """In float32 nearly always, otherwise nearly tied; in bfloat16 mostly."""
+    found = choices_against_cpu(MODEL, device, torch.bfloat16, frames=16)
+    assert found["choices"] == 256
+    assert found["cpu_agreement"] >= 0.999 or found["differences_are_near_ties"]
+    assert 0.8 < found["served_top_1_agreement"] < 1
+
+
+def test_differences_are_told_with_their_margins() -> None:
+    """Only those of places that differ count, and one that is no near tie is seen."""
+    on_cpu = Choices(torch.tensor([[1, 2], [3, 4]]), torch.tensor([[0.5, 0.0004], [0.2, 0.7]]))
+    near = compare(Choices(torch.tensor([[1, 9], [3, 4]]), torch.zeros(2, 2)), on_cpu)
+    assert near["cpu_agreement"] == 0.75
+    assert near["margins_of_differences"] == [0.0004]
+    assert near["differences_are_near_ties"]
+    far = compare(Choices(torch.tensor([[1, 9], [8, 4]]), torch.zeros(2, 2)), on_cpu)
+    assert far["margins_of_differences"] == [0.0004, 0.2]
+    assert not far["differences_are_near_ties"]

@@ -1,0 +1,30 @@
+"""Which packages a GPU machine is brought: all that ours need, and nothing that is there."""
+
+from benchmarks.gpu_wheels import needs, pinned
+
+
+def test_needs_are_followed_to_their_end() -> None:
+    """A package that a package needs is there, with the version that is installed here."""
+    found = needs(["voiceagent-tts[server]"], "3.12")
+    assert {"fastapi", "starlette", "anyio", "pydantic-core", "pyzmq", "soxr"} <= set(found)
+    assert all(version[0].isdigit() for version in found.values())
+
+
+def test_extras_that_were_not_asked_for_stay_out() -> None:
+    """The base install has no server."""
+    found = needs(["voiceagent-tts"], "3.12")
+    assert "websockets" in found
+    assert not {"fastapi", "torch", "pipecat-ai"} & set(found)
+
+
+def test_what_the_machine_has_is_not_brought() -> None:
+    """Neither torch, transformers and numpy, nor what never comes without them."""
+    names = {
+        folder: {line.partition("==")[0] for line in lines}
+        for folder, lines in pinned("3.12").items()
+    }
+    assert {"pydantic", "typer", "rich", "soxr"} <= names["engine"]
+    assert {"fastapi", "pyzmq", "pytest-asyncio", "structlog"} <= names["server"]
+    assert not names["engine"] & names["server"]
+    brought = names["engine"] | names["server"]
+    assert not {"torch", "transformers", "numpy", "tokenizers", "voiceagent-tts"} & brought

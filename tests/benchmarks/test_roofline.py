@@ -1,0 +1,124 @@
+"""The least time of a step: against parameters that were counted, and figures worked by hand."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter
+
+from benchmarks.checkpoint import META
+from benchmarks.published import CODEC, SIZES, model_config
+from benchmarks.roofline import (
+    CARDS,
+    Card,
+    Roofline,
+    Work,
+    body_weights,
+    codec_macs,
+    codec_weights,
+    known_card,
+)
+from voiceagent_tts.model.checkpoint import build_network, building
+from voiceagent_tts.model.codec_decoder import CodecDecoder
+from voiceagent_tts.model.config import (
+    CodecConfig,
+    ModelConfig,
+    read_codec_config,
+    read_model_config,
+)
+
+REFERENCE = Path(__file__).parents[1] / "reference" / "custom_voice-1b7"
+DECODER = TypeAdapter(CodecConfig).validate_python(CODEC).decoder_config
+CARD = Card("worked by hand", 4.8e12, 790e12)
+
+
+def roofline(size: str) -> Roofline:
+    """Of a published size, in bfloat16."""
+    config = model_config(SIZES[size], "custom_voice")
+    return Roofline(TypeAdapter(ModelConfig).validate_python(config), DECODER)
+
+
+def matrices(module: torch.nn.Module) -> int:
+    """Numbers in weights of two dimensions and more."""
+    return sum(weight.numel() for weight in module.parameters() if weight.dim() > 1)
+
+
+def test_weights_are_those_of_the_network() -> None:
+    """What a pass reads is what its modules hold, norms apart; of tiny sizes, too."""
+    for config in (roofline("1.7b").model, read_model_config(REFERENCE)):
+        network = build_network(config, torch.bfloat16, META, "sdpa")
+        talker, predictor = network.talker.transformer, network.code_predictor.transformer
+        for transformer, sizes in (
+            (talker, config.talker_config),
+            (predictor, config.talker_config.code_predictor_config),
+        ):
+            norms = sum(
+                weight.numel() for name, weight in transformer.named_parameters() if "norm" in name
+            )
+            everything = sum(weight.numel() for weight in transformer.parameters())
+            assert body_weights(sizes) == everything - norms
+
+
+def test_codec_weights_are_those_of_the_decoder() -> None:
+    """The matrices of the codec's decoder, of the published size and of a tiny one."""
+    for sizes in (DECODER, read_codec_config(REFERENCE / "speech_tokenizer").decoder_config):
+        with building(torch.float32, META):
+            decoder = CodecDecoder(sizes)
+        codebooks = matrices(decoder.codebooks)
+        assert codec_weights(sizes) == pytest.approx(matrices(decoder) - codebooks, rel=1e-3)
+
+
+def test_a_frame_of_the_codec_takes_five_billion_operations() -> None:
+    """2 x 2.48 billion multiplications, nine in ten of them in the four upsampling blocks."""
+    assert 2 * codec_macs(DECODER) == pytest.approx(4.96e9, rel=5e-3)
+
+
+@pytest.mark.parametrize(
+    ("size", "rows", "total_ms"),
+    [("1.7b", 1, 1.12), ("1.7b", 32, 1.46), ("1.7b", 128, 2.52), ("1.7b", 256, 4.28),
+     ("1.7b", 512, 7.97), ("0.6b", 1, 0.70), ("0.6b", 128, 2.11)],
+)  # fmt: skip
+def test_steps_of_the_published_sizes(size: str, rows: int, total_ms: float) -> None:
+    """At 4.8 TB/s and 790 TFLOP/s, 200 positions, windows of 12 frames: known to three digits."""
+    step = roofline(size).step(CARD, rows, 200, 12)
+    assert step.total_s * 1000 == pytest.approx(total_ms, rel=0.03)
+
+
+def test_a_frame_s_length_bounds_the_streams() -> None:
+    """One more row than `streams` takes longer than its frame is heard."""
+    lines, card = roofline("1.7b"), CARDS[0]
+    streams = lines.streams(card, 200, 12)
+    assert lines.step(card, streams, 200, 12).total_s <= 0.08
+    assert lines.step(card, streams + 1, 200, 12).total_s > 0.08
+
+
+@given(st.integers(1, 1024), st.integers(1, 2048))
+def test_more_rows_take_no_less_time(rows: int, positions: int) -> None:
+    """Each part's time grows with rows and with what they look back over."""
+    lines, card = roofline("0.6b"), CARDS[0]
+    here = lines.step(card, rows, positions, 12)
+    assert lines.step(card, rows + 1, positions, 12).total_s >= here.total_s
+    assert lines.step(card, rows, positions + 1, 12).talker_s >= here.talker_s
+
+
+def test_the_slower_of_two_bounds_counts() -> None:
+    """Memory or products, whichever takes longer."""
+    card = Card("round numbers", 10.0, 100.0)
+    assert Work(20, 100).seconds(card) == 2.0
+    assert (Work(20, 100) + Work(0, 300) * 2).seconds(card) == 7.0
+
+
+@pytest.mark.parametrize(
+    ("device", "name"),
+    [("NVIDIA H200", "H200"), ("NVIDIA H100 80GB HBM3", "H100"), ("NVIDIA H100 PCIe", "H100 PCIe"),
+     ("NVIDIA A100-SXM4-80GB", "A100-SXM4-80GB"), ("NVIDIA A100-SXM4-40GB", "A100"),
+     ("NVIDIA L40S", "L40S"), ("NVIDIA GeForce RTX 4090", "RTX 4090")],
+)  # fmt: skip
+def test_cards_are_known_by_their_drivers_name(device: str, name: str) -> None:
+    """The most precise name wins."""
+    card = known_card(device)
+    assert card is not None
+    assert card.name == name
+    assert known_card("Quadro K620") is None
