@@ -2,8 +2,9 @@
 
 import asyncio
 import contextlib
+import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,12 +22,15 @@ class OwnServer:
 
 
 @contextlib.asynccontextmanager
-async def own_server(*arguments: str, log: Path) -> AsyncIterator[OwnServer]:
+async def own_server(
+    *arguments: str, log: Path, environment: Mapping[str, str] | None = None
+) -> AsyncIterator[OwnServer]:
     """Serve on a free port of this machine until the block ends.
 
     Args:
         arguments: more of `voiceagent-tts serve`.
         log: takes what the server writes to standard error.
+        environment: more variables of its environment, such as `VOICEAGENT_TTS_THROTTLE`.
 
     Raises:
         RuntimeError: the server did not start.
@@ -35,7 +39,11 @@ async def own_server(*arguments: str, log: Path) -> AsyncIterator[OwnServer]:
     with log.open("wb") as stderr:
         argv = ["-m", "voiceagent_tts", "serve", "--port", "0", *arguments]
         process = await asyncio.create_subprocess_exec(
-            sys.executable, *argv, stdout=asyncio.subprocess.PIPE, stderr=stderr
+            sys.executable,
+            *argv,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=stderr,
+            env=os.environ | (environment or {}),
         )
     try:
         yield OwnServer(await _ready_url(process, log), process.pid)

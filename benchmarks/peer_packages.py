@@ -8,6 +8,7 @@ what is not compared (another codec, cloning, a demo) is not installed: `stand_i
 Standard library only: children run this, too.
 """
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -30,7 +31,21 @@ class Peer:
     requirements: tuple[str, ...]
 
 
-_HTTP = ("requests==2.34.2", "urllib3==2.8.0", "charset-normalizer==3.5.2")
+_REQUESTS = (
+    "requests==2.34.2",
+    "urllib3==2.8.0",
+    "charset-normalizer==3.5.2",
+    "idna==3.20",
+    "certifi==2026.10.18",
+)
+_HTTPX = (
+    "httpx==0.28.1",
+    "httpcore==1.0.9",
+    "h11==0.16.0",
+    "anyio==4.16.0",
+    "idna==3.20",
+    "certifi==2026.10.18",
+)
 OFFICIAL = Peer(
     "official",
     (
@@ -39,7 +54,7 @@ OFFICIAL = Peer(
         "tokenizers==0.22.2",
         "huggingface-hub==0.36.0",
         "accelerate==1.12.0",
-        *_HTTP,
+        *_REQUESTS,
     ),
 )
 FASTER = Peer(
@@ -51,6 +66,7 @@ FASTER = Peer(
         "tokenizers==0.22.2",
         "huggingface-hub==1.20.0",
         "accelerate==1.12.0",
+        *_HTTPX,
     ),
 )
 
@@ -89,6 +105,13 @@ def package_folder(peer: Peer, parent: Path, wheels: Path | None = None) -> Path
         )
         partial.rename(folder)
     return folder.absolute()
+
+
+def ahead_of_others(folder: Path) -> dict[str, str]:
+    """A child's environment in which a folder of packages comes first."""
+    return {
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
+    }
 
 
 class _StandIn(ModuleType):

@@ -38,7 +38,7 @@ from rich.table import Table
 
 from benchmarks.agent_text import agent_monologue
 from benchmarks.answering import Child
-from benchmarks.peer_packages import OFFICIAL, package_folder
+from benchmarks.peer_packages import OFFICIAL, ahead_of_others, package_folder
 from benchmarks.report import provenance, publish
 from voiceagent_tts.core import FRAME_S
 
@@ -113,7 +113,7 @@ class Sides:
     def official(self, precision: Precision) -> Child:
         """The official package."""
         argv = ["-m", "benchmarks.official_speaker", str(self.checkpoint), precision, _SPEAKER]
-        return self._child(argv, f"official-{precision}", PYTHONPATH=str(self.packages))
+        return self._child(argv, f"official-{precision}", **ahead_of_others(self.packages))
 
     def ours(self, precision: Precision, layout: str) -> Child:
         """Our engine's rows."""

@@ -57,8 +57,14 @@ def test_an_unknown_setting_in_the_file_is_refused(tmp_path: Path) -> None:
         ("PORT", "http"),
         ("ENGINE", "no-such-engine"),
         ("MAX_CONTEXTS", "0"),
+        ("ALIGNER", "perhaps"),
+        ("ALIGNERS", "0"),
         ("MAX_LEAD_S", "0"),
         ("DRAIN_S", "-1"),
+        ("RAMP", "1,4,2"),
+        ("RAMP", ""),
+        ("GPUS", "first"),
+        ("WORKERS", "0"),
         ("LOG_JSON", "perhaps"),
         ("API_KEYS", "[1"),
     ],
@@ -68,6 +74,15 @@ def test_a_wrong_value_is_refused(name: str, value: str, monkeypatch: pytest.Mon
     monkeypatch.setenv(f"VOICEAGENT_TTS_{name}", value)
     with pytest.raises(ValidationError, match=name.lower()):
         Settings()
+
+
+def test_lists_of_numbers_are_separated_by_commas(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on the command line, so in the environment; GPUs stand in place of a device."""
+    monkeypatch.setenv("VOICEAGENT_TTS_RAMP", "1,3,9")
+    settings = Settings(gpus="0,1")  # type: ignore[arg-type]
+    assert (settings.ramp, settings.gpus) == ((1, 3, 9), (0, 1))
+    with pytest.raises(ValidationError, match="gpus or a device"):
+        Settings(engine="qwen3", models=("m",), gpus=(0,), device="cpu")
 
 
 def test_settings_do_not_change() -> None:

@@ -9,6 +9,7 @@ import wave
 from collections.abc import Awaitable, Callable
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -34,7 +35,8 @@ DOCUMENTED_ADDRESS = "127.0.0.1:8765"
 def blocks(paper: str, kind: str = "") -> list[str]:
     """Contents of the fenced blocks of `kind` in a paper."""
     text = (ROOT / paper).read_text(encoding="utf-8")
-    return re.findall(rf"^```{kind}\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+    found = re.findall(r"^```([^\n]*)\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+    return [content for its_kind, content in found if its_kind == kind]
 
 
 def table_rows(paper: str, heading: str) -> list[list[str]]:
@@ -121,6 +123,22 @@ async def test_the_pipecat_service_of_the_readme_speaks(server: RunningServer) -
     await worker.cancel()
     await running
     assert context.get_messages()[-1] == {"role": "assistant", "content": "Your agent."}
+
+
+async def test_the_stock_plugins_of_the_readme_speak(server: RunningServer) -> None:
+    """The README's lines are all that LiveKit's plugins for other servers need to be heard."""
+    from livekit.agents import tts, utils
+
+    (code,) = [block for block in blocks("README.md", "python") if "baseten.TTS" in block]
+    names: dict[str, Any] = {}
+    async with utils.http_context.open():
+        exec(at(server, code), names)
+        voices: list[tts.TTS] = names["for_livekit"]
+        for voice in voices:
+            async with voice.synthesize("Hello there.") as stream:
+                seconds = sum([event.frame.duration async for event in stream])
+            assert seconds > 0.4, voice.label
+            await voice.aclose()
 
 
 async def test_the_key_that_the_operations_page_makes_opens_the_door(

@@ -31,16 +31,27 @@ class Package:
 
 
 PACKAGES = [
-    Package("pipecat-ai", "pipecat", frozenset({"pipecat"}), frozenset({"adapters", "agents"})),
-    Package("livekit-agents", "livekit", frozenset({"livekit"}), frozenset({"adapters"})),
+    Package(
+        "pipecat-ai",
+        "pipecat",
+        frozenset({"pipecat"}),
+        frozenset({"adapters", "agents", "benchmarks"}),
+    ),
+    Package(
+        "livekit-agents",
+        "livekit",
+        frozenset({"livekit"}),
+        frozenset({"adapters", "agents", "benchmarks"}),
+    ),
     Package(
         "torch",
         "torch",
         frozenset({"qwen3"}),
-        frozenset({"model", "engine", "cli", "benchmarks"}),
+        frozenset({"model", "engine", "alignment", "cli", "benchmarks"}),
     ),
     Package("modelscope", "modelscope", frozenset({"modelscope"}), frozenset({"model"})),
     Package("flash-attn", "flash_attn", frozenset({"flash"}), frozenset()),
+    Package("torchao", "torchao", frozenset({"quantize"}), frozenset({"model"})),
     Package(
         "websockets",
         "websockets",
@@ -51,7 +62,9 @@ PACKAGES = [
         "numpy",
         "numpy",
         frozenset({""}),
-        frozenset({"audio", "alignment", "espeak", "cli", "agents", "benchmarks"}),
+        frozenset(
+            {"audio", "alignment", "espeak", "model", "engine", "cli", "agents", "benchmarks"}
+        ),
     ),
     Package(
         "soundfile",

@@ -2,9 +2,12 @@
 
 import os
 import resource
+import struct
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import save
 
 from voiceagent_tts.core import Capabilities
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
@@ -17,10 +20,10 @@ def folder(tmp_path: Path) -> VoiceFolder:
     return VoiceFolder(tmp_path / "kept" / "voices")
 
 
-def worker(*voices: str, speaks_clones: bool = False) -> Capabilities:
+def worker(*voices: str, clone_width: int | None = None) -> Capabilities:
     """What a worker with these voices can do."""
     return Capabilities(
-        "qwen3", "tiny", False, ("token",), ("en",), voices, 4, speaks_clones=speaks_clones
+        "qwen3", "tiny", False, ("token",), ("en",), voices, 4, clone_width=clone_width
     )
 
 
@@ -103,9 +106,7 @@ def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
 
 def test_clones_come_and_go_while_it_runs(folder: VoiceFolder) -> None:
     """A book over a folder knows a voice as soon as it is kept, and no longer once removed."""
-    book = VoiceBook(
-        {"preset": worker("Vivian"), "base": worker(speaks_clones=True)}, clones=folder
-    )
+    book = VoiceBook({"preset": worker("Vivian"), "base": worker(clone_width=64)}, clones=folder)
     assert book.names() == ["Vivian"]
     folder.put("Anna", b"prompt")
     assert book.names() == ["Vivian", "anna"]
@@ -118,7 +119,7 @@ def test_clones_come_and_go_while_it_runs(folder: VoiceFolder) -> None:
 def test_a_model_s_own_voice_comes_before_a_clone(folder: VoiceFolder) -> None:
     """A clone with a preset's name does not take its place."""
     folder.put("vivian", b"prompt")
-    book = VoiceBook({"base": worker(speaks_clones=True), "preset": worker("Vivian")}, folder)
+    book = VoiceBook({"base": worker(clone_width=64), "preset": worker("Vivian")}, folder)
     assert book.resolve("vivian") == Voice("Vivian", "preset")
     assert book.names() == ["Vivian"]
 
@@ -134,9 +135,45 @@ def test_without_a_base_model_clones_are_not_offered(folder: VoiceFolder) -> Non
 
 def test_the_first_clone_is_the_default_of_a_base_model(folder: VoiceFolder) -> None:
     """A server of clones alone speaks with the first of them; without any it says what to do."""
-    book = VoiceBook({"base": worker(speaks_clones=True)}, folder)
+    book = VoiceBook({"base": worker(clone_width=64)}, folder)
     with pytest.raises(InvalidRequestError, match="voices add"):
         book.resolve(None)
     folder.put("bert", b"prompt")
     folder.put("anna", b"prompt")
     assert book.resolve(None) == Voice("anna", "base")
+
+
+def test_a_clone_goes_to_the_model_of_its_size(folder: VoiceFolder) -> None:
+    """Of two Base models the one speaks whose encoder heard it; the first has the last word."""
+    workers = {
+        "preset": worker("Vivian"),
+        "small": worker(clone_width=1024),
+        "large": worker(clone_width=2048),
+        "large too": worker(clone_width=2048),
+    }
+    book = VoiceBook(workers, folder)
+    for name, width in (("anna", 2048), ("bert", 1024), ("carl", 64)):
+        folder.put(name, save({"speaker_embedding": torch.zeros(width)}))
+    spoken_by = {name: book.resolve(name).worker for name in folder.names()}
+    assert spoken_by == {"anna": "large", "bert": "small", "carl": "small"}
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        b"", b"no safetensors", struct.pack("<Q", 2**63), struct.pack("<Q", 2) + b"[]",
+        *(
+            struct.pack("<Q", len(header)) + header
+            for header in (
+                b'{"speaker_embedding": 5}',
+                b'{"speaker_embedding": {"shape": [[64]]}}',
+                b'{"speaker_embedding": {"shape": [64, 64]}}',
+            )
+        ),
+    ],
+)  # fmt: skip
+def test_a_damaged_clone_goes_to_the_first_model(folder: VoiceFolder, stored: bytes) -> None:
+    """A file without a width that can be read is left to an engine, which says what is wrong."""
+    book = VoiceBook({"small": worker(clone_width=64), "large": worker(clone_width=128)}, folder)
+    folder.put("anna", stored)
+    assert book.resolve("anna") == Voice("anna", "small")

@@ -200,6 +200,8 @@ class Capabilities:
     clone_width: int | None = None
     """Numbers in the speaker embeddings of the clones that it also speaks, which come and go while
     it runs; None where it speaks none."""
+    max_batch_rows: int | None = None
+    """Of its rows, how many may be batch contexts; None for all."""
 
 
 @dataclass(frozen=True, slots=True)

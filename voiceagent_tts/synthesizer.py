@@ -296,9 +296,12 @@ class Synthesizer:
         """
         voice, language, capabilities = self._resolve(options)
         worker = await self._least_loaded(voice)
-        if worker.rows_used >= capabilities.max_rows:
+        rows = capabilities.max_rows
+        if options.priority == "batch":
+            rows = capabilities.max_batch_rows or rows
+        if worker.rows_used >= rows:
             raise OverloadedError(
-                f"all {capabilities.max_rows} rows of this voice's engine are in use",
+                f"all {rows} rows of this voice's engine are in use",
                 retry_after_ms=round(1000 * worker.stats.figures.get("retry_after_seconds", 0.5)),
             )
         followers = self._followers(options, capabilities)

@@ -1,12 +1,14 @@
 """Voice name → Voice: which worker speaks it; and the folder in which cloned voices are kept.
 
 Knows the names that the running workers offer, and files by their names. Does not know how a voice
-is made, nor what is in its file.
+is made, and of what is in its file no more than for which size of model it was made.
 """
 
+import json
 import os
 import re
 import secrets
+import struct
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,6 +20,7 @@ from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 CLONE_SUFFIX = ".safetensors"
 _NAME = re.compile(r"\w(?:[\w .-]{0,62}\w)?")
 _NAMES_IN_A_MESSAGE = 40
+_MAX_HEADER_BYTES = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +97,20 @@ class VoiceFolder:
         except OSError as error:
             raise self._unknown(name) from error
 
+    def embedding_width(self, name: str) -> int | None:
+        """Numbers in the voice's speaker embedding; None where its file does not say.
+
+        Source: the safetensors format, a JSON header behind its length.
+        """
+        try:
+            with self._file(name).open("rb") as file:
+                (length,) = struct.unpack("<Q", file.read(8))
+                header = json.loads(file.read(min(length, _MAX_HEADER_BYTES)))
+            (width,) = header["speaker_embedding"]["shape"]
+        except (OSError, struct.error, ValueError, KeyError, TypeError):
+            return None
+        return width if isinstance(width, int) else None
+
     def put(self, name: str, prompt: bytes) -> str:
         """Keep a voice, in place of the one that has its name.
 
@@ -158,19 +175,20 @@ class VoiceBook:
 
     Args:
         workers: what each of them can do.
-        clones: the voices that workers with `speaks_clones` speak, which come and go meanwhile.
+        clones: the voices that workers with a `clone_width` speak, which come and go meanwhile.
     """
 
     def __init__(
         self, workers: Mapping[str, Capabilities], clones: VoiceFolder | None = None
     ) -> None:
         self._voices: dict[str, Voice] = {}
-        speaking = [name for name, known in workers.items() if known.speaks_clones]
-        self._clones = clones if speaking else None
-        self._clone_worker = speaking[0] if speaking else ""
+        self._clone_workers: dict[int, str] = {}
         for worker, capabilities in workers.items():
             for name in capabilities.voices:
                 self._voices.setdefault(name.casefold(), Voice(name, worker))
+            if capabilities.clone_width is not None:
+                self._clone_workers.setdefault(capabilities.clone_width, worker)
+        self._clones = clones if self._clone_workers else None
 
     def names(self) -> list[str]:
         """Every name, the default first."""
@@ -192,7 +210,7 @@ class VoiceBook:
         base, plus, variant = name.casefold().partition("+")
         known = self._voices.get(base)
         if known is None and self._clones is not None and name in self._clones:
-            return Voice(clone_name(name), self._clone_worker)
+            return self._clone(self._clones, clone_name(name))
         if known is None or (plus and variant not in self._voices):
             raise InvalidRequestError(
                 f"expected the name of a voice, got {name[:64]!r}; known are "
@@ -200,6 +218,12 @@ class VoiceBook:
                 code=ErrorCode.INVALID_VOICE,
             )
         return Voice(name, known.worker) if plus else known
+
+    def _clone(self, clones: VoiceFolder, name: str) -> Voice:
+        """A clone goes to the model of its size; the first one says where there is none."""
+        first, *others = self._clone_workers.values()
+        width = clones.embedding_width(name) if others else None
+        return Voice(name, first if width is None else self._clone_workers.get(width, first))
 
     def _default(self) -> Voice:
         for name in self.names():

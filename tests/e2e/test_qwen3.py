@@ -7,23 +7,29 @@ import asyncio
 import json
 import os
 import signal
+import time
 from collections.abc import AsyncIterator
 from itertools import islice
 from pathlib import Path
 
 import httpx
 import pytest
+import torch
 
 from benchmarks.agent_text import agent_sentences
 from tests.conftest import StartServer
+from tests.server.test_metrics import scrape
+from tests.test_docs import table_rows
 from tests.waiting import until
 from voiceagent_tts.client import TTSClient
-from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
+from voiceagent_tts.core import SAMPLE_RATE_HZ, PlayoutClock, WordTimestamp
 from voiceagent_tts.errors import EngineError, InvalidRequestError, VoiceAgentError
+from voiceagent_tts.model.prompt import Cloned
 from voiceagent_tts.protocol.connection import ClientAudio
 from voiceagent_tts.protocol.messages import DoneMessage
 from voiceagent_tts.server.serve import RunningServer
 from voiceagent_tts.text.words import split_words
+from voiceagent_tts.voices import VoiceFolder
 
 REFERENCE = Path(__file__).parent.parent / "reference"
 MODELS = (str(REFERENCE / "custom_voice-1b7"), str(REFERENCE / "voice_design-1b7"))
@@ -32,8 +38,8 @@ SENTENCE = "Hello there, this is a sentence that is being written. "
 
 @pytest.fixture
 async def qwen3(start_server: StartServer) -> RunningServer:
-    """A server of two models, a thread each."""
-    return await start_server(engine="qwen3", models=MODELS, threads=1, rows=3)
+    """A server of two models, a thread each, without aligners."""
+    return await start_server(engine="qwen3", models=MODELS, threads=1, rows=3, aligner="off")
 
 
 @pytest.fixture
@@ -62,19 +68,20 @@ async def test_first_audio_comes_before_the_sentence_is_written(client: TTSClien
 
 
 async def test_every_word_comes_once_ahead_of_its_sound(client: TTSClient) -> None:
-    """Words are guesses, in order, verbatim, and none comes after its sound."""
+    """Words are guesses, in order, verbatim, and none comes after its sound is heard."""
     async with await client.open(voice="vivian", seed=1, max_lead_s=1.0) as context:
         await context.send_text(SENTENCE)
         await context.end()
-        received = 0
+        clock = PlayoutClock()
         words = list[WordTimestamp]()
         async for event in context:
             if isinstance(event, ClientAudio):
-                received += len(event.pcm) // 2
-                if received > 2 * SAMPLE_RATE_HZ:
+                clock.send(len(event.pcm) // 2, time.monotonic())
+                if clock.sent_samples > 2 * SAMPLE_RATE_HZ:
                     break
             elif isinstance(event, WordTimestamp):
-                assert event.start_sample >= received - SAMPLE_RATE_HZ // 100
+                played = clock.played_samples(time.monotonic())
+                assert event.start_sample >= played - SAMPLE_RATE_HZ // 4
                 assert not event.is_exact
                 words.append(event)
         assert [word.word.text for word in words] == SENTENCE.split()[: len(words)]
@@ -204,3 +211,24 @@ async def test_a_server_without_voices_says_how_to_get_one(
                 pass
     async with httpx.AsyncClient(base_url=server.url) as http:
         assert (await http.get("/health/ready")).status_code == 503
+
+
+async def test_how_often_a_clone_was_at_hand_is_counted(
+    start_server: StartServer, tmp_path: Path
+) -> None:
+    """A clone is read once, and found in memory from then on; `/metrics` says so by worker."""
+    VoiceFolder(tmp_path).put("anna", Cloned(torch.zeros(64)).to_bytes())
+    model = str(REFERENCE / "base-0b6")
+    server = await start_server(engine="qwen3", models=(model,), threads=1, voices_folder=tmp_path)
+    async with TTSClient(server.websocket_url) as client:
+        async with await client.open(voice="anna", seed=1) as context:
+            await context.send_text(SENTENCE)
+            await anext(aiter(context))
+    worker = server.shell.synthesizer.supervisors[model].worker
+    assert worker is not None
+    await until(lambda: worker.stats.figures["clone_cache_hits_total"] > 0, "a heartbeat tells")
+    figures = await scrape(server)
+    assert figures[f'tts_worker_clone_cache_hits_total{{worker="{model}"}}'] > 0
+    assert figures[f'tts_worker_clone_cache_misses_total{{worker="{model}"}}'] == 1
+    documented = {name for name, _, _ in table_rows("docs/operations.md", "figure of qwen3")}
+    assert documented == {f"tts_worker_{name}" for name in worker.stats.figures}

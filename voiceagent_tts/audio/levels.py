@@ -1,17 +1,24 @@
-"""Where sound is in PCM16 at 24 kHz: its first audible sample, and its onsets after pauses.
+"""Where sound is in PCM16 at 24 kHz: frames, its first audible sample, its onsets after pauses.
 
-Benchmarks and demos compare what was promised with what can be heard. The room knows no words.
+Engines know silent frames by it; benchmarks and demos compare what was promised with what can be
+heard. The room knows no words.
 """
 
 import numpy as np
 import numpy.typing as npt
 
-from voiceagent_tts.core import ms_to_samples
+from voiceagent_tts.core import FRAME_SAMPLES, ms_to_samples
 
 AUDIBLE_LEVEL = 328
 """Magnitude from which a sample counts as sound: 1 % of full scale, -40 dBFS."""
 
 _HOP_SAMPLES = ms_to_samples(5)
+
+
+def frame_peaks(pcm: bytes) -> list[int]:
+    """The largest magnitude within each codec frame of `pcm`, which is whole frames."""
+    frames = np.frombuffer(pcm, "<i2").reshape(-1, FRAME_SAMPLES)
+    return np.maximum(frames.max(axis=1), -frames.min(axis=1).astype(np.int32)).tolist()
 
 
 def leading_silence_samples(pcm: bytes, level: int = AUDIBLE_LEVEL) -> int:

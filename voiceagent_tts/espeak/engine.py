@@ -176,6 +176,11 @@ class EspeakEngine:
         """Contexts that hold a row now."""
         return len(self._rows)
 
+    @property
+    def figures(self) -> dict[str, float]:
+        """None beside those that every worker has."""
+        return {}
+
     def step(self) -> float | None:
         """Take commands, speak at most one piece, and send the audio that is wanted."""
         self._take_commands()
@@ -263,7 +268,7 @@ class EspeakEngine:
             return
         wanted = self._preparations.popleft()
         try:
-            voice = self._catalogue.resolve(wanted.voice, wanted.language)
+            voice = self._catalogue.resolve(wanted.voice, wanted.language or "en")
         except InvalidRequestError:
             return
         self._library.load_voice(voice.identifier)

@@ -1,0 +1,167 @@
+"""A tiny model behind the real server with all of its rows in use, and several workers of it."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.conftest import StartServer
+from tests.waiting import until
+from voiceagent_tts.client import TTSClient
+from voiceagent_tts.errors import OverloadedError
+from voiceagent_tts.protocol.connection import ClientAudio
+from voiceagent_tts.server.serve import RunningServer
+
+MODEL = Path(__file__).parent.parent / "reference" / "custom_voice-1b7"
+ROWS = 64
+SURVIVORS = 40
+SENTENCE = "Hello there, this is number {}."
+
+
+@pytest.fixture
+def short_runs(tmp_path: Path) -> str:
+    """The model with the advice to end every run after half a second."""
+    folder = tmp_path / "short"
+    folder.mkdir()
+    for file in MODEL.iterdir():
+        if file.name != "generation_config.json":
+            (folder / file.name).symlink_to(file)
+    advice = json.loads((MODEL / "generation_config.json").read_text()) | {"max_new_tokens": 6}
+    (folder / "generation_config.json").write_text(json.dumps(advice))
+    return str(folder)
+
+
+@pytest.fixture
+async def crowded(start_server: StartServer, short_runs: str) -> RunningServer:
+    """A server with 64 rows, in which a seed gives the same bits whatever else runs."""
+    return await start_server(
+        engine="qwen3",
+        models=(short_runs,),
+        rows=ROWS,
+        capacity=256,
+        threads=1,
+        deterministic=True,
+        aligner="off",
+    )
+
+
+async def test_survivors_do_not_hear_who_comes_and_goes(crowded: RunningServer) -> None:
+    """Contexts that speak to their end sound bit for bit alike among joins, cancels and hang-ups.
+
+    All rows are free afterwards.
+    """
+    alone = await speak_all(crowded.websocket_url)
+    leaving = asyncio.create_task(come_and_go(crowded.websocket_url, Random(5)))
+    among_others = await speak_all(crowded.websocket_url)
+    left = await leaving
+    assert left["cancelled"] and left["hung up"]
+    assert all(alone)
+    assert among_others == alone
+    (supervisor,) = crowded.shell.synthesizer.supervisors.values()
+    worker = supervisor.worker
+    assert worker is not None
+    await until(lambda: worker.rows_used == 0, "every row is free")
+
+
+async def speak_all(url: str) -> list[bytes]:
+    """What the survivors hear."""
+    async with TTSClient(url) as client:
+
+        async def speak(number: int) -> bytes:
+            pcm = b""
+            async for event in client.say(
+                SENTENCE.format(number), voice="vivian", seed=number, max_lead_s=0
+            ):
+                if isinstance(event, ClientAudio):
+                    pcm += event.pcm
+            return pcm
+
+        return await asyncio.gather(*map(speak, range(SURVIVORS)))
+
+
+async def come_and_go(url: str, random: Random) -> dict[str, int]:
+    """Open contexts on sockets of their own, and leave each of them in some way at some time."""
+    left = {"cancelled": 0, "hung up": 0}
+
+    async def visit(seed: int, messages: int, *, is_polite: bool) -> None:
+        async with TTSClient(url) as client:
+            context = await client.open(voice="ryan", seed=seed, max_lead_s=0)
+            await context.send_text(SENTENCE.format("none"))
+            await take(aiter(context), messages)
+            if is_polite:
+                await context.cancel()
+        left["cancelled" if is_polite else "hung up"] += 1
+
+    for _ in range(3):
+        async with asyncio.TaskGroup() as group:
+            for _ in range(6):
+                visiting = visit(
+                    random.randrange(99), random.randrange(3), is_polite=random.random() < 0.5
+                )
+                group.create_task(visiting)
+    return left
+
+
+async def take(events: AsyncIterator[object], messages: int) -> None:
+    """Read so much audio of a context."""
+    while messages:
+        messages -= isinstance(await anext(events), ClientAudio)
+
+
+async def test_workers_of_a_model_share_its_contexts(
+    start_server: StartServer, short_runs: str
+) -> None:
+    """Every context goes to the worker with the fewest; together they have the rows of both."""
+    server = await start_server(
+        engine="qwen3", models=(short_runs,), workers=2, rows=2, threads=1, aligner="off"
+    )
+    supervisors = server.shell.synthesizer.supervisors
+    assert list(supervisors) == [short_runs, f"{short_runs}#2"]
+    workers = [supervisor.worker for supervisor in supervisors.values()]
+
+    def rows_used() -> list[int]:
+        return [worker.rows_used for worker in workers if worker is not None]
+
+    await until(lambda: rows_used() == [0, 0], "the start-up probe has gone")
+    async with TTSClient(server.websocket_url) as client:
+        contexts = [await client.open(voice="vivian") for _ in range(4)]
+        for context in contexts:
+            await context.send_text("Hello there, ")
+            await take(aiter(context), 1)
+        assert rows_used() == [2, 2]
+        for context in contexts[1::2]:
+            await context.cancel()
+        await until(lambda: sorted(rows_used()) == [0, 2], "the second worker is free")
+        await take(aiter(await opened(client)), 1)
+        assert sorted(rows_used()) == [1, 2]
+
+
+async def opened(client: TTSClient) -> AsyncIterator[object]:
+    """Another context, with text."""
+    context = await client.open(voice="vivian")
+    await context.send_text("Hello there, ")
+    return context
+
+
+async def test_files_leave_a_row_to_those_who_listen(
+    start_server: StartServer, short_runs: str
+) -> None:
+    """Of eight rows files get seven; the next file is told when to come back, a listener speaks."""
+    server = await start_server(
+        engine="qwen3", models=(short_runs,), rows=8, threads=1, aligner="off"
+    )
+    worker = server.shell.synthesizer.supervisors[short_runs].worker
+    assert worker is not None
+    await until(lambda: worker.rows_used == 0, "the start-up probe has gone")
+    async with TTSClient(server.websocket_url) as client:
+        files = [await client.open(voice="vivian", priority="batch") for _ in range(8)]
+        for file in files[:7]:
+            await file.send_text("Hello there, ")
+            await take(aiter(file), 1)
+        with pytest.raises(OverloadedError) as refused:
+            await take(aiter(files[7]), 1)
+        assert refused.value.retry_after_ms is not None
+        await take(aiter(await opened(client)), 1)
