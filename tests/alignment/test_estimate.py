@@ -1,3 +1,5 @@
+from functools import cache
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,6 +13,7 @@ from voiceagent_tts.text.words import GrowingWords, split_words
 SECOND = SAMPLE_RATE_HZ
 
 
+@cache
 def sound(seconds: float, level: int = 8000) -> bytes:
     """Noise of a fixed seed."""
     noise = np.random.default_rng(7).normal(size=round(seconds * SAMPLE_RATE_HZ))

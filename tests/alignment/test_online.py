@@ -14,6 +14,7 @@ from benchmarks.agent_text import agent_monologue, agent_sentences
 from benchmarks.alignment_texts import OTHERS
 from benchmarks.alignment_truth import Spoken, espeak, joined, with_lead, with_pauses
 from tests import texts
+from voiceagent_tts.alignment import online, viterbi
 from voiceagent_tts.alignment.features import Frames
 from voiceagent_tts.alignment.online import OnlineAligner, OnlineSession
 from voiceagent_tts.alignment.reference import ReferenceVoice
@@ -57,6 +58,11 @@ def errors_ms(spoken: Spoken, words: Sequence[WordTimestamp]) -> np.ndarray:
     assert [row.word for row in words] == [row.word for row in spoken.words]
     pairs = zip(words, spoken.words, strict=True)
     return np.array([abs(ours.start_sample - true.start_sample) / 24 for ours, true in pairs])
+
+
+def starts_ms(spoken: Spoken) -> np.ndarray:
+    """When the words really begin."""
+    return np.array([row.start_sample for row in spoken.words]) / 24
 
 
 def aligned_errors_ms(aligner: OnlineAligner, spoken: Iterable[Spoken]) -> np.ndarray:
@@ -235,6 +241,42 @@ def test_segments_are_anchors() -> None:
     assert errors_ms(spoken, committed).mean() <= 12
 
 
+def test_a_segment_without_words_leaves_nothing_behind() -> None:
+    """Sound of a segment that has no words, a laugh or a breath, is not the next segment's."""
+    laugh, spoken = espeak("Ha ha ha ha ha ha!", "en", "f3"), espeak(SENTENCE, "en", "f3")
+    session = OnlineAligner().open("en", "v")
+    assert session.push(laugh.pcm) == ()
+    assert session.end_segment(0) == ()
+    session.append(split_words(SENTENCE))
+    committed = [row for part in cut(spoken.pcm, ()) for row in session.push(part)]
+    committed += session.finish()
+    delay_ms = laugh.samples / 24
+    starts = [row.start_sample / 24 - delay_ms for row in committed]
+    assert np.abs(np.array(starts) - starts_ms(spoken)).mean() <= 25
+
+
+def test_sound_behind_the_last_word_is_not_kept() -> None:
+    """Half a minute of other sound costs no memory, and words that follow little more than 1 s."""
+    spoken, other = espeak(SENTENCE, "en", "f3"), espeak(agent_monologue(1, 90), "en", "m5")
+    other_pcm = other.pcm[: 30 * SAMPLE_RATE_HZ * BYTES_PER_SAMPLE]
+    session = OnlineAligner().open("en", "v")
+    words = split_words(f"{SENTENCE} {SENTENCE}")
+    count = len(words) // 2
+    session.append(words[:count])
+    committed: list[WordTimestamp] = []
+    for part in cut(spoken.pcm + other_pcm, ()):
+        committed += session.push(part)
+        assert session.remembered_frames <= 1_500
+    session.append(words[count:])
+    committed += (row for part in cut(spoken.pcm, ()) for row in session.push(part))
+    committed += session.finish()
+    assert [row.word for row in committed] == words
+    starts = np.array([row.start_sample / 24 for row in committed])
+    again = starts_ms(spoken) + (spoken.samples + len(other_pcm) // BYTES_PER_SAMPLE) / 24
+    assert np.abs(starts[: count - 1] - starts_ms(spoken)[:-1]).max() <= 100
+    assert np.abs(starts[count:] - again).max() <= 1_500
+
+
 def test_words_without_sound_still_come() -> None:
     """Where nothing can be heard, or the sound ends too soon, the words come as guesses."""
     silent = OnlineAligner().open("en", "v")
@@ -270,6 +312,14 @@ def test_a_long_context_costs_what_a_short_one_does() -> None:
     assert (errors <= 100).mean() >= 0.99
 
 
+def test_what_is_forgotten_moves_no_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With so little memory that starts are lost, words are off by a word, not more and more."""
+    for room in (viterbi, online):
+        monkeypatch.setattr(room, "MAX_TRACED_FRAMES", 40)
+    spoken = espeak(SENTENCE, "en", "f3", 0.8)
+    assert aligned_errors_ms(OnlineAligner(), [spoken]).max() <= 1_000
+
+
 def test_a_voice_is_known_the_second_time() -> None:
     """Its pace and its average sound are kept: the next context is followed from the first word."""
     aligner = OnlineAligner()
@@ -280,6 +330,45 @@ def test_a_voice_is_known_the_second_time() -> None:
         aligned_errors_ms(aligner, slow[1:]).mean()
         <= aligned_errors_ms(OnlineAligner(), slow[1:]).mean()
     )
+
+
+class CountingReference(ReferenceVoice):
+    """Knows for how many vocal tracts it was last asked."""
+
+    tracts = 0
+
+    def render(self, speech: Speech, speaker: EspeakVoice, tracts: Iterable[float]) -> list[Frames]:
+        renderings = super().render(speech, speaker, tracts)
+        self.tracts = len(renderings)
+        return renderings
+
+
+@pytest.mark.parametrize("are_concurrent", [False, True])
+def test_short_replies_are_enough_to_know_a_voice(are_concurrent: bool) -> None:
+    """None is long enough to tell its vocal tract, all together are; at the same time, too."""
+    reference = CountingReference()
+    aligner = OnlineAligner(reference)
+    reply = espeak("Yes, of course.", "en", "f3")
+    opened = [aligner.open("en", "v") for _ in range(5)] if are_concurrent else []
+    for turn in range(5):
+        follow(opened[turn] if are_concurrent else aligner.open("en", "v"), reply, ())
+    follow(aligner.open("en", "other"), reply, ())
+    assert reference.tracts > 1, "one alone is too short"
+    follow(aligner.open("en", "v"), reply, ())
+    assert reference.tracts == 1
+
+
+def test_a_context_that_hears_nothing_makes_nobody_forget() -> None:
+    """What one context learns of a voice stays when another one ends that knew less."""
+    spoken = [espeak(text, "en", "f4", 0.6) for text in islice(agent_sentences(4), 2)]
+    alone, shared = OnlineAligner(), OnlineAligner()
+    silent = shared.open("en", "f4")
+    for aligner in (alone, shared):
+        aligned_errors_ms(aligner, spoken[:1])
+    silent.close()
+    knows, forgot = (aligned_errors_ms(one, spoken[1:]).mean() for one in (shared, OnlineAligner()))
+    assert knows == pytest.approx(aligned_errors_ms(alone, spoken[1:]).mean(), abs=2)
+    assert knows < forgot
 
 
 def test_an_unknown_language_is_refused() -> None:

@@ -4,6 +4,7 @@ import heapq
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
 import pytest
@@ -46,6 +47,7 @@ def policy_of(*sources: Source, made_s: float = 10.0) -> WordPolicy:
     return policy
 
 
+@cache
 def sound(seconds: float, level: int = 8000) -> bytes:
     """A tone, audible from its first samples."""
     tone = np.cos(np.arange(round(seconds * SAMPLE_RATE_HZ)) / 20) * level

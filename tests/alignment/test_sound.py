@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from voiceagent_tts.alignment.features import WIDTH, Frames
-from voiceagent_tts.alignment.sound import Average, Pace, VoiceSound
+from voiceagent_tts.alignment.sound import TRACTS, TRIAL_FRAMES, Average, Pace, Voice, VoiceSound
 
 
 def frames(log_energies: list[float], offset: float = 0.0) -> Frames:
@@ -50,3 +50,14 @@ def test_the_pace_follows_what_was_spoken() -> None:
         pace = pace.including(60, 40.0)
     assert pace.slowness == pytest.approx(1.5, abs=0.05)
     assert Pace().including(100_000, 10.0).slowness == 2.0
+
+
+def test_short_contexts_find_a_voices_tract_together() -> None:
+    """None is chosen from too little; then it is the one that cost least in all of them."""
+    voice = Voice()
+    for costs in ([0, 1, 9, 9], [5, 0, 3, 9], [2, 0, 1, 9]):
+        assert voice.tract is None
+        voice.compare(TRIAL_FRAMES // 3 + 1, np.array(costs, np.float32))
+    assert voice.tract == TRACTS[1]
+    voice.compare(TRIAL_FRAMES, np.array([0, 99, 99, 99], np.float32))
+    assert voice.tract == TRACTS[1], "what is settled stays"

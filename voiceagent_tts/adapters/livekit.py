@@ -1,13 +1,12 @@
 """`TTS`: this server as a LiveKit Agents text-to-speech plugin.
 
 One socket for the life of the plugin, one server context per reply, cancelled by name when the user
-barges in, so that the next reply finds the socket warm. A word goes to the session just ahead of
-the audio that it begins in, never before, with the time at which it is heard, gaps included: so an
-interrupted reply keeps the words that were heard, and a reply that fails commits none that was
-not. A reply that loses its server in mid-sentence goes on in a new context at the word that broke
-off; LiveKit itself retries only what nobody has heard.
+barges in, so that the next reply finds the socket warm. A word goes to the session when it is
+heard, gaps included, never before: so an interrupted reply keeps the words that were heard, and a
+reply that fails commits none that was not. A reply that loses its server in mid-sentence goes on in
+a new context at the word that broke off; LiveKit itself retries only what nobody has heard.
 
-Switch `use_tts_aligned_transcript` on in the session, or LiveKit ignores these times and guesses.
+Switch `use_tts_aligned_transcript` on in the session, or LiveKit ignores these words and guesses.
 
 Knows no engine and no server, only the wire (`adapters.livekit_socket`) and LiveKit's plugin API.
 """
@@ -18,7 +17,8 @@ import logging
 import time
 import weakref
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 import aiohttp
 from livekit.agents import (
@@ -34,6 +34,7 @@ from livekit.agents import (
 )
 from yarl import URL
 
+from voiceagent_tts.adapters.livekit_playout import listening_output
 from voiceagent_tts.adapters.livekit_reply import (
     Reply,
     ReplyInput,
@@ -73,8 +74,12 @@ class Acquired:
     is_reused: bool
 
 
-class TTS(tts.TTS):
+class TTS(tts.TTS[Literal["words"]]):
     """Speaks through a voiceagent-tts server.
+
+    Events besides those of `livekit.agents.tts.TTS`:
+        words: called with `(context_id, words)` when the word times of a stream have arrived,
+            ahead of their sound; `words` are `WordTimestamp`s, positions in samples at 24 kHz.
 
     Args:
         url: the server's WebSocket; without a path, `/v1/tts/ws`.
@@ -316,8 +321,10 @@ class SynthesizeStream(tts.SynthesizeStream):
             self._conn_options,
             output_emitter,
             in_segment=True,
+            output=listening_output(),
             connect=self._connect,
             on_sent=self._mark_started,
+            on_words=partial(self._plugin.emit, "words"),
         )
         feeding = asyncio.create_task(self._feed(reply), name="voiceagent-feed")
         try:
@@ -353,6 +360,7 @@ class ChunkedStream(tts.ChunkedStream):
             self._conn_options,
             output_emitter,
             in_segment=False,
+            output=None,
             connect=self._connect,
         )
         reply.put(self._input_text)

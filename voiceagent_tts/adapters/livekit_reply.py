@@ -1,20 +1,18 @@
 """`Reply`: one reply of a LiveKit agent, from its text to audio and words, whatever fails between.
 
-A word is handed on just ahead of its audio and not before: LiveKit commits what it was handed, so a
-word without sound would be a word that nobody heard. Its time counts from the
-first audio and includes the gaps in which playback ran dry, as LiveKit's own clock does. When a
-context fails and the reply was already audible, the rest is spoken in a new one, from the word that
-broke off; the words that were handed on stay, each once.
+A reply lasts until its last word is heard: `adapters.livekit_playout` hands each on in that moment.
+When a context fails and the reply was already audible, the rest is spoken in a new one, from the
+word that broke off; the words whose sound had come stay, each once.
 
 Knows the wire (`adapters.livekit_socket`) and LiveKit's `AudioEmitter`; no session, no engine.
 """
 
 import asyncio
 import enum
-import math
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal
 from uuid import uuid4
 
@@ -27,20 +25,28 @@ from livekit.agents import (
     APITimeoutError,
     tts,
 )
-from livekit.agents.types import TimedString
+from livekit.agents.voice import io
 
+from voiceagent_tts.adapters.livekit_playout import Cue, Playout
 from voiceagent_tts.adapters.livekit_socket import Socket
+from voiceagent_tts.alignment.estimate import usual_samples
 from voiceagent_tts.core import (
     BYTES_PER_SAMPLE,
     SAMPLE_RATE_HZ,
-    PlayoutClock,
+    Word,
     WordTimestamp,
     ms_to_samples,
 )
 from voiceagent_tts.errors import ConnectionLostError, VoiceAgentError
 from voiceagent_tts.protocol.connection import ClientAudio, ClientEvent, ContextRecord
-from voiceagent_tts.protocol.messages import AudioFormat, DoneMessage, ErrorMessage, OpenOptions
-from voiceagent_tts.text.words import is_spoken
+from voiceagent_tts.protocol.messages import (
+    AudioFormat,
+    DoneMessage,
+    ErrorMessage,
+    OpenOptions,
+    WordsMessage,
+)
+from voiceagent_tts.text.words import is_spoken, split_words
 
 SampleRate = Literal[8000, 16000, 24000, 48000]
 
@@ -53,19 +59,7 @@ _SILENCE_S = 0.04
 _BROKEN_OFF_SAMPLES = ms_to_samples(80)
 """A word that lacks more of its end than this is said again after a failure."""
 _UNKNOWN_WORD_SAMPLES = ms_to_samples(250)
-"""Length of a word whose end is not known yet."""
-_LOOK_AHEAD_SAMPLES = ms_to_samples(100)
-"""A word is handed on when the audio is this near: LiveKit is late with a word that comes with it,
-but needs a quarter of a second to commit it, so that one whose audio fails to come is not."""
-_STEERING_S = 0.2
-"""How much before its sound a word is announced, and done when half of it was heard.
-
-LiveKit's synchronizer looks at these times once per token, just when it has let go the token
-before, and then sleeps for as long as the syllables that are not due take on average. Told the
-true times it is a word behind in three of four cuts. Told these it has exactly the words that had
-begun to sound in 60 %, is within one word in 99 %, and ahead in 12 %: simulated with its own code
-over English, German, Spanish, Chinese and Japanese, `TranscriptSynchronizer` of 1.8.9.
-"""
+"""Length of a word whose end is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +112,57 @@ class _Context:
     start_sample: int
     """Where its audio begins in the reply's."""
     opened_at: float
-    words_added: int = 0
+    words_cued: int = 0
+    received_samples: int = 0
 
     @property
     def is_doubtful(self) -> bool:
         """Whether nothing at all has come from the server since the context was opened."""
         return self.socket.heard_at < self.opened_at
+
+    @property
+    def voiced_char_end(self) -> int:
+        """End of the reply's text whose sound has come, at least in part."""
+        starts = (word.start_sample for word in self.record.words)
+        voiced = sum(start < self.received_samples for start in starts)
+        words = self.record.words[:voiced]
+        return self.char_base + (words[-1].word.char_end if words else 0)
+
+    def words(self) -> list[WordTimestamp]:
+        """All words of the text: as the server told of them, and guesses at the others.
+
+        A server whose engine does not know its words tells of them just ahead of playback, long
+        after their sound; an exact one comes with it.
+        """
+        words = list(self.record.words)
+        if words and not words[-1].is_exact:
+            words += _foreseen(words, split_words(self.record.text)[len(words) :])
+        return words
+
+    def broken_off_at(self) -> int:
+        """Where another context would have to go on: behind the last word with all its sound."""
+        words, told = self.words(), len(self.record.words)
+        ends = [word.start_sample for word in words[1:]]
+        ends += [
+            word.end_sample or word.start_sample + _UNKNOWN_WORD_SAMPLES for word in words[-1:]
+        ]
+        whole = sum(end - self.received_samples <= _BROKEN_OFF_SAMPLES for end in ends)
+        if whole > told:
+            whole -= 1  # a word twice is better than none
+        return self.char_base + (words[whole - 1].word.char_end if whole else 0)
+
+
+def _foreseen(told: list[WordTimestamp], words: list[Word]) -> list[WordTimestamp]:
+    """Guesses when `words` begin, which follow those told of at the same pace."""
+    usual = sum(usual_samples(timestamp.word) for timestamp in told[:-1])
+    spoken = told[-1].start_sample - told[0].start_sample
+    pace = spoken / usual if usual and spoken else 1.0
+    foreseen: list[WordTimestamp] = []
+    start = float(told[-1].start_sample)
+    for before, word in pairwise([told[-1].word, *words]):
+        start += usual_samples(before) * pace
+        foreseen.append(WordTimestamp(word, round(start), None, is_exact=False))
+    return foreseen
 
 
 class Reply:
@@ -136,8 +175,10 @@ class Reply:
         conn_options: how long to wait for the server, and how often to go on after a failure.
         emitter: takes the audio and the words.
         in_segment: whether the emitter is a `SynthesizeStream`'s, which wants one segment opened.
+        output: plays the reply, and says when it begins; None where nobody listens.
         connect: gives an open socket, or raises an `APIError`.
         on_sent: called when text has gone to the server.
+        on_words: called with a context's id and its word times as they come.
     """
 
     def __init__(
@@ -147,8 +188,10 @@ class Reply:
         emitter: tts.AudioEmitter,
         *,
         in_segment: bool,
+        output: io.AudioOutput | None,
         connect: Callable[[], Awaitable[Socket]],
         on_sent: Callable[[], None] = lambda: None,
+        on_words: Callable[[str, list[WordTimestamp]], None] = lambda *_: None,
     ) -> None:
         self._options = options
         self._conn_options = conn_options
@@ -156,17 +199,27 @@ class Reply:
         self._in_segment = in_segment
         self._connect = connect
         self._on_sent = on_sent
-        self._inbox: asyncio.Queue[str | ReplyInput | ClientEvent] = asyncio.Queue()
+        self._on_words = on_words
+        self._inbox: asyncio.Queue[str | ReplyInput | ClientEvent | None] = asyncio.Queue()
         self._text = ""
         self._is_input_ended = False
         self._is_over = False
+        """Whether no more audio will come."""
+        self._error: APIError | None = None
         self._request_id = uuid4().hex
         self._contexts_opened = 0
         self._failures = 0  # since there was sound
         self._context: _Context | None = None
         self._char_base = 0
         """Where the text begins that no context has spoken, while there is none."""
-        self._transcript = _Transcript(options.output_latency_s)
+        self._news_at = time.monotonic()  # the last event that came
+        self._playout = Playout(
+            emitter,
+            output,
+            sample_rate_hz=options.sample_rate,
+            latency_s=options.output_latency_s,
+            on_start=lambda: self._inbox.put_nowait(None),
+        )
 
     def put(self, item: str | ReplyInput) -> None:
         """More text, or what to do with it."""
@@ -186,41 +239,57 @@ class Reply:
             stream=self._in_segment,
         )
         try:
-            while not self._is_over:
+            while not self._is_over or self._playout.has_words:
                 try:
                     await self._take(await self._next())
                 except APIError as error:
                     await self._go_on_after(error)
+            if self._error is not None:
+                raise self._error
+            self._playout.finish(self._text)
         finally:
             self._leave()
+            self._playout.close()
 
     @property
     def _is_audible(self) -> bool:
-        return self._transcript.samples > 0
+        return self._playout.samples > 0
 
-    async def _next(self) -> str | ReplyInput | ClientEvent:
+    async def _next(self) -> str | ReplyInput | ClientEvent | None:
+        """The next event; None when it is time to look at the words again."""
+        due_in_s = self._playout.due_in_s(is_over=self._is_over)
+        patience_s = self._patience_s()
+        waits_s = [wait_s for wait_s in (due_in_s, patience_s) if wait_s is not None]
         try:
-            async with asyncio.timeout(self._patience_s()):
-                return await self._inbox.get()
+            async with asyncio.timeout(min(waits_s, default=None)):
+                item = await self._inbox.get()
         except TimeoutError:
-            raise self._silence() from None
+            if patience_s is not None and patience_s == min(waits_s):
+                raise self._silence() from None
+            item = None
+        else:
+            self._news_at = time.monotonic()
+        self._playout.hand_on(self._text, is_over=self._is_over)
+        return item
 
     def _patience_s(self) -> float | None:
-        """How long the server may be silent; None where it owes nothing."""
+        """How long the server may still be silent; None where it owes nothing."""
         context = self._context
         if context is None:
             return None
+        timeout_s = self._conn_options.timeout
         if context.is_doubtful:
-            return min(_ANSWER_TIMEOUT_S, self._conn_options.timeout)
-        is_owed = self._is_input_ended or is_spoken(self._text[self._transcript.char_end :])
-        return self._conn_options.timeout if is_owed else None
+            timeout_s = min(_ANSWER_TIMEOUT_S, timeout_s)
+        elif not self._is_input_ended and not is_spoken(self._text[context.voiced_char_end :]):
+            return None
+        return max(0.0, self._news_at + timeout_s - time.monotonic())
 
     def _silence(self) -> APIError:
         if self._context is not None and self._context.is_doubtful:
             self._context.socket.give_up("the server does not answer")
         return APITimeoutError("the server is silent")
 
-    async def _take(self, item: str | ReplyInput | ClientEvent) -> None:
+    async def _take(self, item: str | ReplyInput | ClientEvent | None) -> None:
         match item:
             case str():
                 self._text += item
@@ -232,10 +301,14 @@ class Reply:
                 self._add_audio(sample_offset, pcm)
             case ErrorMessage(context_id=context_id) if self._is_mine(context_id):
                 raise api_error(item.to_error(), self._request_id)
+            case WordsMessage(context_id=context_id) if self._is_mine(context_id):
+                self._on_words(context_id, item.timestamps())
+                assert self._context is not None
+                self._add_words(self._context, self._context.record.words)
             case DoneMessage(context_id=context_id) if self._is_mine(context_id):
                 await self._finish_context(item)
             case _:
-                pass  # words are read with the audio; or its context was left
+                pass  # its context was left, or it says nothing that matters here
 
     def _is_mine(self, context_id: str | None) -> bool:
         return self._context is not None and self._context.record.context_id == context_id
@@ -243,6 +316,8 @@ class Reply:
     # Text to the server.
 
     async def _send(self, item: str | ReplyInput) -> None:
+        if self._error is not None:
+            return
         if self._context is None:
             await self._speak_rest()
         else:
@@ -274,7 +349,7 @@ class Reply:
         if self._contexts_opened == 1 and self._in_segment:
             self._emitter.start_segment(segment_id=context_id)
         self._emitter._note_provider_request_id(context_id)
-        return _Context(socket, record, self._char_base, self._transcript.samples, time.monotonic())
+        return _Context(socket, record, self._char_base, self._playout.samples, time.monotonic())
 
     def _tell(self, context: _Context, item: str | ReplyInput) -> None:
         """Pass input on, unless the context has ended; then what it left is spoken by the next."""
@@ -298,41 +373,29 @@ class Reply:
     def _add_audio(self, sample_offset: int, pcm: bytes) -> None:
         context = self._context
         assert context is not None
-        rate_hz = self._options.sample_rate
         if not self._is_audible and self._options.leading_silence_ms:
-            self._add_silence(self._options.leading_silence_ms / 1000)
-            context.start_sample = self._transcript.samples
+            self._playout.play_silence(self._options.leading_silence_ms / 1000)
+            context.start_sample = self._playout.samples
         end_offset = sample_offset + len(pcm) // BYTES_PER_SAMPLE
-        end_sample = end_offset * SAMPLE_RATE_HZ // rate_hz
-        self._transcript.play(context.start_sample + end_sample - self._transcript.samples)
-        self._add_words(context, end_sample)
-        self._emitter.push(pcm)
+        context.received_samples = end_offset * SAMPLE_RATE_HZ // self._options.sample_rate
+        self._add_words(context, context.record.words)
+        end_sample = context.start_sample + context.received_samples
+        self._playout.play(pcm, end_sample - self._playout.samples)
         self._failures = 0
 
-    def _add_silence(self, seconds: float) -> None:
-        self._transcript.play(round(seconds * SAMPLE_RATE_HZ))
-        samples = round(seconds * self._options.sample_rate)
-        self._emitter.push(bytes(samples * BYTES_PER_SAMPLE))
-
-    def _add_words(self, context: _Context, until_sample: float) -> None:
-        """Hand on the words that begin before `until_sample` on the context's clock, or soon."""
-        words = context.record.words
-        for index in range(context.words_added, len(words)):
-            word = words[index]
-            if word.start_sample >= until_sample + _LOOK_AHEAD_SAMPLES:
-                break
-            next_word = words[index + 1] if index + 1 < len(words) else None
-            context.words_added += 1
-            self._add_piece(
-                context.char_base + word.word.char_end,
-                context.start_sample + word.start_sample,
-                context.start_sample + _until_sample(word, next_word),
+    def _add_words(self, context: _Context, words: list[WordTimestamp]) -> None:
+        """Let words wait for their sound, the context's from its first on."""
+        while context.words_cued < len(words) and self._is_audible:
+            word = words[context.words_cued]
+            end_sample = None if word.end_sample is None else context.start_sample + word.end_sample
+            self._playout.expect(
+                Cue(
+                    context.char_base + word.word.char_end,
+                    context.start_sample + word.start_sample,
+                    end_sample,
+                )
             )
-
-    def _add_piece(self, char_end: int, start_sample: int, until_sample: int) -> None:
-        piece = self._transcript.piece(self._text, char_end, start_sample, until_sample)
-        if piece:
-            self._emitter.push_timed_transcript(piece)
+            context.words_cued += 1
 
     # The end, and what can come before it.
 
@@ -341,29 +404,31 @@ class Reply:
         assert context is not None
         self._context = None
         if done.reason == "limit":
-            self._char_base = self._transcript.char_end
+            self._playout.forget_unheard()
+            self._char_base = self._playout.cued_char_end
         else:
-            self._add_words(context, math.inf)
+            self._add_words(context, context.record.words)
             self._char_base = context.char_base + done.chars
         await self._speak_rest()
 
     def _end(self) -> None:
-        """Hand on what text is left: what stands behind the last word, or has no sound at all."""
-        start_sample = self._transcript.samples
+        """All is spoken, or has no sound at all."""
         if self._text.strip() and not self._is_audible:
-            self._add_silence(_SILENCE_S)
-        self._add_piece(len(self._text), start_sample, self._transcript.samples)
+            self._playout.play_silence(_SILENCE_S)
         self._is_over = True
 
     async def _go_on_after(self, error: APIError) -> None:
         """Speak the rest in a new context, if the reply is audible and the failure may pass."""
         if self._context is not None:
-            self._char_base = self._broken_off_at(self._context)
+            self._char_base = self._context.broken_off_at()
+            self._add_words(self._context, self._context.words())
+            self._playout.forget_unheard()
         self._leave()
         can_go_on = error.retryable and self._failures < self._conn_options.max_retry
         if not (self._is_audible and can_go_on):
             error.retryable = error.retryable and not self._is_audible
-            raise error
+            self._error, self._is_over = error, True  # told when what there is was heard
+            return
         if self._failures:
             await asyncio.sleep(_RESUME_WAIT_S)
         self._failures += 1
@@ -372,77 +437,10 @@ class Reply:
         except APIError as another:
             await self._go_on_after(another)
 
-    def _broken_off_at(self, context: _Context) -> int:
-        """Where to go on: at the first word that was not spoken to its end."""
-        played_samples = self._transcript.samples - context.start_sample
-        words = context.record.words[: context.words_added]
-        broken_off_at = words[-1].word.char_end if words else 0
-        for word in reversed(words):
-            if (word.end_sample or 0) - played_samples <= _BROKEN_OFF_SAMPLES:
-                break
-            broken_off_at = word.word.char_start
-        return context.char_base + broken_off_at
-
     def _leave(self) -> None:
         if self._context is not None:
             self._context.socket.leave(self._context.record.context_id)
             self._context = None
-
-
-class _Transcript:
-    """The words of a reply on the clock by which LiveKit cuts it.
-
-    That clock starts with the first audio and runs on where playback runs dry.
-    """
-
-    def __init__(self, latency_s: float) -> None:
-        self.char_end = 0
-        """End of the text that was handed on."""
-        self._latency_s = latency_s
-        self._clock = PlayoutClock()
-        self._last_s = 0.0
-
-    @property
-    def samples(self) -> int:
-        """Audio handed on."""
-        return self._clock.sent_samples
-
-    def play(self, samples: int) -> None:
-        """Audio of `samples` is handed on now."""
-        self._clock.send(samples, time.monotonic())
-
-    def piece(
-        self, text: str, char_end: int, start_sample: int, until_sample: int
-    ) -> TimedString | None:
-        """All of `text` from the last piece to `char_end` and the white space behind it.
-
-        White space at the end makes LiveKit look at the time once more before the next word.
-        Times never decrease: LiveKit looks them up by bisection.
-
-        Args:
-            text: of the reply.
-            char_end: end of a word.
-            start_sample: where it begins.
-            until_sample: where the next one does.
-        """
-        if char_end <= self.char_end:
-            return None  # said again after a failure
-        char_end += len(text) - char_end - len(text[char_end:].lstrip())
-        start_s = max(self._last_s, self._steered_s(start_sample))
-        self._last_s = max(start_s, self._steered_s((start_sample + until_sample) / 2))
-        piece = text[self.char_end : char_end]
-        self.char_end = char_end
-        return TimedString(piece, start_time=start_s, end_time=self._last_s)
-
-    def _steered_s(self, sample: float) -> float:
-        heard_s = sample / SAMPLE_RATE_HZ + self._clock.underrun_s + self._latency_s
-        return heard_s - _STEERING_S
-
-
-def _until_sample(word: WordTimestamp, next_word: WordTimestamp | None) -> int:
-    if next_word is not None:
-        return next_word.start_sample
-    return word.end_sample or word.start_sample + _UNKNOWN_WORD_SAMPLES
 
 
 def api_error(error: Exception, request_id: str | None = None) -> APIError:

@@ -7,7 +7,8 @@ not committed. Text goes out clause by clause and comes back verbatim (`adapters
 
 Knows no engine and no server, only the wire (`protocol.ClientConnection`) and Pipecat's public
 service API. The private names of Pipecat that it touches are those of its own services:
-`_turn_context_id`, `_text_aggregator`, `_word_timestamp_tracker`, and the connection hooks.
+`_turn_context_id`, `_text_aggregator`, `_word_timestamp_tracker`, `_last_connect_time`, and the
+connection hooks.
 """
 
 import asyncio
@@ -74,6 +75,8 @@ DEFAULT_URL = "ws://127.0.0.1:8765/v1/tts/ws"
 _READY_TIMEOUT_S = 5.0
 _CONNECT_WAIT_S = 1.0
 _WATCH_INTERVAL_S = 0.5
+_SHORT_CONNECTION_S = 1.0
+_RECONNECT_WAIT_S = 0.25
 _OUTPUT_RATES_HZ = (8000, 16000, 24000, 48000)
 _LARGEST_START_ERROR_S = 0.5
 """A transport that starts further from where it should is playing somebody else's sound."""
@@ -189,8 +192,8 @@ class VoiceAgentTTSService(WebsocketTTSService):
         if settings is not None:
             defaults.apply_update(settings)
         kwargs.setdefault("stop_frame_timeout_s", 2 * response_timeout_s)
-        kwargs.setdefault("reconnect_backoff_min_wait", 0.25)
-        kwargs.setdefault("reconnect_backoff_max_wait", 0.25)
+        kwargs.setdefault("reconnect_backoff_min_wait", _RECONNECT_WAIT_S)
+        kwargs.setdefault("reconnect_backoff_max_wait", _RECONNECT_WAIT_S)
         # The server says why a turn was silent; three overloads in a row must not mute the bot.
         kwargs.setdefault("max_consecutive_zero_audio_contexts", 0)
         super().__init__(
@@ -299,6 +302,10 @@ class VoiceAgentTTSService(WebsocketTTSService):
         websocket = self._websocket
         if websocket is None:
             raise ConnectionLostError(f"no connection to {self._url}")
+        # Pipecat gives a service up for good when three connections end soon. A server that has
+        # said `ready` refuses nobody, so that those were faults of the network, or restarts.
+        self._last_connect_time = 0.0
+        began_s = self._now_s()
         try:
             async for data in websocket:
                 event = self._connection.receive(data)
@@ -312,6 +319,8 @@ class VoiceAgentTTSService(WebsocketTTSService):
         lost = ConnectionLostError("the connection to the server was lost in the middle of a turn")
         for context_id in list(self._speeches):
             await self._fail(context_id, lost)
+        if self._now_s() - began_s < _SHORT_CONNECTION_S:
+            await asyncio.sleep(_RECONNECT_WAIT_S)  # the first attempt would come at once
 
     async def _send(self, message: str) -> None:
         if self._websocket is None:
@@ -428,12 +437,17 @@ class VoiceAgentTTSService(WebsocketTTSService):
         await self._add_words(context_id, speech)
 
     async def _add_words(self, context_id: str, speech: _Speech, *, is_final: bool = False) -> None:
-        """Queue the words whose sound has been queued: behind its frame, its time is known."""
+        """Queue the words that can be heard in the sound that has been queued.
+
+        Behind its frame, a word's time is known; one whose sound breaks off before it can be heard
+        is not committed.
+        """
         record = self._connection.record(context_id)
         received = record.samples_received * SAMPLE_RATE_HZ / record.audio.sample_rate
+        heard = received - self._playout.latency_s * SAMPLE_RATE_HZ
         due: list[tuple[str, float]] = []
         for timestamp in record.words[speech.words_added :]:
-            if timestamp.start_sample >= received and not is_final:
+            if timestamp.start_sample >= heard and not is_final:
                 break
             due.append(_pipecat_word(record.text, speech.char_end, timestamp))
             speech.char_end = timestamp.word.char_end
@@ -564,7 +578,7 @@ class VoiceAgentTTSService(WebsocketTTSService):
                 self._unspoken_context_id = frame.context_id
                 return False
             case TTSTextFrame() | AggregatedTextProgressFrame():
-                if frame.context_id == self._unspoken_context_id:
+                if not self._is_spoken(frame.context_id):
                     return False
                 if isinstance(frame, TTSTextFrame) and frame.append_to_context:
                     self._spacing.apply(frame)
@@ -585,6 +599,11 @@ class VoiceAgentTTSService(WebsocketTTSService):
             frame.pts += self._playout.correction_ns
         return True
 
+    def _is_spoken(self, context_id: str | None) -> bool:
+        """Whether text that leaves now was spoken; Pipecat takes all of an ended context for it."""
+        has_sound = context_id is None or self._playout.has_sound(context_id)
+        return has_sound and context_id != self._unspoken_context_id
+
     def _now_s(self) -> float:
         return self.get_clock().get_time() / 1e9
 
@@ -601,7 +620,7 @@ class _Playout:
     def __init__(self, latency_s: float) -> None:
         self.baseline_s = 0.0
         self.correction_ns = 0
-        self._latency_s = latency_s
+        self.latency_s = latency_s
         self._context_id: str | None = None
         self._clock = PlayoutClock()
         self._awaited_start_s: float | None = None
@@ -623,7 +642,7 @@ class _Playout:
         begin_s = self._clock.playout_end - samples / SAMPLE_RATE_HZ
         if position_s == 0:
             self._awaited_start_s = begin_s
-        shift_s = begin_s - position_s - self.baseline_s + self._latency_s
+        shift_s = begin_s - position_s - self.baseline_s + self.latency_s
         self.correction_ns = round(shift_s * 1e9)
         self._is_interruptible = frame.interruptible
 
@@ -636,6 +655,10 @@ class _Playout:
         if abs(late_s) < _LARGEST_START_ERROR_S:
             self._clock.playout_end += late_s
             self.correction_ns += round(late_s * 1e9)
+
+    def has_sound(self, context_id: str) -> bool:
+        """Whether any sound of `context_id` has left."""
+        return context_id == self._context_id and self._clock.sent_samples > 0
 
     def interrupt(self) -> None:
         """The transport drops what it holds, except what may not be interrupted."""

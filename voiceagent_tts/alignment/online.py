@@ -29,8 +29,9 @@ _HELD_FRAMES = 30
 """Of reference that the sound must have before it while text may still follow."""
 _MAX_HELD_FRAMES = 40
 """Of sound: with more, words are said whose clause is not complete."""
-_MAX_WAITING_FRAMES = 200
-"""Of sound: with more, the oldest has no words. Text is there before its sound, or soon after."""
+_MAX_WAITING_FRAMES = 100
+"""Of sound: with more, the oldest has no words. Text is there before its sound, but for the word
+whose end is not written yet."""
 _CERTAIN_SAMPLES = ms_to_samples(100)
 """Of sound behind a word's start, from which an outlook is more than a projection."""
 _OUTLOOK_SAMPLES = ms_to_samples(1_500)
@@ -83,7 +84,8 @@ class OnlineSession:
         self._reference = reference
         self._voice = voice
         self._tried_before = voice.tried_frames
-        self._handicaps_before = voice.handicaps[: len(reference.tracts)]
+        is_known = len(reference.tracts) == 1
+        self._handicaps_before = np.zeros(1, np.float32) if is_known else voice.handicaps
         self._stream = FrameStream()
         self._paths = Paths(self._handicaps_before)
         self._held: deque[Frames] = deque()
@@ -168,13 +170,13 @@ class OnlineSession:
             self._advance(self._held.popleft())
             self._extend(is_last=is_last)
         while self._held_frames > _MAX_WAITING_FRAMES:
-            wordless = self._held.popleft()
-            if self._words_ahead > 0:
-                self._advance(wordless)
+            oldest = self._held.popleft()
+            if self._words_ahead > 1:
+                self._advance(oldest)
 
     @property
     def _words_ahead(self) -> int:
-        """Frames of the reference that the sound has before it."""
+        """Frames of the reference that the sound has before it; one at its last frame."""
         return self._reference.length - self._paths.head
 
     def _extend(self, *, is_last: bool) -> None:

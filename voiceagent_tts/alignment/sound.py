@@ -122,7 +122,8 @@ class Voice:
 
     def compare(self, frames: int, costs: Floats) -> None:
         """A context ended after so many frames, each of `TRACTS` at its costs [TRACTS]."""
-        self.handicaps = self.handicaps + costs
+        handicaps = self.handicaps + costs
+        self.handicaps = handicaps - handicaps.min()
         self.tried_frames += frames
         if self.tract is None and self.tried_frames >= TRIAL_FRAMES:
             self.tract = TRACTS[int(np.argmin(self.handicaps))]

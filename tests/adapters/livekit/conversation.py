@@ -2,9 +2,7 @@
 
 import asyncio
 import contextlib
-import time
-from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 from livekit.agents import (
@@ -18,159 +16,16 @@ from livekit.agents import (
 )
 from livekit.agents.llm import ChatMessage
 from livekit.agents.types import DEFAULT_API_CONNECT_OPTIONS
-from livekit.agents.voice import io
 from livekit.agents.voice.agent_session import SessionConnectOptions
 from livekit.agents.voice.speech_handle import SpeechHandle
 from livekit.agents.voice.transcription import TranscriptSynchronizer
 
-from livekit import rtc
+from benchmarks.bargein_devices import Microphone, Screen, Speaker
 from voiceagent_tts.client import TTSClient
-from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, WordTimestamp
+from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
 
-TICK_S = 0.01
-MICROPHONE_RATE_HZ = 16_000
 HEARD_S = 0.02
 """A word was heard when so much of it was played."""
-
-
-class Speaker(io.AudioOutput):
-    """Plays in real time, can be paused, and knows what it played."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            label="Speaker",
-            capabilities=io.AudioOutputCapabilities(pause=True),
-            sample_rate=SAMPLE_RATE_HZ,
-        )
-        self.played = bytearray()
-        """What was heard of the last utterance."""
-        self._waiting: deque[bytes] = deque()
-        self._is_capturing = False
-        self._is_playing = False
-        self._is_paused = False
-        self._is_dry = False
-        self._progress = asyncio.Condition()
-
-    async def capture_frame(self, frame: rtc.AudioFrame) -> None:
-        await super().capture_frame(frame)
-        if not self._is_capturing:
-            self._is_capturing = True
-            self.forget()
-        self._waiting.append(bytes(frame.data))
-
-    def flush(self) -> None:
-        super().flush()
-        self._is_capturing = False
-
-    def forget(self) -> None:
-        """Another utterance is to come."""
-        self.played, self._is_dry = bytearray(), False
-
-    def clear_buffer(self) -> None:
-        if self._is_playing or self._waiting:
-            self._finish(interrupted=True)
-
-    def pause(self) -> None:
-        super().pause()
-        self._is_paused = True
-
-    def resume(self) -> None:
-        super().resume()
-        self._is_paused = False
-
-    @property
-    def is_paused(self) -> bool:
-        return self._is_paused
-
-    @property
-    def played_s(self) -> float:
-        return len(self.played) / BYTES_PER_SAMPLE / SAMPLE_RATE_HZ
-
-    async def play(self) -> None:
-        """Be a sound card: what it holds plays on while the program is busy elsewhere."""
-        last = time.monotonic()
-        while True:
-            await asyncio.sleep(TICK_S)
-            now = time.monotonic()
-            if not self._is_paused:
-                self._take(now - last if self._is_playing else TICK_S)
-            last = now
-            async with self._progress:
-                self._progress.notify_all()
-
-    def _take(self, seconds: float) -> None:
-        """Play so much, or what there is of it."""
-        if not self._waiting:
-            if self._is_playing and not self._is_capturing:
-                self._finish(interrupted=False)
-            self._is_dry = self._is_playing
-            return
-        if not self._is_playing:
-            self._is_playing = True
-            self.on_playback_started(created_at=time.time())
-        self._is_dry = False
-        count = round(seconds * SAMPLE_RATE_HZ) * BYTES_PER_SAMPLE
-        while count > 0 and self._waiting:
-            data = self._waiting.popleft()
-            self.played += data[:count]
-            if len(data) > count:
-                self._waiting.appendleft(data[count:])
-            count -= len(data)
-
-    def _finish(self, *, interrupted: bool) -> None:
-        self._waiting.clear()
-        self._is_playing = False
-        self.on_playback_finished(playback_position=self.played_s, interrupted=interrupted)
-
-    @property
-    def is_dry(self) -> bool:
-        """Whether more sound is wanted than there is."""
-        return self._is_dry
-
-    async def tick(self) -> None:
-        """Wait a moment."""
-        async with self._progress:
-            await self._progress.wait()
-
-    async def until(self, is_true: Callable[[], bool]) -> None:
-        """Wait until `is_true`, which is asked after every tick."""
-        async with self._progress:
-            await self._progress.wait_for(is_true)
-
-
-class Transcript(io.TextOutput):
-    """Where the session shows the transcript."""
-
-    def __init__(self) -> None:
-        super().__init__(label="Transcript", next_in_chain=None)
-        self.text = ""
-
-    async def capture_text(self, text: str) -> None:
-        self.text += text
-
-    def flush(self) -> None:
-        pass
-
-
-class Microphone(io.AudioInput):
-    """A silent room in which somebody can speak; gives 20 ms at a time, in real time."""
-
-    def __init__(self) -> None:
-        super().__init__(label="Microphone")
-        self._speech = b""
-        self._tick_at = time.monotonic()
-
-    def say(self, pcm: bytes) -> None:
-        """Speak 16 kHz PCM from now on."""
-        self._speech += pcm
-
-    async def __anext__(self) -> rtc.AudioFrame:
-        self._tick_at = max(self._tick_at + 0.02, time.monotonic() - 0.1)
-        await asyncio.sleep(self._tick_at - time.monotonic())
-        samples = MICROPHONE_RATE_HZ // 50
-        size = samples * BYTES_PER_SAMPLE
-        data, self._speech = self._speech[:size].ljust(size, b"\0"), self._speech[size:]
-        return rtc.AudioFrame(data, MICROPHONE_RATE_HZ, 1, samples)
 
 
 class DeafSTT(stt.STT):
@@ -231,7 +86,7 @@ class Conversation:
         self.llm = ScriptedLLM()
         self.speaker = Speaker()
         self.microphone = Microphone()
-        self.transcript = Transcript()
+        self.screen = Screen()
         self.metrics: list[Any] = []
         self.errors: list[tts.TTSError] = []
         voice.on("metrics_collected", self.metrics.append)
@@ -250,7 +105,7 @@ class Conversation:
             | options
         )
         self._sync = TranscriptSynchronizer(
-            next_in_chain_audio=self.speaker, next_in_chain_text=self.transcript
+            next_in_chain_audio=self.speaker, next_in_chain_text=self.screen
         )
 
     async def start(self) -> None:

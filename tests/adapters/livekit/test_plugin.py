@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from livekit.agents import APIConnectionError, APIConnectOptions, APIError, APIStatusError
 
+from benchmarks.bargein_devices import MICROPHONE_RATE_HZ
 from tests.adapters.livekit.conftest import MakeVoice
 from tests.adapters.livekit.conversation import (
-    MICROPHONE_RATE_HZ,
     DeafSTT,
     committed,
     count,
@@ -22,6 +22,7 @@ from tests.adapters.livekit.conversation import (
 from tests.conftest import StartServer
 from voiceagent_tts.adapters.livekit import TTS
 from voiceagent_tts.client import TTSClient
+from voiceagent_tts.core import WordTimestamp
 from voiceagent_tts.protocol.connection import ClientAudio
 from voiceagent_tts.protocol.messages import AudioFormat
 from voiceagent_tts.server.serve import RunningServer
@@ -156,6 +157,37 @@ async def test_a_whole_text_comes_faster_than_it_plays(
     audio = await make_voice(server).synthesize(COUNTING * 4).collect()
     assert audio.duration > 16
     assert loop.time() - started < audio.duration / 2
+
+
+async def test_word_times_are_told_as_they_come(
+    server: RunningServer, make_voice: MakeVoice
+) -> None:
+    """Whoever listens to `words` has the true times, ahead of their sound."""
+    expected = await words_of(server.websocket_url, COUNTING, voice="default", language="en")
+    voice = make_voice(server)
+    told: list[WordTimestamp] = []
+    voice.on("words", lambda context_id, words: told.extend(words))
+    async with voice.stream() as stream:
+        stream.push_text(COUNTING)
+        stream.end_input()
+        async for _ in stream:
+            pass
+    assert [word.word for word in told] == [word.word for word in expected]
+    assert told[0].is_exact
+
+
+async def test_a_stream_that_nobody_plays_is_not_held_back(
+    server: RunningServer, make_voice: MakeVoice
+) -> None:
+    """Outside of a session words go with their audio, as fast as it comes."""
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    async with make_voice(server).stream() as stream:
+        stream.push_text(COUNTING)
+        stream.end_input()
+        duration_s = sum([event.frame.duration async for event in stream])
+    assert duration_s > 4
+    assert loop.time() - started < duration_s / 2
 
 
 # The package.

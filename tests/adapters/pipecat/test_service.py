@@ -10,6 +10,7 @@ import pytest
 from pipecat.frames.frames import (
     LLMFullResponseEndFrame,
     LLMFullResponseStartFrame,
+    LLMTextFrame,
     MetricsFrame,
     TTSAudioRawFrame,
     TTSSpeakFrame,
@@ -25,6 +26,7 @@ from pipecat.utils.text.simple_text_aggregator import SimpleTextAggregator
 
 from tests.adapters.pipecat.conversation import ENGLISH, Conversation, talking
 from tests.conftest import StartServer
+from tests.waiting import until
 from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.config import Settings
@@ -380,6 +382,35 @@ async def test_connection_events_are_raised_once(server: RunningServer) -> None:
     async with talking(tts) as conversation:
         await speaks(conversation)
     assert events == ["connected", "disconnected"]
+
+
+async def test_connections_that_break_soon_do_not_mute_the_bot(server: RunningServer) -> None:
+    """Pipecat gives a service up after three; not one whose server was ready."""
+    accepted = server.shell.metrics.registry.get_sample_value
+    async with talking(service(server)) as conversation:
+        for count in range(1, 6):
+            await until(lambda n=count: accepted("tts_ws_accepted_total") == n, f"socket {count}")
+            if count < 5:
+                for session in list(server.shell.sessions):
+                    session.close(1011, "as a failing server does")
+        await speaks(conversation)
+        assert conversation.tts.is_usable
+
+
+async def test_a_service_that_has_given_up_commits_nothing(start_server: StartServer) -> None:
+    """Pipecat takes the text of a turn that it does not even try to speak for spoken."""
+    server = await start_server()
+    async with talking(
+        service(server, reconnect_attempts=1, response_timeout_s=1.0)
+    ) as conversation:
+        await speaks(conversation)
+        server.uvicorn_server.should_exit = True
+        await server.serving
+        await until(lambda: not conversation.tts.is_usable, "the service gives up")
+        await conversation.push(
+            LLMFullResponseStartFrame(), LLMTextFrame(COUNTING), LLMFullResponseEndFrame()
+        )
+        assert await conversation.spoken() == ""
 
 
 async def speaks(conversation: Conversation, text: str = "Yes, I can.") -> None:
