@@ -15,8 +15,18 @@ from benchmarks.bargein_pool import Host
 from benchmarks.bargein_report import Result, complaints_about, markdown_of, plot
 from benchmarks.bargein_score import Outcome, judge, summarize
 from benchmarks.bargein_texts import EARLIEST_CUT_S, LATEST_CUT_S, REPLIES, plan, with_stalls
-from benchmarks.bargein_truth import HEARD_SAMPLES, Heard, Speech, heard_of, trace
+from benchmarks.bargein_truth import (
+    HEARD_SAMPLES,
+    Heard,
+    Speech,
+    heard_of,
+    read_speeches,
+    trace,
+)
+from tests.conftest import StartServer
+from voiceagent_tts.client import TTSClient
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
+from voiceagent_tts.protocol.connection import ClientAudio
 from voiceagent_tts.text.words import split_words
 
 REPLY = "One, two, three, four, five."
@@ -157,6 +167,19 @@ def test_sound_that_nobody_made_is_unknown() -> None:
     """It counts as no word."""
     heard = heard_of(REPLY, random.Random(3).randbytes(SAMPLE_RATE_HZ), [speech(REPLY, 1)])
     assert not heard.begun and heard.unknown_s == 0.5
+
+
+async def test_the_engine_keeps_the_truth_that_it_withholds(
+    start_server: StartServer, tmp_path: Path
+) -> None:
+    """The sound as clients get it, and the words that they are not told."""
+    throttle = {"without_words": True, "truth_folder": str(tmp_path)}
+    server = await start_server(throttle=throttle, aligner="off")
+    async with TTSClient(server.websocket_url) as client:
+        events = client.say(REPLY, language="en", max_lead_s=0)
+        pcm = b"".join([event.pcm async for event in events if isinstance(event, ClientAudio)])
+    (made,) = [speech for speech in read_speeches(tmp_path) if speech.pcm == pcm]
+    assert [timestamp.word for timestamp in made.words] == WORDS
 
 
 # The plan.

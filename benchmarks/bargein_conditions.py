@@ -1,0 +1,138 @@
+"""Under which conditions the user barges in: engines, word times, faults, and whose adapter it is.
+
+Knows no agent framework; a host says which voices it has.
+"""
+
+import json
+import random
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from benchmarks.bargein_pool import Host
+from benchmarks.bargein_session import FaultKind, VoiceKind
+from benchmarks.bargein_texts import Cut, plan, with_faults, with_stalls
+
+SESSIONS = 8
+_RELEASE_CUTS = 8
+_RELEASE_LATEST_S = 1.2
+_SHORT_LEAD_S = 0.5
+"""With more, a short reply is all there before a fault could hurt it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSpec:
+    """How the server is started.
+
+    Args:
+        engine: what speaks; `qwen3` is a tiny model with random weights.
+        throttle: fields of `worker.throttled.Throttle`.
+        aligner: the setting of that name; None where the engine itself knows its words.
+    """
+
+    engine: Literal["espeak", "qwen3"] = "espeak"
+    throttle: tuple[tuple[str, Any], ...] = ()
+    aligner: str | None = None
+
+    def environment(self, truth_folder: Path) -> dict[str, str]:
+        """Its settings."""
+        throttle = dict(self.throttle) | {"truth_folder": str(truth_folder)}
+        settings = {"VOICEAGENT_TTS_THROTTLE": json.dumps(throttle)}
+        if self.aligner is not None:
+            settings["VOICEAGENT_TTS_ALIGNER"] = self.aligner
+        return settings
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One row of the table.
+
+    Args:
+        name: for people, and in the results.
+        cuts: how many.
+        server: how the server is started.
+        voice_kind: how the agent speaks.
+        llm_stalls: the LLM stops in mid-reply.
+        fault: what fails in mid-reply.
+        sessions: side by side.
+        latest_s: no cut is planned later.
+        hosts: those that can.
+        is_quick: whether people in a hurry see it, too.
+    """
+
+    name: str
+    cuts: int
+    server: ServerSpec = field(default_factory=ServerSpec)
+    voice_kind: VoiceKind = "ours"
+    llm_stalls: bool = False
+    fault: FaultKind | None = None
+    sessions: int = SESSIONS
+    latest_s: float | None = None
+    hosts: tuple[Host, ...] = ("livekit", "pipecat")
+    is_quick: bool = False
+
+    @property
+    def max_lead_s(self) -> float | None:
+        """How far the server may run ahead; None for its own choice."""
+        return None if self.fault is None else _SHORT_LEAD_S
+
+    def plans(self, rng: random.Random) -> list[list[Cut]]:
+        """The cuts of each session."""
+        latest = {} if self.latest_s is None else {"latest_s": self.latest_s}
+        planned = plan(self.cuts, self.sessions, rng, **latest)
+        if self.llm_stalls:
+            planned = [with_stalls(cuts, rng) for cuts in planned]
+        if self.fault is not None:
+            planned = [with_faults(cuts, rng) for cuts in planned]
+        return planned
+
+
+def _at(rtf: float, **throttle: Any) -> ServerSpec:
+    return ServerSpec(throttle=(("rtf", rtf), *throttle.items()))
+
+
+def _aligned(rtf: float) -> ServerSpec:
+    return replace(_at(rtf, without_words=True), aligner="online")
+
+
+MAIN = "native words"
+RELEASE = "one session, RTF 0.5"
+
+CONDITIONS = (
+    Condition(MAIN, 200, is_quick=True),
+    Condition("the LLM stalls", 40, llm_stalls=True, is_quick=True),
+    Condition("the connection breaks", 40, fault="socket", is_quick=True),
+    Condition("the engine is killed", 40, fault="worker", is_quick=True),
+    Condition("native words, RTF 0.5", 80, _at(0.5), is_quick=True),
+    Condition("our words ignored, RTF 0.5", 40, _at(0.5), "words ignored", hosts=("livekit",)),
+    Condition("no words, RTF 0.5", 40, _at(0.5), "no words"),
+    Condition("words at sentence ends, RTF 0.5", 40, _at(0.5), "sentence-end words", is_quick=True),
+    Condition("stock baseten, RTF 0.5", 40, _at(0.5), "baseten", hosts=("livekit",)),
+    Condition("stock cartesia, RTF 0.5", 40, _at(0.5), "cartesia", is_quick=True),
+    Condition(RELEASE, _RELEASE_CUTS, _at(0.5), sessions=1, latest_s=_RELEASE_LATEST_S),
+    Condition("native words, RTF 0.9", 80, _at(0.9)),
+    Condition("native words, RTF 0.95", 40, _at(0.95)),
+    Condition("online aligner", 40, _aligned(0.0)),
+    Condition("online aligner, RTF 0.5", 40, _aligned(0.5)),
+    Condition("online aligner, RTF 0.9", 40, _aligned(0.9)),
+    Condition("Qwen3-TTS, random weights", 20, ServerSpec("qwen3"), sessions=4),
+)
+"""Those with the same server stand together: it is started once. The first is what counts."""
+
+
+def conditions_for(host: Host, *, is_quick: bool, only: str) -> list[Condition]:
+    """What is measured, in order.
+
+    Args:
+        host: which agent framework.
+        is_quick: fewer conditions, and one cut a session.
+        only: names that contain this, or are just this.
+    """
+    chosen = [condition for condition in CONDITIONS if host in condition.hosts]
+    named = [condition for condition in chosen if condition.name == only]
+    chosen = named or [condition for condition in chosen if only in condition.name]
+    if is_quick and not only:
+        chosen = [condition for condition in chosen if condition.is_quick]
+    if is_quick:
+        return [replace(condition, cuts=condition.sessions) for condition in chosen]
+    return chosen

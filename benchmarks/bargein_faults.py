@@ -1,0 +1,70 @@
+"""What can go wrong between an agent and its voice: a connection that breaks, an engine that dies.
+
+Knows no agent framework and no protocol.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from urllib.parse import urlsplit
+
+import psutil
+
+_ENGINE_MODULE = "voiceagent_tts.worker"
+
+
+class Wire:
+    """A TCP connection's way to the server, which can be cut."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._address = host, port
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def cut(self) -> None:
+        """Break every connection that is open now, without a closing handshake."""
+        for writer in self._writers:
+            writer.transport.abort()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Carry one connection."""
+        from_server, to_server = await asyncio.open_connection(*self._address)
+        for source, sink in ((reader, to_server), (from_server, writer)):
+            self._writers.add(sink)
+            self._tasks.add(asyncio.create_task(self._carry(source, sink)))
+
+    async def _carry(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            while data := await source.read(65_536):
+                sink.write(data)
+                await sink.drain()
+        sink.close()
+        self._writers.discard(sink)
+
+    async def aclose(self) -> None:
+        """End all connections."""
+        self.cut()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+@contextlib.asynccontextmanager
+async def wire_to(url: str) -> AsyncIterator[tuple[Wire, str]]:
+    """A wire to the server at `url`, and the server's URL at the near end of it."""
+    parts = urlsplit(url)
+    assert parts.hostname is not None and parts.port is not None
+    wire = Wire(parts.hostname, parts.port)
+    listener = await asyncio.start_server(wire.serve, "127.0.0.1", 0)
+    port = listener.sockets[0].getsockname()[1]
+    try:
+        yield wire, parts._replace(netloc=f"127.0.0.1:{port}").geturl()
+    finally:
+        listener.close()
+        await wire.aclose()
+
+
+def kill_engine(server_pid: int) -> None:
+    """SIGKILL for the engine processes of a server; the server starts others."""
+    for process in psutil.Process(server_pid).children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+            if _ENGINE_MODULE in process.cmdline():
+                process.kill()

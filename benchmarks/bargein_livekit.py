@@ -1,0 +1,262 @@
+"""Barge-ins in a LiveKit `AgentSession`: its synchronizer, its voice activity detection, real time.
+
+A user says something, the agent replies, the user cuts in by saying it again, and so on. The words
+of the user and those of the agent are a script: an STT that always understands the same, an LLM
+that writes its next reply. All between is LiveKit's and the text-to-speech plugin's.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
+
+import aiohttp
+from livekit.agents import (
+    Agent,
+    AgentSession,
+    APIConnectOptions,
+    LanguageCode,
+    inference,
+    llm,
+    stt,
+    tts,
+)
+from livekit.agents.llm import ChatMessage
+from livekit.agents.types import DEFAULT_API_CONNECT_OPTIONS
+from livekit.agents.voice.agent_session import SessionConnectOptions
+from livekit.agents.voice.events import SpeechCreatedEvent
+from livekit.agents.voice.speech_handle import SpeechHandle
+from livekit.agents.voice.transcription import TranscriptSynchronizer
+
+from benchmarks.bargein_devices import Microphone, Playback, Screen, Speaker
+from benchmarks.bargein_livekit_plain import make_voice
+from benchmarks.bargein_session import ANSWER_PATIENCE_S, LONGEST_WAIT_S, TRIES, Call, Spoken
+from benchmarks.bargein_texts import USER_TEXT, Cut
+from livekit import rtc
+from voiceagent_tts.core import WordTimestamp
+
+_SILENT_FRAMES = 5
+"""After so many frames without sound the STT has understood."""
+_TURNS: dict[str, Any] = {
+    "turn_detection": "vad",
+    "endpointing": {"min_delay": 0.1, "max_delay": 0.5},
+    "interruption": {"min_duration": 0.1, "false_interruption_timeout": 4.0},
+    "preemptive_generation": {"enabled": False},
+}
+"""A user who is quick to interrupt, so that the first words can be cut, too."""
+_REACTION_S = 0.14
+"""About how long the user has to speak until the agent falls silent."""
+_FAST = APIConnectOptions(max_retry=3, retry_interval=0.1, timeout=5.0)
+
+
+async def talk(
+    call: Call,
+    cuts: Sequence[Cut],
+    inject_fault: Callable[[], None],
+    on_spoken: Callable[[Spoken], None],
+) -> None:
+    """Talk through `cuts` in a session of their own."""
+    async with aiohttp.ClientSession() as http:
+        language = cuts[0].language
+        voice = make_voice(call, language, http)
+        async with _agent(voice, cuts, call, inject_fault) as agent:
+            agent.microphone.say(call.user_pcm)
+            for _ in cuts:
+                on_spoken(await agent.reply())
+
+
+@contextlib.asynccontextmanager
+async def _agent(
+    voice: tts.TTS, cuts: Sequence[Cut], call: Call, inject_fault: Callable[[], None]
+) -> AsyncIterator["_Agent"]:
+    agent = _Agent(voice, cuts, call, inject_fault)
+    playing = asyncio.create_task(agent.speaker.play())
+    try:
+        await agent.start()
+        yield agent
+    finally:
+        await agent.aclose()
+        await voice.aclose()
+        playing.cancel()
+        await asyncio.wait({playing})
+
+
+class _Agent:
+    """A session, its devices, and the user in front of them."""
+
+    def __init__(
+        self,
+        voice: tts.TTS,
+        cuts: Sequence[Cut],
+        call: Call,
+        inject_fault: Callable[[], None],
+    ) -> None:
+        self._inject_fault = inject_fault
+        self.speaker, self.microphone = Speaker(), Microphone()
+        self._call = call
+        self._llm = ScriptedLLM(cuts)
+        self._handle: SpeechHandle | None = None
+        self._words: list[WordTimestamp] = []
+        self._session: AgentSession[None] = AgentSession(
+            stt=ScriptedSTT(),
+            vad=inference.VAD(model="silero"),
+            llm=self._llm,
+            tts=voice,
+            turn_handling=_TURNS,  # pyright: ignore[reportArgumentType]
+            aec_warmup_duration=None,
+            use_tts_aligned_transcript=call.voice_kind != "words ignored",
+            tts_text_transforms=None,
+            conn_options=SessionConnectOptions(tts_conn_options=_FAST, max_unrecoverable_errors=99),
+        )
+        self._sync = TranscriptSynchronizer(
+            next_in_chain_audio=self.speaker, next_in_chain_text=Screen()
+        )
+        self._session.on("speech_created", self._note_handle)
+        voice.on("words", self._note_words)  # ours alone tells
+
+    async def start(self) -> None:
+        """Attach the devices, and start the agent."""
+        self._session.input.audio = self.microphone
+        self._session.output.audio = self._sync.audio_output
+        self._session.output.transcription = self._sync.text_output
+        await self._session.start(Agent(instructions=""))
+
+    async def aclose(self) -> None:
+        """End the session."""
+        await self._session.aclose()
+        await self._sync.aclose()
+
+    def _note_handle(self, event: SpeechCreatedEvent) -> None:
+        self._handle = event.speech_handle
+
+    def _note_words(self, context_id: str, words: list[WordTimestamp]) -> None:
+        self._words += words
+
+    async def reply(self) -> Spoken:
+        """The agent's next reply, until the user has cut in."""
+        cut = await self._begun()
+        handle, self._words = self._handle, []
+        assert handle is not None
+        self.speaker.forget()
+        if cut.fault_at_s is not None:
+            await self._listen(handle, cut.fault_at_s, LONGEST_WAIT_S)
+            self._inject_fault()
+        await self._listen(handle, cut.at_s - _REACTION_S, cut.patience_s)
+        said_at = time.monotonic()
+        self.microphone.say(self._call.user_pcm)
+        await asyncio.wait_for(handle.wait_for_playout(), LONGEST_WAIT_S)
+        return self._spoken(cut, handle, self.speaker.playback, said_at)
+
+    async def _begun(self) -> Cut:
+        """The reply that the agent begins; the user asks again where none comes."""
+        for _ in range(TRIES):
+            with contextlib.suppress(TimeoutError):
+                return await asyncio.wait_for(self._llm.begun.get(), ANSWER_PATIENCE_S)
+            self.microphone.say(self._call.user_pcm)
+        raise TimeoutError("the agent does not answer")
+
+    async def _listen(self, handle: SpeechHandle, until_s: float, patience_s: float) -> None:
+        """Until so much was played, or the user has lost patience with the silence within it."""
+
+        def is_time() -> bool:
+            played = self.speaker.playback
+            is_far_enough = bool(played.pcm) and played.played_s >= until_s
+            return is_far_enough or handle.done() or played.dry_s > patience_s
+
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.speaker.until(is_time), LONGEST_WAIT_S)
+
+    def _spoken(self, cut: Cut, handle: SpeechHandle, played: Playback, said_at: float) -> Spoken:
+        items = [item for item in handle.chat_items if isinstance(item, ChatMessage)]
+        halted_at = played.halted_at or played.ended_at
+        return Spoken(
+            cut=cut,
+            is_cut=handle.interrupted,
+            played=bytes(played.pcm),
+            committed="".join(item.text_content or "" for item in items),
+            words=tuple(self._words),
+            received_s=played.received_s,
+            dry_s=played.dry_s,
+            cancel_ms=1000 * max(0.0, played.ended_at - halted_at),
+            barge_in_ms=1000 * (played.ended_at - said_at),
+            interrupted_at=played.stopped_at,
+        )
+
+
+class ScriptedLLM(llm.LLM):
+    """Writes one reply after the other at the pace of a language model.
+
+    Attributes:
+        begun: replies that it has begun to write.
+    """
+
+    def __init__(self, cuts: Sequence[Cut]) -> None:
+        super().__init__()
+        self._cuts = deque(cuts)
+        self.begun: asyncio.Queue[Cut] = asyncio.Queue()
+
+    def chat(
+        self,
+        *,
+        chat_ctx: llm.ChatContext,
+        tools: list[llm.Tool] | None = None,
+        conn_options: APIConnectOptions = DEFAULT_API_CONNECT_OPTIONS,
+        **options: Any,
+    ) -> llm.LLMStream:
+        """Begin the next reply; after the last, say nothing."""
+        cut = self._cuts.popleft() if self._cuts else None
+        if cut is not None:
+            self.begun.put_nowait(cut)
+        return _ScriptedWriting(self, chat_ctx, conn_options, cut)
+
+
+class _ScriptedWriting(llm.LLMStream):
+    def __init__(
+        self,
+        writer: ScriptedLLM,
+        chat_ctx: llm.ChatContext,
+        conn_options: APIConnectOptions,
+        cut: Cut | None,
+    ) -> None:
+        super().__init__(writer, chat_ctx=chat_ctx, tools=[], conn_options=conn_options)
+        self._script = [] if cut is None else list(cut.script())
+
+    async def _run(self) -> None:
+        for wait_s, token in self._script:
+            await asyncio.sleep(wait_s)
+            delta = llm.ChoiceDelta(role="assistant", content=token)
+            self._event_ch.send_nowait(llm.ChatChunk(id="reply", delta=delta))
+
+
+class ScriptedSTT(stt.STT):
+    """Understands the same whenever somebody has spoken."""
+
+    def __init__(self) -> None:
+        super().__init__(capabilities=stt.STTCapabilities(streaming=True, interim_results=False))
+
+    async def _recognize_impl(self, *args: Any, **options: Any) -> stt.SpeechEvent:
+        return _understood()
+
+    def stream(
+        self, *, conn_options: APIConnectOptions = DEFAULT_API_CONNECT_OPTIONS, **options: Any
+    ) -> stt.RecognizeStream:
+        """Listen."""
+        return _ScriptedHearing(stt=self, conn_options=conn_options)
+
+
+class _ScriptedHearing(stt.RecognizeStream):
+    async def _run(self) -> None:
+        silent_frames = _SILENT_FRAMES
+        async for frame in self._input_ch:
+            if not isinstance(frame, rtc.AudioFrame):
+                continue
+            silent_frames = 0 if any(bytes(frame.data)) else silent_frames + 1
+            if silent_frames == _SILENT_FRAMES:
+                self._event_ch.send_nowait(_understood())
+
+
+def _understood() -> stt.SpeechEvent:
+    said = stt.SpeechData(language=LanguageCode("en"), text=USER_TEXT)
+    return stt.SpeechEvent(stt.SpeechEventType.FINAL_TRANSCRIPT, alternatives=[said])

@@ -1,0 +1,158 @@
+"""The voices that LiveKit sessions of the barge-in benchmark speak with, ours and others.
+
+`PlainTTS` is a plugin as one writes it at first: it hands on the server's audio as it comes, and
+either no words or those of a sentence when that sentence is complete, as servers do that align
+words after speaking them. It uses the same server and the same sound as our plugin.
+"""
+
+import asyncio
+from typing import Any
+
+import aiohttp
+from livekit.agents import DEFAULT_API_CONNECT_OPTIONS, APIConnectOptions, tts, utils
+from livekit.agents.types import TimedString
+
+from benchmarks.bargein_session import Call, VoiceKind
+from livekit.plugins import baseten, cartesia
+from voiceagent_tts.adapters.livekit import TTS
+from voiceagent_tts.client import ClientContext, TTSClient
+from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, WordTimestamp
+from voiceagent_tts.protocol.connection import ClientAudio
+
+_SENTENCE_ENDS = (".", "!", "?", "。")
+
+
+def make_voice(call: Call, language: str, http: aiohttp.ClientSession) -> tts.TTS:
+    """The voice that `call` asks for."""
+    match call.voice_kind:
+        case "ours" | "words ignored":
+            return TTS(
+                url=call.url,
+                voice=call.voice,
+                language=language,
+                max_lead_s=call.max_lead_s,
+                http_session=http,
+            )
+        case "no words" | "sentence-end words":
+            return PlainTTS(call, language)
+        case kind:
+            return _stock_voice(kind, call, language, http)
+
+
+def _stock_voice(
+    kind: VoiceKind, call: Call, language: str, http: aiohttp.ClientSession
+) -> tts.TTS:
+    if kind == "baseten":
+        return baseten.TTS(
+            model="qwen3-tts",
+            model_endpoint=f"{call.url}/v1/audio/speech/stream",
+            api_key="none",
+            voice=call.voice,
+            language=language,
+            word_timestamps=True,
+            http_session=http,
+        )
+    return cartesia.TTS(
+        base_url=call.url.replace("ws://", "http://"),
+        api_key="none",
+        voice=call.voice,
+        language=language,
+        word_timestamps=True,
+        http_session=http,
+    )
+
+
+class PlainTTS(tts.TTS):
+    """Audio from the server as it comes; words never, or sentence by sentence when spoken."""
+
+    def __init__(self, call: Call, language: str) -> None:
+        super().__init__(
+            capabilities=tts.TTSCapabilities(streaming=True, aligned_transcript=True),
+            sample_rate=SAMPLE_RATE_HZ,
+            num_channels=1,
+        )
+        self.client = TTSClient(call.url)
+        self.options: dict[str, Any] = {"voice": call.voice, "language": language}
+        self.has_words = call.voice_kind == "sentence-end words"
+
+    def synthesize(
+        self, text: str, *, conn_options: APIConnectOptions = DEFAULT_API_CONNECT_OPTIONS
+    ) -> tts.ChunkedStream:
+        """Speak a whole text."""
+        return self._synthesize_with_stream(text, conn_options=conn_options)
+
+    def stream(
+        self, *, conn_options: APIConnectOptions = DEFAULT_API_CONNECT_OPTIONS
+    ) -> tts.SynthesizeStream:
+        """Speak one reply while it is being written."""
+        return _PlainStream(self, conn_options)
+
+    async def aclose(self) -> None:
+        """Close the connection."""
+        await self.client.aclose()
+
+
+class _PlainStream(tts.SynthesizeStream):
+    def __init__(self, plugin: PlainTTS, conn_options: APIConnectOptions) -> None:
+        super().__init__(tts=plugin, conn_options=conn_options)
+        self._plugin = plugin
+        self._words: list[WordTimestamp] = []
+
+    async def _run(self, output_emitter: tts.AudioEmitter) -> None:
+        async with await self._plugin.client.open(**self._plugin.options) as context:
+            output_emitter.initialize(
+                request_id=context.context_id,
+                sample_rate=SAMPLE_RATE_HZ,
+                num_channels=1,
+                mime_type="audio/pcm",
+                stream=True,
+            )
+            output_emitter.start_segment(segment_id=context.context_id)
+            feeding = asyncio.create_task(self._feed(context))
+            try:
+                await self._pass_on(context, output_emitter)
+            finally:
+                await utils.aio.cancel_and_wait(feeding)
+
+    async def _feed(self, context: ClientContext) -> None:
+        async for item in self._input_ch:
+            if isinstance(item, str):
+                self._mark_started()
+                await context.send_text(item)
+        await context.end()
+
+    async def _pass_on(self, context: ClientContext, emitter: tts.AudioEmitter) -> None:
+        samples = 0
+        async for event in context:
+            if isinstance(event, WordTimestamp):
+                self._words.append(event)
+            elif isinstance(event, ClientAudio):
+                samples += len(event.pcm) // BYTES_PER_SAMPLE
+                emitter.push(event.pcm)
+                self._pass_words_on(context.text, emitter, samples)
+        self._pass_words_on(context.text, emitter, samples, is_over=True)
+
+    def _pass_words_on(
+        self, text: str, emitter: tts.AudioEmitter, samples: int, *, is_over: bool = False
+    ) -> None:
+        """Hand on the words of the sentences that are complete in `samples` of sound."""
+        spoken = [word for word in self._words if is_over or (word.end_sample or 0) <= samples]
+        ends = [n for n, word in enumerate(spoken, 1) if word.word.text.endswith(_SENTENCE_ENDS)]
+        count = len(spoken) if is_over else max(ends, default=0)
+        if self._plugin.has_words:
+            emitter.push_timed_transcript(
+                [_timed(text, timestamp) for timestamp in self._words[:count]]
+            )
+        del self._words[:count]
+
+
+def _timed(text: str, timestamp: WordTimestamp) -> TimedString:
+    """A word with the white space behind it, and its true times."""
+    word = timestamp.word
+    behind = text[word.char_end :]
+    space = behind[: len(behind) - len(behind.lstrip())]
+    return TimedString(
+        word.text + space,
+        start_time=timestamp.start_sample / SAMPLE_RATE_HZ,
+        end_time=(timestamp.end_sample or timestamp.start_sample) / SAMPLE_RATE_HZ,
+    )

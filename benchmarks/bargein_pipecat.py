@@ -1,0 +1,288 @@
+"""Barge-ins in a Pipecat pipeline: its aggregators, its voice activity detection, real time.
+
+A user says something, the agent replies, the user cuts in by saying it again, and so on. The words
+of the user and those of the agent are a script: a transcription that is always the same, an LLM
+that writes its next reply. All between is Pipecat's and the text-to-speech service's.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from itertools import pairwise
+
+from pipecat.audio.vad.silero import SileroVADAnalyzer
+from pipecat.audio.vad.vad_analyzer import VADParams
+from pipecat.frames.frames import (
+    Frame,
+    InterruptionFrame,
+    LLMContextFrame,
+    LLMFullResponseEndFrame,
+    LLMFullResponseStartFrame,
+    LLMTextFrame,
+    TTSAudioRawFrame,
+)
+from pipecat.observers.base_observer import BaseObserver, FramePushed
+from pipecat.pipeline.pipeline import Pipeline
+from pipecat.pipeline.worker import PipelineWorker
+from pipecat.processors.aggregators.llm_context import LLMContext
+from pipecat.processors.aggregators.llm_response_universal import (
+    AssistantTurnStoppedMessage,
+    LLMContextAggregatorPair,
+    LLMUserAggregatorParams,
+)
+from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
+from pipecat.services.tts_service import TTSService
+from pipecat.turns.user_stop import SpeechTimeoutUserTurnStopStrategy
+from pipecat.turns.user_turn_strategies import UserTurnStrategies
+from pipecat.workers.runner import WorkerRunner
+
+from agents.realtime_file_transport import SPEAKER_RATE_HZ, RealtimeFileTransport, Utterance
+from agents.scripted import ScriptedSTT
+from benchmarks.bargein_pipecat_plain import make_service
+from benchmarks.bargein_session import ANSWER_PATIENCE_S, LONGEST_WAIT_S, TRIES, Call, Spoken
+from benchmarks.bargein_texts import USER_TEXT, Cut
+from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
+from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, WordTimestamp
+
+_REACTION_S = 0.2
+"""About how long the user has to speak until the agent falls silent."""
+_POLL_S = 0.01
+_SILENT_S = 0.3
+_COMMIT_PATIENCE_S = 2.0
+"""A turn whose end is not told so long after the user has cut in has left nothing behind."""
+
+
+async def talk(
+    call: Call,
+    cuts: Sequence[Cut],
+    inject_fault: Callable[[], None],
+    on_spoken: Callable[[Spoken], None],
+) -> None:
+    """Talk through `cuts` in a session of their own."""
+    async with _running(_Agent(call, cuts, inject_fault)) as agent:
+        agent.say()
+        for _ in cuts:
+            on_spoken(await agent.reply())
+
+
+@contextlib.asynccontextmanager
+async def _running(agent: "_Agent") -> AsyncIterator["_Agent"]:
+    runner = WorkerRunner(handle_sigint=False)
+    await runner.add_workers(agent.worker)
+    running = asyncio.create_task(runner.run())
+    try:
+        await agent.started.wait()
+        yield agent
+    finally:
+        await agent.worker.cancel()
+        await running
+
+
+class _Agent:
+    """A pipeline, its transport, and the user in front of it."""
+
+    def __init__(self, call: Call, cuts: Sequence[Cut], inject_fault: Callable[[], None]) -> None:
+        self.transport = RealtimeFileTransport()
+        self.started = asyncio.Event()
+        self._call = call
+        self._inject_fault = inject_fault
+        self._stt = ScriptedSTT()
+        self._llm = ScriptedWriter(cuts)
+        self._tts = make_service(call, cuts[0].language)
+        self._words: list[WordTimestamp] = []
+        self._turns: asyncio.Queue[AssistantTurnStoppedMessage] = asyncio.Queue()
+        self._watcher = _Watcher(self._tts, self.transport)
+        aggregators = LLMContextAggregatorPair(
+            LLMContext(),
+            user_params=LLMUserAggregatorParams(
+                vad_analyzer=SileroVADAnalyzer(params=VADParams(start_secs=0.06)),
+                user_turn_strategies=UserTurnStrategies(
+                    stop=[SpeechTimeoutUserTurnStopStrategy(user_speech_timeout=0.1)]
+                ),
+            ),
+        )
+        parts: list[FrameProcessor] = [
+            self.transport.input(),
+            self._stt,
+            aggregators.user(),
+            self._llm,
+            self._tts,
+            self.transport.output(),
+            aggregators.assistant(),
+        ]
+        self.worker = PipelineWorker(
+            Pipeline(parts),
+            observers=[self._watcher],
+            cancel_on_idle_timeout=False,
+            enable_rtvi=False,
+        )
+        self._listen_to(aggregators)
+
+    def _listen_to(self, aggregators: LLMContextAggregatorPair) -> None:
+        @self.worker.event_handler("on_pipeline_started")
+        async def on_pipeline_started(*_: object) -> None:
+            self.started.set()
+
+        @aggregators.assistant().event_handler("on_assistant_turn_stopped")
+        async def on_turn_stopped(_: object, message: AssistantTurnStoppedMessage) -> None:
+            self._turns.put_nowait(message)
+
+        if isinstance(self._tts, VoiceAgentTTSService):
+
+            @self._tts.event_handler("on_words")
+            async def on_words(_: object, context_id: str, words: list[WordTimestamp]) -> None:
+                self._words += words
+
+    def say(self) -> None:
+        """The user speaks from now on."""
+        self._stt.expect(USER_TEXT)
+        self.transport.say(self._call.user_pcm)
+
+    async def reply(self) -> Spoken:
+        """The agent's next reply, until the user has cut in."""
+        first = len(self.transport.utterances)
+        cut = await self._begun()
+        self._words, self._turns = [], asyncio.Queue()
+        self._watcher.begin_reply()
+        if cut.fault_at_s is not None:
+            await self._listen(first, cut.fault_at_s, LONGEST_WAIT_S)
+            self._inject_fault()
+        await self._listen(first, cut.at_s - _REACTION_S, cut.patience_s)
+        said_at, message = await self._cut_in()
+        is_cut = message is None or message.interrupted
+        if not is_cut:
+            await self._played_out(first)
+        committed = "" if message is None else message.content
+        return self._spoken(cut, is_cut, committed, self.transport.utterances[first:], said_at)
+
+    async def _begun(self) -> Cut:
+        """The reply that the agent begins; the user asks again where none comes."""
+        for _ in range(TRIES):
+            with contextlib.suppress(TimeoutError):
+                return await asyncio.wait_for(self._llm.begun.get(), ANSWER_PATIENCE_S)
+            self.say()
+        raise TimeoutError("the agent does not answer")
+
+    async def _cut_in(self) -> tuple[float, AssistantTurnStoppedMessage | None]:
+        """The user speaks, again where nobody noticed; returns when, and how the turn ended."""
+        for _ in range(TRIES):
+            said_at = self.transport.now_s
+            self.say()
+            with contextlib.suppress(TimeoutError):
+                return said_at, await asyncio.wait_for(self._turns.get(), _COMMIT_PATIENCE_S)
+            if self._watcher.halted_at >= said_at:
+                return said_at, None
+        raise TimeoutError("the user was not heard")
+
+    async def _listen(self, first: int, until_s: float, patience_s: float) -> None:
+        """Until so much was played, or the user has lost patience with the silence within it."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LONGEST_WAIT_S):
+                while self._turns.empty():
+                    chunks = _chunks(self.transport.utterances[first:])
+                    played_s = sum(samples for _, samples in chunks) / SPEAKER_RATE_HZ
+                    dry_s = self.transport.now_s - _end_s(chunks) if chunks else 0.0
+                    if (chunks and played_s >= until_s) or dry_s > patience_s:
+                        return
+                    await asyncio.sleep(_POLL_S)
+
+    async def _played_out(self, first: int) -> None:
+        """Until a reply that has ended by itself is silent."""
+        while chunks := _chunks(self.transport.utterances[first:]):
+            if self.transport.now_s - _end_s(chunks) > _SILENT_S:
+                return
+            await asyncio.sleep(_POLL_S)
+
+    def _spoken(
+        self,
+        cut: Cut,
+        is_cut: bool,
+        committed: str,
+        utterances: Sequence[Utterance],
+        said_at: float,
+    ) -> Spoken:
+        chunks = _chunks(utterances)
+        ended_at = _end_s(chunks) if chunks else said_at
+        halted_at = self._watcher.halted_at if is_cut else ended_at
+        gaps = (after[0] - sum(before) for before, after in pairwise(chunks))
+        return Spoken(
+            cut=cut,
+            is_cut=is_cut,
+            played=b"".join(bytes(utterance.pcm) for utterance in utterances),
+            committed=committed,
+            words=tuple(self._words),
+            received_s=self._watcher.received_samples / SAMPLE_RATE_HZ,
+            dry_s=sum(max(0, gap) for gap in gaps) / SPEAKER_RATE_HZ,
+            cancel_ms=1000 * max(0.0, ended_at - halted_at),
+            barge_in_ms=1000 * (ended_at - said_at),
+            interrupted_at=time.time() - (self.transport.now_s - halted_at),
+        )
+
+
+def _chunks(utterances: Sequence[Utterance]) -> list[tuple[int, int]]:
+    return [chunk for utterance in utterances for chunk in utterance.chunks]
+
+
+def _end_s(chunks: Sequence[tuple[int, int]]) -> float:
+    return sum(chunks[-1]) / SPEAKER_RATE_HZ
+
+
+class _Watcher(BaseObserver):
+    """Notes when the pipeline was interrupted, and how much sound its service made.
+
+    Attributes:
+        halted_at: the last interruption, on the transport's clock.
+        received_samples: sound of this reply that has left the service.
+    """
+
+    def __init__(self, tts: TTSService, transport: RealtimeFileTransport) -> None:
+        super().__init__()
+        self._tts = tts
+        self._transport = transport
+        self._interruption: int | None = None
+        self.halted_at = 0.0
+        self.received_samples = 0
+
+    def begin_reply(self) -> None:
+        """Count from here."""
+        self.received_samples = 0
+
+    async def on_push_frame(self, data: FramePushed) -> None:
+        """A frame goes from one processor to the next."""
+        frame = data.frame
+        if isinstance(frame, InterruptionFrame) and frame.id != self._interruption:
+            self._interruption, self.halted_at = frame.id, self._transport.now_s
+        elif isinstance(frame, TTSAudioRawFrame) and data.source is self._tts:
+            self.received_samples += len(frame.audio) // BYTES_PER_SAMPLE
+
+
+class ScriptedWriter(FrameProcessor):
+    """Writes one reply after the other at the pace of a language model.
+
+    Attributes:
+        begun: replies that it has begun to write.
+    """
+
+    def __init__(self, cuts: Sequence[Cut]) -> None:
+        super().__init__()
+        self._cuts = deque(cuts)
+        self.begun: asyncio.Queue[Cut] = asyncio.Queue()
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        """Answer a context; an interruption cancels this while it writes."""
+        await super().process_frame(frame, direction)
+        if isinstance(frame, LLMContextFrame):
+            if self._cuts:
+                await self._write(self._cuts.popleft())
+        else:
+            await self.push_frame(frame, direction)
+
+    async def _write(self, cut: Cut) -> None:
+        self.begun.put_nowait(cut)
+        await self.push_frame(LLMFullResponseStartFrame())
+        for wait_s, token in cut.script():
+            await asyncio.sleep(wait_s)
+            await self.push_frame(LLMTextFrame(token))
+        await self.push_frame(LLMFullResponseEndFrame())

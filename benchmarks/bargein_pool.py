@@ -1,0 +1,176 @@
+"""Sessions side by side, each in a process of its own, as both hosts run them in production.
+
+A process is started once and holds one session after the other. Sessions in one event loop would
+wait for each other, which would be measured, too.
+"""
+
+import asyncio
+import contextlib
+import gc
+import importlib
+import logging
+import multiprocessing
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field, replace
+from multiprocessing.sharedctypes import Synchronized
+from types import TracebackType
+from typing import Literal, Self
+
+from benchmarks.bargein_faults import kill_engine, wire_to
+from benchmarks.bargein_session import Call, Spoken, Talk
+from benchmarks.bargein_texts import Cut
+
+Host = Literal["livekit", "pipecat"]
+
+_POLL_S = 0.2
+_STAGGER_S = 0.15
+"""Between the beginnings of two sessions, so that their first replies do not begin together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """What one session told.
+
+    Args:
+        spoken: its replies, in order; fewer than asked for where it broke off.
+        lags_s: how late the process's event loop ran, many times.
+        error: why it broke off; "" if it did not.
+    """
+
+    spoken: list[Spoken]
+    lags_s: list[float]
+    error: str
+
+
+class SessionPool:
+    """Processes that hold sessions of one host."""
+
+    def __init__(self, host: Host, size: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.size = size
+        self._done = context.Value("i", 0)
+        self._executor = ProcessPoolExecutor(size, context, _prepare, (host, self._done))
+
+    async def __aenter__(self) -> Self:
+        """Start the processes, all at once: each is ready when the host is imported."""
+        loop = asyncio.get_running_loop()
+        naps = [loop.run_in_executor(self._executor, time.sleep, 0.2) for _ in range(self.size)]
+        await asyncio.gather(*naps)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End the processes."""
+        self._executor.shutdown(wait=True, cancel_futures=True)
+
+    async def talk(
+        self, call: Call, plans: Sequence[Sequence[Cut]], on_progress: Callable[[int], None]
+    ) -> list[Conversation]:
+        """Hold a session for each plan, side by side.
+
+        Args:
+            call: where the agents get their voice.
+            plans: the cuts of each session.
+            on_progress: called now and then with the number of replies so far.
+        """
+        with self._done.get_lock():
+            self._done.value = 0
+        loop = asyncio.get_running_loop()
+        talking = [
+            loop.run_in_executor(self._executor, _talk_alone, call, list(plan), number)
+            for number, plan in enumerate(plans)
+        ]
+        watching = asyncio.create_task(self._watch(on_progress))
+        try:
+            return await asyncio.gather(*talking)
+        finally:
+            watching.cancel()
+            on_progress(self._done.value)
+
+    async def _watch(self, on_progress: Callable[[int], None]) -> None:
+        while True:
+            await asyncio.sleep(_POLL_S)
+            on_progress(self._done.value)
+
+
+# What runs in each process.
+
+
+@dataclass
+class _Here:
+    """This process: which host it holds, and where it tells how far it is."""
+
+    talk: Talk
+    done: "Synchronized[int]"
+
+
+_here: _Here | None = None
+
+
+def _prepare(host: Host, done: "Synchronized[int]") -> None:
+    """Import the host once, and keep its chatter to itself."""
+    global _here
+    warnings.simplefilter("ignore")
+    logging.disable(logging.CRITICAL)
+    with contextlib.suppress(ImportError):
+        from loguru import logger
+
+        logger.remove()
+    talk: Talk = importlib.import_module(f"benchmarks.bargein_{host}").talk
+    _here = _Here(talk, done)
+    gc.collect()
+    gc.freeze()  # looking through all imports for garbage would stop playback for 0.2 s
+
+
+def _talk_alone(call: Call, cuts: list[Cut], number: int) -> Conversation:
+    """Hold one session."""
+    assert _here is not None
+    return asyncio.run(_converse(_here, call, cuts, number))
+
+
+async def _converse(here: _Here, call: Call, cuts: list[Cut], number: int) -> Conversation:
+    spoken: list[Spoken] = []
+
+    def note(reply: Spoken) -> None:
+        spoken.append(reply)
+        with here.done.get_lock():
+            here.done.value += 1
+
+    watch = LoopWatch()
+    watching = asyncio.create_task(watch.run())
+    error = ""
+    await asyncio.sleep(number * _STAGGER_S)
+    try:
+        async with wire_to(call.url) as (wire, url):
+            wired = call if call.fault != "socket" else replace(call, url=url)
+            inject = wire.cut if call.fault == "socket" else lambda: kill_engine(call.server_pid)
+            await here.talk(wired, cuts, inject, note)
+    except Exception as reason:  # the other sessions go on, and the report tells
+        error = f"{type(reason).__name__}: {reason}"
+    watching.cancel()
+    return Conversation(spoken, watch.lags_s, error)
+
+
+@dataclass
+class LoopWatch:
+    """How late the event loop runs: a busy machine makes every measure worse.
+
+    Attributes:
+        lags_s: how much too long each sleep of 10 ms took.
+    """
+
+    lags_s: list[float] = field(default_factory=list)
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        while True:
+            started = time.monotonic()
+            await asyncio.sleep(0.01)
+            self.lags_s.append(time.monotonic() - started - 0.01)

@@ -1,0 +1,165 @@
+"""How the barge-in benchmark is told: a table, the same in markdown, a picture, and the figures.
+
+The room knows no agent framework and no server.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+from rich.table import Table
+
+from benchmarks.bargein_score import Outcome, judge, summarize
+
+EXACT, WITHIN_ONE, FURTHER, DROPPED = "#2a9d6f", "#9fd3bd", "#e9b44c", "#d64550"
+_WIDEST_DIFFERENCE = 6
+_DARK_PERCENT = 60
+_MOST_UNKNOWN_S = 0.5
+"""Transports fill their last chunk with silence."""
+_COLUMNS = {
+    "cuts": "cuts",
+    "exact %": "exact_pct",
+    "within one %": "within_one_pct",
+    "dropped turns": "dropped_turns",
+    "unspoken words": "unspoken_committed",
+    "words lost": "spoken_lost",
+    "silent p95 ms": "barge_in_p95_ms",
+    "discarded s": "discarded_s",
+    "loop lag p99 ms": "loop_lag_p99_ms",
+}
+"""Silent: from the user's first sound on. The loop's lag says how busy the machine was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One condition, measured.
+
+    Args:
+        name: of the condition.
+        outcomes: of every reply that made a sound.
+        facts: what else there is to tell, under its names in the JSON object.
+    """
+
+    name: str
+    outcomes: tuple[Outcome, ...]
+    facts: dict[str, Any]
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        """All figures of the condition."""
+        return summarize(self.outcomes) | self.facts
+
+
+def table_of(host: str, results: Sequence[Result]) -> Table:
+    """The figures for people."""
+    table = Table(title=f"After a barge-in, on {host}", title_justify="left", box=None)
+    table.add_column("condition", no_wrap=True)
+    for heading in _COLUMNS:
+        table.add_column(heading, justify="right")
+    for result in results:
+        table.add_row(result.name, *_cells(result))
+    return table
+
+
+def complaints_about(results: Sequence[Result]) -> list[str]:
+    """Sentences about what makes a result less than it seems."""
+    complaints: list[str] = []
+    for result in results:
+        facts, name = result.figures, result.name
+        found = {
+            f"{facts['silent_turns']} replies made no sound": facts["silent_turns"],
+            f"{facts['not_cut']} replies were over before they were cut off": facts["not_cut"],
+            f"{facts['unknown_s']} s of sound were not the engine's": facts["unknown_s"]
+            > _MOST_UNKNOWN_S,
+            f"expected {facts['planned']} replies, got {facts['told']}": (
+                facts["planned"] != facts["told"]
+            ),
+        }
+        complaints += [f"{name}: {sentence}" for sentence, is_so in found.items() if is_so]
+        complaints += [f"{name}: a session broke off: {error}" for error in facts["broken_off"]]
+    return complaints
+
+
+def markdown_of(results: Sequence[Result]) -> str:
+    """The same table for the documentation."""
+    headings = ["condition", *_COLUMNS]
+    rows = [headings, ["---", *("---:" for _ in _COLUMNS)]]
+    rows += [[result.name, *_cells(result)] for result in results]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _cells(result: Result) -> list[str]:
+    figures = result.figures
+    return ["-" if figures[name] is None else f"{figures[name]:g}" for name in _COLUMNS.values()]
+
+
+def plot(host: str, results: Sequence[Result], path: Path) -> None:
+    """Draw, for each condition, how many of its histories were off, and by how many words."""
+    measured = [result for result in results if result.outcomes]
+    figure, (bars, histograms) = plt.subplots(
+        1, 2, figsize=(13, 1.6 + 0.36 * len(measured)), width_ratios=(3, 2), layout="constrained"
+    )
+    _draw_bars(bars, measured)
+    _draw_histograms(histograms, measured)
+    figure.suptitle(f"{host}: the history after a barge-in, against what was heard")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+
+
+def _draw_bars(axes: Any, results: Sequence[Result]) -> None:
+    names = [f"{result.name} ({len(result.outcomes)})" for result in results]
+    shares = np.array([_shares(result) for result in results]).reshape(-1, 4).T
+    left = np.zeros(len(results))
+    labels = ("exact", "one word off", "further off", "turn dropped")
+    for label, color, widths in zip(
+        labels, (EXACT, WITHIN_ONE, FURTHER, DROPPED), shares, strict=True
+    ):
+        axes.barh(names, widths, left=left, color=color, label=label)
+        left += widths
+    axes.set_ylim(len(results) - 0.5, -0.5)  # as the rows beside it
+    axes.set(xlim=(0, 100), xlabel="% of the replies that were cut off (their number)")
+    axes.legend(ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False, fontsize=8)
+
+
+def _shares(result: Result) -> tuple[float, float, float, float]:
+    """Percent exact, one word off, further off, dropped."""
+    kinds = Counter[str]()
+    for outcome in result.outcomes:
+        verdict = judge(outcome.text, outcome.committed, outcome.heard)
+        if verdict.is_dropped:
+            kinds["dropped"] += 1
+        elif verdict.is_exact:
+            kinds["exact"] += 1
+        else:
+            kinds["within one" if verdict.is_within_one else "further"] += 1
+    names = ("exact", "within one", "further", "dropped")
+    exact, within_one, further, dropped = (
+        100 * kinds[name] / len(result.outcomes) for name in names
+    )
+    return exact, within_one, further, dropped
+
+
+def _draw_histograms(axes: Any, results: Sequence[Result]) -> None:
+    """One histogram a row, in shades and percent; what is further off counts at the border."""
+    places = np.arange(-_WIDEST_DIFFERENCE, _WIDEST_DIFFERENCE + 1)
+    percent = np.zeros((len(results), len(places)))
+    for row, result in enumerate(results):
+        differences = [
+            judge(outcome.text, outcome.committed, outcome.heard).difference
+            for outcome in result.outcomes
+        ]
+        columns = np.clip(differences, places[0], places[-1]) + _WIDEST_DIFFERENCE
+        percent[row] = 100 * np.bincount(columns, minlength=len(places)) / len(differences)
+    axes.imshow(percent, cmap="Blues", vmin=0, vmax=100, aspect="auto")
+    for row, column in zip(*np.nonzero(percent >= 0.5), strict=True):
+        share = percent[row, column]
+        color = "white" if share > _DARK_PERCENT else "#333333"
+        axes.text(column, row, f"{share:.0f}", ha="center", va="center", color=color, fontsize=8)
+    axes.set_xticks(range(len(places)), [f"{place:+d}" if place else "0" for place in places])
+    axes.set_yticks([])
+    axes.set(xlabel="words in the history minus words heard (% of the replies)")

@@ -1,0 +1,129 @@
+"""Who says what in the barge-in benchmark, when an LLM writes it, and when the user cuts in.
+
+The agent's replies are in five languages, with numbers, pauses and more than one sentence. The room
+knows no agent framework, no server and no sound.
+"""
+
+import random
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+EARLIEST_CUT_S = 0.2
+LATEST_CUT_S = 3.4
+TOKENS_PER_S = 30.0
+_FIRST_TOKEN_S = 0.1
+_TOKEN = re.compile(r"\s?\S{1,4}|\s")
+
+USER_TEXT = "Oh wait a minute."
+"""What the user says to interrupt, and to get the next reply."""
+
+REPLIES = {
+    "en": (
+        "Of course, I can help you with that. Your order left our warehouse on Tuesday.",
+        "One, two, three, four, five, six, seven, eight, nine, ten, eleven, twelve.",
+        "The big one is $42.50 today, which is 15% less than Dr. Smith's old price.",
+        "Good news! We still have one quiet room with a view of the garden left for you.",
+        "Please keep your phone at hand: the technician will call before the visit.",
+    ),
+    "zh": (
+        "今天天气很好,阳光明媚,气温二十五度,我们可以去公园散步。",
+        "您的订单昨天已经发出,三到五天之内就会送到您的手里。",
+        "没问题,我已经把您的预约改到星期四上午九点半了。",
+        "这个房间可以看到花园,而且离地铁站只有两百米。",
+    ),
+    "ja": (
+        "はい、もちろんです。ごちゅうもんのしなは、きのうおくりました。",
+        "あしたはあさからはれて、ごごはすこしくもるでしょう。",
+        "すみません、もういちどおなまえをおしえていただけますか。",
+        "つぎのでんしゃは、じゅうじはんにさんばんせんからでます。",
+    ),
+    "de": (
+        "Guten Tag! Ihre Bestellung wurde heute Morgen verschickt und kommt am Freitag an.",
+        "Der nächste Zug nach Berlin fährt um 14:35 Uhr von Gleis 7 und hält in Halle.",
+        "Eins, zwei, drei, vier, fünf, sechs, sieben, acht, neun, zehn, elf, zwölf.",
+        "Das kostet 3,50 Euro, und wir liefern es Ihnen innerhalb von zwei Tagen.",
+    ),
+    "es": (
+        "Claro que sí. Su pedido salió ayer de nuestro almacén y llega el viernes.",
+        "La farmacia más cercana está en la calle Mayor, a 200 metros de aquí.",
+        "Lunes, martes, miércoles, jueves, viernes, sábado, domingo, ¡y otra vez lunes!",
+        "He cambiado su cita al jueves por la mañana, a las nueve y media.",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A reply of the agent, and when the user cuts into it.
+
+    Args:
+        language: of the reply.
+        text: the reply.
+        at_s: so much of it is to have been played.
+        stall: the LLM stops (before this token, for so many seconds), or does not.
+        fault_at_s: a fault is injected when so much was played; None for none.
+        patience_s: the user cuts in as soon as the reply was silent for so long in all.
+    """
+
+    language: str
+    text: str
+    at_s: float
+    stall: tuple[int, float] | None = None
+    fault_at_s: float | None = None
+    patience_s: float = 3.0
+
+    def script(self) -> Iterator[tuple[float, str]]:
+        """(seconds until it is written, token) of the whole reply."""
+        wait_s = _FIRST_TOKEN_S
+        for index, token in enumerate(tokens_of(self.text)):
+            if self.stall is not None and index == self.stall[0]:
+                wait_s += self.stall[1]
+            yield wait_s, token
+            wait_s = 1 / TOKENS_PER_S
+
+
+def tokens_of(text: str) -> list[str]:
+    """`text` as a language model writes it."""
+    return _TOKEN.findall(text)
+
+
+def plan(
+    cuts: int, sessions: int, rng: random.Random, latest_s: float = LATEST_CUT_S
+) -> list[list[Cut]]:
+    """The cuts of each session, in all spread evenly over the replies; one language a session."""
+    parts = [(index + rng.random()) / cuts for index in range(cuts)]
+    rng.shuffle(parts)
+    planned: list[list[Cut]] = [[] for _ in range(min(sessions, cuts))]
+    for index, part in enumerate(parts):
+        number, turn = index % len(planned), index // len(planned)
+        language = list(REPLIES)[number % len(REPLIES)]
+        text = REPLIES[language][(number + turn) % len(REPLIES[language])]
+        at_s = EARLIEST_CUT_S + part * (latest_s - EARLIEST_CUT_S)
+        planned[number].append(Cut(language, text, at_s))
+    return planned
+
+
+def with_stalls(cuts: Sequence[Cut], rng: random.Random) -> list[Cut]:
+    """The same cuts into replies of an LLM that stops somewhere; some in the silence of the stall.
+
+    The stalls are longer than what can be spoken of a short reply while it is being written.
+    """
+    stalled: list[Cut] = []
+    for cut in cuts:
+        stall = (rng.choice(_word_borders(cut.text)), rng.uniform(1.5, 2.5))
+        stalled.append(replace(cut, stall=stall, patience_s=rng.choice((0.4, 3.0))))
+    return stalled
+
+
+def _word_borders(text: str) -> list[int]:
+    """Tokens of the first half of `text` before which no word is half written."""
+    tokens = tokens_of(text)
+    has_spaces = " " in text
+    half = range(1, len(tokens) // 2)
+    return [index for index in half if tokens[index][0] == " " or not has_spaces]
+
+
+def with_faults(cuts: Sequence[Cut], rng: random.Random) -> list[Cut]:
+    """The same cuts into replies that lose their server on the way to the cut, or soon after."""
+    return [replace(cut, fault_at_s=rng.uniform(0.1, cut.at_s)) for cut in cuts]
