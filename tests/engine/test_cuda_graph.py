@@ -1,5 +1,7 @@
 """A lane: plain calls on a CPU, replays of one capture on a GPU, and the same numbers."""
 
+import itertools
+
 import pytest
 import torch
 
@@ -65,3 +67,33 @@ def test_a_call_reads_and_writes_what_its_tensors_hold(device: str, is_captured:
     lane.mark().wait()
     assert total.tolist() == [20.0] * 4
     assert lane.graphs == is_captured
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+def test_an_old_graph_does_not_break_a_capture() -> None:
+    """A graph that becomes garbage while another is captured is destroyed after that."""
+    place = torch.device("cuda")
+    lane, x, calls = Lane(place, is_captured=True), torch.zeros(4, device=place), itertools.count()
+    torch.cuda.synchronize()
+
+    def clear() -> None:
+        x.zero_()
+
+    old = [lane.compile(clear)]
+
+    def function() -> None:
+        x.add_(1)
+        if next(calls) == 2:  # after the two that warm up
+            garbage: list[object] = [old.pop()]
+            garbage.append(garbage)
+            del garbage
+        assert len([[] for _ in range(10_000)]) == 10_000  # enough for Python to look for garbage
+
+    add = lane.compile(function)
+    x.zero_()
+    torch.cuda.synchronize()
+    with lane.entered():
+        add()
+    lane.mark().wait()
+    assert x.tolist() == [1.0] * 4

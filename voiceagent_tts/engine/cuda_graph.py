@@ -5,9 +5,10 @@ without graphs, the same calls run the same functions plainly. That is the only 
 is decided here. Knows nothing of what the functions compute.
 """
 
+import gc
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 
@@ -86,7 +87,7 @@ class Lane:
         if not self._is_captured or self._stream is None:
             return function
         graph = torch.cuda.CUDAGraph()
-        with torch.inference_mode(), torch.cuda.device(self.device):
+        with _without_collection(), torch.inference_mode(), torch.cuda.device(self.device):
             with torch.cuda.stream(self._stream):
                 for _ in range(_WARM_UPS):
                     function()
@@ -97,3 +98,15 @@ class Lane:
                 function()
         self.graphs += 1
         return graph.replay
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Inside, Python collects no garbage: an old graph among it would break a capture."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

@@ -52,7 +52,8 @@ def measure_needs(
     gc.collect()
     torch.cuda.empty_cache()
     return MemoryNeeds(
-        weights=weights + _DRIVER_BYTES,
+        # What libraries took for the streams of this runner stays with them.
+        weights=torch.cuda.memory_allocated(device) + _DRIVER_BYTES,
         rows=beside_weights - (row_pages + 1) * page,
         graphs=passes + count * _GRAPH_BYTES,
         voices=voices,

@@ -30,7 +30,8 @@ def quantize(network: Network, kind: Quantization) -> int:
         Bytes of memory saved.
 
     Raises:
-        VoiceAgentError: torchao is not installed.
+        VoiceAgentError: torchao is not installed, or cannot do it on this device or from this
+            precision.
     """
     try:
         torchao = importlib.import_module("torchao.quantization")
@@ -45,8 +46,13 @@ def quantize(network: Network, kind: Quantization) -> int:
         else torchao.Int8WeightOnlyConfig()
     )
     before = _bytes(network)
-    for transformer in (network.talker.transformer, network.code_predictor.transformer):
-        torchao.quantize_(transformer, config, filter_fn=_is_linear)
+    try:
+        for transformer in (network.talker.transformer, network.code_predictor.transformer):
+            torchao.quantize_(transformer, config, filter_fn=_is_linear)
+    except AssertionError as error:  # how torchao says what it cannot do
+        raise VoiceAgentError(
+            f"quantize {kind} cannot be used here: {error}", code=ErrorCode.INVALID_PARAM
+        ) from error
     return before - _bytes(network)
 
 
