@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from benchmarks.bargein import run
-from benchmarks.bargein_conditions import CONDITIONS, MAIN, Condition, conditions_for
-from benchmarks.bargein_pool import Host
-from benchmarks.bargein_report import Result, complaints_about, markdown_of, plot
-from benchmarks.bargein_score import Outcome, judge, summarize
-from benchmarks.bargein_texts import EARLIEST_CUT_S, LATEST_CUT_S, REPLIES, plan, with_stalls
-from benchmarks.bargein_truth import (
+from benchmarks.bargein.conditions import CONDITIONS, MAIN, Condition, conditions_for
+from benchmarks.bargein.pool import Host
+from benchmarks.bargein.report import Result, complaints_about, markdown_of, plot
+from benchmarks.bargein.run import run
+from benchmarks.bargein.score import Outcome, judge, summarize
+from benchmarks.bargein.texts import EARLIEST_CUT_S, LATEST_CUT_S, REPLIES, plan, with_stalls
+from benchmarks.bargein.truth import (
     HEARD_SAMPLES,
     Heard,
     Speech,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from livekit.agents import APIConnectionError, APIConnectOptions, APIError, APIStatusError
 
-from benchmarks.bargein_devices import MICROPHONE_RATE_HZ
+from benchmarks.bargein.devices import MICROPHONE_RATE_HZ
 from tests.adapters.livekit.conftest import MakeVoice
 from tests.adapters.livekit.conversation import (
     DeafSTT,

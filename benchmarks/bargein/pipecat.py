@@ -40,9 +40,9 @@ from pipecat.workers.runner import WorkerRunner
 
 from agents.realtime_file_transport import SPEAKER_RATE_HZ, RealtimeFileTransport, Utterance
 from agents.scripted import ScriptedSTT
-from benchmarks.bargein_pipecat_plain import make_service
-from benchmarks.bargein_session import ANSWER_PATIENCE_S, LONGEST_WAIT_S, TRIES, Call, Spoken
-from benchmarks.bargein_texts import USER_TEXT, Cut
+from benchmarks.bargein.pipecat_plain import make_service
+from benchmarks.bargein.session import ANSWER_PATIENCE_S, LONGEST_WAIT_S, TRIES, Call, Spoken
+from benchmarks.bargein.texts import USER_TEXT, Cut
 from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, WordTimestamp
 

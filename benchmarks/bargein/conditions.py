@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from benchmarks.bargein_pool import Host
-from benchmarks.bargein_session import FaultKind, VoiceKind
-from benchmarks.bargein_texts import Cut, plan, with_faults, with_stalls
+from benchmarks.bargein.pool import Host
+from benchmarks.bargein.session import FaultKind, VoiceKind
+from benchmarks.bargein.texts import Cut, plan, with_faults, with_stalls
 
 SESSIONS = 8
 _RELEASE_CUTS = 8

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from benchmarks.bargein_texts import Cut
+from benchmarks.bargein.texts import Cut
 from voiceagent_tts.core import WordTimestamp
 
 VoiceKind = Literal[

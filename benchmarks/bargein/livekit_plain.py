@@ -12,7 +12,7 @@ import aiohttp
 from livekit.agents import DEFAULT_API_CONNECT_OPTIONS, APIConnectOptions, tts, utils
 from livekit.agents.types import TimedString
 
-from benchmarks.bargein_session import Call, VoiceKind
+from benchmarks.bargein.session import Call, VoiceKind
 from livekit.plugins import baseten, cartesia
 from voiceagent_tts.adapters.livekit import TTS
 from voiceagent_tts.client import ClientContext, TTSClient

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.bargein_truth import Heard
+from benchmarks.bargein.truth import Heard
 from voiceagent_tts.text.words import split_words
 
 

@@ -12,7 +12,7 @@ from pipecat.services.cartesia.tts import CartesiaTTSService
 from pipecat.services.settings import TTSSettings
 from pipecat.services.tts_service import TTSService
 
-from benchmarks.bargein_session import Call
+from benchmarks.bargein.session import Call
 from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
 from voiceagent_tts.client import ClientContext, TTSClient
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp

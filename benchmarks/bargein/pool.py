@@ -19,9 +19,9 @@ from multiprocessing.sharedctypes import Synchronized
 from types import TracebackType
 from typing import Literal, Self
 
-from benchmarks.bargein_faults import kill_engine, wire_to
-from benchmarks.bargein_session import Call, Spoken, Talk
-from benchmarks.bargein_texts import Cut
+from benchmarks.bargein.faults import kill_engine, wire_to
+from benchmarks.bargein.session import Call, Spoken, Talk
+from benchmarks.bargein.texts import Cut
 
 Host = Literal["livekit", "pipecat"]
 
@@ -123,7 +123,7 @@ def _prepare(host: Host, done: "Synchronized[int]") -> None:
         from loguru import logger
 
         logger.remove()
-    talk: Talk = importlib.import_module(f"benchmarks.bargein_{host}").talk
+    talk: Talk = importlib.import_module(f"benchmarks.bargein.{host}").talk
     _here = _Here(talk, done)
     gc.collect()
     gc.freeze()  # looking through all imports for garbage would stop playback for 0.2 s

@@ -5,8 +5,8 @@
 Real conversations in real time, eight at once: the host's own session, its voice activity detection
 on the sound of a user, its synchronizer or output transport, and our adapter on a server in a
 process of its own. The user cuts in between 0.2 and 3.4 s of playback, in five languages. What the
-loudspeaker had played by then is found again in what the engine made (`bargein_truth`), and set
-beside what the history says (`bargein_score` defines every figure). The first condition is the one
+loudspeaker had played by then is found again in what the engine made (`truth`), and set
+beside what the history says (`score` defines every figure). The first condition is the one
 that the summary is about; the others show slow engines, word times that come later, faults, and how
 else one could speak through the same server.
 """
@@ -26,18 +26,18 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from benchmarks.bargein_conditions import (
+from benchmarks.bargein.conditions import (
     MAIN,
     Condition,
     ServerSpec,
     conditions_for,
 )
-from benchmarks.bargein_pool import Conversation, Host, SessionPool
-from benchmarks.bargein_report import Result, complaints_about, markdown_of, plot, table_of
-from benchmarks.bargein_score import Outcome
-from benchmarks.bargein_session import Call, Spoken
-from benchmarks.bargein_texts import USER_TEXT
-from benchmarks.bargein_truth import Speech, heard_in, heard_of, read_speeches
+from benchmarks.bargein.pool import Conversation, Host, SessionPool
+from benchmarks.bargein.report import Result, complaints_about, markdown_of, plot, table_of
+from benchmarks.bargein.score import Outcome
+from benchmarks.bargein.session import Call, Spoken
+from benchmarks.bargein.texts import USER_TEXT
+from benchmarks.bargein.truth import Speech, heard_in, heard_of, read_speeches
 from benchmarks.own_server import OwnServer, own_server
 from benchmarks.report import percentiles, provenance, publish
 from voiceagent_tts.client import DEFAULT_PATH, TTSClient
@@ -114,7 +114,7 @@ class Places:
 
 def _tiny_model(folder: Path) -> tuple[list[str], str]:
     """Arguments of a server with a random model, which needs torch, and its voice."""
-    from benchmarks.bargein_tiny_model import VOICE, write_tiny_model
+    from benchmarks.bargein.tiny_model import VOICE, write_tiny_model
 
     write_tiny_model(folder)
     rows = str(_QWEN3_ROWS)
@@ -306,7 +306,3 @@ def main(
     main_figures = figures.get(MAIN, results[0].figures)
     summary = {"host": host, **{name: main_figures.get(name) for name in _SUMMARY}}
     publish({**summary, **origin, "conditions": figures}, results_folder / f"bargein_{host}.json")
-
-
-if __name__ == "__main__":
-    typer.run(main)

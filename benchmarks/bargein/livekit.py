@@ -30,10 +30,10 @@ from livekit.agents.voice.events import SpeechCreatedEvent
 from livekit.agents.voice.speech_handle import SpeechHandle
 from livekit.agents.voice.transcription import TranscriptSynchronizer
 
-from benchmarks.bargein_devices import Microphone, Playback, Screen, Speaker
-from benchmarks.bargein_livekit_plain import make_voice
-from benchmarks.bargein_session import ANSWER_PATIENCE_S, LONGEST_WAIT_S, TRIES, Call, Spoken
-from benchmarks.bargein_texts import USER_TEXT, Cut
+from benchmarks.bargein.devices import Microphone, Playback, Screen, Speaker
+from benchmarks.bargein.livekit_plain import make_voice
+from benchmarks.bargein.session import ANSWER_PATIENCE_S, LONGEST_WAIT_S, TRIES, Call, Spoken
+from benchmarks.bargein.texts import USER_TEXT, Cut
 from livekit import rtc
 from voiceagent_tts.core import WordTimestamp
 

@@ -1,0 +1,1 @@
+"""After a barge-in, does the history have the words that were heard? `run` is the benchmark."""
