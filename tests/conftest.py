@@ -1,6 +1,7 @@
 """What many tests stand on: the real server on the embedded voice, and the engine slowed down."""
 
 import contextlib
+import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -16,6 +17,9 @@ from voiceagent_tts.worker.supervisor import Supervisor
 # How long an example takes says how busy the machine is, not whether the claim holds.
 hypothesis.settings.register_profile("no deadline", deadline=None)
 hypothesis.settings.load_profile("no deadline")
+
+# What a shell starts in the background ignores SIGINT, and so would every process of these tests.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 StartServer = Callable[..., Awaitable[RunningServer]]
 StartSynthesizer = Callable[..., Awaitable[Synthesizer]]
