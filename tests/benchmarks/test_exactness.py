@@ -6,19 +6,10 @@ import pytest
 import torch
 
 from benchmarks.exactness import choices_against_cpu, compare, graphs_against_plain
+from tests.gpu import DEVICES
 from voiceagent_tts.model.forced import Choices
 
 MODEL = Path(__file__).parents[1] / "reference" / "custom_voice-1b7"
-DEVICES = [
-    "cpu",
-    pytest.param(
-        "cuda",
-        marks=[
-            pytest.mark.gpu,
-            pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
-        ],
-    ),
-]
 
 
 @pytest.mark.parametrize("device", DEVICES)

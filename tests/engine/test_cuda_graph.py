@@ -5,13 +5,10 @@ import itertools
 import pytest
 import torch
 
+from tests.gpu import DEVICES, ON_GPU
 from voiceagent_tts.engine.cuda_graph import Lane
 
 CPU = torch.device("cpu")
-on_gpu = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
-]
 
 
 def test_without_a_gpu_a_function_is_itself() -> None:
@@ -43,8 +40,8 @@ def test_on_a_cpu_every_moment_is_past() -> None:
     ("device", "is_captured"),
     [
         ("cpu", False),
-        pytest.param("cuda", False, marks=on_gpu),
-        pytest.param("cuda", True, marks=on_gpu),
+        pytest.param("cuda", False, marks=ON_GPU),
+        pytest.param("cuda", True, marks=ON_GPU),
     ],
 )
 def test_a_call_reads_and_writes_what_its_tensors_hold(device: str, is_captured: bool) -> None:
@@ -69,11 +66,10 @@ def test_a_call_reads_and_writes_what_its_tensors_hold(device: str, is_captured:
     assert lane.graphs == is_captured
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
-def test_an_old_graph_does_not_break_a_capture() -> None:
+@pytest.mark.parametrize("device", DEVICES[1:])
+def test_an_old_graph_does_not_break_a_capture(device: str) -> None:
     """A graph that becomes garbage while another is captured is destroyed after that."""
-    place = torch.device("cuda")
+    place = torch.device(device)
     lane, x, calls = Lane(place, is_captured=True), torch.zeros(4, device=place), itertools.count()
     torch.cuda.synchronize()
 

@@ -9,6 +9,7 @@ import torch
 from benchmarks.official_cases import read_cases
 from tests.engine.conftest import CUSTOM_VOICE, REFERENCE, Driver, pcm_of
 from tests.engine.test_runner import Listener, Spoken, difference, prompt_of, sampling
+from tests.gpu import ON_GPU
 from voiceagent_tts.core import Done
 from voiceagent_tts.engine.load import Qwen3Options, load_engine
 from voiceagent_tts.engine.runner import Runner
@@ -19,10 +20,7 @@ from voiceagent_tts.model.codec import Codec, load_codec
 from voiceagent_tts.model.forced import choices_along
 from voiceagent_tts.model.prompt import Prompt
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
-]
+pytestmark = ON_GPU
 
 ROWS, CAPACITY = 4, 1024
 

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from tests.engine.conftest import REFERENCE
+from tests.gpu import DEVICES
 from voiceagent_tts.engine.self_test import (
     ROWS,
     graphs_agree,
@@ -13,17 +14,6 @@ from voiceagent_tts.engine.self_test import (
     stored_model,
     tiny_model,
 )
-
-DEVICES = [
-    "cpu",
-    pytest.param(
-        "cuda",
-        marks=[
-            pytest.mark.gpu,
-            pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
-        ],
-    ),
-]
 
 
 @pytest.mark.parametrize("device", DEVICES)
