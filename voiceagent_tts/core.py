@@ -5,7 +5,7 @@ Character offsets count Unicode code points in the concatenation of a context's 
 This module knows no engine, no socket and no clock.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 from voiceagent_tts.errors import ErrorCode
@@ -47,6 +47,11 @@ class WordTimestamp:
     start_sample: int
     end_sample: int | None
     is_exact: bool
+
+    def later(self, samples: int) -> "WordTimestamp":
+        """The same word `samples` later: on a clock that began so much earlier."""
+        end_sample = None if self.end_sample is None else self.end_sample + samples
+        return replace(self, start_sample=self.start_sample + samples, end_sample=end_sample)
 
 
 @dataclass(frozen=True, slots=True)

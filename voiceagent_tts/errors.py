@@ -139,6 +139,11 @@ class EngineError(VoiceAgentError):
 
     default_code = ErrorCode.ENGINE_ERROR
 
+    @classmethod
+    def of(cls, who: str, error: Exception) -> "EngineError":
+        """What went wrong inside `who`, by its kind alone: its own message may quote the text."""
+        return cls(f"{who} failed with {type(error).__name__}")
+
 
 class CheckpointError(VoiceAgentError):
     """A model's files are missing, partial, or of a kind that this network can not compute."""

@@ -8,7 +8,7 @@ once share a pass. Knows no network, no sockets, no deadlines and no listeners.
 import logging
 from collections import deque
 from collections.abc import Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Protocol
 
@@ -36,7 +36,7 @@ from voiceagent_tts.core import (
     WordTimestamp,
     ms_to_samples,
 )
-from voiceagent_tts.errors import ErrorCode
+from voiceagent_tts.errors import EngineError, ErrorCode, VoiceAgentError
 
 _MAX_CONTEXTS = 256
 _UNSURE_SAMPLES = ms_to_samples(500)
@@ -137,7 +137,7 @@ class _Heard:
     ) -> tuple[WordTimestamp, ...]:
         """Keep what is certain of an answer, in the context's clock, and forget its sound."""
         start = self.start_sample
-        placed = [_shifted(time, start) for time in times]
+        placed = [time.later(start) for time in times]
         self.asked_samples = question.end_sample
         if question.char_end is not None:
             if self.ends:
@@ -254,11 +254,10 @@ class ForcedSessions:
         try:
             answers = self._aligner.align(clips)
         except Exception as error:
-            # The error's own message may quote the text.
-            kind = type(error).__name__
-            _logger.error("%d clips failed: %s", len(clips), kind)
+            failure = EngineError.of("the forced aligner", error)
+            _logger.error("%d clips: %s", len(clips), failure)
             for context in asked:
-                self._fail(context, f"the forced aligner failed with {kind}")
+                self._fail(context, failure)
             return
         for (context, question), times in zip(asked.items(), answers, strict=True):
             self._answer(context, question, times)
@@ -272,11 +271,6 @@ class ForcedSessions:
             del self._contexts[context]
             self._outbox(Done(context, question.end_sample))
 
-    def _fail(self, context: int, message: str) -> None:
+    def _fail(self, context: int, error: VoiceAgentError) -> None:
         del self._contexts[context]
-        self._outbox(Failed(context, ErrorCode.ENGINE_ERROR, message))
-
-
-def _shifted(time: WordTimestamp, samples: int) -> WordTimestamp:
-    end = None if time.end_sample is None else time.end_sample + samples
-    return replace(time, start_sample=time.start_sample + samples, end_sample=end)
+        self._outbox(Failed(context, error.code, error.message))

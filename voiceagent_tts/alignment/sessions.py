@@ -135,10 +135,9 @@ class AlignerSessions:
         except VoiceAgentError as error:
             self._fail(context, error)
         except Exception as error:
-            # The error's own message may quote the text.
-            kind = type(error).__name__
-            _logger.error("context %d failed: %s", context, kind)
-            self._fail(context, EngineError(f"the online aligner failed with {kind}"))
+            failure = EngineError.of("the online aligner", error)
+            _logger.error("context %d: %s", context, failure)
+            self._fail(context, failure)
 
     def _fail(self, context: int, error: VoiceAgentError) -> None:
         self._forget(context)

@@ -12,7 +12,7 @@ import logging
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from voiceagent_tts.core import (
     BYTES_PER_SAMPLE,
@@ -37,7 +37,6 @@ from voiceagent_tts.core import (
     SegmentEnd,
     Submit,
     Words,
-    WordTimestamp,
 )
 from voiceagent_tts.errors import (
     EngineError,
@@ -297,7 +296,7 @@ class EspeakEngine:
 
     def _begin(self, row: _Row, piece: Piece, speech: Speech) -> None:
         """Send a piece's words, whose audio follows all that the row has sent."""
-        words = tuple(_shifted(word, row.end_sample) for word in speech.words)
+        words = tuple(word.later(row.end_sample) for word in speech.words)
         if words:
             self._outbox(Words(row.context, words))
         row.current, row.unsent = piece, memoryview(speech.pcm)
@@ -338,10 +337,9 @@ class EspeakEngine:
         except VoiceAgentError as error:
             self._fail(context, error)
         except Exception as error:
-            # The error's own message may quote the text.
-            kind = type(error).__name__
-            _logger.error("context %d failed: %s", context, kind)
-            self._fail(context, EngineError(f"the embedded voice failed with {kind}"))
+            failure = EngineError.of("the embedded voice", error)
+            _logger.error("context %d: %s", context, failure)
+            self._fail(context, failure)
 
     def _fail(self, context: int, error: VoiceAgentError) -> None:
         self._rows.pop(context, None)
@@ -355,8 +353,3 @@ def _words_per_minute(speed: float) -> int:
             code=ErrorCode.INVALID_PARAM,
         )
     return round(NORMAL_WORDS_PER_MINUTE * speed)
-
-
-def _shifted(word: WordTimestamp, samples: int) -> WordTimestamp:
-    end_sample = None if word.end_sample is None else word.end_sample + samples
-    return replace(word, start_sample=word.start_sample + samples, end_sample=end_sample)
