@@ -1,7 +1,10 @@
-# The server (default target) and the agents, as images without compilers.
+# The server (default target) and the agents.
 #
 #     docker build --tag voiceagent-tts .
 #     docker run --rm -p 127.0.0.1:8765:8765 -e VOICEAGENT_TTS_API_KEYS=... voiceagent-tts
+#
+# With Qwen3-TTS for a GPU, as Compose builds it: --build-arg EXTRAS=server,espeak,japanese,qwen3
+# --build-arg PACKAGES="gcc libc6-dev" (Triton compiles what loads its kernels when it starts).
 
 FROM python:3.11-slim AS build
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
@@ -11,10 +14,11 @@ COPY voiceagent_tts voiceagent_tts
 COPY livekit livekit
 
 FROM build AS build-server
-RUN pip wheel --wheel-dir /wheels ".[server,espeak,japanese]"
+ARG EXTRAS=server,espeak,japanese
+RUN pip wheel --wheel-dir /wheels ".[${EXTRAS}]"
 RUN python -m venv --without-pip /opt/voiceagent \
     && pip --python /opt/voiceagent/bin/python install --no-index --find-links /wheels \
-    "voiceagent-tts[server,espeak,japanese]"
+    "voiceagent-tts[${EXTRAS}]"
 
 FROM build AS build-agent
 # silero-vad asks for torch; without this index that is the CUDA build, ten times the size.
@@ -24,8 +28,13 @@ RUN python -m venv --without-pip /opt/voiceagent \
     "voiceagent-tts[agents]"
 
 FROM python:3.11-slim AS runtime
+ARG PACKAGES=""
 ENV PATH=/opt/voiceagent/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
-RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin voiceagent
+RUN if [ -n "${PACKAGES}" ]; then apt-get update \
+    && apt-get install --yes --no-install-recommends ${PACKAGES} && rm -rf /var/lib/apt/lists/*; fi
+# A volume that is mounted at /data belongs to whom the folder belonged to.
+RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin voiceagent \
+    && install --directory --owner 10001 --group 10001 /data
 USER 10001:10001
 WORKDIR /app
 
@@ -39,6 +48,8 @@ CMD ["python", "-m", "agents.pipecat_demo"]
 FROM runtime AS server
 # An address that others can reach: the server refuses to start on it without API keys.
 ENV VOICEAGENT_TTS_HOST=0.0.0.0
+# What outlives a container: voices, models, and compiled kernels.
+ENV VOICEAGENT_TTS_VOICES_FOLDER=/data/voices HF_HOME=/data/huggingface TRITON_CACHE_DIR=/data/triton
 COPY --from=build-server /opt/voiceagent /opt/voiceagent
 COPY LICENSE NOTICE ./
 EXPOSE 8765

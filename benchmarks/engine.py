@@ -29,7 +29,7 @@ from benchmarks.engine_bench import (
 from benchmarks.engine_figures import table_of
 from benchmarks.engine_plot import plot
 from benchmarks.report import provenance, publish
-from voiceagent_tts.engine.load import Precision, Qwen3Options
+from voiceagent_tts.engine.load import KernelChoice, Precision, Qwen3Options
 from voiceagent_tts.model.layers import AttentionBackend
 from voiceagent_tts.model.quantized import Quantization
 
@@ -44,6 +44,7 @@ def main(
     device: Annotated[str | None, typer.Option(help="A GPU where there is one.")] = None,
     precision: Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")] = None,
     attention: Annotated[str | None, typer.Option(help="sdpa or flash.")] = None,
+    kernels: Annotated[str, typer.Option(help="auto, plain or fused.")] = "auto",
     quantize: Annotated[str | None, typer.Option(help="fp8 or int8.")] = None,
     json: Annotated[Path | None, typer.Option(help="Also write the figures here.")] = None,
     png: Annotated[Path, typer.Option(help="Where the plot goes.")] = OUT / "engine.png",
@@ -58,6 +59,7 @@ def main(
         rows=counts[-1],
         capacity=positions + steps + 128,
         attention=cast("AttentionBackend | None", attention),
+        kernels=cast("KernelChoice", kernels),
         quantize=cast("Quantization | None", quantize),
     )
     bench, described = build_bench(options)

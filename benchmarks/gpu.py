@@ -41,6 +41,7 @@ BUDGETS_S = {
     "aligner": 40,
     "flash": 60,
     "sdpa": 60,
+    "plain": 60,
     "fp8": 60,
     "int8": 60,
     "no-tf32": 60,

@@ -41,7 +41,12 @@ _POSITIONS, _TINY_POSITIONS = 200, 40
 _REPOSITORY = Path(__file__).parent.parent
 _LOAD = ("--frames=64", "--rows=256", "--seconds=15", "--limit-ms=40")
 """Sentences of five seconds."""
-_TESTS = ("tests/engine", "tests/benchmarks/test_exactness.py")
+_TESTS = (
+    "tests/engine",
+    "tests/model/test_fused.py",
+    "tests/model/test_fused_choice.py",
+    "tests/benchmarks/test_exactness.py",
+)
 """Others need packages that a GPU machine has no use for."""
 _PACKAGES = ("torch", "transformers", "numpy", "triton", "flash_attn", "flash_attn_3", "torchao")
 
@@ -244,6 +249,7 @@ SECTIONS: Mapping[str, Callable[[Ground], Figures]] = {
     "aligner": aligner,
     "sdpa": partial(engine, size="1.7b", rows=_QUICK_ROWS, attention="sdpa"),
     "flash": partial(engine, size="1.7b", rows=_QUICK_ROWS, attention="flash"),
+    "plain": partial(engine, size="1.7b", rows=_QUICK_ROWS, kernels="plain"),
     "fp8": partial(engine, size="1.7b", rows=_QUICK_ROWS, quantize="fp8"),
     "int8": partial(engine, size="1.7b", rows=_QUICK_ROWS, quantize="int8"),
     "no-tf32": partial(engine, size="1.7b", rows=_QUICK_ROWS, has_tf32=False),

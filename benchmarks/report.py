@@ -29,7 +29,7 @@ def provenance() -> dict[str, Any]:
     return {
         "machine": _machine(),
         "commit": _commit(),
-        "command": " ".join(["python -m", f"benchmarks.{Path(sys.argv[0]).stem}", *sys.argv[1:]]),
+        "command": " ".join(["python -m", _program(), *sys.argv[1:]]),
         "load_1_min": round(os.getloadavg()[0], 2),
     }
 
@@ -40,6 +40,12 @@ def publish(result: dict[str, Any], path: Path | None = None) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(result, indent=2) + "\n")
     print(json.dumps(result), flush=True)
+
+
+def _program() -> str:
+    """The module that Python was told to run; a package's is `__main__`."""
+    spec = sys.modules["__main__"].__spec__
+    return "?" if spec is None else spec.name.removesuffix(".__main__")
 
 
 def _machine() -> str:

@@ -1,13 +1,17 @@
 """What many tests stand on: the real server on the embedded voice, and the engine slowed down."""
 
 import contextlib
+import os
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 import hypothesis
 import pytest
 
+from tests.e2e.process import ServerProcess
 from voiceagent_tts.config import Settings
 from voiceagent_tts.server.serve import RunningServer, running
 from voiceagent_tts.synthesizer import Limits, Synthesizer
@@ -23,6 +27,29 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 StartServer = Callable[..., Awaitable[RunningServer]]
 StartSynthesizer = Callable[..., Awaitable[Synthesizer]]
+
+
+@contextlib.contextmanager
+def serving(**environment: str) -> Iterator[ServerProcess]:
+    """A server as a user runs it: a process of its own."""
+    argv = [sys.executable, "-m", "voiceagent_tts", "serve", "--port", "0"]
+    settings = {f"VOICEAGENT_TTS_{name.upper()}": value for name, value in environment.items()}
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, env={**os.environ, **settings}) as process:
+        try:
+            assert process.stdout is not None
+            yield ServerProcess(process, process.stdout.readline().decode())
+        finally:
+            process.kill()
+
+
+@pytest.fixture(scope="session")
+def served() -> Iterator[ServerProcess]:
+    """One server for all tests that leave it as it was; it ends idle, with status 0."""
+    with serving() as server:
+        yield server
+        server.wait_until_idle()
+        server.terminate()
+        assert server.process.wait(20) == 0
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from voiceagent_tts.config import DEFAULT_PORT, Settings
 ROOT = Path(__file__).parent.parent
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 CLIENT_NAMES = {"VOICEAGENT_TTS_API_KEY", "VOICEAGENT_TTS_URL"}
 LIVEKIT_NAMES = {"LIVEKIT_URL", "LIVEKIT_API_KEY", "LIVEKIT_API_SECRET"}
@@ -42,7 +43,7 @@ class Stage:
 
 def read_stages() -> dict[str, Stage]:
     """The stages of the Dockerfile by name."""
-    text = re.sub(r"^\s*#.*\n", "", (ROOT / "Dockerfile").read_text(), flags=re.MULTILINE)
+    text = re.sub(r"^\s*#.*\n", "", DOCKERFILE, flags=re.MULTILINE)
     stages: dict[str, Stage] = {}
     for line in text.replace("\\\n", " ").splitlines():
         if line.startswith("FROM "):
@@ -162,10 +163,42 @@ def test_every_file_that_is_copied_into_the_image_exists() -> None:
 
 def test_the_image_names_extras_and_settings_that_exist() -> None:
     """What the Dockerfile installs is declared, and what it sets is read."""
-    text = (ROOT / "Dockerfile").read_text()
-    for extras in re.findall(r"(?:\.|voiceagent-tts)\[([\w,]+)\]", text):
+    text = DOCKERFILE
+    named = re.findall(r"(?:\.|voiceagent-tts)\[([\w,]+)\]", text)
+    named += re.findall(r"EXTRAS=([\w,]+)", text)
+    named += [arguments["EXTRAS"] for arguments in map(build_arguments, BUILT) if arguments]
+    assert len(named) > 3
+    for extras in named:
         assert set(extras.split(",")) <= PROJECT["optional-dependencies"].keys()
     assert set(re.findall(r"VOICEAGENT_TTS_\w+", text)) <= SETTING_NAMES
+
+
+def build_arguments(name: str) -> dict[str, str]:
+    """What a service's image is built with."""
+    return BUILT[name]["build"].get("args", {})
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_an_image_is_built_with_arguments_that_its_stages_take(name: str) -> None:
+    """And two services whose images differ have names for them that differ."""
+    stages = [stage for stage in STAGES.values() if stage.arguments("ARG")]
+    taken = {line.partition("=")[0] for stage in stages for line in stage.arguments("ARG")}
+    assert build_arguments(name).keys() <= taken
+    same = [BUILT[other] for other in BUILT if BUILT[other]["image"] == BUILT[name]["image"]]
+    assert all(service["build"] == BUILT[name]["build"] for service in same)
+
+
+def test_the_gpu_speaks_with_qwen3() -> None:
+    """Its image has the engine, and the compiler that fused kernels want; what it loads is kept."""
+    arguments, environment = build_arguments("tts-gpu"), SERVICES["tts-gpu"]["environment"]
+    assert "qwen3" in arguments["EXTRAS"].split(",")
+    assert "gcc" in arguments["PACKAGES"].split()
+    assert environment["VOICEAGENT_TTS_ENGINE"] == "qwen3"
+    (volume,) = SERVICES["tts-gpu"]["volumes"]
+    name, folder = volume.split(":")
+    assert name in COMPOSE["volumes"]
+    kept = re.findall(r"(?:VOICES_FOLDER|HF_HOME|TRITON_CACHE_DIR)=(\S+)", DOCKERFILE)
+    assert len(kept) == 3 and all(path.startswith(f"{folder}/") for path in kept)
 
 
 def test_the_default_image_is_the_server_in_exec_form() -> None:

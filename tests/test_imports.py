@@ -20,12 +20,12 @@ print(json.dumps(usage.ru_utime + usage.ru_stime))
 
 
 def modules_after(statement: str) -> set[str]:
-    """Names of the top-level packages that a statement loads."""
+    """Names of the modules that a statement loads."""
     code = f"{statement}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
     result = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True
     )
-    return {name.partition(".")[0] for name in json.loads(result.stdout.splitlines()[-1])}
+    return set(json.loads(result.stdout.splitlines()[-1]))
 
 
 @pytest.mark.parametrize(
@@ -34,6 +34,33 @@ def modules_after(statement: str) -> set[str]:
 def test_the_light_modules_load_nothing_heavy(module: str) -> None:
     """Whoever imports the client pays neither for torch nor for a server."""
     assert modules_after(f"import {module}") & HEAVY == set()
+
+
+def test_an_engine_loads_the_codecs_encoder_only_when_it_encodes() -> None:
+    """Mimi's modules take longer to import than all else, and few voices are clones."""
+    assert "transformers.models.mimi.modeling_mimi" not in modules_after(
+        "import voiceagent_tts.engine.load"
+    )
+
+
+def test_an_engine_needs_no_triton() -> None:
+    """Plain kernels run where Triton is not installed, and fused ones say what is missing."""
+    code = """if True:
+        import sys
+        sys.modules["triton"] = None
+        import torch
+        import voiceagent_tts.engine.load
+        from voiceagent_tts.model.kernels import find_fault, operations_of
+        from voiceagent_tts.model.layers import attend_sdpa
+        from voiceagent_tts.model.untrained import PUBLISHED
+        operations_of("plain", attend_sdpa)
+        torch.version.cuda = "13.0"
+        print(find_fault(PUBLISHED.talker_config, torch.bfloat16, torch.device("cuda")))
+    """
+    result = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.startswith("ModuleNotFoundError: import of triton halted")
 
 
 def test_the_pipecat_adapter_loads_no_server_and_no_engine() -> None:

@@ -51,6 +51,7 @@ PACKAGES = [
     ),
     Package("modelscope", "modelscope", frozenset({"modelscope"}), frozenset({"model"})),
     Package("flash-attn", "flash_attn", frozenset({"flash"}), frozenset()),
+    Package("triton", "triton", frozenset({"dev"}), frozenset({"model", "benchmarks"})),
     Package("torchao", "torchao", frozenset({"quantize"}), frozenset({"model"})),
     Package(
         "websockets",

@@ -49,13 +49,16 @@ class Settings(BaseSettings):
         gpus: numbers of GPUs, in place of a device: every model has workers on each of them.
         workers: of every model on a device; a context goes to the one with the fewest.
         precision: of the models: `float32`, `bfloat16`, `float16`; by default bfloat16 on a GPU.
-        rows: contexts that one Qwen3-TTS worker speaks at a time.
+        rows: contexts that one Qwen3-TTS worker speaks at a time; 8 on a CPU, and on a GPU as many,
+            up to 64, as have memory for a minute each.
         capacity: positions of a row, which hold a prompt and 12.5 frames a second.
         gpu_memory_gb: the most of a GPU's memory, in 10^9 bytes, that a worker takes; most of what
             is free where not given.
         codec_device: another GPU, for the codec.
         attention: how it is computed: `sdpa`, or `flash` (extra `flash`), the default where that is
             installed.
+        kernels: of talker and code predictor: `fused`, on an NVIDIA GPU with Triton; `plain`;
+            `auto` fused ones where they can be used.
         graphs: whether what a GPU runs is captured once, at start; without, it is slower.
         quantize: weights of eight bits, `fp8` or `int8` (extra `quantize`): less memory, other
             codes.
@@ -105,11 +108,12 @@ class Settings(BaseSettings):
     gpus: Annotated[tuple[int, ...], NoDecode] = ()
     workers: int = Field(default=1, ge=1)
     precision: Literal["float32", "bfloat16", "float16"] | None = None
-    rows: int = Field(default=8, ge=1)
+    rows: int | None = Field(default=None, ge=1)
     capacity: int = Field(default=4096, ge=64)
     gpu_memory_gb: float | None = Field(default=None, gt=0)
     codec_device: str | None = None
     attention: Literal["sdpa", "flash"] | None = None
+    kernels: Literal["auto", "plain", "fused"] = "auto"
     graphs: bool = True
     quantize: Literal["fp8", "int8"] | None = None
     tf32: bool | None = None

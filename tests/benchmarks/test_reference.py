@@ -1,5 +1,7 @@
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -30,19 +32,39 @@ answer_requests(load)
 """
 
 
+class KeptChild(Child):
+    """A child that outlives the one who asks: it takes seconds to start."""
+
+    def __exit__(self, *_: object) -> None:
+        """Its owner ends it."""
+
+    def end(self) -> None:
+        """End it."""
+        super().__exit__(None, None, None)
+
+
 class BothOurs(Sides):
     """The official package is not here; ours in its place has the same ways."""
+
+    kept: ClassVar[dict[str, KeptChild]] = {}
 
     def official(self, precision: str) -> Child:
         """Ours again."""
         return self.ours("float32", "plain")
 
+    def _child(self, argv: list[str], name: str, **environment: str) -> Child:
+        if name not in self.kept:
+            log = self.packages / f"{name}.log"
+            self.kept[name] = KeptChild([sys.executable, *argv], environment, log)
+        return self.kept[name]
 
-@pytest.fixture
-def sides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sides:
-    """A tiny model on both sides."""
-    monkeypatch.chdir(tmp_path)
-    return BothOurs(CHECKPOINT, tmp_path, 1, "Hello there, somebody.")
+
+@pytest.fixture(scope="module")
+def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sides]:
+    """A tiny model on both sides, whose processes end with the module."""
+    yield BothOurs(CHECKPOINT, tmp_path_factory.mktemp("reference"), 1, "Hello there, somebody.")
+    while BothOurs.kept:
+        BothOurs.kept.popitem()[1].end()
 
 
 def test_a_child_answers_whatever_else_is_printed(tmp_path: Path) -> None:

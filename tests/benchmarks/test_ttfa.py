@@ -14,7 +14,7 @@ from benchmarks.ttfa import (
     summarize,
     websocket_door,
 )
-from voiceagent_tts.server.serve import RunningServer
+from tests.e2e.process import ServerProcess
 
 TEXTS = ["Good news today, your order left our warehouse this morning.", "Is that right?"]
 
@@ -43,9 +43,9 @@ def test_the_program_ends_with_one_json_object(tmp_path: Path):
 
 
 @pytest.mark.parametrize("section", sections_of(2), ids=lambda section: section.label)
-async def test_a_section_takes_one_turn_for_each_text(server: RunningServer, section: Section):
+async def test_a_section_takes_one_turn_for_each_text(served: ServerProcess, section: Section):
     """Warm or new, alone or together: every text is heard, its sound after its first message."""
-    open_door = websocket_door(server.websocket_url, None, None)
+    open_door = websocket_door(served.websocket_url, None, None)
     turns = await measure(section, open_door, TEXTS)
     assert len(turns) == len(TEXTS)
     for turn in turns:
@@ -53,9 +53,9 @@ async def test_a_section_takes_one_turn_for_each_text(server: RunningServer, sec
         assert turn.audible_s >= turn.first_audio_s + turn.leading_silence_s - 1e-9
 
 
-async def test_openai_compatible_servers_are_measured_too(server: RunningServer):
+async def test_openai_compatible_servers_are_measured_too(served: ServerProcess):
     """`--http` hears our own OpenAI door as it hears any other, with or without `/v1`."""
-    for url in (server.url, f"{server.url}/v1"):
+    for url in (served.url, f"{served.url}/v1"):
         turns = await measure(Section(1, True), http_door(url, None, "tts-1", None), TEXTS)
         assert len(turns) == len(TEXTS)
 

@@ -15,9 +15,9 @@ import soundfile
 from benchmarks.agent_text import agent_sentences
 from tests.cli.conftest import Command, finished, start
 from tests.conftest import StartServer
+from tests.e2e.process import ServerProcess
 from tests.waiting import until
 from voiceagent_tts.cli.batch import pieces_of
-from voiceagent_tts.server.serve import RunningServer
 from voiceagent_tts.text.words import split_words
 
 CHAPTERS = {
@@ -39,10 +39,10 @@ def texts(tmp_path: Path) -> Path:
 
 
 async def test_every_text_becomes_sound_and_words(
-    texts: Path, server: RunningServer, command: Command, tmp_path: Path
+    texts: Path, served: ServerProcess, command: Command, tmp_path: Path
 ) -> None:
     """Each chapter is a file of sound and one of its words, verbatim; a line counts them."""
-    argv = ("batch", "texts", "-o", "wavs", "--words", "--url", server.websocket_url)
+    argv = ("batch", "texts", "-o", "wavs", "--words", "--url", served.websocket_url)
     outcome = await command(*argv)
     assert (outcome.status, outcome.output) == (0, ""), outcome.errors
     assert re.fullmatch(
@@ -60,10 +60,10 @@ async def test_every_text_becomes_sound_and_words(
 
 @pytest.mark.parametrize(("name", "kind"), [("flac", "FLAC"), ("mp3", "MP3"), ("ogg", "OGG")])
 async def test_sound_has_the_format_asked_for(
-    name: str, kind: str, texts: Path, server: RunningServer, command: Command, tmp_path: Path
+    name: str, kind: str, texts: Path, served: ServerProcess, command: Command, tmp_path: Path
 ) -> None:
     """Compressed files say how long they are, and have no words where none are asked for."""
-    argv = ("batch", "texts", "-o", "out", "--format", name, "--url", server.websocket_url)
+    argv = ("batch", "texts", "-o", "out", "--format", name, "--url", served.websocket_url)
     assert (await command(*argv)).status == 0
     files = sorted((tmp_path / "out").iterdir())
     assert [file.name for file in files] == [f"{stem}.{name}" for stem in ("one", "three", "two")]
@@ -83,13 +83,13 @@ async def test_a_server_is_started_where_none_is_named(
 
 
 async def test_what_is_finished_stays_as_it_is(
-    texts: Path, server: RunningServer, command: Command, tmp_path: Path
+    texts: Path, served: ServerProcess, command: Command, tmp_path: Path
 ) -> None:
     """A second run speaks what is missing, a third with --force everything."""
     (tmp_path / "wavs").mkdir()
     finished_before = tmp_path / "wavs" / "two.wav"
     finished_before.write_bytes(b"of another voice")
-    argv = ("batch", "texts", "-o", "wavs", "--url", server.websocket_url)
+    argv = ("batch", "texts", "-o", "wavs", "--url", served.websocket_url)
     outcome = await command(*argv)
     assert outcome.status == 0
     assert outcome.errors.startswith("2 spoken")
@@ -108,11 +108,11 @@ async def test_a_crash_leaves_whole_files_only(
     (texts / "long.txt").write_text(" ".join(islice(agent_sentences(1), 5)))
     argv = ("batch", "texts", "-o", "wavs", "--url", server.websocket_url)
     process = await start(*argv, folder=tmp_path)
-    while not list((tmp_path / "wavs").glob("*.wav")):
+    while not list((tmp_path / "wavs").glob("[!.]*.wav")):
         await asyncio.sleep(0.02)
     process.kill()
     await finished(process)
-    whole = {file.name: file.read_bytes() for file in (tmp_path / "wavs").glob("*.wav")}
+    whole = {file.name: file.read_bytes() for file in (tmp_path / "wavs").glob("[!.]*.wav")}
     assert 0 < len(whole) < 4
     assert (await command(*argv)).errors.startswith(f"{4 - len(whole)} spoken")
     for name, data in whole.items():
@@ -156,14 +156,14 @@ async def test_ctrl_c_leaves_nothing_half(
 
 
 async def test_what_cannot_be_read_is_skipped(
-    texts: Path, server: RunningServer, command: Command, tmp_path: Path
+    texts: Path, served: ServerProcess, command: Command, tmp_path: Path
 ) -> None:
     """Others are spoken all the same; each skipped one has its reason, and the status is 1."""
     (texts / "latin.txt").write_bytes("Ça va ?".encode("latin-1"))
     (texts / "folder.txt").mkdir()
     (texts / "empty.md").write_text("---\n")
     (texts / "bom.txt").write_bytes(b"\xef\xbb\xbfHello.")
-    argv = ("batch", "texts", "-o", "wavs", "--words", "--url", server.websocket_url)
+    argv = ("batch", "texts", "-o", "wavs", "--words", "--url", served.websocket_url)
     outcome = await command(*argv)
     assert outcome.status == 1
     assert outcome.errors.splitlines()[:-1] == [
@@ -177,10 +177,10 @@ async def test_what_cannot_be_read_is_skipped(
 
 
 async def test_a_full_disk_is_said_and_leaves_no_half_file(
-    texts: Path, server: RunningServer, tmp_path: Path
+    texts: Path, served: ServerProcess, tmp_path: Path
 ) -> None:
     """Where no more can be written, one line says so, and what was begun is gone."""
-    argv = ("batch", "texts", "-o", "wavs", "--url", server.websocket_url)
+    argv = ("batch", "texts", "-o", "wavs", "--url", served.websocket_url)
     process = await start(*argv, folder=tmp_path)
     limit = 20_000  # bytes of a file: all that a disk with little space would take
     resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (limit, limit))
@@ -203,12 +203,12 @@ MISTAKES = {
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 async def test_a_mistake_is_one_clear_line(
-    mistake: str, texts: Path, server: RunningServer, command: Command, tmp_path: Path
+    mistake: str, texts: Path, served: ServerProcess, command: Command, tmp_path: Path
 ) -> None:
     """What is wrong is said in one line, with status 1, and nothing is written."""
     (tmp_path / "empty").mkdir()
     argv, sentence = MISTAKES[mistake]
-    outcome = await command("batch", *argv, "--url", server.websocket_url)
+    outcome = await command("batch", *argv, "--url", served.websocket_url)
     assert outcome.status == 1
     assert outcome.errors.startswith("voiceagent-tts: ")
     assert sentence in outcome.errors
@@ -225,14 +225,14 @@ async def test_two_texts_of_one_name_are_refused(texts: Path, command: Command) 
 
 
 async def test_a_long_chapter_is_one_file(
-    server: RunningServer, command: Command, tmp_path: Path
+    served: ServerProcess, command: Command, tmp_path: Path
 ) -> None:
     """Pages that no context would take at once have all their words on one clock."""
     (tmp_path / "book").mkdir()
     text = " ".join(islice(agent_sentences(4), 220))
     assert len(text) > 20_000
     (tmp_path / "book" / "long.txt").write_text(text)
-    argv = ("batch", "book", "-o", "wavs", "--words", "--url", server.websocket_url)
+    argv = ("batch", "book", "-o", "wavs", "--words", "--url", served.websocket_url)
     outcome = await command(*argv)
     assert outcome.status == 0, outcome.errors
     words = json.loads((tmp_path / "wavs" / "long.json").read_text())["words"]

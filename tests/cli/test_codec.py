@@ -42,10 +42,12 @@ def test_codes_become_the_official_sound(tmp_path: Path) -> None:
 
 async def test_a_refusal_is_one_line(command: Command, tmp_path: Path) -> None:
     """What goes wrong is one line on standard error and status 1, and nothing is written."""
-    np.savez(tmp_path / "a.npz", codes=np.full((4, 16), 64))
+    np.savez(tmp_path / "a.npz", codes=np.zeros((4, 16)))
     outcome = await command("codec", "decode", "a.npz", "a.wav", *MODEL)
     assert outcome.status == 1
-    assert outcome.errors == "voiceagent-tts: a.npz: codes: expected 0 to 63; got 64 to 64\n"
+    assert outcome.errors == (
+        "voiceagent-tts: a.npz: codes: expected integers [F, K]; got float64 [4, 16]\n"
+    )
     assert not (tmp_path / "a.wav").exists()
 
 
@@ -56,10 +58,19 @@ async def test_a_refusal_is_one_line(command: Command, tmp_path: Path) -> None:
         (np.zeros((0, 16), np.int16), "expected integers [F, K]; got int16 [0, 16]"),
         (np.zeros(16, np.int16), "expected integers [F, K]; got int16 [16]"),
         (np.zeros((4, 16)), "expected integers [F, K]; got float64 [4, 16]"),
-        (np.full((4, 16), -1), "expected 0 to 63; got -1 to -1"),
+        (np.full((4, 16), -1), "a.npz: codes: expected 0 to 63; got -1 to -1"),
+        (np.full((4, 16), 64), "a.npz: codes: expected 0 to 63; got 64 to 64"),
         (np.array([None]), "expected an .npz file with an array `codes`"),
     ],
-    ids=["codebooks", "no frames", "one dimension", "fractions", "negative", "pickled"],
+    ids=[
+        "codebooks",
+        "no frames",
+        "one dimension",
+        "fractions",
+        "negative",
+        "too large",
+        "pickled",
+    ],
 )
 def test_other_codes_are_refused(codes: np.ndarray, expected: str, tmp_path: Path) -> None:
     """Codes that are not this codec's are refused with what they should be."""

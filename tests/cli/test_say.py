@@ -13,6 +13,7 @@ import soundfile
 
 from tests.cli.conftest import Command, finished, start
 from tests.conftest import StartServer
+from tests.e2e.process import ServerProcess
 from voiceagent_tts.server.serve import RunningServer
 
 TEXT = "Hello there. How can I help you today?"
@@ -21,10 +22,10 @@ WORDS = TEXT.split()
 
 @pytest.mark.parametrize(("name", "kind"), [("a.wav", "WAV"), ("a.flac", "FLAC"), ("a.OGG", "OGG")])
 async def test_say_writes_sound(
-    name: str, kind: str, server: RunningServer, command: Command, tmp_path: Path
+    name: str, kind: str, served: ServerProcess, command: Command, tmp_path: Path
 ) -> None:
     """A text becomes a mono file at 24 kHz, in the format of its suffix, and a line says so."""
-    outcome = await command("say", TEXT, "-o", name, "--url", server.websocket_url)
+    outcome = await command("say", TEXT, "-o", name, "--url", served.websocket_url)
     assert (outcome.status, outcome.output) == (0, "")
     assert re.fullmatch(rf"{name}: \d\.\d s of sound, {len(WORDS)} words\n", outcome.errors)
     information = soundfile.info(tmp_path / name)
@@ -45,10 +46,10 @@ async def test_say_starts_a_server_where_none_is_named(command: Command, tmp_pat
 
 
 async def test_say_writes_words_as_json(
-    server: RunningServer, command: Command, tmp_path: Path
+    served: ServerProcess, command: Command, tmp_path: Path
 ) -> None:
     """Words alone can be asked for: verbatim spans of the text, with times that never fall."""
-    outcome = await command("say", TEXT, "--words", "a.json", "--url", server.websocket_url)
+    outcome = await command("say", TEXT, "--words", "a.json", "--url", served.websocket_url)
     assert outcome.status == 0, outcome.errors
     words = json.loads((tmp_path / "a.json").read_text())["words"]
     assert [word["word"] for word in words] == WORDS
@@ -60,11 +61,11 @@ async def test_say_writes_words_as_json(
 
 @pytest.mark.parametrize(("suffix", "mark", "header"), [("srt", ",", ""), ("vtt", ".", "WEBVTT")])
 async def test_say_writes_words_as_subtitles(
-    suffix: str, mark: str, header: str, server: RunningServer, command: Command, tmp_path: Path
+    suffix: str, mark: str, header: str, served: ServerProcess, command: Command, tmp_path: Path
 ) -> None:
     """A cue a sentence, none before the last has ended, in the notation of each format."""
     name = f"a.{suffix}"
-    outcome = await command("say", TEXT, "--words", name, "--url", server.websocket_url)
+    outcome = await command("say", TEXT, "--words", name, "--url", served.websocket_url)
     assert outcome.status == 0, outcome.errors
     content = (tmp_path / name).read_text()
     assert content.startswith(header)
@@ -104,10 +105,10 @@ def audio_samples(server: RunningServer) -> int:
     return worker.stats.audio_samples
 
 
-async def test_say_reads_a_file_on_standard_input(server: RunningServer, tmp_path: Path) -> None:
+async def test_say_reads_a_file_on_standard_input(served: ServerProcess, tmp_path: Path) -> None:
     """A regular file, which nobody can wait for, is read like a pipe."""
     (tmp_path / "text.txt").write_text(TEXT)
-    argv = ("say", "--words", "a.json", "--url", server.websocket_url)
+    argv = ("say", "--words", "a.json", "--url", served.websocket_url)
     with (tmp_path / "text.txt").open("rb") as text:
         process = await start(*argv, folder=tmp_path, stdin=text)
     outcome = await finished(process)
@@ -117,10 +118,10 @@ async def test_say_reads_a_file_on_standard_input(server: RunningServer, tmp_pat
 
 
 async def test_an_error_ends_say_though_its_input_stays_open(
-    server: RunningServer, tmp_path: Path
+    served: ServerProcess, tmp_path: Path
 ) -> None:
     """Nobody has to close a pipe, or type on, to be told that a voice does not exist."""
-    argv = ("say", "-o", "a.wav", "--voice", "nobody", "--url", server.websocket_url)
+    argv = ("say", "-o", "a.wav", "--voice", "nobody", "--url", served.websocket_url)
     process = await start(*argv, folder=tmp_path)
     outcome = await finished(process)
     assert outcome.status == 1
@@ -168,22 +169,22 @@ async def test_a_mistake_is_one_clear_line(mistake: str, command: Command) -> No
 
 @pytest.mark.parametrize("text", ["", "😀 ... 😀"])
 async def test_a_text_without_words_is_a_mistake(
-    text: str, server: RunningServer, command: Command, tmp_path: Path
+    text: str, served: ServerProcess, command: Command, tmp_path: Path
 ) -> None:
     """No empty file is written where there is nothing to say."""
-    outcome = await command("say", text, "-o", "a.wav", "--url", server.websocket_url)
+    outcome = await command("say", text, "-o", "a.wav", "--url", served.websocket_url)
     assert outcome.status == 1
     assert outcome.errors == "voiceagent-tts: expected text with letters or digits to speak\n"
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_input_that_is_no_text_is_a_mistake(server: RunningServer, command: Command) -> None:
+async def test_input_that_is_no_text_is_a_mistake(served: ServerProcess, command: Command) -> None:
     """Bytes that are not UTF-8 end it at once, with a reason."""
 
     async def typed() -> AsyncIterator[bytes]:
         yield b"Hello \xff"
 
-    outcome = await command("say", "-o", "a.wav", "--url", server.websocket_url, typed=typed())
+    outcome = await command("say", "-o", "a.wav", "--url", served.websocket_url, typed=typed())
     assert outcome.status == 1
     assert outcome.errors == "voiceagent-tts: standard input is not UTF-8: invalid start byte\n"
 

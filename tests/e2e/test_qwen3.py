@@ -14,6 +14,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+import pytest_asyncio
 import torch
 
 from benchmarks.agent_text import agent_sentences
@@ -22,12 +23,13 @@ from tests.server.test_metrics import scrape
 from tests.test_docs import table_rows
 from tests.waiting import until
 from voiceagent_tts.client import TTSClient
+from voiceagent_tts.config import Settings
 from voiceagent_tts.core import SAMPLE_RATE_HZ, PlayoutClock, WordTimestamp
 from voiceagent_tts.errors import EngineError, InvalidRequestError, VoiceAgentError
 from voiceagent_tts.model.prompt import Cloned
 from voiceagent_tts.protocol.connection import ClientAudio
 from voiceagent_tts.protocol.messages import DoneMessage
-from voiceagent_tts.server.serve import RunningServer
+from voiceagent_tts.server.serve import RunningServer, running
 from voiceagent_tts.text.words import split_words
 from voiceagent_tts.voices import VoiceFolder
 
@@ -36,19 +38,44 @@ MODELS = (str(REFERENCE / "custom_voice-1b7"), str(REFERENCE / "voice_design-1b7
 SENTENCE = "Hello there, this is a sentence that is being written. "
 
 
-@pytest.fixture
-async def qwen3(start_server: StartServer) -> RunningServer:
-    """A server of two models, a thread each, without aligners."""
-    return await start_server(engine="qwen3", models=MODELS, threads=1, rows=3, aligner="off")
+in_shared_loop = pytest.mark.asyncio(loop_scope="module")
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def qwen3() -> AsyncIterator[RunningServer]:
+    """A server of two models, a thread each, without aligners: they take long to load.
+
+    It probes once, as it starts: a later probe would take one of the rows that tests count.
+    """
+    settings = Settings(
+        port=0,
+        engine="qwen3",
+        models=MODELS,
+        threads=1,
+        rows=3,
+        aligner="off",
+        watchdog_s=3600.0,
+    )
+    async with running(settings) as server:
+        yield server
+
+
+@pytest_asyncio.fixture(loop_scope="module")
 async def client(qwen3: RunningServer) -> AsyncIterator[TTSClient]:
-    """A client of that server."""
+    """A client of that server, which finds every row free and leaves it so."""
+    await until(lambda: all_free(qwen3), "the start-up probe has gone")
     async with TTSClient(qwen3.websocket_url) as connected:
         yield connected
+    await until(lambda: all_free(qwen3), "every row is free")
 
 
+def all_free(server: RunningServer) -> bool:
+    """Whether all workers are there, and none of their rows is in use."""
+    workers = [supervisor.worker for supervisor in server.shell.synthesizer.supervisors.values()]
+    return all(worker is not None and not worker.rows_used for worker in workers)
+
+
+@in_shared_loop
 async def test_first_audio_comes_before_the_sentence_is_written(client: TTSClient) -> None:
     """While tokens still arrive, sound and, ahead of it, the first word have come."""
     async with await client.open(voice="vivian", seed=1) as context:
@@ -67,6 +94,7 @@ async def test_first_audio_comes_before_the_sentence_is_written(client: TTSClien
         assert first_kinds[0] is WordTimestamp
 
 
+@in_shared_loop
 async def test_every_word_comes_once_ahead_of_its_sound(client: TTSClient) -> None:
     """Words are guesses, in order, verbatim, and none comes after its sound is heard."""
     async with await client.open(voice="vivian", seed=1, max_lead_s=1.0) as context:
@@ -121,11 +149,11 @@ def with_short_runs(model: Path, folder: Path) -> Path:
     return folder
 
 
+@in_shared_loop
 async def test_cancel_and_disconnect_free_the_rows(qwen3: RunningServer, client: TTSClient) -> None:
     """Three rows are used by three contexts, a fourth is refused; all are free after they go."""
     worker = qwen3.shell.synthesizer.supervisors[MODELS[0]].worker
     assert worker is not None
-    await until(lambda: worker.rows_used == 0, "the start-up probe has gone")
     contexts = [await client.open(voice="ryan", seed=seed) for seed in range(3)]
     for context in contexts:
         await context.send_text(SENTENCE)
@@ -140,6 +168,7 @@ async def test_cancel_and_disconnect_free_the_rows(qwen3: RunningServer, client:
     await until(lambda: worker.rows_used == 0, "every row is free")
 
 
+@in_shared_loop
 async def test_each_voice_is_spoken_by_its_model(client: TTSClient) -> None:
     """Speakers of one model and the designed voice of the other, side by side on one socket."""
     async with (
@@ -154,6 +183,7 @@ async def test_each_voice_is_spoken_by_its_model(client: TTSClient) -> None:
                     break
 
 
+@in_shared_loop
 async def test_what_a_model_cannot_do_is_said(client: TTSClient) -> None:
     """An unknown voice lists the known ones; a designed voice asks for its description."""
     for voice, expected in (("nobody", "vivian"), ("designed", "description")):
@@ -164,6 +194,7 @@ async def test_what_a_model_cannot_do_is_said(client: TTSClient) -> None:
                 pass
 
 
+@in_shared_loop
 async def test_a_killed_worker_is_replaced(qwen3: RunningServer, client: TTSClient) -> None:
     """After kill -9 in mid-utterance: an error for this context, and the next one speaks."""
     context = await client.open(voice="vivian")
@@ -182,6 +213,7 @@ async def test_a_killed_worker_is_replaced(qwen3: RunningServer, client: TTSClie
         assert isinstance(await anext(aiter(following)), WordTimestamp)
 
 
+@in_shared_loop
 async def test_speech_over_http_is_stretched(qwen3: RunningServer) -> None:
     """A whole text through OpenAI's door, at a speed that the model itself does not have."""
     body = {"input": "Hi.", "voice": "vivian", "response_format": "pcm", "seed": 1, "speed": 2.0}

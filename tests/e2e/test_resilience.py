@@ -12,7 +12,7 @@ import time
 import httpx
 import psutil
 import pytest
-from websockets.exceptions import ConnectionClosedError, InvalidStatus
+from websockets.exceptions import ConnectionClosed, ConnectionClosedError, InvalidStatus
 
 from tests.conftest import StartServer
 from tests.waiting import until
@@ -168,6 +168,23 @@ async def test_a_client_that_stays_deaf_is_cut(start_server: StartServer) -> Non
     await until_free(server)
     unread.reset()
     await unread.close()
+
+
+async def test_a_drain_ends_when_the_sockets_are_told(start_server: StartServer) -> None:
+    """A server that ends while a client is behind still says why: 1001, not a restart (1012)."""
+    server = await start_server()
+    unread = await _flooded(server)
+    await until(lambda: not unread.websocket.transport.is_reading(), "its buffers are full")
+    draining = asyncio.create_task(server.drain(is_hurried=lambda: True))
+    await until(lambda: server.shell.is_draining, "the drain has begun")
+    assert not draining.done()
+    with pytest.raises(ConnectionClosed) as closed:
+        while True:
+            await unread.receive()
+    await draining
+    assert not server.shell.sessions
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == 1001
 
 
 async def test_a_body_that_nobody_reads_frees_its_row(start_server: StartServer) -> None:

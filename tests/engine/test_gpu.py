@@ -2,6 +2,8 @@
 
 import gc
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
 
 import pytest
 import torch
@@ -11,13 +13,14 @@ from tests.engine.conftest import CUSTOM_VOICE, REFERENCE, Driver, pcm_of
 from tests.engine.test_runner import Listener, Spoken, difference, prompt_of, sampling
 from tests.gpu import ON_GPU
 from voiceagent_tts.core import Done
-from voiceagent_tts.engine.load import Qwen3Options, load_engine
+from voiceagent_tts.engine.load import Qwen3Options, load_engine, load_runner
 from voiceagent_tts.engine.runner import Runner
 from voiceagent_tts.engine.sizes import graph_sizes
 from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.model.checkpoint import Checkpoint, load_checkpoint
 from voiceagent_tts.model.codec import Codec, load_codec
 from voiceagent_tts.model.forced import choices_along
+from voiceagent_tts.model.layers import Kernels
 from voiceagent_tts.model.prompt import Prompt
 
 pytestmark = ON_GPU
@@ -37,16 +40,27 @@ def exact_float32() -> Iterator[None]:
         backend.fp32_precision = precision
 
 
-@pytest.fixture(scope="module", params=[torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
-def parts(request: pytest.FixtureRequest) -> tuple[Checkpoint, Codec]:
+def load(dtype: torch.dtype, kernels: Kernels) -> tuple[Checkpoint, Codec]:
     """A tiny CustomVoice model and its codec on the GPU."""
     folder = REFERENCE / CUSTOM_VOICE
-    return load_checkpoint(folder, request.param, "cuda"), load_codec(folder, device="cuda")
+    checkpoint = load_checkpoint(folder, dtype, "cuda", kernels=kernels)
+    return checkpoint, load_codec(folder, device="cuda")
+
+
+@pytest.fixture(
+    scope="module",
+    params=product((torch.float32, torch.bfloat16), ("plain", "fused")),
+    ids=lambda part: f"{str(part[0]).removeprefix('torch.')}-{part[1]}",
+)
+def parts(request: pytest.FixtureRequest) -> tuple[Checkpoint, Codec]:
+    """The same in each precision, with each kind of kernels."""
+    return load(*request.param)
 
 
 def make_runner(parts: tuple[Checkpoint, Codec], *, has_graphs: bool) -> Runner:
     """Four rows, of the sizes that are captured."""
-    sizes = graph_sizes(ROWS, CAPACITY)
+    has_windows = parts[0].network.kernels == "plain"
+    sizes = graph_sizes(ROWS, CAPACITY, has_step_windows=has_windows)
     runner = Runner(*parts, ROWS, CAPACITY, sizes=sizes, has_graphs=has_graphs)
     if has_graphs:
         runner.capture(lambda done, total: None)
@@ -97,6 +111,26 @@ def test_graphed_is_plain(parts: tuple[Checkpoint, Codec], graphed: Runner) -> N
     for row, spoken in plain.items():
         assert captured[row].codes == spoken.codes
         assert difference(captured[row], spoken) <= 8
+
+
+def test_fused_is_plain() -> None:
+    """In float32 captured fused kernels make the codes of plain ones, for rows of any past."""
+    plain, fused = (
+        speak(make_runner(load(torch.float32, kernels), has_graphs=True))
+        for kernels in ("plain", "fused")
+    )
+    assert fused.keys() == plain.keys()
+    for row, spoken in plain.items():
+        assert fused[row].codes == spoken.codes
+        assert difference(fused[row], spoken) <= 8
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
+def test_fused_kernels_are_found_to_work(precision: str) -> None:
+    """An engine on this GPU has them, in every precision."""
+    options = Qwen3Options(str(REFERENCE / CUSTOM_VOICE), "cuda", precision, kernels="fused")  # type: ignore[arg-type]
+    checkpoint, _ = load_runner(replace(options, rows=1, has_graphs=False, gpu_memory_gb=3.0))
+    assert checkpoint.network.kernels == "fused"
 
 
 def test_everything_is_captured_and_nothing_is_taken_later(graphed: Runner) -> None:

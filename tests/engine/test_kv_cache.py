@@ -1,12 +1,13 @@
 """Pages: never lost, never two rows', and as many as fit."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voiceagent_tts.engine.kv_cache import MemoryNeeds, PageAllocator
+from voiceagent_tts.engine.kv_cache import MemoryNeeds, PageAllocator, rows_that_fit
 from voiceagent_tts.errors import OverloadedError, VoiceAgentError
 
 PAGES, ROWS = 12, 5
@@ -70,3 +71,15 @@ def test_too_little_memory_is_told_with_numbers() -> None:
     """Where not one row fits, the sentence says what takes how much and what would do."""
     with pytest.raises(VoiceAgentError, match=r"5\.70 GB .* weights take 4\.00.*least 5\.75 GB"):
         NEEDS.pages_in(int(5.7 * GB), 8)
+
+
+@pytest.mark.parametrize(
+    ("gb", "rows"), [(80, 64), (16.75, 64), (16.7, 32), (8, 16), (7.7, 8), (5.4, 2), (4, 1)]
+)
+def test_as_many_rows_as_can_speak_for_a_minute_are_the_default(gb: float, rows: int) -> None:
+    """A row takes 1/16 GB and 4 pages; one row has all 16 pages, and is tried with too little."""
+
+    def needs_of(rows: int) -> MemoryNeeds:
+        return replace(NEEDS, rows=rows * GB // 16)
+
+    assert rows_that_fit(needs_of, int(gb * GB)) == (rows, needs_of(rows))

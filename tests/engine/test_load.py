@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.engine.conftest import CUSTOM_VOICE, REFERENCE
-from voiceagent_tts.engine.load import Qwen3Options, load_engine
+from voiceagent_tts.engine.load import Qwen3Options, _choose_kernels, load_engine
 from voiceagent_tts.errors import VoiceAgentError
 
 OPTIONS = Qwen3Options(str(REFERENCE / CUSTOM_VOICE), device="cpu", rows=2, threads=1)
@@ -31,12 +31,34 @@ def test_a_row_has_four_thousand_positions() -> None:
     [
         ({"codec_device": "cuda:1"}, "codec_device is cuda:1 beside a model on cpu"),
         ({"attention": "flash"}, "flash-attn computes in bfloat16 or float16"),
+        ({"kernels": "fused"}, "kernels is fused, which cannot be here: cpu is no NVIDIA GPU"),
     ],
 )
 def test_what_cannot_be_is_refused(options: dict[str, str], sentence: str) -> None:
     """A setting that does not go with this machine is refused in a sentence, before it loads."""
     with pytest.raises((VoiceAgentError, ValueError), match=sentence):
         load(**options)
+
+
+def test_kernels_that_cannot_be_are_plain_ones(caplog: pytest.LogCaptureFixture) -> None:
+    """Where nobody insists on fused ones, an engine runs without, and says why; not on a CPU."""
+    folder = REFERENCE / CUSTOM_VOICE
+    choices = [
+        _choose_kernels("auto", folder, torch.float32, torch.device(device))
+        for device in ("cpu", "meta")
+    ]
+    assert choices == ["plain", "plain"]
+    assert [record.getMessage() for record in caplog.records] == [
+        "plain kernels run, which are slower: fused ones cannot be here: meta is no NVIDIA GPU"
+    ]
+
+
+def test_an_engine_says_its_kernels(caplog: pytest.LogCaptureFixture) -> None:
+    """One line tells what runs where."""
+    with caplog.at_level("INFO", logger=_choose_kernels.__module__):
+        load()
+    said = f"{CUSTOM_VOICE} runs on cpu in float32, with plain kernels"
+    assert said in [record.getMessage() for record in caplog.records]
 
 
 def test_missing_torchao_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,9 @@ from voiceagent_tts.model.sampling import (
     Choices,
     Chooser,
     Reach,
+    Rules,
     SamplingParams,
+    first_scores,
     uniforms,
 )
 
@@ -219,9 +221,11 @@ def test_each_frame_has_random_numbers_of_its_own(custom_voice: Checkpoint) -> N
     class Noting(Chooser):
         """Chooses as ever, and notes the numbers."""
 
-        def choose(self, scores: Tensor, uniform: Tensor, choices: Choices) -> Tensor:
+        def choose(
+            self, logits: Tensor, uniform: Tensor, choices: Choices, rules: Rules | None = None
+        ) -> Tensor:
             drawn.extend(uniform.tolist())
-            return super().choose(scores, uniform, choices)
+            return super().choose(logits, uniform, choices, rules)
 
     choosing = Noting(Reach.of([SAMPLED.talker])), Noting(Reach.of([SAMPLED.predictor]))
     batch = Batch(custom_voice.network, 1, CAPACITY, choosing=choosing)
@@ -298,8 +302,12 @@ class _Impatient:
         """Every row is the same to it."""
         return True
 
-    def choose(self, scores: Tensor, uniform: Tensor, choices: Choices) -> Tensor:
+    def choose(
+        self, logits: Tensor, uniform: Tensor, choices: Choices, rules: Rules | None = None
+    ) -> Tensor:
         """The end, where its score is not that of an impossible id."""
+        assert rules is not None
+        scores = first_scores(logits, rules)
         may_end = scores[:, self.end].isfinite()
         return torch.where(may_end, self.end, scores.argmax(-1))
 

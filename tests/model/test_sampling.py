@@ -22,8 +22,8 @@ from voiceagent_tts.model.sampling import (
     Choices,
     Chooser,
     Reach,
+    Rules,
     SamplingParams,
-    first_scores,
     philox,
     sampling_params,
     uniforms,
@@ -64,11 +64,16 @@ def draw(choice: Choice, history: list[int], penalty: float, rows: int = DRAWS) 
     """[rows] codes for `logits`, one for each seed."""
     seen = torch.zeros(rows, VOCABULARY, dtype=torch.bool)
     seen[:, history] = True
-    banned = torch.zeros(1, VOCABULARY, dtype=torch.bool)
-    banned[0, SUPPRESSED] = True
-    banned[0, END] = len(history) < 2
-    scores = first_scores(logits().expand(rows, -1), seen, torch.full((rows, 1), penalty), banned)
-    return choose(scores, one_number_each(rows, len(history)), [choice] * rows)
+    ids = torch.arange(VOCABULARY)
+    rules = Rules(
+        seen,
+        penalty=torch.full((rows, 1), penalty),
+        may_end=torch.full((rows, 1), int(len(history) >= 2)),
+        is_control=torch.isin(ids, torch.tensor(SUPPRESSED)),
+        is_end=ids == END,
+    )
+    numbers = one_number_each(rows, len(history))
+    return choose(logits().expand(rows, -1), numbers, [choice] * rows, rules)
 
 
 def one_number_each(rows: int, frame: int = 0) -> Tensor:
@@ -76,14 +81,17 @@ def one_number_each(rows: int, frame: int = 0) -> Tensor:
     return torch.tensor([uniforms(seed, np.array([frame]), 1)[0, 0] for seed in range(rows)])
 
 
-def choose(scores: Tensor, uniform: Tensor, choices: list[Choice]) -> Tensor:
+def choose(
+    logits: Tensor, uniform: Tensor, choices: list[Choice], rules: Rules | None = None
+) -> Tensor:
     """[R] codes, each row with settings of its own."""
 
     def column(name: str) -> Tensor:
         return torch.tensor([[getattr(choice, name)] for choice in choices])
 
     names = ("is_sampled", "temperature", "top_k", "top_p")
-    return Chooser(Reach.of(choices)).choose(scores, uniform, Choices(*map(column, names)))
+    chooser = Chooser(Reach.of(choices))
+    return chooser.choose(logits, uniform, Choices(*map(column, names)), rules)
 
 
 def chi_squared(drawn: Tensor, probabilities: Tensor) -> tuple[float, int]:

@@ -52,8 +52,10 @@ def _findings(model: str | None) -> Iterator[Finding]:
     properties = torch.cuda.get_device_properties(device)
     has_bfloat16 = torch.cuda.is_bf16_supported(including_emulation=False)
     yield card_finding(properties.name, properties.total_memory, has_bfloat16=has_bfloat16)
+    dtype = torch.bfloat16 if has_bfloat16 else torch.float16
+    yield _kernels(device, dtype)
     yield _graphs(device)
-    yield from _speed(device, model, torch.bfloat16 if has_bfloat16 else torch.float16)
+    yield from _speed(device, model, dtype)
 
 
 def _cuda() -> Finding:
@@ -86,6 +88,17 @@ def card_finding(name: str, total_bytes: int, *, has_bfloat16: bool) -> Finding:
         remedy = f"0.6B takes {_SMALLEST_GIB} GB with its graphs"
         return Finding("card", "note", f"{detail}, little memory", remedy)
     return Finding("card", "ok", f"{detail}, bfloat16")
+
+
+def _kernels(device: "torch.device", dtype: "torch.dtype") -> Finding:
+    from voiceagent_tts.model.kernels import find_fault
+    from voiceagent_tts.model.untrained import PUBLISHED
+
+    fault = find_fault(PUBLISHED.talker_config, dtype, device)
+    if fault is None:
+        return Finding("kernels", "ok", "fused, and they compute what plain ones do")
+    remedy = "fused ones are faster: they need Triton, a C compiler and Python's headers"
+    return Finding("kernels", "note", f"plain: {fault}", remedy)
 
 
 def _graphs(device: "torch.device") -> Finding:

@@ -3,12 +3,15 @@
 Numbers only: knows no tensors and no rows' contents.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from voiceagent_tts.errors import ErrorCode, OverloadedError, VoiceAgentError
 
 _GB = 1e9
+_MOST_ROWS = 64
+_MINUTE_PAGES = 4
+"""1,024 positions: a prompt and eighty seconds, or more than an agent says at a time."""
 
 
 class PageAllocator:
@@ -84,7 +87,7 @@ class MemoryNeeds:
         Raises:
             VoiceAgentError: not even one row fits.
         """
-        pages = (budget_bytes - self.beside_pages) // self.page
+        pages = self._room(budget_bytes)
         if pages < self.row_pages:
             raise VoiceAgentError(
                 f"{budget_bytes / _GB:.2f} GB of GPU memory are too little: weights take "
@@ -96,3 +99,27 @@ class MemoryNeeds:
                 code=ErrorCode.INVALID_PARAM,
             )
         return min(pages, rows * self.row_pages)
+
+    def has_minutes(self, budget_bytes: int, rows: int) -> bool:
+        """Whether every row can speak for a minute at the same time, and one for as long as any."""
+        pages = min(_MINUTE_PAGES, self.row_pages)
+        return self._room(budget_bytes) >= max(self.row_pages, rows * pages)
+
+    def _room(self, budget_bytes: int) -> int:
+        return (budget_bytes - self.beside_pages) // self.page
+
+
+def rows_that_fit(
+    needs_of: Callable[[int], MemoryNeeds], budget_bytes: int
+) -> tuple[int, MemoryNeeds]:
+    """The most rows, of 64 at most, that can all speak for a minute; one where none can.
+
+    Args:
+        needs_of: what so many rows need.
+        budget_bytes: what there is.
+    """
+    rows, needs = _MOST_ROWS, needs_of(_MOST_ROWS)
+    while rows > 1 and not needs.has_minutes(budget_bytes, rows):
+        rows //= 2
+        needs = needs_of(rows)
+    return rows, needs

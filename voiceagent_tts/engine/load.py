@@ -16,20 +16,23 @@ from rich.progress import Progress
 from voiceagent_tts.core import Inbox, Outbox
 from voiceagent_tts.engine.engine import Qwen3Engine
 from voiceagent_tts.engine.gpu_memory import budget_bytes, measure_needs
-from voiceagent_tts.engine.kv_cache import MemoryNeeds
+from voiceagent_tts.engine.kv_cache import MemoryNeeds, rows_that_fit
 from voiceagent_tts.engine.runner import Runner
 from voiceagent_tts.engine.scheduler import Pace
-from voiceagent_tts.engine.sizes import exact_sizes, fixed_sizes, graph_sizes
+from voiceagent_tts.engine.sizes import Sizes, exact_sizes, fixed_sizes, graph_sizes
 from voiceagent_tts.engine.voices import VoiceShelf
 from voiceagent_tts.errors import ErrorCode, VoiceAgentError
 from voiceagent_tts.model.checkpoint import Checkpoint, load_checkpoint
 from voiceagent_tts.model.codec import Codec, load_codec
+from voiceagent_tts.model.config import read_model_config
 from voiceagent_tts.model.hub import find_model
-from voiceagent_tts.model.layers import AttentionBackend, attention
+from voiceagent_tts.model.kernels import find_fault
+from voiceagent_tts.model.layers import AttentionBackend, Kernels, attention
 from voiceagent_tts.model.quantized import Quantization, quantize
 from voiceagent_tts.voices import VoiceFolder
 
 _MAX_LOAD = 0.9
+_CPU_ROWS = 8
 _CPU_PREFIX_BYTES = 2**30
 _PREFIX_SHARE = 0.05
 """Of a GPU's memory, for prompts that are computed once."""
@@ -37,6 +40,7 @@ _PREFIX_SHARE = 0.05
 _logger = logging.getLogger(__name__)
 
 Precision = Literal["float32", "bfloat16", "float16"]
+KernelChoice = Literal["auto", "plain", "fused"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +51,14 @@ class Qwen3Options:
         model: folder of a model, or the id of one that was downloaded.
         device: `cpu`, `cuda`, `cuda:1`; None for a GPU where there is one.
         precision: of talker and code predictor; None for bfloat16 on a GPU and float32 elsewhere.
-        rows: contexts at a time.
+        rows: contexts at a time; None for 8 on a CPU, and on a GPU as many, up to 64, as have
+            memory for a minute each.
         capacity: positions of a row: prompt and frames, 12.5 a second.
         gpu_memory_gb: the most of a GPU's memory to take, in 10^9 bytes; None for most of what is
             free.
         codec_device: another GPU, for the codec.
         attention: `sdpa` or `flash`; None for flash-attn where it is installed and can be used.
+        kernels: of all that lies between matrices: `auto` has fused ones where they can be used.
         has_graphs: whether a GPU's passes are captured.
         quantize: weights of eight bits for talker and code predictor.
         has_tf32: whether a GPU may round float32 products; None where nothing is asked to be
@@ -70,11 +76,12 @@ class Qwen3Options:
     model: str
     device: str | None = None
     precision: Precision | None = None
-    rows: int = 8
+    rows: int | None = None
     capacity: int = 4096
     gpu_memory_gb: float | None = None
     codec_device: str | None = None
     attention: AttentionBackend | None = None
+    kernels: KernelChoice = "auto"
     has_graphs: bool = True
     quantize: Quantization | None = None
     has_tf32: bool | None = None
@@ -137,8 +144,11 @@ def _load_model(
         dtype,
         device,
         options.attention or _best_attention(device, dtype),
+        kernels=_choose_kernels(options.kernels, folder, dtype, device),
         is_packed=options.quantize is None,
     )
+    kernels = checkpoint.network.kernels
+    _logger.info("%s runs on %s in %s, with %s kernels", folder.name, device, precision, kernels)
     if options.quantize is not None:
         saved = quantize(checkpoint.network, options.quantize)
         _logger.info("weights of %s save %.2f GB", options.quantize, saved / 1e9)
@@ -163,6 +173,24 @@ def _best_attention(device: torch.device, dtype: torch.dtype) -> AttentionBacken
     return "sdpa"
 
 
+def _choose_kernels(
+    wanted: KernelChoice, folder: Path, dtype: torch.dtype, device: torch.device
+) -> Kernels:
+    """Fused ones where they are wanted and this device computes with them what it should."""
+    if wanted == "plain" or (wanted == "auto" and device.type == "cpu"):
+        return "plain"
+    fault = find_fault(read_model_config(folder).talker_config, dtype, device)
+    if fault is None:
+        return "fused"
+    if wanted == "fused":
+        raise VoiceAgentError(
+            f"kernels is fused, which cannot be here: {fault}; expected auto or plain",
+            code=ErrorCode.INVALID_PARAM,
+        )
+    _logger.warning("plain kernels run, which are slower: fused ones cannot be here: %s", fault)
+    return "plain"
+
+
 def _allow_tf32(*, is_allowed: bool) -> None:
     precision = "tf32" if is_allowed else "ieee"
     torch.backends.cuda.matmul.fp32_precision = precision
@@ -170,29 +198,46 @@ def _allow_tf32(*, is_allowed: bool) -> None:
 
 
 def _make_runner(checkpoint: Checkpoint, codec: Codec, options: Qwen3Options) -> Runner:
-    device, rows, capacity = checkpoint.network.device, options.rows, options.capacity
-    if options.is_deterministic:
-        sizes = fixed_sizes(rows, capacity)
-    elif device.type == "cuda":
-        sizes = graph_sizes(rows, capacity)
-    else:
-        sizes = exact_sizes(rows, capacity)
+    capacity, has_graphs = options.capacity, options.has_graphs
+    device = checkpoint.network.device
     if device.type == "cpu":
+        rows = options.rows or _CPU_ROWS
+        sizes = fixed_sizes if options.is_deterministic else exact_sizes
         return Runner(
-            checkpoint, codec, rows, capacity, sizes=sizes, prefix_bytes=_CPU_PREFIX_BYTES
+            checkpoint,
+            codec,
+            rows,
+            capacity,
+            sizes=sizes(rows, capacity),
+            prefix_bytes=_CPU_PREFIX_BYTES,
         )
     budget = budget_bytes(options.gpu_memory_gb, device)
-    prefix_bytes, has_graphs = int(_PREFIX_SHARE * budget), options.has_graphs
-    needs = measure_needs(
-        checkpoint, codec, rows, capacity, sizes, prefix_bytes, has_graphs=has_graphs
-    )
+    prefix_bytes = int(_PREFIX_SHARE * budget)
+
+    def sizes_of(rows: int) -> Sizes:
+        if options.is_deterministic:
+            return fixed_sizes(rows, capacity)
+        has_windows = checkpoint.network.kernels == "plain"
+        return graph_sizes(rows, capacity, has_step_windows=has_windows)
+
+    def needs_of(rows: int) -> MemoryNeeds:
+        sizes = sizes_of(rows)
+        return measure_needs(
+            checkpoint, codec, rows, capacity, sizes, prefix_bytes, has_graphs=has_graphs
+        )
+
+    if options.rows is None:
+        rows, needs = rows_that_fit(needs_of, budget)
+        _logger.info("%d rows have memory for a minute each", rows)
+    else:
+        rows, needs = options.rows, needs_of(options.rows)
     runner = Runner(
         checkpoint,
         codec,
         rows,
         capacity,
         pages=needs.pages_in(budget, rows),
-        sizes=sizes,
+        sizes=sizes_of(rows),
         has_graphs=has_graphs,
         prefix_bytes=prefix_bytes,
     )

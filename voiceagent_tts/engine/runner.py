@@ -148,7 +148,7 @@ class Runner:
             capacity,
             pages=pages,
             shapes=sizes.talker,
-            choosing=choosing_for([sampling_params(checkpoint.generation)]),
+            choosing=choosing_for([sampling_params(checkpoint.generation)], network.kernels),
             compile=self._lane.compile,
         )
         source, device = Lane(network.device, is_captured=has_graphs), codec.decoder.device

@@ -23,8 +23,11 @@ from voiceagent_tts.model.config import (
     CodecDecoderConfig,
     GenerationConfig,
     ModelConfig,
+    read_model_config,
 )
+from voiceagent_tts.model.kernels import find_fault
 from voiceagent_tts.model.kv_pool import PAGE_POSITIONS, pages_for
+from voiceagent_tts.model.layers import Kernels
 from voiceagent_tts.model.network import Network
 from voiceagent_tts.model.prompt import NO_CODEC, Prompt
 from voiceagent_tts.model.rows import Shapes
@@ -72,7 +75,8 @@ class Model:
 
 def published_model(device: torch.device, dtype: torch.dtype) -> Model:
     """Random weights of the published size."""
-    return _untrained(PUBLISHED, PUBLISHED_CODEC, device, dtype)
+    kernels = _kernels(PUBLISHED, dtype, device)
+    return _untrained(PUBLISHED, PUBLISHED_CODEC, device, dtype, kernels)
 
 
 def stored_model(folder: Path, device: torch.device, dtype: torch.dtype) -> Model:
@@ -81,7 +85,8 @@ def stored_model(folder: Path, device: torch.device, dtype: torch.dtype) -> Mode
     Raises:
         CheckpointError: it cannot be loaded.
     """
-    checkpoint = load_checkpoint(folder, dtype, device)
+    kernels = _kernels(read_model_config(folder), dtype, device)
+    checkpoint = load_checkpoint(folder, dtype, device, kernels=kernels)
     return Model(checkpoint.network, checkpoint.generation, load_codec(folder, device=device))
 
 
@@ -100,10 +105,19 @@ def tiny_model(device: torch.device) -> Model:
     return _untrained(config, codec, device, torch.float32)
 
 
+def _kernels(config: ModelConfig, dtype: torch.dtype, device: torch.device) -> Kernels:
+    """Those that a server has."""
+    return "plain" if find_fault(config.talker_config, dtype, device) else "fused"
+
+
 def _untrained(
-    config: ModelConfig, codec: CodecDecoderConfig, device: torch.device, dtype: torch.dtype
+    config: ModelConfig,
+    codec: CodecDecoderConfig,
+    device: torch.device,
+    dtype: torch.dtype,
+    kernels: Kernels = "plain",
 ) -> Model:
-    network = untrained_network(config, dtype, device)
+    network = untrained_network(config, dtype, device, kernels)
     codec_config = CodecConfig(
         model_type="qwen3_tts_tokenizer_12hz", decoder_config=codec, encoder_config={}
     )

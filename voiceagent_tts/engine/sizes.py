@@ -40,11 +40,16 @@ def exact_sizes(rows: int, capacity: int) -> Sizes:
     return Sizes(exact_shapes(rows, capacity), codec)
 
 
-def graph_sizes(rows: int, capacity: int) -> Sizes:
+def graph_sizes(rows: int, capacity: int, *, has_step_windows: bool = True) -> Sizes:
     """Few enough to be captured when an engine starts.
 
     Below some hundred rows a pass reads weights for most of its time, so that places that are
     filled up cost little.
+
+    Args:
+        rows: of an engine.
+        capacity: positions of a row.
+        has_step_windows: as in `Shapes`.
     """
     prompts = _up_to(_PROMPTS, min(capacity, _PROMPTS[-1]))
     furthest = _whole_pages(capacity) + prompts[-1]  # a prompt's last part is filled up, too
@@ -53,6 +58,7 @@ def graph_sizes(rows: int, capacity: int) -> Sizes:
         (*(window for window in _WINDOWS if window < furthest), furthest),
         prompts,
         tuple(count for count in _PROMPT_ROWS if count <= rows),
+        has_step_windows,
     )
     codec = {
         frames: _up_to(tuple(2**power for power in range(10)), _most(rows, frames))

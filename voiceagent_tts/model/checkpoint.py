@@ -20,14 +20,15 @@ import torch
 from torch import Tensor
 
 from voiceagent_tts.errors import CheckpointError
-from voiceagent_tts.model.code_predictor import CodePredictor
+from voiceagent_tts.model.code_predictor import CodePredictor, predictor_dtype
 from voiceagent_tts.model.config import (
     GenerationConfig,
     ModelConfig,
     read_generation_config,
     read_model_config,
 )
-from voiceagent_tts.model.layers import AttentionBackend, Weights, attention
+from voiceagent_tts.model.kernels import operations_of
+from voiceagent_tts.model.layers import AttentionBackend, Kernels, Weights, attention
 from voiceagent_tts.model.network import Network
 from voiceagent_tts.model.packed import pack
 from voiceagent_tts.model.speaker_encoder import SpeakerEncoder
@@ -185,19 +186,22 @@ def building(dtype: torch.dtype, device: torch.device) -> Iterator[None]:
 
 
 def build_network(
-    config: ModelConfig, dtype: torch.dtype, device: torch.device, backend: AttentionBackend
+    config: ModelConfig,
+    dtype: torch.dtype,
+    device: torch.device,
+    backend: AttentionBackend,
+    kernels: Kernels = "plain",
 ) -> Network:
-    """The modules of a model, with weights still to be filled.
-
-    Beside a float16 talker the code predictor is float32: its activations overflow float16.
-    """
+    """The modules of a model, with weights still to be filled; arguments as `load_checkpoint`'s."""
     with building(dtype, device):
-        talker = Talker(config.talker_config, attention(backend, dtype))
-    if dtype == torch.float16:
-        dtype, backend = torch.float32, "sdpa"
-    with building(dtype, device):
-        code_predictor = CodePredictor(config.talker_config, attention(backend, dtype))
-    return Network(config, talker, code_predictor)
+        talker = Talker(config.talker_config, operations_of(kernels, attention(backend, dtype)))
+    of_predictor = predictor_dtype(dtype)
+    if of_predictor != dtype:
+        backend = "sdpa"
+    operations = operations_of(kernels, attention(backend, of_predictor))
+    with building(of_predictor, device):
+        code_predictor = CodePredictor(config.talker_config, operations)
+    return Network(config, talker, code_predictor, kernels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +222,7 @@ def load_checkpoint(
     device: torch.device | str = "cpu",
     backend: AttentionBackend = "sdpa",
     *,
+    kernels: Kernels = "plain",
     is_packed: bool = True,
 ) -> Checkpoint:
     """Load a model from its folder.
@@ -226,7 +231,8 @@ def load_checkpoint(
         folder: as published, or as fine-tuning leaves it.
         dtype: precision of the weights.
         device: where they go.
-        backend: how attention is computed.
+        backend: how attention is computed, where no fused kernel does it.
+        kernels: of all that lies between matrices; fused ones only where they can be used.
         is_packed: on a CPU, whether weights are laid out for its vector unit. They compute the
             same without, up to rounding.
 
@@ -235,7 +241,7 @@ def load_checkpoint(
         ValueError: `backend` does not go with `dtype` or is not installed.
     """
     config = read_model_config(folder)
-    network = build_network(config, dtype, torch.device(device), backend)
+    network = build_network(config, dtype, torch.device(device), backend, kernels)
     stored = open_weights(folder)
     fill(network.weights(), stored, folder)
     network.code_predictor.fold(network.talker.codec_embedding)

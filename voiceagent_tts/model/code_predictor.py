@@ -15,9 +15,10 @@ from torch import Tensor, nn
 
 from voiceagent_tts.model.config import TalkerConfig
 from voiceagent_tts.model.layers import (
-    Attend,
     Keys,
     Linear,
+    Operations,
+    Pages,
     Rotation,
     Transformer,
     Weights,
@@ -29,30 +30,61 @@ Choose = Callable[[Tensor, int], Tensor]
 """Logits [B, V] and the number of their codebook -> codes [B] int64."""
 
 
+def predictor_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The precision of the code predictor beside a talker's.
+
+    Beside a float16 talker it is float32: its activations overflow float16.
+    """
+    return torch.float32 if dtype == torch.float16 else dtype
+
+
 @dataclass(frozen=True, slots=True)
 class FrameCache:
-    """Keys and values of a frame's positions, each [L, B, K, Hkv, D], written in place."""
+    """Keys and values of a frame's positions, written in place.
+
+    Attributes:
+        keys: [L, B, K, Hkv, D]; as pages, each row has the one of its number.
+        values: [L, B, K, Hkv, D].
+        table: [B, 1] int64, these numbers.
+        positions: [1, K] int64, 0 and up.
+    """
 
     keys: Tensor
     values: Tensor
+    table: Tensor
+    positions: Tensor
+
+    @classmethod
+    def of(cls, keys: Tensor, values: Tensor) -> "FrameCache":
+        """A cache in this memory."""
+        rows, positions = (torch.arange(size, device=keys.device) for size in keys.shape[1:3])
+        return cls(keys, values, rows[:, None], positions[None])
 
     def first(self, rows: int) -> "FrameCache":
         """The part of so many rows."""
-        return FrameCache(self.keys[:, :rows], self.values[:, :rows])
+        keys, values, table = self.keys[:, :rows], self.values[:, :rows], self.table[:rows]
+        return FrameCache(keys, values, table, self.positions)
 
 
-class _FrameMemory:
-    """Positions `start` and up of a frame, the same for every row."""
+class FrameMemory:
+    """The cache during one pass: positions `place` of the frame, the same for every row."""
 
-    def __init__(self, cache: FrameCache, start: int) -> None:
-        self._cache, self._start = cache, start
+    def __init__(self, cache: FrameCache, place: slice) -> None:
+        self._cache, self._place = cache, place
 
     def extend(self, layer: int, keys: Tensor, values: Tensor) -> Keys:
-        end = self._start + keys.shape[1]
+        """Remember the pass's keys and values; return the frame so far."""
         of_keys, of_values = self._cache.keys[layer], self._cache.values[layer]
-        of_keys[:, self._start : end] = keys
-        of_values[:, self._start : end] = values
+        of_keys[:, self._place] = keys
+        of_values[:, self._place] = values
+        end = self._place.stop
         return Keys(of_keys[:, :end], of_values[:, :end], lengths=end)
+
+    def pages(self, layer: int) -> Pages:
+        """Each row's frame as a page."""
+        cache = self._cache
+        positions = cache.positions[:, self._place].expand(len(cache.table), -1)
+        return Pages(cache.keys[layer], cache.values[layer], cache.table, positions)
 
 
 class CodePredictor(nn.Module):
@@ -60,10 +92,10 @@ class CodePredictor(nn.Module):
 
     Args:
         config: the talker's; sizes are those of its `code_predictor_config`.
-        attend: how attention is computed.
+        operations: that layers are made of beside their matrices.
     """
 
-    def __init__(self, config: TalkerConfig, attend: Attend) -> None:
+    def __init__(self, config: TalkerConfig, operations: Operations) -> None:
         super().__init__()
         self.config = config.code_predictor_config
         books = self.config.num_code_groups - 1
@@ -75,7 +107,7 @@ class CodePredictor(nn.Module):
         self.projection = (
             Linear(config.hidden_size, width, bias=True) if config.hidden_size != width else None
         )
-        self.transformer = Transformer(self.config, attend)
+        self.transformer = Transformer(self.config, operations)
         positions = torch.arange(self.config.num_code_groups)[None]
         frequencies = inverse_frequencies(self.config.head_dim, self.config.rope_theta)
         rotated = rotation(positions, frequencies, self.embeddings.dtype)
@@ -96,7 +128,7 @@ class CodePredictor(nn.Module):
         config = self.config
         heads = (config.num_key_value_heads, config.head_dim)
         shape = (config.num_hidden_layers, rows, config.num_code_groups, *heads)
-        return FrameCache(self.embeddings.new_zeros(shape), self.embeddings.new_zeros(shape))
+        return FrameCache.of(self.embeddings.new_zeros(shape), self.embeddings.new_zeros(shape))
 
     def embed(self, codes: Tensor) -> Tensor:
         """Codes of codebooks 1 and up [..., K - 1] -> [..., K - 1, talker hidden]."""
@@ -131,7 +163,7 @@ class CodePredictor(nn.Module):
     def _run(self, x: Tensor, start: int, cache: FrameCache) -> Tensor:
         place = slice(start, start + x.shape[1])
         rotated = Rotation(self.cos[:, place], self.sin[:, place])
-        return self.transformer(x, rotated, _FrameMemory(cache, start))[:, -1]
+        return self.transformer(x, rotated, FrameMemory(cache, place))[:, -1]
 
     def _project(self, x: Tensor) -> Tensor:
         return x if self.projection is None else self.projection(x)

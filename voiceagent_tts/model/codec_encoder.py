@@ -14,13 +14,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import MimiConfig
-from transformers.models.mimi.modeling_mimi import (
-    MimiConv1d,
-    MimiEncoder,
-    MimiSplitResidualVectorQuantizer,
-    MimiTransformerModel,
-)
 
 from voiceagent_tts.core import FRAME_SAMPLES
 from voiceagent_tts.model.layers import Weights
@@ -41,6 +34,15 @@ class CodecEncoder(nn.Module):
     """
 
     def __init__(self, config: dict[str, Any], codebooks: int) -> None:
+        # Takes longer than all other imports together, and few processes encode.
+        from transformers import MimiConfig
+        from transformers.models.mimi.modeling_mimi import (
+            MimiConv1d,
+            MimiEncoder,
+            MimiSplitResidualVectorQuantizer,
+            MimiTransformerModel,
+        )
+
         super().__init__()
         mimi = MimiConfig(**config)
         mimi._attn_implementation = "sdpa"

@@ -12,7 +12,7 @@ from torch import Tensor
 from voiceagent_tts.model.generate import Batch
 from voiceagent_tts.model.network import Network
 from voiceagent_tts.model.prompt import Prompt
-from voiceagent_tts.model.sampling import Choice, SamplingParams
+from voiceagent_tts.model.sampling import Choice, Rules, SamplingParams, first_scores
 from voiceagent_tts.model.sampling import Choices as RowChoices
 
 
@@ -41,8 +41,11 @@ class _Dictation:
         """Dictated codes leave nothing to choose."""
         return True
 
-    def choose(self, scores: Tensor, uniform: Tensor, choices: RowChoices) -> Tensor:
+    def choose(
+        self, logits: Tensor, uniform: Tensor, choices: RowChoices, rules: Rules | None = None
+    ) -> Tensor:
         """The next code of the dictation."""
+        scores = logits.float() if rules is None else first_scores(logits, rules)
         values, ids = scores[0].topk(2)
         self.best.append(int(ids[0]))
         self.margins.append(float(values[0] - values[1]))

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.model.kernels import chooser_of
 from voiceagent_tts.model.kv_pool import (
     PAGE_POSITIONS,
     SCRATCH_PAGE,
@@ -23,6 +24,7 @@ from voiceagent_tts.model.kv_pool import (
     read_prefix,
     write_prefix,
 )
+from voiceagent_tts.model.layers import Kernels
 from voiceagent_tts.model.network import Network
 from voiceagent_tts.model.prompt import NO_CODEC, Prompt
 from voiceagent_tts.model.rows import (
@@ -354,7 +356,7 @@ class Batch:
         if len(self._made):
             count = fitting(self._shapes.rows, len(self._made))
             reached = int(self._ledger.records["position"][self._made].max()) + 1
-            self._passes.advance(count, fitting(self._shapes.windows, reached))
+            self._passes.advance(count, fitting(self._shapes.step_windows, reached))
             self._ledger.advance(self._made)
 
     def collect(self) -> Step:
@@ -463,12 +465,14 @@ class Request:
     max_frames: int = 2048
 
 
-def choosing_for(requests: Iterable[SamplingParams]) -> tuple[Chooser, Chooser]:
+def choosing_for(
+    requests: Iterable[SamplingParams], kernels: Kernels = "plain"
+) -> tuple[Choosing, Choosing]:
     """What chooses codes for rows that ask for these: of the talker, and of the code predictor."""
     requests = list(requests)
     of_talker = Reach.of(params.talker for params in requests)
     of_predictor = Reach.of(params.predictor for params in requests)
-    return Chooser(of_talker), Chooser(of_predictor)
+    return chooser_of(kernels, of_talker), chooser_of(kernels, of_predictor)
 
 
 def generate_codes(
@@ -479,7 +483,7 @@ def generate_codes(
     Returns:
         For each request its frames, [F, K] int64 on the CPU.
     """
-    choosing = choosing_for(request.sampling for request in requests)
+    choosing = choosing_for((request.sampling for request in requests), network.kernels)
     batch = Batch(network, min(rows, len(requests)), capacity, choosing=choosing)
     waiting = deque(enumerate(requests))
     speaking: dict[int, int] = {}

@@ -10,12 +10,13 @@ import math
 import mmap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from voiceagent_tts.model.config import TransformerConfig
-from voiceagent_tts.model.layers import PagedKeys
+from voiceagent_tts.model.layers import PagedKeys, Pages
 
 PAGE_POSITIONS = 256
 """What flash-attn's kernels take; at the published sizes a page has 29 MB in bfloat16."""
@@ -71,6 +72,8 @@ def _zeros(shape: tuple[int, ...], like: Tensor) -> Tensor:
 class PagedMemory:
     """The pool during one pass: each row takes new positions that follow its earlier ones.
 
+    What only `extend` needs is computed by the first one.
+
     Args:
         pool: written in place.
         table: [B, n] int64, the pages of each row, the scratch page where it has none.
@@ -79,24 +82,38 @@ class PagedMemory:
     """
 
     def __init__(self, pool: KVPool, table: Tensor, positions: Tensor, window: int) -> None:
-        self._pool = pool
-        places = table.gather(1, positions // PAGE_POSITIONS) * PAGE_POSITIONS
-        self._places = (places + positions % PAGE_POSITIONS).flatten()
-        self._table = table[:, : pages_for(window)].int()
-        seen = torch.arange(window, device=table.device)
-        pages = table[:, seen // PAGE_POSITIONS]
-        self._seen = pages * PAGE_POSITIONS + seen % PAGE_POSITIONS  # [B, S]
-        zeros = pool.keys.new_zeros(*positions.shape, window)
-        hidden = seen > positions[:, :, None]
-        self._mask = zeros.masked_fill_(hidden, float("-inf"))[:, None]  # [B, 1, T, S]
-        self._lengths = (positions[:, -1] + 1).int()
+        self._pool, self._table, self._positions, self._window = pool, table, positions, window
 
     def extend(self, layer: int, keys: Tensor, values: Tensor) -> PagedKeys:
         """Remember the pass's keys and values ([B, T, Hkv, D]); return all that they may see."""
-        of_keys, of_values = self._pool.keys[layer], self._pool.values[layer]
-        for held, new in ((of_keys, keys), (of_values, values)):
+        pages = self.pages(layer)
+        for held, new in ((pages.keys, keys), (pages.values, values)):
             held.flatten(0, 1).index_copy_(0, self._places, new.flatten(0, 1))
-        return PagedKeys(of_keys, of_values, self._lengths, self._mask, self._table, self._seen)
+        lengths, mask, table, seen = self._view
+        return PagedKeys(pages.keys, pages.values, lengths, mask, table, seen)
+
+    def pages(self, layer: int) -> Pages:
+        """Where the pass's keys and values go."""
+        keys, values = self._pool.keys[layer], self._pool.values[layer]
+        return Pages(keys, values, self._table, self._positions)
+
+    @cached_property
+    def _places(self) -> Tensor:
+        """[B T] int64, of the pass's positions among those of all pages."""
+        places = self._table.gather(1, self._positions // PAGE_POSITIONS) * PAGE_POSITIONS
+        return (places + self._positions % PAGE_POSITIONS).flatten()
+
+    @cached_property
+    def _view(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Lengths, mask, table and seen of `PagedKeys`, the same for every layer."""
+        seen = torch.arange(self._window, device=self._table.device)
+        zeros = self._pool.keys.new_zeros(*self._positions.shape, self._window)
+        hidden = seen > self._positions[:, :, None]
+        mask = zeros.masked_fill_(hidden, float("-inf"))[:, None]  # [B, 1, T, S]
+        pages = self._table[:, seen // PAGE_POSITIONS]
+        places = pages * PAGE_POSITIONS + seen % PAGE_POSITIONS  # [B, S]
+        lengths = (self._positions[:, -1] + 1).int()
+        return lengths, mask, self._table[:, : pages_for(self._window)].int(), places
 
 
 @dataclass(frozen=True, slots=True, eq=False)

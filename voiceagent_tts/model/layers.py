@@ -2,8 +2,9 @@
 
 Rounding is that of the official package, which the quality of sixteen chained codebooks depends
 on: norms and rotary angles in float32, rounded to the model's precision before the norm's weight
-and before the rotation. Knows neither text nor codes; what a pass remembers is passed in as a
-`Memory`, and its positions as rotary angles.
+and before the rotation. All that lies between the matrices is left to `Operations`: the plain ones
+are here, the fused ones in `model/fused.py`. Knows neither text nor codes; what a pass remembers is
+passed in as a `Memory`, and its positions as rotary angles.
 
 Source: Qwen3 (RMSNorm on heads, grouped queries, SiLU-gated MLP), as in qwen-tts 0.1.1.
 """
@@ -23,6 +24,8 @@ Weights = Iterator[tuple[str, Tensor]]
 """Names of a checkpoint's tensors and the parts of ours that they fill."""
 
 AttentionBackend = Literal["sdpa", "flash"]
+Kernels = Literal["plain", "fused"]
+"""Of all that lies between matrices: PyTorch's, or ours (`model/fused.py`)."""
 
 _AMPERE, _HOPPER = 8, 9
 """Major numbers of what GPUs can."""
@@ -75,11 +78,32 @@ class PagedKeys:
         return taken.view(*self.seen.shape, *held.shape[2:])
 
 
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """Where one layer's keys and values of a pass belong, behind those of the positions before.
+
+    Attributes:
+        keys: [P, page, Hkv, D], of all pages.
+        values: [P, page, Hkv, D].
+        table: [B, n] int64, the pages that hold each row's positions in order.
+        positions: [B, T] int64, consecutive.
+    """
+
+    keys: Tensor
+    values: Tensor
+    table: Tensor
+    positions: Tensor
+
+
 class Memory(Protocol):
     """The keys and values of earlier positions, for one pass through all layers."""
 
     def extend(self, layer: int, keys: Tensor, values: Tensor) -> Keys | PagedKeys:
         """Remember this pass's keys and values ([B, T, Hkv, D]); return all that it may see."""
+        ...
+
+    def pages(self, layer: int) -> Pages:
+        """Where whoever computes attention writes them itself; nothing is remembered yet."""
         ...
 
 
@@ -265,6 +289,72 @@ def rotation(positions: Tensor, frequencies: Tensor, dtype: torch.dtype) -> Rota
     )
 
 
+class Operations(Protocol):
+    """What a layer computes between its matrices."""
+
+    def add_norm(self, x: Tensor, added: Tensor | None, norm: RMSNorm) -> tuple[Tensor, Tensor]:
+        """The stream with `added` ([..., hidden] both), and the norm of that."""
+        ...
+
+    def attend(
+        self, heads: Tensor, norm: HeadNorm, rotated: Rotation, memory: Memory, layer: int
+    ) -> Tensor:
+        """Norm and rotate queries and keys, remember keys and values, and attend.
+
+        Args:
+            heads: [B, T, H + 2 Hkv, D]: queries, keys, values.
+            norm: of queries and keys.
+            rotated: their rotary angles.
+            memory: takes this pass's keys and values.
+            layer: number of the layer.
+
+        Returns:
+            [B, T, H, D].
+        """
+        ...
+
+    def gate(self, gate_up: Tensor) -> Tensor:
+        """`silu(gate) * up`; [..., 2 intermediate], gate first -> [..., intermediate]."""
+        ...
+
+
+class PlainOperations:
+    """Each operation by PyTorch's.
+
+    Args:
+        attend: how attention itself is computed.
+    """
+
+    def __init__(self, attend: Attend) -> None:
+        self._attend = attend
+
+    def add_norm(self, x: Tensor, added: Tensor | None, norm: RMSNorm) -> tuple[Tensor, Tensor]:
+        """See `Operations`."""
+        if added is not None:
+            x = x + added
+        return x, norm(x)
+
+    def attend(
+        self, heads: Tensor, norm: HeadNorm, rotated: Rotation, memory: Memory, layer: int
+    ) -> Tensor:
+        """See `Operations`."""
+        groups = heads.shape[2] - len(norm.weight)
+        turned, values = heads.split((len(norm.weight), groups), dim=2)
+        turned = rotated.apply(norm(turned))
+        queries, keys = turned.split((norm.queries, groups), dim=2)
+        return self._attend(queries, memory.extend(layer, keys, values))
+
+    def gate(self, gate_up: Tensor) -> Tensor:
+        """See `Operations`."""
+        return open_gate(gate_up)
+
+
+def open_gate(gate_up: Tensor) -> Tensor:
+    """`silu(gate) * up`; [..., 2 intermediate], gate first -> [..., intermediate]."""
+    gate, up = gate_up.chunk(2, dim=-1)
+    return F.silu(gate) * up
+
+
 class Attention(nn.Module):
     """Grouped-query attention with normed heads; one matrix makes queries, keys and values."""
 
@@ -278,16 +368,12 @@ class Attention(nn.Module):
         self.norm = HeadNorm(self.heads, self.groups, self.head_dim, config.rms_norm_eps)
 
     def forward(
-        self, x: Tensor, rotated: Rotation, memory: Memory, layer: int, attend: Attend
+        self, x: Tensor, rotated: Rotation, memory: Memory, layer: int, operations: Operations
     ) -> Tensor:
         """[B, T, hidden] -> [B, T, hidden]; `memory` takes the keys and values."""
-        rows, steps, _ = x.shape
-        heads = self.qkv(x).view(rows, steps, -1, self.head_dim)
-        turned, values = heads.split((self.heads + self.groups, self.groups), dim=2)
-        turned = rotated.apply(self.norm(turned))
-        queries, keys = turned.split((self.heads, self.groups), dim=2)
-        attended = attend(queries, memory.extend(layer, keys, values))
-        return self.out(attended.reshape(rows, steps, -1))
+        heads = self.qkv(x).view(*x.shape[:2], -1, self.head_dim)
+        attended = operations.attend(heads, self.norm, rotated, memory, layer)
+        return self.out(attended.flatten(2))
 
     def weights(self, name: str) -> Weights:
         """This module's tensors under the checkpoint's `name`."""
@@ -306,10 +392,9 @@ class MLP(nn.Module):
         self.gate_up = Linear(config.hidden_size, 2 * config.intermediate_size)
         self.down = Linear(config.intermediate_size, config.hidden_size)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """[..., hidden] -> [..., hidden]."""
-        gate, up = self.gate_up(x).chunk(2, dim=-1)
-        return self.down(F.silu(gate) * up)
+    def forward(self, x: Tensor, gate: Callable[[Tensor], Tensor] = open_gate) -> Tensor:
+        """[..., hidden] -> [..., hidden]; `gate` is that of `Operations`."""
+        return self.down(gate(self.gate_up(x)))
 
     def weights(self, name: str) -> Weights:
         """This module's tensors under the checkpoint's `name`."""
@@ -330,11 +415,22 @@ class Layer(nn.Module):
         self.mlp = MLP(config)
 
     def forward(
-        self, x: Tensor, rotated: Rotation, memory: Memory, layer: int, attend: Attend
-    ) -> Tensor:
-        """[B, T, hidden] -> [B, T, hidden]."""
-        x = x + self.attention(self.attention_norm(x), rotated, memory, layer, attend)
-        return x + self.mlp(self.mlp_norm(x))
+        self,
+        x: Tensor,
+        added: Tensor | None,
+        rotated: Rotation,
+        memory: Memory,
+        layer: int,
+        operations: Operations,
+    ) -> tuple[Tensor, Tensor]:
+        """The stream, and what is still to be added to it: of the last layer, and of this one.
+
+        Whoever norms the stream next adds it: one operation does both.
+        """
+        x, normed = operations.add_norm(x, added, self.attention_norm)
+        attended = self.attention(normed, rotated, memory, layer, operations)
+        x, normed = operations.add_norm(x, attended, self.mlp_norm)
+        return x, self.mlp(normed, operations.gate)
 
     def weights(self, name: str) -> Weights:
         """This module's tensors under the checkpoint's `name`."""
@@ -349,14 +445,14 @@ class Transformer(nn.Module):
 
     Args:
         config: sizes.
-        attend: how attention is computed.
+        operations: that layers are made of beside their matrices.
     """
 
-    def __init__(self, config: TransformerConfig, attend: Attend) -> None:
+    def __init__(self, config: TransformerConfig, operations: Operations) -> None:
         super().__init__()
         self.layers = nn.ModuleList([Layer(config) for _ in range(config.num_hidden_layers)])
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
-        self._attend = attend
+        self._operations = operations
 
     def forward(self, x: Tensor, rotated: Rotation, memory: Memory) -> Tensor:
         """One pass over new positions.
@@ -369,9 +465,10 @@ class Transformer(nn.Module):
         Returns:
             [B, T, hidden], normed.
         """
+        added = None
         for number, layer in enumerate(self.layers):
-            x = layer(x, rotated, memory, number, self._attend)
-        return self.norm(x)
+            x, added = layer(x, added, rotated, memory, number, self._operations)
+        return self._operations.add_norm(x, added, self.norm)[1]
 
     def weights(self, name: str) -> Weights:
         """This module's tensors under the checkpoint's `name`."""

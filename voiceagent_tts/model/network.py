@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from voiceagent_tts.model.code_predictor import CodePredictor
 from voiceagent_tts.model.config import ModelConfig
-from voiceagent_tts.model.layers import Weights
+from voiceagent_tts.model.layers import Kernels, Weights
 from voiceagent_tts.model.prompt import SPEAKER
 from voiceagent_tts.model.talker import Talker
 
@@ -41,10 +41,14 @@ class Network(nn.Module):
         config: the checkpoint's.
         talker: may be of another precision than `code_predictor`.
         code_predictor: of the same checkpoint.
+        kernels: that both compute with.
     """
 
-    def __init__(self, config: ModelConfig, talker: Talker, code_predictor: CodePredictor) -> None:
+    def __init__(
+        self, config: ModelConfig, talker: Talker, code_predictor: CodePredictor, kernels: Kernels
+    ) -> None:
         super().__init__()
+        self.kernels: Kernels = kernels
         self.config = config
         self.talker = talker
         self.code_predictor = code_predictor

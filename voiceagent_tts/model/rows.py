@@ -19,7 +19,7 @@ from torch import Tensor
 from voiceagent_tts.model.code_predictor import FrameCache
 from voiceagent_tts.model.kv_pool import KVPool, PagedMemory
 from voiceagent_tts.model.network import Network, PromptIds
-from voiceagent_tts.model.sampling import Choices, Choosing, first_scores
+from voiceagent_tts.model.sampling import Choices, Choosing, Rules
 from voiceagent_tts.model.transfer import Download, Upload
 
 Compile = Callable[[Callable[[], None]], Callable[[], None]]
@@ -40,12 +40,20 @@ class Shapes:
         windows: positions that a pass looks back over.
         prompts: positions of a prompt, or of a part of one: longer ones come in parts.
         prompt_rows: prompts that are taken in together.
+        has_step_windows: whether a step comes in windows, too; fused kernels look back as far as
+            each row has come, in one.
     """
 
     rows: Sequence[int]
     windows: Sequence[int]
     prompts: Sequence[int]
     prompt_rows: Sequence[int] = (1,)
+    has_step_windows: bool = True
+
+    @property
+    def step_windows(self) -> Sequence[int]:
+        """Windows of a step."""
+        return self.windows if self.has_step_windows else self.windows[-1:]
 
     def takes_in(self, count: int, length: int, window: int) -> bool:
         """Whether prompts come in this shape: several at once only at their start."""
@@ -220,7 +228,7 @@ class Passes:
         shapes = self._shapes
         for count in reversed(shapes.rows):
             yield "predict", count, 0, 0
-            for window in reversed(shapes.windows):
+            for window in reversed(shapes.step_windows):
                 yield "advance", count, 1, window
         for count in reversed(shapes.prompt_rows):
             for length in reversed(shapes.prompts):
@@ -285,7 +293,7 @@ class Passes:
         predictor = self._network.code_predictor
 
         def choose(logits: Tensor, book: int) -> Tensor:
-            return self._predictor_choice.choose(logits.float(), noise[:, book], choices)
+            return self._predictor_choice.choose(logits, noise[:, book], choices)
 
         # The id that ends a row is no code.
         first = rows.first[slots].clamp(max=predictor.config.vocab_size - 1)
@@ -329,9 +337,8 @@ class Passes:
         return PromptIds(ids[..., 0], ids[..., 1], ids[..., 3:], ids[..., 2] > 0, speakers)
 
     def _choose_first(self, records: _Records, hidden: Tensor, seen: Tensor) -> Tensor:
-        talker = self._network.talker
-        is_early = records.integer("may_end")[:, None] == 0
-        banned = talker.is_control | (talker.is_end & is_early)
-        scores = first_scores(talker.head(hidden), seen, records.number("penalty"), banned)
-        choices = records.choices("talker")
-        return self._talker_choice.choose(scores, records.noise[:, 0], choices)
+        talker, may_end = self._network.talker, records.integer("may_end")[:, None]
+        penalty = records.number("penalty")
+        rules = Rules(seen, penalty, may_end, talker.is_control, talker.is_end)
+        logits, choices = talker.head(hidden), records.choices("talker")
+        return self._talker_choice.choose(logits, records.noise[:, 0], choices, rules)

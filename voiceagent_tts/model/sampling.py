@@ -147,6 +147,26 @@ class Choices:
     top_p: Tensor
 
 
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What the logits of codebook 0 do not know, of each of R rows, on the device.
+
+    Attributes:
+        seen: [R, V] bool, the codes that the row has had: they are less likely.
+        penalty: [R, 1] float32; logits of seen codes above 0 are divided by it, those below
+            multiplied.
+        may_end: [R, 1] of any integer type, 0 where the row may not end yet.
+        is_control: [V] bool, ids that no frame may have.
+        is_end: [V] bool, the id that ends a row.
+    """
+
+    seen: Tensor
+    penalty: Tensor
+    may_end: Tensor
+    is_control: Tensor
+    is_end: Tensor
+
+
 class Choosing(Protocol):
     """What chooses codes for the rows of a batch."""
 
@@ -154,13 +174,16 @@ class Choosing(Protocol):
         """Whether a row may ask for `choice`."""
         ...
 
-    def choose(self, scores: Tensor, uniform: Tensor, choices: Choices) -> Tensor:
+    def choose(
+        self, logits: Tensor, uniform: Tensor, choices: Choices, rules: Rules | None = None
+    ) -> Tensor:
         """Choose a code for each row.
 
         Args:
-            scores: [R, V] float32; -inf is never chosen.
+            logits: [R, V] float32, float16 or bfloat16; -inf is never chosen.
             uniform: [R] float32 in [0, 1), one random number each.
             choices: how.
+            rules: of codebook 0; None for the others.
 
         Returns:
             [R] int64.
@@ -182,8 +205,11 @@ class Chooser:
         """See `Choosing`."""
         return self._reach.covers(choice)
 
-    def choose(self, scores: Tensor, uniform: Tensor, choices: Choices) -> Tensor:
+    def choose(
+        self, logits: Tensor, uniform: Tensor, choices: Choices, rules: Rules | None = None
+    ) -> Tensor:
         """See `Choosing`."""
+        scores = logits.float() if rules is None else first_scores(logits, rules)
         likeliest = scores.argmax(dim=-1)
         if not self._reach.is_sampled:
             return likeliest
@@ -196,21 +222,12 @@ class Chooser:
         return torch.where(choices.is_sampled[:, 0], drawn, likeliest)
 
 
-def first_scores(logits: Tensor, seen: Tensor, penalty: Tensor, banned: Tensor) -> Tensor:
-    """Scores of codebook 0: codes that a row has had are less likely, banned ids impossible.
-
-    Args:
-        logits: [R, V], of any precision.
-        seen: [R, V] bool, codes of the row so far.
-        penalty: [R, 1]; logits of seen codes above 0 are divided by it, those below multiplied.
-        banned: [R, V] bool.
-
-    Returns:
-        [R, V] float32.
-    """
+def first_scores(logits: Tensor, rules: Rules) -> Tensor:
+    """[R, V] float32 scores of codebook 0, by its logits [R, V] of any precision and its rules."""
     logits = logits.float()
-    penalized = torch.where(logits < 0, logits * penalty, logits / penalty)
-    return torch.where(seen, penalized, logits).masked_fill(banned, float("-inf"))
+    penalized = torch.where(logits < 0, logits * rules.penalty, logits / rules.penalty)
+    is_banned = rules.is_control | (rules.is_end & (rules.may_end == 0))
+    return torch.where(rules.seen, penalized, logits).masked_fill(is_banned, float("-inf"))
 
 
 def uniforms(seed: int, frames: np.ndarray, codebooks: int) -> np.ndarray:

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from voiceagent_tts.model.config import TalkerConfig
 from voiceagent_tts.model.layers import (
-    Attend,
     Linear,
     Memory,
+    Operations,
     Transformer,
     Weights,
     inverse_frequencies,
@@ -30,10 +30,10 @@ class Talker(nn.Module):
 
     Args:
         config: sizes.
-        attend: how attention is computed.
+        operations: that layers are made of beside their matrices.
     """
 
-    def __init__(self, config: TalkerConfig, attend: Attend) -> None:
+    def __init__(self, config: TalkerConfig, operations: Operations) -> None:
         super().__init__()
         self.config = config
         text_width, width = config.text_hidden_size, config.hidden_size
@@ -45,7 +45,7 @@ class Talker(nn.Module):
         self.codec_embedding = nn.Parameter(
             torch.empty(config.vocab_size, width), requires_grad=False
         )
-        self.transformer = Transformer(config, attend)
+        self.transformer = Transformer(config, operations)
         self.head = Linear(width, config.vocab_size)
         self.frequencies = nn.Buffer(inverse_frequencies(config.head_dim, config.rope_theta))
         ids = torch.arange(config.vocab_size)

@@ -16,7 +16,7 @@ from voiceagent_tts.model.config import (
     ModelConfig,
     TalkerConfig,
 )
-from voiceagent_tts.model.layers import Weights
+from voiceagent_tts.model.layers import Kernels, Weights
 from voiceagent_tts.model.network import Network
 
 _ONES = ("norm.weight", "cluster_usage")
@@ -62,9 +62,11 @@ PUBLISHED = ModelConfig(
 PUBLISHED_CODEC = CodecDecoderConfig(hidden_size=512, intermediate_size=1024)
 
 
-def untrained_network(config: ModelConfig, dtype: torch.dtype, device: torch.device) -> Network:
+def untrained_network(
+    config: ModelConfig, dtype: torch.dtype, device: torch.device, kernels: Kernels = "plain"
+) -> Network:
     """Talker and code predictor, ready to run."""
-    network = build_network(config, dtype, device, "sdpa")
+    network = build_network(config, dtype, device, "sdpa", kernels)
     _randomize(network.weights())
     network.code_predictor.fold(network.talker.codec_embedding)
     return network

@@ -18,11 +18,10 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 
 from voiceagent_tts.config import Settings
 from voiceagent_tts.server.app import create_app
-from voiceagent_tts.server.shell import Shell
+from voiceagent_tts.server.shell import CLOSE_GRACE_S, Shell
 
 MAX_MESSAGE_BYTES = 1 << 20
 _SEND_BUFFER_BYTES = 64 * 1024
-_CLOSE_GRACE_S = 2.0
 
 
 class SocketProtocol(WebSocketsSansIOProtocol):
@@ -57,7 +56,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self.close_sent = True
         self.queue.put_nowait({"type": "websocket.disconnect", "code": code, "reason": reason})
         self.writable.set()
-        self.loop.call_later(_CLOSE_GRACE_S, self.transport.abort)
+        self.loop.call_later(CLOSE_GRACE_S, self.transport.abort)
 
 
 class _Server(uvicorn.Server):
@@ -86,7 +85,7 @@ def listen(host: str, port: int, slow_consumer_s: float) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if hasattr(socket, "TCP_USER_TIMEOUT"):
-        unread_ms = round((slow_consumer_s + _CLOSE_GRACE_S) * 1000)
+        unread_ms = round((slow_consumer_s + CLOSE_GRACE_S) * 1000)
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, unread_ms)
     try:
         listener.bind((host, port))

@@ -38,6 +38,10 @@ _LONGEST_PASS_S = 60.0
 _LOADING_S = 600.0
 """A model of several gigabytes may come from a slow disk."""
 
+CLOSE_GRACE_S = 2.0
+"""A client that has not read its close by then will not read it."""
+
+_DRAIN_INTERVAL_S = 0.02
 
 _log = structlog.get_logger(__name__)
 
@@ -95,15 +99,21 @@ class Shell:
         self._watching = asyncio.create_task(self.watchdog.run())
 
     async def drain(self, drain_s: float, is_hurried: Callable[[], bool] = lambda: False) -> None:
-        """Refuse new contexts, let those that speak finish, then close the sockets (1001)."""
+        """Refuse new contexts, let those that speak finish, then close the sockets (1001).
+
+        Returns when every socket has its last message and its close, or takes none for 2 s.
+        """
         self.is_draining = True
         deadline = time.monotonic() + drain_s
         for session in list(self.sessions):
             session.drain(round(drain_s * 1000))
         while self._is_speaking() and time.monotonic() < deadline and not is_hurried():
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(_DRAIN_INTERVAL_S)
         for session in list(self.sessions):
             session.close(1001, "the server has drained")
+        deadline = time.monotonic() + CLOSE_GRACE_S
+        while self.sessions and time.monotonic() < deadline:
+            await asyncio.sleep(_DRAIN_INTERVAL_S)
 
     def _is_speaking(self) -> bool:
         # A context may have ended for the synthesizer while its last message waits for a socket.
@@ -130,6 +140,7 @@ def worker_specs(settings: Settings) -> dict[str, WorkerSpec]:
         "gpu_memory_gb": settings.gpu_memory_gb,
         "codec_device": settings.codec_device,
         "attention": settings.attention,
+        "kernels": settings.kernels,
         "has_graphs": settings.graphs,
         "quantize": settings.quantize,
         "has_tf32": settings.tf32,

@@ -1,0 +1,250 @@
+"""Fused operations: launches that compute what the plain operations do, on any sizes and lengths.
+
+Without a GPU they run in Triton's interpreter, and are compiled for GPUs that are not here.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.gpu import ON_GPU
+from tests.model.reference import GREEDY, REFERENCE, all_cases
+from tests.model.triton_here import compiling, interpreting
+from voiceagent_tts.model import kernels
+from voiceagent_tts.model.checkpoint import load_checkpoint
+from voiceagent_tts.model.config import TalkerConfig, read_model_config
+from voiceagent_tts.model.generate import Request, generate_codes
+from voiceagent_tts.model.kernels import BOUNDS, differences, find_fault, operations_of
+from voiceagent_tts.model.kv_pool import PAGE_POSITIONS, KVPool, PagedMemory
+from voiceagent_tts.model.layers import (
+    Attend,
+    HeadNorm,
+    Kernels,
+    Operations,
+    PlainOperations,
+    attend_sdpa,
+    inverse_frequencies,
+    rotation,
+)
+from voiceagent_tts.model.sampling import Chooser, Reach
+from voiceagent_tts.model.untrained import PUBLISHED
+
+TINY = read_model_config(REFERENCE / "custom_voice-1b7").talker_config
+CPU = torch.device("cpu")
+DTYPES = pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.bfloat16, torch.float16], ids=["fp32", "bf16", "fp16"]
+)
+SIZES = pytest.mark.parametrize("config", [TINY, PUBLISHED.talker_config], ids=["tiny", "full"])
+TABLE = torch.tensor([[3, 1], [5, 2], [4, 6], [0, 0]])
+
+Where = tuple[Callable[..., object], torch.device]
+"""Runs a function of kernels, on tensors of a device."""
+
+
+@pytest.fixture(scope="module", params=["interpreted", pytest.param("cuda", marks=ON_GPU)])
+def where(request: pytest.FixtureRequest) -> Iterator[Where]:
+    """Triton's interpreter, and a GPU where there is one."""
+    if request.param == "cuda":
+        yield lambda function, *arguments: function(*arguments), torch.device("cuda")
+        return
+    with interpreting() as run:
+        run(_mend)
+        yield run, CPU
+
+
+def _mend() -> None:
+    from tests.model.mended_interpreter import mend
+
+    mend()
+
+
+def _differences(
+    config: TalkerConfig, dtype: torch.dtype, device: torch.device
+) -> list[tuple[str, float, float]]:
+    return list(differences(config, dtype, device))
+
+
+@DTYPES
+@SIZES
+def test_every_operation_is_the_plain_one(
+    where: Where, config: TalkerConfig, dtype: torch.dtype
+) -> None:
+    """Sums, norms, gates, attention, and what it writes, for steps and for frames."""
+    run, device = where
+    found = run(_differences, config, dtype, device)
+    assert len(found) == 3 * 7 + 2  # type: ignore[arg-type]
+    assert [one for one in found if not one[1] <= one[2]] == []  # type: ignore[attr-defined]
+
+
+def test_rounding_is_where_the_plain_operations_round(where: Where) -> None:
+    """In bfloat16 sums and values have the same bits; where roots are the same, so has the rest."""
+    run, device = where
+    found = run(_differences, TINY, torch.bfloat16, device)
+    off = {name: difference for name, difference, _ in found}  # type: ignore[attr-defined]
+    same = [name for name in off if name.startswith(("sum", "values"))]
+    assert len(same) == 6
+    assert not any(off[name] for name in same)
+    if device.type == "cpu":  # the same square roots
+        assert {name for name, difference in off.items() if difference} <= {
+            name for name in off if name.startswith("attention")
+        }
+
+
+def _attended(
+    kind: Kernels,
+    sizes: tuple[int, int, int],
+    starts: list[int],
+    steps: int,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What rows attend to, and their memory afterwards: nobody's numbers are the largest in it."""
+    queries, groups, width = sizes
+    generator = torch.Generator().manual_seed(sum(sizes))
+
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator).to(dtype)
+
+    norm = HeadNorm(queries, groups, width, 1e-6).to(dtype)
+    norm.weight.copy_(1 + draw(queries + groups, width) / 4)
+    shape = (2, 7, PAGE_POSITIONS, groups, width)
+    pool = KVPool(*(draw(*shape) * 100 for _ in range(2)))
+    for row, start in enumerate(starts):
+        for held in (pool.keys, pool.values):
+            for position in range(start):
+                page = TABLE[row, position // PAGE_POSITIONS]
+                held[1, page, position % PAGE_POSITIONS] /= 100
+    pool = KVPool(pool.keys.to(device), pool.values.to(device))
+    positions = (torch.tensor(starts)[:, None] + torch.arange(steps)).to(device)
+    heads = draw(len(starts), steps, queries + 2 * groups, width).to(device)
+    rotated = rotation(positions, inverse_frequencies(width, 1e6).to(device), dtype)
+    memory = PagedMemory(pool, TABLE[: len(starts)].to(device), positions, 2 * PAGE_POSITIONS)
+    operations = operations_of(kind, attend_sdpa)
+    attended = operations.attend(heads, norm.to(device), rotated, memory, 1)
+    return attended.float().cpu(), pool.keys.float().cpu(), pool.values.float().cpu()
+
+
+@DTYPES
+@pytest.mark.parametrize(
+    ("sizes", "starts", "steps"),
+    [
+        ((4, 2, 16), [PAGE_POSITIONS - 1, PAGE_POSITIONS, 63, 0], 1),
+        ((4, 2, 16), [PAGE_POSITIONS - 1, PAGE_POSITIONS, 1, 0], 2),
+        ((3, 1, 24), [300, 17, 128, 0], 1),
+        ((6, 2, 10), [31, 5, 400], 2),
+        ((2, 2, 128), [290, 64], 1),
+        ((8, 1, 64), [33], 2),
+        ((4, 2, 16), [250, 3], 9),
+    ],
+    ids=[
+        "page borders",
+        "over a border",
+        "three share",
+        "odd width",
+        "none share",
+        "eight",
+        "long",
+    ],
+)
+def test_attention_sees_what_it_should(
+    where: Where,
+    sizes: tuple[int, int, int],
+    starts: list[int],
+    steps: int,
+    dtype: torch.dtype,
+) -> None:
+    """Rows of any lengths, in pages of any order, attend and remember as they do plainly."""
+    run, device = where
+    expected = _attended("plain", sizes, starts, steps, dtype, CPU)
+    found = run(_attended, "fused", sizes, starts, steps, dtype, device)
+    for one, other in zip(found, expected, strict=True):  # type: ignore[call-overload]
+        bound = BOUNDS[dtype] * other.abs().max()
+        assert (one - other).abs().max() <= bound
+    changed = (found[1] != expected[1]).flatten(2).any(-1)  # type: ignore[index]
+    assert not changed[0].any()
+
+
+def _codes(name: str, kind: Kernels, device: torch.device, frames: int) -> list[Tensor]:
+    """Two texts of the reference, spoken together by a tiny network in float32."""
+    checkpoint = load_checkpoint(REFERENCE / name, device=device, kernels=kind)
+    cases = [case for case in all_cases() if case.checkpoint == name][:2]
+    requests = [Request(case.prompt(checkpoint), GREEDY, frames) for case in cases]
+    return generate_codes(checkpoint.network, requests, rows=2, capacity=512)
+
+
+@pytest.mark.timeout(400)  # the interpreter takes milliseconds for each program
+@pytest.mark.parametrize("name", ["custom_voice-1b7", "base-0b6"])
+def test_a_network_chooses_the_same_codes(where: Where, name: str) -> None:
+    """In float32, prompts and frames of a whole network: every code is the plain one's."""
+    run, device = where
+    frames = 2 if device.type == "cpu" else 24
+    fused = run(_codes, name, "fused", device, frames)
+    plain = _codes(name, "plain", device, frames)
+    assert [codes.tolist() for codes in fused] == [codes.tolist() for codes in plain]  # type: ignore[attr-defined]
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("capability", [80, 90])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
+def test_kernels_fit_into_registers(capability: int, dtype: torch.dtype) -> None:
+    """In the published sizes nothing spills; two programs of talkers share a multiprocessor."""
+    with compiling() as compile_for:
+        found = compile_for(capability, _differences, PUBLISHED.talker_config, dtype, CPU)
+    assert len(found) == 3 * 4 + 2
+    assert max(one.spilled_bytes for one in found) == 0
+    assert max(one.shared_bytes for one in found) <= 32_768
+    if dtype is torch.bfloat16:  # others are there for comparisons
+        assert max(one.registers for one in found) <= 128
+
+
+class _Spoiled(PlainOperations):
+    """Plain but for one position that nobody attends to."""
+
+    def attend(self, *args: Any, **kwargs: Any) -> Tensor:
+        attended = super().attend(*args, **kwargs)
+        attended[3] *= 1.05
+        return attended
+
+
+class _SpoiledChoice(Chooser):
+    """Plain but for one row."""
+
+    def choose(self, *args: Any, **kwargs: Any) -> Tensor:
+        codes = super().choose(*args, **kwargs)
+        codes[5] += 1
+        return codes
+
+
+def test_a_look_finds_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels whose results are off are found, by name."""
+
+    def spoil(kind: Kernels, attend: Attend) -> Operations:
+        return _Spoiled(attend)
+
+    def spoil_choice(kind: Kernels, reach: Reach) -> Chooser:
+        return (Chooser if kind == "plain" else _SpoiledChoice)(reach)
+
+    monkeypatch.setattr(kernels, "operations_of", spoil)
+    monkeypatch.setattr(kernels, "chooser_of", spoil_choice)
+    found = _differences(PUBLISHED.talker_config, torch.bfloat16, CPU)
+    off = [name for name, difference, bound in found if not difference <= bound]
+    assert off == [
+        *(f"attention of a {name}" for name in ("step", "frame's start", "frame")),
+        *(f"codes of {name}" for name in ("codebook 0", "the others")),
+    ]
+
+
+def test_a_look_says_what_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever breaks on the way is a reason, not an error."""
+    assert find_fault(TINY, torch.float32, CPU) == "cpu is no NVIDIA GPU"
+
+    def break_down(*arguments: object) -> Operations:
+        raise RuntimeError("Failed to find C compiler.\nAnd more.")
+
+    monkeypatch.setattr(kernels, "operations_of", break_down)
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    fault = find_fault(TINY, torch.float32, torch.device("cuda"))
+    assert fault == "RuntimeError: Failed to find C compiler."

@@ -1,0 +1,271 @@
+"""Fused choosing: one launch chooses the codes that the plain operations would."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
+
+import hypothesis
+import pytest
+import torch
+from hypothesis import strategies as st
+from torch import Tensor
+
+from tests.gpu import ON_GPU
+from tests.model.triton_here import Resources, compiling, interpreting
+from voiceagent_tts.model.fused_choice import FusedChooser
+from voiceagent_tts.model.generate import choosing_for
+from voiceagent_tts.model.sampling import (
+    Choice,
+    Choices,
+    Chooser,
+    Reach,
+    Rules,
+    SamplingParams,
+    first_scores,
+)
+
+BOUND = 1e-6
+"""Sums of probabilities in another order differ by less."""
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+PUBLISHED = {"code predictor": (2048, False), "talker": (3072, True)}
+"""The vocabulary, and whether there are rules."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """What R rows choose from, and how."""
+
+    logits: Tensor
+    uniform: Tensor
+    choices: list[Choice]
+    rules: Rules | None
+
+    @property
+    def chooses_from(self) -> tuple[Tensor, Tensor, Choices, Rules | None]:
+        """The arguments of `choose`; settings are columns of one matrix, as in a pass."""
+        rows = zip(self.uniform.tolist(), self.choices, strict=True)
+        packed = torch.tensor(
+            [[u, row.is_sampled, row.temperature, row.top_k, row.top_p] for u, row in rows]
+        )
+        uniform, is_sampled, temperature, top_k, top_p = packed.split(1, dim=1)
+        choices = Choices(is_sampled > 0, temperature, top_k.long(), top_p)
+        return self.logits, uniform[:, 0], choices, self.rules
+
+    @property
+    def reach(self) -> Reach:
+        """What the rows ask for."""
+        return Reach.of(self.choices)
+
+
+Choose = Callable[[Case], Tensor]
+
+
+@pytest.fixture(scope="module", params=["interpreted", pytest.param("cuda", marks=ON_GPU)])
+def fused(request: pytest.FixtureRequest) -> Iterator[Choose]:
+    """Let the kernel choose: in Triton's interpreter, and on a GPU where there is one."""
+    if request.param == "cuda":
+        yield lambda case: FusedChooser(case.reach).choose(*on_gpu(case)).cpu()
+        return
+    with interpreting() as run:
+        yield lambda case: run(FusedChooser(case.reach).choose, *case.chooses_from)
+
+
+def on_gpu(case: Case) -> tuple[Tensor, Tensor, Choices, Rules | None]:
+    """`Case.chooses_from` there."""
+
+    def moved(settings: Choices | Rules) -> list[Tensor]:
+        return [getattr(settings, of.name).cuda() for of in fields(settings)]
+
+    logits, uniform, choices, rules = case.chooses_from
+    there = None if rules is None else Rules(*moved(rules))
+    return logits.cuda(), uniform.cuda(), Choices(*moved(choices)), there
+
+
+def plain(case: Case) -> Tensor:
+    """What the plain operations choose."""
+    return Chooser(case.reach).choose(*case.chooses_from)
+
+
+def probabilities(case: Case) -> Tensor:
+    """[R, V] float64, of the codes that top-k keeps."""
+    logits, _, choices, rules = case.chooses_from
+    scores = logits.float() if rules is None else first_scores(logits, rules)
+    scores = scores / choices.temperature
+    for row, k in zip(scores, choices.top_k[:, 0].tolist(), strict=True):
+        if 0 < k < len(row):
+            row[row < row.sort(descending=True).values[k - 1]] = float("-inf")
+    return scores.double().softmax(-1)
+
+
+def assert_agree(codes: Tensor, case: Case) -> None:
+    """`codes` are the plain ones, but for numbers that lie where two codes meet."""
+    chances = probabilities(case)
+    is_sampled = torch.tensor([choice.is_sampled for choice in case.choices])
+    distance = (chances.cumsum(-1) - case.uniform[:, None]).abs().amin(-1)
+    may_differ = is_sampled & (distance <= BOUND)
+    assert codes[~may_differ].tolist() == plain(case)[~may_differ].tolist()
+    assert (chances.gather(1, codes[:, None])[:, 0] > 0).all()
+
+
+def tensor_of(draw: st.DrawFn, kind: st.SearchStrategy, *shape: int) -> Tensor:
+    """A tensor of drawn numbers."""
+    count = torch.Size(shape).numel()
+    return torch.tensor(draw(st.lists(kind, min_size=count, max_size=count))).view(shape)
+
+
+LOGITS = st.one_of(
+    st.integers(-20, 20).map(lambda quarters: quarters / 4),  # many are tied
+    st.just(float("-inf")),
+    st.floats(-20, 20, width=32),
+)
+CHOICES = st.builds(
+    Choice,
+    is_sampled=st.sampled_from((True, True, False)),
+    temperature=st.floats(0.125, 2, width=32),
+    top_k=st.sampled_from((0, 1, 2, 3, 5, 24, 30)),
+)
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    """Up to three rows of at most 24 codes, of which the first is always possible."""
+    width, rows = draw(st.sampled_from((1, 2, 5, 24))), draw(st.integers(1, 3))
+    logits = tensor_of(draw, LOGITS, rows, width)
+    logits[:, 0] = logits[:, 0].clamp(min=-20)
+    numbers = tensor_of(draw, st.integers(0, 2**23 - 1), rows) * 2.0**-23
+    choices = draw(st.lists(CHOICES, min_size=rows, max_size=rows))
+    dtype = draw(st.sampled_from(DTYPES))
+    rules = None
+    if draw(st.booleans()):
+        rules = Rules(
+            seen=tensor_of(draw, st.booleans(), rows, width),
+            penalty=tensor_of(draw, st.floats(0.5, 2, width=32), rows, 1),
+            may_end=tensor_of(draw, st.integers(0, 1), rows, 1),
+            is_control=tensor_of(draw, st.booleans(), width),
+            is_end=tensor_of(draw, st.booleans(), width),
+        )
+        rules.is_control[0] = rules.is_end[0] = False
+    return Case(logits.to(dtype), numbers, choices, rules)
+
+
+@hypothesis.settings(max_examples=200)
+@hypothesis.given(case=cases())
+def test_the_codes_are_the_plain_ones(fused: Choose, case: Case) -> None:
+    """With ties, impossible codes and settings of their own, rows get what they get plainly."""
+    assert_agree(fused(case), case)
+
+
+def published(name: str, dtype: torch.dtype, rows: int) -> Case:
+    """Logits as a checkpoint has them, in the size that is published."""
+    width, has_rules = PUBLISHED[name]
+    numbers = torch.Generator().manual_seed(9)
+
+    def chance(*shape: int) -> Tensor:
+        return torch.rand(shape, generator=numbers)
+
+    ids, rules = torch.arange(width), None
+    if has_rules:
+        is_end = ids == width - 900
+        rules = Rules(
+            seen=chance(rows, width) < 0.05,
+            penalty=torch.full((rows, 1), 1.05),
+            may_end=(chance(rows, 1) < 0.5).long(),
+            is_control=(ids >= width - 1024) & ~is_end,
+            is_end=is_end,
+        )
+    logits = torch.randn(rows, width, generator=numbers) * 3 - 4
+    choices = [Choice(temperature=0.9, top_k=k) for k in (50, 50, 50, 1, 0, 700)]
+    return Case(logits.to(dtype), chance(rows), (choices * rows)[:rows], rules)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_vocabularies_are_chosen_from_plainly(
+    fused: Choose, name: str, dtype: torch.dtype
+) -> None:
+    """At the sizes that people run, where some tie with the 50th, codes are the same."""
+    case = published(name, dtype, 12)
+    assert_agree(fused(case), case)
+
+
+@pytest.mark.parametrize("has_rules", [False, True], ids=["without rules", "with rules"])
+@pytest.mark.parametrize("start", [1.0, -1.0])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_scores_that_nearly_tie_are_told_apart(
+    fused: Choose, dtype: torch.dtype, start: float, has_rules: bool
+) -> None:
+    """Of neighbouring numbers exactly the k largest are kept: the first and the last are drawn."""
+    most, width = 6, 13
+    rows, ids = torch.arange(2 * most), torch.arange(width)
+    bits = torch.int32 if dtype == torch.float32 else torch.int16
+    neighbours = (torch.tensor([start], dtype=dtype).view(bits) + ids).to(bits).view(dtype)
+    logits = neighbours.masked_fill(ids == width - 1, float("-inf")).repeat(len(rows), 1)
+    rules = None
+    if has_rules:
+        rules = Rules(
+            seen=(ids % 2 > 0).repeat(len(rows), 1),
+            penalty=torch.full((len(rows), 1), 1 + 2.0**-20),  # less than to the next bfloat16
+            may_end=(rows >= most)[:, None].long(),
+            is_control=ids == 5,
+            is_end=ids == (width - 2 if start > 0 else 0),  # the likeliest
+        )
+    ends = torch.tensor([0, 1 - 2**-23]).repeat(most)
+    choices = [Choice(temperature=1.0, top_k=k // 2 + 1) for k in rows.tolist()]
+    case = Case(logits, ends, choices, rules)
+    kept = [chances.nonzero()[:, 0].tolist() for chances in probabilities(case)]
+    assert [len(ids) for ids in kept] == [choice.top_k for choice in choices]
+    assert fused(case).tolist() == [ids[-(row % 2)] for row, ids in enumerate(kept)]
+
+
+@pytest.mark.parametrize(
+    "choice", [Choice(temperature=0.7, top_k=5), Choice(temperature=1.6, top_k=0)]
+)
+def test_codes_come_as_often_as_they_are_likely(fused: Choose, choice: Choice) -> None:
+    """Of numbers that are even, each code gets its probability's share, to the number."""
+    rows = 160
+    logits = torch.randn(24, generator=torch.Generator().manual_seed(5)) * 2
+    even = (torch.arange(rows) + 0.5) / rows
+    case = Case(logits.bfloat16().repeat(rows, 1), even, [choice] * rows, None)
+    drawn = fused(case).bincount(minlength=24)
+    assert ((drawn - rows * probabilities(case)[0]).abs() < 1.001).all()
+    assert (drawn > 0).sum() > 3
+
+
+@pytest.fixture(scope="module")
+def kernels() -> Iterator[Callable[..., list[Resources]]]:
+    """Compile what a call launches, for GPUs that are not here."""
+    with compiling() as compile_for:
+        yield compile_for
+
+
+@pytest.mark.parametrize("capability", [80, 90])
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_choosing_is_one_launch_that_spills_nothing(
+    kernels: Callable[..., list[Resources]], name: str, capability: int
+) -> None:
+    """On the GPUs that people rent, a row's codes stay in registers from the first to the last."""
+    case = published(name, torch.bfloat16, 2)
+    (kernel,) = kernels(capability, FusedChooser(case.reach).choose, *case.chooses_from)
+    assert kernel.spilled_bytes == 0
+    assert kernel.registers < 128
+
+
+def test_a_top_p_is_chosen_plainly() -> None:
+    """Where any row may have a top-p, which the kernel lacks, codes are chosen plainly."""
+    params = SamplingParams(Choice(), Choice(top_p=0.9))
+    talker, predictor = choosing_for([params, SamplingParams()], "fused")
+    assert (type(talker), type(predictor)) == (FusedChooser, Chooser)
+    assert talker.covers(Choice(top_k=3)) and not talker.covers(params.predictor)
+    assert predictor.covers(params.predictor)
+
+
+def test_plain_choosing_needs_no_triton() -> None:
+    """Where Triton is not installed, everything but the kernels can be imported."""
+    code = (
+        "import sys; sys.modules['triton'] = None\n"
+        "import voiceagent_tts.engine.load\n"
+        "from voiceagent_tts.model.generate import SamplingParams, choosing_for\n"
+        "choosing_for([SamplingParams()])\n"
+    )
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)

@@ -1,0 +1,120 @@
+"""Triton without a GPU: kernels interpreted, and compiled for GPUs that are not here.
+
+Triton decides when it is imported, for the whole process, whether kernels are interpreted. So both
+happen in processes of their own, which get a function and its arguments and give its result.
+"""
+
+import multiprocessing
+import os
+import pickle
+import re
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+Run = Callable[..., Any]
+"""Takes a function of some module and its arguments; gives what it returns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What a compiled kernel takes of a GPU.
+
+    Attributes:
+        registers: of a thread.
+        spilled_bytes: of a thread, in memory, where registers are not enough.
+        shared_bytes: of a program.
+    """
+
+    registers: int
+    spilled_bytes: int
+    shared_bytes: int
+
+
+@contextmanager
+def interpreting() -> Iterator[Run]:
+    """Inside, kernels of the functions that it is given are interpreted."""
+    with _process(TRITON_INTERPRET="1") as run:
+        yield run
+
+
+@contextmanager
+def compiling() -> Iterator[Callable[..., list[Resources]]]:
+    """Inside, `compile_for(capability, function, *arguments)`: the kernels that a call launches.
+
+    They are compiled for a GPU of that compute capability (80, 90), not run: tensors stay as they
+    are, and are on the CPU.
+    """
+    with tempfile.TemporaryDirectory() as cache, _process(TRITON_CACHE_DIR=cache) as run:
+        yield lambda capability, function, *arguments: run(
+            _launched, capability, function, *arguments
+        )
+
+
+@contextmanager
+def _process(**environment: str) -> Iterator[Run]:
+    spawning = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, spawning, _begin, (environment,)) as pool:
+
+        def run(function: Callable[..., Any], *arguments: Any) -> Any:
+            # As bytes: tensors would be sent as memory that both processes share.
+            sent = pickle.dumps((function, arguments))
+            return pickle.loads(pool.submit(_call, sent).result())
+
+        yield run
+
+
+def _begin(environment: dict[str, str]) -> None:
+    os.environ.update(environment)
+    torch.set_num_threads(1)
+
+
+def _call(sent: bytes) -> bytes:
+    function, arguments = pickle.loads(sent)
+    return pickle.dumps(function(*arguments))
+
+
+def _launched(capability: int, function: Callable[..., Any], *arguments: Any) -> list[Resources]:
+    from triton import JITFunction
+    from triton.backends.compiler import GPUTarget
+    from triton.runtime.driver import driver
+
+    compiled: list[Any] = []
+    launch = JITFunction.run
+
+    def compile(kernel: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> None:
+        compiled.append(launch(kernel, *args, grid=grid, warmup=True, **options))
+
+    nowhere = SimpleNamespace(
+        get_current_target=lambda: GPUTarget("cuda", capability, 32),
+        get_current_device=lambda: capability,
+        get_current_stream=lambda device: 0,
+    )
+    driver.set_active(nowhere)  # type: ignore[arg-type]
+    JITFunction.run = compile  # type: ignore[method-assign]
+    try:
+        function(*arguments)
+    finally:
+        JITFunction.run = launch
+    return [_resources(kernel) for kernel in compiled]
+
+
+def _resources(kernel: Any) -> Resources:
+    from triton import knobs
+
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(kernel.asm["cubin"])
+        file.flush()
+        command = [knobs.nvidia.cuobjdump.path, "--dump-resource-usage", file.name]
+        told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    (usage,) = (line for line in told.splitlines() if "REG:" in line)
+    numbers = {name: int(number) for name, number in re.findall(r"([A-Z]+):(\d+)", usage)}
+    spilled = numbers["STACK"] + numbers["LOCAL"]
+    return Resources(numbers["REG"], spilled, kernel.metadata.shared)
