@@ -29,8 +29,8 @@ from pipecat.transports.base_transport import BaseTransport, TransportParams
 
 SPEAKER_RATE_HZ = 24_000
 MICROPHONE_RATE_HZ = 16_000  # what voice activity detection takes
-_CARD_BUFFER_S = 0.5
-"""Sound that comes late by less than this is made up for, as a player with a buffer does."""
+_CARD_BUFFER_S = 0.1
+"""A card that waits for sound for less than this has still some to play, and there is no gap."""
 _TICK_S = 0.02
 _TICK_SAMPLES = round(MICROPHONE_RATE_HZ * _TICK_S)
 
@@ -199,7 +199,8 @@ class _Speaker(BaseOutputTransport):
     def __init__(self, transport: RealtimeFileTransport, params: TransportParams) -> None:
         super().__init__(params)
         self._transport = transport
-        self._silent_from_s = 0.0
+        self._silent_from_s = 0.0  # all sound so far has been played
+        self._free_at_s = 0.0  # since then it has waited for more
         self._is_new = True  # the next sound begins a turn
 
     async def start(self, frame: StartFrame) -> None:
@@ -214,15 +215,16 @@ class _Speaker(BaseOutputTransport):
 
     async def write_audio_frame(self, frame: OutputAudioRawFrame) -> bool:
         now_s = self._transport.now_s
-        late_s = now_s - self._silent_from_s
         if not self._is_new:
-            self._transport.latest_s = max(self._transport.latest_s, late_s)
-        is_made_up = late_s < (0.0 if self._is_new else _CARD_BUFFER_S)
-        begin_s = self._silent_from_s if is_made_up else now_s
+            self._transport.latest_s = max(self._transport.latest_s, now_s - self._silent_from_s)
+        # What this program itself is late, a card is not: its sound was there in time.
+        has_gap = self._is_new or now_s - self._free_at_s > _CARD_BUFFER_S
+        begin_s = max(now_s, self._silent_from_s) if has_gap else self._silent_from_s
         self._is_new = False
         self._transport.keep_played(begin_s, frame.audio)
         self._silent_from_s = begin_s + len(frame.audio) / 2 / SPEAKER_RATE_HZ
         await asyncio.sleep(max(0.0, self._silent_from_s - self._transport.now_s))
+        self._free_at_s = self._transport.now_s
         return True
 
 

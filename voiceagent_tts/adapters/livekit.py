@@ -191,8 +191,9 @@ class TTS(tts.TTS[Literal["words"]]):
         Raises:
             APIError: the server cannot be reached, or refuses.
         """
-        scheme = "https" if self._url.scheme == "wss" else "http"
-        url = self._url.with_scheme(scheme).with_path(_VOICES_PATH)
+        scheme = "https" if self._url.scheme in ("wss", "https") else "http"
+        prefix, _, rest = self._url.path.rpartition(DEFAULT_PATH)  # of a proxy
+        url = self._url.with_scheme(scheme).with_path(("" if rest else prefix) + _VOICES_PATH)
         try:
             request = self._session().get(url, headers=authorization(self._api_key))
             async with request as response:
@@ -247,28 +248,36 @@ class TTS(tts.TTS[Literal["words"]]):
         return Acquired(socket, time.perf_counter() - started, is_reused=False)
 
     async def _connected(self, timeout_s: float) -> Socket:
-        """A new socket; those that wait for one share the attempt."""
+        """A new socket; those that wait for one share an attempt, which has its beginner's time."""
+        deadline = time.monotonic() + timeout_s
+        while (left_s := deadline - time.monotonic()) > 0:
+            connecting = self._attempt(left_s)
+            # Not awaited itself: a reply that is cancelled here leaves the socket to the next.
+            await asyncio.wait({connecting}, timeout=left_s)
+            if not connecting.done() or connecting.cancelled():
+                continue
+            try:
+                return connecting.result()
+            except TimeoutError:
+                continue  # the time of whoever began it was up
+            except (VoiceAgentError, aiohttp.ClientError, OSError) as error:
+                raise api_error(error) from error
+        raise APITimeoutError(f"no answer from {self._url.authority} within {timeout_s:g} s")
+
+    def _attempt(self, timeout_s: float) -> asyncio.Task[Socket]:
         if self._is_closed:
             raise APIConnectionError("this TTS has been closed", retryable=False)
         connecting = self._connecting
         if connecting is None or connecting.done():
-            connecting = asyncio.create_task(self._connect(), name="voiceagent-connect")
+            connecting = asyncio.create_task(self._connect(timeout_s), name="voiceagent-connect")
             connecting.add_done_callback(_take_note)
             self._connecting = connecting
-        # Not awaited itself: a reply that is cancelled here leaves the socket to the next.
-        await asyncio.wait({connecting}, timeout=timeout_s)
-        if not connecting.done():
-            connecting.cancel()
-        if connecting.cancelled() or not connecting.done():
-            raise APITimeoutError(f"no answer from {self._url.authority} within {timeout_s:g} s")
-        try:
-            return connecting.result()
-        except (VoiceAgentError, aiohttp.ClientError, OSError) as error:
-            raise api_error(error) from error
+        return connecting
 
-    async def _connect(self) -> Socket:
+    async def _connect(self, timeout_s: float) -> Socket:
         session = self._session()
-        socket = await open_socket(session, str(self._url), self._api_key, self._heartbeat_s)
+        async with asyncio.timeout(timeout_s):
+            socket = await open_socket(session, str(self._url), self._api_key, self._heartbeat_s)
         self._model = socket.ready.model
         self._socket = socket
         self._sockets.add(socket)

@@ -12,7 +12,6 @@ import enum
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, Literal
 from uuid import uuid4
 
@@ -29,13 +28,11 @@ from livekit.agents.voice import io
 
 from voiceagent_tts.adapters.livekit_playout import Cue, Playout
 from voiceagent_tts.adapters.livekit_socket import Socket
-from voiceagent_tts.alignment.estimate import usual_samples
+from voiceagent_tts.adapters.resumption import all_words, broken_off_at
 from voiceagent_tts.core import (
     BYTES_PER_SAMPLE,
     SAMPLE_RATE_HZ,
-    Word,
     WordTimestamp,
-    ms_to_samples,
 )
 from voiceagent_tts.errors import ConnectionLostError, VoiceAgentError
 from voiceagent_tts.protocol.connection import ClientAudio, ClientEvent, ContextRecord
@@ -46,7 +43,7 @@ from voiceagent_tts.protocol.messages import (
     OpenOptions,
     WordsMessage,
 )
-from voiceagent_tts.text.words import is_spoken, split_words
+from voiceagent_tts.text.borders import has_complete_word
 
 SampleRate = Literal[8000, 16000, 24000, 48000]
 
@@ -56,10 +53,6 @@ _RESUME_WAIT_S = 0.3
 """Before the second and later attempts to go on; the first comes at once."""
 _SILENCE_S = 0.04
 """Sound of a text that has none: LiveKit takes a reply without any for a failure."""
-_BROKEN_OFF_SAMPLES = ms_to_samples(80)
-"""A word that lacks more of its end than this is said again after a failure."""
-_UNKNOWN_WORD_SAMPLES = ms_to_samples(250)
-"""Length of a word whose end is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,42 +120,6 @@ class _Context:
         voiced = sum(start < self.received_samples for start in starts)
         words = self.record.words[:voiced]
         return self.char_base + (words[-1].word.char_end if words else 0)
-
-    def words(self) -> list[WordTimestamp]:
-        """All words of the text: as the server told of them, and guesses at the others.
-
-        A server whose engine does not know its words tells of them just ahead of playback, long
-        after their sound; an exact one comes with it.
-        """
-        words = list(self.record.words)
-        if words and not words[-1].is_exact:
-            words += _foreseen(words, split_words(self.record.text)[len(words) :])
-        return words
-
-    def broken_off_at(self) -> int:
-        """Where another context would have to go on: behind the last word with all its sound."""
-        words, told = self.words(), len(self.record.words)
-        ends = [word.start_sample for word in words[1:]]
-        ends += [
-            word.end_sample or word.start_sample + _UNKNOWN_WORD_SAMPLES for word in words[-1:]
-        ]
-        whole = sum(end - self.received_samples <= _BROKEN_OFF_SAMPLES for end in ends)
-        if whole > told:
-            whole -= 1  # a word twice is better than none
-        return self.char_base + (words[whole - 1].word.char_end if whole else 0)
-
-
-def _foreseen(told: list[WordTimestamp], words: list[Word]) -> list[WordTimestamp]:
-    """Guesses when `words` begin, which follow those told of at the same pace."""
-    usual = sum(usual_samples(timestamp.word) for timestamp in told[:-1])
-    spoken = told[-1].start_sample - told[0].start_sample
-    pace = spoken / usual if usual and spoken else 1.0
-    foreseen: list[WordTimestamp] = []
-    start = float(told[-1].start_sample)
-    for before, word in pairwise([told[-1].word, *words]):
-        start += usual_samples(before) * pace
-        foreseen.append(WordTimestamp(word, round(start), None, is_exact=False))
-    return foreseen
 
 
 class Reply:
@@ -264,7 +221,8 @@ class Reply:
             async with asyncio.timeout(min(waits_s, default=None)):
                 item = await self._inbox.get()
         except TimeoutError:
-            if patience_s is not None and patience_s == min(waits_s):
+            # Asked again: what came while this program was busy is read before a wait ends.
+            if self._inbox.empty() and self._patience_s() == 0.0:
                 raise self._silence() from None
             item = None
         else:
@@ -280,7 +238,8 @@ class Reply:
         timeout_s = self._conn_options.timeout
         if context.is_doubtful:
             timeout_s = min(_ANSWER_TIMEOUT_S, timeout_s)
-        elif not self._is_input_ended and not is_spoken(self._text[context.voiced_char_end :]):
+        # A word that may grow is not owed: the server waits for the rest of it, too.
+        elif not (self._is_input_ended or has_complete_word(self._text[context.voiced_char_end :])):
             return None
         return max(0.0, self._news_at + timeout_s - time.monotonic())
 
@@ -420,8 +379,10 @@ class Reply:
     async def _go_on_after(self, error: APIError) -> None:
         """Speak the rest in a new context, if the reply is audible and the failure may pass."""
         if self._context is not None:
-            self._char_base = self._context.broken_off_at()
-            self._add_words(self._context, self._context.words())
+            context, record = self._context, self._context.record
+            told, received = record.words, context.received_samples
+            self._char_base = context.char_base + broken_off_at(record.text, told, received)
+            self._add_words(context, all_words(record.text, told))
             self._playout.forget_unheard()
         self._leave()
         can_go_on = error.retryable and self._failures < self._conn_options.max_retry

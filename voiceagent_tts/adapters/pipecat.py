@@ -1,14 +1,21 @@
 """`VoiceAgentTTSService`: this server as a Pipecat text-to-speech service.
 
-One socket for the life of the pipeline, one server context per turn, and the words of a turn in the
-conversation's history exactly as far as they were heard: a word leaves with its sound, timed by
-where that sound is in the transport's playback, gaps included; what a failed turn never spoke is
-not committed. Text goes out clause by clause and comes back verbatim (`adapters.pipecat_text`).
+One socket for the life of the pipeline, and the words of a turn in the conversation's history
+exactly as far as they were heard: a word leaves with its sound, timed by where that sound is in the
+transport's playback, gaps included. Text goes out clause by clause and comes back verbatim
+(`adapters.pipecat_text`).
+
+A turn is spoken by a server context. Where that breaks off (the connection is lost, the engine
+dies, the server is silent or overloaded), another speaks the rest from the word that broke off
+(`adapters.pipecat_turn`), in the same audio context of Pipecat; text that comes meanwhile is part
+of the rest. A turn fails when that is no use: a few times in a row without a word, or at once where
+the request itself is wrong. What it never spoke is not committed.
 
 Knows no engine and no server, only the wire (`protocol.ClientConnection`) and Pipecat's public
 service API. The private names of Pipecat that it touches are those of its own services:
-`_turn_context_id`, `_text_aggregator`, `_word_timestamp_tracker`, `_last_connect_time`, and the
-connection hooks.
+`_turn_context_id`, `_text_aggregator`, `_word_timestamp_tracker`, `_last_connect_time`,
+`_aggregated_frame_sequencer`, `_push_sequencer_frames`, `_apply_context_interruptible`,
+`_refresh_audio_context`, and the connection hooks.
 """
 
 import asyncio
@@ -36,21 +43,22 @@ from pipecat.frames.frames import (
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessorSetup
 from pipecat.services.settings import TTSSettings
 from pipecat.services.tts_service import TextAggregationMode, WebsocketTTSService
-from pipecat.services.websocket_service import ReportErrorCallback
+from pipecat.services.websocket_service import ReportErrorCallback, WebsocketService
 from pipecat.transcriptions.language import Language
 from pipecat.utils.errors import ErrorCategory
 from pipecat.utils.text.base_text_aggregator import BaseTextAggregator
 from pipecat.utils.tracing.service_decorators import traced_tts
 from pipecat.utils.types import NOT_GIVEN, NotGiven
+from websockets.asyncio.client import ClientConnection as WebSocket
 from websockets.exceptions import ConnectionClosed
 
 from voiceagent_tts.adapters.pipecat_text import ClauseAggregator, VerbatimSpacing, joint
+from voiceagent_tts.adapters.pipecat_turn import Turn
 from voiceagent_tts.client import MAX_SERVER_MESSAGE_BYTES
 from voiceagent_tts.core import (
     BYTES_PER_SAMPLE,
     SAMPLE_RATE_HZ,
     PlayoutClock,
-    WordTimestamp,
     samples_to_ms,
 )
 from voiceagent_tts.errors import (
@@ -69,15 +77,17 @@ from voiceagent_tts.protocol.messages import (
     ProtocolError,
     WordsMessage,
 )
-from voiceagent_tts.text.words import is_spoken
 
 DEFAULT_URL = "ws://127.0.0.1:8765/v1/tts/ws"
 _READY_TIMEOUT_S = 5.0
 _CONNECT_WAIT_S = 1.0
+"""For so long an attempt to speak waits for the connection."""
 _WATCH_INTERVAL_S = 0.5
 _SHORT_CONNECTION_S = 1.0
 _RECONNECT_WAIT_S = 0.25
 _OUTPUT_RATES_HZ = (8000, 16000, 24000, 48000)
+_RESTART_S = 0.02
+"""A transport that ran dry in mid-turn needs about so long until it plays what it is given."""
 _LARGEST_START_ERROR_S = 0.5
 """A transport that starts further from where it should is playing somebody else's sound."""
 
@@ -127,19 +137,6 @@ class _UnspokenFrame(ControlFrame):
     context_id: str = ""
 
 
-@dataclass(slots=True)
-class _Speech:
-    """A server context that has not ended; its text, words and audio are in the connection."""
-
-    active_at: float
-    words_added: int = 0
-    char_end: int = 0
-    """End of the text that has been handed on as words."""
-    is_ended: bool = False
-    is_failed: bool = False
-    is_complete: bool = False
-
-
 class VoiceAgentTTSService(WebsocketTTSService):
     """Speaks LLM text through a voiceagent-tts server, with words that follow the sound.
 
@@ -151,22 +148,29 @@ class VoiceAgentTTSService(WebsocketTTSService):
 
     Event handlers besides those of `TTSService`:
         on_words: called with `(service, context_id, words)` when word times have arrived, ahead of
-            their sound; `words` are `WordTimestamp`s, positions in samples at 24 kHz.
+            their sound; `words` are `WordTimestamp`s, positions in samples at 24 kHz of the turn's
+            sound, characters of its text. Where a turn broke off and goes on, words come again
+            from there: they replace those told before.
 
     Args:
         url: the server's WebSocket.
         api_key: sent as a bearer token.
-        settings: voice, language and so on; what is not given is the server's choice.
+        settings: voice, language and so on, and other options of a context by name in `extra`; what
+            is not given is the server's choice.
         text_aggregator: how LLM tokens are gathered into the pieces that Pipecat hands on. The
             default hands on clauses early; give Pipecat's own where text transforms need whole
             sentences to work on.
         max_buffer_delay_ms: how long the server may hold text for the rest of its sentence.
         max_lead_s: how far the server may run ahead of playback.
-        response_timeout_s: a turn fails when the server owes sound and is silent for this long.
+        response_timeout_s: a turn breaks off when the server owes sound and is silent for this
+            long.
         output_latency_s: how much of a word was played before it counts as heard; add what your
             transport buffers on its way to the ear.
         reconnect_attempts: after these the service is unusable; they are 0.25 s apart.
         **kwargs: arguments of `WebsocketTTSService`.
+
+    Raises:
+        ValueError: `settings.extra` has what a server cannot be told.
     """
 
     Settings = VoiceAgentTTSSettings
@@ -190,6 +194,7 @@ class VoiceAgentTTSService(WebsocketTTSService):
             model=None, voice=None, language=None, speed=None, instruct=None, seed=None
         )
         if settings is not None:
+            _refuse_unknown(settings)
             defaults.apply_update(settings)
         kwargs.setdefault("stop_frame_timeout_s", 2 * response_timeout_s)
         kwargs.setdefault("reconnect_backoff_min_wait", _RECONNECT_WAIT_S)
@@ -217,9 +222,13 @@ class VoiceAgentTTSService(WebsocketTTSService):
         self._response_timeout_s = response_timeout_s
         self._reconnect_attempts = reconnect_attempts
         self._connection = ClientConnection()
-        self._is_ready = asyncio.Event()
+        self._outbox: asyncio.Queue[str] = asyncio.Queue()
+        self._writer: asyncio.Task[None] | None = None
+        self._is_ready = asyncio.Event()  # contexts can be opened
+        self._heard_at = 0.0
         self._tasks: list[asyncio.Task[None]] = []
-        self._speeches: dict[str, _Speech] = {}
+        self._turns: dict[str, Turn] = {}
+        self._resuming: dict[str, asyncio.Task[None]] = {}
         self._playout = _Playout(output_latency_s)
         self._spacing = VerbatimSpacing()
         self._unspoken_context_id: str | None = None
@@ -252,8 +261,12 @@ class VoiceAgentTTSService(WebsocketTTSService):
     async def _disconnect(self) -> None:
         await super()._disconnect()
         await self._cancel_tasks()
+        for context_id in list(self._resuming):
+            await self._stop_resuming(context_id)
+        self._turns.clear()
+        if self._websocket is not None:
+            await self.stop_all_metrics()
         await self._disconnect_websocket()
-        self._speeches.clear()
 
     async def _cancel_tasks(self) -> None:
         tasks, self._tasks = self._tasks, []
@@ -280,16 +293,24 @@ class VoiceAgentTTSService(WebsocketTTSService):
             await websocket.close()
             raise
         self._websocket, self._connection = websocket, connection
+        self._outbox, self._heard_at = asyncio.Queue(), self._now_s()
+        self._writer = self.create_task(self._write(websocket, self._outbox))
         self._is_ready.set()
         await self._call_event_handler("on_connected")
 
     async def _disconnect_websocket(self) -> None:
         websocket, self._websocket = self._websocket, None
         self._is_ready.clear()
+        if self._writer is not None:
+            await self.cancel_task(self._writer)
+            self._writer = None
         if websocket is not None:
-            await self.stop_all_metrics()
             await websocket.close()
             await self._call_event_handler("on_disconnected")
+
+    async def _reconnect_websocket(self, attempt_number: int) -> bool:
+        # Pipecat's WebSocket services end their audio contexts here; ours go on.
+        return await WebsocketService._reconnect_websocket(self, attempt_number)
 
     async def _try_reconnect(
         self, max_retries: int = 3, report_error: ReportErrorCallback | None = None
@@ -308,6 +329,7 @@ class VoiceAgentTTSService(WebsocketTTSService):
         began_s = self._now_s()
         try:
             async for data in websocket:
+                self._heard_at = self._now_s()
                 event = self._connection.receive(data)
                 if event is not None:
                     await self._take(event)
@@ -316,52 +338,57 @@ class VoiceAgentTTSService(WebsocketTTSService):
         except ProtocolError as error:
             await self.push_error(error.message, error, category=ErrorCategory.UNKNOWN)
             await websocket.close(1002)
+        self._is_ready.clear()
         lost = ConnectionLostError("the connection to the server was lost in the middle of a turn")
-        for context_id in list(self._speeches):
-            await self._fail(context_id, lost)
+        for turn in list(self._turns.values()):
+            await self._break_off(turn, lost)
         if self._now_s() - began_s < _SHORT_CONNECTION_S:
             await asyncio.sleep(_RECONNECT_WAIT_S)  # the first attempt would come at once
 
-    async def _send(self, message: str) -> None:
-        if self._websocket is None:
-            raise ConnectionLostError(f"no connection to {self._url}")
-        await self._websocket.send(message)
+    async def _write(self, websocket: WebSocket, outbox: asyncio.Queue[str]) -> None:
+        with contextlib.suppress(ConnectionClosed):  # the reader sees the loss
+            while True:
+                await websocket.send(await outbox.get())
+
+    def _say(self, message: str) -> None:
+        """Send in order, and without waiting; what is said on a lost connection is dropped."""
+        self._outbox.put_nowait(message)
 
     # Text to the server.
 
     async def on_turn_context_created(self, context_id: str) -> None:
         """Open the context while the LLM is still thinking, so that the server can prepare."""
+        if context_id in self._turns:
+            return  # the reply has begun again before its end
+        turn = self._add_turn(context_id)
         if self._is_ready.is_set():
-            with contextlib.suppress(ConnectionClosed, VoiceAgentError):
-                await self._open(context_id)
+            with contextlib.suppress(VoiceAgentError):  # it is opened again with the first text
+                self._open(turn)
 
     @traced_tts
     async def run_tts(self, text: str, context_id: str) -> AsyncGenerator[Frame | None, None]:
-        """Send a piece of the turn's text; its sound arrives on the reader's task."""
-        try:
-            await self._wait_until_ready()
-            if context_id not in self._speeches:
-                await self._open(context_id)
-            await self._send_text(context_id, text)
+        """Take a piece of the turn's text; its sound arrives on the reader's task."""
+        turn = self._turns.get(context_id) or self._add_turn(context_id)
+        if not turn.is_failed:
+            if not self._tasks or self._tasks[0].done():
+                await self._connect()
+            await self._speak(turn, joint(turn.text, text) + text)
             await self.start_tts_usage_metrics(text)
-        except (VoiceAgentError, ConnectionClosed) as error:
-            self._speeches.setdefault(context_id, _Speech(self._now_s()))
-            await self._fail(context_id, _as_own(error))
         yield None
 
     async def flush_audio(self, context_id: str | None = None) -> None:
         """No more text for this context."""
         context_id = context_id or self.get_active_audio_context_id()
-        speech = self._speeches.get(context_id) if context_id else None
-        if speech is None or context_id is None or speech.is_ended:
+        turn = self._turns.get(context_id) if context_id else None
+        if turn is None or turn.is_ended:
             return
-        speech.is_ended = True
-        if speech.is_failed:
-            await self.remove_audio_context(context_id)
-            return
-        speech.active_at = self._now_s()
-        with contextlib.suppress(ConnectionClosed, VoiceAgentError):  # the reader reports the loss
-            await self._send(self._connection.end(context_id))
+        turn.is_ended, turn.active_at = True, self._now_s()
+        if turn.is_failed:
+            await self.remove_audio_context(turn.context_id)
+        elif turn.record is not None:
+            self._say(self._connection.end(turn.record.context_id))
+        elif turn.context_id not in self._resuming:
+            await self._complete(turn)
 
     async def on_turn_context_completed(self) -> None:
         """End the turn on the server, also one that got no text, such as a bare function call."""
@@ -370,18 +397,11 @@ class VoiceAgentTTSService(WebsocketTTSService):
         if context_id and not self.audio_context_available(context_id):
             await self._abandon(context_id)
 
-    async def _wait_until_ready(self) -> None:
-        if not self._tasks or self._tasks[0].done():
-            await self._connect()
-        try:
-            async with asyncio.timeout(_CONNECT_WAIT_S):
-                await self._is_ready.wait()
-        except TimeoutError:
-            raise ConnectionLostError(f"no connection to {self._url}") from None
-
-    async def _open(self, context_id: str) -> None:
-        await self._send(self._connection.open(context_id, **self._open_options()))
-        self._speeches[context_id] = _Speech(self._now_s())
+    def _add_turn(self, context_id: str) -> Turn:
+        options, latency_s = self._open_options(), self._playout.latency_s
+        turn = Turn(context_id, options, latency_s=latency_s, now_s=self._now_s())
+        self._turns[context_id] = turn
+        return turn
 
     def _open_options(self) -> OpenOptions:
         settings = self._settings.given_fields()
@@ -398,101 +418,173 @@ class VoiceAgentTTSService(WebsocketTTSService):
         """The pipeline's rate where the server has it; otherwise the transport resamples."""
         return self.sample_rate if self.sample_rate in _OUTPUT_RATES_HZ else SAMPLE_RATE_HZ
 
-    async def _send_text(self, context_id: str, text: str) -> None:
-        speech = self._speeches[context_id]
-        if speech.is_failed:
-            return  # the rest of a failed turn stays unspoken
-        sent = self._connection.record(context_id).text
-        speech.active_at = self._now_s()
-        await self._send(self._connection.text(context_id, joint(sent, text) + text))
+    async def _speak(self, turn: Turn, text: str) -> None:
+        turn.text += text
+        turn.active_at = self._now_s()
+        if turn.record is not None:
+            try:
+                self._say(self._connection.text(turn.record.context_id, text))
+            except VoiceAgentError as error:
+                await self._break_off(turn, error)
+        elif turn.context_id not in self._resuming:
+            self._resume(turn)
+
+    def _open(self, turn: Turn) -> None:
+        """Let a server context speak the turn's rest.
+
+        Raises:
+            VoiceAgentError: the server takes no context now, an option is wrong, or the text is.
+        """
+        context_id = turn.next_server_context_id()
+        rest = turn.rest
+        opening = [self._connection.open(context_id, **turn.options)]
+        if rest:
+            opening.append(self._connection.text(context_id, rest))
+        if turn.is_ended:
+            opening.append(self._connection.end(context_id))
+        for message in opening:
+            self._say(message)
+        self._refresh_audio_context(turn.context_id)
+        turn.record, turn.active_at = self._connection.record(context_id), self._now_s()
 
     # Sound and words from the server.
 
     async def _take(self, event: ClientEvent) -> None:
+        turn = self._turn_of(event)
         match event:
-            case ClientAudio(context_id) | WordsMessage(context_id=context_id):
-                await self._take_speech(context_id, event)
-            case DoneMessage(context_id=context_id):
-                await self._finish(context_id, event)
-            case ErrorMessage(context_id=str(context_id)):
-                await self._fail(context_id, event.to_error())
-            case ErrorMessage():
+            case ClientAudio() if turn:
+                await self._take_audio(turn, event)
+            case WordsMessage() if turn:
+                turn.active_at = self._now_s()
+                words = [turn.moved(timestamp) for timestamp in event.timestamps()]
+                await self._call_event_handler("on_words", turn.context_id, words)
+                await self.add_word_timestamps(turn.take_words(), turn.context_id)
+            case DoneMessage() if turn:
+                await self._finish(turn, event)
+            case ErrorMessage() if turn:
+                await self._break_off(turn, event.to_error())
+            case ErrorMessage(context_id=None):
                 await self.push_error(event.message, category=ErrorCategory.UNKNOWN)
             case _:
-                pass
-        if self._connection.is_draining and not self._speeches and self._websocket:
-            await self._websocket.close()  # the reader finds the next server
+                pass  # its context was left, or it says nothing that matters here
+        if self._connection.is_draining:
+            self._is_ready.clear()
+            if not self._is_finishing and self._websocket is not None:
+                await self._websocket.close()  # the reader finds the next server
 
-    async def _take_speech(self, context_id: str, event: ClientAudio | WordsMessage) -> None:
-        speech = self._speeches.get(context_id)
-        if speech is None or speech.is_failed:
-            return  # still on its way when the context was cancelled
-        speech.active_at = self._now_s()
-        if isinstance(event, WordsMessage):
-            await self._call_event_handler("on_words", context_id, event.timestamps())
-        else:
-            rate_hz = self._output_rate_hz
-            frame = TTSAudioRawFrame(event.pcm, rate_hz, 1, context_id=context_id)
-            await self.append_to_audio_context(context_id, frame)
-        await self._add_words(context_id, speech)
+    def _turn_of(self, event: ClientEvent) -> Turn | None:
+        context_id = getattr(event, "context_id", None)
+        turns = self._turns.values()
+        return next((turn for turn in turns if turn.is_spoken_by(context_id)), None)
 
-    async def _add_words(self, context_id: str, speech: _Speech, *, is_final: bool = False) -> None:
-        """Queue the words that can be heard in the sound that has been queued.
+    async def _take_audio(self, turn: Turn, audio: ClientAudio) -> None:
+        turn.active_at = self._now_s()
+        frame = TTSAudioRawFrame(audio.pcm, self._output_rate_hz, 1, context_id=turn.context_id)
+        await self.append_to_audio_context(turn.context_id, frame)
+        # Behind its frame, a word's time is known; one whose sound breaks off before it can be
+        # heard is not committed.
+        await self.add_word_timestamps(turn.take_words(), turn.context_id)
 
-        Behind its frame, a word's time is known; one whose sound breaks off before it can be heard
-        is not committed.
-        """
-        record = self._connection.record(context_id)
-        received = record.samples_received * SAMPLE_RATE_HZ / record.audio.sample_rate
-        heard = received - self._playout.latency_s * SAMPLE_RATE_HZ
-        due: list[tuple[str, float]] = []
-        for timestamp in record.words[speech.words_added :]:
-            if timestamp.start_sample >= heard and not is_final:
-                break
-            due.append(_pipecat_word(record.text, speech.char_end, timestamp))
-            speech.char_end = timestamp.word.char_end
-        speech.words_added += len(due)
-        await self.add_word_timestamps(due, context_id)
-
-    async def _finish(self, context_id: str, done: DoneMessage) -> None:
-        speech = self._speeches.get(context_id)
-        if speech is None or speech.is_failed:
-            return
-        record = self._connection.record(context_id)
+    async def _finish(self, turn: Turn, done: DoneMessage) -> None:
         if done.reason not in ("complete", "idle"):
-            await self._fail(context_id, EngineError(f"the server ended a turn: {done.reason}"))
+            ended = EngineError(f"the server ended a turn: {done.reason}")
+            await self._break_off(turn, ended)
             return
-        await self._add_words(context_id, speech, is_final=True)
-        speech.is_complete = record.samples_received > 0
-        if not speech.is_ended:
-            self._move_turn_from(context_id)
-        if self.audio_context_available(context_id):
-            await self.remove_audio_context(context_id)
-        self._speeches.pop(context_id, None)
+        words = turn.finish(done)
+        has_rest = bool(turn.rest.strip())  # it was on its way when the server was idle
+        if has_rest:
+            self._resume(turn)
+        await self.add_word_timestamps(words, turn.context_id)
+        if not has_rest:
+            await self._complete(turn)
+
+    async def _complete(self, turn: Turn) -> None:
+        """All text of the turn is spoken; what still comes is spoken in another."""
+        turn.is_complete = turn.samples > 0
+        if not turn.is_ended:
+            await self._move_turn_from(turn.context_id)
+        if self.audio_context_available(turn.context_id):
+            await self.remove_audio_context(turn.context_id)
+        self._turns.pop(turn.context_id, None)
 
     # Failure and interruption.
 
-    async def _fail(self, context_id: str, error: VoiceAgentError) -> None:
+    async def _break_off(self, turn: Turn, error: VoiceAgentError) -> None:
+        """What spoke the turn is of no more use; its rest may be spoken by another context."""
+        if turn.record is None:
+            return  # it was interrupted
+        self._say(self._connection.cancel(turn.record.context_id))
+        words = turn.break_off()
+        has_rest = bool(turn.rest.strip())
+        if has_rest or not error.is_retryable:
+            self._resume(turn, error)
+        await self.add_word_timestamps(words, turn.context_id)
+        if not has_rest and error.is_retryable and turn.is_ended:
+            await self._complete(turn)
+
+    def _resume(self, turn: Turn, error: VoiceAgentError | None = None) -> None:
+        """Let the turn's rest be spoken as soon as the server takes it; `error` broke it off."""
+        speaking = self.create_task(self._speak_rest(turn, error))
+        self._resuming[turn.context_id] = speaking
+
+    async def _speak_rest(self, turn: Turn, error: VoiceAgentError | None) -> None:
+        wait_s = 0.0 if error is None else turn.retry_wait_s(error)
+        while wait_s is not None:
+            self._refresh_audio_context(turn.context_id)  # or Pipecat ends it as spoken
+            await asyncio.sleep(min(wait_s, self._response_timeout_s))
+            error = await self._try_to_open(turn)
+            wait_s = None if error is None else turn.retry_wait_s(error)
+        del self._resuming[turn.context_id]
+        if error is not None:
+            await self._fail(turn, error)
+
+    async def _try_to_open(self, turn: Turn) -> VoiceAgentError | None:
+        try:
+            await self._wait_until_ready()
+            self._open(turn)
+        except TimeoutError:
+            return ConnectionLostError(f"no connection to {self._url}")
+        except VoiceAgentError as error:
+            return error
+        return None
+
+    async def _wait_until_ready(self) -> None:
+        while not self._is_ready.is_set():
+            try:
+                async with asyncio.timeout(_CONNECT_WAIT_S):
+                    await self._is_ready.wait()
+            except TimeoutError:
+                if not self._is_finishing:
+                    raise
+
+    @property
+    def _is_finishing(self) -> bool:
+        """Whether a draining server still speaks; the next one is found behind it."""
+        is_speaking = any(turn.record is not None for turn in self._turns.values())
+        return self._connection.is_draining and is_speaking
+
+    async def _stop_resuming(self, context_id: str) -> None:
+        speaking = self._resuming.pop(context_id, None)
+        if speaking is not None:
+            await self.cancel_task(speaking)
+
+    async def _fail(self, turn: Turn, error: VoiceAgentError) -> None:
         """Report why a turn stays silent; what has not been queued as spoken never will be."""
-        speech = self._speeches.get(context_id)
-        if speech is None or speech.is_failed:
-            return
-        speech.is_failed = True
-        with contextlib.suppress(ConnectionClosed, VoiceAgentError):
-            await self._send(self._connection.cancel(context_id))
+        turn.is_failed = True
         category = _CATEGORIES.get(error.code, ErrorCategory.UNKNOWN)
         await self.push_error(f"{error.code}: {error.message}", category=category)
-        if self.audio_context_available(context_id):
-            await self.append_to_audio_context(context_id, _UnspokenFrame(context_id))
-            if speech.is_ended:
-                await self.remove_audio_context(context_id)
+        if self.audio_context_available(turn.context_id):
+            await self.append_to_audio_context(turn.context_id, _UnspokenFrame(turn.context_id))
+            if turn.is_ended:
+                await self.remove_audio_context(turn.context_id)
 
     async def remove_audio_context(self, context_id: str | None) -> None:
         """End a context's queue, with what says whether all of its text was spoken."""
-        speech = self._speeches.pop(context_id, None) if context_id else None
-        if speech is not None and context_id is not None:
-            if not speech.is_complete and not speech.is_failed:
-                await self.append_to_audio_context(context_id, _UnspokenFrame(context_id))
+        turn = self._turns.pop(context_id, None) if context_id else None
+        if turn is not None:
+            await self._stop_resuming(turn.context_id)
+            if not turn.is_complete and not turn.is_failed:
+                await self.append_to_audio_context(context_id, _UnspokenFrame(turn.context_id))
             await self.append_to_audio_context(context_id, TTSStoppedFrame(context_id=context_id))
         await super().remove_audio_context(context_id)
 
@@ -508,51 +600,67 @@ class VoiceAgentTTSService(WebsocketTTSService):
         if isinstance(frame, BotStartedSpeakingFrame) and direction is FrameDirection.UPSTREAM:
             self._playout.started(self._now_s())
         elif isinstance(frame, InterruptionFrame):
-            for context_id in list(self._speeches):
+            for context_id in list(self._turns):
                 if not self.audio_context_available(context_id):
                     await self._abandon(context_id)
 
     async def _abandon(self, context_id: str) -> None:
-        speech = self._speeches.pop(context_id, None)
-        if speech is None or speech.is_failed:
+        turn = self._turns.pop(context_id, None)
+        if turn is None:
             return
-        played_ms = self._playout.played_ms(context_id, self._now_s())
-        with contextlib.suppress(ConnectionClosed, VoiceAgentError):
-            await self._send(self._connection.cancel(context_id, played_ms))
+        if turn.record is not None:
+            played_ms = turn.played_ms(self._playout.played_ms(context_id, self._now_s()))
+            self._say(self._connection.cancel(turn.record.context_id, played_ms))
+            turn.record = None
+        await self._stop_resuming(context_id)
 
     async def _watch(self) -> None:
-        """Fail the turns of a server that has gone silent, before Pipecat ends them as spoken."""
+        """Break off the turns of a silent server, before Pipecat ends them as spoken."""
         while True:
             await asyncio.sleep(_WATCH_INTERVAL_S)
-            for context_id, speech in list(self._speeches.items()):
-                silent_s = self._now_s() - speech.active_at
-                if silent_s > self._response_timeout_s and self._is_owed(context_id, speech):
-                    silence = EngineError(f"no answer from the server for {silent_s:.0f} s")
-                    await self._fail(context_id, silence)
-
-    def _is_owed(self, context_id: str, speech: _Speech) -> bool:
-        if speech.is_failed:
-            return False
-        text = self._connection.record(context_id).text
-        return speech.is_ended or is_spoken(text[speech.char_end :])
+            now_s = self._now_s()
+            silent = [
+                turn
+                for turn in self._turns.values()
+                if turn.is_owed_sound and now_s - turn.active_at > self._response_timeout_s
+            ]
+            if not silent:
+                continue
+            is_mute = now_s - self._heard_at > self._response_timeout_s
+            if is_mute:
+                self._is_ready.clear()
+            for turn in silent:
+                silent_s = now_s - turn.active_at
+                silence = EngineError(f"no answer from the server for {silent_s:.0f} s")
+                await self._break_off(turn, silence)
+            if is_mute and self._websocket is not None:
+                self._websocket.transport.abort()  # its way to the server may be lost in silence
 
     # Settings.
 
     async def _update_settings(self, delta: TTSSettings) -> dict[str, Any]:
-        """Apply a change; the next piece of text opens a context that speaks with it."""
+        """Apply a change; the next piece of text opens a context that speaks with it.
+
+        Raises:
+            ValueError: `extra` has what a server cannot be told.
+        """
+        _refuse_unknown(delta)
         changed = await super()._update_settings(delta)
         if changed and self._turn_context_id:
             context_id = self._turn_context_id
+            await self._move_turn_from(context_id)
             if self.audio_context_available(context_id):
                 await self.flush_audio(context_id)
             else:
                 await self._abandon(context_id)
-            self._move_turn_from(context_id)
         return changed
 
-    def _move_turn_from(self, context_id: str) -> None:
+    async def _move_turn_from(self, context_id: str) -> None:
         """Let what is left of the turn be spoken in a context of its own."""
         if self._turn_context_id == context_id:
+            # A sentence of tokens waits for the next to begin, which it will not in this context.
+            sentence = await self._aggregated_frame_sequencer.finalize(context_id)
+            await self._push_sequencer_frames(sentence, context_id)
             self._turn_context_id = None  # or `create_context_id` returns it again
             self._turn_context_id = self.create_context_id()
 
@@ -592,11 +700,12 @@ class VoiceAgentTTSService(WebsocketTTSService):
             case TTSStartedFrame():
                 self._playout.start(frame.context_id)
             case TTSAudioRawFrame():
+                self._apply_context_interruptible(frame)  # which Pipecat does only as it pushes
                 self._playout.play(frame, self._now_s())
             case _:
                 pass
         if isinstance(frame, _TIMED_FRAMES) and frame.pts:
-            frame.pts += self._playout.correction_ns
+            frame.pts = self._playout.corrected_ns(frame.pts)
         return True
 
     def _is_spoken(self, context_id: str | None) -> bool:
@@ -614,15 +723,16 @@ class _Playout:
     Pipecat times the words of a context from the moment its first audio left, as if it played on
     without a gap and began where the last word before it did. The difference to where the sound
     really is (after a stall, behind the sound of another context, or as late as the transport
-    began) is `correction_ns`.
+    began) is the correction.
     """
 
     def __init__(self, latency_s: float) -> None:
         self.baseline_s = 0.0
-        self.correction_ns = 0
         self.latency_s = latency_s
         self._context_id: str | None = None
         self._clock = PlayoutClock()
+        self._correction_ns = 0
+        self._last_ns = 0
         self._awaited_start_s: float | None = None
         self._is_interruptible = True
 
@@ -638,12 +748,14 @@ class _Playout:
         """`frame` leaves at `now_s`; it is heard behind what left before."""
         position_s = self._clock.sent_samples / SAMPLE_RATE_HZ
         samples = len(frame.audio) // BYTES_PER_SAMPLE * SAMPLE_RATE_HZ // frame.sample_rate
+        if position_s and now_s > self._clock.playout_end:
+            now_s += _RESTART_S
         self._clock.send(samples, now_s)
         begin_s = self._clock.playout_end - samples / SAMPLE_RATE_HZ
         if position_s == 0:
             self._awaited_start_s = begin_s
         shift_s = begin_s - position_s - self.baseline_s + self.latency_s
-        self.correction_ns = round(shift_s * 1e9)
+        self._correction_ns = round(shift_s * 1e9)
         self._is_interruptible = frame.interruptible
 
     def started(self, now_s: float) -> None:
@@ -654,7 +766,12 @@ class _Playout:
         self._awaited_start_s = None
         if abs(late_s) < _LARGEST_START_ERROR_S:
             self._clock.playout_end += late_s
-            self.correction_ns += round(late_s * 1e9)
+            self._correction_ns += round(late_s * 1e9)
+
+    def corrected_ns(self, pts: int) -> int:
+        """Where `pts` really is; never before what left earlier, or it would overtake that."""
+        self._last_ns = max(self._last_ns, pts + self._correction_ns)
+        return self._last_ns
 
     def has_sound(self, context_id: str) -> bool:
         """Whether any sound of `context_id` has left."""
@@ -665,6 +782,7 @@ class _Playout:
         self._awaited_start_s = None
         if self._is_interruptible:
             self._clock.playout_end = 0.0
+            self._last_ns = 0
 
     def played_ms(self, context_id: str, now_s: float) -> int:
         """How much of `context_id` has been heard, gaps excluded."""
@@ -687,17 +805,13 @@ class _ReportChanges:
             await self._report(error, force_treat_as_permanent)
 
 
-def _pipecat_word(text: str, char_end: int, timestamp: WordTimestamp) -> tuple[str, float]:
-    """All of `text` from the last word's end to this one's, and where it sounds in seconds."""
-    word = text[char_end : timestamp.word.char_end].strip()
-    return word, timestamp.start_sample / SAMPLE_RATE_HZ
+def _refuse_unknown(settings: TTSSettings) -> None:
+    known = OpenOptions.__annotations__.keys()
+    unknown = settings.extra.keys() - known
+    if unknown:
+        expected, came = ", ".join(sorted(known)), ", ".join(sorted(unknown))
+        raise ValueError(f"settings.extra: expected options of a context ({expected}); came {came}")
 
 
 def _connection_error(error: Exception) -> ErrorFrame:
     return ErrorFrame(f"no connection to the server: {error}", exception=error)
-
-
-def _as_own(error: Exception) -> VoiceAgentError:
-    if isinstance(error, VoiceAgentError):
-        return error
-    return ConnectionLostError("the connection to the server was lost in the middle of a turn")

@@ -18,6 +18,9 @@ _CLAUSE_ENDS = _WIDE_CLAUSE_ENDS | frozenset(",;:—–…،؛")
 _CLOSING_CHARS = 16
 """Longest run of closing quotes, brackets, emphasis and emoji that is looked behind."""
 
+_FIRST_WORDS_CHARS = 256
+"""Long enough for any word, with marks and markup around it."""
+
 _BLOCK_START = re.compile(r"(?:[-*+•‣◦–]|\d{1,3}[.)]|#{1,6}|>)\s|\||`{3}")
 _BLOCK_START_CHARS = 7
 
@@ -135,6 +138,11 @@ def complete_words_end(text: str) -> int | None:
     if words and words[-1].char_end == len(text) and not _is_han_or_closed(text[-1]):
         words.pop()
     return words[-1].char_end if words else None
+
+
+def has_complete_word(text: str) -> bool:
+    """Whether `text` begins with words of which later text cannot change the first."""
+    return complete_words_end(text[:_FIRST_WORDS_CHARS]) is not None
 
 
 def _is_han_or_closed(character: str) -> bool:

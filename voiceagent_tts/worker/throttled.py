@@ -33,6 +33,9 @@ from voiceagent_tts.core import (
     Words,
 )
 
+_LEAVING_S = 0.05
+"""What was let go leaves in a thread of its own, which dies with the process."""
+
 
 @dataclass(frozen=True, slots=True)
 class Throttle:
@@ -157,6 +160,7 @@ class Throttled:
     def _crash_if_asked(self, end_sample: int) -> None:
         crash_after_s = self._throttle.crash_after_s
         if crash_after_s is not None and end_sample >= crash_after_s * SAMPLE_RATE_HZ:
+            time.sleep(_LEAVING_S)
             os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from tests.e2e.process import ServerProcess
 from voiceagent_tts.adapters.livekit import TTS
 from voiceagent_tts.server.serve import RunningServer
 
@@ -30,7 +31,7 @@ async def make_voice() -> AsyncIterator[MakeVoice]:
     made: list[TTS] = []
     async with aiohttp.ClientSession() as session:
 
-        def make(server: RunningServer | str, **options: Any) -> TTS:
+        def make(server: RunningServer | ServerProcess | str, **options: Any) -> TTS:
             url = server if isinstance(server, str) else server.websocket_url
             english: dict[str, Any] = {"voice": "default", "language": "en"}
             made.append(TTS(url=url, http_session=session, **english | options))

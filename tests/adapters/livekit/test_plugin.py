@@ -3,10 +3,18 @@
 import asyncio
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
-from livekit.agents import APIConnectionError, APIConnectOptions, APIError, APIStatusError
+from livekit.agents import (
+    APIConnectionError,
+    APIConnectOptions,
+    APIError,
+    APIStatusError,
+    APITimeoutError,
+)
+from livekit.agents.voice.agent_session import SessionConnectOptions
 
 from benchmarks.bargein.devices import MICROPHONE_RATE_HZ
 from tests.adapters.livekit.conftest import MakeVoice
@@ -19,7 +27,9 @@ from tests.adapters.livekit.conversation import (
     talking,
     words_of,
 )
+from tests.adapters.proxy import Router
 from tests.conftest import StartServer
+from tests.e2e.process import ServerProcess
 from voiceagent_tts.adapters.livekit import TTS
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.core import WordTimestamp
@@ -34,7 +44,7 @@ COUNTING = "One, two, three, four, five. Six, seven, eight, nine, ten."
 # Real ears.
 
 
-async def user_says(server: RunningServer, text: str) -> bytes:
+async def user_says(server: ServerProcess, text: str) -> bytes:
     """A person's voice, as a microphone has it."""
     audio = AudioFormat(sample_rate=MICROPHONE_RATE_HZ)
     async with TTSClient(server.websocket_url) as client:
@@ -42,12 +52,12 @@ async def user_says(server: RunningServer, text: str) -> bytes:
         return b"".join([event.pcm async for event in events if isinstance(event, ClientAudio)])
 
 
-async def test_a_user_who_barges_in_is_heard(server: RunningServer, make_voice: MakeVoice) -> None:
+async def test_a_user_who_barges_in_is_heard(served: ServerProcess, make_voice: MakeVoice) -> None:
     """Real sound, real voice activity detection: the history is what was heard until then."""
-    words = await words_of(server.websocket_url, COUNTING, voice="default", language="en")
-    voice_of_user = await user_says(server, "Excuse me, could you wait a moment please?")
+    words = await words_of(served.websocket_url, COUNTING, voice="default", language="en")
+    voice_of_user = await user_says(served, "Excuse me, could you wait a moment please?")
     turns = {"turn_detection": None, "interruption": {"resume_false_interruption": False}}
-    async with talking(make_voice(server), vad=real_vad(), turn_handling=turns) as conversation:
+    async with talking(make_voice(served), vad=real_vad(), turn_handling=turns) as conversation:
         handle = conversation.reply(COUNTING)
         await conversation.played(1.0)
         conversation.microphone.say(voice_of_user)
@@ -60,10 +70,10 @@ async def test_a_user_who_barges_in_is_heard(server: RunningServer, make_voice: 
 
 
 async def test_a_cough_pauses_the_reply_and_loses_nothing(
-    server: RunningServer, make_voice: MakeVoice
+    served: ServerProcess, make_voice: MakeVoice
 ) -> None:
     """After a false interruption of more than three seconds the reply goes on, and is whole."""
-    cough = await user_says(server, "Hm, hm, hm.")
+    cough = await user_says(served, "Hm, hm, hm.")
     options = {
         "vad": real_vad(),
         "stt": DeafSTT(),
@@ -72,7 +82,7 @@ async def test_a_cough_pauses_the_reply_and_loses_nothing(
             "interruption": {"false_interruption_timeout": 2.5},
         },
     }
-    async with talking(make_voice(server), **options) as conversation:
+    async with talking(make_voice(served), **options) as conversation:
         handle = conversation.reply(COUNTING)
         await conversation.played(1.0)
         conversation.microphone.say(cough)
@@ -122,10 +132,10 @@ async def test_a_wrong_key_is_told_and_not_retried(
 
 
 async def test_close_ends_streams_and_is_final(
-    server: RunningServer, make_voice: MakeVoice
+    served: ServerProcess, make_voice: MakeVoice
 ) -> None:
     """`aclose` ends a reply that is being spoken; afterwards the plugin says that it is closed."""
-    voice = make_voice(server)
+    voice = make_voice(served)
     stream = voice.stream()
     stream.push_text(COUNTING)
     await anext(stream)
@@ -136,35 +146,123 @@ async def test_close_ends_streams_and_is_final(
         await voice.synthesize("Yes.").collect()
 
 
+# Patience.
+
+
+@pytest.mark.parametrize("begun", ["One, two, three. Four fi", "See **"])
+async def test_a_language_model_may_think_in_mid_word(
+    served: ServerProcess, make_voice: MakeVoice, begun: str
+) -> None:
+    """A server that waits for the rest of a word is not silent, however long the model takes."""
+    short = SessionConnectOptions(tts_conn_options=APIConnectOptions(max_retry=0, timeout=1.0))
+    voice, go_on = make_voice(served), asyncio.Event()
+    async with talking(voice, conn_options=short, tts_text_transforms=None) as conversation:
+        handle = conversation.reply(begun, go_on, "ve, six.")
+        await asyncio.sleep(2.5)  # the model thinks
+        go_on.set()
+        await handle.wait_for_playout()
+        assert committed(handle) == begun + "ve, six."
+        assert not conversation.errors
+
+
+async def test_an_agent_that_is_busy_takes_no_server_for_dead(
+    served: ServerProcess, make_voice: MakeVoice
+) -> None:
+    """The answer that came while the agent's own code held the loop is read before it is missed."""
+    voice = make_voice(served)
+    await voice.synthesize("Yes.").collect()
+    one_attempt = APIConnectOptions(max_retry=0, timeout=2.0)
+    async with voice.stream(conn_options=one_attempt) as stream:
+        stream.push_text(COUNTING)
+        stream.end_input()
+        for _ in range(20):
+            await asyncio.sleep(0)  # the text goes out
+        time.sleep(2.5)
+        assert sum([event.frame.duration async for event in stream]) > 4
+
+
+async def test_who_has_time_does_not_fail_with_who_has_not(
+    served: ServerProcess, make_voice: MakeVoice
+) -> None:
+    """One connection is made for all that wait for it; each of them waits as long as it said."""
+    router = Router("127.0.0.1", int(served.url.rpartition(":")[2]))
+    silent: list[asyncio.StreamReader] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if silent:
+            await router.serve(reader, writer)
+        else:
+            silent.append(reader)
+            await reader.read(-1)
+            writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as listener:
+        voice = make_voice(f"ws://127.0.0.1:{listener.sockets[0].getsockname()[1]}")
+        options = [APIConnectOptions(max_retry=0, timeout=seconds) for seconds in (0.3, 10.0)]
+        replies = [voice.synthesize("Yes.", conn_options=each).collect() for each in options]
+        hasty, patient = await asyncio.gather(*replies, return_exceptions=True)
+        assert isinstance(hasty, APITimeoutError)
+        assert not isinstance(patient, BaseException) and patient.duration > 0.2
+        assert router.accepted == 1
+        await voice.aclose()
+        await router.aclose()
+
+
 # Voices.
 
 
-async def test_voices_are_listed(server: RunningServer, make_voice: MakeVoice) -> None:
+async def test_voices_are_listed(served: ServerProcess, make_voice: MakeVoice) -> None:
     """Each can be asked for by its id, and says which languages it speaks."""
-    voices = await make_voice(server).list_voices()
+    voices = await make_voice(served).list_voices()
     assert "default" in [voice.id for voice in voices]
     assert all("en" in voice.languages for voice in voices if voice.id == "default")
     with pytest.raises(APIError):
         await make_voice("ws://127.0.0.1:9").list_voices()
 
 
+@pytest.mark.parametrize(
+    ("url", "asked"),
+    [
+        ("ws://127.0.0.1:{}/voice/v1/tts/ws", b"GET /voice/v1/audio/voices HTTP/1.1\r\n"),
+        ("http://127.0.0.1:{}", b"GET /v1/audio/voices HTTP/1.1\r\n"),
+        ("wss://127.0.0.1:{}/v1/tts/ws", b"\x16\x03\x01"),
+        ("https://127.0.0.1:{}", b"\x16\x03\x01"),
+    ],
+)
+async def test_voices_are_asked_for_where_the_socket_is(
+    make_voice: MakeVoice, url: str, asked: bytes
+) -> None:
+    """Behind the same proxy, and enciphered where the socket is: a key is never sent in clear."""
+    begun: list[bytes] = []
+
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        begun.append(await reader.readexactly(len(asked)))
+        writer.transport.abort()
+
+    async with await asyncio.start_server(listen, "127.0.0.1", 0) as listener:
+        voice = make_voice(url.format(listener.sockets[0].getsockname()[1]))
+        with pytest.raises(APIError):
+            await voice.list_voices()
+    assert set(begun) == {asked}
+
+
 async def test_a_whole_text_comes_faster_than_it_plays(
-    server: RunningServer, make_voice: MakeVoice
+    served: ServerProcess, make_voice: MakeVoice
 ) -> None:
     """`synthesize` is not paced: a recording need not be waited for."""
     loop = asyncio.get_running_loop()
     started = loop.time()
-    audio = await make_voice(server).synthesize(COUNTING * 4).collect()
+    audio = await make_voice(served).synthesize(COUNTING * 4).collect()
     assert audio.duration > 16
     assert loop.time() - started < audio.duration / 2
 
 
 async def test_word_times_are_told_as_they_come(
-    server: RunningServer, make_voice: MakeVoice
+    served: ServerProcess, make_voice: MakeVoice
 ) -> None:
     """Whoever listens to `words` has the true times, ahead of their sound."""
-    expected = await words_of(server.websocket_url, COUNTING, voice="default", language="en")
-    voice = make_voice(server)
+    expected = await words_of(served.websocket_url, COUNTING, voice="default", language="en")
+    voice = make_voice(served)
     told: list[WordTimestamp] = []
     voice.on("words", lambda context_id, words: told.extend(words))
     async with voice.stream() as stream:
@@ -177,12 +275,12 @@ async def test_word_times_are_told_as_they_come(
 
 
 async def test_a_stream_that_nobody_plays_is_not_held_back(
-    server: RunningServer, make_voice: MakeVoice
+    served: ServerProcess, make_voice: MakeVoice
 ) -> None:
     """Outside of a session words go with their audio, as fast as it comes."""
     loop = asyncio.get_running_loop()
     started = loop.time()
-    async with make_voice(server).stream() as stream:
+    async with make_voice(served).stream() as stream:
         stream.push_text(COUNTING)
         stream.end_input()
         duration_s = sum([event.frame.duration async for event in stream])

@@ -19,6 +19,7 @@ from tests.adapters.livekit.conversation import talking, words_of
 from tests.adapters.livekit.test_acceptance import seconds, tokens
 from tests.adapters.livekit.test_upstream import check_frames
 from tests.conftest import StartServer
+from tests.e2e.process import ServerProcess
 from tests.waiting import until
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.server.serve import RunningServer
@@ -36,7 +37,7 @@ async def make_stock() -> AsyncIterator[MakeStock]:
     """Make stock plugins that speak through a server; a session closes what it is given."""
     async with aiohttp.ClientSession() as session:
 
-        def make(name: str, server: RunningServer, **options: Any) -> tts.TTS:
+        def make(name: str, server: RunningServer | ServerProcess, **options: Any) -> tts.TTS:
             common: dict[str, Any] = {"api_key": "none", "http_session": session}
             match name:
                 case "baseten":
@@ -95,11 +96,11 @@ async def test_group_16_a_stock_plugin_speaks(server: RunningServer, make_stock:
 
 
 async def test_group_16_a_whole_text_may_be_synthesized(
-    server: RunningServer, make_stock: MakeStock
+    served: ServerProcess, make_stock: MakeStock
 ) -> None:
     """`synthesize` gives the frames that LiveKit's own tests ask for."""
     for name in ALL:
-        voice = make_stock(name, server)
+        voice = make_stock(name, served)
         async with voice.synthesize(SHORT) as stream:
             check_frames([event async for event in stream])
         await voice.aclose()
@@ -157,12 +158,12 @@ async def test_group_16_words_are_there_before_they_are_heard(
 
 
 async def test_group_16_an_unknown_voice_fails_its_turn_only(
-    server: RunningServer, make_stock: MakeStock
+    served: ServerProcess, make_stock: MakeStock
 ) -> None:
     """The plugin raises an error that names the voices; with another voice it speaks."""
 
     async def talk(name: str) -> None:
-        voice = make_stock(name, server, voice="nobody")
+        voice = make_stock(name, served, voice="nobody")
         async with talking(voice) as conversation:
             assert await conversation.spoken("Yes.") == ""
             assert "nobody" in str(conversation.errors[-1].error)

@@ -7,7 +7,8 @@ from livekit.agents import APIConnectionError, APIConnectOptions, APITimeoutErro
 from livekit.agents.metrics import TTSMetrics
 
 from tests.adapters.livekit.conftest import MakeVoice
-from tests.adapters.livekit.proxy import black_hole
+from tests.adapters.proxy import black_hole
+from tests.e2e.process import ServerProcess
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.server.serve import RunningServer
 
@@ -35,9 +36,9 @@ def check_frames(events: list[tts.SynthesizedAudio]) -> None:
     assert not bytes(events[0].frame.data).startswith((b"RIFF", b"OggS", b"ID3"))
 
 
-async def test_synthesize(server: RunningServer, make_voice: MakeVoice) -> None:
+async def test_synthesize(served: ServerProcess, make_voice: MakeVoice) -> None:
     """A whole text gives sound in one request, and one report."""
-    voice = make_voice(server)
+    voice = make_voice(served)
     watch = Watch(voice)
     async with voice.synthesize(TEXT) as stream:
         events = [event async for event in stream]
@@ -52,9 +53,9 @@ async def test_synthesize(server: RunningServer, make_voice: MakeVoice) -> None:
     assert (report.metadata.model_name or "").startswith("espeak")
 
 
-async def test_stream(server: RunningServer, make_voice: MakeVoice) -> None:
+async def test_stream(served: ServerProcess, make_voice: MakeVoice) -> None:
     """Text at the pace of a language model gives one segment, and one report."""
-    voice = make_voice(server)
+    voice = make_voice(served)
     watch = Watch(voice)
     async with voice.stream() as stream:
 
@@ -75,9 +76,9 @@ async def test_stream(server: RunningServer, make_voice: MakeVoice) -> None:
     assert report.segment_id == events[0].segment_id
 
 
-async def test_a_flush_speaks_what_is_there(server: RunningServer, make_voice: MakeVoice) -> None:
+async def test_a_flush_speaks_what_is_there(served: ServerProcess, make_voice: MakeVoice) -> None:
     """Without an end of the input, and without the end of a sentence."""
-    voice = make_voice(server, max_buffer_delay_ms=3000)
+    voice = make_voice(served, max_buffer_delay_ms=3000)
     async with voice.stream() as stream:
         stream.push_text("And then")
         stream.flush()

@@ -28,8 +28,10 @@ from pipecat.processors.frame_processor import FrameDirection
 from pipecat.workers.runner import WorkerRunner
 
 from agents.realtime_file_transport import RealtimeFileTransport
+from tests.waiting import PATIENCE_S
 from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
+from voiceagent_tts.server.serve import RunningServer
 
 HEARD_SAMPLES = 480
 """A word was heard when 20 ms of it were played: the service's default `output_latency_s`."""
@@ -71,7 +73,10 @@ class Conversation:
 
         @tts.event_handler("on_words")
         async def on_words(_: object, context_id: str, words: list[WordTimestamp]) -> None:
-            self.words.setdefault(context_id, []).extend(words)
+            # What has sounded of a word that broke off stays; only what never will is told anew.
+            first = words[0].start_sample
+            told = [w for w in self.words.get(context_id, []) if w.start_sample < first]
+            self.words[context_id] = told + words
 
         @tts.event_handler("on_tts_request")
         async def on_tts_request(_: object, context_id: str, text: str) -> None:
@@ -143,13 +148,14 @@ class Conversation:
         """Wait until so much of the turn was played."""
         await self.transport.wait_until_played(context_id, round(seconds * SAMPLE_RATE_HZ))
 
+    def played_samples(self, context_id: str) -> int:
+        """How much of a context has been played."""
+        played = [u for u in self.transport.utterances if u.context_id == context_id]
+        return sum(utterance.played_samples for utterance in played)
+
     def heard(self, context_id: str, text: str) -> str:
         """What of `text`, the context's, had been played far enough to be heard."""
-        played = sum(
-            utterance.played_samples
-            for utterance in self.transport.utterances
-            if utterance.context_id == context_id
-        )
+        played = self.played_samples(context_id)
         ends = [
             timestamp.word.char_end
             for timestamp in self.words.get(context_id, [])
@@ -175,7 +181,16 @@ async def talking(tts: VoiceAgentTTSService) -> AsyncIterator[Conversation]:
         yield conversation
     finally:
         await conversation.worker.cancel()
-        await running
+        # Not awaited: where Pipecat swallows a cancellation, a test that failed would never end.
+        await asyncio.wait({running}, timeout=PATIENCE_S)
+        assert running.done(), "the pipeline does not end"
+        running.result()
+
+
+def close_sockets(server: RunningServer) -> None:
+    """Close every socket, as a failing server does."""
+    for session in list(server.shell.sessions):
+        session.close(1011, "as a failing server does")
 
 
 class _Watcher(BaseObserver):

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from pipecat.frames.frames import (
+    ErrorFrame,
     LLMFullResponseEndFrame,
     LLMFullResponseStartFrame,
     LLMTextFrame,
@@ -24,7 +25,7 @@ from pipecat.utils.context.word_timestamp_tracker import WordTimestampTracker
 from pipecat.utils.errors import ErrorCategory
 from pipecat.utils.text.simple_text_aggregator import SimpleTextAggregator
 
-from tests.adapters.pipecat.conversation import ENGLISH, Conversation, talking
+from tests.adapters.pipecat.conversation import ENGLISH, Conversation, close_sockets, talking
 from tests.conftest import StartServer
 from tests.waiting import until
 from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
@@ -118,6 +119,24 @@ async def test_words_of_a_second_utterance_wait_for_the_first(server: RunningSer
         assert committed == conversation.heard(context_id, second)
 
 
+async def test_words_wait_for_speech_that_cannot_be_interrupted(server: RunningServer) -> None:
+    """What outlives an interruption in the transport is heard before the next reply."""
+    async with talking(service(server)) as conversation:
+        speech, reply = TTSSpeakFrame(COUNTING), "Eleven, twelve, thirteen, fourteen."
+        speech.interruptible = False
+        await conversation.push(speech)
+        first = await conversation.begun()
+        await conversation.until(TTSStoppedFrame)
+        await conversation.play(first, 0.3)
+        await conversation.interrupt()
+        second = await conversation.reply(reply)
+        await conversation.play(second, 0.5)
+        committed = await conversation.interrupt()
+        heard = conversation.heard(second, reply)
+        assert heard and committed.endswith(heard)
+        assert committed.removesuffix(heard).rstrip().endswith("nine, ten.")
+
+
 async def test_without_word_times_a_whole_turn_is_committed(start_server: StartServer) -> None:
     """An engine that knows no words and is not interrupted loses no text (row D2)."""
     server = await start_server(throttle={"without_words": True})
@@ -184,35 +203,6 @@ async def test_a_silent_server_fails_the_turn(start_server: StartServer) -> None
         assert await conversation.spoken() == ""
         assert conversation.errors[0].category is ErrorCategory.SERVER
         assert conversation.tts.is_usable
-
-
-async def test_a_lost_socket_leaves_what_was_heard(server: RunningServer) -> None:
-    """A drop in mid-sentence commits what had sounded; the service reconnects (row J)."""
-    tts = service(server, max_lead_s=0.5)
-    async with talking(tts) as conversation:
-        context_id = await conversation.reply(COUNTING)
-        await conversation.play(context_id, 1.2)
-        for session in list(server.shell.sessions):
-            session.close(1011, "as a failing server does")
-        committed = await conversation.spoken()
-        await conversation.played_out()
-        assert committed == conversation.heard(context_id, COUNTING)
-        assert committed and committed != COUNTING
-        assert conversation.errors[0].category is ErrorCategory.CONNECTIVITY
-        await speaks(conversation)
-
-
-async def test_a_dead_engine_leaves_what_was_heard(start_server: StartServer) -> None:
-    """An engine that is killed in mid-sentence fails its turn only."""
-    server = await start_server(throttle={"rtf": 0.5, "crash_after_s": 1.5})
-    async with talking(service(server)) as conversation:
-        context_id = await conversation.reply(COUNTING)
-        committed = await conversation.spoken()
-        await conversation.played_out()
-        assert committed == conversation.heard(context_id, COUNTING)
-        assert committed and committed != COUNTING
-        assert conversation.errors[0].category is ErrorCategory.SERVER
-        await speaks(conversation, "Yes.")
 
 
 async def test_a_bad_request_does_not_mute_the_bot(server: RunningServer) -> None:
@@ -288,6 +278,20 @@ async def test_a_draining_server_is_left(server: RunningServer) -> None:
         assert not conversation.errors
 
 
+async def test_a_reply_behind_a_draining_servers_last_is_spoken(server: RunningServer) -> None:
+    """It waits for as long as the server still speaks, and is spoken by the next."""
+    async with talking(service(server, max_lead_s=0.5)) as conversation:
+        first = f"{COUNTING} {COUNTING} {COUNTING}"
+        await conversation.push(TTSSpeakFrame(first))
+        await conversation.play(await conversation.begun(), 0.3)
+        for session in list(server.shell.sessions):
+            session.drain(30_000)
+        await conversation.push(TTSSpeakFrame("Yes, I can."))
+        assert await conversation.spoken() == first
+        assert await conversation.spoken() == "Yes, I can."
+        assert not conversation.errors
+
+
 # Turns and the server's contexts.
 
 
@@ -339,9 +343,12 @@ async def test_fifty_interruptions_on_one_socket(server: RunningServer) -> None:
         assert server.shell.synthesizer.contexts_active == 0
 
 
-async def test_a_new_voice_in_mid_turn_loses_no_word(server: RunningServer) -> None:
+@pytest.mark.parametrize("mode", list(TextAggregationMode))
+async def test_a_new_voice_in_mid_turn_loses_no_word(
+    server: RunningServer, mode: TextAggregationMode
+) -> None:
     """Settings change without a reconnect: the next clause has the new voice, the words stay."""
-    tts = service(server)
+    tts = service(server, text_aggregation_mode=mode)
     voices: list[str] = []
     async with talking(tts) as conversation:
         first = await conversation.begin("One, two. ")
@@ -391,8 +398,7 @@ async def test_connections_that_break_soon_do_not_mute_the_bot(server: RunningSe
         for count in range(1, 6):
             await until(lambda n=count: accepted("tts_ws_accepted_total") == n, f"socket {count}")
             if count < 5:
-                for session in list(server.shell.sessions):
-                    session.close(1011, "as a failing server does")
+                close_sockets(server)
         await speaks(conversation)
         assert conversation.tts.is_usable
 
@@ -422,17 +428,37 @@ async def speaks(conversation: Conversation, text: str = "Yes, I can.") -> None:
 # The edges.
 
 
+async def test_an_option_that_no_context_has_is_refused(server: RunningServer) -> None:
+    """With a sentence when a service is made, and with an error where it runs, which it goes on."""
+    settings = VoiceAgentTTSService.Settings(language="en", extra={"pitch": 2})
+    with pytest.raises(
+        ValueError, match=r"settings\.extra: expected .*leading_silence.*; came pitch"
+    ):
+        VoiceAgentTTSService(settings=settings)
+    settings = VoiceAgentTTSService.Settings(language="en", extra={"leading_silence": True})
+    async with talking(service(server, settings=settings)) as conversation:
+        delta = VoiceAgentTTSService.Settings(extra={"pitch": 2})
+        await conversation.push(TTSUpdateSettingsFrame(delta=delta))
+        await conversation.until(ErrorFrame)
+        await speaks(conversation)
+
+
 @pytest.mark.parametrize(
     ("owner", "name"),
     [
         (TTSService, "_update_settings"),
         (TTSService, "_call_event_handler"),
+        (TTSService, "_refresh_audio_context"),
+        (TTSService, "_push_sequencer_frames"),
+        (TTSService, "_apply_context_interruptible"),
         (TTSService, "_register_event_handler"),
         (WebsocketTTSService, "_connect"),
         (WebsocketTTSService, "_disconnect"),
+        (WebsocketTTSService, "_reconnect_websocket"),
         (WebsocketTTSService, "_report_error"),
         (WebsocketService, "_connect_websocket"),
         (WebsocketService, "_disconnect_websocket"),
+        (WebsocketService, "_reconnect_websocket"),
         (WebsocketService, "_receive_messages"),
         (WebsocketService, "_receive_task_handler"),
         (WebsocketService, "_try_reconnect"),
@@ -447,7 +473,10 @@ def test_private_methods_of_pipecat_exist(owner: type, name: str) -> None:
 
 def test_private_attributes_of_pipecat_exist() -> None:
     """What the service reads and sets of Pipecat's inside is still there."""
-    names = ("_turn_context_id", "_text_aggregator", "_word_timestamp_tracker", "_settings")
+    names = (
+        "_turn_context_id", "_text_aggregator", "_word_timestamp_tracker", "_settings",
+        "_aggregated_frame_sequencer",
+    )  # fmt: skip
     plain = SimpleTextAggregator()
     tts = VoiceAgentTTSService(text_aggregator=plain)
     attributes = vars(tts)

@@ -1,0 +1,291 @@
+"""A Pipecat turn whose server context broke off goes on: each word is heard and committed once."""
+
+from typing import Any
+
+import pytest
+from pipecat.frames.frames import TTSAudioRawFrame, TTSUpdateSettingsFrame
+from pipecat.services.tts_service import TextAggregationMode
+from pipecat.utils.errors import ErrorCategory
+
+from tests.adapters.pipecat.conversation import ENGLISH, Conversation, close_sockets, talking
+from tests.adapters.proxy import Router, routing
+from tests.conftest import StartServer
+from tests.waiting import until
+from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
+from voiceagent_tts.client import TTSClient
+from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
+from voiceagent_tts.errors import ErrorCode
+from voiceagent_tts.protocol.connection import ClientAudio
+from voiceagent_tts.server.serve import RunningServer
+
+COUNTING = "One, two, three, four, five. Six, seven, eight, nine, ten."
+
+
+def service(url: str, **options: Any) -> VoiceAgentTTSService:
+    """The service at `url`; its server is never far ahead of the listener."""
+    options = {"settings": ENGLISH, "response_timeout_s": 5.0, "max_lead_s": 0.5} | options
+    return VoiceAgentTTSService(url=url, **options)
+
+
+async def length_s(server: RunningServer, text: str) -> float:
+    """How long `text` sounds where nothing fails."""
+    async with TTSClient(server.websocket_url) as client:
+        events = client.say(text, language="en", voice="default", max_lead_s=0.0)
+        sizes = [len(event.pcm) async for event in events if isinstance(event, ClientAudio)]
+    return sum(sizes) / BYTES_PER_SAMPLE / SAMPLE_RATE_HZ
+
+
+def played_s(conversation: Conversation, context_id: str) -> float:
+    """How much of a turn was played."""
+    return conversation.played_samples(context_id) / SAMPLE_RATE_HZ
+
+
+async def lose(conversation: Conversation, line: Router) -> None:
+    """Take the line down, and wait until the service has tried in vain to connect again."""
+    line.go_down()
+    await until(lambda: bool(conversation.errors), "the outage is noticed")
+
+
+def turn_errors(conversation: Conversation) -> list[str]:
+    """The codes of what made a turn fail; not what was told of the connection."""
+    codes = [error.error.partition(":")[0] for error in conversation.errors]
+    return [code for code in codes if code in set(ErrorCode)]
+
+
+async def test_a_server_lost_before_sound_says_it_all(start_server: StartServer) -> None:
+    """A turn that nobody has heard yet is said on the next connection."""
+    server = await start_server(throttle={"first_audio_s": 0.5})
+    whole_s = await length_s(server, COUNTING)
+    async with talking(service(server.websocket_url)) as conversation:
+        context_id = await conversation.reply(COUNTING)
+        await until(lambda: server.shell.synthesizer.contexts_active == 1, "a context is open")
+        assert not conversation.count(TTSAudioRawFrame)
+        close_sockets(server)
+        assert await conversation.spoken() == COUNTING
+        await conversation.played_out()
+        assert not conversation.errors
+        assert played_s(conversation, context_id) == pytest.approx(whole_s, abs=0.3)
+
+
+async def test_a_server_lost_in_mid_turn_goes_on_where_it_broke_off(server: RunningServer) -> None:
+    """Listener and history get each word once, and nothing is reported as failed."""
+    whole_s = await length_s(server, COUNTING)
+    async with talking(service(server.websocket_url)) as conversation:
+        context_id = await conversation.reply(COUNTING)
+        await conversation.play(context_id, 1.2)
+        close_sockets(server)
+        assert await conversation.spoken() == COUNTING
+        await conversation.played_out()
+        assert not conversation.errors
+        assert abs(played_s(conversation, context_id) - whole_s) < 0.8  # a word is begun again
+
+
+async def test_what_was_heard_after_a_failure_is_committed(server: RunningServer) -> None:
+    """Words of the context that goes on are timed by the sound of the whole turn."""
+    async with talking(service(server.websocket_url)) as conversation:
+        context_id = await conversation.reply(COUNTING)
+        await conversation.play(context_id, 1.0)
+        close_sockets(server)
+        await conversation.play(context_id, 3.1)
+        committed = await conversation.interrupt()
+        assert committed == conversation.heard(context_id, COUNTING)
+        assert "five" in committed
+        await until(lambda: not server.shell.synthesizer.contexts_active, "the row is free")
+
+
+async def test_sound_whose_words_are_not_told_yet_is_not_repeated(
+    start_server: StartServer,
+) -> None:
+    """Where words come just ahead of playback, the turn goes on near where its sound broke off."""
+    server = await start_server(throttle={"without_words": True}, max_lead_s=2.5, aligner="online")
+    whole_s = await length_s(server, COUNTING)
+    async with talking(service(server.websocket_url, max_lead_s=None)) as conversation:
+        context_id = await conversation.reply(COUNTING)
+        await conversation.play(context_id, 1.0)
+        close_sockets(server)
+        assert await conversation.spoken() == COUNTING
+        await conversation.played_out()
+        assert -0.8 < played_s(conversation, context_id) - whole_s < 1.6
+
+
+async def test_an_engine_that_dies_again_and_again_says_it_all(start_server: StartServer) -> None:
+    """As long as there is progress between its deaths, the turn goes on."""
+    server = await start_server(throttle={"rtf": 0.5, "crash_after_s": 1.5})
+    async with talking(service(server.websocket_url)) as conversation:
+        await conversation.reply(COUNTING)
+        assert await conversation.spoken() == COUNTING
+        assert not conversation.errors
+        assert server.shell.synthesizer.supervisors["espeak"].restarts >= 2
+
+
+async def test_an_engine_that_dies_at_one_word_is_given_up(start_server: StartServer) -> None:
+    """Sound that takes a turn no word further is no progress."""
+    server = await start_server(throttle={"crash_after_s": 0.08})
+    async with talking(service(server.websocket_url)) as conversation:
+        context_id = await conversation.reply(COUNTING)
+        committed = await conversation.spoken()
+        await conversation.played_out()
+        assert committed == conversation.heard(context_id, COUNTING) == "One,"
+        assert turn_errors(conversation) == [ErrorCode.ENGINE_ERROR]
+        assert conversation.errors[0].category is ErrorCategory.SERVER
+        assert conversation.tts.is_usable
+
+
+async def test_what_a_dead_server_never_spoke_is_not_committed(server: RunningServer) -> None:
+    """A turn that cannot go on ends with the words that were heard, and with one error."""
+    async with (
+        routing(server.websocket_url) as (line, url),
+        talking(service(url)) as conversation,
+    ):
+        context_id = await conversation.reply(COUNTING)
+        await conversation.play(context_id, 1.2)
+        line.go_down()
+        committed = await conversation.spoken()
+        await conversation.played_out()
+        assert committed == conversation.heard(context_id, COUNTING)
+        assert committed and committed != COUNTING
+        assert turn_errors(conversation) == [ErrorCode.CONNECTION_LOST]
+        line.come_back()
+        await until(lambda: len(server.shell.sessions) == 1, "the service is connected")
+        await conversation.reply("Yes, I can.")
+        assert await conversation.spoken() == "Yes, I can."
+
+
+async def test_an_interruption_during_an_outage_ends_the_turn(server: RunningServer) -> None:
+    """Nothing of it is spoken or committed when the server is back."""
+    async with (
+        routing(server.websocket_url) as (line, url),
+        talking(service(url)) as conversation,
+    ):
+        context_id = await conversation.reply(COUNTING)
+        await conversation.play(context_id, 1.2)
+        await lose(conversation, line)
+        committed = await conversation.interrupt()
+        assert committed == conversation.heard(context_id, COUNTING) != ""
+        sounds = conversation.count(TTSAudioRawFrame)
+        line.come_back()
+        await until(lambda: len(server.shell.sessions) == 1, "the service is connected")
+        await conversation.reply("Yes, I can.")
+        assert await conversation.spoken() == "Yes, I can."
+        assert conversation.committed == [committed, "Yes, I can."]
+        frames = [f for f in conversation.frames if isinstance(f, TTSAudioRawFrame)]
+        assert all(frame.context_id != context_id for frame in frames[sounds:])
+        assert not turn_errors(conversation)
+
+
+@pytest.mark.parametrize("before", ["One, two, three. ", ""])
+async def test_text_that_comes_during_an_outage_is_spoken(
+    server: RunningServer, before: str
+) -> None:
+    """The LLM writes on, or begins, while there is no connection."""
+    after = "Four, five, six."
+    async with (
+        routing(server.websocket_url) as (line, url),
+        talking(service(url)) as conversation,
+    ):
+        if before:
+            context_id = await conversation.begin(before)
+            await conversation.play(context_id, 0.5)
+        await lose(conversation, line)
+        if before:
+            await conversation.go_on(after)
+        else:
+            await conversation.begin(after)
+        await conversation.end()
+        line.come_back()
+        assert await conversation.spoken() == before + after
+        assert not turn_errors(conversation)
+
+
+async def test_a_new_voice_during_an_outage_loses_no_word(server: RunningServer) -> None:
+    """What came before the change is spoken as it was begun, what comes after with the change."""
+    async with (
+        routing(server.websocket_url) as (line, url),
+        talking(service(url)) as conversation,
+    ):
+        first = await conversation.begin("One, two, three. ")
+        await conversation.play(first, 0.5)
+        await lose(conversation, line)
+        delta = VoiceAgentTTSService.Settings(voice="en-gb+f3")
+        await conversation.push(TTSUpdateSettingsFrame(delta=delta))
+        await conversation.go_on("Four, five.")
+        await conversation.end()
+        line.come_back()
+        assert await conversation.spoken() == "One, two, three. Four, five."
+        played = [utterance.context_id for utterance in conversation.transport.utterances]
+        assert len(played) == 2 and played[0] == first
+        assert not turn_errors(conversation)
+
+
+async def test_an_end_that_comes_late_overtakes_no_word(server: RunningServer) -> None:
+    """A transport that begins sooner than thought moves what follows, but behind the last word."""
+    async with (
+        routing(server.websocket_url) as (line, url),
+        talking(service(url)) as conversation,
+    ):
+        first = await conversation.begin("One, two, three. ")
+        await conversation.play(first, 0.5)
+        await lose(conversation, line)
+        sounds = [frame for frame in conversation.frames if isinstance(frame, TTSAudioRawFrame)]
+        left_s = sum(len(sound.audio) for sound in sounds) / BYTES_PER_SAMPLE / SAMPLE_RATE_HZ
+        await conversation.play(first, left_s - 0.02)  # the loudspeaker is about to run dry
+        line.come_back()
+        delta = VoiceAgentTTSService.Settings(voice="en-gb+f3")
+        await conversation.push(TTSUpdateSettingsFrame(delta=delta))
+        await conversation.go_on("Four, five, six. ")
+        second = await conversation.begun()
+        await conversation.play(second, 0.1)
+        await conversation.end()
+        assert await conversation.spoken() == "One, two, three. Four, five, six."
+
+
+async def test_a_connection_that_is_lost_in_silence_is_replaced(server: RunningServer) -> None:
+    """A router that has forgotten the connection tells nobody; the turn goes on nevertheless."""
+    async with (
+        routing(server.websocket_url) as (router, url),
+        talking(service(url, response_timeout_s=1.0)) as conversation,
+    ):
+        context_id = await conversation.reply(COUNTING)
+        await conversation.play(context_id, 0.5)
+        router.forget()
+        assert await conversation.spoken() == COUNTING
+        assert router.accepted == 2
+        assert not conversation.errors
+
+
+async def test_a_turn_longer_than_a_context_may_be_goes_on(start_server: StartServer) -> None:
+    """The server's limit is that of a context, not of a turn."""
+    server = await start_server(max_audio_s=1.5)
+    async with talking(service(server.websocket_url)) as conversation:
+        await conversation.reply(COUNTING)
+        assert await conversation.spoken() == COUNTING
+        assert not conversation.errors
+
+
+@pytest.mark.parametrize("mode", list(TextAggregationMode))
+async def test_the_rest_of_an_idle_turn_is_spoken(
+    start_server: StartServer, mode: TextAggregationMode
+) -> None:
+    """An LLM that thinks for longer than the server waits for text loses no word."""
+    server = await start_server(context_idle_s=0.5)
+    tts = service(server.websocket_url, text_aggregation_mode=mode)
+    async with talking(tts) as conversation:
+        await conversation.begin("One, two. ")
+        await conversation.played_out()
+        await until(lambda: not server.shell.synthesizer.contexts_active, "the context has ended")
+        await conversation.go_on("Three, four.")
+        await conversation.end()
+        assert await conversation.spoken() == "One, two. Three, four."
+        assert not conversation.errors
+
+
+async def test_turns_in_a_row_all_go_on(server: RunningServer) -> None:
+    """Several outages, each in another turn, leave nothing behind."""
+    async with talking(service(server.websocket_url)) as conversation:
+        for _ in range(3):
+            context_id = await conversation.reply("One, two, three, four.")
+            await conversation.play(context_id, 0.6)
+            close_sockets(server)
+            assert await conversation.spoken() == "One, two, three, four."
+        assert not conversation.errors
+        await until(lambda: not server.shell.synthesizer.contexts_active, "no context is left")

@@ -1,0 +1,77 @@
+"""Where a reply goes on when the context that spoke it broke off."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from voiceagent_tts.adapters.resumption import all_words, broken_off_at
+from voiceagent_tts.core import WordTimestamp, ms_to_samples
+from voiceagent_tts.text.words import split_words
+
+TEXT = "Your order left our warehouse on Tuesday."
+LENGTHS_MS = st.lists(st.integers(30, 600), min_size=7, max_size=7)
+
+
+def timed(lengths_ms: list[int], *, is_exact: bool = True) -> list[WordTimestamp]:
+    """The words of the text, one right behind the other."""
+    timestamps, start = [], 0
+    for word, length_ms in zip(split_words(TEXT), lengths_ms, strict=True):
+        end = start + ms_to_samples(length_ms)
+        timestamps.append(WordTimestamp(word, start, end, is_exact))
+        start = end
+    return timestamps
+
+
+@given(LENGTHS_MS, st.integers(0, 5000))
+def test_a_word_is_said_again_unless_nearly_all_of_its_sound_has_come(
+    lengths_ms: list[int], received_ms: int
+) -> None:
+    """However short it is: one that has not begun is never passed over."""
+    words, received = timed(lengths_ms), ms_to_samples(received_ms)
+    place = broken_off_at(TEXT, words, received)
+    assert place in (0, *(word.word.char_end for word in words))
+    for word in words:
+        assert word.end_sample is not None
+        missing = word.end_sample - received
+        if word.word.char_end <= place:
+            assert missing <= ms_to_samples(80)
+            assert missing <= (word.end_sample - word.start_sample) / 2
+        else:
+            assert missing > 0
+
+
+def test_a_word_of_60_ms_that_has_not_begun_is_said() -> None:
+    """Its end lies within what another word may lack."""
+    words = timed([300, 60, 300, 300, 300, 300, 300])
+    assert broken_off_at(TEXT, words, ms_to_samples(295)) == len("Your")
+    assert broken_off_at(TEXT, words, ms_to_samples(335)) == len("Your order")
+
+
+def test_without_any_word_all_is_said_again() -> None:
+    """Sound alone says nothing of the text."""
+    assert broken_off_at(TEXT, [], ms_to_samples(900)) == 0
+
+
+@given(LENGTHS_MS, st.integers(1, 6), st.integers(0, 5000))
+def test_words_that_were_not_told_yet_go_on_at_the_pace_of_those_told(
+    lengths_ms: list[int], told: int, received_ms: int
+) -> None:
+    """Guesses are in order, and a guess never counts as the last word that was whole."""
+    words = timed(lengths_ms, is_exact=False)
+    guessed = all_words(TEXT, words[:told])
+    assert [timestamp.word for timestamp in guessed] == split_words(TEXT)
+    starts = [timestamp.start_sample for timestamp in guessed]
+    assert starts == sorted(starts)
+    place = broken_off_at(TEXT, words[:told], ms_to_samples(received_ms))
+    behind = [timestamp for timestamp in guessed if timestamp.word.char_end <= place]
+    if len(behind) > told:
+        following = guessed[len(behind)]
+        assert following.start_sample <= ms_to_samples(received_ms)
+
+
+@given(LENGTHS_MS, st.integers(1, 6))
+def test_an_exact_engine_has_no_words_that_it_has_not_told(
+    lengths_ms: list[int], told: int
+) -> None:
+    """Its words come with their sound."""
+    words = timed(lengths_ms)[:told]
+    assert all_words(TEXT, words) == words
