@@ -6,6 +6,7 @@ Knows no agent framework and no protocol.
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 import psutil
@@ -47,12 +48,15 @@ class Wire:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
+_Wire = TypeVar("_Wire", bound=Wire)
+
+
 @contextlib.asynccontextmanager
-async def wire_to(url: str) -> AsyncIterator[tuple[Wire, str]]:
+async def wire_to(url: str, kind: type[_Wire] = Wire) -> AsyncIterator[tuple[_Wire, str]]:
     """A wire to the server at `url`, and the server's URL at the near end of it."""
     parts = urlsplit(url)
     assert parts.hostname is not None and parts.port is not None
-    wire = Wire(parts.hostname, parts.port)
+    wire = kind(parts.hostname, parts.port)
     listener = await asyncio.start_server(wire.serve, "127.0.0.1", 0)
     port = listener.sockets[0].getsockname()[1]
     try:
