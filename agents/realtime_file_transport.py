@@ -6,6 +6,7 @@ speak. This module knows nothing of agents, of words and of what anybody says.
 """
 
 import asyncio
+import contextlib
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -112,13 +113,19 @@ class RealtimeFileTransport(BaseTransport):
         self._microphone.pending += pcm
 
     async def wait_until_played(self, context_id: str, samples: int) -> Utterance:
-        """Wait until `samples` of the turn `context_id` have left the loudspeaker."""
+        """Wait until `samples` of the turn `context_id` have left the loudspeaker.
+
+        Not while it makes up for what this program was late: the words of that time are out
+        already.
+        """
         while True:
-            for utterance in self.utterances:
-                if utterance.context_id == context_id and utterance.played_samples >= samples:
-                    return utterance
+            if not self._speaker.is_catching_up:
+                for utterance in self.utterances:
+                    if utterance.context_id == context_id and utterance.played_samples >= samples:
+                        return utterance
             self._has_progress.clear()
-            await self._has_progress.wait()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._has_progress.wait(), _CARD_BUFFER_S)
 
     @property
     def said(self) -> list[tuple[int, int]]:
@@ -202,6 +209,13 @@ class _Speaker(BaseOutputTransport):
         self._silent_from_s = 0.0  # all sound so far has been played
         self._free_at_s = 0.0  # since then it has waited for more
         self._is_new = True  # the next sound begins a turn
+
+    @property
+    def is_catching_up(self) -> bool:
+        """Whether sound is played that should have been already."""
+        now_s = self._transport.now_s
+        is_behind = now_s - self._silent_from_s > _TICK_S
+        return is_behind and now_s - self._free_at_s <= _CARD_BUFFER_S
 
     async def start(self, frame: StartFrame) -> None:
         await super().start(frame)

@@ -4,6 +4,7 @@ import asyncio
 import socket
 import subprocess
 import sys
+import time
 from typing import Any
 
 import pytest
@@ -104,6 +105,16 @@ async def test_words_wait_for_sound_that_stalls(server: RunningServer) -> None:
         assert committed == conversation.heard(context_id, first + second)
         assert committed.startswith("One, two. Four,")
         assert "seven" not in committed
+
+
+async def test_a_program_that_was_late_is_cut_exactly(server: RunningServer) -> None:
+    """What made the agent's loop late made its words late, and its sound; the card had both."""
+    async with talking(service(server)) as conversation:
+        context_id = await conversation.reply(COUNTING)
+        await conversation.play(context_id, 0.9)
+        time.sleep(0.8)  # another program has the CPU
+        await conversation.play(context_id, 1.0)
+        assert await conversation.interrupt() == conversation.heard(context_id, COUNTING)
 
 
 async def test_words_of_a_second_utterance_wait_for_the_first(server: RunningServer) -> None:
