@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from voiceagent_tts.engine.kv_cache import MemoryNeeds, PageAllocator, rows_that_fit
-from voiceagent_tts.errors import OverloadedError, VoiceAgentError
+from voiceagent_tts.errors import ErrorCode, OverloadedError, VoiceAgentError
 
 PAGES, ROWS = 12, 5
 GB = 10**9
@@ -73,13 +73,28 @@ def test_too_little_memory_is_told_with_numbers() -> None:
         NEEDS.pages_in(int(5.7 * GB), 8)
 
 
+def needs_of(rows: int) -> MemoryNeeds:
+    """A sixteenth of a GB for each row."""
+    return replace(NEEDS, rows=rows * GB // 16)
+
+
 @pytest.mark.parametrize(
     ("gb", "rows"), [(80, 64), (16.75, 64), (16.7, 32), (8, 16), (7.7, 8), (5.4, 2), (4, 1)]
 )
 def test_as_many_rows_as_can_speak_for_a_minute_are_the_default(gb: float, rows: int) -> None:
     """A row takes 1/16 GB and 4 pages; one row has all 16 pages, and is tried with too little."""
-
-    def needs_of(rows: int) -> MemoryNeeds:
-        return replace(NEEDS, rows=rows * GB // 16)
-
     assert rows_that_fit(needs_of, int(gb * GB)) == (rows, needs_of(rows))
+
+
+@pytest.mark.parametrize(("runnable", "rows"), [(40, 32), (1, 1)])
+def test_fewer_rows_are_tried_where_many_cannot_even_run(runnable: int, rows: int) -> None:
+    """A pass that overflows the GPU says no more than that; one row's ends the search."""
+
+    def overflowing(tried: int) -> MemoryNeeds:
+        if tried > runnable:
+            raise VoiceAgentError("they do not fit", code=ErrorCode.INVALID_PARAM)
+        return needs_of(tried)
+
+    assert rows_that_fit(overflowing, 80 * GB) == (rows, needs_of(rows))
+    with pytest.raises(VoiceAgentError, match="they do not fit"):
+        rows_that_fit(lambda tried: overflowing(tried + runnable), 80 * GB)

@@ -12,6 +12,7 @@ from voiceagent_tts.engine.kv_cache import MemoryNeeds
 from voiceagent_tts.engine.runner import Runner
 from voiceagent_tts.engine.sizes import Sizes
 from voiceagent_tts.engine.voices import MAX_CLONES
+from voiceagent_tts.errors import ErrorCode, VoiceAgentError
 from voiceagent_tts.model.checkpoint import Checkpoint
 from voiceagent_tts.model.codec import Codec
 from voiceagent_tts.model.kv_pool import pages_for
@@ -37,20 +38,30 @@ def measure_needs(
     """What the GPU of a loaded model must hold, found by running its largest passes once.
 
     The codec counts where it shares the GPU.
+
+    Raises:
+        VoiceAgentError: they cannot even be run.
     """
     device = checkpoint.network.device
+    _release()  # what an attempt with more rows held
     weights = torch.cuda.memory_allocated(device)
     row_pages = pages_for(capacity)
-    runner = Runner(checkpoint, codec, rows, capacity, pages=row_pages, sizes=sizes)
-    page = runner.page_bytes
-    beside_weights = torch.cuda.memory_allocated(device) - weights
-    passes = sum(_peak(run, device) for run in (runner.run_largest_passes, runner.run_largest_call))
+    try:
+        runner = Runner(checkpoint, codec, rows, capacity, pages=row_pages, sizes=sizes)
+        page = runner.page_bytes
+        beside_weights = torch.cuda.memory_allocated(device) - weights
+        largest = runner.run_largest_passes, runner.run_largest_call
+        passes = sum(_peak(run, device) for run in largest)
+    except torch.cuda.OutOfMemoryError as error:
+        raise VoiceAgentError(
+            f"rows is {rows}, whose passes do not fit into this GPU; expected fewer: {error}",
+            code=ErrorCode.INVALID_PARAM,
+        ) from error
     count = runner.calls if has_graphs else 0
     clones = MAX_CLONES if checkpoint.config.has_speaker_encoder else 0
     voices = clones * runner.codec_row_bytes + prefix_bytes
-    del runner
-    gc.collect()
-    torch.cuda.empty_cache()
+    del runner, largest
+    _release()
     return MemoryNeeds(
         # What libraries took for the streams of this runner stays with them.
         weights=torch.cuda.memory_allocated(device) + _DRIVER_BYTES,
@@ -68,6 +79,11 @@ def budget_bytes(gpu_memory_gb: float | None, device: torch.device) -> int:
         return int(gpu_memory_gb * 1e9)
     free, _ = torch.cuda.mem_get_info(device)
     return int(_FREE_SHARE * free) + torch.cuda.memory_reserved(device) + _DRIVER_BYTES
+
+
+def _release() -> None:
+    gc.collect()
+    torch.cuda.empty_cache()
 
 
 def _peak(run: Callable[[], None], device: torch.device) -> int:

@@ -3,6 +3,7 @@
 Numbers only: knows no tensors and no rows' contents.
 """
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -115,11 +116,17 @@ def rows_that_fit(
     """The most rows, of 64 at most, that can all speak for a minute; one where none can.
 
     Args:
-        needs_of: what so many rows need.
+        needs_of: what so many rows need; raises VoiceAgentError where they cannot even be run.
         budget_bytes: what there is.
+
+    Raises:
+        VoiceAgentError: one row cannot be run.
     """
-    rows, needs = _MOST_ROWS, needs_of(_MOST_ROWS)
-    while rows > 1 and not needs.has_minutes(budget_bytes, rows):
+    rows = _MOST_ROWS
+    while rows > 1:
+        with contextlib.suppress(VoiceAgentError):
+            needs = needs_of(rows)
+            if needs.has_minutes(budget_bytes, rows):
+                return rows, needs
         rows //= 2
-        needs = needs_of(rows)
-    return rows, needs
+    return rows, needs_of(rows)
