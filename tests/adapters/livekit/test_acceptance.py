@@ -6,6 +6,7 @@ livekit/agents.
 
 import asyncio
 import re
+from functools import partial
 
 import aiohttp
 import pytest
@@ -24,6 +25,7 @@ from tests.adapters.livekit.conversation import (
 from tests.adapters.proxy import routing
 from tests.conftest import StartServer
 from tests.e2e.process import ServerProcess
+from tests.waiting import undisturbed
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.config import Settings
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, PlayoutClock
@@ -110,18 +112,18 @@ async def test_group_01_an_interrupted_reply_is_committed_as_far_as_it_was_heard
     async def cut_often(language: str) -> list[int]:
         text, cuts = CUTS[language]
         words = await words_of(server.websocket_url, text, voice="default", language=language)
-        differences: list[int] = []
         middles_s = [
             (words[index].start_sample + words[index + 1].start_sample) / 2 / SAMPLE_RATE_HZ
             for index in cuts
         ]
         async with talking(make_voice(server, language=language)) as conversation:
-            for at_s in middles_s:
+
+            async def cut(at_s: float) -> int:
                 spoken = await conversation.cut(at_s, *tokens(text))
                 assert text.startswith(spoken.rstrip()) and spoken
-                played = heard(words, conversation.speaker.played_s)
-                differences.append(count(words, spoken) - played)
-        return differences
+                return count(words, spoken) - heard(words, conversation.speaker.played_s)
+
+            return [await undisturbed(partial(cut, at_s)) for at_s in middles_s]
 
     async with asyncio.TaskGroup() as group:
         cutting = [group.create_task(cut_often(language)) for language in CUTS]

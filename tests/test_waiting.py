@@ -1,0 +1,24 @@
+"""What waits, waits for what it says."""
+
+import asyncio
+import time
+
+from tests.waiting import undisturbed
+
+
+async def test_an_attempt_that_was_held_up_is_made_again() -> None:
+    """What counts is the first that was not; else the last."""
+    holds_s = [0.3, 0.3, 0.0, 0.3]
+    attempts = 0
+
+    async def attempt() -> int:
+        nonlocal attempts
+        attempts += 1
+        await asyncio.sleep(0)
+        time.sleep(holds_s[(attempts - 1) % len(holds_s)])
+        await asyncio.sleep(0)
+        return attempts
+
+    assert await undisturbed(attempt) == 3
+    holds_s = [0.3]
+    assert await undisturbed(attempt) == 3 + 4
