@@ -379,9 +379,9 @@ class ClientContext:
         """An event of this context has come."""
         match event:
             case ClientAudio():
-                samples = len(event.pcm) // self._record.audio.bytes_per_sample
-                samples_24k = samples * SAMPLE_RATE_HZ // self._record.audio.sample_rate
-                self._clock.send(samples_24k, time.monotonic())
+                received, rate_hz = self._record.samples_received, self._record.audio.sample_rate
+                end_sample = received * SAMPLE_RATE_HZ // rate_hz
+                self._clock.send(end_sample - self._clock.sent_samples, time.monotonic())
                 self._give(event)
             case WordsMessage():
                 for word in self._record.words[self._words_given :]:

@@ -1,3 +1,5 @@
+from typing import get_args
+
 import numpy as np
 import pytest
 import soxr
@@ -5,8 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from voiceagent_tts.audio.resample import REACH, Resampler
+from voiceagent_tts.protocol.messages import SampleRate
 
-RATES = [(24_000, 8_000), (24_000, 16_000), (24_000, 48_000), (22_050, 24_000)]
+RATES = [
+    *((24_000, target_hz) for target_hz in get_args(SampleRate) if target_hz != 24_000),
+    (22_050, 24_000),
+]
 
 
 def resample(samples: np.ndarray, source_hz: int, target_hz: int) -> np.ndarray:

@@ -182,7 +182,7 @@ def test_text_after_the_end_is_refused() -> None:
         ({"voice": {"mode": "embedding", "embedding": [0.1]}}, ErrorCode.INVALID_PARAM, "mode"),
         ({"output_format": {}}, ErrorCode.INVALID_MESSAGE, "output_format"),
         ({"output_format": _FORMAT | {"container": "mp3"}}, ErrorCode.INVALID_PARAM, "container"),
-        ({"output_format": _FORMAT | {"sample_rate": 44100}}, ErrorCode.INVALID_PARAM, "rate"),
+        ({"output_format": _FORMAT | {"sample_rate": 11025}}, ErrorCode.INVALID_PARAM, "rate"),
         ({"output_format": _FORMAT | {"encoding": "opus"}}, ErrorCode.INVALID_PARAM, "encoding"),
         ({"continue": "yes"}, ErrorCode.INVALID_PARAM, "request.continue"),
         ({"flush": 1}, ErrorCode.INVALID_PARAM, "request.flush"),

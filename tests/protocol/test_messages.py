@@ -84,7 +84,7 @@ def _open_with(**fields: Any) -> str:
         (_open_with(context_id="a\x00b"), ErrorCode.INVALID_PARAM),
         (_open_with(context_id="a\nb"), ErrorCode.INVALID_PARAM),
         (_open_with(voice="\x00"), ErrorCode.INVALID_PARAM),
-        (_open_with(audio={"sample_rate": 44_100}), ErrorCode.INVALID_PARAM),
+        (_open_with(audio={"sample_rate": 11_025}), ErrorCode.INVALID_PARAM),
         (_open_with(audio={"sample_rate": "24000"}), ErrorCode.INVALID_PARAM),
         (_open_with(audio={"encoding": "mp3"}), ErrorCode.INVALID_PARAM),
         (_open_with(audio=None), ErrorCode.INVALID_PARAM),
@@ -136,9 +136,10 @@ def test_no_field_escapes(kind: str, fields: dict[str, Any]) -> None:
 
 def test_a_refusal_says_what_was_expected_and_what_came() -> None:
     """The sentence names the field, what was expected and what came."""
-    error = _refusal(_open_with(audio={"sample_rate": 44_100}))
+    error = _refusal(_open_with(audio={"sample_rate": 11_025}))
     assert str(error) == (
-        "context.open.audio.sample_rate: Input should be 8000, 16000, 24000 or 48000; got 44100"
+        "context.open.audio.sample_rate: "
+        "Input should be 8000, 16000, 22050, 24000, 44100 or 48000; got 11025"
     )
 
 

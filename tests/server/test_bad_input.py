@@ -97,7 +97,7 @@ REFUSED_OPTIONS: dict[str, tuple[dict[str, Any], ErrorCode]] = {
     "an unknown language": ({"language": "klingon"}, ErrorCode.INVALID_LANGUAGE),
     "a voice of the wrong type": ({"voice": 1}, ErrorCode.INVALID_PARAM),
     "an unknown encoding": ({"audio": {"encoding": "mp3"}}, ErrorCode.INVALID_PARAM),
-    "an unknown rate": ({"audio": {"sample_rate": 44100}}, ErrorCode.INVALID_PARAM),
+    "an unknown rate": ({"audio": {"sample_rate": 11025}}, ErrorCode.INVALID_PARAM),
     "a rate that is text": ({"audio": {"sample_rate": "24000"}}, ErrorCode.INVALID_PARAM),
     "audio that is text": ({"audio": "pcm"}, ErrorCode.INVALID_PARAM),
     "a speed that is too high": ({"speed": 100}, ErrorCode.INVALID_PARAM),

@@ -277,7 +277,7 @@ async def test_cartesias_bytes_are_the_samples(
     assert len(small.content) == round(made / 3)
     for wrong, named in (
         ({"output_format": audio | {"container": "mp3"}}, "output_format.container"),
-        ({"output_format": audio | {"sample_rate": 44100}}, "output_format.sample_rate"),
+        ({"output_format": audio | {"sample_rate": 11025}}, "output_format.sample_rate"),
         ({"voice": {"mode": "id", "id": "nobody"}}, "nobody"),
     ):
         refused = await http.post("/tts/bytes", json=body | wrong)

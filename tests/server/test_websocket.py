@@ -22,6 +22,7 @@ from voiceagent_tts.protocol.messages import (
     Encoding,
     FlushedMessage,
     PongMessage,
+    SampleRate,
     SessionLimits,
     WordsMessage,
 )
@@ -63,7 +64,7 @@ def decode(pcm: bytearray, audio: AudioFormat) -> np.ndarray:
 
 
 @pytest.mark.parametrize("transport", ["binary", "base64"])
-@pytest.mark.parametrize("sample_rate", [8000, 16000, 24000, 48000])
+@pytest.mark.parametrize("sample_rate", get_args(SampleRate))
 @pytest.mark.parametrize("encoding", get_args(Encoding))
 async def test_every_format_holds_every_sample(
     shared_server: RunningServer, wire: Wire, encoding, sample_rate, transport

@@ -12,7 +12,7 @@ import enum
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 from uuid import uuid4
 
 import aiohttp
@@ -41,11 +41,10 @@ from voiceagent_tts.protocol.messages import (
     DoneMessage,
     ErrorMessage,
     OpenOptions,
+    SampleRate,
     WordsMessage,
 )
 from voiceagent_tts.text.borders import has_complete_word
-
-SampleRate = Literal[8000, 16000, 24000, 48000]
 
 _ANSWER_TIMEOUT_S = 2.0
 """A server that has not even answered a ping by then is not there, whatever its socket says."""

@@ -22,7 +22,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
 from pipecat.frames.frames import (
     AggregatedTextFrame,
@@ -75,6 +75,7 @@ from voiceagent_tts.protocol.messages import (
     ErrorMessage,
     OpenOptions,
     ProtocolError,
+    SampleRate,
     WordsMessage,
 )
 
@@ -85,7 +86,6 @@ _CONNECT_WAIT_S = 1.0
 _WATCH_INTERVAL_S = 0.5
 _SHORT_CONNECTION_S = 1.0
 _RECONNECT_WAIT_S = 0.25
-_OUTPUT_RATES_HZ = (8000, 16000, 24000, 48000)
 _RESTART_S = 0.02
 """A transport that ran dry in mid-turn needs about so long until it plays what it is given."""
 _LARGEST_START_ERROR_S = 0.5
@@ -416,7 +416,7 @@ class VoiceAgentTTSService(WebsocketTTSService):
     @property
     def _output_rate_hz(self) -> Any:
         """The pipeline's rate where the server has it; otherwise the transport resamples."""
-        return self.sample_rate if self.sample_rate in _OUTPUT_RATES_HZ else SAMPLE_RATE_HZ
+        return self.sample_rate if self.sample_rate in get_args(SampleRate) else SAMPLE_RATE_HZ
 
     async def _speak(self, turn: Turn, text: str) -> None:
         turn.text += text
@@ -731,6 +731,7 @@ class _Playout:
         self.latency_s = latency_s
         self._context_id: str | None = None
         self._clock = PlayoutClock()
+        self._frame_samples = 0  # of the context, at the rate of its frames
         self._correction_ns = 0
         self._last_ns = 0
         self._awaited_start_s: float | None = None
@@ -741,13 +742,15 @@ class _Playout:
         if context_id == self._context_id:
             return  # Pipecat has opened it again after a long silence
         playout_end = self._clock.playout_end
-        self._context_id, self._clock = context_id, PlayoutClock()
+        self._context_id, self._clock, self._frame_samples = context_id, PlayoutClock(), 0
         self._clock.playout_end = playout_end
 
     def play(self, frame: TTSAudioRawFrame, now_s: float) -> None:
         """`frame` leaves at `now_s`; it is heard behind what left before."""
         position_s = self._clock.sent_samples / SAMPLE_RATE_HZ
-        samples = len(frame.audio) // BYTES_PER_SAMPLE * SAMPLE_RATE_HZ // frame.sample_rate
+        self._frame_samples += len(frame.audio) // BYTES_PER_SAMPLE
+        end_sample = self._frame_samples * SAMPLE_RATE_HZ // frame.sample_rate
+        samples = end_sample - self._clock.sent_samples
         if position_s and now_s > self._clock.playout_end:
             now_s += _RESTART_S
         self._clock.send(samples, now_s)

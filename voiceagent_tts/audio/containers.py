@@ -38,8 +38,8 @@ class ContainerEncoder:
 
     Args:
         container_format: kind of file.
-        sample_rate_hz: rate of the audio in it: 8, 16, 24 or 48 kHz. Opus files always play at
-            48 kHz; there it is the rate of the encoder's input.
+        sample_rate_hz: rate of the audio in it; for Opus, which always plays at 48 kHz, that of the
+            encoder's input: 8, 16, 24 or 48 kHz.
     """
 
     def __init__(

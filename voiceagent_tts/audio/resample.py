@@ -9,6 +9,7 @@ The room knows nothing of encodings and contexts.
 """
 
 import math
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -19,6 +20,8 @@ REACH = 32
 
 _ATTENUATION_DB = 80.0
 _COEFFICIENT_SCALE = 1 << 24
+_BLOCK_SAMPLES = 128
+"""Outputs of a block, at least: fewer are slow, more are wasted where chunks are short."""
 
 
 class Resampler:
@@ -34,19 +37,17 @@ class Resampler:
     """
 
     def __init__(self, source_hz: int, target_hz: int) -> None:
-        divisor = math.gcd(source_hz, target_hz)
-        self._up, self._down = target_hz // divisor, source_hz // divisor
-        self._filters = _polyphase_filters(self._up, self._down)  # [up, taps]
-        self._reach = self._filters.shape[1] // 2
+        self._filter = _block_filter(source_hz, target_hz)
         self._received = 0
         self._produced = 0
-        # Inputs that later outputs still see. The first is `_reach - 1` before the next output.
-        self._window = np.zeros(self._reach - 1)
+        # Inputs that later outputs still see, from the first that this block's first output sees.
+        self._window = np.zeros(self._filter.reach - 1)
 
     def push(self, samples: npt.NDArray[np.int16]) -> npt.NDArray[np.int16]:
         """Take [S] samples and return the [R] that are known by now."""
         self._received += len(samples)
-        known = -(-(self._received - self._reach) * self._up // self._down)
+        certain = self._received - self._filter.reach
+        known = -(-certain * self._filter.outputs // self._filter.inputs)
         return self._produce(samples, max(known, self._produced))
 
     def finish(self) -> npt.NDArray[np.int16]:
@@ -54,34 +55,58 @@ class Resampler:
 
         Over the stream's life `round(received * target_hz / source_hz)` samples come out.
         """
-        total = round(self._received * self._up / self._down)
-        silence = np.zeros(self._reach + self._down, np.int16)
-        return self._produce(silence, total)
+        total = round(self._received * self._filter.outputs / self._filter.inputs)
+        return self._produce(np.empty(0, np.int16), total)
 
     def _produce(self, samples: npt.NDArray[np.int16], end: int) -> npt.NDArray[np.int16]:
         window = np.concatenate((self._window, samples), dtype=np.float64)
-        filtered = self._filter(window, end - self._produced) / _COEFFICIENT_SCALE
-        consumed = end * self._down // self._up - self._produced * self._down // self._up
-        self._window = window[consumed:].copy()
+        block, first = divmod(self._produced, self._filter.outputs)
+        filtered = self._filter.apply(window, first + end - self._produced)[first:]
+        self._window = window[(end // self._filter.outputs - block) * self._filter.inputs :].copy()
         self._produced = end
         return np.clip(np.rint(filtered), -32_768, 32_767).astype(np.int16)
 
-    def _filter(self, window: npt.NDArray[np.float64], count: int) -> npt.NDArray[np.float64]:
-        """Return the next `count` outputs; `window` begins where the first of them looks."""
-        filtered = np.empty(count)
-        if count == 0:
-            return filtered
-        views = np.lib.stride_tricks.sliding_window_view(window, self._filters.shape[1])
-        start = self._produced * self._down // self._up
-        for offset in range(min(self._up, count)):  # outputs that are `up` apart share a phase
-            position, phase = divmod((self._produced + offset) * self._down, self._up)
-            lane = filtered[offset :: self._up]
-            seen = views[position - start :: self._down][: len(lane)]
-            np.einsum("nt,t->n", seen, self._filters[phase], out=lane)
-        return filtered
+
+@dataclass(frozen=True, slots=True)
+class _BlockFilter:
+    """All filters of a block of outputs as one matrix, since products of matrices are fast.
+
+    Attributes:
+        outputs: of a block.
+        inputs: from one block to the next.
+        reach: inputs that an output sees after the one that it is at, or before.
+        weights: [inputs that a block sees, outputs], whole numbers.
+    """
+
+    outputs: int
+    inputs: int
+    reach: int
+    weights: npt.NDArray[np.float64]
+
+    def apply(self, window: npt.NDArray[np.float64], count: int) -> npt.NDArray[np.float64]:
+        """The first [count] outputs of what begins with `window`, silence behind it."""
+        seen = len(self.weights)
+        blocks = max(1, math.ceil(count / self.outputs))
+        padding = (blocks - 1) * self.inputs + seen - len(window)
+        padded = np.pad(window, (0, max(padding, 0)))
+        views = np.lib.stride_tricks.sliding_window_view(padded, seen)[:: self.inputs][:blocks]
+        return (views @ self.weights).reshape(-1)[:count] / _COEFFICIENT_SCALE
 
 
 @cache
+def _block_filter(source_hz: int, target_hz: int) -> _BlockFilter:
+    divisor = math.gcd(source_hz, target_hz)
+    up, down = target_hz // divisor, source_hz // divisor
+    filters = _polyphase_filters(up, down)
+    taps = filters.shape[1]
+    periods = math.ceil(_BLOCK_SAMPLES / up)
+    weights = np.zeros((periods * up, periods * down + taps))
+    for output, row in enumerate(weights):
+        position, phase = divmod(output * down, up)
+        row[position : position + taps] = filters[phase]
+    return _BlockFilter(periods * up, periods * down, taps // 2, weights.T.copy())
+
+
 def _polyphase_filters(up: int, down: int) -> npt.NDArray[np.float64]:
     """Filters [up, taps] of whole numbers, one for each place of an output between two inputs.
 

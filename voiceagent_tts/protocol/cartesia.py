@@ -38,6 +38,7 @@ from voiceagent_tts.protocol.messages import (
     ErrorMessage,
     FlushedMessage,
     Name,
+    SampleRate,
     ServerMessage,
     WireModel,
     WordsMessage,
@@ -69,7 +70,7 @@ class OutputFormat(WireModel):
 
     container: Literal["raw"]
     encoding: Encoding
-    sample_rate: Literal[8000, 16000, 24000, 48000]
+    sample_rate: SampleRate
 
 
 class GenerationConfig(WireModel):

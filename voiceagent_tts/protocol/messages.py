@@ -115,6 +115,8 @@ Name = Annotated[str, Field(min_length=1, max_length=MAX_ID_CHARS), AfterValidat
 Count = Annotated[int, Field(ge=0, le=_MAX_INT)]
 Metadata = Annotated[dict[str, JsonValue], AfterValidator(_small_enough)]
 Encoding = Literal["pcm_s16le", "pcm_f32le", "pcm_mulaw", "pcm_alaw"]
+SampleRate = Literal[8000, 16000, 22050, 24000, 44100, 48000]
+"""Of the audio that clients get; the engines' is 24,000."""
 Reason = Literal["complete", "cancelled", "error", "limit", "idle"]
 Basis = Literal["played_ms", "clock"]
 
@@ -157,7 +159,7 @@ class AudioFormat(WireModel):
     """How a context's audio is delivered."""
 
     encoding: Encoding = "pcm_s16le"
-    sample_rate: Literal[8000, 16000, 24000, 48000] = SAMPLE_RATE_HZ
+    sample_rate: SampleRate = SAMPLE_RATE_HZ
     transport: Literal["binary", "base64"] = "binary"
 
     @property

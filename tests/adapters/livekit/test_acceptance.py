@@ -7,6 +7,7 @@ livekit/agents.
 import asyncio
 import re
 from functools import partial
+from typing import get_args
 
 import aiohttp
 import pytest
@@ -30,6 +31,7 @@ from voiceagent_tts.client import TTSClient
 from voiceagent_tts.config import Settings
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, PlayoutClock
 from voiceagent_tts.protocol.connection import ClientAudio
+from voiceagent_tts.protocol.messages import SampleRate
 from voiceagent_tts.server.serve import RunningServer, running
 
 COUNTING = "One, two, three, four, five. Six, seven, eight, nine, ten."
@@ -449,7 +451,7 @@ async def test_group_08_the_samples_are_the_servers(
 async def test_group_08_other_rates_last_as_long(
     served: ServerProcess, make_voice: MakeVoice
 ) -> None:
-    """8, 16 and 48 kHz are declared as they are, also behind a fallback that resamples."""
+    """All rates are declared as they are, also behind a fallback that resamples."""
 
     async def duration_s(voice: tts.TTS, rate_hz: int) -> float:
         events = await say(voice, "I can do that.")
@@ -457,7 +459,7 @@ async def test_group_08_other_rates_last_as_long(
         return sum(event.frame.duration for event in events)
 
     expected_s = await duration_s(make_voice(served), 24_000)
-    for rate_hz in (8000, 16000, 48000):
+    for rate_hz in get_args(SampleRate):
         voice = make_voice(served, sample_rate=rate_hz)
         assert await duration_s(voice, rate_hz) == pytest.approx(expected_s, abs=0.02)
     both = tts.FallbackAdapter([make_voice(served), make_voice(served, sample_rate=48_000)])

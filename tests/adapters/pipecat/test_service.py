@@ -191,6 +191,7 @@ async def test_the_samples_are_the_servers(start_server: StartServer) -> None:
         {"text_aggregation_mode": TextAggregationMode.TOKEN},
         {"sample_rate": 16_000},
         {"sample_rate": 44_100},
+        {"sample_rate": 32_000},
     ],
 )
 async def test_other_ways_of_pipecat_work(server: RunningServer, options: dict[str, Any]) -> None:

@@ -82,15 +82,16 @@ async def test_an_unknown_voice_is_an_error_of_pipecat(server: RunningServer) ->
         assert "nobody" in conversation.errors[0].error
 
 
-async def test_the_service_has_its_rate(server: RunningServer) -> None:
+@pytest.mark.parametrize("rate_hz", [8000, 22_050, 44_100])
+async def test_the_service_has_its_rate(server: RunningServer, rate_hz: int) -> None:
     """What the service asks for is what comes: the same seconds at another rate."""
     words = await words_of(server, "Yes, of course.")
     end = words[-1].end_sample
     assert end is not None
-    async with talking(service(server, sample_rate=8000)) as conversation:
+    async with talking(service(server, sample_rate=rate_hz)) as conversation:
         await conversation.reply("Yes, of course.")
         await conversation.spoken()
         frames = [f for f in conversation.frames if isinstance(f, TTSAudioRawFrame)]
-        assert {frame.sample_rate for frame in frames} == {8000}
-        seconds = sum(len(frame.audio) for frame in frames) / BYTES_PER_SAMPLE / 8000
+        assert {frame.sample_rate for frame in frames} == {rate_hz}
+        seconds = sum(len(frame.audio) for frame in frames) / BYTES_PER_SAMPLE / rate_hz
         assert seconds == pytest.approx(end / SAMPLE_RATE_HZ, abs=0.5)
