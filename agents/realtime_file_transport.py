@@ -231,8 +231,9 @@ class _Speaker(BaseOutputTransport):
         now_s = self._transport.now_s
         if not self._is_new:
             self._transport.latest_s = max(self._transport.latest_s, now_s - self._silent_from_s)
-        # What this program itself is late, a card is not: its sound was there in time.
-        has_gap = self._is_new or now_s - self._free_at_s > _CARD_BUFFER_S
+        # What this program itself is late, a card is not, as long as sound is there to be played.
+        had_to_wait = now_s - self._free_at_s > _TICK_S
+        has_gap = self._is_new or (had_to_wait and now_s - self._silent_from_s > _CARD_BUFFER_S)
         begin_s = max(now_s, self._silent_from_s) if has_gap else self._silent_from_s
         self._is_new = False
         self._transport.keep_played(begin_s, frame.audio)
