@@ -11,7 +11,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from voiceagent_tts.alignment.messages import Aligned, AlignEvent
 from voiceagent_tts.core import (
+    SAMPLE_RATE_HZ,
     AudioStep,
     Cancelled,
     Credit,
@@ -106,6 +108,31 @@ async def test_a_killed_worker_fails_its_contexts(worker: WorkerClient) -> None:
         worker.attach(lambda event: None)
 
 
+async def test_what_a_worker_sent_before_its_end_is_received() -> None:
+    """A server that is late takes all that has come before it tells of the end."""
+    spec = WorkerSpec("espeak", throttle={"crash_after_s": 1.5})
+    worker = await WorkerClient.start(spec)
+    ending = os.pidfd_open(worker.pid)
+    events: asyncio.Queue[Event] = asyncio.Queue()
+
+    def listen(event: Event | AlignEvent) -> None:
+        if events.empty():
+            select.select([ending], [], [])  # the first event keeps the loop until the end
+        assert not isinstance(event, Aligned)
+        events.put_nowait(event)
+
+    try:
+        context = worker.attach(listen)
+        worker.send(Submit(context, TEXT, 0, False, "default", "en"))
+        worker.send(Credit(context, time.monotonic(), ALL_OF_IT))
+        collected = await collect(events)
+    finally:
+        os.close(ending)
+    assert isinstance(collected[-1], Failed)
+    steps = [event for event in collected if isinstance(event, AudioStep)]
+    assert steps[-1].rows[0].chunk.end_sample >= 1.5 * SAMPLE_RATE_HZ
+
+
 async def test_a_worker_that_hangs_is_killed() -> None:
     """Without signs of life for the heartbeat's time a worker counts as dead."""
     spec = WorkerSpec("espeak", heartbeat_timeout_s=1.5)
@@ -117,6 +144,18 @@ async def test_a_worker_that_hangs_is_killed() -> None:
     assert isinstance(failed, Failed)
     assert "no sign of life" in failed.message
     await worker.closed.wait()
+
+
+async def test_a_pause_of_all_is_no_silence() -> None:
+    """Where the whole container stood still, nobody counts as dead."""
+    worker = await WorkerClient.start(WorkerSpec("espeak", heartbeat_timeout_s=1.5))
+    try:
+        os.kill(worker.pid, signal.SIGSTOP)
+        time.sleep(2.0)  # longer than a worker may be silent: this is the pause
+        os.kill(worker.pid, signal.SIGCONT)
+        assert isinstance((await collect(speak(worker)[1]))[-1], Done)
+    finally:
+        await worker.close()
 
 
 async def test_an_engine_that_cannot_start_says_so() -> None:

@@ -11,7 +11,6 @@ import json
 import os
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -40,6 +39,9 @@ from voiceagent_tts.worker import messages
 
 Listener = Callable[[Event | AlignEvent], None]
 """Takes the events of one context; audio arrives as an `AudioStep` with that context's row only."""
+
+_LOOKS = 4
+"""How often a worker is looked at in the time that it may be silent."""
 
 _log = structlog.get_logger(__name__)
 
@@ -87,7 +89,7 @@ class WorkerClient:
         self._listeners: dict[int, Listener] = {}
         self._rows: set[int] = set()
         self._ready = asyncio.get_running_loop().create_future()
-        self._heard_at = time.monotonic()
+        self._is_heard = False  # since `_watch` has looked last
         self._failure: str | None = None
         self.stats = Stats(0, 0, 0.0)
         self.closed = asyncio.Event()
@@ -200,7 +202,7 @@ class WorkerClient:
     async def _receive(self) -> None:
         while True:
             event = messages.decode(await self._socket.recv_multipart())
-            self._heard_at = time.monotonic()
+            self._is_heard = True
             self._dispatch(event)  # pyright: ignore[reportArgumentType]
             # A message that is here already is received without a pause: let its readers go first.
             await asyncio.sleep(0)
@@ -226,22 +228,31 @@ class WorkerClient:
                 self._failure = message
 
     async def _watch(self) -> None:
-        """Kill a worker that has stopped to give signs of life."""
-        while True:
-            await asyncio.sleep(self._spec.heartbeat_timeout_s / 4)
-            silent_s = time.monotonic() - self._heard_at
-            if self._ready.done() and silent_s > self._spec.heartbeat_timeout_s:
-                self._failure = f"the engine gave no sign of life for {silent_s:.0f} s"
-                self._process.kill()
-                return
+        """Kill a worker that has stopped to give signs of life.
 
-    async def _reap(self, *tasks: asyncio.Task[None]) -> None:
+        Looks are counted, not seconds: where this process stood still, they say nothing of the
+        worker, whose signs wait to be received.
+        """
+        timeout_s = self._spec.heartbeat_timeout_s
+        silent_looks = 0
+        while silent_looks < _LOOKS:
+            self._is_heard = False
+            await asyncio.sleep(timeout_s / _LOOKS)
+            is_silent = self._ready.done() and not self._is_heard
+            silent_looks = silent_looks + 1 if is_silent else 0
+        self._failure = f"the engine gave no sign of life for {timeout_s:g} s"
+        self._process.kill()
+
+    async def _reap(self, receiving: asyncio.Task[None], watching: asyncio.Task[None]) -> None:
         """When the process ends: free everything, then tell every context."""
         status = await self._process.wait()
-        await asyncio.sleep(0)  # let what it sent last be received
-        for task in tasks:
+        # Let what it sent last be received, and what was received be handed on.
+        while not receiving.done() and int(self._socket.get(zmq.EVENTS)) & zmq.POLLIN:
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        for task in (receiving, watching):
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(receiving, watching, return_exceptions=True)
         message = self._failure or f"the engine process ended with status {status}"
         _log.info("worker_ended", engine=self._spec.engine, pid=self.pid, status=status)
         self.closed.set()
