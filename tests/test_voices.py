@@ -49,6 +49,15 @@ def test_what_could_be_a_path_is_no_name(name: str, folder: VoiceFolder) -> None
     assert not folder.path.exists()
 
 
+def test_a_name_too_long_for_a_file_is_no_voice(folder: VoiceFolder) -> None:
+    """Letters of four bytes make a name that is allowed, but has no file."""
+    folder.put("anna", b"prompt")
+    book = VoiceBook({"a": worker(clone_width=8)}, folder)
+    with pytest.raises(InvalidRequestError, match="known are anna") as refused:
+        book.resolve("\N{MATHEMATICAL BOLD SMALL A}" * 64)
+    assert refused.value.code is ErrorCode.INVALID_VOICE
+
+
 def test_a_voice_is_kept_replaced_and_removed(folder: VoiceFolder) -> None:
     """What was put can be read in any case of its name, is replaced whole, and goes."""
     assert folder.names() == []

@@ -72,7 +72,10 @@ class VoiceFolder:
         return sorted(stem for stem in stems if _is_clone_name(stem))
 
     def __contains__(self, name: str) -> bool:
-        return _is_clone_name(name.casefold()) and self._file(name).is_file()
+        try:
+            return _is_clone_name(name.casefold()) and self._file(name).is_file()
+        except OSError:  # too many bytes for a file's name, or a folder that cannot be searched
+            return False
 
     def version(self, name: str) -> tuple[int, ...]:
         """What changes whenever the voice is replaced.

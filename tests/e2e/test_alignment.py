@@ -121,6 +121,16 @@ async def test_refined_times_come_as_words_were_asked_for(aligned: RunningServer
         assert (silent.words, silent.done.words_final) == ([], None)
 
 
+async def test_characters_of_guessed_words_come_in_order(start_server: StartServer) -> None:
+    """A long word has more guessed characters than there is time for before the next word."""
+    server = await start_server(throttle={"without_words": True}, aligner="off")
+    text = "Internationalization, compartmentalization, institutionalization it is."
+    async with Wire.connected(server.websocket_url) as wire:
+        heard = await say(wire, text, timestamps="char")
+    assert heard.done.reason == "complete"
+    assert "".join(word.word.text for word in heard.words) == text.replace(" ", "")
+
+
 @pytest.mark.parametrize(("aligner", "exact"), [("off", 0), ("native", 1)])
 async def test_without_an_aligner_words_are_the_engines_or_guesses(
     start_server: StartServer, aligner: str, exact: int

@@ -172,6 +172,15 @@ def test_a_refused_open_is_done() -> None:
     assert client.record("b").done == done
 
 
+def test_an_open_that_is_too_long_is_done() -> None:
+    """An open that was not read opens nothing, like any other that was refused."""
+    server = _server()
+    error = _refusal(server, _message("context.open", note="x" * 100_000))
+    assert error.code is ErrorCode.MESSAGE_TOO_BIG
+    assert [json.loads(frame)["type"] for frame in server.refused(error)] == ["error", "done"]
+    assert _refusal(server, _message("text", text="Hi")).code is ErrorCode.CONTEXT_CLOSED
+
+
 def test_tombstones_are_bounded() -> None:
     """Only the newest ids are remembered, so a socket's memory does not grow with its life."""
     server = ServerConnection(_limits(), max_tombstones=2)

@@ -104,6 +104,7 @@ REFUSED_OPTIONS: dict[str, tuple[dict[str, Any], ErrorCode]] = {
     "a negative lead": ({"max_lead_s": -1}, ErrorCode.INVALID_PARAM),
     "a negative delay": ({"max_buffer_delay_ms": -1}, ErrorCode.INVALID_PARAM),
     "a negative seed": ({"seed": -1}, ErrorCode.INVALID_PARAM),
+    "a message of 100,000 characters": ({"x": "x" * 100_000}, ErrorCode.MESSAGE_TOO_BIG),
     "too much metadata": ({"metadata": {"a": "x" * 2_000}}, ErrorCode.INVALID_PARAM),
 }
 

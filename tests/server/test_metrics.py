@@ -1,8 +1,11 @@
 """The figures that operators watch and scale by move as they should."""
 
+import os
 import re
+import signal
 
 import httpx
+import pytest
 
 from tests.waiting import until
 from tests.wire import Wire
@@ -97,6 +100,33 @@ async def test_errors_are_counted_by_code(server: RunningServer) -> None:
     figures = await scrape(server)
     for code in ("invalid_json", "invalid_voice", "invalid_param", "not_found"):
         assert figures[f'tts_errors_total{{code="{code}"}}'] == 1
+
+
+async def test_contexts_of_a_dead_engine_are_errors(server: RunningServer) -> None:
+    """An engine that dies is no cancel of a client; who is told of it is counted."""
+    worker = server.shell.synthesizer.supervisors["espeak"].worker
+    assert worker is not None
+    body = {"input": SENTENCE * 400, "response_format": "pcm"}
+    async with (
+        Wire.connected(server.websocket_url) as wire,
+        httpx.AsyncClient(base_url=server.url) as http,
+        http.stream("POST", "/v1/audio/speech", json=body) as response,
+    ):
+        chunks = response.aiter_bytes()
+        await anext(chunks)
+        heard = await wire.open(max_lead_s=0.3)
+        await wire.text(heard, SENTENCE * 20)
+        await wire.until(ClientAudio, heard)
+        os.kill(worker.pid, signal.SIGKILL)
+        await wire.finish(heard)
+        with pytest.raises(httpx.RemoteProtocolError):
+            async for _ in chunks:
+                pass
+    await until(lambda: not server.shell.synthesizer.contexts_active, "both have ended")
+    figures = await scrape(server)
+    assert figures['tts_contexts_total{reason="error"}'] == 2
+    assert 'tts_contexts_total{reason="cancelled"}' not in figures
+    assert figures['tts_errors_total{code="engine_error"}'] == 1
 
 
 async def test_no_figure_holds_what_was_said(server: RunningServer) -> None:

@@ -1,10 +1,12 @@
+import pytest
+
 from voiceagent_tts.core import Word, WordTimestamp
 from voiceagent_tts.text.characters import spread_characters
 
 
 def test_characters_tile_their_word() -> None:
     """Characters follow each other without gaps from the word's start to its end."""
-    rows = spread_characters(WordTimestamp(Word("four", 10, 14), 2_400, 12_001, True))
+    rows = spread_characters([WordTimestamp(Word("four", 10, 14), 2_400, 12_001, True)])
     assert [row.word for row in rows] == [Word(c, 10 + i, 11 + i) for i, c in enumerate("four")]
     assert rows[0].start_sample == 2_400
     assert rows[-1].end_sample == 12_001
@@ -15,12 +17,32 @@ def test_characters_tile_their_word() -> None:
 
 def test_white_space_inside_a_word_has_no_time() -> None:
     """A word that was joined by punctuation keeps its offsets; white space is left out."""
-    rows = spread_characters(WordTimestamp(Word("a -", 0, 3), 0, 300, True))
+    rows = spread_characters([WordTimestamp(Word("a -", 0, 3), 0, 300, True)])
     assert [(row.word.text, row.word.char_start) for row in rows] == [("a", 0), ("-", 2)]
 
 
 def test_an_unknown_end_stays_unknown() -> None:
     """Starts are estimated where the word's end is not known; ends are not made up."""
-    rows = spread_characters(WordTimestamp(Word("ab", 0, 2), 100, None, False))
+    rows = spread_characters([WordTimestamp(Word("ab", 0, 2), 100, None, False)])
     assert [row.end_sample for row in rows] == [None, None]
     assert rows[0].start_sample == 100 < rows[1].start_sample
+
+
+@pytest.mark.parametrize("end_sample", [None, 9_000])
+def test_characters_stay_before_the_next_word(end_sample: int | None) -> None:
+    """A word whose end is not known, or lies in the next one, has its characters before that."""
+    word = WordTimestamp(Word("four", 0, 4), 1_000, end_sample, True)
+    following = WordTimestamp(Word("five", 5, 9), 3_000, None, True)
+    rows = spread_characters([word, following])
+    assert [row.start_sample for row in rows[:5]] == [1_000, 1_500, 2_000, 2_500, 3_000]
+    assert rows[3].end_sample == end_sample
+    assert rows[4].is_exact
+
+
+def test_characters_stay_behind_those_that_have_left() -> None:
+    """A word in whose place guessed characters have left is moved, and not exact any more."""
+    word = WordTimestamp(Word("ab", 0, 2), 1_000, 1_400, True)
+    rows = spread_characters([word], earliest=1_500)
+    assert [(row.start_sample, row.end_sample) for row in rows] == [(1_500, 1_500), (1_500, 1_500)]
+    assert not any(row.is_exact for row in rows)
+    assert spread_characters([word], earliest=1_000) == spread_characters([word])

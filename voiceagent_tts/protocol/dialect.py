@@ -14,6 +14,7 @@ from voiceagent_tts.protocol.messages import (
     AudioFormat,
     AudioMessage,
     ClientMessage,
+    ContextOpen,
     Encoding,
     RefusedMessageError,
     ServerMessage,
@@ -69,7 +70,9 @@ class TtsV1:
     def read(self, data: str, max_bytes: int) -> list[Command]:
         """See `Dialect.read`."""
         message = parse_client_message(data)
-        refuse_if_big(data, max_bytes, message.type, getattr(message, "context_id", None))
+        context_id = getattr(message, "context_id", None)
+        is_open = isinstance(message, ContextOpen)
+        refuse_if_big(data, max_bytes, message.type, context_id, is_open=is_open)
         return [message]
 
     def write(self, message: ServerMessage | AudioMessage) -> Frames:
@@ -77,7 +80,9 @@ class TtsV1:
         return [message.encode()]
 
 
-def refuse_if_big(data: str, max_bytes: int, name: str, context_id: str | None = None) -> None:
+def refuse_if_big(
+    data: str, max_bytes: int, name: str, context_id: str | None = None, *, is_open: bool = False
+) -> None:
     """Refuse a message that is longer than this server reads.
 
     Raises:
@@ -88,6 +93,7 @@ def refuse_if_big(data: str, max_bytes: int, name: str, context_id: str | None =
             f"{name}: expected at most {max_bytes} bytes; got {size}",
             code=ErrorCode.MESSAGE_TOO_BIG,
             context_id=context_id,
+            is_open=is_open,
         )
 
 

@@ -198,6 +198,7 @@ async def _skip_to_audio(events: AsyncIterator[ContextEvent]) -> AudioChunk:
 async def _pcm(
     context: Context, first: AudioChunk, events: AsyncIterator[ContextEvent]
 ) -> AsyncIterator[bytes]:
+    failure: VoiceAgentError | None = None
     try:
         yield first.pcm
         async for event in events:
@@ -205,9 +206,11 @@ async def _pcm(
                 case AudioChunk(_, pcm):
                     yield pcm
                 case ContextFailed(error):
-                    raise error  # the body ends without its last chunk: the client sees a cut
+                    failure = error
                 case _:
                     pass
+        if failure is not None:
+            raise failure  # the body ends without its last chunk: the client sees a cut
     finally:
         context.abandon()
 

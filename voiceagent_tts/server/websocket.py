@@ -197,7 +197,7 @@ class Session:
             self._answer(self._connection.error(error, context_id))
             self._answer(self._connection.done(context_id, "error", chars=0))
             return
-        self._outlets[context_id] = Outlet(self._connection, message, context)
+        self._outlets[context_id] = Outlet(self._connection, message, context, self._count)
         opened = self._connection.opened(
             context_id,
             voice=context.voice.name,
@@ -314,13 +314,25 @@ class Outgoing:
 
 
 class Outlet:
-    """One context's events as messages, its audio in the rate and encoding of its client."""
+    """One context's events as messages, its audio in the rate and encoding of its client.
+
+    Args:
+        connection: decides what is legal.
+        message: how the client wants the context.
+        context: that speaks.
+        on_error: told of what the client is told that went wrong.
+    """
 
     def __init__(
-        self, connection: ServerConnection, message: ContextOpen, context: Context
+        self,
+        connection: ServerConnection,
+        message: ContextOpen,
+        context: Context,
+        on_error: Callable[[VoiceAgentError], None] = lambda error: None,
     ) -> None:
         self.context = context
         self.is_over = False
+        self._on_error = on_error
         self._connection = connection
         self._context_id = message.context_id
         self._timestamps = message.timestamps
@@ -328,6 +340,7 @@ class Outlet:
         self._output = OutputStream(message.audio.encoding, message.audio.sample_rate)
         self._audio = MessageQueue()
         self._sample_offset = 0  # at the client's rate
+        self._last_start = 0  # of the words that have left
         self._after_audio: ContextDone | None = None
 
     def cancel(self, played_ms: int | None) -> None:
@@ -391,6 +404,7 @@ class Outlet:
             case ContextCancelled(cut, _, basis):
                 return self._connection.cancelled(context_id, cut, basis)
             case ContextFailed(error):
+                self._on_error(error)
                 return self._connection.error(error, context_id)
             case ContextDone(reason, report, words_final):
                 self.is_over = True
@@ -408,18 +422,20 @@ class Outlet:
     def _encode_words(self, words: Sequence[WordTimestamp]) -> Frames:
         if self._timestamps == "none":
             return []
-        return self._connection.words(self._context_id, self._as_asked(words))
+        timestamps = self._as_asked(words, self._last_start)
+        self._last_start = timestamps[-1].start_sample
+        return self._connection.words(self._context_id, timestamps)
 
     def _final(self, words: Sequence[WordTimestamp] | None) -> WordList | None:
         if words is None or self._timestamps == "none":
             return None
         return WordList.of(self._as_asked(words))
 
-    def _as_asked(self, words: Sequence[WordTimestamp]) -> Sequence[WordTimestamp]:
+    def _as_asked(
+        self, words: Sequence[WordTimestamp], earliest: int = 0
+    ) -> Sequence[WordTimestamp]:
         """Words, or their characters where the client asked for these."""
-        if self._timestamps == "char":
-            return [char for word in words for char in spread_characters(word)]
-        return words
+        return spread_characters(words, earliest) if self._timestamps == "char" else words
 
 
 def _limits(shell: Shell) -> SessionLimits:

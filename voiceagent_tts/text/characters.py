@@ -3,6 +3,8 @@
 Knows nothing of sounds: a character's time is where it stands in its word.
 """
 
+from collections.abc import Sequence
+
 from voiceagent_tts.core import Word, WordTimestamp
 
 _UNKNOWN_CHARACTER_SAMPLES = (
@@ -10,22 +12,39 @@ _UNKNOWN_CHARACTER_SAMPLES = (
 )
 
 
-def spread_characters(timestamp: WordTimestamp) -> list[WordTimestamp]:
-    """Every visible character of a word as a word of its own.
+def spread_characters(words: Sequence[WordTimestamp], earliest: int = 0) -> list[WordTimestamp]:
+    """Every visible character of `words` as a word of its own, in order.
 
-    The first one keeps the word's start and its exactness, the last one its end; those between are
-    estimates.
+    The first one of a word keeps the word's start and its exactness, the last one its end; those
+    between are estimates, none behind the start of the next word.
+
+    Args:
+        words: in order.
+        earliest: no character begins before; one that did is moved, and is not exact then. Words
+            that left before have guessed characters, which may lie behind the next word's start.
     """
+    characters: list[WordTimestamp] = []
+    for word, following in zip(words, [*words[1:], None], strict=True):
+        latest = None if following is None else following.start_sample
+        characters += _spread(word, earliest, latest)
+        earliest = characters[-1].start_sample
+    return characters
+
+
+def _spread(timestamp: WordTimestamp, earliest: int, latest: int | None) -> list[WordTimestamp]:
     word, start, end = timestamp.word, timestamp.start_sample, timestamp.end_sample
     count = len(word.text)
     length = count * _UNKNOWN_CHARACTER_SAMPLES if end is None else end - start
-    borders = [start + length * index // count for index in range(count + 1)]
+    if latest is not None:
+        length = min(length, latest - start)
+    starts = [max(earliest, start + length * index // count) for index in range(count)]
+    ends = [None] * count if end is None else [*starts[1:], max(end, starts[-1])]
     return [
         WordTimestamp(
             Word(char, word.char_start + index, word.char_start + index + 1),
-            borders[index],
-            None if end is None else borders[index + 1],
-            timestamp.is_exact and index == 0,
+            starts[index],
+            ends[index],
+            timestamp.is_exact and index == 0 and starts[0] == start,
         )
         for index, char in enumerate(word.text)
         if not char.isspace()
