@@ -3,13 +3,14 @@
 import asyncio
 import os
 import signal
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
 from tests.conftest import StartSynthesizer
-from tests.waiting import until
-from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk
+from tests.waiting import PATIENCE_S, until
+from voiceagent_tts.alignment.policy import Source
+from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk, WordTimestamp
 from voiceagent_tts.errors import EngineError, ErrorCode, InvalidRequestError, OverloadedError
 from voiceagent_tts.synthesizer import (
     Context,
@@ -24,7 +25,9 @@ from voiceagent_tts.synthesizer import (
     Limits,
     Synthesizer,
 )
-from voiceagent_tts.worker.client import WorkerClient
+from voiceagent_tts.worker.aligners import Aligners
+from voiceagent_tts.worker.client import WorkerClient, WorkerSpec
+from voiceagent_tts.worker.supervisor import Supervisor
 
 SENTENCE = "The quick brown fox jumps over the lazy dog."
 NEVER_S = 10**6
@@ -163,6 +166,22 @@ async def test_flushes_are_answered_in_order(start_synthesizer: StartSynthesizer
         context.flush(flush_id)
     context.finish()
     assert (await collect(context)).flushes == [2, 3, 4, 5]
+
+
+async def test_a_flush_does_not_wait_for_a_guess(start_synthesizer: StartSynthesizer) -> None:
+    """Where nobody knows when words sound, and guesses are late, a segment's end ends its words."""
+    synthesizer = await start_synthesizer(throttle={"without_words": True})
+    context = await synthesizer.open(replace(UNPACED, speed=2.0))
+    context.push_text(SENTENCE)
+    context.flush(1)
+    words: list[str] = []
+    async with asyncio.timeout(PATIENCE_S):
+        async for event in context:
+            if isinstance(event, ContextWords):
+                words += [timestamp.word.text for timestamp in event.words]
+            elif isinstance(event, ContextFlushed):
+                break
+    assert words == SENTENCE.split()
 
 
 async def test_too_much_text_is_refused_until_some_is_spoken(
@@ -304,6 +323,28 @@ async def test_a_cut_goes_by_what_was_played_or_by_the_clock(
     assert "" != half != SENTENCE
 
 
+async def test_only_the_end_leaves_after_a_cancel(start_synthesizer: StartSynthesizer) -> None:
+    """Audio that was on its way to the listener leaves after the cancel, and takes no words along.
+
+    A neighbour's words leave when its own would have.
+    """
+    synthesizer = await start_synthesizer(throttle={"without_words": True})
+    contexts = [await synthesizer.open(UNPACED) for _ in range(2)]
+    for context in contexts:
+        context.push_text(f"{SENTENCE} {SENTENCE} ")
+        await first(context, ContextWords)
+        await until(lambda c=context: c.has_audio_next, "it has audio")
+    cancelled, neighbour = contexts
+    cancelled.cancel()
+    assert isinstance(cancelled.next_event(), ContextCancelled)
+    for context in contexts:
+        context.sent(SAMPLE_RATE_HZ)
+    await until(lambda: neighbour.has_words_next, "the next words must leave")
+    assert isinstance(cancelled.next_event(), ContextDone)
+    assert cancelled.next_event() is None
+    neighbour.abandon()
+
+
 async def test_a_cancel_says_what_it_went_by(start_synthesizer: StartSynthesizer) -> None:
     """`ContextCancelled` is next, whatever was queued, with the cut that `cancel` returns."""
     synthesizer = await start_synthesizer()
@@ -396,6 +437,28 @@ async def test_a_dead_engine_fails_its_contexts(start_synthesizer: StartSynthesi
     context.push_text("Hello.")
     context.finish()
     assert (await collect(context)).report.reason == "complete"
+
+
+async def test_words_that_were_found_outlive_the_engine(
+    start_synthesizer: StartSynthesizer,
+) -> None:
+    """Words of audio that has left leave before the end, where an aligner has found them."""
+    stopped = Supervisor(WorkerSpec("online"))  # in place of a better one that is late
+    aligners = Aligners(
+        {Source.ONLINE: [Supervisor(WorkerSpec("online"))], Source.FORCED: [stopped]}
+    )
+    throttle = {"without_words": True, "crash_after_s": 8, "rtf": 0.4}
+    synthesizer = await start_synthesizer(throttle=throttle, aligners=aligners)
+    assert stopped.worker is not None
+    os.kill(stopped.worker.pid, signal.SIGSTOP)
+    context = await synthesizer.open(UNPACED)
+    context.push_text(f"{SENTENCE} " * 4)
+    words: list[WordTimestamp] = []
+    async for event in context:
+        if isinstance(event, ContextWords):
+            words += event.words
+    assert context.cut(10**9).text_remaining
+    assert words[-1].start_sample > 5 * SAMPLE_RATE_HZ, "only what was about to be heard has left"
 
 
 async def test_rows_are_not_promised_twice(start_synthesizer: StartSynthesizer) -> None:

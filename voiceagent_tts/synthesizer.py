@@ -436,6 +436,7 @@ class Context:
         self._is_row_free = False
         self._is_made = False  # all of the audio is there
         self._is_complete = False  # all of the text was spoken
+        self._is_cancelled = False  # only the end may still leave
         self._is_over = False  # `ContextDone` was taken
         self._first_text_at: float | None = None
         self._ttfa_s: float | None = None
@@ -523,6 +524,7 @@ class Context:
             return None
         basis: Literal["played_ms", "clock"] = "clock" if played_samples is None else "played_ms"
         cut = self.cut(played_samples)
+        self._is_cancelled = True
         self._drop_queue()
         self._put(ContextCancelled(cut, self._clock.sent_samples, basis))
         self._end("cancelled")
@@ -689,15 +691,18 @@ class Context:
                 self._hear(audio)
                 self._let_listen(row.chunk)
                 if self._received_samples > self._limits.max_audio_s * SAMPLE_RATE_HZ:
+                    self._stop_following()
                     self._end("limit")
             case Words(_, words) if self._has_native_words:
                 self._timeline.tell(Source.NATIVE, words)
                 self._take_words()
             case SegmentEnd(_, char_end, end_sample):
+                self._timeline.end_segment(char_end, end_sample)
                 self._end_segment(char_end)
                 if self._is_followed:
                     for follower in self._followers:
                         follower.end_segment(char_end, end_sample)
+                self._arm_words()
             case Done():
                 self._hear(self._timeline.finish())
                 self._end_segment(self._chars)
@@ -706,6 +711,7 @@ class Context:
             case Failed(_, code, message, retry_after_ms):
                 kind = _ERRORS.get(code, EngineError)
                 error = kind(message, code=code, retry_after_ms=retry_after_ms)
+                self._stop_following()
                 self._put(ContextFailed(error))
                 self._end("error")
             case _:
@@ -778,6 +784,7 @@ class Context:
             self._stop_following()
 
     def _stop_following(self) -> None:
+        """Go without the aligners: what they have found leaves, and no better time is awaited."""
         for follower in self._followers:
             follower.close()
             self._timeline.lose(follower.source)
@@ -785,6 +792,8 @@ class Context:
 
     def _take_words(self) -> None:
         """Send the words that must leave now, and what waited for them."""
+        if self._is_cancelled or self._is_over:
+            return  # audio that was on its way has left and set the clock again
         words = self._timeline.take(self._clock, time.monotonic())
         if words:
             self._words += words

@@ -161,6 +161,18 @@ def test_what_nobody_knows_leaves_at_the_end() -> None:
     assert refined is None, "nothing better than the estimates is known"
 
 
+def test_a_spoken_word_is_not_guessed_behind_its_segment() -> None:
+    """Where a segment is spoken, its words lie in its sound, however slow the guess; others not."""
+    policy = policy_of(made_s=2.0)
+    end = ms_to_samples(1000)
+    policy.end_segment(WORDS[5].char_end, end)
+    taken = policy.take(end, 0)
+    assert [time.word for time in taken] == WORDS[:6]
+    assert taken[-1].start_sample == end
+    assert policy.next_start is not None
+    assert policy.next_start > end
+
+
 # What comes out of it.
 
 

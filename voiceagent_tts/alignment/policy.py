@@ -93,6 +93,8 @@ class WordPolicy:
         self._sources = set(sources)
         self._pace = Pace()
         self._is_made = False  # all audio is there
+        self._spoken_char_end = 0  # the words before it lie before `_spoken_end_sample`
+        self._spoken_end_sample = 0
         self._words: list[Word] = []
         self._usual_before = [0.0]  # usual samples of all words before each one
         self._places: dict[int, int] = {}  # a word's `char_start` to its place in `_words`
@@ -113,6 +115,10 @@ class WordPolicy:
     def listen(self, pcm: bytes) -> None:
         """The engine's next audio: PCM16, 24 kHz."""
         self._pace.push(pcm)
+
+    def end_segment(self, char_end: int, end_sample: int) -> None:
+        """The words before `char_end` have been spoken in the audio up to `end_sample`."""
+        self._spoken_char_end, self._spoken_end_sample = char_end, end_sample
 
     def end_audio(self) -> None:
         """The engine has made all of its audio."""
@@ -200,7 +206,10 @@ class WordPolicy:
             return self._pace.first_sound
         usual = self._usual_before[place] - self._usual_before[place - 1]
         start = self._pace.after(self._begun_at(place - 1), usual)
-        return min(start, self._pace.made_samples) if self._is_made else start
+        if self._is_made:
+            return min(start, self._pace.made_samples)
+        is_spoken = self._words[place].char_start < self._spoken_char_end
+        return min(start, self._spoken_end_sample) if is_spoken else start
 
     def _begun_at(self, place: int) -> int:
         """Where a word that has left began, by the best that is known of it by now."""

@@ -84,6 +84,10 @@ class Timeline:
             self._policy.listen(chunk.pcm)
         return chunk if self._stretch is None else self._heard(self._stretch.push(chunk.pcm))
 
+    def end_segment(self, char_end: int, end_sample: int) -> None:
+        """The text up to `char_end` has been spoken in the engine's audio up to `end_sample`."""
+        self._policy.end_segment(char_end, end_sample)
+
     def finish(self) -> AudioChunk | None:
         """The rest of the audio: the engine has made it all."""
         self._policy.end_audio()
