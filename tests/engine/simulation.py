@@ -154,7 +154,7 @@ class Simulation:
                 self._leave(listener)
 
     def _arrive(self, wish: Wish) -> None:
-        speaker = Speaker(0, None, None, 0, len(self.listeners), is_batch=wish.is_batch)
+        speaker = Speaker(0, None, 0, len(self.listeners), is_batch=wish.is_batch)
         speaker.sequences.extend(
             engine.Sequence(True, text_ids=frames, is_open=False) for frames in wish.runs
         )

@@ -11,7 +11,7 @@ from torch import Tensor
 from tests.engine.conftest import CUSTOM_VOICE, load
 from voiceagent_tts.core import FRAME_SAMPLES
 from voiceagent_tts.engine.codec_stream import CodecStream, Sound, split_windows
-from voiceagent_tts.engine.cuda_graph import Lane
+from voiceagent_tts.engine.cuda_graph import Lane, Moment
 from voiceagent_tts.engine.sizes import Sizes, exact_sizes, fixed_sizes, graph_sizes
 
 ROWS, FRAMES = 3, 40
@@ -108,6 +108,58 @@ def test_primed_rows_continue_their_reference(codes: Tensor) -> None:
     expected = whole(codes, 0, 13)
     assert difference(sounds[0], expected[: 4 * FRAME_SAMPLES]) <= 8
     assert difference(sounds[1], expected[9 * FRAME_SAMPLES :]) <= 8
+
+
+class _Slow(Lane):
+    """A lane that gets to a moment when somebody waits for it."""
+
+    def __init__(self) -> None:
+        super().__init__(torch.device("cpu"), is_captured=False)
+        self.marked = self.reached = 0
+
+    def mark(self) -> Moment:
+        self.marked += 1
+        return _Ahead(self, self.marked)
+
+
+class _Ahead(Moment):
+    """One of these moments."""
+
+    def __init__(self, lane: _Slow, number: int) -> None:
+        super().__init__(None)
+        self._lane, self._number = lane, number
+
+    @property
+    def is_past(self) -> bool:
+        return self._number <= self._lane.reached
+
+    def wait(self) -> None:
+        self._lane.reached = max(self._lane.reached, self._number)
+
+
+@torch.inference_mode()
+def test_a_slow_codec_is_waited_for(codes: Tensor) -> None:
+    """However much is asked for at once, no more than sixteen calls are on their way after it."""
+    lane, sizes = _Slow(), fixed_sizes(1, FRAMES).codec
+    stream = CodecStream(load(CUSTOM_VOICE)[1], codes, lane, lane, sizes)
+    stream.start(0, None)
+    heard = list[int]()
+    for _ in range(2):
+        stream.decode({0: 20}, {0: FRAMES}, lane.mark())
+        heard += [sound.frames for sound in stream.collect(is_waiting=False)]
+    assert heard == [4, 20]
+
+
+def test_a_first_frame_waits_for_no_other_window() -> None:
+    """Small windows are decoded first: theirs are the listeners who have least in hand."""
+    sizes = graph_sizes(8, 512).codec
+    calls = split_windows({0: 12, 1: 1, 2: 13}, [0] * 3, sizes)
+    assert [
+        (frames, [(window.row, window.start) for window in windows]) for frames, windows in calls
+    ] == [
+        (1, [(1, 0), (2, 0)]),
+        (12, [(0, 0), (2, 1)]),
+    ]
 
 
 @given(

@@ -103,6 +103,15 @@ def test_speaks_while_the_text_is_written(driver: Driver) -> None:
     assert isinstance(last_of(driver.events, 1), Done)
 
 
+def test_each_segment_has_its_language(driver: Driver) -> None:
+    """A segment in another language than the first is spoken as it would be alone."""
+    driver.run(*driver.open(1, "Hello there.", more=True))
+    first = len(pcm_of(driver.events, 1))
+    driver.run(Append(1, "Buenos dias.", 12, False, "es"))
+    alone = pcm_of(driver.run(*driver.open(2, "Buenos dias.", language="es")), 2)
+    assert pcm_of(driver.events, 1)[first:] == alone
+
+
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_any_chunks_of_a_text_are_spoken_alike(seed: int) -> None:
     """Feeding a text in pieces, at any pace, gives the samples of feeding it at once."""

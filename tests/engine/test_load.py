@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from tests.engine.conftest import CUSTOM_VOICE, REFERENCE
-from voiceagent_tts.engine.load import Qwen3Options, _choose_kernels, load_engine
-from voiceagent_tts.errors import VoiceAgentError
+from voiceagent_tts.engine.load import Qwen3Options, _choose_kernels, load_engine, load_runner
+from voiceagent_tts.errors import CheckpointError, VoiceAgentError
 
 OPTIONS = Qwen3Options(str(REFERENCE / CUSTOM_VOICE), device="cpu", rows=2, threads=1)
 
@@ -38,6 +38,17 @@ def test_what_cannot_be_is_refused(options: dict[str, str], sentence: str) -> No
     """A setting that does not go with this machine is refused in a sentence, before it loads."""
     with pytest.raises((VoiceAgentError, ValueError), match=sentence):
         load(**options)
+
+
+def test_a_gpu_needs_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`cuda`, which is also the default, is a device that PyTorch can make the current one."""
+    chosen = list[int]()
+    index_of = torch.cuda._utils._get_device_index  # as `set_device` reads what it is given
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: chosen.append(index_of(device)))
+    for device in ("cuda", "cuda:1"):
+        with pytest.raises(CheckpointError):
+            load_runner(replace(OPTIONS, device=device, model="nowhere"))
+    assert chosen == [0, 1]
 
 
 def test_kernels_that_cannot_be_are_plain_ones(caplog: pytest.LogCaptureFixture) -> None:

@@ -306,7 +306,7 @@ def refused(speakers: list[Speaker], scheduler: Scheduler | None = None) -> int 
 
 def waiting(arrival: int, *, is_batch: bool = False) -> Speaker:
     """A context with text and credit without end, and no row."""
-    speaker = Speaker(arrival, None, None, 0, arrival, is_batch=is_batch)
+    speaker = Speaker(arrival, None, 0, arrival, is_batch=is_batch)
     speaker.sequences.append(Sequence(True, is_open=False))
     speaker.samples_wanted = 10**12
     return speaker

@@ -102,6 +102,31 @@ def test_nobody_waits_for_a_preparation() -> None:
     assert driver.engine.figures["prefix_cache_hits_total"] == 1
 
 
+def test_a_beginning_longer_than_a_row_is_not_prepared() -> None:
+    """Nobody can speak so: the preparation is passed over, and who tries is told."""
+    driver = Driver()
+    options = {"voice": "vivian", "language": "en", "instruct": "Slowly. " * 500}
+    driver.run(Prepare(**options))
+    failed = last_of(driver.run(*driver.open(1, TEXT, **options)), 1)
+    assert isinstance(failed, Failed)
+    assert failed.code is ErrorCode.TEXT_TOO_LONG
+    assert isinstance(last_of(driver.run(*driver.open(2, TEXT)), 2), Done)
+
+
+def test_a_beginning_without_pages_costs_no_other() -> None:
+    """Where rows hold all pages a preparation is passed over, and those before it stay."""
+    driver = Driver(pages=1, step_s=0.0)
+    options = {"voice": "vivian", "language": "en", "feeding": "token"}
+    driver.run(Prepare(**options))
+    submit, credit = driver.open(1, "Hello there, ", more=True, **options)
+    driver.run(submit, credit)
+    assert driver.runner.free_pages == 0
+    driver.run(Prepare(**options | {"language": "de"}))
+    driver.run(Cancel(1))
+    driver.run(*driver.open(2, TEXT, **options))
+    assert driver.engine.figures["prefix_cache_hits_total"] == 2
+
+
 def test_a_prompt_without_memory_is_refused() -> None:
     """A first run that no page is free for fails as overloaded, and the others speak on."""
     driver = Driver(pages=1)
@@ -124,6 +149,30 @@ def test_a_run_that_goes_on_waits_for_memory() -> None:
     driver.run(Append(1, " Two.", 4, False, "en"))
     assert all(isinstance(last_of(driver.events, context), Done) for context in (1, 2, 3))
     assert all(pcm_of(driver.events, context) for context in (1, 2, 3))
+
+
+def test_files_leave_memory_to_those_who_listen() -> None:
+    """However much memory files want, a listener who comes has some."""
+    driver = Driver(rows=16, pages=16)
+    instruct = "Speak as one who has told the same story many times. " * 8  # more than a page
+    for context in range(8):
+        driver.send(*driver.open(context, TEXT, instruct=instruct, is_batch=True))
+    driver.engine.step()
+    driver.run(*driver.open(8, TEXT))
+    assert all(isinstance(last_of(driver.events, context), Done) for context in range(9))
+
+
+def test_a_run_waits_for_what_others_hold() -> None:
+    """Memory that a run has taken beyond what was likely is not there for one that goes on."""
+    driver = Driver(parts=load(max_frames=80), pages=2)
+    instruct = "Speak as one who has told the same story many times. " * 4  # most of a page
+    driver.run(*driver.open(1, "One.", more=True))
+    driver.send(*driver.open(2, TEXT, instruct=instruct))
+    for _ in range(60):
+        driver.engine.step()
+    assert driver.runner.free_pages == 0
+    driver.run(Append(1, " Two.", 4, False, "en"))
+    assert all(isinstance(last_of(driver.events, context), Done) for context in (1, 2))
 
 
 def test_a_row_that_outgrows_the_memory_fails_alone() -> None:

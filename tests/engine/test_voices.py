@@ -150,6 +150,16 @@ def test_a_damaged_file_is_refused(driver: Driver, folder: VoiceFolder) -> None:
     assert isinstance(failed, Failed) and "expected a clone prompt" in failed.message
 
 
+def test_a_voice_that_is_no_number_is_refused(driver: Driver, folder: VoiceFolder) -> None:
+    """A clone whose embedding is not finite fails alone, and leaves nothing in others' memory."""
+    before = pcm_of(driver.run(*driver.open(1, TEXT, voice="anna")), 1)
+    folder.put("broken", Cloned(torch.full((64,), torch.nan)).to_bytes())
+    failed = last_of(driver.run(*driver.open(2, TEXT, voice="broken")), 2)
+    after = pcm_of(driver.run(*driver.open(3, TEXT, voice="anna")), 3)
+    assert after == before
+    assert isinstance(failed, Failed) and "not finite" in failed.message
+
+
 def test_the_least_used_is_forgotten(folder: VoiceFolder) -> None:
     """A shelf of two keeps the two voices that were used last."""
     folder.put("carl", clone(3).to_bytes())

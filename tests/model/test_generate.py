@@ -353,6 +353,17 @@ def test_a_row_ends_at_its_most_frames(custom_voice: Checkpoint) -> None:
     assert lengths == [1, 7, 9]
 
 
+def test_more_text_than_a_row_holds_is_not_spoken(custom_voice: Checkpoint) -> None:
+    """A row that is fed beyond its capacity, and goes on being fed, ends where that ends."""
+    prompt = replace(prompt_of(custom_voice), trailing_text_ids=())
+    listener = Listener(custom_voice)
+    listener.join(0, Request(prompt, SAMPLED, 10_000), is_open=True, needs_all_text=True)
+    for _ in range(3):
+        listener.batch.feed(0, prompt.text_ids[-1:] * 150)
+    listener.batch.feed(0, prompt.text_ids[-1:], is_last=True)
+    assert len(listener.finish(0)) == CAPACITY - len(prompt)
+
+
 def test_the_frame_cap_grows_with_the_text() -> None:
     """A short text may still be drawled; a long one has frames for each of its ids."""
     assert frame_cap(1) == 192

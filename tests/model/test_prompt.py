@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from safetensors.torch import save
 
 from tests.model.reference import reference_voice
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
@@ -257,7 +258,21 @@ def test_a_cloned_voice_can_be_stored(has_reference: bool) -> None:
         assert torch.equal(read.reference_codes, voice.reference_codes)
 
 
-@pytest.mark.parametrize("stored", [b"", b"\x80\x04N.", b"\x08\0\0\0\0\0\0\0{}      "])
+def test_an_embedding_is_float32_however_it_was_stored() -> None:
+    """A file of another program's may hold it in half precision."""
+    read = Cloned.from_bytes(save({"speaker_embedding": torch.ones(2, dtype=torch.bfloat16)}))
+    assert read.speaker_embedding.dtype is torch.float32
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        b"",
+        b"\x80\x04N.",
+        b"\x08\0\0\0\0\0\0\0{}      ",
+        Cloned(torch.tensor([0.5, torch.inf])).to_bytes(),
+    ],
+)
 def test_other_bytes_are_no_voice(stored: bytes) -> None:
     """Bytes that are no clone prompt are refused; a pickle is never loaded."""
     with pytest.raises(InvalidRequestError, match="expected a clone prompt"):

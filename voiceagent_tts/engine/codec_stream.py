@@ -23,6 +23,8 @@ from voiceagent_tts.model.transfer import Upload
 
 _PCM_SCALE = 32_767
 _MOST_CALLS = 16
+"""On their way when sound has been collected: a codec that cannot keep up slows its caller down,
+who would otherwise take what is made for what is heard."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,20 +70,22 @@ def split_windows(
 ) -> Iterator[tuple[int, tuple[Window, ...]]]:
     """Calls that together decode so many further frames of each row: (frames, windows).
 
+    Small windows come first: whoever waits for sound has them.
+
     Args:
         wanted: of each row, how many.
         decoded: of each row, how many are decoded.
         sizes: frames of each row in a call, 1 among them -> how many rows it takes, ascending.
     """
-    left, starts = dict(wanted), {row: decoded[row] for row in wanted}
+    before, calls = dict(wanted), list[tuple[int, tuple[Window, ...]]]()
     for frames in sorted(sizes, reverse=True):
-        while rows := [row for row, count in left.items() if count >= frames]:
-            for begin in range(0, len(rows), most := sizes[frames][-1]):
-                together = rows[begin : begin + most]
-                yield frames, tuple(Window(row, starts[row]) for row in together)
+        while rows := [row for row, count in before.items() if count >= frames]:
             for row in rows:
-                left[row] -= frames
-                starts[row] += frames
+                before[row] -= frames
+            windows = [Window(row, decoded[row] + before[row]) for row in rows]
+            for begin in range(0, len(rows), most := sizes[frames][-1]):
+                calls.append((frames, tuple(windows[begin : begin + most])))
+    return reversed(calls)
 
 
 class CodecStream:
@@ -128,11 +132,6 @@ class CodecStream:
     def is_busy(self) -> bool:
         """Whether sound is on its way."""
         return bool(self._calls)
-
-    @property
-    def is_behind(self) -> bool:
-        """Whether so much is on its way that the caller had better wait for some of it."""
-        return len(self._calls) > _MOST_CALLS
 
     @property
     def state_bytes(self) -> int:
@@ -197,10 +196,13 @@ class CodecStream:
         """The sound that has come since the last call, one of each row.
 
         Args:
-            is_waiting: whether to wait for what comes next.
+            is_waiting: whether to wait for what comes next; where too much is on its way it waits
+                in any case.
         """
         if is_waiting and self._calls:
             self._calls[0].done.wait()
+        if len(self._calls) > _MOST_CALLS:
+            self._calls[-1 - _MOST_CALLS].done.wait()
         pcm: dict[int, list[bytes]] = {}
         frames: dict[int, int] = {}
         while self._calls and self._calls[0].done.is_past:

@@ -40,7 +40,7 @@ from voiceagent_tts.engine.figures import Counts, figures_of, figures_of_device
 from voiceagent_tts.engine.prompts import Prompter
 from voiceagent_tts.engine.reader import Reader
 from voiceagent_tts.engine.runner import Runner, Sound, StepResult
-from voiceagent_tts.engine.scheduler import Pace, Plan, Scheduler
+from voiceagent_tts.engine.scheduler import Pace, Plan, Scheduler, batch_share
 from voiceagent_tts.engine.sequence import Run, Sequence, Speaker
 from voiceagent_tts.engine.voices import Shelved, VoiceShelf
 from voiceagent_tts.errors import (
@@ -194,7 +194,6 @@ class Qwen3Engine:
         voice = self._shelf.find(command.voice, command.instruct)
         speaker = Speaker(
             command.context,
-            command.language,
             command.instruct,
             secrets.randbits(32) if command.seed is None else command.seed,
             next(self._arrivals),
@@ -230,7 +229,7 @@ class Qwen3Engine:
                 code=ErrorCode.CONTEXT_CLOSED,
             )
         reader = self._readers[speaker.context]
-        reader.write(command.text, command.char_base)
+        reader.write(command.text, command.char_base, command.language)
         if not command.more:
             speaker.expects_text = False
             reader.end()
@@ -313,8 +312,9 @@ class Qwen3Engine:
             OverloadedError: there is no memory for it now.
         """
         runs = [other.run for other in self._speakers.values() if other.run is not None]
-        taken = sum(run.pages for run in runs)
-        if not runs or taken + pages <= self._pages:
+        taken = sum(max(run.pages, self._runner.pages_held(run.row)) for run in runs)
+        most = batch_share(self._pages) if speaker.is_batch else self._pages
+        if not runs or taken + pages <= most:
             return True
         speaker.waits_for_memory = speaker.is_batch or speaker.has_spoken
         if speaker.waits_for_memory:

@@ -119,7 +119,7 @@ def load_runner(options: Qwen3Options) -> tuple[Checkpoint, Runner]:
     """
     device = torch.device(options.device or ("cuda" if torch.cuda.is_available() else "cpu"))
     if device.type == "cuda":
-        torch.cuda.set_device(device)
+        torch.cuda.set_device(device.index or 0)  # a device without a number is refused there
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     checkpoint, codec = _load_model(find_model(options.model), options, device)

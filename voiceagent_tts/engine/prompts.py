@@ -71,12 +71,12 @@ class Prompter:
         prompt = self._builder.build_turn(
             sequence.ids,
             shelved.voice,
-            speaker.language,
+            sequence.language,
             speaker.instruct or "",
             is_streaming=is_streaming,
             is_open=sequence.is_open,
         )
-        key = (shelved.voice, speaker.language, speaker.instruct or "", is_streaming)
+        key = (shelved.voice, sequence.language, speaker.instruct or "", is_streaming)
         return Opening(prompt, self._find(key, prompt), self._primed(shelved))
 
     def prepare(
@@ -107,12 +107,14 @@ class Prompter:
     def _keep(self, key: _Key) -> None:
         voice, language, instruct, is_streaming = key
         prompt = self._builder.build_prefix(voice, language, instruct, is_streaming=is_streaming)
+        if not self._runner.can_prepare(prompt):  # whatever else is forgotten
+            return
         while len(self._prefixes) >= self._max_prefixes:
             self._prefixes.popitem(last=False)
         while key not in self._prefixes:
             try:
                 self._prefixes[key] = self._runner.prepare(prompt)
-            except OverloadedError:  # its memory is full
+            except OverloadedError:  # what is kept for prefixes is full
                 if not self._prefixes:
                     return
                 self._prefixes.popitem(last=False)

@@ -24,7 +24,7 @@ class Reader:
     Args:
         tokenizer: the model's.
         feeding: how the text comes.
-        language: code of the text's language, if known.
+        language: code of a growing text's language, if known.
         sequences: where they are put, in order.
     """
 
@@ -36,13 +36,17 @@ class Reader:
         sequences: deque[Sequence],
     ) -> None:
         self._tokenizer = tokenizer
+        self._language = language
         self._feed = TextFeed(RUN_CHARS, language) if feeding == "token" else None
         self._sequences = sequences
         self._turn: OpenTurn | None = None
         self._growing: Sequence | None = None
 
-    def write(self, text: str, char_base: int) -> None:
-        """Take the context's next text, whose first character is `char_base`."""
+    def write(self, text: str, char_base: int, language: str | None) -> None:
+        """Take the context's next text, whose first character is `char_base`.
+
+        A text that is a sequence by itself may be in another language than the one before it.
+        """
         if self._feed is not None:
             for fed in self._feed.push(text):
                 self._grow(fed)
@@ -50,7 +54,7 @@ class Reader:
             ids = self._tokenizer.encode_turn("assistant", speakable(text).spoken)
             char_end = char_base + len(text)
             self._sequences.append(
-                Sequence(False, ids, len(ids) - ROLE_TOKENS, char_end, is_open=False)
+                Sequence(False, ids, len(ids) - ROLE_TOKENS, char_end, language, is_open=False)
             )
 
     def end(self) -> None:
@@ -63,7 +67,7 @@ class Reader:
         if self._growing is None or self._growing.is_over or self._turn is None:
             self._turn = self._tokenizer.open_turn("assistant")
             # The ids before the text are no text.
-            self._growing = Sequence(True, text_ids=-ROLE_TOKENS)
+            self._growing = Sequence(True, text_ids=-ROLE_TOKENS, language=self._language)
             self._sequences.append(self._growing)
         ids = self._turn.push(fed.spoken)
         if fed.ends_run:

@@ -176,6 +176,10 @@ class Runner:
         """Whether sound is on its way that a later step brings."""
         return self._codec.is_busy
 
+    def pages_held(self, row: int) -> int:
+        """How many pages a row holds."""
+        return len(self._pages.held(row))
+
     def pages_needed(self, prompt_positions: int) -> int:
         """How many free pages a prompt of so many positions takes to start, its first frame too.
 
@@ -221,11 +225,19 @@ class Runner:
         """Let the codec hear a reference ([F, K]): the state of one row that continues it."""
         return self._codec.prime(reference_codes)
 
+    def can_prepare(self, prompt_prefix: Prompt) -> bool:
+        """Whether a row has room for more than this, and pages to compute it are free."""
+        positions = len(prompt_prefix)
+        return positions < self.capacity and pages_for(positions) <= self.free_pages
+
     def prepare(self, prompt_prefix: Prompt) -> Prefix:
         """Compute what every prompt with this beginning has in common.
 
+        Args:
+            prompt_prefix: one that `can_prepare`.
+
         Raises:
-            OverloadedError: there is no memory for it.
+            OverloadedError: prefixes fill the memory kept for them.
         """
         size = self._batch.prefix_bytes(len(prompt_prefix))
         if sum(prefix.kv.bytes for prefix in self._prefixes) + size > self._prefix_bytes:
@@ -318,8 +330,7 @@ class Runner:
             advanced = self._lane.mark()
             step = self._batch.collect()
         # A lone row leaves most of a GPU idle: its sound is not put off to the next step.
-        is_waiting = len(made) <= 1 or self._codec.is_behind
-        sounds = self._codec.collect(is_waiting=is_waiting)
+        sounds = self._codec.collect(is_waiting=len(made) <= 1)
         self._note(began_s, (began, prefilled, coded, decoding, advanced), len(made))
         frames = (
             Frame(row, code, row in step.ended)

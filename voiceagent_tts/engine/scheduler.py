@@ -22,8 +22,8 @@ _AMPLE_LEAD_S = 1.0
 """Listeners with so much can wait while somebody else has too little."""
 _LONGEST_STARTS_S = 0.05
 """Of one step, so that nobody's first sound waits for everybody's prefill."""
-_SPARE_ROWS_PER_ROW = 1 / 8
-"""Kept free of batch contexts, for listeners who come."""
+_SPARE_SHARE = 1 / 8
+"""Of rows and of memory, kept free of batch contexts, for listeners who come."""
 _SHORTEST_RETRY_S = 0.1
 _LONGEST_RETRY_S = 10.0
 _UNKNOWN_RETRY_S = 1.0
@@ -123,7 +123,7 @@ class Scheduler:
     @property
     def max_batch_rows(self) -> int:
         """Rows that batch contexts may take."""
-        return self._rows - int(self._rows * _SPARE_ROWS_PER_ROW)
+        return batch_share(self._rows)
 
     def admit(self, speakers: Collection[Speaker], *, is_batch: bool) -> None:
         """Let one more context in.
@@ -245,6 +245,11 @@ class Scheduler:
         frames = max(0, likely - made)
         credit_s = (speaker.samples_wanted - speaker.end_sample) / SAMPLE_RATE_HZ
         return max(frames * self._steps.of(1), frames * FRAME_S - credit_s)
+
+
+def batch_share(count: int) -> int:
+    """Of so many rows, or pages of memory, those that batch contexts may take."""
+    return count - int(count * _SPARE_SHARE)
 
 
 def _is_pressed(speaker: Speaker, now: float) -> bool:

@@ -22,6 +22,7 @@ class Sequence:
         ids: of the turn, as far as it is written.
         text_ids: how many ids of text it has had in all.
         char_end: how far into the client's text it reaches.
+        language: code, or None to leave it to the model.
         is_open: more text may follow.
         is_fed: its run has all of its text.
         is_over: its run has ended, maybe before its text did.
@@ -34,6 +35,7 @@ class Sequence:
     ids: list[int] = field(default_factory=list[int])
     text_ids: int = 0
     char_end: int = 0
+    language: str | None = None
     is_open: bool = True
     is_fed: bool = False
     is_over: bool = False
@@ -112,7 +114,6 @@ class Speaker:
 
     Attributes:
         context: the server's number.
-        language: code, or None to leave it to the model.
         instruct: how to speak.
         seed: of every sequence.
         arrival: sorts contexts by age.
@@ -133,7 +134,6 @@ class Speaker:
     """
 
     context: int
-    language: str | None
     instruct: str | None
     seed: int
     arrival: int

@@ -126,7 +126,7 @@ class _Ledger:
     def write(self, row: int, text_ids: Sequence[int]) -> None:
         """More text of a row; what lies beyond its most frames is never spoken."""
         start = int(self.text_ids[row])
-        kept = list(text_ids)[: self.text.shape[1] - start]
+        kept = list(text_ids)[: max(0, self.text.shape[1] - start)]
         self.text[row, start : start + len(kept)] = kept
         self.text_ids[row] += len(text_ids)
 

@@ -91,7 +91,13 @@ class Cloned:
                 f"expected a clone prompt (safetensors with speaker_embedding); {error}",
                 code=ErrorCode.INVALID_VOICE,
             ) from error
-        return cls(embedding, None if codes is None else codes.long(), text)
+        if not embedding.isfinite().all():
+            # Its row would leave the same in pages that others take: a mask does not hide it.
+            raise InvalidRequestError(
+                "expected a clone prompt; its speaker_embedding is not finite",
+                code=ErrorCode.INVALID_VOICE,
+            )
+        return cls(embedding.float(), None if codes is None else codes.long(), text)
 
 
 Voice = Preset | Designed | Cloned
