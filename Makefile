@@ -4,7 +4,8 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 EXTRAS := server,espeak,japanese,qwen3,pipecat,livekit,agents,bench,dev
-# The version whose CPU build is tested. A plain `torch` would pull the newest CUDA build.
+# The version that is tested, in its CPU build: PyPI's is for CUDA, on x86 Linux. The small one comes with
+# PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu in the environment.
 TORCH ?= torch==2.13.0
 
 .PHONY: setup demo test check flite bench-ttfa bench-transport bench-load bench-alignment \
@@ -28,7 +29,7 @@ help:
 setup: $(VENV)/.installed
 
 $(VENV)/.installed: pyproject.toml
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || python3 -m venv $(VENV)
+	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV) || python3 -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet "$(TORCH)"
 	$(BIN)/python -m pip install --quiet --editable ".[$(EXTRAS)]"

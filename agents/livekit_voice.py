@@ -172,5 +172,15 @@ def next_line(history: llm.ChatContext) -> str:
     return f"The last words that you heard were: {' '.join(heard).rstrip('.,:')}. {line}"
 
 
+def main() -> None:
+    """Run LiveKit's own command line; a console without a sound library is told what to install."""
+    try:
+        cli.run_app(server)
+    except OSError as error:
+        if "PortAudio" not in str(error):
+            raise
+        raise SystemExit(f"{error}: `apt-get install libportaudio2` brings it") from error
+
+
 if __name__ == "__main__":
-    cli.run_app(server)
+    main()

@@ -46,6 +46,7 @@ from agents.scripted import ScriptedLLM, ScriptedSTT
 from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
+from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.protocol.connection import ClientAudio
 from voiceagent_tts.protocol.messages import AudioFormat
 from voiceagent_tts.text.words import split_words
@@ -145,9 +146,14 @@ def main(
     """Let a user interrupt an agent, and compare what was heard with what the history says."""
     logger.remove()
     logger.add(sys.stderr, level="ERROR")
-    out.mkdir(parents=True, exist_ok=True)
-    own = serving(out / "server.log") if url is None else contextlib.nullcontext(url)
-    raise SystemExit(asyncio.run(run(out, seed, own, api_key)))
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        own = serving(out / "server.log") if url is None else contextlib.nullcontext(url)
+        raise SystemExit(asyncio.run(run(out, seed, own, api_key)))
+    except OSError as error:
+        raise SystemExit(str(error)) from error
+    except VoiceAgentError as error:
+        raise SystemExit(error.message) from error
 
 
 async def run(

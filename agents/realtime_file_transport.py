@@ -124,8 +124,10 @@ class RealtimeFileTransport(BaseTransport):
                     if utterance.context_id == context_id and utterance.played_samples >= samples:
                         return utterance
             self._has_progress.clear()
+            # Python 3.11's `wait_for` may swallow the cancel of a caller that has waited enough.
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._has_progress.wait(), _CARD_BUFFER_S)
+                async with asyncio.timeout(_CARD_BUFFER_S):
+                    await self._has_progress.wait()
 
     @property
     def said(self) -> list[tuple[int, int]]:

@@ -536,11 +536,25 @@ async def test_errors_show_no_secrets() -> None:
     assert "k1" not in caught.value.message
 
 
-@pytest.mark.parametrize("url", ["http://host", "host:80", "ws://", ""])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://host", "host:80", "ws://", "", "ws://:80", "ws://host:port", "ws://host:0",
+        "ws://host:65536", "ws://[::1", "ws://a..b", f"ws://{'a' * 64}.example",
+    ],
+)  # fmt: skip
 def test_other_urls_are_refused(url: str) -> None:
     """What is no WebSocket URL is refused where it is written."""
     with pytest.raises(InvalidRequestError, match="ws://"):
         TTSClient(url)
+
+
+@pytest.mark.parametrize("key", ["secret\n", "secret\r\nX-Other: 1", "sécret", "s\0cret"])
+def test_keys_that_no_header_carries_are_refused(key: str) -> None:
+    """A key that was read with its line's end is refused where it is given, and is not shown."""
+    with pytest.raises(InvalidRequestError, match="api_key: expected printable ASCII") as caught:
+        TTSClient("ws://host", key)
+    assert "cret" not in caught.value.message
 
 
 async def test_the_socket_sends_at_once_and_does_not_compress(small_server: SmallServer) -> None:

@@ -220,11 +220,18 @@ def settings_rows() -> list[list[str]]:
     return [
         [
             f"VOICEAGENT_TTS_{name.upper()}",
-            "" if field.default in (None, ()) else f"{field.default}".lower().removesuffix(".0"),
+            _written(field.default),
             re.sub(r"\s+", " ", meanings[name]),
         ]
         for name, field in Settings.model_fields.items()
     ]
+
+
+def _written(default: Any) -> str:
+    """A default as the environment would say it."""
+    if isinstance(default, tuple):
+        return ",".join(map(str, default))
+    return "" if default is None else f"{default}".lower().removesuffix(".0")
 
 
 async def test_the_metrics_table_is_what_the_server_shows(server: RunningServer) -> None:

@@ -1,6 +1,6 @@
 """The asyncio client: one socket, many contexts, each an async iterator of audio and words.
 
-    async with TTSClient("ws://127.0.0.1:8000") as client:
+    async with TTSClient("ws://127.0.0.1:8765") as client:
         async with await client.open(voice="en") as context:
             await context.send_text("Hello there.")
             await context.end()
@@ -94,7 +94,7 @@ class TTSClient:
         answer_timeout_s: for the answer to `cancel` and `cut`.
 
     Raises:
-        InvalidRequestError: `url` is no WebSocket URL.
+        InvalidRequestError: `url` is no WebSocket URL, or `api_key` cannot be sent in a header.
     """
 
     def __init__(
@@ -105,9 +105,9 @@ class TTSClient:
         connect_timeout_s: float = 10.0,
         answer_timeout_s: float = 5.0,
     ) -> None:
-        self._url = _websocket_url(url)
+        self._url = checked_url(url)
         self._place = urlsplit(url).netloc.rpartition("@")[2]  # for messages, which show no secrets
-        self._headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
+        self._headers = authorization(api_key)
         self._connect_timeout_s = connect_timeout_s
         self._answer_timeout_s = answer_timeout_s
         self._socket: _Socket | None = None
@@ -575,22 +575,51 @@ async def _answering(what: str, timeout_s: float) -> AsyncIterator[None]:
         raise ConnectionLostError(f"no answer to {what} within {timeout_s} s") from None
 
 
-def _websocket_url(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.scheme not in ("ws", "wss") or not parts.netloc:
+def checked_url(url: str) -> str:
+    """`url` with a path: `/v1/tts/ws` where it has none.
+
+    Raises:
+        InvalidRequestError: it is no address of a WebSocket.
+    """
+    expected = "url: expected ws://host or wss://host"
+    try:
+        parts = urlsplit(url)
+        host = (parts.hostname or "").encode("idna")
+        port = parts.port
+    except ValueError as error:  # of a host or a port; its text may show a password
         raise InvalidRequestError(
-            f"url: expected ws://host or wss://host; got {parts.scheme or 'no'} scheme and"
-            f" host {parts.hostname}",
+            f"{expected}; got a host or a port that there cannot be", code=ErrorCode.INVALID_PARAM
+        ) from error
+    if parts.scheme not in ("ws", "wss") or not host or port == 0:
+        raise InvalidRequestError(
+            f"{expected}; got {parts.scheme or 'no'} scheme, host {parts.hostname}, port {port}",
             code=ErrorCode.INVALID_PARAM,
         )
     return urlunsplit(parts._replace(path=parts.path.rstrip("/") or DEFAULT_PATH))
+
+
+def authorization(api_key: str | None) -> dict[str, str]:
+    """The header that carries an API key; none where there is no key.
+
+    Raises:
+        InvalidRequestError: the key has characters that no header can carry, such as the end of
+            the line that it was read from.
+    """
+    if api_key is None:
+        return {}
+    if not (api_key.isascii() and api_key.isprintable()):
+        raise InvalidRequestError(
+            "api_key: expected printable ASCII characters on one line; got others",
+            code=ErrorCode.INVALID_PARAM,
+        )
+    return {"Authorization": f"Bearer {api_key}"}
 
 
 def _rejection(status: int) -> VoiceAgentError:
     sentence = f"the server answered the handshake with HTTP {status}"
     match status:
         case 401:
-            return UnauthorizedError(sentence)
+            return UnauthorizedError(f"{sentence}: there was no API key, or a wrong one")
         case 403:
             return UnauthorizedError(sentence, code=ErrorCode.FORBIDDEN)
         case 429:

@@ -1,6 +1,7 @@
 """The LiveKit agent at its console: it speaks, is cut off, and its history is what was heard."""
 
 import os
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -138,3 +139,18 @@ async def test_local_models_are_the_ears_and_the_mind(
     async with livekit_voice.mind() as mind, mind.chat(chat_ctx=history) as reply:
         said = [chunk.delta.content or "" async for chunk in reply if chunk.delta]
     assert "".join(said) == "said by tiny-LLM"
+
+
+def test_a_console_without_a_sound_library_says_what_to_install(tmp_path: Path) -> None:
+    """One line at the end, in place of a traceback."""
+    without_libraries = {**os.environ, "PATH": str(tmp_path), "COLUMNS": "200"}
+    result = subprocess.run(
+        [sys.executable, "-m", "agents.livekit_voice", "console"], cwd=ROOT,
+        env=without_libraries, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert result.returncode == 1
+    assert result.stderr.endswith(
+        "PortAudio library not found: `apt-get install libportaudio2` brings it\n"
+    )
+    assert "Traceback" not in result.stderr

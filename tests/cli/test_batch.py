@@ -221,7 +221,29 @@ async def test_two_texts_of_one_name_are_refused(texts: Path, command: Command) 
     (texts / "two.txt").write_text("Also two.")
     outcome = await command("batch", "texts", "-o", "out")
     assert outcome.status == 1
-    assert "two.txt and two.md would both become two.wav" in outcome.errors
+    assert "two.md and two.txt would become two.wav" in outcome.errors
+
+
+async def test_a_suffix_may_be_in_capitals(
+    texts: Path, served: ServerProcess, command: Command, tmp_path: Path
+) -> None:
+    """A text is not left out for how its name is written."""
+    (texts / "FOUR.TXT").write_text("Four.")
+    outcome = await command("batch", "texts", "-o", "wavs", "--url", served.websocket_url)
+    assert outcome.errors.startswith("4 spoken"), outcome.errors
+    assert (tmp_path / "wavs" / "FOUR.wav").exists()
+
+
+async def test_a_name_that_is_too_long_is_one_clear_line(
+    served: ServerProcess, command: Command, tmp_path: Path
+) -> None:
+    """Where a file cannot have its name, that is said like any other trouble with files."""
+    (tmp_path / "long").mkdir()
+    (tmp_path / "long" / f"{'a' * 250}.txt").write_text("Hello.")
+    outcome = await command("batch", "long", "-o", "wavs", "--url", served.websocket_url)
+    assert outcome.status == 1
+    assert outcome.errors.endswith(".wav: cannot be written; File name too long\n")
+    assert outcome.errors.count("\n") == 1
 
 
 async def test_a_long_chapter_is_one_file(

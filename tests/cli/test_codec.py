@@ -1,5 +1,6 @@
 """`voiceagent-tts codec`, as a process, on a tiny checkpoint."""
 
+import resource
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from tests.cli.conftest import Command
+from tests.cli.conftest import Command, finished, start
 from voiceagent_tts.cli.codec import decode, encode
 from voiceagent_tts.errors import CheckpointError, InvalidRequestError
 
@@ -29,6 +30,21 @@ async def test_sound_becomes_codes_and_sound_again(command: Command, tmp_path: P
     assert (decoded.status, decoded.output) == (0, ""), decoded.errors
     information = soundfile.info(tmp_path / "a.wav")
     assert (information.frames, information.samplerate) == (18 * 1_920, 24_000)
+
+
+@pytest.mark.parametrize("what", ["encode", "decode"])
+async def test_a_full_disk_is_said_and_leaves_nothing(what: str, tmp_path: Path) -> None:
+    """Where no more can be written, one line says so, and what was begun is gone."""
+    source, name = {
+        "encode": ("reference.wav", "a.npz"),
+        "decode": ("codec-130-frames.npz", "a.wav"),
+    }[what]
+    process = await start("codec", what, str(REFERENCE / source), name, *MODEL, folder=tmp_path)
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (100, 100))
+    outcome = await finished(process)
+    assert outcome.status == 1
+    assert outcome.errors == f"voiceagent-tts: {name}: cannot be written; File too large\n"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_codes_become_the_official_sound(tmp_path: Path) -> None:

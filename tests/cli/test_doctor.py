@@ -4,6 +4,8 @@ import re
 import socket
 from pathlib import Path
 
+import pytest
+
 from tests.base_install import make_base_install, run_in_base_install
 from tests.cli.conftest import Command
 
@@ -49,6 +51,37 @@ async def test_a_port_that_is_taken_is_noted(command: Command) -> None:
     assert "serve with --port 0" in outcome.output
 
 
+@pytest.mark.parametrize(
+    ("options", "status", "sentence"),
+    [
+        (["--port", "99999"], 2, "Invalid value for '--port'"),
+        (["--model", "m"], 1, "voiceagent-tts: --model: is looked at with --gpu alone\n"),
+    ],
+)
+async def test_a_mistake_is_said(
+    options: list[str], status: int, sentence: str, command: Command
+) -> None:
+    """What cannot be looked at is refused."""
+    outcome = await command("doctor", *options)
+    assert (outcome.status, outcome.output) == (status, "")
+    assert sentence in outcome.errors
+    assert "Traceback" not in outcome.errors
+
+
+async def test_a_machine_without_a_place_for_sockets_is_told_so(
+    command: Command, tmp_path: Path
+) -> None:
+    """The engine's process cannot be reached where temporary files have too long a path."""
+    folder = tmp_path / "a".ljust(100, "a")
+    folder.mkdir()
+    outcome = await command("doctor", environment={"TMPDIR": str(folder)})
+    assert (outcome.status, outcome.errors) == (1, "")
+    assert re.search(
+        r"^bad +embedded voice .*TMPDIR may name another", outcome.output, re.MULTILINE
+    )
+    assert list(folder.iterdir()) == []
+
+
 def test_a_command_without_its_extras_says_what_to_install(tmp_path: Path) -> None:
     """`serve` on the base install is one line, not a traceback."""
     make_base_install(tmp_path)
@@ -57,3 +90,7 @@ def test_a_command_without_its_extras_says_what_to_install(tmp_path: Path) -> No
     assert result.stderr.startswith("voiceagent-tts: the package ")
     assert "pip install 'voiceagent-tts[server,espeak]'" in result.stderr
     assert result.stderr.count("\n") == 1
+    result = run_in_base_install(tmp_path, "-m", "voiceagent_tts", "models", "list")
+    assert result.returncode == 1
+    assert result.stderr.startswith("voiceagent-tts: the package 'huggingface_hub' is missing")
+    assert "pip install 'voiceagent-tts[server,qwen3]'" in result.stderr

@@ -3,18 +3,23 @@
 import asyncio
 import json
 import re
+import resource
 import signal
 from collections.abc import AsyncIterator
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
 
+from benchmarks.agent_text import agent_sentences
 from tests.cli.conftest import Command, finished, start
 from tests.conftest import StartServer
 from tests.e2e.process import ServerProcess
+from voiceagent_tts.cli.say import _Room
 from voiceagent_tts.server.serve import RunningServer
+from voiceagent_tts.text.words import split_words
 
 TEXT = "Hello there. How can I help you today?"
 WORDS = TEXT.split()
@@ -117,6 +122,73 @@ async def test_say_reads_a_file_on_standard_input(served: ServerProcess, tmp_pat
     assert [word["word"] for word in words] == WORDS
 
 
+@pytest.mark.parametrize("is_typed", [False, True])
+async def test_a_text_of_any_length_is_spoken(
+    is_typed: bool, start_server: StartServer, command: Command, tmp_path: Path
+) -> None:
+    """What the server has no room for yet is held back, not refused."""
+    server = await start_server(max_text_chars=2000)
+    text = " ".join(islice(agent_sentences(2), 60))
+    assert len(text) > 3 * 2000
+
+    async def typed() -> AsyncIterator[bytes]:
+        yield text.encode()
+
+    argv = ("say", *([] if is_typed else [text]), "--words", "a.json")
+    outcome = await command(
+        *argv, "--url", server.websocket_url, typed=typed() if is_typed else None
+    )
+    assert outcome.status == 0, outcome.errors
+    words = json.loads((tmp_path / "a.json").read_text())["words"]
+    assert [word["word"] for word in words] == [word.text for word in split_words(text)]
+
+
+@pytest.mark.parametrize("steps", range(5))
+async def test_a_wait_for_room_can_be_cancelled(steps: int) -> None:
+    """Also in the moment when a word comes: whoever has heard enough need not wait for the rest."""
+    room = _Room(10)
+    await room.take("a" * 20)
+    waiting = asyncio.create_task(room.take("b"))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    room.free(1)
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+
+async def test_what_a_limit_cut_off_is_kept_and_said(
+    start_server: StartServer, command: Command, tmp_path: Path
+) -> None:
+    """Speech that is longer than a context may be ends early, with what to do about it."""
+    server = await start_server(max_audio_s=1, max_text_chars=1000)
+    text = " ".join(islice(agent_sentences(3), 40))  # most of it is never sent
+    outcome = await command("say", text, "-o", "a.wav", "--url", server.websocket_url)
+    assert outcome.status == 1
+    assert "`voiceagent-tts batch` speaks longer texts" in outcome.errors
+    assert soundfile.info(tmp_path / "a.wav").duration >= 1
+
+
+@pytest.mark.parametrize("name", ["a.wav", "a.json"])
+async def test_a_full_disk_is_said_and_leaves_what_was_there(
+    name: str, served: ServerProcess, tmp_path: Path
+) -> None:
+    """Where no more can be written, one line says so, and an older file is as it was."""
+    (tmp_path / name).write_text("older")
+    option = "--output" if name == "a.wav" else "--words"
+    argv = ("say", TEXT, option, name, "--url", served.websocket_url)
+    process = await start(*argv, folder=tmp_path)
+    limit = 100  # bytes of a file: all that a disk with little space would take
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (limit, limit))
+    outcome = await finished(process)
+    assert outcome.status == 1
+    assert outcome.errors == f"voiceagent-tts: {name}: cannot be written; File too large\n"
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert (tmp_path / name).read_text() == "older"
+
+
 async def test_an_error_ends_say_though_its_input_stays_open(
     served: ServerProcess, tmp_path: Path
 ) -> None:
@@ -144,6 +216,12 @@ async def test_ctrl_c_ends_say_though_its_input_stays_open(
 
 
 MISTAKES = {
+    "a folder": (["-o", "folder.wav"], "--output: expected a file; folder.wav is a folder"),
+    "port": (["-o", "a.wav", "--url", "ws://127.0.0.1:99999"], "expected ws://host or wss://host"),
+    "address": (["-o", "a.wav", "--url", "ws://[::1"], "expected ws://host or wss://host"),
+    "host": (["-o", "a.wav", "--url", f"ws://{'a' * 64}.example"], "expected ws://host"),
+    "key": (["-o", "a.wav", "--url", "ws://127.0.0.1:1", "--api-key", "a\n"], "api_key: expected"),
+    "no unicode": (["\udcff", "-o", "a.wav"], "text: expected valid Unicode"),
     "suffix of sound": (
         ["-o", "a.mp4"],
         "--output: expected a name that ends in .wav, .flac, .ogg",
@@ -157,14 +235,16 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-async def test_a_mistake_is_one_clear_line(mistake: str, command: Command) -> None:
+async def test_a_mistake_is_one_clear_line(mistake: str, command: Command, tmp_path: Path) -> None:
     """What is wrong is said in one line, with status 1, and nothing is written."""
+    (tmp_path / "folder.wav").mkdir()
     options, sentence = MISTAKES[mistake]
-    outcome = await command("say", TEXT, *options)
+    outcome = await command("say", *([] if options[0].startswith("\udcff") else [TEXT]), *options)
     assert (outcome.status, outcome.output) == (1, "")
     assert outcome.errors.startswith("voiceagent-tts: ")
     assert sentence in outcome.errors
     assert outcome.errors.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["folder.wav"]
 
 
 @pytest.mark.parametrize("text", ["", "😀 ... 😀"])
@@ -220,8 +300,48 @@ async def test_voices_are_listed_one_a_line(server: RunningServer, command: Comm
     assert names == server.shell.synthesizer.voices.names()
 
 
-async def test_voices_of_nobody_are_a_mistake(command: Command) -> None:
-    """A server that does not answer is one line too."""
-    outcome = await command("voices", "list", "--url", "ws://127.0.0.1:1")
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["ws://127.0.0.1:1"], "no voices from http://127.0.0.1:1/"),
+        (["http://127.0.0.1:1"], "url: expected ws://host or wss://host"),
+        (["ws://127.0.0.1:port"], "url: expected ws://host or wss://host"),
+        (["ws://127.0.0.1:1", "--api-key", "k\r\n"], "api_key: expected printable ASCII"),
+    ],
+)
+async def test_voices_of_nobody_are_a_mistake(
+    options: list[str], sentence: str, command: Command
+) -> None:
+    """A server that does not answer, or that cannot be, is one line too."""
+    outcome = await command("voices", "list", "--url", *options)
+    assert (outcome.status, outcome.output) == (1, "")
+    assert outcome.errors.startswith(f"voiceagent-tts: {sentence}")
+    assert outcome.errors.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "sentence"),
+    [
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", "not as a voiceagent-tts server"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]", "not as a voiceagent-tts server"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{", "no voices from "),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", "no voices from "),
+    ],
+)
+async def test_voices_of_another_server_are_a_mistake(
+    answer: bytes, sentence: str, command: Command
+) -> None:
+    """Whoever answers, it is one line."""
+
+    async def reply(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer)
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(reply, "127.0.0.1", 0) as stranger:
+        port = stranger.sockets[0].getsockname()[1]
+        outcome = await command("voices", "list", "--url", f"ws://127.0.0.1:{port}")
     assert outcome.status == 1
-    assert outcome.errors.startswith("voiceagent-tts: no voices from http://127.0.0.1:1/")
+    assert sentence in outcome.errors
+    assert outcome.errors.count("\n") == 1

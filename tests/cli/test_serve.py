@@ -9,9 +9,11 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.cli.conftest import Command, finished, start
+from tests.waiting import until
 from voiceagent_tts.cli.settings import read_settings
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.errors import InvalidRequestError
@@ -39,6 +41,21 @@ async def test_serve_says_when_it_is_ready_and_ends_when_told(end: int, tmp_path
     outcome = await finished(process)
     assert (outcome.status, outcome.output) == (0, "")
     assert "Traceback" not in outcome.errors
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_ends_a_start_that_takes_long(end: int, tmp_path: Path) -> None:
+    """Nobody has to wait for an engine that is not needed any more; its process goes too."""
+    silent = ("serve", "--port", "0", "--throttle", '{"is_silent": true}')  # never ready
+    process = await start(*silent, folder=tmp_path)
+    ours = psutil.Process(process.pid)
+    await until(lambda: bool(ours.children()), "the engine is being started")
+    (worker,) = ours.children()
+    process.send_signal(end)
+    outcome = await finished(process)
+    assert (outcome.status, outcome.output) == (0, "")
+    assert "Traceback" not in outcome.errors
+    assert not worker.is_running()
 
 
 async def test_a_context_that_speaks_may_finish_after_sigterm(tmp_path: Path) -> None:
@@ -126,3 +143,12 @@ async def test_a_port_that_is_taken_is_one_clear_line(command: Command) -> None:
     assert outcome.status == 1
     assert f"cannot bind 127.0.0.1:{port}" in outcome.errors
     assert "--port" in outcome.errors
+
+
+async def test_an_address_that_is_not_here_is_one_clear_line(command: Command) -> None:
+    """Another port would not help."""
+    allowed = {"VOICEAGENT_TTS_ALLOW_ANONYMOUS": "true"}
+    outcome = await command("serve", "--host", "192.0.2.1", environment=allowed)
+    assert outcome.status == 1
+    assert "cannot bind 192.0.2.1:8765" in outcome.errors
+    assert outcome.errors.endswith("choose another --host\n")

@@ -1,6 +1,7 @@
 """`voiceagent-tts voices`: voices of one's own, made, kept, and spoken by a server that runs."""
 
 import asyncio
+import resource
 import wave
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import httpx
 import pytest
 import soundfile
 
-from tests.cli.conftest import Command, Outcome
+from tests.cli.conftest import Command, Outcome, finished, start
 from tests.conftest import StartServer
 from voiceagent_tts.cli import voices
 from voiceagent_tts.client import TTSClient
@@ -59,6 +60,24 @@ async def test_a_voice_is_added_exported_and_removed(
         1,
         "voiceagent-tts: there is no cloned voice 'anna'; there are: bert\n",
     )
+
+
+async def test_a_full_disk_is_said_and_leaves_what_was_there(
+    run: Command, folder: VoiceFolder, tmp_path: Path
+) -> None:
+    """An export that cannot be written is one line, and an older file is as it was."""
+    voices.add("anna", SOUND, BASE, "quick brown fox")
+    (tmp_path / "a.safetensors").write_text("older")
+    process = await start(
+        "voices", "export", "anna", "a.safetensors", folder=tmp_path,
+        environment={"VOICEAGENT_TTS_VOICES_FOLDER": str(folder.path)},
+    )  # fmt: skip
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (100, 100))
+    outcome = await finished(process)
+    assert outcome.status == 1
+    assert outcome.errors == ("voiceagent-tts: a.safetensors: cannot be written; File too large\n")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.safetensors", "voices"]
+    assert (tmp_path / "a.safetensors").read_text() == "older"
 
 
 def test_the_silence_behind_a_reference_is_an_option(folder: VoiceFolder) -> None:
@@ -133,6 +152,14 @@ async def test_a_refusal_is_one_line(run: Command, tmp_path: Path) -> None:
     refused = await run("add", "anna", "text.wav", "--model", BASE)
     assert (refused.status, refused.output) == (1, "")
     assert refused.errors == "voiceagent-tts: audio: expected a WAV, FLAC, MP3 or Ogg file\n"
+
+
+async def test_text_that_is_none_is_refused(run: Command, folder: VoiceFolder) -> None:
+    """Bytes of a command line that are not UTF-8 are named with their option."""
+    refused = await run("add", "anna", str(SOUND), "--model", BASE, "--text", "\udcff")
+    assert refused.status == 2
+    assert refused.errors.endswith("Invalid value for '--text': expected UTF-8\n")
+    assert folder.names() == []
 
 
 @pytest.fixture

@@ -29,6 +29,8 @@ def test_a_row_has_four_thousand_positions() -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
+        ({"device": "tpu"}, "device: expected cpu, cuda or cuda:N; got 'tpu'"),
+        ({"device": "cuda:99"}, "device: there is no cuda:99 here"),
         ({"codec_device": "cuda:1"}, "codec_device is cuda:1 beside a model on cpu"),
         ({"attention": "flash"}, "flash-attn computes in bfloat16 or float16"),
         ({"kernels": "fused"}, "kernels is fused, which cannot be here: cpu is no NVIDIA GPU"),

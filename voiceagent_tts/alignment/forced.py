@@ -47,6 +47,7 @@ from voiceagent_tts.core import (
     ms_to_samples,
 )
 from voiceagent_tts.errors import CheckpointError
+from voiceagent_tts.model.checkpoint import find_device
 from voiceagent_tts.model.hub import ALIGNER_ID, find_model
 
 Precision = Literal["float32", "bfloat16", "float16"]
@@ -135,10 +136,11 @@ class ForcedAligner:
 
         Raises:
             CheckpointError: a file or a key is missing, or it is another model.
+            InvalidRequestError: there is no such device.
         """
         folder = find_model(str(model))
         _check_kind(folder)
-        place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        place = find_device(device)
         precision = precision or ("float32" if place.type == "cpu" else "bfloat16")
         network = _load_network(folder, getattr(torch, precision), place)
         processor = _load_processor(folder, network)

@@ -34,6 +34,8 @@ ApiKey = Annotated[
     str | None, typer.Option(envvar="VOICEAGENT_TTS_API_KEY", help="Key for the server at --url.")
 ]
 
+_QWEN3_PACKAGES = frozenset(("huggingface_hub", "safetensors", "torch", "transformers"))
+
 
 def main() -> None:
     """Run the command line; what went wrong is one line on standard error and status 1."""
@@ -41,12 +43,15 @@ def main() -> None:
         app()
     except VoiceAgentError as error:
         _stop(error.message)
+    except OSError as error:  # of the machine: a full disk, a file that may not be read
+        _stop(str(error))
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("voiceagent_tts"):
             raise  # not a package that anybody could install
+        extras = "server,qwen3" if error.name in _QWEN3_PACKAGES else "server,espeak"
         _stop(
             f"the package {error.name!r} is missing. Install the extras that this command needs: "
-            "pip install 'voiceagent-tts[server,espeak]'"
+            f"pip install 'voiceagent-tts[{extras}]'"
         )
 
 
@@ -171,7 +176,9 @@ def verify(
     reference: Annotated[
         Path | None, typer.Option(help="Whom a Base model speaks as: a recording of 3 to 30 s.")
     ] = None,
-    text: Annotated[str, typer.Option(help="What the reference says.")] = "",
+    text: Annotated[
+        str, typer.Option(callback=voices.valid_unicode, help="What the reference says.")
+    ] = "",
 ) -> None:
     """Check that a model or an aligner works as it should. The status is 1 where it does not."""
     from voiceagent_tts.cli.verify import verify_aligner, verify_model
@@ -187,7 +194,9 @@ def verify(
 
 @app.command()
 def doctor(
-    port: Annotated[int, typer.Option(help="Port that a server would bind.")] = 8765,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port that a server would bind.")
+    ] = 8765,
     gpu: Annotated[
         bool, typer.Option("--gpu", help="Test the GPU instead, for about a minute.")
     ] = False,
@@ -201,6 +210,8 @@ def doctor(
         from voiceagent_tts.cli.gpu import examine_gpu
 
         raise typer.Exit(0 if examine_gpu(model) else 1)
+    if model is not None:
+        raise InvalidRequestError("--model: is looked at with --gpu alone")
     from voiceagent_tts.cli.doctor import examine
 
     raise typer.Exit(0 if asyncio.run(examine(port)) else 1)

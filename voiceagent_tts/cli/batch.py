@@ -7,7 +7,6 @@ complete, under their own name at once, so whatever is there is finished: a seco
 
 import asyncio
 import contextlib
-import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -19,7 +18,7 @@ from typing import Literal, get_args
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from voiceagent_tts.cli.files import write_samples, write_words
+from voiceagent_tts.cli.files import replacing, write_samples, write_words
 from voiceagent_tts.cli.own_server import websocket_url
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, Word, WordTimestamp
@@ -139,16 +138,17 @@ def find_chapters(request: BatchRequest) -> list[Chapter]:
         InvalidRequestError: there are none, or two of them would become one file.
     """
     try:
-        files = sorted(path for path in request.folder.iterdir() if path.suffix in _SUFFIXES)
+        paths = sorted(request.folder.iterdir())
     except OSError as error:
         raise InvalidRequestError(f"{error.filename}: {error.strerror}") from error
+    files = [path for path in paths if path.suffix.lower() in _SUFFIXES]
     if not files:
         raise InvalidRequestError(f"{request.folder}: expected .txt or .md files; there are none")
     most_common, count = Counter(path.stem for path in files).most_common(1)[0]
     if count > 1:
+        alike = " and ".join(path.name for path in files if path.stem == most_common)
         raise InvalidRequestError(
-            f"{most_common}.txt and {most_common}.md would both become "
-            f"{most_common}.{request.audio_format}; rename one of them"
+            f"{alike} would become {most_common}.{request.audio_format}; rename all but one"
         )
     return [
         Chapter(
@@ -309,9 +309,8 @@ class _Reading:
         """
         self._file.close()  # writes what is missing of the file's header and end
         if chapter.words is not None:
-            with _replacing(chapter.words) as path:
-                write_words(path, self._words)
-        with _replacing(chapter.audio) as path:
+            write_words(chapter.words, self._words)
+        with replacing(chapter.audio) as path:
             path.write_bytes(self._buffer.getbuffer())
 
     def close(self) -> None:
@@ -371,24 +370,3 @@ class _Reading:
             start_sample=timestamp.start_sample + self.samples,
             end_sample=None if end is None else end + self.samples,
         )
-
-
-@contextlib.contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    """A name to write to; the file gets its own name when it is complete, and is gone if not.
-
-    Raises:
-        InvalidRequestError: it cannot be written.
-    """
-    unfinished = path.with_name(f".{path.stem}.unfinished{path.suffix}")
-    try:
-        yield unfinished
-        with unfinished.open("rb") as file:
-            os.fsync(file.fileno())
-        unfinished.replace(path)
-    except OSError as error:
-        raise InvalidRequestError(
-            f"{path}: cannot be written; {error.strerror}", code=ErrorCode.INVALID_PARAM
-        ) from error
-    finally:
-        unfinished.unlink(missing_ok=True)

@@ -4,7 +4,6 @@ Codes are kept as NumPy's `.npz` with one array, `codes` [F, K] int16, codebook 
 checked before torch is loaded, which takes seconds.
 """
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BytesIO
@@ -40,9 +39,9 @@ def encode(
 ) -> None:
     """Write the codes of a sound file of up to ten minutes."""
     from voiceagent_tts.audio.reference import AudioLimits, read_audio
-    from voiceagent_tts.cli.files import read_file
+    from voiceagent_tts.cli.files import check_target, read_file
 
-    _check_target(target, (".npz",))
+    check_target(target, (".npz",))
     limits = AudioLimits(
         min_s=0.001, max_s=_MAX_ENCODED_S, max_bytes=2**29, cpu_s=60, memory_bytes=2**31,
         may_be_silent=True,
@@ -57,7 +56,9 @@ def decode(
     model: Model,
 ) -> None:
     """Write the sound of a file of codes."""
-    _check_target(target, (".wav", ".flac", ".ogg"))
+    from voiceagent_tts.cli.files import AUDIO_SUFFIXES, check_target
+
+    check_target(target, AUDIO_SUFFIXES)
     codes = read_codes(source)
     _decode_codes(codes, source, target, model)
 
@@ -66,6 +67,7 @@ def _encode_samples(samples: "npt.NDArray[np.float32]", target: Path, model: Pat
     import numpy as np
     import torch
 
+    from voiceagent_tts.cli.files import replacing
     from voiceagent_tts.cli.models import model_folder
     from voiceagent_tts.model.codec import load_codec
 
@@ -73,7 +75,8 @@ def _encode_samples(samples: "npt.NDArray[np.float32]", target: Path, model: Pat
     assert codec.encoder is not None
     with _progress("encoding") as progress:
         codes = codec.encoder.encode(torch.from_numpy(samples.copy()), progress)
-    np.savez_compressed(target, codes=codes.numpy().astype(np.int16))
+    with replacing(target) as unfinished, unfinished.open("wb") as file:
+        np.savez_compressed(file, codes=codes.numpy().astype(np.int16))
 
 
 def _decode_codes(codes: "npt.NDArray[np.int64]", source: Path, target: Path, model: Path) -> None:
@@ -131,21 +134,13 @@ def check_codes(path: Path, codes: "npt.NDArray[np.int64]", codec: "Codec") -> N
         )
 
 
-def _check_target(path: Path, suffixes: tuple[str, ...]) -> None:
-    if path.suffix.lower() not in suffixes:
-        raise InvalidRequestError(
-            f"expected a name that ends in {', '.join(suffixes)}; got {path.name}"
-        )
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise InvalidRequestError(f"{path.parent} does not exist or cannot be written to")
-
-
 @contextmanager
 def _progress(what: str) -> "Iterator[Progress]":
     """A bar on standard error, which goes when the work is done."""
     from rich.console import Console
     from rich.progress import Progress as Bar
 
-    with Bar(console=Console(stderr=True), transient=True) as bar:
+    console = Console(stderr=True)
+    with Bar(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(what)
         yield lambda done, total: bar.update(task, completed=done, total=total)

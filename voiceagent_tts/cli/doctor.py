@@ -125,10 +125,11 @@ async def _voice() -> Finding:
             took_ms = (time.monotonic() - started) * 1000
         finally:
             await synthesizer.close()
-    except (VoiceAgentError, ImportError) as error:
-        return Finding(
-            "embedded voice", "bad", str(error), "pip install 'voiceagent-tts[server,espeak]'"
-        )
+    except ImportError as error:
+        remedy = "pip install 'voiceagent-tts[server,espeak]'"
+        return Finding("embedded voice", "bad", str(error), remedy)
+    except VoiceAgentError as error:
+        return Finding("embedded voice", "bad", error.message)
     detail = f"{samples / SAMPLE_RATE_HZ:.1f} s of speech in {took_ms:.0f} ms"
     return Finding("embedded voice", "ok", detail)
 

@@ -1,24 +1,27 @@
 """The files of the command line: sound as WAV, FLAC or Ogg, words as JSON, SubRip or WebVTT.
 
-The suffix chooses the format. Names are checked before anything is spoken.
+The suffix chooses the format. Names are checked before anything is spoken, and a file has its name
+when it is complete: what stops half-way leaves what was there before.
 """
 
+import contextlib
 import importlib
 import json
 import os
 from collections.abc import Iterator, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
-from voiceagent_tts.errors import InvalidRequestError
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 
 if TYPE_CHECKING:
     import soundfile
 
-_AUDIO_SUFFIXES = (".wav", ".flac", ".ogg")
+AUDIO_SUFFIXES = (".wav", ".flac", ".ogg")
 _WORDS_SUFFIXES = (".json", ".srt", ".vtt")
 _MAX_CUE_CHARS = 42  # one line of a television subtitle
 _MAX_CUE_S = 6.0
@@ -34,7 +37,7 @@ def check_audio_path(path: Path | None) -> None:
         ModuleNotFoundError: the package that writes sound is not installed.
     """
     if path is not None:
-        _check(path, "--output", _AUDIO_SUFFIXES)
+        check_target(path, AUDIO_SUFFIXES, "--output: ")
         importlib.import_module("soundfile")  # of the extra `server`; words alone need none
 
 
@@ -45,7 +48,23 @@ def check_words_path(path: Path | None) -> None:
         InvalidRequestError: the suffix is none of ours, or the place cannot be written to.
     """
     if path is not None:
-        _check(path, "--words", _WORDS_SUFFIXES)
+        check_target(path, _WORDS_SUFFIXES, "--words: ")
+
+
+def check_target(path: Path, suffixes: tuple[str, ...], option: str = "") -> None:
+    """Refuse a file that could not be written, before the work that is to fill it.
+
+    Raises:
+        InvalidRequestError: the suffix is none of these, or the place cannot be written to.
+    """
+    if path.suffix.lower() not in suffixes:
+        raise InvalidRequestError(
+            f"{option}expected a name that ends in {', '.join(suffixes)}; got {path.name}"
+        )
+    if path.is_dir():
+        raise InvalidRequestError(f"{option}expected a file; {path} is a folder")
+    if not os.access(path.parent, os.W_OK):
+        raise InvalidRequestError(f"{option}{path.parent} does not exist or cannot be written to")
 
 
 def read_file(path: Path) -> bytes:
@@ -60,12 +79,42 @@ def read_file(path: Path) -> bytes:
         raise InvalidRequestError(f"{path}: cannot be read; {error.strerror}") from error
 
 
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A name to write to; the file gets its own name when it is complete, and is gone if not.
+
+    Raises:
+        InvalidRequestError: it cannot be written.
+    """
+    unfinished = path.with_name(f".{path.stem}.unfinished{path.suffix}")
+    try:
+        try:
+            yield unfinished
+            with unfinished.open("rb") as file:
+                os.fsync(file.fileno())
+            unfinished.replace(path)
+        finally:
+            unfinished.unlink(missing_ok=True)
+    except OSError as error:
+        raise InvalidRequestError(
+            f"{path}: cannot be written; {error.strerror}", code=ErrorCode.INVALID_PARAM
+        ) from error
+
+
 def write_audio(path: Path, pcm: bytes) -> None:
-    """Write PCM16 at 24 kHz in the format that the suffix of `path` names."""
+    """Write PCM16 at 24 kHz in the format that the suffix of `path` names.
+
+    Raises:
+        InvalidRequestError: it cannot be written; nothing of it is left.
+    """
     import soundfile
 
-    with soundfile.SoundFile(path, "w", SAMPLE_RATE_HZ, channels=1) as file:
+    format_name = path.suffix[1:].upper()
+    buffer = BytesIO()  # a disk that is full is told of where Python writes
+    with soundfile.SoundFile(buffer, "w", SAMPLE_RATE_HZ, channels=1, format=format_name) as file:
         write_samples(file, pcm)
+    with replacing(path) as unfinished:
+        unfinished.write_bytes(buffer.getbuffer())
 
 
 def write_samples(file: "soundfile.SoundFile", pcm: bytes) -> None:
@@ -79,7 +128,11 @@ def write_samples(file: "soundfile.SoundFile", pcm: bytes) -> None:
 
 
 def write_words(path: Path, words: Sequence[WordTimestamp]) -> None:
-    """Write `words` in the format that the suffix of `path` names."""
+    """Write `words` in the format that the suffix of `path` names.
+
+    Raises:
+        InvalidRequestError: it cannot be written; nothing of it is left.
+    """
     match path.suffix.lower():
         case ".json":
             text = _as_json(words)
@@ -87,17 +140,8 @@ def write_words(path: Path, words: Sequence[WordTimestamp]) -> None:
             text = _as_srt(words)
         case _:
             text = _as_vtt(words)
-    path.write_text(text, encoding="utf-8")
-
-
-def _check(path: Path, option: str, suffixes: tuple[str, ...]) -> None:
-    if path.suffix.lower() not in suffixes:
-        raise InvalidRequestError(
-            f"{option}: expected a name that ends in {', '.join(suffixes)}; got {path.name}"
-        )
-    target = path if path.exists() else path.parent
-    if not os.access(target, os.W_OK):
-        raise InvalidRequestError(f"{option}: {target} does not exist or cannot be written to")
+    with replacing(path) as unfinished:
+        unfinished.write_text(text, encoding="utf-8")
 
 
 def _as_json(words: Sequence[WordTimestamp]) -> str:

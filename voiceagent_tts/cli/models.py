@@ -74,7 +74,8 @@ def _check(folder: Path) -> None:
     from voiceagent_tts.errors import CheckpointError
     from voiceagent_tts.model.hub import damaged_files
 
-    with Progress(console=Console(stderr=True), transient=True) as bar:
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("checking")
         damaged = damaged_files(
             folder, lambda done, total: bar.update(task, completed=done, total=total)

@@ -5,12 +5,14 @@ With `--url` the base install is enough; a server of its own needs the extras `s
 
 import asyncio
 import codecs
+import contextlib
 import json
 import os
 import sys
 import urllib.request
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -20,13 +22,21 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from voiceagent_tts.cli.files import check_audio_path, check_words_path, write_audio, write_words
 from voiceagent_tts.cli.own_server import websocket_url
 from voiceagent_tts.cli.playback import Speaker
-from voiceagent_tts.client import ClientContext, TTSClient
+from voiceagent_tts.client import ClientContext, TTSClient, authorization, checked_url
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, WordTimestamp
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError
 from voiceagent_tts.protocol.connection import ClientAudio
 from voiceagent_tts.protocol.messages import DoneMessage
 
 _READ_BYTES = 64  # about what an LLM writes at a time
+_SEND_CHARS = 250
+_ROOM_WAIT_S = 5.0
+"""Without a word for so long more is sent: signs alone never come back as words, and where
+something went wrong, the answer says what."""
+_EARLY_ENDS = {
+    "limit": "which is as much as it speaks in one go; `voiceagent-tts batch` speaks longer texts",
+    "idle": "as no more text came",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +85,9 @@ async def say_text(request: SayRequest) -> None:
             speed=request.speed,
             max_lead_s=None if speaker else 0,
         )
+        room = _Room((await client.connect()).limits.max_text_chars // 2)
         async with context:
-            spoken = await _speak(context, request.text, speaker)
+            spoken = await _speak(context, request.text, speaker, room)
     if not spoken.pcm and spoken.reason == "complete":
         raise InvalidRequestError(
             "expected text with letters or digits to speak", code=ErrorCode.TEXT_UNSPEAKABLE
@@ -91,22 +102,26 @@ async def print_voices(url: str | None, api_key: str | None) -> None:
         InvalidRequestError: the server does not tell.
     """
     async with websocket_url(url) as address:
-        parts = urlsplit(address)
+        parts = urlsplit(checked_url(address))
         scheme = "https" if parts.scheme == "wss" else "http"
-        http_request = urllib.request.Request(f"{scheme}://{parts.netloc}/v1/audio/voices")
-        if api_key is not None:
-            http_request.add_header("Authorization", f"Bearer {api_key}")
-        body = await asyncio.to_thread(_fetch, http_request)
-    for voice in json.loads(body)["voices"]:
-        sys.stdout.write(f"{voice['id']}\n")
+        place = parts.netloc.rpartition("@")[2]  # for messages, which show no secrets
+        http_request = urllib.request.Request(f"{scheme}://{place}/v1/audio/voices")
+        for name, value in authorization(api_key).items():
+            http_request.add_header(name, value)
+        names = await asyncio.to_thread(_fetch_names, http_request)
+    for name in names:
+        sys.stdout.write(f"{name}\n")
 
 
-def _fetch(http_request: urllib.request.Request) -> bytes:
+def _fetch_names(http_request: urllib.request.Request) -> list[str]:
     try:
         with urllib.request.urlopen(http_request, timeout=10) as response:
-            return response.read()
-    except OSError as error:
-        raise InvalidRequestError(f"no voices from {http_request.full_url}: {error}") from error
+            return [str(voice["id"]) for voice in json.load(response)["voices"]]
+    except (OSError, HTTPException) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+    except (ValueError, TypeError, KeyError):
+        reason = "it answers, but not as a voiceagent-tts server"
+    raise InvalidRequestError(f"no voices from {http_request.full_url}: {reason}")
 
 
 def _find_speaker(request: SayRequest) -> Speaker | None:
@@ -119,7 +134,37 @@ def _find_speaker(request: SayRequest) -> Speaker | None:
     return speaker
 
 
-async def _speak(context: ClientContext, text: str | None, speaker: Speaker | None) -> Spoken:
+class _Room:
+    """Room for text that is to be spoken: what there is none for waits here, not at the server.
+
+    Args:
+        chars: how far the text that was sent may be ahead of the words that came.
+    """
+
+    def __init__(self, chars: int) -> None:
+        self._chars = chars
+        self._sent = self._spoken = 0
+        self._has_more = asyncio.Event()
+
+    async def take(self, text: str) -> None:
+        """Wait until there is room, and fill it."""
+        with contextlib.suppress(TimeoutError):
+            while self._sent - self._spoken > self._chars:
+                self._has_more.clear()
+                # Python 3.11's `wait_for` may swallow the cancel of whoever has heard enough.
+                async with asyncio.timeout(_ROOM_WAIT_S):
+                    await self._has_more.wait()
+        self._sent += len(text)
+
+    def free(self, char_end: int) -> None:
+        """All words up to `char_end` have come."""
+        self._spoken = char_end
+        self._has_more.set()
+
+
+async def _speak(
+    context: ClientContext, text: str | None, speaker: Speaker | None, room: _Room
+) -> Spoken:
     """Feed the text while its sound comes; what fails first ends both.
 
     Raises:
@@ -127,15 +172,15 @@ async def _speak(context: ClientContext, text: str | None, speaker: Speaker | No
     """
     try:
         async with asyncio.TaskGroup() as group:
-            feeding = group.create_task(_feed(context, text))
-            spoken = await _take(context, speaker)
+            feeding = group.create_task(_feed(context, text, room))
+            spoken = await _take(context, speaker, room)
             feeding.cancel()  # nobody listens any more: the server may end a context first
     except* VoiceAgentError as errors:
         raise errors.exceptions[0] from None
     return spoken
 
 
-async def _take(context: ClientContext, speaker: Speaker | None) -> Spoken:
+async def _take(context: ClientContext, speaker: Speaker | None, room: _Room) -> Spoken:
     """Take what comes, play it, and show how far it is."""
     pcm, words, reason = bytearray(), list[WordTimestamp](), ""
     console = Console(stderr=True)
@@ -152,6 +197,7 @@ async def _take(context: ClientContext, speaker: Speaker | None) -> Spoken:
                         await speaker.play(event.pcm)
                 case WordTimestamp():
                     words.append(event)
+                    room.free(event.word.char_end)
                 case DoneMessage():
                     reason = event.reason
                 case _:
@@ -177,26 +223,37 @@ def _keep(request: SayRequest, spoken: Spoken) -> None:
     count = len(spoken.words)
     report = f"{spoken.seconds:.1f} s of sound, {count} word{'s' * (count != 1)}"
     if spoken.reason != "complete":
-        raise InvalidRequestError(f"the server ended this early ({spoken.reason}), after {report}")
+        why = _EARLY_ENDS.get(spoken.reason, f"with reason {spoken.reason}")
+        raise InvalidRequestError(f"the server ended this early, after {report}, {why}")
     if names:
         sys.stderr.write(f"{names}: {report}\n")
 
 
-async def _feed(context: ClientContext, text: str | None) -> None:
-    if text is not None:
-        await context.send_text(text)
-    else:
-        async for delta in _standard_input():
+async def _feed(context: ClientContext, text: str | None, room: _Room) -> None:
+    try:
+        async for delta in _standard_input() if text is None else _parts(text):
+            await room.take(delta)
             await context.send_text(delta)
-    await context.end()
+        await context.end()
+    except InvalidRequestError as error:
+        if error.code is not ErrorCode.CONTEXT_CLOSED:  # by the server, whose `done` says why
+            raise
+
+
+async def _parts(text: str) -> AsyncIterator[str]:
+    """A text of any length, as messages."""
+    for start in range(0, len(text), _SEND_CHARS):
+        yield text[start : start + _SEND_CHARS]
 
 
 async def _standard_input() -> AsyncIterator[str]:
     """Standard input as it comes, without splitting a character.
 
     Raises:
-        InvalidRequestError: it is not UTF-8.
+        InvalidRequestError: there is none, or it is not UTF-8.
     """
+    if sys.stdin is None:
+        raise InvalidRequestError("expected a text: there is no standard input to read it from")
     decoder = codecs.getincrementaldecoder("utf-8")()
     descriptor = sys.stdin.fileno()
     is_end = False

@@ -1,6 +1,7 @@
 """`voiceagent-tts serve`: settings, logs, and the server in the foreground."""
 
 import asyncio
+import errno
 import logging
 import sys
 from typing import Any
@@ -39,9 +40,11 @@ def run_server(given: dict[str, Any]) -> None:
 
             asyncio.run(serve(settings, say_ready))
     except OSError as error:
+        is_port = error.errno in (errno.EADDRINUSE, errno.EACCES)
+        remedy = "--port, or 0 for a free one" if is_port else "--host"
         raise InvalidRequestError(
             f"cannot bind {settings.host}:{settings.port} ({error.strerror}); "
-            "choose another --port, or 0 for a free one"
+            f"choose another {remedy}"
         ) from error
 
 

@@ -19,7 +19,7 @@ def read_settings(given: dict[str, Any]) -> Settings:
         return Settings(**given)
     except ValidationError as error:
         raise InvalidRequestError(_sentence(error)) from None
-    except TOMLDecodeError as error:
+    except (TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidRequestError(f"the settings file is not TOML: {error}") from None
     except ValueError as error:
         raise InvalidRequestError(f"settings: {error}") from None

@@ -115,12 +115,13 @@ def _checks(
     import torch
 
     from voiceagent_tts.cli.models import model_folder
+    from voiceagent_tts.model.checkpoint import find_device
     from voiceagent_tts.model.verify import verify
 
     checked = _checked_precision(precision)
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    dtype = getattr(torch, checked or ("float32" if device == "cpu" else "bfloat16"))
-    return _collect(verify(model_folder(model), dtype, device, reference))
+    place = find_device(device)
+    dtype = getattr(torch, checked or ("float32" if place.type == "cpu" else "bfloat16"))
+    return _collect(verify(model_folder(model), dtype, place, reference))
 
 
 def _checked_precision(name: str | None) -> "Precision | None":

@@ -29,6 +29,15 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="What `--voice` will c
 _SUFFIX = ".safetensors"
 
 
+def valid_unicode(value: str) -> str:
+    """Refuse an argument whose bytes are no UTF-8, which Python hides in lone surrogates."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise typer.BadParameter("expected UTF-8") from None
+    return value
+
+
 @app.command("list")
 def list_voices(
     url: Annotated[
@@ -61,7 +70,10 @@ def add(
         typer.Option(help="A Base model that will speak it: its folder or id."),
     ] = None,
     text: Annotated[
-        str, typer.Option(help="What the reference says: its manner is cloned too.")
+        str,
+        typer.Option(
+            callback=valid_unicode, help="What the reference says: its manner is cloned too."
+        ),
     ] = "",
     tail_silence: Annotated[
         bool,
@@ -74,7 +86,7 @@ def add(
 
     clone_name(name)
     data = read_file(reference)
-    if reference.suffix == _SUFFIX:
+    if reference.suffix.lower() == _SUFFIX:
         _keep(name, _check_prompt(data))
         return
     if model is None:
@@ -87,8 +99,12 @@ def add(
 @app.command()
 def design(
     name: Name,
-    instruct: Annotated[str, typer.Option(help="Who speaks: age, timbre, manner.")],
-    text: Annotated[str, typer.Option(help="What they say for the voice to be heard.")],
+    instruct: Annotated[
+        str, typer.Option(callback=valid_unicode, help="Who speaks: age, timbre, manner.")
+    ],
+    text: Annotated[
+        str, typer.Option(callback=valid_unicode, help="What they say for the voice to be heard.")
+    ],
     model: Annotated[str, typer.Option(help="A VoiceDesign model: its folder or id.")],
     base: Annotated[str, typer.Option(help="The Base model that will speak: its folder or id.")],
     language: Annotated[str | None, typer.Option(help="Of the text.")] = None,
@@ -124,13 +140,12 @@ def export(
     target: Annotated[Path, typer.Argument(metavar="FILE.safetensors")],
 ) -> None:
     """Write a cloned voice to a file, which `voices add` takes on another machine."""
-    if target.suffix != _SUFFIX:
-        raise InvalidRequestError(f"expected a name that ends in {_SUFFIX}; got {target.name}")
+    from voiceagent_tts.cli.files import check_target, replacing
+
+    check_target(target, (_SUFFIX,))
     stored = _folder().read(name)
-    try:
-        target.write_bytes(stored)
-    except OSError as error:
-        raise InvalidRequestError(f"{target}: cannot be written; {error.strerror}") from error
+    with replacing(target) as unfinished:
+        unfinished.write_bytes(stored)
 
 
 def _folder() -> "VoiceFolder":

@@ -22,7 +22,7 @@ from voiceagent_tts.engine.scheduler import Pace
 from voiceagent_tts.engine.sizes import Sizes, exact_sizes, fixed_sizes, graph_sizes
 from voiceagent_tts.engine.voices import VoiceShelf
 from voiceagent_tts.errors import ErrorCode, VoiceAgentError
-from voiceagent_tts.model.checkpoint import Checkpoint, load_checkpoint
+from voiceagent_tts.model.checkpoint import Checkpoint, find_device, load_checkpoint
 from voiceagent_tts.model.codec import Codec, load_codec
 from voiceagent_tts.model.config import read_model_config
 from voiceagent_tts.model.hub import find_model
@@ -117,7 +117,7 @@ def load_runner(options: Qwen3Options) -> tuple[Checkpoint, Runner]:
         CheckpointError: as above.
         VoiceAgentError: as above.
     """
-    device = torch.device(options.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    device = find_device(options.device)
     if device.type == "cuda":
         torch.cuda.set_device(device.index or 0)  # a device without a number is refused there
     if options.threads is not None:

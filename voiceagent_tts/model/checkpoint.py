@@ -11,6 +11,7 @@ Source: the safetensors format; tensor names of the published Qwen3-TTS-12Hz mod
 import json
 import math
 import mmap
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from voiceagent_tts.errors import CheckpointError
+from voiceagent_tts.errors import CheckpointError, ErrorCode, InvalidRequestError
 from voiceagent_tts.model.code_predictor import CodePredictor, predictor_dtype
 from voiceagent_tts.model.config import (
     GenerationConfig,
@@ -171,6 +172,28 @@ def fill(weights: Weights, stored: Mapping[str, StoredTensor], folder: Path) -> 
         if key not in stored:
             raise CheckpointError(f"{folder}: {key}: is not in the safetensors files")
         stored[key].read_into(target)
+
+
+def find_device(name: str | None) -> torch.device:
+    """The device that a user calls `cpu`, `cuda` or `cuda:1`; None for a GPU where there is one.
+
+    Raises:
+        InvalidRequestError: it is called otherwise, or is not here.
+    """
+    if name is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    found = re.fullmatch(r"cpu|cuda(?::(\d+))?", name)
+    if found is None:
+        raise InvalidRequestError(
+            f"device: expected cpu, cuda or cuda:N; got {name!r}", code=ErrorCode.INVALID_PARAM
+        )
+    if name != "cpu" and int(found[1] or 0) >= torch.cuda.device_count():
+        raise InvalidRequestError(
+            f"device: there is no {name} here that PyTorch could use; "
+            "`voiceagent-tts doctor --gpu` says why",
+            code=ErrorCode.INVALID_PARAM,
+        )
+    return torch.device(name)
 
 
 @contextmanager

@@ -62,7 +62,7 @@ class Reference:
 
 
 def verify(
-    folder: Path, dtype: torch.dtype, device: str, reference: Reference | None
+    folder: Path, dtype: torch.dtype, device: torch.device | str, reference: Reference | None
 ) -> Iterator[Check]:
     """Check a model; each check comes when it was made.
 

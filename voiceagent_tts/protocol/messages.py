@@ -53,7 +53,7 @@ CLOSE_CODES: dict[int, str] = {
     1001: "going away: the server has drained",
     1002: "protocol error: the server broke this protocol",
     1008: "policy: the key or the origin is not allowed",
-    1009: "too big: a message is larger than limits.max_message_bytes",
+    1009: "too big: a message is far larger than limits.max_message_bytes",
     1011: "internal: the server failed",
     1012: "restart: the server restarts, connect again",
     1013: "overload: try again later",

@@ -147,6 +147,8 @@ async def serve(
 ) -> None:
     """Serve until SIGTERM or SIGINT, then drain; a second signal ends the drain.
 
+    A signal that comes while the engine starts, which may take minutes, ends that.
+
     Args:
         settings: where and how.
         on_ready: told once the server speaks.
@@ -163,11 +165,20 @@ async def serve(
     loop = asyncio.get_running_loop()
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signal_number, end)
-    async with running(settings) as server:
+    ended = asyncio.create_task(ending.wait())
+    async with contextlib.AsyncExitStack() as stack:
+        stack.callback(ended.cancel)
+        starting = asyncio.create_task(stack.enter_async_context(running(settings)))
+        try:
+            await asyncio.wait({starting, ended}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            starting.cancel()  # which changes nothing where it is done
+        await asyncio.wait({starting})
+        if starting.cancelled():
+            return
+        server = starting.result()
         on_ready(server)
-        ended = asyncio.create_task(ending.wait())
         await asyncio.wait({server.serving, ended}, return_when=asyncio.FIRST_COMPLETED)
-        ended.cancel()
         await server.drain(hurried.is_set)
 
 

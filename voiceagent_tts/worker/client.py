@@ -99,7 +99,7 @@ class WorkerClient:
         """Start the process and wait until it is ready.
 
         Raises:
-            EngineError: the process ended or was not ready in time.
+            EngineError: the process could not be started, ended or was not ready in time.
         """
         worker = cls(spec)
         await worker._open()
@@ -164,23 +164,13 @@ class WorkerClient:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _open(self) -> None:
-        # A private directory, so that no other user can speak on this socket.
-        self._directory = tempfile.TemporaryDirectory(prefix="voiceagent-")
-        endpoint = f"ipc://{self._directory.name}/worker"
-        self._socket = zmq.asyncio.Context.instance().socket(zmq.PAIR)
-        self._socket.set_hwm(0)
-        self._socket.setsockopt(zmq.LINGER, 0)
-        self._socket.bind(endpoint)
         try:
-            self._process = await asyncio.create_subprocess_exec(
-                *self._spec.argv(endpoint),
-                stdin=asyncio.subprocess.PIPE,
-                start_new_session=True,
-                env={**os.environ, **self._spec.environment},
-            )
-        except BaseException:
-            self._release()
-            raise
+            await self._start_process()
+        except (OSError, zmq.ZMQError) as error:
+            raise EngineError(
+                f"the {self._spec.engine} worker cannot be started: {error}; TMPDIR may name "
+                "another folder, with room and a short path"
+            ) from error
         receiving = asyncio.create_task(self._receive())
         watching = asyncio.create_task(self._watch())
         self._tasks = [receiving, watching, asyncio.create_task(self._reap(receiving, watching))]
@@ -194,6 +184,25 @@ class WorkerClient:
             raise EngineError(
                 f"the {self._spec.engine} worker was not ready in {self._spec.ready_timeout_s:g} s"
             ) from None
+
+    async def _start_process(self) -> None:
+        # A private directory, so that no other user can speak on this socket.
+        self._directory = tempfile.TemporaryDirectory(prefix="voiceagent-")
+        endpoint = f"ipc://{self._directory.name}/worker"
+        self._socket = zmq.asyncio.Context.instance().socket(zmq.PAIR)
+        self._socket.set_hwm(0)
+        self._socket.setsockopt(zmq.LINGER, 0)
+        try:
+            self._socket.bind(endpoint)
+            self._process = await asyncio.create_subprocess_exec(
+                *self._spec.argv(endpoint),
+                stdin=asyncio.subprocess.PIPE,
+                start_new_session=True,
+                env={**os.environ, **self._spec.environment},
+            )
+        except BaseException:
+            self._release()
+            raise
 
     def _release(self) -> None:
         self._socket.close()

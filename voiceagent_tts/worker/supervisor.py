@@ -105,7 +105,7 @@ class Supervisor:
         while True:
             try:
                 return await WorkerClient.start(self._spec)
-            except (EngineError, OSError) as error:
+            except EngineError as error:
                 _log.error("worker_failed_to_start", engine=self._spec.engine, error=str(error))
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)

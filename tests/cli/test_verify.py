@@ -1,0 +1,33 @@
+"""`voiceagent-tts verify`: what it is asked with."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Command
+
+REFERENCE = Path(__file__).parents[1] / "reference"
+MODEL = ("--model", str(REFERENCE / "custom_voice-1b7"))
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ([], "expected either --model or --aligner"),
+        ([*MODEL, "--aligner", "a"], "expected either --model or --aligner"),
+        ([*MODEL, "--precision", "int4"], "--precision: expected float32, bfloat16 or float16"),
+        ([*MODEL, "--device", "tpu"], "device: expected cpu, cuda or cuda:N; got 'tpu'"),
+        ([*MODEL, "--device", "cuda:99"], "device: there is no cuda:99 here"),
+        ([*MODEL, "--reference", "no.wav"], "no.wav: cannot be read"),
+        (["--model", "no such"], "expected the folder of a model, or an id"),
+    ],
+)
+async def test_a_mistake_is_one_clear_line(
+    options: list[str], sentence: str, command: Command
+) -> None:
+    """What is wrong is said in one line, with status 1."""
+    outcome = await command("verify", *options)
+    assert (outcome.status, outcome.output) == (1, "")
+    assert outcome.errors.startswith("voiceagent-tts: ")
+    assert sentence in outcome.errors
+    assert outcome.errors.count("\n") == 1
