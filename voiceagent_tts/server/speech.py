@@ -207,6 +207,11 @@ async def _pcm(
                     yield pcm
                 case ContextFailed(error):
                     failure = error
+                case ContextDone(reason="limit"):
+                    failure = InvalidRequestError(
+                        "input: expected a text that can be spoken within max_audio_s",
+                        code=ErrorCode.TEXT_TOO_LONG,
+                    )
                 case _:
                     pass
         if failure is not None:
