@@ -87,6 +87,18 @@ def test_a_cached_clone_is_sooner(folder: VoiceFolder) -> None:
     assert cached_s < cold_s
 
 
+def test_a_clone_with_a_long_reference_waits_for_no_second_sentence(
+    driver: Driver, folder: VoiceFolder
+) -> None:
+    """Its first sentence has fewer ids than the reference has frames, and sounds nevertheless."""
+    folder.put("long", clone(4, frames=200).to_bytes())
+    first, second = "Yes, of course I can. ", "What would you like to hear?"
+    open_text = driver.open(1, first, voice="long", feeding="token", more=True)
+    assert pcm_of(driver.run(*open_text, Append(1, second[:5], len(first), True, None)), 1)
+    rest = Append(1, second[5:], len(first) + 5, False, None)
+    assert isinstance(last_of(driver.run(rest), 1), Done)
+
+
 def test_prepare_does_it_ahead(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     """After `Prepare` the first context already finds the voice read and primed."""
     driver.run(Prepare("anna", "en"), Prepare("nobody", "en"))

@@ -206,7 +206,11 @@ class Qwen3Engine:
         self._speakers[command.context] = speaker
         self._voices[command.context] = voice
         self._readers[command.context] = Reader(
-            self._tokenizer, command.feeding, command.language, speaker.sequences
+            self._tokenizer,
+            command.feeding,
+            command.language,
+            speaker.ids_to_start,
+            speaker.sequences,
         )
         self._write(speaker, command)
 

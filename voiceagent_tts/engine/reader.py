@@ -1,8 +1,9 @@
 """A context's text becomes sequences of ids.
 
 In segment feeding each text is a sequence. In token feeding a sequence grows with the text, and the
-next begins at a sentence end once it is long. Ids that were given out never change, whatever
-follows. Knows no rows and no voices.
+next begins at a sentence end once it is long; at every sentence end where a voice begins to speak
+only when so much is written that a sentence is complete before. Ids that were given out never
+change, whatever follows. Knows no rows and no voices.
 """
 
 from collections import deque
@@ -16,6 +17,8 @@ from voiceagent_tts.text.hygiene import speakable
 RUN_CHARS = 300
 """A growing sequence ends with the first sentence that ends behind so many characters: about 20 s
 of speech, within what the model keeps its timbre over."""
+_MOST_IDS_TO_START = 16
+"""Some ten words: a listener waits for so many to be written, not for more."""
 
 
 class Reader:
@@ -25,6 +28,7 @@ class Reader:
         tokenizer: the model's.
         feeding: how the text comes.
         language: code of a growing text's language, if known.
+        ids_to_start: how many ids the voice needs of a sequence that still grows.
         sequences: where they are put, in order.
     """
 
@@ -33,11 +37,13 @@ class Reader:
         tokenizer: Tokenizer,
         feeding: Feeding,
         language: str | None,
+        ids_to_start: int,
         sequences: deque[Sequence],
     ) -> None:
         self._tokenizer = tokenizer
         self._language = language
-        self._feed = TextFeed(RUN_CHARS, language) if feeding == "token" else None
+        run_chars = RUN_CHARS if ids_to_start <= _MOST_IDS_TO_START else 1
+        self._feed = TextFeed(run_chars, language) if feeding == "token" else None
         self._sequences = sequences
         self._turn: OpenTurn | None = None
         self._growing: Sequence | None = None
