@@ -46,6 +46,7 @@ def test_a_gpu_needs_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
     """`cuda`, which is also the default, is a device that PyTorch can make the current one."""
     chosen = list[int]()
     index_of = torch.cuda._utils._get_device_index  # as `set_device` reads what it is given
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: chosen.append(index_of(device)))
     for device in ("cuda", "cuda:1"):
         with pytest.raises(CheckpointError):
