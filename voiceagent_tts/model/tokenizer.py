@@ -12,6 +12,7 @@ import json
 import unicodedata
 from bisect import bisect_left
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 
 from tokenizers import Regex, decoders
@@ -90,7 +91,8 @@ class Tokenizer:
         for piece, (start, end) in self._pieces.pre_tokenize_str(text):
             if end >= solid:
                 if start < solid - 1 and _is_word(text[start:solid]):
-                    length = self._settled_length(text[start:end], solid - 1 - start)
+                    known = solid - 1 if _can_compose(text[solid - 1]) else end
+                    length = self._settled_length(text[start:known], solid - 1 - start)
                     ids += self._ids(_mapped(text[start : start + length]))
                     settled = start + length
                 break
@@ -173,6 +175,21 @@ def _solid_length(text: str) -> int:
     while length and (text[length - 1].isspace() or unicodedata.combining(text[length - 1])):
         length -= 1
     return length
+
+
+def _can_compose(character: str) -> bool:
+    """Whether an accent or a jamo behind it may make another character of it."""
+    is_open_syllable = "가" <= character <= "힣" and (ord(character) - ord("가")) % 28 == 0
+    return is_open_syllable or "ᄀ" <= character <= "ᄒ" or character in _composing()
+
+
+@cache
+def _composing() -> frozenset[str]:
+    """First characters of Unicode's canonical pairs."""
+    pairs = (unicodedata.decomposition(chr(code)).split() for code in range(0x20000))
+    return frozenset(
+        chr(int(pair[0], 16)) for pair in pairs if len(pair) == 2 and "<" not in pair[0]
+    )
 
 
 def _is_word(piece: str) -> bool:
