@@ -38,6 +38,7 @@ from rich.table import Table
 from benchmarks.calls import Call, Callers, Traffic, plan_calls
 from benchmarks.own_server import own_server
 from benchmarks.report import percentiles, provenance, publish
+from voiceagent_tts.client import authorization
 from voiceagent_tts.errors import ErrorCode
 
 _OUT = Path("out/load")
@@ -90,7 +91,7 @@ class Metrics:
     def __init__(self, url: str, api_key: str | None) -> None:
         parts = urlsplit(url)
         self._url = f"{parts.scheme.replace('ws', 'http')}://{parts.netloc}/metrics"
-        self._headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
+        self._headers = authorization(api_key)
 
     async def read(self) -> dict[str, float]:
         """Every counter, labels summed up; none where another server has no such page."""

@@ -37,7 +37,7 @@ from benchmarks.agent_text import agent_sentences
 from benchmarks.listener import first_sound, play
 from benchmarks.own_server import own_server
 from benchmarks.report import percentiles, provenance, publish
-from voiceagent_tts.client import TTSClient
+from voiceagent_tts.client import TTSClient, authorization
 from voiceagent_tts.core import BYTES_PER_SAMPLE
 from voiceagent_tts.protocol.connection import ClientAudio
 
@@ -278,7 +278,7 @@ def websocket_door(url: str, voice: str | None, api_key: str | None) -> OpenDoor
 def http_door(url: str, voice: str | None, model: str, api_key: str | None) -> OpenDoor:
     """Opens connections to an OpenAI-compatible server at `url`, without or with its `/v1`."""
     base_url = url.rstrip("/").removesuffix("/v1")
-    headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
+    headers = authorization(api_key)
 
     @contextlib.asynccontextmanager
     async def open_door() -> AsyncIterator[Door]:

@@ -42,8 +42,8 @@ from voiceagent_tts.adapters.livekit_reply import (
     SampleRate,
     api_error,
 )
-from voiceagent_tts.adapters.livekit_socket import Socket, authorization, open_socket
-from voiceagent_tts.client import DEFAULT_PATH
+from voiceagent_tts.adapters.livekit_socket import Socket, open_socket
+from voiceagent_tts.client import DEFAULT_PATH, authorization
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import VoiceAgentError
 
@@ -199,7 +199,7 @@ class TTS(tts.TTS[Literal["words"]]):
             async with request as response:
                 response.raise_for_status()
                 voices = (await response.json())["voices"]
-        except (aiohttp.ClientError, TimeoutError) as error:
+        except (VoiceAgentError, aiohttp.ClientError, TimeoutError) as error:
             raise api_error(error) from error
         return [Voice(v["id"], v["name"], tuple(v["languages"])) for v in voices]
 

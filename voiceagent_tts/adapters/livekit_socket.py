@@ -14,7 +14,7 @@ from typing import Unpack
 
 import aiohttp
 
-from voiceagent_tts.client import CLOSE_TIMEOUT_S, MAX_SERVER_MESSAGE_BYTES
+from voiceagent_tts.client import CLOSE_TIMEOUT_S, MAX_SERVER_MESSAGE_BYTES, authorization
 from voiceagent_tts.errors import ConnectionLostError, VoiceAgentError
 from voiceagent_tts.protocol.connection import ClientConnection, ClientEvent, ContextRecord
 from voiceagent_tts.protocol.messages import (
@@ -210,11 +210,6 @@ async def open_socket(
     except BaseException:
         await websocket.close()
         raise
-
-
-def authorization(api_key: str | None) -> dict[str, str]:
-    """The header that carries the key, if there is one."""
-    return {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
 
 
 async def _shake_hands(websocket: aiohttp.ClientWebSocketResponse) -> Socket:

@@ -54,7 +54,7 @@ from websockets.exceptions import ConnectionClosed
 
 from voiceagent_tts.adapters.pipecat_text import ClauseAggregator, VerbatimSpacing, joint
 from voiceagent_tts.adapters.pipecat_turn import Turn
-from voiceagent_tts.client import MAX_SERVER_MESSAGE_BYTES
+from voiceagent_tts.client import MAX_SERVER_MESSAGE_BYTES, authorization
 from voiceagent_tts.core import (
     BYTES_PER_SAMPLE,
     SAMPLE_RATE_HZ,
@@ -274,10 +274,9 @@ class VoiceAgentTTSService(WebsocketTTSService):
             await self.cancel_task(task)
 
     async def _connect_websocket(self) -> None:
-        headers = {"Authorization": f"Bearer {self._api_key}"} if self._api_key else None
         websocket = await self._websocket_connect(
             self._url,
-            additional_headers=headers,
+            additional_headers=authorization(self._api_key or None),
             subprotocols=[SUBPROTOCOL],
             compression=None,
             max_size=MAX_SERVER_MESSAGE_BYTES,

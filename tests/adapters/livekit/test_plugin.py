@@ -220,6 +220,17 @@ async def test_voices_are_listed(served: ServerProcess, make_voice: MakeVoice) -
         await make_voice("ws://127.0.0.1:9").list_voices()
 
 
+async def test_a_key_that_no_header_can_carry_is_named(
+    served: ServerProcess, make_voice: MakeVoice
+) -> None:
+    """The end of the line that it was read from is no part of a key."""
+    voice = make_voice(served, api_key="secret\n")
+    with pytest.raises(APIError, match="api_key: expected printable"):
+        await voice.list_voices()
+    with pytest.raises(APIError, match="api_key: expected printable"):
+        await voice.acquire(5.0)
+
+
 @pytest.mark.parametrize(
     ("url", "asked"),
     [
