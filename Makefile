@@ -45,13 +45,13 @@ check: setup
 	scripts/check
 
 bench-ttfa: setup
-	$(BIN)/python -m benchmarks.ttfa
+	$(BIN)/python -m benchmarks.service.ttfa
 
 bench-transport: setup
-	$(BIN)/python -m benchmarks.transport
+	$(BIN)/python -m benchmarks.service.transport
 
 bench-load: setup
-	$(BIN)/python -m benchmarks.load
+	$(BIN)/python -m benchmarks.service.load
 
 bench-bargein: setup
 	$(BIN)/python -m benchmarks.bargein --host livekit
@@ -61,14 +61,14 @@ bench-alignment: setup
 	$(BIN)/python -m benchmarks.alignment
 
 bench-engine: setup
-	$(BIN)/python -m benchmarks.engine
+	$(BIN)/python -m benchmarks.engine.steps
 
 bench-gpu: setup
 	$(BIN)/python -m benchmarks.gpu
 
 # There, without make: `python3 -m benchmarks.gpu`.
 gpu-wheels: setup
-	$(BIN)/python -m benchmarks.gpu_wheels
+	$(BIN)/python -m benchmarks.gpu.wheels
 
 # flite's voices know when their words sound and have nothing in common with espeak's.
 flite:

@@ -11,12 +11,12 @@ from typing import Any
 import hypothesis
 import pytest
 
-from tests.e2e.process import ServerProcess
+from testbed.server_process import ServerProcess
 from voiceagent_tts.config import Settings
 from voiceagent_tts.server.serve import RunningServer, running
-from voiceagent_tts.synthesizer import Limits, Synthesizer
-from voiceagent_tts.worker.client import WorkerSpec
-from voiceagent_tts.worker.supervisor import Supervisor
+from voiceagent_tts.synthesizer.supervisor import Supervisor
+from voiceagent_tts.synthesizer.synthesizer import Limits, Synthesizer
+from voiceagent_tts.synthesizer.worker_client import WorkerSpec
 
 # How long an example takes says how busy the machine is, not whether the claim holds.
 hypothesis.settings.register_profile("no deadline", deadline=None)

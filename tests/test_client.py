@@ -33,7 +33,7 @@ from voiceagent_tts.errors import (
     VoiceAgentError,
 )
 from voiceagent_tts.protocol.connection import ServerConnection
-from voiceagent_tts.protocol.dialect import Answer, Frames
+from voiceagent_tts.protocol.dialects.dialect import Answer, Frames
 from voiceagent_tts.protocol.messages import (
     SUBPROTOCOL,
     AudioFormat,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.base_install import make_base_install, run_in_base_install
+from testbed.base_install import make_base_install, run_in_base_install
 
 HEAVY = {"torch", "fastapi", "zmq", "uvicorn", "soundfile", "av", "soxr", "espeakng_loader"}
 
@@ -52,7 +52,7 @@ def test_an_engine_needs_no_triton() -> None:
         import voiceagent_tts.engine.load
         from voiceagent_tts.model.kernels import find_fault, operations_of
         from voiceagent_tts.model.layers import attend_sdpa
-        from voiceagent_tts.model.untrained import PUBLISHED
+        from voiceagent_tts.checks.random_weights import PUBLISHED
         operations_of("plain", attend_sdpa)
         torch.version.cuda = "13.0"
         print(find_fault(PUBLISHED.talker_config, torch.bfloat16, torch.device("cuda")))

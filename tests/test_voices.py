@@ -9,8 +9,8 @@ import pytest
 import torch
 from safetensors.torch import save
 
-from voiceagent_tts.core import Capabilities
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.seam.events import Capabilities
 from voiceagent_tts.voices import Voice, VoiceBook, VoiceFolder, clone_name
 
 

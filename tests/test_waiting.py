@@ -3,7 +3,7 @@
 import asyncio
 import time
 
-from tests.waiting import undisturbed
+from testbed.waiting import undisturbed
 
 
 async def test_an_attempt_that_was_held_up_is_made_again() -> None:

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from voiceagent_tts.core import Capabilities
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.seam.events import Capabilities
 
 CLONE_SUFFIX = ".safetensors"
 _NAME = re.compile(r"\w(?:[\w .-]{0,62}\w)?")

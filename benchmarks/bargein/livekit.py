@@ -30,11 +30,11 @@ from livekit.agents.voice.events import SpeechCreatedEvent
 from livekit.agents.voice.speech_handle import SpeechHandle
 from livekit.agents.voice.transcription import TranscriptSynchronizer
 
-from benchmarks.bargein.devices import Microphone, Playback, Screen, Speaker
 from benchmarks.bargein.livekit_plain import make_voice
 from benchmarks.bargein.session import ANSWER_PATIENCE_S, LONGEST_WAIT_S, TRIES, Call, Spoken
 from benchmarks.bargein.texts import USER_TEXT, Cut
 from livekit import rtc
+from testbed.devices import Microphone, Playback, Screen, Speaker
 from voiceagent_tts.core import WordTimestamp
 
 _SILENT_FRAMES = 5

@@ -19,9 +19,9 @@ from multiprocessing.sharedctypes import Synchronized
 from types import TracebackType
 from typing import Literal, Self
 
-from benchmarks.bargein.faults import kill_engine, wire_to
 from benchmarks.bargein.session import Call, Spoken, Talk
 from benchmarks.bargein.texts import Cut
+from testbed.faults import kill_engine, wire_to
 
 Host = Literal["livekit", "pipecat"]
 

@@ -38,8 +38,8 @@ from benchmarks.bargein.score import Outcome
 from benchmarks.bargein.session import Call, Spoken
 from benchmarks.bargein.texts import USER_TEXT
 from benchmarks.bargein.truth import Speech, heard_in, heard_of, read_speeches
-from benchmarks.own_server import OwnServer, own_server
-from benchmarks.report import percentiles, provenance, publish
+from benchmarks.common.report import percentiles, provenance, publish
+from benchmarks.service.own_server import OwnServer, own_server
 from voiceagent_tts.client import DEFAULT_PATH, TTSClient
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
 from voiceagent_tts.protocol.connection import ClientAudio

@@ -6,8 +6,8 @@ Its layout and vocabularies are those of a published model, its weights are rand
 from pathlib import Path
 from typing import Any
 
-from benchmarks.checkpoint import write_checkpoint
-from benchmarks.published import CODEC, PREDICTOR, SIZES, model_config
+from testbed.checkpoint import write_checkpoint
+from testbed.published import CODEC, PREDICTOR, SIZES, model_config
 
 VOICE = "vivian"
 _ATTENTION = {"num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2}

@@ -15,13 +15,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from voiceagent_tts.core import (
-    BYTES_PER_SAMPLE,
-    SAMPLE_RATE_HZ,
-    Word,
-    WordTimestamp,
-    ms_to_samples,
-)
+from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, Word, WordTimestamp, ms_to_samples
 from voiceagent_tts.text.words import split_words
 
 HEARD_SAMPLES = ms_to_samples(20)

@@ -13,8 +13,8 @@ from livekit.protocol.agent_pb.agent_session import ChatRole
 
 from agents import livekit_voice
 from livekit import rtc
-from tests.adapters.livekit.conversation import count, heard, words_of
-from tests.agents.caller import RATE_HZ, calling
+from testbed.caller import RATE_HZ, calling
+from testbed.livekit_conversation import count, heard, words_of
 from voiceagent_tts.client import ClientAudio, TTSClient
 from voiceagent_tts.protocol.messages import AudioFormat
 from voiceagent_tts.server.serve import RunningServer

@@ -1,6 +1,6 @@
 import itertools
 
-from benchmarks.agent_text import MAX_WORDS, MIN_WORDS, agent_monologue, agent_sentences
+from testbed.agent_text import MAX_WORDS, MIN_WORDS, agent_monologue, agent_sentences
 
 
 def test_sentences_are_as_long_as_those_of_an_agent():

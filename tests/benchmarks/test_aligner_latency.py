@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.aligner_latency import measure
-from tests.tiny_aligner import write_tiny_aligner
-from voiceagent_tts.alignment.forced import ForcedAligner
+from benchmarks.alignment.aligner_latency import measure
+from testbed.tiny_aligner import write_tiny_aligner
+from voiceagent_tts.aligner.forced.aligner import ForcedAligner
 
 
 def test_every_length_and_batch_is_measured(tmp_path: Path) -> None:

@@ -4,12 +4,12 @@ from random import Random
 import numpy as np
 import pytest
 
-from benchmarks import alignment
-from benchmarks.alignment_flite import FliteMissingError
-from benchmarks.alignment_playback import BARGE_IN_S, FORCED_S, play
-from benchmarks.alignment_texts import ENGLISH, OTHERS
-from benchmarks.alignment_truth import Spoken, espeak, flite, joined, with_lead, with_pauses
-from voiceagent_tts.alignment.online import OnlineAligner
+from benchmarks.alignment import run as alignment
+from benchmarks.alignment.playback import BARGE_IN_S, FORCED_S, play
+from testbed.aligned_texts import ENGLISH, OTHERS
+from testbed.flite_speech import FliteMissingError
+from testbed.known_speech import Spoken, espeak, flite, joined, with_lead, with_pauses
+from voiceagent_tts.aligner.online.aligner import OnlineAligner
 from voiceagent_tts.audio.levels import onsets
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, samples_to_ms
 from voiceagent_tts.text.language import CODES

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.buckets import Load, best_sizes, compare, measured_steps, recording, waste
+from benchmarks.engine.buckets import Load, best_sizes, compare, measured_steps, recording, waste
 
 MODEL = Path(__file__).parents[1] / "reference" / "custom_voice-1b7"
 COUNTS = st.dictionaries(st.integers(1, 12), st.integers(1, 50), min_size=1)

@@ -8,15 +8,15 @@ import pytest
 import torch
 from transformers import Qwen3ASRConfig, Qwen3ASRForTokenClassification
 
-from benchmarks.checkpoint import (
+from testbed.checkpoint import (
     META,
     codec_shapes,
     model_shapes,
     ready_checkpoint,
     write_checkpoint,
 )
-from benchmarks.published import ALIGNER, CODEC, SIZES, Kind, model_config
-from tests.tiny_aligner import write_tiny_aligner
+from testbed.published import ALIGNER, CODEC, SIZES, Kind, model_config
+from testbed.tiny_aligner import write_tiny_aligner
 from voiceagent_tts.model.checkpoint import build_network, load_checkpoint, open_weights
 from voiceagent_tts.model.codec import load_codec
 from voiceagent_tts.model.config import read_model_config

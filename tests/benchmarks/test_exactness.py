@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.exactness import choices_against_cpu, compare, graphs_against_plain
-from tests.gpu import DEVICES
+from benchmarks.engine.exactness import choices_against_cpu, compare, graphs_against_plain
+from testbed.gpu import DEVICES
 from voiceagent_tts.model.forced import Choices
 
 MODEL = Path(__file__).parents[1] / "reference" / "custom_voice-1b7"

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import gpu
-from benchmarks.gpu_report import TARGETS, verdicts
-from benchmarks.gpu_sections import SECTIONS, Ground
+from benchmarks.gpu import run as gpu
+from benchmarks.gpu.report import TARGETS, verdicts
+from benchmarks.gpu.sections import SECTIONS, Ground
 
 
 @pytest.fixture

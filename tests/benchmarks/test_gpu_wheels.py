@@ -1,6 +1,6 @@
 """Which packages a GPU machine is brought: all that ours need, and nothing that is there."""
 
-from benchmarks.gpu_wheels import needs, pinned
+from benchmarks.gpu.wheels import needs, pinned
 
 
 def test_needs_are_followed_to_their_end() -> None:

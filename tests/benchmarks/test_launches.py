@@ -2,9 +2,9 @@
 
 import pytest
 
-from benchmarks.launches import count
+from benchmarks.engine.launches import count
+from voiceagent_tts.checks.random_weights import PUBLISHED
 from voiceagent_tts.model.layers import Kernels
-from voiceagent_tts.model.untrained import PUBLISHED
 
 PREDICTOR_LAYERS = 15 * 5
 TALKER_LAYERS = 28

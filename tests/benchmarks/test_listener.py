@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.listener import first_sound, play
+from benchmarks.service.listener import first_sound, play
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 
 SECOND = SAMPLE_RATE_HZ

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.calls import Call, Callers, Plan, Traffic, plan_calls
-from benchmarks.load import Metrics, Result, Section, knee_of, own_model, summarize, total
+from benchmarks.service.calls import Call, Callers, Plan, Traffic, plan_calls
+from benchmarks.service.load import Metrics, Result, Section, knee_of, own_model, summarize, total
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.model.checkpoint import load_checkpoint
 from voiceagent_tts.model.codec import load_codec
@@ -24,7 +24,7 @@ def test_the_program_ends_with_one_json_object(tmp_path: Path) -> None:
     argv += ["--model", str(MODEL), "--barge-ins", "0.3", "--png", str(tmp_path / "load.png")]
     argv += ["--json", str(tmp_path / "load.json")]
     run = subprocess.run(
-        [sys.executable, "-m", "benchmarks.load", *argv],
+        [sys.executable, "-m", "benchmarks.service.load", *argv],
         cwd=tmp_path,
         env={
             **os.environ,

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from rich.progress import Progress
 
-from benchmarks.official_cases import GREEDY, Case
-from benchmarks.parity import compare_codes, compare_folder, main
-from tests.model.reference import REFERENCE, all_cases
+from benchmarks.parity.run import compare_codes, compare_folder, main
+from testbed.official_cases import GREEDY, Case
+from testbed.parity_reference import REFERENCE, all_cases
 from voiceagent_tts.model.checkpoint import load_checkpoint
 from voiceagent_tts.model.generate import Request, generate_codes
 

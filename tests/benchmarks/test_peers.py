@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.peer_packages import Peer
-from benchmarks.peers import Contest, Side, Standing, figures_of, sides_on, table_of
+from benchmarks.engine.peer_packages import Peer
+from benchmarks.engine.peers import Contest, Side, Standing, figures_of, sides_on, table_of
 
 CHECKPOINT = Path(__file__).parents[1] / "reference" / "custom_voice-1b7"
 

@@ -5,8 +5,8 @@ from typing import ClassVar
 
 import pytest
 
-from benchmarks.answering import Child
-from benchmarks.reference import (
+from benchmarks.engine.answering import Child
+from benchmarks.engine.reference import (
     Contest,
     FirstAudio,
     Result,
@@ -19,7 +19,7 @@ from benchmarks.reference import (
 
 CHECKPOINT = Path(__file__).parents[1] / "reference" / "custom_voice-1b7"
 ECHO = """
-from benchmarks.answering import answer_requests
+from benchmarks.engine.answering import answer_requests
 def load():
     print("loading")
     return answer

@@ -8,9 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from benchmarks.checkpoint import META
-from benchmarks.published import CODEC, SIZES, model_config
-from benchmarks.roofline import (
+from benchmarks.engine.roofline import (
     CARDS,
     Card,
     Roofline,
@@ -20,6 +18,8 @@ from benchmarks.roofline import (
     codec_weights,
     known_card,
 )
+from testbed.checkpoint import META
+from testbed.published import CODEC, SIZES, model_config
 from voiceagent_tts.model.checkpoint import build_network, building
 from voiceagent_tts.model.codec_decoder import CodecDecoder
 from voiceagent_tts.model.config import (

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.hop import measure_hop
-from benchmarks.paced_streams import Load, Plan, Stream, Usage, carry
-from benchmarks.transport import is_pcm_equal, plan_streams, search, summarize, wiretap
+from benchmarks.service.hop import measure_hop
+from benchmarks.service.paced_streams import Load, Plan, Stream, Usage, carry
+from benchmarks.service.transport import is_pcm_equal, plan_streams, search, summarize, wiretap
 from tests.conftest import StartServer
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.core import SAMPLE_RATE_HZ
@@ -21,7 +21,7 @@ def test_the_program_ends_with_one_json_object():
     """Run as people run it, it carries streams and prints the promised figures last."""
     argv = ["--streams", "3", "--speech-s", "2", "--ramp-s", "0.2", "--max-lead-s", "1"]
     run = subprocess.run(
-        [sys.executable, "-m", "benchmarks.transport", *argv],
+        [sys.executable, "-m", "benchmarks.service.transport", *argv],
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,

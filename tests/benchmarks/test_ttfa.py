@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.ttfa import (
+from benchmarks.service.ttfa import (
     Section,
     Turn,
     http_door,
@@ -14,7 +14,7 @@ from benchmarks.ttfa import (
     summarize,
     websocket_door,
 )
-from tests.e2e.process import ServerProcess
+from testbed.server_process import ServerProcess
 
 TEXTS = ["Good news today, your order left our warehouse this morning.", "Is that right?"]
 
@@ -24,7 +24,7 @@ def test_the_program_ends_with_one_json_object(tmp_path: Path):
     argv = ["--turns", "2", "--contexts", "2", "--png", str(tmp_path / "ttfa.png")]
     argv += ["--json", str(tmp_path / "ttfa.json")]
     run = subprocess.run(
-        [sys.executable, "-m", "benchmarks.ttfa", *argv],
+        [sys.executable, "-m", "benchmarks.service.ttfa", *argv],
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,

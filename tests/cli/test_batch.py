@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 import soundfile
 
-from benchmarks.agent_text import agent_sentences
+from testbed.agent_text import agent_sentences
+from testbed.server_process import ServerProcess
+from testbed.waiting import until
 from tests.cli.conftest import Command, finished, start
 from tests.conftest import StartServer
-from tests.e2e.process import ServerProcess
-from tests.waiting import until
 from voiceagent_tts.cli.batch import pieces_of
 from voiceagent_tts.text.words import split_words
 

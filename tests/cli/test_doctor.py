@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.base_install import make_base_install, run_in_base_install
+from testbed.base_install import make_base_install, run_in_base_install
 from tests.cli.conftest import Command
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.base_install import make_base_install, run_in_base_install
+from testbed.base_install import make_base_install, run_in_base_install
 from tests.cli.conftest import Command
+from voiceagent_tts.checks.self_test import Speed
+from voiceagent_tts.checks.step_times import StepTime
 from voiceagent_tts.cli.gpu import card_finding, rows_finding, speed_finding
-from voiceagent_tts.engine.self_test import Speed
-from voiceagent_tts.engine.step_times import StepTime
 
 
 def speed(steps_ms: Sequence[tuple[int, float]], free_bytes: int) -> Speed:

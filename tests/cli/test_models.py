@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from testbed.local_hub import Hub, commit_of, serving
 from tests.cli.conftest import Command, Outcome
-from tests.cli.hub import Hub, commit_of, serving
+from voiceagent_tts import hub as client
 from voiceagent_tts.errors import CheckpointError
-from voiceagent_tts.model import hub as client
-from voiceagent_tts.model.hub import PUBLISHED, ModelId, parse_id
+from voiceagent_tts.hub import PUBLISHED, ModelId, parse_id
 
 REFERENCE = Path(__file__).parents[1] / "reference"
 BASE = "Qwen/Qwen3-TTS-12Hz-0.6B-Base"

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 import soundfile
 
-from benchmarks.agent_text import agent_sentences
+from testbed.agent_text import agent_sentences
+from testbed.server_process import ServerProcess
 from tests.cli.conftest import Command, finished, start
 from tests.conftest import StartServer
-from tests.e2e.process import ServerProcess
 from voiceagent_tts.cli.say import _Room
 from voiceagent_tts.server.serve import RunningServer
 from voiceagent_tts.text.words import split_words

@@ -12,8 +12,8 @@ from typing import Any
 import psutil
 import pytest
 
+from testbed.waiting import until
 from tests.cli.conftest import Command, finished, start
-from tests.waiting import until
 from voiceagent_tts.cli.settings import read_settings
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.errors import InvalidRequestError

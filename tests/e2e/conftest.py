@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from testbed.server_process import ServerProcess
 from tests.conftest import serving
-from tests.e2e.process import ServerProcess
 
 StartProcess = Callable[..., ServerProcess]
 

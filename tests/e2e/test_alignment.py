@@ -12,18 +12,18 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
-from benchmarks.agent_text import agent_sentences
+from testbed.agent_text import agent_sentences
+from testbed.tiny_aligner import write_tiny_aligner
+from testbed.waiting import until
+from testbed.wire import Heard, Wire
 from tests.conftest import StartServer
-from tests.tiny_aligner import write_tiny_aligner
-from tests.waiting import until
-from tests.wire import Heard, Wire
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.protocol.connection import ClientAudio
 from voiceagent_tts.protocol.messages import WordsMessage
 from voiceagent_tts.server.serve import RunningServer, running
+from voiceagent_tts.synthesizer.worker_client import WorkerClient
 from voiceagent_tts.text.words import split_words
-from voiceagent_tts.worker.client import WorkerClient
 
 REFERENCE = Path(__file__).parent.parent / "reference"
 TEXT = "The quick brown fox jumps over the lazy dog. It was a bright cold day in April. "

@@ -2,9 +2,9 @@
 
 import random
 
+from testbed.espeak_sentences import SENTENCES
+from testbed.wire import Heard, Wire
 from tests.conftest import StartServer
-from tests.espeak.sentences import SENTENCES
-from tests.wire import Heard, Wire
 
 _MIXED = (
     "# Your order\n\n1. Two **pizzas**, at $12.50 each.\n2. Dr. Müller's \U0001f355 voucher!\n\n"

@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
+from testbed.waiting import until
 from tests.conftest import StartServer
-from tests.waiting import until
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.errors import OverloadedError
 from voiceagent_tts.protocol.connection import ClientAudio

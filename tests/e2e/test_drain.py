@@ -7,10 +7,10 @@ import httpx
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from testbed.server_process import ServerProcess
+from testbed.waiting import PATIENCE_S
+from testbed.wire import Heard, Wire
 from tests.e2e.conftest import StartProcess
-from tests.e2e.process import ServerProcess
-from tests.waiting import PATIENCE_S
-from tests.wire import Heard, Wire
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.protocol.connection import ClientAudio
 from voiceagent_tts.protocol.messages import DrainingMessage

@@ -14,8 +14,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from tests.e2e.process import ServerProcess
-from tests.wire import Heard, Wire
+from testbed.server_process import ServerProcess
+from testbed.wire import Heard, Wire
 from voiceagent_tts.core import SAMPLE_RATE_HZ, ms_to_samples
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.protocol.messages import (

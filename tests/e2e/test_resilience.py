@@ -14,14 +14,14 @@ import psutil
 import pytest
 from websockets.exceptions import ConnectionClosed, ConnectionClosedError, InvalidStatus
 
+from testbed.waiting import until
+from testbed.wire import Heard, Wire
 from tests.conftest import StartServer
-from tests.waiting import until
-from tests.wire import Heard, Wire
 from voiceagent_tts.core import BYTES_PER_SAMPLE, FRAME_SAMPLES, PlayoutClock
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.protocol.connection import ClientAudio
 from voiceagent_tts.server.serve import RunningServer
-from voiceagent_tts.worker.client import WorkerClient
+from voiceagent_tts.synthesizer.worker_client import WorkerClient
 
 SENTENCE = "The quick brown fox jumps over the lazy dog. "
 

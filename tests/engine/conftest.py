@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from voiceagent_tts.core import FRAME_S, AudioStep, Command, Credit, Done, Event, Failed, Submit
+from voiceagent_tts.core import FRAME_S
 from voiceagent_tts.engine.engine import Qwen3Engine
 from voiceagent_tts.engine.runner import Runner
 from voiceagent_tts.engine.scheduler import Pace
 from voiceagent_tts.engine.voices import VoiceShelf
 from voiceagent_tts.model.checkpoint import Checkpoint, load_checkpoint
 from voiceagent_tts.model.codec import Codec, load_codec
+from voiceagent_tts.seam.commands import Command, Credit, Submit
+from voiceagent_tts.seam.events import AudioStep, Done, Event, Failed
 from voiceagent_tts.voices import VoiceFolder
 
 torch.set_num_threads(1)  # tiny tensors: more threads only wait for each other

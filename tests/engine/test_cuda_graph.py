@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from tests.gpu import DEVICES, ON_GPU
+from testbed.gpu import DEVICES, ON_GPU
 from voiceagent_tts.engine.cuda_graph import Lane
 
 CPU = torch.device("cpu")

@@ -7,25 +7,13 @@ from random import Random
 import numpy as np
 import pytest
 
-from benchmarks.agent_text import agent_sentences
+from testbed.agent_text import agent_sentences
 from tests.engine.conftest import Driver, last_of, load, pcm_of
-from voiceagent_tts.alignment.timeline import Timeline
-from voiceagent_tts.core import (
-    FRAME_SAMPLES,
-    SAMPLE_RATE_HZ,
-    Append,
-    AudioStep,
-    Cancel,
-    Cancelled,
-    Credit,
-    Done,
-    Failed,
-    Flush,
-    PlayoutClock,
-    SegmentEnd,
-    WordTimestamp,
-)
+from voiceagent_tts.core import FRAME_SAMPLES, SAMPLE_RATE_HZ, PlayoutClock, WordTimestamp
 from voiceagent_tts.errors import ErrorCode
+from voiceagent_tts.seam.commands import Append, Cancel, Credit, Flush
+from voiceagent_tts.seam.events import AudioStep, Cancelled, Done, Failed, SegmentEnd
+from voiceagent_tts.synthesizer.timeline import Timeline
 from voiceagent_tts.text.words import split_words
 
 TEXT = "Hello there, somebody."

@@ -8,11 +8,10 @@ from itertools import product
 import pytest
 import torch
 
-from benchmarks.official_cases import read_cases
+from testbed.gpu import ON_GPU
+from testbed.official_cases import read_cases
 from tests.engine.conftest import CUSTOM_VOICE, REFERENCE, Driver, pcm_of
 from tests.engine.test_runner import Listener, Spoken, difference, prompt_of, sampling
-from tests.gpu import ON_GPU
-from voiceagent_tts.core import Done
 from voiceagent_tts.engine.load import Qwen3Options, load_engine, load_runner
 from voiceagent_tts.engine.runner import Runner
 from voiceagent_tts.engine.sizes import graph_sizes
@@ -22,6 +21,7 @@ from voiceagent_tts.model.codec import Codec, load_codec
 from voiceagent_tts.model.forced import choices_along
 from voiceagent_tts.model.layers import Kernels
 from voiceagent_tts.model.prompt import Prompt
+from voiceagent_tts.seam.events import Done
 
 pytestmark = ON_GPU
 

@@ -7,13 +7,14 @@ import torch
 
 from tests.engine.conftest import CUSTOM_VOICE, REFERENCE, Driver, pcm_of
 from voiceagent_tts.audio.levels import frame_peaks
-from voiceagent_tts.core import FRAME_SAMPLES, Done, SegmentEnd
+from voiceagent_tts.core import FRAME_SAMPLES
 from voiceagent_tts.engine.guards import Watch
 from voiceagent_tts.model.checkpoint import Checkpoint, load_checkpoint
 from voiceagent_tts.model.codec import Codec, load_codec
 from voiceagent_tts.model.generate import Request, frame_cap, generate_codes
 from voiceagent_tts.model.prompt import Preset, PromptBuilder
 from voiceagent_tts.model.sampling import sampling_params
+from voiceagent_tts.seam.events import Done, SegmentEnd
 
 TEXT = "Hello there, somebody."
 

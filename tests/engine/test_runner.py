@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 import torch
 
-from benchmarks.official_cases import read_cases
+from testbed.official_cases import read_cases
 from tests.engine.conftest import CUSTOM_VOICE, REFERENCE, load
 from voiceagent_tts.core import FRAME_SAMPLES
 from voiceagent_tts.engine.runner import Runner, StepResult

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from tests.engine.simulation import Device, Listener, Simulation, Wish
+from testbed.simulation import Device, Listener, Simulation, Wish
 from voiceagent_tts.core import FRAME_S, FRAME_SAMPLES, SAMPLE_RATE_HZ
 from voiceagent_tts.engine.scheduler import Pace, Scheduler, StepTimes
 from voiceagent_tts.engine.sequence import Run, Sequence, Speaker

@@ -8,20 +8,11 @@ from random import Random
 import numpy as np
 
 from tests.engine.conftest import Driver, last_of, load, pcm_of
-from voiceagent_tts.core import (
-    FRAME_SAMPLES,
-    Append,
-    AudioStep,
-    Cancel,
-    Cancelled,
-    Credit,
-    Done,
-    Event,
-    Failed,
-    Prepare,
-)
+from voiceagent_tts.core import FRAME_SAMPLES
 from voiceagent_tts.engine.scheduler import Pace
 from voiceagent_tts.errors import ErrorCode
+from voiceagent_tts.seam.commands import Append, Cancel, Credit, Prepare
+from voiceagent_tts.seam.events import AudioStep, Cancelled, Done, Event, Failed
 
 TEXT = "Hello there, somebody."
 LONG = "This sentence is one of many that follow each other. " * 9

@@ -7,12 +7,13 @@ import pytest
 import torch
 
 from tests.engine.conftest import REFERENCE, Driver, last_of, pcm_of
-from voiceagent_tts.core import Append, Cancel, Done, Failed, Prepare
 from voiceagent_tts.engine.voices import VoiceShelf
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.model.clone import load_cloner
 from voiceagent_tts.model.config import read_model_config
 from voiceagent_tts.model.prompt import Cloned
+from voiceagent_tts.seam.commands import Append, Cancel, Prepare
+from voiceagent_tts.seam.events import Done, Failed
 from voiceagent_tts.voices import VoiceFolder
 
 BASE = "base-0b6"

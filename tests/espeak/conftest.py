@@ -1,6 +1,6 @@
 import pytest
 
-from tests.espeak.driving import Driver
+from testbed.espeak_driving import Driver
 from voiceagent_tts.espeak.library import EspeakLibrary
 from voiceagent_tts.espeak.voices import VoiceCatalogue
 

@@ -1,24 +1,11 @@
 import pytest
 
-from tests.espeak.driving import UNLIMITED, Driver, of_type, pcm_of, words_of
-from voiceagent_tts.core import (
-    FRAME_SAMPLES,
-    SAMPLE_RATE_HZ,
-    Append,
-    AudioStep,
-    Cancel,
-    Cancelled,
-    Credit,
-    Done,
-    Engine,
-    Event,
-    Failed,
-    Prepare,
-    SegmentEnd,
-    Submit,
-    Words,
-)
+from testbed.espeak_driving import UNLIMITED, Driver, of_type, pcm_of, words_of
+from voiceagent_tts.core import FRAME_SAMPLES, SAMPLE_RATE_HZ
 from voiceagent_tts.errors import ErrorCode
+from voiceagent_tts.seam.commands import Append, Cancel, Credit, Prepare, Submit
+from voiceagent_tts.seam.engine import Engine
+from voiceagent_tts.seam.events import AudioStep, Cancelled, Done, Event, Failed, SegmentEnd, Words
 from voiceagent_tts.text.words import split_words
 
 TEXT = "Hello there, I am one of the agents."

@@ -3,10 +3,10 @@ import sys
 
 import pytest
 
-from tests.espeak.driving import Driver, of_type
-from voiceagent_tts.core import Words
+from testbed.espeak_driving import Driver, of_type
 from voiceagent_tts.espeak.japanese import to_kana
 from voiceagent_tts.espeak.words import SpokenText
+from voiceagent_tts.seam.events import Words
 from voiceagent_tts.text.words import split_words
 
 pytest.importorskip("janome")

@@ -7,8 +7,9 @@ import pytest
 
 RANDOM_TEXTS = """
 import random
-from tests.espeak.driving import UNLIMITED, Driver, pcm_of, words_of
-from voiceagent_tts.core import Credit, Done, Submit
+from testbed.espeak_driving import UNLIMITED, Driver, pcm_of, words_of
+from voiceagent_tts.seam.commands import Credit, Submit
+from voiceagent_tts.seam.events import Done
 from voiceagent_tts.espeak.voices import LANGUAGES
 from voiceagent_tts.text.words import split_words
 
@@ -42,8 +43,9 @@ for context in range(100):
 """
 
 LONG_TEXTS = """
-from tests.espeak.driving import UNLIMITED, Driver, words_of
-from voiceagent_tts.core import AudioStep, Cancel, Credit, Done, Submit
+from testbed.espeak_driving import UNLIMITED, Driver, words_of
+from voiceagent_tts.seam.commands import Cancel, Credit, Submit
+from voiceagent_tts.seam.events import AudioStep, Done
 from voiceagent_tts.text.words import split_words
 
 UNITS = ("a", "1", ".", "e\\u0301", "\\u0301", "\\n", "[[", "<", "x\\0\\1\\2", "&amp;", "1 ",
@@ -65,8 +67,9 @@ assert isinstance(last, Done), last
 
 CANCELS = """
 import random
-from tests.espeak.driving import Driver
-from voiceagent_tts.core import Append, Cancel, Cancelled, Credit, Done, Failed, Submit
+from testbed.espeak_driving import Driver
+from voiceagent_tts.seam.commands import Append, Cancel, Credit, Submit
+from voiceagent_tts.seam.events import Cancelled, Done, Failed
 
 driver = Driver(max_rows=20)
 rng = random.Random(7)

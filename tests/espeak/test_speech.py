@@ -5,8 +5,8 @@ import sys
 import numpy as np
 import pytest
 
-from tests.espeak.driving import Driver
-from tests.espeak.sentences import SENTENCES
+from testbed.espeak_driving import Driver
+from testbed.espeak_sentences import SENTENCES
 from voiceagent_tts.core import SAMPLE_RATE_HZ, Segment, ms_to_samples
 from voiceagent_tts.espeak.library import ESPEAK_RATE_HZ, EspeakLibrary
 from voiceagent_tts.espeak.pieces import split_pieces
@@ -91,8 +91,8 @@ def test_a_fresh_process_gives_the_same_samples() -> None:
     """The same bits and word times, with a breathy voice too, whenever the process starts."""
     program = """
 import sys
-from tests.espeak.driving import Driver
-from tests.espeak.sentences import SENTENCES
+from testbed.espeak_driving import Driver
+from testbed.espeak_sentences import SENTENCES
 driver = Driver()
 pcm = driver.speak("The same text, twice. Is it?") + driver.speak("Grüß Gott!", "de", "f2")
 sys.stdout.buffer.write(pcm + repr(driver.events).encode())

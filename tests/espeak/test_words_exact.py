@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
-from tests.espeak.driving import UNLIMITED, Driver, pcm_of, words_of
-from tests.espeak.sentences import COMMA_LISTS, SENTENCES
+from testbed.espeak_driving import UNLIMITED, Driver, pcm_of, words_of
+from testbed.espeak_sentences import COMMA_LISTS, SENTENCES
 from voiceagent_tts.audio.levels import onsets
-from voiceagent_tts.core import Credit, Submit, WordTimestamp, samples_to_ms
+from voiceagent_tts.core import WordTimestamp, samples_to_ms
 from voiceagent_tts.espeak.library import EspeakLibrary, EventType, SpeechEvent
+from voiceagent_tts.seam.commands import Credit, Submit
 
 MIN_EXACT_SHARE = dict.fromkeys(SENTENCES, 0.95) | {"ja": 0.75}
 

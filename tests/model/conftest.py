@@ -6,7 +6,7 @@ from functools import cache
 import pytest
 import torch
 
-from tests.model.reference import REFERENCE
+from testbed.parity_reference import REFERENCE
 from voiceagent_tts.model.checkpoint import Checkpoint, load_checkpoint
 
 LoadTiny = Callable[[str], Checkpoint]

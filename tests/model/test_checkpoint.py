@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from tests.model.reference import REFERENCE
+from testbed.parity_reference import REFERENCE
 from voiceagent_tts.errors import CheckpointError
 from voiceagent_tts.model.checkpoint import load_checkpoint, open_weights
 

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from tests.model.reference import REFERENCE
+from testbed.parity_reference import REFERENCE
 from voiceagent_tts.core import FRAME_SAMPLES
 from voiceagent_tts.errors import CheckpointError, ErrorCode
 from voiceagent_tts.model.checkpoint import open_weights

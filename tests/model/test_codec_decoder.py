@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from benchmarks.parity import decode_in_windows, random_windows
-from benchmarks.plain_codec import PlainCodec
-from tests.model.reference import REFERENCE
+from benchmarks.parity.run import decode_in_windows, random_windows
+from testbed.parity_reference import REFERENCE
+from testbed.plain_codec import PlainCodec
 from voiceagent_tts.core import FRAME_SAMPLES
 from voiceagent_tts.model import codec_layers
 from voiceagent_tts.model.checkpoint import building

@@ -6,7 +6,7 @@ import soundfile
 import torch
 from torch import Tensor
 
-from tests.model.reference import REFERENCE
+from testbed.parity_reference import REFERENCE
 from voiceagent_tts.core import FRAME_SAMPLES
 from voiceagent_tts.model import codec_encoder
 from voiceagent_tts.model.codec import load_codec

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.model.reference import REFERENCE
+from testbed.parity_reference import REFERENCE
 from voiceagent_tts.errors import CheckpointError
 from voiceagent_tts.model.config import (
     SpeakerEncoderConfig,

@@ -10,9 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.gpu import ON_GPU
-from tests.model.reference import GREEDY, REFERENCE, all_cases
-from tests.model.triton_here import compiling, interpreting
+from testbed.gpu import ON_GPU
+from testbed.parity_reference import GREEDY, REFERENCE, all_cases
+from testbed.triton_here import compiling, interpreting
+from voiceagent_tts.checks.random_weights import PUBLISHED
 from voiceagent_tts.model import kernels
 from voiceagent_tts.model.checkpoint import load_checkpoint
 from voiceagent_tts.model.config import TalkerConfig, read_model_config
@@ -30,7 +31,6 @@ from voiceagent_tts.model.layers import (
     rotation,
 )
 from voiceagent_tts.model.sampling import Chooser, Reach
-from voiceagent_tts.model.untrained import PUBLISHED
 
 TINY = read_model_config(REFERENCE / "custom_voice-1b7").talker_config
 CPU = torch.device("cpu")
@@ -56,7 +56,7 @@ def where(request: pytest.FixtureRequest) -> Iterator[Where]:
 
 
 def _mend() -> None:
-    from tests.model.mended_interpreter import mend
+    from testbed.mended_interpreter import mend
 
     mend()
 

@@ -11,8 +11,8 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tests.gpu import ON_GPU
-from tests.model.triton_here import Resources, compiling, interpreting
+from testbed.gpu import ON_GPU
+from testbed.triton_here import Resources, compiling, interpreting
 from voiceagent_tts.model.fused_choice import FusedChooser
 from voiceagent_tts.model.generate import choosing_for
 from voiceagent_tts.model.sampling import (

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from testbed.parity_reference import GREEDY, REFERENCE, all_cases
 from tests.model.conftest import LoadTiny
-from tests.model.reference import GREEDY, REFERENCE, all_cases
 from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.model.checkpoint import Checkpoint, load_checkpoint
 from voiceagent_tts.model.generate import (

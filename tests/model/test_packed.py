@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.model.reference import REFERENCE
+from testbed.parity_reference import REFERENCE
 from voiceagent_tts.model.codec import load_codec
 from voiceagent_tts.model.layers import Linear
 from voiceagent_tts.model.packed import PackedLinear, pack

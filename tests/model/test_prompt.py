@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import save
 
-from tests.model.reference import reference_voice
+from testbed.parity_reference import reference_voice
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.model.checkpoint import Checkpoint
 from voiceagent_tts.model.prompt import (

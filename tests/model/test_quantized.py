@@ -5,7 +5,7 @@ import sys
 import pytest
 import torch
 
-from tests.model.reference import GREEDY, REFERENCE, all_cases
+from testbed.parity_reference import GREEDY, REFERENCE, all_cases
 from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.model.checkpoint import load_checkpoint
 from voiceagent_tts.model.generate import Request, generate_codes

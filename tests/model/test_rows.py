@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.model.reference import REFERENCE
+from testbed.parity_reference import REFERENCE
 from voiceagent_tts.model import rows as rows_module
 from voiceagent_tts.model.checkpoint import build_network
 from voiceagent_tts.model.config import read_model_config

@@ -14,7 +14,7 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from tests.model.reference import REFERENCE
+from testbed.parity_reference import REFERENCE
 from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.model.config import read_generation_config
 from voiceagent_tts.model.sampling import (

@@ -5,7 +5,7 @@ import pytest
 import soundfile
 import torch
 
-from tests.model.reference import REFERENCE, reference_voice
+from testbed.parity_reference import REFERENCE, reference_voice
 from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.model.checkpoint import Checkpoint
 from voiceagent_tts.model.speaker_encoder import SpeakerEncoder

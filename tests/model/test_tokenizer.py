@@ -5,8 +5,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from transformers import Qwen2TokenizerFast
 
+from testbed.parity_reference import REFERENCE
 from tests.model.conftest import LoadTiny
-from tests.model.reference import REFERENCE
 from voiceagent_tts.model.tokenizer import ROLE_TOKENS, Tokenizer
 
 CONFIG = {"im_start": 356, "im_end": 357}

@@ -30,7 +30,7 @@ from voiceagent_tts.protocol.connection import (
     ClientConnection,
     ServerConnection,
 )
-from voiceagent_tts.protocol.dialect import Frames
+from voiceagent_tts.protocol.dialects.dialect import Frames
 from voiceagent_tts.protocol.messages import (
     AudioFormat,
     AudioMessage,

@@ -8,9 +8,10 @@ from pydantic import BaseModel
 
 from voiceagent_tts.core import Word, WordTimestamp
 from voiceagent_tts.errors import HTTP_STATUS, RETRYABLE, ErrorCode
-from voiceagent_tts.protocol.cartesia import Cartesia
 from voiceagent_tts.protocol.connection import ClientConnection, ServerConnection
-from voiceagent_tts.protocol.dialect import Dialect
+from voiceagent_tts.protocol.dialects.cartesia import Cartesia
+from voiceagent_tts.protocol.dialects.dialect import Dialect
+from voiceagent_tts.protocol.dialects.vllm_omni import VllmOmni
 from voiceagent_tts.protocol.messages import (
     CLOSE_CODES,
     AudioBase64Message,
@@ -23,7 +24,6 @@ from voiceagent_tts.protocol.messages import (
     parse_client_message,
     parse_server_message,
 )
-from voiceagent_tts.protocol.vllm_omni import VllmOmni
 
 PAGE = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text(encoding="utf-8")
 _FOREIGN = re.compile(r"^```(vllm-omni|cartesia) (\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest_asyncio
 
-from tests.wire import Wire
+from testbed.wire import Wire
 from voiceagent_tts.config import Settings
 from voiceagent_tts.server.serve import RunningServer, running
 

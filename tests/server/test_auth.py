@@ -9,7 +9,7 @@ import pytest_asyncio
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from tests.wire import Wire
+from testbed.wire import Wire
 from voiceagent_tts.config import Settings, hash_key
 from voiceagent_tts.server.serve import RunningServer, running
 

@@ -7,7 +7,7 @@ import httpx
 import pytest
 from websockets.exceptions import ConnectionClosedError
 
-from tests.wire import Wire
+from testbed.wire import Wire
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.protocol.messages import ContextOpened, ErrorMessage
 from voiceagent_tts.server.serve import RunningServer

@@ -11,8 +11,8 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosedError
 
+from testbed.waiting import PATIENCE_S, until
 from tests.server.test_speech import value
-from tests.waiting import PATIENCE_S, until
 from voiceagent_tts.config import Settings
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
 from voiceagent_tts.server.serve import RunningServer, running

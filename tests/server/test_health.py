@@ -8,12 +8,12 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
+from testbed.waiting import until
+from testbed.wire import Wire
 from tests.conftest import StartServer, StartSynthesizer
-from tests.waiting import until
-from tests.wire import Wire
 from voiceagent_tts.server.health import Watchdog
 from voiceagent_tts.server.serve import RunningServer
-from voiceagent_tts.synthesizer import Limits
+from voiceagent_tts.synthesizer.synthesizer import Limits
 
 IMPATIENT = Limits(worker_wait_s=0.01)
 

@@ -7,8 +7,8 @@ import signal
 import httpx
 import pytest
 
-from tests.waiting import until
-from tests.wire import Wire
+from testbed.waiting import until
+from testbed.wire import Wire
 from voiceagent_tts.protocol.connection import ClientAudio
 from voiceagent_tts.server.serve import RunningServer
 

@@ -12,7 +12,7 @@ import openai
 import pytest
 import pytest_asyncio
 
-from tests.waiting import until
+from testbed.waiting import until
 from voiceagent_tts.audio.levels import leading_silence_samples
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
 from voiceagent_tts.server.serve import RunningServer

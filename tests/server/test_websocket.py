@@ -10,8 +10,8 @@ import pytest
 import soundfile
 from websockets.exceptions import ConnectionClosedOK
 
-from tests.waiting import until
-from tests.wire import Wire, check_coverage
+from testbed.waiting import until
+from testbed.wire import Wire, check_coverage
 from voiceagent_tts.core import SAMPLE_RATE_HZ, ms_to_samples
 from voiceagent_tts.protocol.connection import ClientAudio, ServerConnection
 from voiceagent_tts.protocol.messages import (
@@ -28,7 +28,7 @@ from voiceagent_tts.protocol.messages import (
 )
 from voiceagent_tts.server.serve import RunningServer
 from voiceagent_tts.server.websocket import Outlet
-from voiceagent_tts.synthesizer import ContextOptions
+from voiceagent_tts.synthesizer.synthesizer import ContextOptions
 from voiceagent_tts.text.cut import cut_text
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

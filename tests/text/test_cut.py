@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.texts import agent_text
+from testbed.texts import agent_text
 from voiceagent_tts.core import Cut, Word, WordTimestamp
 from voiceagent_tts.text.cut import cut_text, keep_inside
 from voiceagent_tts.text.words import split_words

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.texts import any_text, chunked
+from testbed.texts import any_text, chunked
 from voiceagent_tts.text.feed import Fed, TextFeed
 
 

@@ -5,8 +5,8 @@ import unicodedata
 import pytest
 from hypothesis import given, settings
 
-from tests.text.timing import growth
-from tests.texts import ALL, agent_text, any_text
+from testbed.texts import ALL, agent_text, any_text
+from testbed.timing import growth
 from voiceagent_tts.text.hygiene import speakable
 from voiceagent_tts.text.words import is_spoken
 

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from tests.text.short_sentences import SHORT_SENTENCES
-from tests.texts import TEXTS
+from testbed.short_sentences import SHORT_SENTENCES
+from testbed.texts import TEXTS
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.text.language import CODES, NAMES, detect_language, normalize_language
 

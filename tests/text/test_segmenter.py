@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.text.timing import growth
-from tests.texts import ALL, TEXTS, agent_text, any_text, chunked
+from testbed.texts import ALL, TEXTS, agent_text, any_text, chunked
+from testbed.timing import growth
 from voiceagent_tts.core import Segment
 from voiceagent_tts.text.segmenter import Segmenter
 from voiceagent_tts.text.words import is_spoken, split_words

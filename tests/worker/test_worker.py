@@ -11,22 +11,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from voiceagent_tts.alignment.messages import Aligned, AlignEvent
-from voiceagent_tts.core import (
-    SAMPLE_RATE_HZ,
-    AudioStep,
-    Cancelled,
-    Credit,
-    Done,
-    Event,
-    Failed,
-    SegmentEnd,
-    Submit,
-    Words,
-)
+from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import EngineError, ErrorCode, OverloadedError
-from voiceagent_tts.worker.client import WorkerClient, WorkerSpec
-from voiceagent_tts.worker.supervisor import Supervisor
+from voiceagent_tts.seam.alignment import Aligned, AlignEvent
+from voiceagent_tts.seam.commands import Credit, Submit
+from voiceagent_tts.seam.events import AudioStep, Cancelled, Done, Event, Failed, SegmentEnd, Words
+from voiceagent_tts.synthesizer.supervisor import Supervisor
+from voiceagent_tts.synthesizer.worker_client import WorkerClient, WorkerSpec
 
 TEXT = "The quick brown fox jumps over the lazy dog."
 ALL_OF_IT = 10**9
@@ -200,7 +191,7 @@ async def test_waiting_for_a_worker_has_an_end() -> None:
 
 PARENT = """
 import asyncio, sys
-from voiceagent_tts.worker.client import WorkerClient, WorkerSpec
+from voiceagent_tts.synthesizer.worker_client import WorkerClient, WorkerSpec
 
 async def main():
     worker = await WorkerClient.start(WorkerSpec("espeak"))

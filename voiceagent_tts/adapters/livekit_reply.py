@@ -29,11 +29,7 @@ from livekit.agents.voice import io
 from voiceagent_tts.adapters.livekit_playout import Cue, Playout
 from voiceagent_tts.adapters.livekit_socket import Socket
 from voiceagent_tts.adapters.resumption import all_words, broken_off_at
-from voiceagent_tts.core import (
-    BYTES_PER_SAMPLE,
-    SAMPLE_RATE_HZ,
-    WordTimestamp,
-)
+from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, WordTimestamp
 from voiceagent_tts.errors import ConnectionLostError, VoiceAgentError
 from voiceagent_tts.protocol.connection import ClientAudio, ClientEvent, ContextRecord
 from voiceagent_tts.protocol.messages import (

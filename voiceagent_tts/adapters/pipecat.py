@@ -55,12 +55,7 @@ from websockets.exceptions import ConnectionClosed
 from voiceagent_tts.adapters.pipecat_text import ClauseAggregator, VerbatimSpacing, joint
 from voiceagent_tts.adapters.pipecat_turn import Turn
 from voiceagent_tts.client import MAX_SERVER_MESSAGE_BYTES, authorization
-from voiceagent_tts.core import (
-    BYTES_PER_SAMPLE,
-    SAMPLE_RATE_HZ,
-    PlayoutClock,
-    samples_to_ms,
-)
+from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, PlayoutClock, samples_to_ms
 from voiceagent_tts.errors import (
     ConnectionLostError,
     EngineError,

@@ -6,8 +6,8 @@ what a client has of a context; no host, no socket, no clock.
 
 from itertools import pairwise
 
-from voiceagent_tts.alignment.estimate import usual_samples
 from voiceagent_tts.core import Word, WordTimestamp, ms_to_samples
+from voiceagent_tts.text.estimate import usual_samples
 from voiceagent_tts.text.words import split_words
 
 _MOST_MISSING_SAMPLES = ms_to_samples(80)

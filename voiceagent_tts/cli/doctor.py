@@ -109,9 +109,9 @@ async def _voice() -> Finding:
     """Start the embedded voice in its process and let it speak."""
     try:
         from voiceagent_tts.cli.serve import configure_logs
-        from voiceagent_tts.synthesizer import ContextOptions, Synthesizer
-        from voiceagent_tts.worker.client import WorkerSpec
-        from voiceagent_tts.worker.supervisor import Supervisor
+        from voiceagent_tts.synthesizer.supervisor import Supervisor
+        from voiceagent_tts.synthesizer.synthesizer import ContextOptions, Synthesizer
+        from voiceagent_tts.synthesizer.worker_client import WorkerSpec
 
         configure_logs(is_json=False, is_quiet=True)
         synthesizer = Synthesizer({"espeak": Supervisor(WorkerSpec("espeak"))})

@@ -14,8 +14,8 @@ from voiceagent_tts.core import FRAME_S
 if TYPE_CHECKING:
     import torch
 
-    from voiceagent_tts.engine.self_test import Speed
-    from voiceagent_tts.engine.step_times import StepTime
+    from voiceagent_tts.checks.self_test import Speed
+    from voiceagent_tts.checks.step_times import StepTime
 
 DUTY = 0.8
 """Share of a frame's length that steps may take: the rest is for prompts and for a busy host."""
@@ -91,8 +91,8 @@ def card_finding(name: str, total_bytes: int, *, has_bfloat16: bool) -> Finding:
 
 
 def _kernels(device: "torch.device", dtype: "torch.dtype") -> Finding:
+    from voiceagent_tts.checks.random_weights import PUBLISHED
     from voiceagent_tts.model.kernels import find_fault
-    from voiceagent_tts.model.untrained import PUBLISHED
 
     fault = find_fault(PUBLISHED.talker_config, dtype, device)
     if fault is None:
@@ -102,7 +102,7 @@ def _kernels(device: "torch.device", dtype: "torch.dtype") -> Finding:
 
 
 def _graphs(device: "torch.device") -> Finding:
-    from voiceagent_tts.engine.self_test import graphs_agree, tiny_model
+    from voiceagent_tts.checks.self_test import graphs_agree, tiny_model
 
     try:
         agree = graphs_agree(tiny_model(device))
@@ -118,8 +118,8 @@ def _graphs(device: "torch.device") -> Finding:
 def _speed(device: "torch.device", model: str | None, dtype: "torch.dtype") -> Iterator[Finding]:
     import torch
 
+    from voiceagent_tts.checks.self_test import measure_speed, published_model, stored_model
     from voiceagent_tts.cli.models import model_folder
-    from voiceagent_tts.engine.self_test import measure_speed, published_model, stored_model
 
     name = model or "random weights of 1.7B"
     try:
@@ -148,7 +148,7 @@ def speed_finding(name: str, times: Sequence["StepTime"]) -> Finding:
 
 def rows_finding(speed: "Speed") -> Finding:
     """How many rows memory and time allow, and what to serve with."""
-    from voiceagent_tts.engine.step_times import rows_in_time
+    from voiceagent_tts.checks.step_times import rows_in_time
 
     in_memory, in_time = speed.rows_in_memory, rows_in_time(speed.times, DUTY * FRAME_S)
     at_least = "at least " if in_time == speed.times[-1].rows else ""

@@ -14,7 +14,7 @@ app = typer.Typer(
 @app.command("list")
 def list_models() -> None:
     """Name the published models and the codec, and where on this machine they are."""
-    from voiceagent_tts.model.hub import PUBLISHED, parse_id, stored_folder
+    from voiceagent_tts.hub import PUBLISHED, parse_id, stored_folder
 
     for name, purpose in PUBLISHED.items():
         place = stored_folder(parse_id(name)) or "not on this machine"
@@ -34,7 +34,7 @@ def download(
     HF_ENDPOINT names another hub with the same doors, HF_HOME the place on this machine.
     """
     from voiceagent_tts.errors import InvalidRequestError
-    from voiceagent_tts.model.hub import ModelId, download_model, parse_id
+    from voiceagent_tts.hub import ModelId, download_model, parse_id
 
     if source not in ("hf", "modelscope"):
         raise InvalidRequestError(f"--source: expected hf or modelscope; got {source}")
@@ -50,7 +50,7 @@ def model_folder(model: str) -> Path:
     Raises:
         CheckpointError: it is neither here nor on the hub.
     """
-    from voiceagent_tts.model.hub import fetch_model
+    from voiceagent_tts.hub import fetch_model
 
     return fetch_model(model)
 
@@ -61,7 +61,7 @@ def aligner_folder(model: str | None) -> str | None:
     Raises:
         CheckpointError: it was named and is neither here nor on the hub.
     """
-    from voiceagent_tts.model.hub import ALIGNER_ID, parse_id, stored_folder
+    from voiceagent_tts.hub import ALIGNER_ID, parse_id, stored_folder
 
     folder = model_folder(model) if model is not None else stored_folder(parse_id(ALIGNER_ID))
     return None if folder is None else str(folder)
@@ -72,7 +72,7 @@ def _check(folder: Path) -> None:
     from rich.progress import Progress
 
     from voiceagent_tts.errors import CheckpointError
-    from voiceagent_tts.model.hub import damaged_files
+    from voiceagent_tts.hub import damaged_files
 
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:

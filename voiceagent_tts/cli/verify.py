@@ -11,10 +11,10 @@ from rich.table import Table
 from voiceagent_tts.errors import InvalidRequestError
 
 if TYPE_CHECKING:
-    from voiceagent_tts.alignment.forced import Precision
-    from voiceagent_tts.alignment.forced_verify import KnownSpeech
-    from voiceagent_tts.model.verify import Check, Reference
-    from voiceagent_tts.synthesizer import Synthesizer
+    from voiceagent_tts.aligner.forced.aligner import Precision
+    from voiceagent_tts.checks.verify import Check, Reference
+    from voiceagent_tts.checks.verify_aligner import KnownSpeech
+    from voiceagent_tts.synthesizer.synthesizer import Synthesizer
 
 
 def verify_model(
@@ -37,7 +37,7 @@ def verify_aligner(aligner: str, device: str | None, precision: str | None) -> b
         CheckpointError: there is no such model.
         EngineError: the embedded voice cannot speak.
     """
-    from voiceagent_tts.alignment.forced_verify import verify
+    from voiceagent_tts.checks.verify_aligner import verify
     from voiceagent_tts.cli.models import model_folder
 
     checked = _checked_precision(precision)
@@ -60,10 +60,10 @@ def _holds(checks: "list[Check]", otherwise: str) -> bool:
 
 async def _known_speech() -> "list[KnownSpeech]":
     """The texts of every language in the embedded voice, with the times that it tells itself."""
-    from voiceagent_tts.alignment.forced_verify import TEXTS
-    from voiceagent_tts.synthesizer import Synthesizer
-    from voiceagent_tts.worker.client import WorkerSpec
-    from voiceagent_tts.worker.supervisor import Supervisor
+    from voiceagent_tts.checks.verify_aligner import TEXTS
+    from voiceagent_tts.synthesizer.supervisor import Supervisor
+    from voiceagent_tts.synthesizer.synthesizer import Synthesizer
+    from voiceagent_tts.synthesizer.worker_client import WorkerSpec
 
     synthesizer = Synthesizer({"espeak": Supervisor(WorkerSpec("espeak"))})
     await synthesizer.start()
@@ -74,10 +74,10 @@ async def _known_speech() -> "list[KnownSpeech]":
 
 
 async def _spoken(synthesizer: "Synthesizer", text: str, language: str) -> "KnownSpeech":
-    from voiceagent_tts.alignment.forced_prompt import Clip
-    from voiceagent_tts.alignment.forced_verify import KnownSpeech
+    from voiceagent_tts.aligner.forced.prompt import Clip
+    from voiceagent_tts.checks.verify_aligner import KnownSpeech
     from voiceagent_tts.core import AudioChunk, WordTimestamp
-    from voiceagent_tts.synthesizer import ContextFailed, ContextOptions, ContextWords
+    from voiceagent_tts.synthesizer.synthesizer import ContextFailed, ContextOptions, ContextWords
 
     pcm, truth = bytearray(), list[WordTimestamp]()
     context = await synthesizer.open(ContextOptions(language=language, max_lead_s=0))
@@ -104,7 +104,7 @@ def _read_reference(path: Path, text: str) -> "Reference":
     samples = read_audio(read_file(path))
     import torch
 
-    from voiceagent_tts.model.verify import Reference
+    from voiceagent_tts.checks.verify import Reference
 
     return Reference(torch.from_numpy(samples.copy()), text)
 
@@ -114,9 +114,9 @@ def _checks(
 ) -> "list[Check]":
     import torch
 
+    from voiceagent_tts.checks.verify import verify
     from voiceagent_tts.cli.models import model_folder
     from voiceagent_tts.model.checkpoint import find_device
-    from voiceagent_tts.model.verify import verify
 
     checked = _checked_precision(precision)
     place = find_device(device)

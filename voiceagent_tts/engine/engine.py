@@ -15,27 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from voiceagent_tts.audio.levels import frame_peaks
-from voiceagent_tts.core import (
-    BYTES_PER_SAMPLE,
-    FRAME_SAMPLES,
-    Append,
-    AudioChunk,
-    AudioStep,
-    Cancel,
-    Cancelled,
-    Capabilities,
-    Command,
-    ContextAudio,
-    Credit,
-    Done,
-    Failed,
-    Flush,
-    Inbox,
-    Outbox,
-    Prepare,
-    SegmentEnd,
-    Submit,
-)
+from voiceagent_tts.core import BYTES_PER_SAMPLE, FRAME_SAMPLES, AudioChunk
 from voiceagent_tts.engine.figures import Counts, figures_of, figures_of_device
 from voiceagent_tts.engine.prompts import Prompter
 from voiceagent_tts.engine.reader import Reader
@@ -53,6 +33,17 @@ from voiceagent_tts.model.checkpoint import Checkpoint
 from voiceagent_tts.model.generate import frame_cap
 from voiceagent_tts.model.prompt import LANGUAGE_CODES, Prompt
 from voiceagent_tts.model.sampling import sampling_params
+from voiceagent_tts.seam.commands import Append, Cancel, Command, Credit, Flush, Prepare, Submit
+from voiceagent_tts.seam.engine import Inbox, Outbox
+from voiceagent_tts.seam.events import (
+    AudioStep,
+    Cancelled,
+    Capabilities,
+    ContextAudio,
+    Done,
+    Failed,
+    SegmentEnd,
+)
 
 _SILENCE = 33  # of 32,767: -60 dBFS
 _MOST_PREPARATIONS = 64
@@ -60,7 +51,7 @@ _FRAME_BYTES = FRAME_SAMPLES * BYTES_PER_SAMPLE
 
 
 class Qwen3Engine:
-    """Implements `core.Engine` over one model on one device.
+    """Implements `seam.engine.Engine` over one model on one device.
 
     Args:
         inbox: where commands come from.

@@ -13,7 +13,6 @@ import torch
 from rich.console import Console
 from rich.progress import Progress
 
-from voiceagent_tts.core import Inbox, Outbox
 from voiceagent_tts.engine.engine import Qwen3Engine
 from voiceagent_tts.engine.gpu_memory import budget_bytes, measure_needs
 from voiceagent_tts.engine.kv_cache import MemoryNeeds, rows_that_fit
@@ -22,13 +21,14 @@ from voiceagent_tts.engine.scheduler import Pace
 from voiceagent_tts.engine.sizes import Sizes, exact_sizes, fixed_sizes, graph_sizes
 from voiceagent_tts.engine.voices import VoiceShelf
 from voiceagent_tts.errors import ErrorCode, VoiceAgentError
+from voiceagent_tts.hub import find_model
 from voiceagent_tts.model.checkpoint import Checkpoint, find_device, load_checkpoint
 from voiceagent_tts.model.codec import Codec, load_codec
 from voiceagent_tts.model.config import read_model_config
-from voiceagent_tts.model.hub import find_model
 from voiceagent_tts.model.kernels import find_fault
 from voiceagent_tts.model.layers import AttentionBackend, Kernels, attention
 from voiceagent_tts.model.quantized import Quantization, quantize
+from voiceagent_tts.seam.engine import Inbox, Outbox
 from voiceagent_tts.voices import VoiceFolder
 
 _MAX_LOAD = 0.9

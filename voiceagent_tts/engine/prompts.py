@@ -8,7 +8,6 @@ first. Knows no rows and no time.
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from voiceagent_tts.core import Feeding
 from voiceagent_tts.engine.runner import Prefix, Runner
 from voiceagent_tts.engine.sequence import Sequence, Speaker
 from voiceagent_tts.engine.voices import CacheCounts, Shelved
@@ -16,6 +15,7 @@ from voiceagent_tts.errors import OverloadedError
 from voiceagent_tts.model.checkpoint import Checkpoint
 from voiceagent_tts.model.codec_state import CodecState
 from voiceagent_tts.model.prompt import Cloned, Prompt, PromptBuilder, Voice
+from voiceagent_tts.seam.commands import Feeding
 
 MAX_PREFIXES = 64
 

@@ -8,9 +8,9 @@ change, whatever follows. Knows no rows and no voices.
 
 from collections import deque
 
-from voiceagent_tts.core import Feeding
 from voiceagent_tts.engine.sequence import Sequence
 from voiceagent_tts.model.tokenizer import ROLE_TOKENS, OpenTurn, Tokenizer
+from voiceagent_tts.seam.commands import Feeding
 from voiceagent_tts.text.feed import Fed, TextFeed
 from voiceagent_tts.text.hygiene import speakable
 

@@ -6,8 +6,9 @@ Numbers and ids only: no tensors and no decisions. Time is passed in.
 from collections import deque
 from dataclasses import dataclass, field
 
-from voiceagent_tts.core import FRAME_S, FRAME_SAMPLES, SAMPLE_RATE_HZ, Credit
+from voiceagent_tts.core import FRAME_S, FRAME_SAMPLES, SAMPLE_RATE_HZ
 from voiceagent_tts.engine.guards import Watch
+from voiceagent_tts.seam.commands import Credit
 
 _FRAMES_PER_TEXT_ID = 3
 _LONGEST_RUN_FRAMES = 250  # of a text that is still being written; it ends after some 20 s

@@ -14,30 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from voiceagent_tts.core import (
-    BYTES_PER_SAMPLE,
-    FRAME_SAMPLES,
-    SAMPLE_RATE_HZ,
-    Append,
-    AudioChunk,
-    AudioStep,
-    Cancel,
-    Cancelled,
-    Capabilities,
-    Command,
-    ContextAudio,
-    Credit,
-    Done,
-    Failed,
-    Flush,
-    Inbox,
-    Outbox,
-    Prepare,
-    Segment,
-    SegmentEnd,
-    Submit,
-    Words,
-)
+from voiceagent_tts.core import BYTES_PER_SAMPLE, FRAME_SAMPLES, SAMPLE_RATE_HZ, AudioChunk, Segment
 from voiceagent_tts.errors import (
     EngineError,
     ErrorCode,
@@ -50,6 +27,18 @@ from voiceagent_tts.espeak.library import EspeakLibrary
 from voiceagent_tts.espeak.pieces import Piece, split_pieces
 from voiceagent_tts.espeak.speech import Delivery, Speech, speak
 from voiceagent_tts.espeak.voices import EspeakVoice, VoiceCatalogue
+from voiceagent_tts.seam.commands import Append, Cancel, Command, Credit, Flush, Prepare, Submit
+from voiceagent_tts.seam.engine import Inbox, Outbox
+from voiceagent_tts.seam.events import (
+    AudioStep,
+    Cancelled,
+    Capabilities,
+    ContextAudio,
+    Done,
+    Failed,
+    SegmentEnd,
+    Words,
+)
 
 _logger = logging.getLogger(__name__)
 
@@ -132,7 +121,7 @@ class _Row:
 
 
 class EspeakEngine:
-    """Implements `core.Engine` over the process's espeak-ng.
+    """Implements `seam.engine.Engine` over the process's espeak-ng.
 
     `seed` and `instruct` have no meaning for espeak and are ignored, and so are clone prompts:
     a `Submit` that asks for one fails as an unknown voice. One text sounds the same in every

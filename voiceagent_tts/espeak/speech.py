@@ -12,13 +12,7 @@ import soxr
 
 from voiceagent_tts.audio.levels import leading_silence_samples
 from voiceagent_tts.audio.pcm import float_to_pcm
-from voiceagent_tts.core import (
-    BYTES_PER_SAMPLE,
-    SAMPLE_RATE_HZ,
-    Word,
-    WordTimestamp,
-    ms_to_samples,
-)
+from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, Word, WordTimestamp, ms_to_samples
 from voiceagent_tts.espeak.japanese import to_kana
 from voiceagent_tts.espeak.library import ESPEAK_RATE_HZ, EspeakLibrary, EventType, SpeechEvent
 from voiceagent_tts.espeak.pieces import Piece

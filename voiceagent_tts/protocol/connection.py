@@ -21,7 +21,7 @@ from voiceagent_tts.errors import (
     OverloadedError,
     VoiceAgentError,
 )
-from voiceagent_tts.protocol.dialect import Answer, Command, Dialect, Frames, TtsV1
+from voiceagent_tts.protocol.dialects.dialect import Answer, Command, Dialect, Frames, TtsV1
 from voiceagent_tts.protocol.messages import (
     AUDIO_KIND,
     MAX_MESSAGE_BYTES,

@@ -19,9 +19,9 @@ from voiceagent_tts.errors import (
     UnauthorizedError,
     VoiceAgentError,
 )
-from voiceagent_tts.protocol.cartesia import Cartesia
-from voiceagent_tts.protocol.dialect import Dialect, TtsV1
-from voiceagent_tts.protocol.vllm_omni import VllmOmni
+from voiceagent_tts.protocol.dialects.cartesia import Cartesia
+from voiceagent_tts.protocol.dialects.dialect import Dialect, TtsV1
+from voiceagent_tts.protocol.dialects.vllm_omni import VllmOmni
 from voiceagent_tts.server import auth, health, speech, voices
 from voiceagent_tts.server.shell import Shell
 from voiceagent_tts.server.websocket import Session

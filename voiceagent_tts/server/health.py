@@ -18,7 +18,7 @@ from fastapi.responses import JSONResponse
 from voiceagent_tts import __version__
 from voiceagent_tts.core import AudioChunk
 from voiceagent_tts.errors import VoiceAgentError
-from voiceagent_tts.synthesizer import ContextOptions, Synthesizer
+from voiceagent_tts.synthesizer.synthesizer import ContextOptions, Synthesizer
 
 _PROBE_TEXT = "ok"
 _PROBE_INSTRUCT = "a calm voice"

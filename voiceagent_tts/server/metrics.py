@@ -6,9 +6,10 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from voiceagent_tts.core import SAMPLE_RATE_HZ, Stats
-from voiceagent_tts.synthesizer import ContextReport, Synthesizer
-from voiceagent_tts.worker.supervisor import Supervisor
+from voiceagent_tts.core import SAMPLE_RATE_HZ
+from voiceagent_tts.seam.events import Stats
+from voiceagent_tts.synthesizer.supervisor import Supervisor
+from voiceagent_tts.synthesizer.synthesizer import ContextReport, Synthesizer
 
 _TTFA_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2, 5)
 _LAG_BUCKETS_S = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)

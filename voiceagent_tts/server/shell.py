@@ -12,16 +12,16 @@ from typing import Protocol
 
 import structlog
 
-from voiceagent_tts.alignment.policy import Source
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.server.health import Watchdog
 from voiceagent_tts.server.metrics import Metrics
-from voiceagent_tts.synthesizer import Limits, Synthesizer
+from voiceagent_tts.synthesizer.aligner_handles import Aligners
+from voiceagent_tts.synthesizer.supervisor import Supervisor
+from voiceagent_tts.synthesizer.synthesizer import Limits, Synthesizer
+from voiceagent_tts.synthesizer.word_policy import Source
+from voiceagent_tts.synthesizer.worker_client import WorkerSpec
 from voiceagent_tts.voices import VoiceFolder
-from voiceagent_tts.worker.aligners import Aligners
-from voiceagent_tts.worker.client import WorkerSpec
-from voiceagent_tts.worker.supervisor import Supervisor
 
 _SHARING_CORES = {"OMP_WAIT_POLICY": "passive"}
 """On a CPU, threads that wait for a core spin by default, ten times slower where another process

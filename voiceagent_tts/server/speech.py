@@ -26,9 +26,9 @@ from voiceagent_tts.errors import (
     OverloadedError,
     VoiceAgentError,
 )
-from voiceagent_tts.protocol.cartesia import BytesRequest
+from voiceagent_tts.protocol.dialects.cartesia import BytesRequest
 from voiceagent_tts.server.shell import Shell
-from voiceagent_tts.synthesizer import (
+from voiceagent_tts.synthesizer.synthesizer import (
     Context,
     ContextDone,
     ContextEvent,

@@ -29,7 +29,7 @@ from voiceagent_tts.core import (
 )
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError
 from voiceagent_tts.protocol.connection import ServerConnection
-from voiceagent_tts.protocol.dialect import Answer, Command, Dialect, Frames
+from voiceagent_tts.protocol.dialects.dialect import Answer, Command, Dialect, Frames
 from voiceagent_tts.protocol.messages import (
     SUBPROTOCOL,
     Close,
@@ -47,7 +47,7 @@ from voiceagent_tts.protocol.messages import (
     WordList,
 )
 from voiceagent_tts.server.shell import Shell
-from voiceagent_tts.synthesizer import (
+from voiceagent_tts.synthesizer.synthesizer import (
     Context,
     ContextCancelled,
     ContextDone,

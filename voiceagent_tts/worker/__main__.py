@@ -22,14 +22,14 @@ def _qwen3(options: dict[str, Any]) -> host.MakeEngine:
 
 
 def _online(options: dict[str, Any]) -> host.MakeEngine:
-    from voiceagent_tts.alignment.online import OnlineAligner
-    from voiceagent_tts.alignment.sessions import AlignerSessions
+    from voiceagent_tts.aligner.online.aligner import OnlineAligner
+    from voiceagent_tts.aligner.online.sessions import AlignerSessions
 
     return lambda inbox, outbox: AlignerSessions(inbox, outbox, OnlineAligner(**options))
 
 
 def _forced(options: dict[str, Any]) -> host.MakeEngine:
-    from voiceagent_tts.alignment.forced_load import ForcedOptions, load_forced
+    from voiceagent_tts.aligner.forced.load import ForcedOptions, load_forced
 
     loading = ForcedOptions(**options)
     return lambda inbox, outbox: load_forced(loading, inbox, outbox)

@@ -13,10 +13,11 @@ from typing import Any
 
 import zmq
 
-from voiceagent_tts.core import AudioStep, Engine, Failed, Ready, Stats
 from voiceagent_tts.errors import ErrorCode, VoiceAgentError
-from voiceagent_tts.worker import messages
-from voiceagent_tts.worker.messages import Message
+from voiceagent_tts.seam import wire
+from voiceagent_tts.seam.engine import Engine
+from voiceagent_tts.seam.events import AudioStep, Failed, Ready, Stats
+from voiceagent_tts.seam.wire import Message
 
 HEARTBEAT_S = 1.0
 
@@ -95,9 +96,9 @@ class _Host:
                 parts = self._socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return commands
-            commands.append(messages.decode(parts))
+            commands.append(wire.decode(parts))
 
     def _send(self, event: Message) -> None:
         if isinstance(event, AudioStep):
             self._audio_samples += sum(row.chunk.samples for row in event.rows)
-        self._socket.send_multipart(messages.encode(event))
+        self._socket.send_multipart(wire.encode(event))

@@ -14,21 +14,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from voiceagent_tts.core import (
-    BYTES_PER_SAMPLE,
-    FRAME_SAMPLES,
-    SAMPLE_RATE_HZ,
-    AudioChunk,
+from voiceagent_tts.core import BYTES_PER_SAMPLE, FRAME_SAMPLES, SAMPLE_RATE_HZ, AudioChunk
+from voiceagent_tts.seam.engine import Engine, Inbox, Outbox
+from voiceagent_tts.seam.events import (
     AudioStep,
     Cancelled,
     Capabilities,
     ContextAudio,
     Done,
-    Engine,
     Event,
     Failed,
-    Inbox,
-    Outbox,
     SegmentEnd,
     Words,
 )

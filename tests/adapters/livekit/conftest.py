@@ -7,7 +7,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.e2e.process import ServerProcess
+from testbed.server_process import ServerProcess
 from voiceagent_tts.adapters.livekit import TTS
 from voiceagent_tts.server.serve import RunningServer
 

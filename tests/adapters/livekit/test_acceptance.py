@@ -15,18 +15,18 @@ from livekit.agents import APIConnectOptions, APIError, APIStatusError, NotGiven
 from livekit.agents.metrics import TTSMetrics
 from livekit.agents.types import USERDATA_TIMED_TRANSCRIPT, TimedString
 
-from tests.adapters.livekit.conftest import MakeVoice
-from tests.adapters.livekit.conversation import (
+from testbed.livekit_conversation import (
     committed,
     count,
     heard,
     talking,
     words_of,
 )
-from tests.adapters.proxy import routing
+from testbed.proxy import routing
+from testbed.server_process import ServerProcess
+from testbed.waiting import undisturbed
+from tests.adapters.livekit.conftest import MakeVoice
 from tests.conftest import StartServer
-from tests.e2e.process import ServerProcess
-from tests.waiting import undisturbed
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.config import Settings
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, PlayoutClock

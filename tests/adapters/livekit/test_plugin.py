@@ -16,9 +16,8 @@ from livekit.agents import (
 )
 from livekit.agents.voice.agent_session import SessionConnectOptions
 
-from benchmarks.bargein.devices import MICROPHONE_RATE_HZ
-from tests.adapters.livekit.conftest import MakeVoice
-from tests.adapters.livekit.conversation import (
+from testbed.devices import MICROPHONE_RATE_HZ
+from testbed.livekit_conversation import (
     DeafSTT,
     committed,
     count,
@@ -27,9 +26,10 @@ from tests.adapters.livekit.conversation import (
     talking,
     words_of,
 )
-from tests.adapters.proxy import Router
+from testbed.proxy import Router
+from testbed.server_process import ServerProcess
+from tests.adapters.livekit.conftest import MakeVoice
 from tests.conftest import StartServer
-from tests.e2e.process import ServerProcess
 from voiceagent_tts.adapters.livekit import TTS
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.core import WordTimestamp

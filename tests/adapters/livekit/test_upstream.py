@@ -6,9 +6,9 @@ import pytest
 from livekit.agents import APIConnectionError, APIConnectOptions, APITimeoutError, tts
 from livekit.agents.metrics import TTSMetrics
 
+from testbed.proxy import black_hole
+from testbed.server_process import ServerProcess
 from tests.adapters.livekit.conftest import MakeVoice
-from tests.adapters.proxy import black_hole
-from tests.e2e.process import ServerProcess
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.server.serve import RunningServer
 

@@ -7,10 +7,10 @@ from pipecat.frames.frames import TTSAudioRawFrame, TTSUpdateSettingsFrame
 from pipecat.services.tts_service import TextAggregationMode
 from pipecat.utils.errors import ErrorCategory
 
-from tests.adapters.pipecat.conversation import ENGLISH, Conversation, close_sockets, talking
-from tests.adapters.proxy import Router, routing
+from testbed.pipecat_conversation import ENGLISH, Conversation, close_sockets, talking
+from testbed.proxy import Router, routing
+from testbed.waiting import until
 from tests.conftest import StartServer
-from tests.waiting import until
 from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ

@@ -27,9 +27,9 @@ from pipecat.utils.context.word_timestamp_tracker import WordTimestampTracker
 from pipecat.utils.errors import ErrorCategory
 from pipecat.utils.text.simple_text_aggregator import SimpleTextAggregator
 
-from tests.adapters.pipecat.conversation import ENGLISH, Conversation, close_sockets, talking
+from testbed.pipecat_conversation import ENGLISH, Conversation, close_sockets, talking
+from testbed.waiting import undisturbed, until
 from tests.conftest import StartServer
-from tests.waiting import undisturbed, until
 from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.config import Settings

@@ -7,9 +7,9 @@ from pipecat.frames.frames import TTSAudioRawFrame
 from pipecat.services.cartesia.tts import CartesiaTTSService
 from pipecat.services.tts_service import TextAggregationMode
 
-from tests.adapters.pipecat.conversation import HEARD_SAMPLES, Conversation, talking
+from testbed.pipecat_conversation import HEARD_SAMPLES, Conversation, talking
+from testbed.waiting import until
 from tests.conftest import StartServer
-from tests.waiting import until
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, WordTimestamp
 from voiceagent_tts.server.serve import RunningServer

@@ -1,0 +1,1 @@
+"""Do the aligners find the words that a listener has heard?"""

@@ -1,0 +1,1 @@
+"""What every benchmark shares: percentiles, provenance and the closing JSON line."""

@@ -1,0 +1,1 @@
+"""How fast is the engine, stage by stage, and how does it compare with other runtimes?"""

@@ -1,0 +1,179 @@
+"""The engine's rows on a bench: what their steps take, stage by stage, beside the card's limit.
+
+Needs no plots and no command line, so that it runs on a machine that has little.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common.report import percentiles
+from benchmarks.engine.card import card_of, device_name
+from benchmarks.engine.figures import STAGES
+from benchmarks.engine.roofline import Card, Roofline
+from benchmarks.engine.roofline import StepTime as LeastTime
+from testbed.agent_text import agent_monologue
+from testbed.checkpoint import ready_checkpoint
+from testbed.published import CODEC, SIZES, model_config
+from voiceagent_tts.checks.step_times import (
+    WINDOW_FRAMES,
+    StepTime,
+    rows_in_time,
+    time_first_sounds,
+    time_steps,
+)
+from voiceagent_tts.core import FRAME_S
+from voiceagent_tts.engine.load import Qwen3Options, load_runner
+from voiceagent_tts.engine.runner import Runner
+from voiceagent_tts.model.checkpoint import Checkpoint
+from voiceagent_tts.model.config import CODEC_FOLDER, read_codec_config
+from voiceagent_tts.model.prompt import Preset, Prompt, PromptBuilder
+from voiceagent_tts.model.sampling import sampling_params
+
+ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+OUT = Path("out")
+_LANGUAGE = "english"
+_LONE_WORDS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What was measured for one number of rows, and the least that the card allows."""
+
+    took: StepTime
+    least: LeastTime
+    least_prefill_s: float
+
+    def figures(self) -> dict[str, float]:
+        """Under their names in the JSON object."""
+        took, least = self.took, self.least
+        stages = {f"{name}_ms": _ms(getattr(took, f"{name}_s")) for name in STAGES}
+        return {
+            "rows": took.rows,
+            "positions": took.positions,
+            "ms_per_frame": _ms(took.step_s),
+            **stages,
+            "prefill_ms": _ms(took.prefill_s),
+            "audio_s_per_s": round(took.audio_s_per_s, 1),
+            "roofline_ms": _ms(least.total_s),
+            "roofline_talker_ms": _ms(least.talker_s),
+            "roofline_predictor_ms": _ms(least.predictor_s),
+            "roofline_codec_ms": _ms(least.codec_s),
+            "roofline_prefill_ms": _ms(self.least_prefill_s),
+            "times_roofline": round(took.step_s / least.total_s, 2),
+        }
+
+
+class EngineBench:
+    """Rows of one model, and what they speak.
+
+    Args:
+        checkpoint: a CustomVoice model.
+        runner: its rows.
+        roofline: of the model.
+        card: that it runs on.
+    """
+
+    def __init__(
+        self, checkpoint: Checkpoint, runner: Runner, roofline: Roofline, card: Card
+    ) -> None:
+        self._runner, self._roofline, self._card = runner, roofline, card
+        self._builder = PromptBuilder(checkpoint.config, checkpoint.tokenizer)
+        self._sampling = sampling_params(checkpoint.generation, seed=0)
+        self._voice = Preset(next(iter(checkpoint.config.talker_config.spk_id)))
+
+    def measure(self, rows: int, positions: int, steps: int) -> Line:
+        """Time steps of `rows` rows whose prompts have so many positions."""
+        prompt = self._long_prompt(positions)
+        took = time_steps(self._runner, prompt, self._sampling, rows, steps)
+        least = self._roofline.step(self._card, rows, took.positions, WINDOW_FRAMES)
+        prefill = self._roofline.talker(rows, len(prompt), new=len(prompt))
+        return Line(took, least, prefill.seconds(self._card) / rows)
+
+    def first_sounds(self, rounds: int) -> dict[str, float]:
+        """Milliseconds to the sound of a lone row's first and second frame, cold and prepared."""
+        text = agent_monologue(seed=2, words=_LONE_WORDS)
+        prompt = self._builder.build(text, self._voice, _LANGUAGE, is_streaming=True)
+        beginning = self._builder.build_prefix(self._voice, _LANGUAGE, is_streaming=True)
+        figures: dict[str, float] = {}
+        for name, prefix in (("cold", None), ("prepared", self._runner.prepare(beginning))):
+            taken = [
+                time_first_sounds(self._runner, prompt, self._sampling, prefix)
+                for _ in range(rounds + 1)
+            ][1:]
+            for place, frame in enumerate(("first", "second")):
+                times_ms = [1000 * sounds[place] for sounds in taken]
+                for rank, value in percentiles(times_ms).items():
+                    figures[f"{name}_{frame}_frame_{rank}"] = value
+        return figures
+
+    def _long_prompt(self, positions: int) -> Prompt:
+        """Whatever it ends with: it is not listened to."""
+        text = agent_monologue(seed=1, words=positions)  # a word has one id or more
+        prompt = self._builder.build(text, self._voice, _LANGUAGE)
+        return Prompt(prompt.text_ids[:positions], prompt.codec_ids[:positions])
+
+
+def build_bench(options: Qwen3Options) -> tuple[EngineBench, dict[str, Any]]:
+    """Load a model as a server does.
+
+    Returns:
+        The rows, and what they are, under names in the JSON object.
+    """
+    checkpoint, runner = load_runner(options)
+    network = checkpoint.network
+    codec = read_codec_config(Path(options.model) / CODEC_FOLDER).decoder_config
+    weight_bytes = network.talker.codec_embedding.element_size()
+    roofline = Roofline(checkpoint.config, codec, weight_bytes)
+    card = card_of(network.device)
+    described = {
+        "model": Path(options.model).name,
+        "device": device_name(network.device),
+        "card": card.name,
+        "card_tb_per_s": round(card.bytes_per_s / 1e12, 3),
+        "card_tflop_per_s": round(card.flop_per_s / 1e12, 1),
+        "precision": str(network.talker.codec_embedding.dtype).removeprefix("torch."),
+        "attention": options.attention or "default",
+        "kernels": network.kernels,
+        "quantize": options.quantize or "",
+    }
+    return EngineBench(checkpoint, runner, roofline, card), described
+
+
+def random_model(size: str, device: str) -> Path:
+    """A full-size CustomVoice model with random weights, made where there is none yet."""
+    config = model_config(SIZES[size], "custom_voice")
+    folder = OUT / f"random-{size}"
+    return ready_checkpoint(folder, config, CODEC, device=device)
+
+
+def measure_rows(
+    bench: EngineBench,
+    rows: Sequence[int],
+    positions: int,
+    steps: int,
+    tick: Callable[[], None] = lambda: None,
+) -> dict[str, Any]:
+    """Time every number of rows.
+
+    Returns:
+        `lines`, and beside them, for the last line: what one row takes, what the most take, and
+        how many rows are in time.
+    """
+    lines = list[Line]()
+    for count in rows:
+        lines.append(bench.measure(count, positions, steps))
+        tick()
+    fewest, most = lines[0].took, lines[-1].took
+    return {
+        f"ms_per_frame_{fewest.rows}": _ms(fewest.step_s),
+        f"ms_per_frame_{most.rows}": _ms(most.step_s),
+        "audio_s_per_s": max(round(line.took.audio_s_per_s, 1) for line in lines),
+        "rows_in_time": rows_in_time([line.took for line in lines], FRAME_S),
+        "lines": [line.figures() for line in lines],
+    }
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * 1000, 4)

@@ -1,0 +1,269 @@
+"""Which sizes should graphs be captured in, for a load, and what do they fill up in vain?
+
+The real engine, over a tiny model, is called as a Poisson process calls it, on a clock that
+advances with every step by what such a step takes on a card: `--first-row-ms` and
+`--further-row-us`, or the figures that `benchmarks.engine.steps` has written. The program records
+the sizes that its passes and codec calls would have if every size had a graph, which are the same
+on any machine. It reports, for each kind of call,
+
+- the waste of the sizes that are captured (`engine.sizes`): places that nobody takes, out of all;
+- the best list of as many sizes, and its waste.
+
+`--json` writes the lists; what graphs take in memory is told for those that are captured.
+"""
+
+import contextlib
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from json import loads
+from pathlib import Path
+from typing import Annotated, Any
+from unittest.mock import patch
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.common.report import provenance, publish
+from testbed.agent_text import agent_sentences
+from testbed.checkpoint import ready_checkpoint
+from testbed.tiny import TINY_CODEC, tiny_model
+from voiceagent_tts.engine import codec_stream
+from voiceagent_tts.engine.engine import Qwen3Engine
+from voiceagent_tts.engine.runner import Runner
+from voiceagent_tts.engine.sizes import graph_sizes
+from voiceagent_tts.engine.voices import VoiceShelf
+from voiceagent_tts.model.checkpoint import load_checkpoint
+from voiceagent_tts.model.codec import load_codec
+from voiceagent_tts.model.rows import Passes, fitting
+from voiceagent_tts.seam.commands import Command, Credit, Submit
+
+_OUT = Path("out/buckets")
+_CAPACITY = 1024
+_ENDLESS = 10**12
+_GRAPH_MB = 6.0
+"""Of one graph, beside what its passes compute in."""
+
+
+@dataclass(slots=True)
+class Recording:
+    """Sizes of calls, and how often each came: of steps, of prompts, of the codec's calls."""
+
+    rows: Counter[int] = field(default_factory=Counter[int])
+    prompts: Counter[int] = field(default_factory=Counter[int])
+    codec: dict[int, Counter[int]] = field(default_factory=dict[int, Counter[int]])
+
+    def by_name(self) -> dict[str, Counter[int]]:
+        """Kind of call -> its sizes."""
+        codec = {f"codec, {frames} frames": self.codec[frames] for frames in sorted(self.codec)}
+        return {"rows of a step": self.rows, "positions of a prompt": self.prompts, **codec}
+
+
+@contextlib.contextmanager
+def recording() -> Iterator[Recording]:
+    """Note the sizes of all calls of runners that live in this process."""
+    noted = Recording()
+    predict, prefill = Passes.predict, Passes.prefill
+    split = codec_stream.split_windows
+
+    def note_predict(passes: Passes, count: int) -> None:
+        noted.rows[count] += 1
+        predict(passes, count)
+
+    def note_prefill(passes: Passes, count: int, length: int, window: int) -> None:
+        noted.prompts[length] += count
+        prefill(passes, count, length, window)
+
+    def note_windows(*arguments: Any) -> Iterator[tuple[int, Any]]:
+        for frames, windows in split(*arguments):
+            noted.codec.setdefault(frames, Counter())[len(windows)] += 1
+            yield frames, windows
+
+    with (
+        patch.object(Passes, "predict", note_predict),
+        patch.object(Passes, "prefill", note_prefill),
+        patch.object(codec_stream, "split_windows", note_windows),
+    ):
+        yield noted
+
+
+class Load:
+    """Calls that come at random, and the engine that speaks them on a clock of its own.
+
+    Args:
+        model: folder of a CustomVoice model.
+        rows: of the engine.
+        frames: of every run.
+        step_s: what a step of so many rows takes.
+    """
+
+    def __init__(self, model: Path, rows: int, frames: int, step_s: Callable[[int], float]) -> None:
+        checkpoint = load_checkpoint(model)
+        generation = replace(checkpoint.generation, max_new_tokens=frames)
+        checkpoint = replace(checkpoint, generation=generation)
+        self._now_s, self._step_s = 0.0, step_s
+        self._commands: list[Command] = []
+        runner = Runner(checkpoint, load_codec(model), rows, _CAPACITY)
+        shelf = VoiceShelf(checkpoint.config, None)
+        self._engine = Qwen3Engine(
+            self._take, lambda event: None, checkpoint, runner, shelf, "", None, lambda: self._now_s
+        )
+
+    def _take(self) -> list[Command]:
+        commands, self._commands = self._commands, []
+        return commands
+
+    def run(self, rate: float, seconds: float, seed: int) -> None:
+        """Let `rate` calls a second come for so many seconds of the engine's clock."""
+        rng, texts = random.Random(seed), agent_sentences(seed)
+        voice = self._engine.capabilities.voices[0]
+        next_s, context = rng.expovariate(rate), 0
+        while self._now_s < seconds:
+            while next_s <= self._now_s:
+                submit = Submit(
+                    context, next(texts), 0, more=False, voice=voice, language="en", seed=context,
+                    feeding="token",
+                )  # fmt: skip
+                self._commands += [submit, Credit(context, self._now_s, _ENDLESS)]
+                next_s, context = next_s + rng.expovariate(rate), context + 1
+            is_idle = self._engine.step() is None
+            waited_s = next_s - self._now_s if is_idle else self._step_s(self._engine.rows_used)
+            self._now_s += max(waited_s, 1e-6)
+
+
+def best_sizes(counts: Mapping[int, int], most: int, graphs: int) -> tuple[int, ...]:
+    """The list of at most `graphs` sizes that fills up the fewest places.
+
+    Args:
+        counts: size that is wanted -> how often.
+        most: that any call may want; the last of the list.
+        graphs: how many sizes.
+    """
+    wanted = sorted(size for size in counts if size < most)
+    ends = [*wanted, most]
+    # cost[n]: of the sizes up to ends[n], when ends[n] is captured; by how many are captured.
+    chosen: list[tuple[float, tuple[int, ...]]] = [
+        (_filled(counts, 0, end), (end,)) for end in ends
+    ]
+    best = chosen[-1]
+    for _ in range(graphs - 1):
+        chosen = [
+            min(
+                (
+                    (chosen[before][0] + _filled(counts, ends[before], end), (*sizes, end))
+                    for before in range(place)
+                    for sizes in (chosen[before][1],)
+                ),
+                default=(float("inf"), ()),
+            )
+            for place, end in enumerate(ends)
+        ]
+        best = min(best, chosen[-1], key=lambda option: option[0])
+    return best[1]
+
+
+def _filled(counts: Mapping[int, int], above: int, size: int) -> float:
+    """Places that calls above one size and up to another leave to nobody."""
+    return sum(
+        often * (size - wanted) for wanted, often in counts.items() if above < wanted <= size
+    )
+
+
+def waste(counts: Mapping[int, int], sizes: Sequence[int]) -> float:
+    """Share of places that nobody takes when calls are filled up to these sizes."""
+    taken = sum(often * wanted for wanted, often in counts.items())
+    places = sum(often * fitting(sizes, wanted) for wanted, often in counts.items())
+    return 1 - taken / places if places else 0.0
+
+
+def compare(noted: Recording, rows: int) -> dict[str, dict[str, Any]]:
+    """For each kind of call, the captured list and the best of the same length."""
+    captured = graph_sizes(rows, _CAPACITY)
+    lists: dict[str, Sequence[int]] = {
+        "rows of a step": captured.talker.rows,
+        "positions of a prompt": captured.talker.prompts,
+        **{f"codec, {frames} frames": sizes for frames, sizes in captured.codec.items()},
+    }
+    figures: dict[str, dict[str, Any]] = {}
+    for name, counts in noted.by_name().items():
+        sizes = lists[name]
+        best = best_sizes(counts, sizes[-1], len(sizes))
+        figures[name] = {
+            "calls": counts.total(),
+            "captured": list(sizes),
+            "captured_waste": round(waste(counts, sizes), 4),
+            "best": list(best),
+            "best_waste": round(waste(counts, best), 4),
+        }
+    return figures
+
+
+def graphs_of(model: Path, rows: int) -> int:
+    """How many graphs an engine of so many rows captures, with fused kernels."""
+    sizes = graph_sizes(rows, _CAPACITY, has_step_windows=False)
+    return Runner(load_checkpoint(model), load_codec(model), rows, _CAPACITY, sizes=sizes).calls
+
+
+def table_of(figures: Mapping[str, Mapping[str, Any]]) -> Table:
+    """The figures for people."""
+    table = Table("call", "times", "captured", "waste", "best as long", "waste")
+    for name, found in figures.items():
+        captured, best = (" ".join(map(str, found[kind])) for kind in ("captured", "best"))
+        wasted = (f"{found[kind]:.1%}" for kind in ("captured_waste", "best_waste"))
+        shown, better = wasted
+        table.add_row(name, str(found["calls"]), captured, shown, best, better)
+    return table
+
+
+def measured_steps(lines: Sequence[Mapping[str, float]]) -> Callable[[int], float]:
+    """Seconds of a step by rows: linear interpolation of `benchmarks.engine.steps` results."""
+    rows = [line["rows"] for line in lines]
+    seconds = [line["ms_per_frame"] / 1000 for line in lines]
+    return lambda count: float(np.interp(count, rows, seconds))
+
+
+def main(
+    rate: Annotated[float, typer.Option(help="Calls a second.")] = 8.0,
+    seconds: Annotated[float, typer.Option(help="Of the engine's clock.")] = 10.0,
+    rows: Annotated[int, typer.Option(min=1, help="Of the engine.")] = 64,
+    frames: Annotated[int, typer.Option(min=2, help="Of every run.")] = 64,
+    first_row_ms: Annotated[float, typer.Option(help="A step of one row.")] = 4.0,
+    further_row_us: Annotated[float, typer.Option(help="What each further row adds.")] = 40.0,
+    steps: Annotated[
+        Path | None, typer.Option(help="What benchmarks.engine.steps has written, instead.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of texts and arrivals.")] = 1,
+    json: Annotated[Path | None, typer.Option(help="Also write the lists here.")] = None,
+) -> None:
+    """Compare lists of sizes for a load."""
+    _OUT.mkdir(parents=True, exist_ok=True)
+    model = ready_checkpoint(_OUT / "tiny", tiny_model(), TINY_CODEC)
+
+    def step_s(count: int) -> float:
+        return first_row_ms / 1e3 + further_row_us / 1e6 * max(0, count - 1)
+
+    took = step_s if steps is None else measured_steps(loads(steps.read_text())["lines"])
+    with Console(stderr=True).status(f"{seconds:g} s of {rate:g} calls a second"):
+        load = Load(model, rows, frames, took)
+        with recording() as noted:
+            load.run(rate, seconds, seed)
+    figures = compare(noted, rows)
+    Console().print(table_of(figures))
+    graphs = graphs_of(model, rows)
+    publish(
+        {
+            "waste": {name: found["captured_waste"] for name, found in figures.items()},
+            "graphs": graphs,
+            "graphs_mb": graphs * _GRAPH_MB,
+            "calls": figures,
+            **provenance(),
+        },
+        json,
+    )
+
+
+if __name__ == "__main__":
+    typer.run(main)

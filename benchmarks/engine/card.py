@@ -1,0 +1,59 @@
+"""What the device at hand does at most: the datasheet of its name, and what is measured here.
+
+A roofline of measured figures is one that this machine can reach; the datasheet's is the vendor's.
+"""
+
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+
+from benchmarks.engine.roofline import Card, known_card
+
+_ROUNDS = 10
+_GPU_COPY_BYTES, _CPU_COPY_BYTES = 2**32, 2**26
+"""Several times any cache; on a small GPU an eighth of its memory."""
+_GPU_WIDTH, _CPU_WIDTH = 8192, 512
+
+
+def device_name(device: torch.device) -> str:
+    """What its driver calls it; `cpu` is no name of a processor."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
+def measured_card(device: torch.device) -> Card:
+    """Copies of large blocks, read and write counted, and products of random matrices."""
+    is_gpu = device.type == "cuda"
+    gib = torch.cuda.get_device_properties(device).total_memory / 2**30 if is_gpu else 0.0
+    flop_per_s = _flop_per_s(device, _GPU_WIDTH if is_gpu else _CPU_WIDTH)
+    copied = min(_GPU_COPY_BYTES, int(gib * 2**27)) if is_gpu else _CPU_COPY_BYTES
+    return Card(f"{device_name(device)}, measured", _bytes_per_s(device, copied), flop_per_s, gib)
+
+
+def card_of(device: torch.device) -> Card:
+    """The datasheet's figures where the name is known, else measured ones."""
+    return known_card(device_name(device)) or measured_card(device)
+
+
+def _bytes_per_s(device: torch.device, count: int) -> float:
+    source = torch.zeros(count, dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    return 2 * count / _seconds(lambda: target.copy_(source), device)
+
+
+def _flop_per_s(device: torch.device, width: int) -> float:
+    left, right = torch.randn(2, width, width, device=device).bfloat16()
+    return 2 * width**3 / _seconds(lambda: left @ right, device)
+
+
+def _seconds(work: Callable[[], object], device: torch.device) -> float:
+    """The median of some rounds, each waited for, after two that are not counted."""
+    took: list[float] = []
+    for _ in range(_ROUNDS + 2):
+        began_s = time.perf_counter()
+        work()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        took.append(time.perf_counter() - began_s)
+    return statistics.median(took[2:])

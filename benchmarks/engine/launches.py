@@ -1,0 +1,127 @@
+"""How many operations does a GPU get for a frame, with plain kernels and with fused ones?
+
+The passes of a frame, in the structure of a published model, run on tensors that have shapes and
+no values, and every operation is counted that PyTorch would hand to a GPU; a view is none, and a
+kernel of Triton is one. Some of PyTorch's operations are several launches (a matrix product with
+few rows, a sort), so that these are the least. Runs anywhere; fused kernels need Triton, no GPU.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, cast
+from unittest.mock import patch
+
+import torch
+import torch.nn.functional as F
+import typer
+from rich.console import Console
+from rich.table import Table
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from benchmarks.common.report import provenance, publish
+from voiceagent_tts.checks.random_weights import PUBLISHED
+from voiceagent_tts.engine.sizes import graph_sizes
+from voiceagent_tts.model.checkpoint import build_network
+from voiceagent_tts.model.config import ModelConfig
+from voiceagent_tts.model.generate import choosing_for
+from voiceagent_tts.model.kv_pool import empty_pool, pages_for
+from voiceagent_tts.model.layers import Kernels
+from voiceagent_tts.model.rows import Passes, empty_rows, plainly, record_type
+from voiceagent_tts.model.sampling import SamplingParams
+
+_META = torch.device("meta")
+_ROWS, _CAPACITY = 4, 1024
+_NOTHING = ("empty", "new_empty", "empty_like", "empty_strided", "_unsafe_view", "detach")
+"""Operations that launch nothing, beside views."""
+
+
+class _Wholes(TorchFunctionMode):
+    """Counts functions that are one operation on a GPU, and several on tensors without values."""
+
+    def __init__(self, counts: Counter[str]) -> None:
+        super().__init__()
+        self._counts = counts
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if func in (F.rms_norm, F.scaled_dot_product_attention):
+            self._counts[func.__name__] += 1
+            return torch.empty_like(args[0])
+        return func(*args, **(kwargs or {}))
+
+
+class _Operations(TorchDispatchMode):
+    """Counts all others."""
+
+    def __init__(self, counts: Counter[str]) -> None:
+        super().__init__()
+        self._counts = counts
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        name = func.overloadpacket.__name__
+        if not func.is_view and name not in _NOTHING:
+            self._counts[name] += 1
+        return func(*args, **(kwargs or {}))
+
+
+@contextmanager
+def counting(kernels: Kernels) -> Iterator[Counter[str]]:
+    """Count operations by name."""
+    counts = Counter[str]()
+    with _Wholes(counts), _Operations(counts):
+        if kernels == "plain":
+            yield counts
+            return
+        from triton import JITFunction
+
+        def note(kernel: Any, *args: Any, **options: Any) -> None:
+            counts[kernel.__name__] += 1
+
+        with patch.object(JITFunction, "run", note):
+            yield counts
+
+
+@torch.inference_mode()
+def count(config: ModelConfig, kernels: Kernels) -> dict[str, Counter[str]]:
+    """Operations by name of the two passes of a frame: `predict` and `advance`."""
+    network = build_network(config, torch.bfloat16, _META, "sdpa", kernels)
+    network.code_predictor.fold(network.talker.codec_embedding)
+    shapes = graph_sizes(_ROWS, _CAPACITY, has_step_windows=kernels == "plain").talker
+    pool = empty_pool(config.talker_config, 1, network.talker.codec_embedding)
+    rows = empty_rows(network, _ROWS, _CAPACITY, pool)
+    layout = record_type(network.codebooks, pages_for(shapes.positions))
+    choosing = choosing_for([SamplingParams()], kernels)
+    passes = Passes(network, rows, layout, shapes, *choosing, plainly)
+    counted: dict[str, Counter[str]] = {}
+    for name, run in (
+        ("predict", lambda: passes.predict(_ROWS)),
+        ("advance", lambda: passes.advance(_ROWS, shapes.step_windows[-1])),
+    ):
+        with counting(kernels) as counted[name]:
+            run()
+    return counted
+
+
+def main(
+    json: Annotated[Path | None, typer.Option(help="Also write the figures here.")] = None,
+) -> None:
+    """Count the operations of a frame."""
+    table = Table("kernels", "code predictor", "talker", "a frame")
+    figures: dict[str, dict[str, int]] = {}
+    for kernels in ("plain", "fused"):
+        counted = count(PUBLISHED, cast("Kernels", kernels))
+        totals = {name: counts.total() for name, counts in counted.items()}
+        figures[kernels] = totals | {"frame": sum(totals.values())}
+        table.add_row(kernels, *map(str, figures[kernels].values()))
+    Console().print(table)
+    publish({**figures, **provenance()}, json)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,76 @@
+"""How long is a frame of 1 to 256 rows, where does the time go, and how far is that from the limit?
+
+The engine's rows, built as a server builds them, all speak at once. For every number of rows: the
+milliseconds of a step (one frame of every row), by stage (talker, code predictor, codec, host), and
+of a prompt; the same at the card's roofline (`benchmarks.engine.roofline`): the datasheet's
+figures where the card is known, measured ones otherwise. It also measures how long a
+lone row takes to its first sound, with a prompt computed then and with its common part prepared.
+
+Without `--model` the weights are random, of the published sizes: a step's time does not depend on
+their values. The codec works in windows of twelve frames, as it does for rows that are ahead; at
+the roofline it computes in bfloat16, whatever it computes in here.
+"""
+
+from pathlib import Path
+from typing import Annotated, Literal, cast
+
+import torch
+import typer
+from rich.console import Console
+from rich.progress import Progress
+
+from benchmarks.common.report import provenance, publish
+from benchmarks.engine.bench import (
+    OUT,
+    ROWS,
+    build_bench,
+    measure_rows,
+    random_model,
+)
+from benchmarks.engine.figures import table_of
+from benchmarks.engine.plot import plot
+from voiceagent_tts.engine.load import KernelChoice, Precision, Qwen3Options
+from voiceagent_tts.model.layers import AttentionBackend
+from voiceagent_tts.model.quantized import Quantization
+
+
+def main(
+    model: Annotated[str | None, typer.Option(help="A CustomVoice model's folder.")] = None,
+    size: Annotated[Literal["0.6b", "1.7b"], typer.Option(help="Without --model.")] = "1.7b",
+    rows: Annotated[list[int] | None, typer.Option(help="May be repeated; ascending.")] = None,
+    positions: Annotated[int, typer.Option(min=1, help="That rows look back over.")] = 200,
+    steps: Annotated[int, typer.Option(min=1, help="Timed for each number of rows.")] = 48,
+    rounds: Annotated[int, typer.Option(min=1, help="Of a lone row's first sound.")] = 20,
+    device: Annotated[str | None, typer.Option(help="A GPU where there is one.")] = None,
+    precision: Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")] = None,
+    attention: Annotated[str | None, typer.Option(help="sdpa or flash.")] = None,
+    kernels: Annotated[str, typer.Option(help="auto, plain or fused.")] = "auto",
+    quantize: Annotated[str | None, typer.Option(help="fp8 or int8.")] = None,
+    json: Annotated[Path | None, typer.Option(help="Also write the figures here.")] = None,
+    png: Annotated[Path, typer.Option(help="Where the plot goes.")] = OUT / "engine.png",
+) -> None:
+    """Measure steps by rows and stage."""
+    counts = sorted(rows or ROWS)
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    options = Qwen3Options(
+        model or str(random_model(size, device)),
+        device,
+        cast("Precision | None", precision),
+        rows=counts[-1],
+        capacity=positions + steps + 128,
+        attention=cast("AttentionBackend | None", attention),
+        kernels=cast("KernelChoice", kernels),
+        quantize=cast("Quantization | None", quantize),
+    )
+    bench, described = build_bench(options)
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("rows", total=len(counts))
+        figures = measure_rows(bench, counts, positions, steps, lambda: progress.advance(task))
+    title = f"{described['model']} on {described['device']}, {described['precision']}"
+    Console().print(table_of(f"{title}: ms for a frame of all rows", figures["lines"]))
+    plot(title, figures["lines"], png)
+    publish({**described, **figures, **bench.first_sounds(rounds), **provenance()}, json)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,1 @@
+"""Every measurement worth making on a GPU, in one short run."""

@@ -1,0 +1,1 @@
+"""Does the network reproduce the official package's output?"""

@@ -1,0 +1,362 @@
+"""Does this network say what the official package says, code for code and sample for sample?
+
+Runs every case of a folder that the official package has filled (tests/reference/README.md says
+how), greedy and in float32. Codes must be equal in every frame. Where the network's two best
+choices are so close that rounding decides, either is right: such a case is counted as a near tie.
+Sound, reference codes and speaker embedding must agree within `TOLERANCE`. The status is 1 where
+anything does not.
+
+Codecs of random weights amplify rounding, some beyond `TOLERANCE`: the official package differs
+from itself by 1.3e-4 on another number of threads. So sound is compared in two steps that leave no
+room for anything else. `max_wav_error` is the difference of the official samples from those of the
+same operations in the same order (`testbed.plain_codec`), in float32: none, on the same kind of
+machine. `max_stream_error` is the difference of our decoder, streaming in random windows, from the
+same plain operations, both in float64, so that what is left of it is no rounding. `max_rounding` is
+how far float32 then moves our samples; where the machine is another one than the official package
+had, twice as much is allowed of the official ones.
+"""
+
+import contextlib
+import random
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+import torch
+import typer
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+from torch import Tensor
+
+from benchmarks.common.report import publish
+from testbed.official_cases import GREEDY, Case, official_voice, read_cases
+from testbed.plain_codec import PlainCodec, load_plain_codec
+from voiceagent_tts.audio.reference import read_audio
+from voiceagent_tts.core import FRAME_SAMPLES
+from voiceagent_tts.errors import VoiceAgentError
+from voiceagent_tts.model.checkpoint import load_checkpoint
+from voiceagent_tts.model.clone import Cloner
+from voiceagent_tts.model.codec import load_codec
+from voiceagent_tts.model.codec_decoder import CodecDecoder
+from voiceagent_tts.model.forced import choices_along
+from voiceagent_tts.model.generate import Request, generate_codes
+from voiceagent_tts.model.network import Network
+from voiceagent_tts.model.prompt import Cloned, Prompt
+
+NEAR_TIE = 1e-5
+"""Of two codes whose scores are this close either may be the greater on another machine."""
+TOLERANCE = 1e-4
+"""Of samples in [-1, 1], and of the numbers of a speaker embedding."""
+PARTITIONS = 10
+"""How many ways of cutting the codec's frames into windows are tried."""
+
+STREAM_TOLERANCE = 1e-6
+"""Of samples that float64 has made."""
+
+_MAX_ROUNDING = 5 * TOLERANCE
+"""Float32 that moves sound further than this is no rounding any more."""
+_INCOMPARABLE = 2.0
+"""The largest difference of two samples: that of sounds of different lengths."""
+_CODEC_FRAMES = "codec-130-frames"
+_MAX_WINDOW_FRAMES = 16
+_THREADS = (2, 1, 4)
+"""Numbers that the official package may have run on, which a folder does not tell: each sums in
+another order."""
+
+Verdict = Literal["equal", "near tie", "different"]
+_STYLES = {"equal": "green", "near tie": "yellow", "different": "red"}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One row of the report: a case, a reference, or the codec alone.
+
+    Attributes:
+        name: of what was compared.
+        kind: what that is.
+        frames: how many the official package made of it.
+        verdict: on its codes.
+        error: of its samples from those of the plain operations, or of its embedding from ours;
+            None where it has neither.
+        stream: of our samples from those of the plain operations, in float64.
+        rounding: how far float32 moves our samples.
+    """
+
+    name: str
+    kind: Literal["case", "reference", "codec"]
+    frames: int
+    verdict: Verdict
+    error: float | None = None
+    stream: float = 0.0
+    rounding: float = 0.0
+
+    @property
+    def holds(self) -> bool:
+        """Whether it is what the official package made, within what rounding may change."""
+        allowed = max(TOLERANCE, 2 * self.rounding)
+        is_near = (self.error or 0.0) <= allowed and self.rounding <= _MAX_ROUNDING
+        return self.verdict != "different" and is_near and self.stream <= STREAM_TOLERANCE
+
+
+def compare_codes(network: Network, case: Case, prompt: Prompt, made: Tensor) -> Verdict:
+    """Judge what the network has made of a case.
+
+    A different choice makes all that follows different. So the network is led along the official
+    codes, and everywhere where it would not have chosen them there must be a near tie.
+
+    Args:
+        network: the case's.
+        case: with the official codes.
+        prompt: the case's.
+        made: [F, K] what the network made of the prompt.
+    """
+    expected = case.codes
+    if torch.equal(made, expected):
+        return "equal"
+    end = network.config.talker_config.codec_eos_token_id
+    # One frame more: whether to end is a choice too, except where no more frames were allowed.
+    ending = torch.tensor([[end] + [0] * (network.codebooks - 1)])
+    dictated = torch.cat((expected, ending))
+    along = choices_along(network, prompt, dictated, GREEDY.repetition_penalty)
+    differs = along.codes != dictated
+    differs[-1, 1:] = False
+    differs[-1, 0] &= len(expected) < case.max_frames
+    is_explained = bool(differs.any()) and bool(along.margins[differs].max() < NEAR_TIE)
+    return "near tie" if is_explained else "different"
+
+
+def decode_in_windows(
+    decoder: CodecDecoder, codes: Tensor, windows: Sequence[int], before: Tensor | None = None
+) -> Tensor:
+    """[F * 1920]: frames ([F, K]) decoded in windows of these lengths, as a stream.
+
+    Args:
+        decoder: the codec's.
+        codes: to be decoded.
+        windows: numbers of frames, F together.
+        before: [F', K], frames that they follow and that are not heard.
+    """
+    state = decoder.new_state(1, max(windows))
+    if before is not None:
+        decoder.prime(before.T[None], state)
+    portions = codes.T[None].split(list(windows), dim=-1)
+    return torch.cat([decoder.decode(portion, state)[0] for portion in portions])
+
+
+def random_windows(frames: int, rng: random.Random) -> list[int]:
+    """Lengths of windows that `frames` frames are cut into."""
+    windows: list[int] = []
+    while (left := frames - sum(windows)) > 0:
+        windows.append(min(left, rng.randint(1, _MAX_WINDOW_FRAMES)))
+    return windows
+
+
+SoundErrors = tuple[float, float, float]
+"""A finding's `error`, `stream` and `rounding`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _SoundCheck:
+    """One codec: as it streams, in float32 and in float64, and written plainly."""
+
+    fast: CodecDecoder
+    exact: CodecDecoder
+    plain: PlainCodec
+
+    def compare(
+        self,
+        codes: Tensor,
+        expected: Tensor,
+        partitions: Iterable[Sequence[int]],
+        before: Tensor | None = None,
+    ) -> SoundErrors:
+        """The largest errors of all partitions of the frames, which may follow others."""
+        error = min(self._errors(codes, expected, before))
+        plain = _decode_plainly(replace(self.plain, dtype=torch.float64), codes, before)
+        streams, roundings = [0.0], [0.0]
+        for windows in partitions:
+            exact = decode_in_windows(self.exact, codes, windows, before)
+            fast = decode_in_windows(self.fast, codes, windows, before)
+            streams.append(_largest_difference(exact, plain))
+            roundings.append(_largest_difference(fast, exact))
+        return error, max(streams), max(roundings)
+
+    def _errors(self, codes: Tensor, expected: Tensor, before: Tensor | None) -> Iterator[float]:
+        """Of the official samples, by the number of threads; the last where there is none."""
+        for threads in _THREADS:
+            with _running_on(threads):
+                error = _largest_difference(_decode_plainly(self.plain, codes, before), expected)
+            yield error
+            if error == 0.0:
+                return
+
+
+def _decode_plainly(plain: PlainCodec, codes: Tensor, before: Tensor | None) -> Tensor:
+    """[F * 1920]: frames ([F, K]) that may follow others, which are not heard."""
+    if before is None:
+        return plain.decode(codes.T[None])[0]
+    samples = plain.decode(torch.cat((before, codes)).T[None])[0]
+    return samples[len(before) * FRAME_SAMPLES :]
+
+
+@contextlib.contextmanager
+def _running_on(threads: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+class _Model:
+    """One checkpoint of the folder against its cases."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._folder = folder
+        self._checkpoint = load_checkpoint(folder / name)
+        has_encoder = self._checkpoint.speaker_encoder is not None
+        self._codec = load_codec(folder / name, has_encoder=has_encoder)
+        self._sound = _SoundCheck(
+            self._codec.decoder,
+            load_codec(folder / name, torch.float64).decoder,
+            load_plain_codec(folder / name),
+        )
+        self._heard: dict[str, Cloned] = {}
+
+    def compare(self, case: Case) -> Iterator[Finding]:
+        """Its codes and sound, and before them its reference where that is new."""
+        if case.reference is not None and case.reference not in self._heard:
+            yield self._compare_reference(case.reference)
+        prompt = case.prompt(self._checkpoint, self._heard.get(case.reference or ""))
+        network = self._checkpoint.network
+        room = len(prompt) + case.max_frames
+        request = Request(prompt, GREEDY, case.max_frames)
+        (made,) = generate_codes(network, [request], rows=1, capacity=room)
+        verdict = compare_codes(network, case, prompt, made)
+        errors = self._sound_errors(case, prompt)
+        yield Finding(str(case), "case", len(case.codes), verdict, *errors)
+
+    def _compare_reference(self, reference: str) -> Finding:
+        """Hear a reference, and judge it by what the official package heard.
+
+        A folder keeps that of one Base checkpoint; cases of another clone what we heard.
+        """
+        assert self._checkpoint.speaker_encoder is not None and self._codec.encoder is not None
+        samples = torch.from_numpy(read_audio((self._folder / reference).read_bytes()).copy())
+        cloner = Cloner(self._checkpoint.speaker_encoder, self._codec.encoder)
+        ours = cloner.hear(samples, text="-", tail_silence_s=0)
+        official = official_voice(self._folder, reference)
+        assert ours.reference_codes is not None and official.reference_codes is not None
+        is_equal = torch.equal(ours.reference_codes, official.reference_codes)
+        verdict = "equal" if is_equal else "different"
+        error = _largest_difference(ours.speaker_embedding, official.speaker_embedding)
+        finding = Finding(reference, "reference", len(official.reference_codes), verdict, error)
+        self._heard[reference] = official if finding.holds else ours
+        return finding
+
+    def _sound_errors(self, case: Case, prompt: Prompt) -> SoundErrors | tuple[()]:
+        """Of the official codes as sound; a clone's after its reference."""
+        if case.samples is None:
+            return ()
+        windows = random_windows(len(case.codes), random.Random(str(case)))
+        return self._sound.compare(case.codes, case.samples, [windows], prompt.reference_codes)
+
+    def compare_codec(self) -> Iterator[Finding]:
+        """The codec alone, where the folder has frames for one."""
+        path = self._folder / f"{_CODEC_FRAMES}.npz"
+        if path.exists():
+            with np.load(path) as arrays:
+                codes = torch.from_numpy(arrays["codes"]).long()
+                expected = torch.from_numpy(arrays["wav"])
+            errors = self._partition_errors(codes, expected)
+            yield Finding(_CODEC_FRAMES, "codec", len(codes), "equal", *errors)
+
+    def _partition_errors(self, codes: Tensor, expected: Tensor) -> SoundErrors:
+        """Of the partitions together; of another codec's frames, beyond all bounds."""
+        if codes.shape[1] != self._codec.codebooks or codes.max() >= self._codec.codebook_size:
+            return _INCOMPARABLE, 0.0, 0.0
+        partitions = [random_windows(len(codes), random.Random(n)) for n in range(PARTITIONS)]
+        return self._sound.compare(codes, expected, partitions)
+
+
+def _largest_difference(made: Tensor, expected: Tensor) -> float:
+    if made.shape != expected.shape:
+        return _INCOMPARABLE
+    return float((made - expected).abs().max())
+
+
+@torch.inference_mode()
+def compare_folder(folder: Path, progress: Progress) -> list[Finding]:
+    """Run everything in a folder.
+
+    Raises:
+        InvalidRequestError: the folder holds no cases.
+        CheckpointError: a checkpoint of it does not load.
+    """
+    cases = sorted(read_cases(folder), key=lambda case: case.checkpoint)
+    task = progress.add_task("", total=len(cases))
+    found: list[Finding] = []
+    for name, of_checkpoint in groupby(cases, lambda case: case.checkpoint):
+        model = _Model(folder, name)
+        for case in of_checkpoint:
+            progress.update(task, description=str(case))
+            found += model.compare(case)
+            progress.advance(task)
+        found += model.compare_codec()
+    return _nearest(found)
+
+
+def _nearest(found: list[Finding]) -> list[Finding]:
+    """The best finding of each name.
+
+    A folder does not say which checkpoint heard its reference or made the codec's frames.
+    """
+    best: dict[str, Finding] = {}
+    for finding in sorted(found, key=lambda f: (f.verdict == "different", f.error or 0.0)):
+        best.setdefault(finding.name, finding)
+    return [best[name] for name in dict.fromkeys(finding.name for finding in found)]
+
+
+def _table(found: list[Finding]) -> Table:
+    table = Table("what", "frames", "codes", "error", "of the stream", "rounding")
+    for finding in found:
+        style = _STYLES[finding.verdict if finding.holds else "different"]
+        error = "" if finding.error is None else f"{finding.error:.1e}"
+        ours = [f"{number:.1e}" if number else "" for number in (finding.stream, finding.rounding)]
+        table.add_row(finding.name, str(finding.frames), finding.verdict, error, *ours, style=style)
+    return table
+
+
+def _summary(found: list[Finding]) -> dict[str, float]:
+    cases = [finding for finding in found if finding.kind == "case"]
+    sounds = [f.error for f in found if f.kind != "reference" and f.error is not None]
+    return {
+        "cases": len(cases),
+        "equal": sum(case.verdict == "equal" for case in cases),
+        "near_ties": sum(case.verdict == "near tie" for case in cases),
+        "max_wav_error": max(sounds, default=0.0),
+        "max_stream_error": max(f.stream for f in found),
+        "max_rounding": max(f.rounding for f in found),
+    }
+
+
+def main(
+    reference: Annotated[Path, typer.Option(help="folder of cases and checkpoints")],
+) -> None:
+    """Compare with what the official package made. The status is 1 where anything differs."""
+    console = Console(stderr=True)
+    try:
+        with Progress(console=console, transient=True) as progress:
+            found = compare_folder(reference, progress)
+    except (VoiceAgentError, OSError) as error:
+        console.print(f"parity: {error}", style="red", markup=False, soft_wrap=True)
+        sys.exit(1)
+    console.print(_table(found))
+    publish(_summary(found))
+    sys.exit(0 if all(finding.holds for finding in found) else 1)

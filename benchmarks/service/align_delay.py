@@ -1,0 +1,182 @@
+"""Does alignment hold up audio? From the engine's message to the socket, with and without.
+
+One server of this process after the other, in turns: the same streams of an engine without word
+times, once with estimates and once with the online aligner. For every message of the engine it is
+noted when it came and when the last of its audio had been written to the socket; the clients are
+in a process of their own. A frame is late that left after its listener had run dry.
+"""
+
+import asyncio
+import contextlib
+import os
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Annotated, Any
+from unittest.mock import patch
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.common.report import percentiles, provenance, publish
+from benchmarks.service.paced_streams import Plan, carry
+from benchmarks.service.transport import plan_streams
+from voiceagent_tts.cli.serve import configure_logs
+from voiceagent_tts.config import Settings
+from voiceagent_tts.seam.alignment import AlignEvent
+from voiceagent_tts.seam.events import AudioStep, Event
+from voiceagent_tts.server.serve import RunningServer, running
+from voiceagent_tts.synthesizer.synthesizer import Context, ContextReport
+from voiceagent_tts.synthesizer.worker_client import Listener, WorkerClient
+
+_MODES = {"without": "off", "with": "online"}
+
+
+@dataclass(slots=True)
+class Delays:
+    """What was seen of all streams of one mode.
+
+    Attributes:
+        hop_ms: engine's message to socket, of each message.
+        late_frames: messages that left when their listener had run dry.
+        words: words that left.
+        words_late: of those, the ones whose time was known too late.
+    """
+
+    hop_ms: list[float] = field(default_factory=list[float])
+    late_frames: int = 0
+    words: int = 0
+    words_late: int = 0
+
+    def figures(self, mode: str) -> dict[str, Any]:
+        """Under their names in the JSON object."""
+        named = percentiles(self.hop_ms, digits=3)
+        return {
+            **{f"{mode}_{name}": value for name, value in named.items()},
+            f"{mode}_messages": len(self.hop_ms),
+            f"{mode}_late_frames": self.late_frames,
+        }
+
+
+class _Watch:
+    """Notes when audio comes from the engine and when it has left, for one mode at a time."""
+
+    def __init__(self) -> None:
+        self.delays = Delays()
+        self._came: dict[Context, deque[tuple[int, float]]] = {}  # (end_sample, when)
+        self._sent: dict[Context, int] = {}
+
+    def come(self, context: Context, end_sample: int) -> None:
+        self._came.setdefault(context, deque()).append((end_sample, time.perf_counter()))
+
+    def leave(self, context: Context, samples: int) -> None:
+        now = time.perf_counter()
+        waiting = self._came.get(context)
+        if waiting is None:
+            return
+        sent = self._sent[context] = self._sent.get(context, 0) + samples
+        while waiting and waiting[0][0] <= sent:
+            self.delays.hop_ms.append((now - waiting.popleft()[1]) * 1000)
+
+    def end(self, context: Context, report: ContextReport) -> None:
+        if self._came.pop(context, None) is not None:
+            self.delays.words += report.words.sources.total()
+            self.delays.words_late += report.words.late
+
+
+@contextlib.contextmanager
+def watching(watch: _Watch) -> Iterator[None]:
+    """Overhear the engine and the socket of every context that speaks in the block."""
+    attach, sent, close = WorkerClient.attach, Context.sent, Context._close
+
+    def attach_watched(worker: WorkerClient, listener: Listener) -> int:
+        context = getattr(listener, "__self__", None)
+        if not isinstance(context, Context) or context.options.is_probe:
+            return attach(worker, listener)
+
+        def hear(event: Event | AlignEvent) -> None:
+            if isinstance(event, AudioStep):
+                watch.come(context, event.rows[0].chunk.end_sample)
+            listener(event)
+
+        return attach(worker, hear)
+
+    def sent_watched(context: Context, samples: int) -> None:
+        underrun_s = context._clock.underrun_s
+        sent(context, samples)
+        watch.leave(context, samples)
+        watch.delays.late_frames += context._clock.underrun_s > underrun_s
+
+    def close_watched(context: Context, reason: Any) -> Any:
+        done = close(context, reason)
+        watch.end(context, done.report)
+        return done
+
+    with (
+        patch.object(WorkerClient, "attach", attach_watched),
+        patch.object(Context, "sent", sent_watched),
+        patch.object(Context, "_close", close_watched),
+    ):
+        yield
+
+
+def _listen(url: str, server_pid: int, plans: Sequence[Plan]) -> None:
+    """Be the clients of all streams; in a process of their own."""
+    asyncio.run(carry(url, server_pid, plans))
+
+
+async def measure(
+    plans: Sequence[Plan], rounds: int, rtf: float, console: Console
+) -> dict[str, Delays]:
+    """Carry the same streams in both modes, in turns."""
+    watches = {mode: _Watch() for mode in _MODES}
+    throttle = {"without_words": True, "rtf": rtf}
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as clients:
+        async with contextlib.AsyncExitStack() as stack:
+            servers: dict[str, RunningServer] = {}
+            for mode, aligner in _MODES.items():
+                settings = Settings(port=0, throttle=throttle, aligner=aligner)  # type: ignore[arg-type]
+                servers[mode] = await stack.enter_async_context(running(settings))
+            for turn in range(rounds):
+                for mode, server in servers.items():
+                    with watching(watches[mode]), console.status(f"round {turn + 1}, {mode}"):
+                        await asyncio.get_running_loop().run_in_executor(
+                            clients, _listen, server.websocket_url, os.getpid(), plans
+                        )
+    return {mode: watch.delays for mode, watch in watches.items()}
+
+
+def main(
+    streams: Annotated[int, typer.Option(min=1)] = 20,
+    speech_s: Annotated[float, typer.Option(min=1, help="Least length of each.")] = 10.0,
+    rtf: Annotated[float, typer.Option(min=0, help="Pace of the engine.")] = 0.5,
+    rounds: Annotated[int, typer.Option(min=1, help="Turns of each mode.")] = 3,
+    seed: Annotated[int, typer.Option(help="Of the texts and their arrivals.")] = 1,
+    json: Annotated[Path | None, typer.Option(help="Also write the figures here.")] = None,
+) -> None:
+    """Measure how long audio takes through the server, with and without alignment."""
+    origin = provenance()
+    console = Console(stderr=True)
+    configure_logs(is_json=False, is_quiet=True)
+    plans = plan_streams(streams, speech_s, ramp_s=2.0, seed=seed)
+    delays = asyncio.run(measure(plans, rounds, rtf, console))
+    figures: dict[str, Any] = {}
+    for mode, seen in delays.items():
+        figures |= seen.figures(mode)
+    difference = figures["with_p50_ms"] - figures["without_p50_ms"]
+    figures["difference_p50_ms"] = round(difference, 3)
+    figures["words_late_pct"] = round(100 * delays["with"].words_late / delays["with"].words, 3)
+    table = Table("figure", "value", title="engine's message to socket")
+    for name, value in figures.items():
+        table.add_row(name, str(value))
+    Console().print(table)
+    publish({**figures, "streams": streams, "rtf": rtf, "rounds": rounds, **origin}, json)
+
+
+if __name__ == "__main__":
+    typer.run(main)

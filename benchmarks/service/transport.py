@@ -1,0 +1,279 @@
+"""How many paced streams does one server carry on this machine, its client included?
+
+Every stream is a context with a text of its own, `--speech-s` or more of speech, paced by the
+server; all open together, 25 to a socket. The listener of each plays at once; an underrun is
+playback that reaches audio which has not come. Reported besides:
+
+- lateness: arrival of a message, less the moment when it is needed; below zero where nothing is
+  late. Jitter is how far its p99 lies above its median once the lead has been built up;
+- PCM: whether what a client hears is, byte for byte, what the engine handed to the server, for
+  some streams at once. Both ends are in one process for this, and the engine is overheard there:
+  espeak can not be asked again, as its sound depends on all that its process has said before.
+  Under load, every stream is checked to be without gap and as long as the server says;
+- the ZeroMQ hop between engine and server (`benchmarks.service.hop`), against a call;
+- CPU seconds of all processes for each second of speech, in per cent of one core: what a stream
+  takes while it plays; and their memory above what they had before.
+
+`--search` doubles the streams until one underruns, then halves the interval.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+from unittest.mock import patch
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.common.report import percentiles, provenance, publish
+from benchmarks.service.hop import measure_hop
+from benchmarks.service.listener import Playback, play
+from benchmarks.service.own_server import own_server
+from benchmarks.service.paced_streams import Load, Plan, carry
+from testbed.agent_text import agent_monologue
+from voiceagent_tts.cli.serve import configure_logs
+from voiceagent_tts.client import TTSClient
+from voiceagent_tts.config import Settings
+from voiceagent_tts.core import SAMPLE_RATE_HZ
+from voiceagent_tts.errors import OverloadedError
+from voiceagent_tts.protocol.connection import ClientAudio
+from voiceagent_tts.seam.alignment import AlignEvent
+from voiceagent_tts.seam.events import AudioStep, Event
+from voiceagent_tts.server.serve import running
+from voiceagent_tts.synthesizer.worker_client import Listener, WorkerClient
+
+_FASTEST_WORDS_PER_S = 3.2  # of the embedded voice over these texts: no stream is too short
+_DEFAULT_MAX_LEAD_S: float = Settings.model_fields["max_lead_s"].default
+_PCM_TEXTS = 16
+_SEARCH_RESOLUTION = 25
+_SERVER_LOG = Path("out/transport-server.log")
+
+
+def plan_streams(count: int, speech_s: float, ramp_s: float, seed: int) -> list[Plan]:
+    """Streams of at least `speech_s` that begin within `ramp_s`, as Poisson arrivals do.
+
+    Where a Poisson process has made a number of arrivals in a span, each is anywhere in it with
+    equal chance.
+    """
+    rng = random.Random(seed)
+    words = round(speech_s * _FASTEST_WORDS_PER_S)
+    return [
+        Plan(agent_monologue(seed + index, words), rng.uniform(0, ramp_s)) for index in range(count)
+    ]
+
+
+def summarize(load: Load, max_lead_s: float) -> dict[str, Any]:
+    """The figures of a load, under their names in the JSON object."""
+    playbacks = [play(stream.times, stream.sizes) for stream in load.streams]
+    return {
+        "streams": len(load.streams),
+        "underruns": sum(playback.underruns for playback in playbacks),
+        "underrun_streams": sum(playback.underruns > 0 for playback in playbacks),
+        "underrun_ms": round(1000 * sum(playback.underrun_s for playback in playbacks), 1),
+        **_timeliness(load, playbacks, max_lead_s),
+        **_cost(load),
+    }
+
+
+def _timeliness(load: Load, playbacks: Sequence[Playback], max_lead_s: float) -> dict[str, float]:
+    late_ms = [late * 1000 for playback in playbacks for late in playback.lateness_s]
+    steady_ms = list(_steady_late_ms(load, playbacks, max_lead_s)) or late_ms
+    late, steady = percentiles(late_ms, digits=1), percentiles(steady_ms, digits=1)
+    first = percentiles([stream.first_audio_s * 1000 for stream in load.streams], digits=1)
+    return {
+        "late_p50_ms": late["p50_ms"],
+        "late_p99_ms": late["p99_ms"],
+        "late_max_ms": round(max(late_ms), 1),
+        "jitter_p99_ms": round(steady["p99_ms"] - steady["p50_ms"], 1),
+        "first_audio_p50_ms": first["p50_ms"],
+        "first_audio_p99_ms": first["p99_ms"],
+    }
+
+
+def _steady_late_ms(
+    load: Load, playbacks: Sequence[Playback], max_lead_s: float
+) -> Iterator[float]:
+    """Lateness of the messages that pacing, not the start, has timed."""
+    for stream, playback in zip(load.streams, playbacks, strict=True):
+        ends = itertools.accumulate(stream.sizes)
+        next(ends)  # the first message is never late
+        for end, late in zip(ends, playback.lateness_s, strict=True):
+            if end > max_lead_s * SAMPLE_RATE_HZ:
+                yield late * 1000
+
+
+def _cost(load: Load) -> dict[str, float]:
+    speech_s = sum(stream.speech_s for stream in load.streams)
+    cpu = {role: usage.cpu_s / speech_s * 100 for role, usage in load.usage.items()}
+    rss = {
+        role: usage.rss_growth_bytes / 2**20 / len(load.streams)
+        for role, usage in load.usage.items()
+    }
+    return {
+        "speech_sum_s": round(speech_s, 1),
+        "messages": sum(len(stream.times) for stream in load.streams),
+        "cpu_percent_per_stream": round(sum(cpu.values()), 3),
+        **{f"{role}_cpu_percent_per_stream": round(share, 3) for role, share in cpu.items()},
+        "rss_mb_per_stream": round(rss["server"] + rss["worker"], 3),
+        **{f"{role}_rss_mb_per_stream": round(growth, 3) for role, growth in rss.items()},
+        "client_lag_p99_ms": percentiles(load.client_lag_ms or (0.0,), digits=1)["p99_ms"],
+    }
+
+
+async def is_pcm_equal(texts: Sequence[str]) -> bool:
+    """Whether PCM that comes over a socket is what the engine hands to the server.
+
+    All texts are spoken at once, on one socket, so that streams could mix.
+    """
+    with wiretap() as made:
+        async with running(Settings(port=0)) as server, TTSClient(server.websocket_url) as client:
+            heard = await asyncio.gather(*(_hear(client, text) for text in texts))
+    return all(heard) and Counter(heard) <= Counter(bytes(pcm) for pcm in made)
+
+
+async def _hear(client: TTSClient, text: str) -> bytes:
+    events = [event async for event in client.say(text, max_lead_s=0)]
+    return b"".join(event.pcm for event in events if isinstance(event, ClientAudio))
+
+
+@contextlib.contextmanager
+def wiretap() -> Iterator[list[bytearray]]:
+    """Overhear the PCM that engines hand to the contexts of this process, context by context."""
+    tapes: list[bytearray] = []
+    attach = WorkerClient.attach
+
+    def attach_both(worker: WorkerClient, listener: Listener) -> int:
+        tapes.append(tape := bytearray())
+
+        def hear(event: Event | AlignEvent) -> None:
+            if isinstance(event, AudioStep):
+                tape.extend(event.rows[0].chunk.pcm)
+            listener(event)
+
+        return attach(worker, hear)
+
+    with patch.object(WorkerClient, "attach", attach_both):
+        yield tapes
+
+
+async def search(carries: Callable[[int], Awaitable[bool]], first: int, resolution: int) -> int:
+    """The most streams that are carried, to `resolution`; 0 where not even `first` are."""
+    good, bad = 0, first
+    while await carries(bad):
+        good, bad = bad, bad * 2
+    while good and bad - good > resolution:
+        middle = (good + bad) // 2
+        if await carries(middle):
+            good = middle
+        else:
+            bad = middle
+    return good
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """How streams are loaded onto a server; one of its own for every load."""
+
+    speech_s: float
+    ramp_s: float
+    max_lead_s: float
+    seed: int
+
+    async def load(self, streams: int, console: Console) -> dict[str, Any]:
+        """Carry so many streams; the figures.
+
+        Raises:
+            VoiceAgentError: the server refused a stream.
+        """
+        plans = plan_streams(streams, self.speech_s, self.ramp_s, self.seed)
+        with console.status(f"carrying {streams} streams"):
+            async with own_server(log=_SERVER_LOG) as server:
+                load = await carry(server.url, server.pid, plans, max_lead_s=self.max_lead_s)
+        figures = summarize(load, self.max_lead_s)
+        console.print(f"{streams} streams: {figures['underruns']} underruns")
+        return figures
+
+
+async def find_most(
+    conditions: Conditions, first: int, console: Console
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Search for the most streams without an underrun.
+
+    Returns:
+        The figures of the largest load that was carried, and what ended the search.
+    """
+    best: dict[str, Any] = {"streams": 0}
+    limit: dict[str, Any] = {}
+
+    async def carries(streams: int) -> bool:
+        nonlocal best, limit
+        try:
+            figures = await conditions.load(streams, console)
+        except OverloadedError as error:
+            limit = {"limit_streams": streams, "limit": error.message}
+            return False
+        if figures["underruns"]:
+            limit = {"limit_streams": streams, "limit": f"{figures['underruns']} underruns"}
+            return False
+        best = figures
+        return True
+
+    await search(carries, first, _SEARCH_RESOLUTION)
+    return best, limit
+
+
+def table_of(figures: dict[str, Any]) -> Table:
+    """The figures for people."""
+    table = Table("figure", "value", title=f"{figures['streams']} paced streams")
+    table.columns[1].justify = "right"
+    for name, value in figures.items():
+        table.add_row(name, str(value))
+    return table
+
+
+def main(
+    streams: Annotated[int, typer.Option(min=1, help="Streams; of --search, the first.")] = 200,
+    speech_s: Annotated[float, typer.Option(min=1, help="Least length of each.")] = 30.0,
+    ramp_s: Annotated[
+        float, typer.Option(min=0, help="They begin within this; 0: at once.")
+    ] = 10.0,
+    max_lead_s: Annotated[
+        float, typer.Option(min=0.1, help="How far ahead the server may run.")
+    ] = _DEFAULT_MAX_LEAD_S,
+    find: Annotated[bool, typer.Option("--search", help="Find the most streams.")] = False,
+    seed: Annotated[int, typer.Option(help="Of the texts and their arrivals.")] = 1,
+    json: Annotated[Path | None, typer.Option(help="Also write the figures here.")] = None,
+) -> None:
+    """Measure how many paced streams one server carries."""
+    origin = provenance()
+    console = Console(stderr=True)
+    conditions = Conditions(speech_s, ramp_s, max_lead_s, seed)
+
+    async def measure() -> dict[str, Any]:
+        hop = await measure_hop()
+        pcm_texts = [plan.text for plan in plan_streams(_PCM_TEXTS, speech_s, 0, seed)]
+        extra: dict[str, Any] = {
+            "pcm_equal": await is_pcm_equal(pcm_texts),
+            "zmq_hop_us": round(hop.zmq_us, 1),
+            "in_process_hop_us": round(hop.in_process_us, 2),
+        }
+        if find:
+            figures, limit = await find_most(conditions, streams, console)
+            return {**figures, **limit, **extra}
+        return {**await conditions.load(streams, console), **extra}
+
+    configure_logs(is_json=False, is_quiet=True)  # of the server in this process
+    figures = asyncio.run(measure())
+    Console().print(table_of(figures))
+    publish({**figures, **asdict(conditions), **origin}, json)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,1 @@
+"""Fixtures, drivers and generated checkpoints that tests and benchmarks share."""

@@ -1,0 +1,304 @@
+"""Full-size checkpoints with random weights, in the layout of the published ones.
+
+They load wherever a published model loads, here and in the official package. What a step computes
+does not depend on the values of the weights, so that timing on them is honest; what they say is
+noise. The end of a speech is made as unlikely as the median code: a speech is as long as it may be.
+
+Nothing is downloaded.
+"""
+
+import json
+import shutil
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import torch
+import typer
+from rich.progress import Progress
+from safetensors.torch import save_file
+from tokenizers import Tokenizer
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel
+from tokenizers.trainers import BpeTrainer
+from torch import Tensor
+from transformers import (
+    Qwen2Tokenizer,
+    Qwen3ASRConfig,
+    Qwen3ASRFeatureExtractor,
+    Qwen3ASRForTokenClassification,
+    Qwen3ASRProcessor,
+)
+
+from testbed.agent_text import agent_sentences
+from testbed.published import (
+    ALIGNER,
+    ALIGNER_TEMPLATE,
+    ALIGNER_TOKENS,
+    CODEC,
+    CODEC_PREPROCESSOR,
+    GENERATION,
+    PREPROCESSOR,
+    SIZES,
+    model_config,
+)
+from voiceagent_tts.model.checkpoint import build_network, building
+from voiceagent_tts.model.codec_decoder import CodecDecoder
+from voiceagent_tts.model.codec_encoder import CodecEncoder
+from voiceagent_tts.model.config import (
+    CODEC_FOLDER,
+    read_codec_config,
+    read_model_config,
+)
+from voiceagent_tts.model.layers import Weights
+from voiceagent_tts.model.speaker_encoder import SpeakerEncoder
+
+AnyKind = Literal["custom_voice", "voice_design", "base", "aligner"]
+
+META = torch.device("meta")
+
+_SENTENCES = 2000
+_LEARNT_TOKENS = 8000
+_SPECIAL_FLAGS = {
+    "lstrip": False,
+    "normalized": False,
+    "rstrip": False,
+    "single_word": False,
+    "special": True,
+}
+
+
+def write_checkpoint(
+    folder: Path,
+    model: dict[str, Any],
+    codec: dict[str, Any],
+    seed: int,
+    progress: Progress | None = None,
+    device: str = "cpu",
+) -> None:
+    """Write a checkpoint with random weights.
+
+    Args:
+        folder: is made.
+        model: config.json of the model.
+        codec: config.json of its codec.
+        seed: the same seed gives the same files, on the same kind of device.
+        progress: shows how many tensors are made.
+        device: that makes the numbers: a GPU takes seconds where a CPU takes minutes.
+    """
+    codec_folder = folder / CODEC_FOLDER
+    codec_folder.mkdir(parents=True, exist_ok=True)
+    _write_json(folder / "config.json", model)
+    _write_json(folder / "generation_config.json", GENERATION)
+    _write_json(folder / "preprocessor_config.json", PREPROCESSOR)
+    _write_tokenizer(folder)
+    _write_json(codec_folder / "config.json", codec)
+    _write_json(codec_folder / "preprocessor_config.json", CODEC_PREPROCESSOR)
+    generator = torch.Generator(device).manual_seed(seed)
+    tensors = _random_tensors(model_shapes(folder), torch.bfloat16, generator, progress)
+    tensors["talker.codec_head.weight"][model["talker_config"]["codec_eos_token_id"]] = 0
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    del tensors
+    tensors = _random_tensors(codec_shapes(codec_folder), torch.float32, generator, progress)
+    save_file(tensors, codec_folder / "model.safetensors", {"format": "pt"})
+
+
+def ready_checkpoint(
+    folder: Path,
+    model: dict[str, Any],
+    codec: dict[str, Any],
+    progress: Progress | None = None,
+    device: str = "cpu",
+) -> Path:
+    """`folder`, with a random checkpoint of these sizes, which is made where it is not there.
+
+    What was broken off is made again: a folder appears when it is complete.
+    """
+    if not folder.exists():
+        partial = folder.with_name(f"{folder.name}.partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        write_checkpoint(partial, model, codec, 0, progress, device)
+        partial.rename(folder)
+    return folder
+
+
+def write_aligner(
+    folder: Path, config: dict[str, Any], seed: int, progress: Progress | None = None
+) -> None:
+    """Write a forced aligner with random weights, as transformers keeps it.
+
+    Args:
+        folder: is made.
+        config: its config.json.
+        seed: the same seed gives the same files.
+        progress: shows how many tensors are made.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    _write_json(folder / "config.json", {"model_type": "qwen3_asr", **config})
+    first_control = config["timestamp_token_id"] - max(ALIGNER_TOKENS)
+    Qwen3ASRProcessor(
+        Qwen3ASRFeatureExtractor(),
+        _aligner_tokenizer(first_control),
+        chat_template=ALIGNER_TEMPLATE,
+    ).save_pretrained(folder)
+    generator = torch.Generator().manual_seed(seed)
+    with META:
+        network = Qwen3ASRForTokenClassification(Qwen3ASRConfig(**config))
+    shapes = {key: tuple(tensor.shape) for key, tensor in network.state_dict().items()}
+    tensors = _random_tensors(shapes, torch.bfloat16, generator, progress)
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+
+
+def _aligner_tokenizer(first_control: int) -> Qwen2Tokenizer:
+    """Control tokens are in the vocabulary, or the library would number them in its own order."""
+    vocabulary, merges = _learn_vocabulary(first_control)
+    vocabulary |= {
+        ALIGNER_TOKENS.get(place, f"<unused {first_control + place}>"): first_control + place
+        for place in range(max(ALIGNER_TOKENS) + 1)
+    }
+    return Qwen2Tokenizer(
+        vocabulary,
+        merges,  # type: ignore[arg-type]
+        eos_token="<|im_end|>",
+        audio_token="<|audio_pad|>",
+        audio_bos_token="<|audio_start|>",
+        audio_eos_token="<|audio_end|>",
+        extra_special_tokens=list(ALIGNER_TOKENS.values()),
+    )
+
+
+def model_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of a model's tensors, from its config.json."""
+    config = read_model_config(folder)
+    network = build_network(config, torch.float32, META, "sdpa")
+    shapes = dict(_shapes(network.weights()))
+    if config.has_speaker_encoder:
+        with building(torch.float32, META):
+            encoder = SpeakerEncoder(config.speaker_encoder_config)
+        shapes |= _shapes(encoder.weights())
+    return shapes
+
+
+def codec_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of a codec's tensors, from its config.json."""
+    config = read_codec_config(folder)
+    with building(torch.float32, META):
+        decoder = CodecDecoder(config.decoder_config)
+        encoder = CodecEncoder(config.encoder_config, config.encoder_valid_num_quantizers)
+        shapes = dict((*_shapes(decoder.weights()), *_shapes(encoder.weights())))
+    width = config.decoder_config.codebook_dim
+    for quantizer in ("rvq_first", "rvq_rest"):  # stored, though only encoding would need them
+        shapes[f"decoder.quantizer.{quantizer}.input_proj.weight"] = (width // 2, width, 1)
+    return shapes
+
+
+def _shapes(weights: Weights) -> Iterator[tuple[str, tuple[int, ...]]]:
+    for key, tensor in weights:
+        yield key, tuple(tensor.shape)
+
+
+def _random_tensors(
+    shapes: dict[str, tuple[int, ...]],
+    dtype: torch.dtype,
+    generator: torch.Generator,
+    progress: Progress | None,
+) -> dict[str, Tensor]:
+    keys = list(shapes)
+    shown = keys if progress is None else progress.track(keys, description=f"{dtype} tensors")
+    return {key: _random(key, shapes[key], dtype, generator) for key in shown}
+
+
+def _random(
+    key: str, shape: tuple[int, ...], dtype: torch.dtype, generator: torch.Generator
+) -> Tensor:
+    """Small normal numbers; ones for norms and counts, so that signals keep their size."""
+    if key.endswith(("norm.weight", "ln_post.weight", "cluster_usage", "initialized")):
+        return torch.ones(shape, dtype=dtype)
+    numbers = torch.empty(shape, dtype=dtype, device=generator.device)
+    return numbers.normal_(0, 0.02, generator=generator).cpu()
+
+
+def _write_tokenizer(folder: Path) -> None:
+    special = _special_tokens(folder)
+    vocabulary, merges = _learn_vocabulary(min(special))
+    _write_json(folder / "vocab.json", vocabulary)
+    lines = ["#version: 0.2", *map(" ".join, merges)]
+    (folder / "merges.txt").write_text("\n".join(lines) + "\n", "utf-8")
+    _write_json(folder / "tokenizer_config.json", _tokenizer_config(special))
+
+
+def _learn_vocabulary(size: int) -> tuple[dict[str, int], list[tuple[str, str]]]:
+    """A vocabulary of `size` tokens, and merges learnt from agents' sentences."""
+    tokenizer = Tokenizer(BPE())
+    tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False)  # type: ignore[assignment]
+    trainer = BpeTrainer(
+        vocab_size=min(_LEARNT_TOKENS, size),
+        initial_alphabet=ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    sentences = islice(agent_sentences(seed=0), _SENTENCES)
+    turns = (f"{role}\n{sentence}" for sentence in sentences for role in ("assistant", "user"))
+    tokenizer.train_from_iterator(turns, trainer)
+    learnt = json.loads(tokenizer.to_str())["model"]
+    unused = {f"<unused {id}>": id for id in range(len(learnt["vocab"]), size)}
+    return learnt["vocab"] | unused, [(first, second) for first, second in learnt["merges"]]
+
+
+def _special_tokens(folder: Path) -> dict[int, str]:
+    """Tokens after the vocabulary, without a gap: the library numbers them in order."""
+    config = read_model_config(folder)
+    named = {
+        config.im_start_token_id - 1: "<|endoftext|>",
+        config.im_start_token_id: "<|im_start|>",
+        config.im_end_token_id: "<|im_end|>",
+        config.tts_pad_token_id: "<tts_pad>",
+        config.tts_bos_token_id: "<tts_text_bos>",
+        config.tts_eos_token_id: "<tts_text_eod>",
+    }
+    return {id: named.get(id, f"<|unused {id}|>") for id in range(min(named), max(named) + 1)}
+
+
+def _tokenizer_config(special: dict[int, str]) -> dict[str, Any]:
+    added = {str(id): {"content": name, **_SPECIAL_FLAGS} for id, name in special.items()}
+    return {
+        "tokenizer_class": "Qwen2Tokenizer",
+        "processor_class": "Qwen3TTSProcessor",
+        "add_bos_token": False,
+        "add_prefix_space": False,
+        "added_tokens_decoder": added,
+        "bos_token": None,
+        "eos_token": "<|im_end|>",
+        "pad_token": "<|endoftext|>",
+        "unk_token": None,
+        "errors": "replace",
+        "model_max_length": 131_072,
+        "split_special_tokens": False,
+        "clean_up_tokenization_spaces": False,
+    }
+
+
+def _write_json(path: Path, value: object) -> None:
+    path.write_text(json.dumps(value, ensure_ascii=False, indent=1), "utf-8")
+
+
+def main(
+    out: Annotated[Path, typer.Option(help="folder to write")],
+    size: Annotated[Literal["0.6b", "1.7b"], typer.Option()] = "0.6b",
+    kind: Annotated[AnyKind, typer.Option()] = "custom_voice",
+    seed: Annotated[int, typer.Option()] = 0,
+    device: Annotated[str, typer.Option(help="that makes the numbers of a voice")] = "cpu",
+) -> None:
+    """Write a full-size checkpoint with random weights; the forced aligner has one size."""
+    with Progress() as progress:
+        if kind == "aligner":
+            write_aligner(out, ALIGNER, seed, progress)
+        else:
+            model = model_config(SIZES[size], kind)
+            write_checkpoint(out, model, CODEC, seed, progress, device)
+    size_gb = sum(file.stat().st_size for file in out.rglob("*") if file.is_file()) / 1e9
+    print(json.dumps({"out": str(out), "size": size, "kind": kind, "gb": round(size_gb, 2)}))
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,174 @@
+"""Speech whose word times are known: other voices of espeak, and flite's, also made harder.
+
+Espeak's variants differ from the aligner's reference in timbre, pitch and pace but not in
+pronunciation; flite differs in all. This module knows no aligner.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+import soxr
+
+from testbed import flite_speech
+from voiceagent_tts.audio.levels import leading_silence_samples
+from voiceagent_tts.core import (
+    BYTES_PER_SAMPLE,
+    FRAME_SAMPLES,
+    SAMPLE_RATE_HZ,
+    Segment,
+    WordTimestamp,
+    ms_to_samples,
+)
+from voiceagent_tts.espeak.library import EspeakLibrary
+from voiceagent_tts.espeak.pieces import split_pieces
+from voiceagent_tts.espeak.speech import Delivery, speak
+from voiceagent_tts.espeak.voices import VoiceCatalogue
+from voiceagent_tts.text.words import split_words
+
+_NORMAL_WORDS_PER_MINUTE = 175
+_SILENCE_LEVEL = 33
+"""-60 dBFS: quieter frames at the beginning are not sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """A text as somebody said it.
+
+    Attributes:
+        language: of the text.
+        speaker: who said it.
+        text: what was said.
+        pcm: PCM16, mono, 24 kHz.
+        words: the text's words with their true times.
+    """
+
+    language: str
+    speaker: str
+    text: str
+    pcm: bytes
+    words: tuple[WordTimestamp, ...]
+
+    @property
+    def samples(self) -> int:
+        """Length of the sound."""
+        return len(self.pcm) // BYTES_PER_SAMPLE
+
+
+def espeak(text: str, language: str, speaker: str, pace: float = 1.0) -> Spoken:
+    """`text` in a voice of espeak, `pace` times as fast as usual."""
+    library, catalogue = _espeak()
+    voice = catalogue.resolve(speaker, language)
+    chunks: list[bytes] = []
+    words: list[WordTimestamp] = []
+    end = 0
+    for piece in split_pieces(Segment(text, 0)):
+        delivery = Delivery(
+            voice, round(_NORMAL_WORDS_PER_MINUTE * pace), piece.ends_clause, end == 0
+        )
+        speech = speak(library, piece, delivery, lambda: True)
+        assert speech is not None, "nothing stops it"
+        words += (_moved(word, end) for word in speech.words)
+        chunks.append(speech.pcm)
+        end += len(speech.pcm) // BYTES_PER_SAMPLE
+    return Spoken(language, speaker, text, b"".join(chunks), tuple(words))
+
+
+def flite(text: str, speaker: str, pace: float = 1.0) -> Spoken | None:
+    """English `text` in a voice of flite; None where it sees other words than we do.
+
+    Raises:
+        FliteMissingError: it is not installed.
+    """
+    samples, rate_hz, times = flite_speech.speak(text, speaker, 1.0 / pace)
+    words = split_words(text)
+    if len(words) != len(times):
+        return None
+    floats = soxr.resample(samples.astype(np.float32), rate_hz, SAMPLE_RATE_HZ)
+    stamps = (
+        WordTimestamp(word, round(start * SAMPLE_RATE_HZ), round(end * SAMPLE_RATE_HZ), True)
+        for word, (start, end) in zip(words, times, strict=True)
+    )
+    whole = Spoken("en", speaker, text, _pcm(floats), tuple(stamps))
+    return _without_lead(whole)
+
+
+def _without_lead(spoken: Spoken) -> Spoken:
+    """As an engine sends it: silent frames before its first sound are left out."""
+    frames = leading_silence_samples(spoken.pcm, _SILENCE_LEVEL) // FRAME_SAMPLES
+    words = tuple(_moved(word, -frames * FRAME_SAMPLES) for word in spoken.words)
+    return replace(spoken, pcm=spoken.pcm[frames * FRAME_SAMPLES * BYTES_PER_SAMPLE :], words=words)
+
+
+def with_pauses(spoken: Spoken, pauses_ms: Sequence[tuple[int, int]]) -> Spoken:
+    """Silence before some words: (index of the word, length)."""
+    for index, length_ms in sorted(pauses_ms, reverse=True):
+        at, length = spoken.words[index].start_sample, ms_to_samples(length_ms)
+        pcm = spoken.pcm[: at * BYTES_PER_SAMPLE]
+        pcm += bytes(length * BYTES_PER_SAMPLE) + spoken.pcm[at * BYTES_PER_SAMPLE :]
+        before = (
+            replace(word, end_sample=min(word.end_sample or at, at))
+            for word in spoken.words[:index]
+        )
+        after = (_moved(word, length) for word in spoken.words[index:])
+        spoken = replace(spoken, pcm=pcm, words=(*before, *after))
+    return spoken
+
+
+def with_lead(spoken: Spoken, lead_ms: int) -> Spoken:
+    """Silence before all."""
+    length = ms_to_samples(lead_ms)
+    words = tuple(_moved(word, length) for word in spoken.words)
+    return replace(spoken, pcm=bytes(length * BYTES_PER_SAMPLE) + spoken.pcm, words=words)
+
+
+def with_reverb(spoken: Spoken, decay_s: float = 0.3, seed: int = 0) -> Spoken:
+    """The sound of a room whose echo falls by 60 dB in `decay_s`."""
+    rng = np.random.default_rng(seed)
+    length = int(decay_s * SAMPLE_RATE_HZ)
+    echo = rng.standard_normal(length) * 10 ** (-3 * np.arange(length) / length)
+    echo *= 0.3 / np.sqrt(np.square(echo).sum())
+    echo[0] = 1.0
+    samples = np.frombuffer(spoken.pcm, "<i2").astype(np.float64)
+    size = len(samples) + length
+    wet = np.fft.irfft(np.fft.rfft(samples, size) * np.fft.rfft(echo, size), size)
+    return replace(spoken, pcm=_pcm(wet[: len(samples)]))
+
+
+def joined(parts: Sequence[Spoken]) -> Spoken:
+    """One context in which the same speaker says one text after the other."""
+    text, pcm = "", b""
+    words: list[WordTimestamp] = []
+    for part in parts:
+        text += " " if text else ""
+        samples = len(pcm) // BYTES_PER_SAMPLE
+        words += (
+            replace(
+                _moved(stamp, samples),
+                word=replace(
+                    stamp.word,
+                    char_start=stamp.word.char_start + len(text),
+                    char_end=stamp.word.char_end + len(text),
+                ),
+            )
+            for stamp in part.words
+        )
+        text, pcm = text + part.text, pcm + part.pcm
+    return replace(parts[0], text=text, pcm=pcm, words=tuple(words))
+
+
+def _moved(stamp: WordTimestamp, samples: int) -> WordTimestamp:
+    end = None if stamp.end_sample is None else stamp.end_sample + samples
+    return replace(stamp, start_sample=stamp.start_sample + samples, end_sample=end)
+
+
+def _pcm(samples: npt.NDArray[np.floating]) -> bytes:
+    return np.clip(np.rint(samples), -(1 << 15), (1 << 15) - 1).astype("<i2").tobytes()
+
+
+@cache
+def _espeak() -> tuple[EspeakLibrary, VoiceCatalogue]:
+    library = EspeakLibrary.open()
+    return library, VoiceCatalogue(library.voices(), library.variants())

@@ -1,0 +1,205 @@
+"""A real LiveKit session around the plugin: a speaker in real time, an LLM with a script."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+from livekit.agents import (
+    Agent,
+    AgentSession,
+    APIConnectOptions,
+    inference,
+    llm,
+    stt,
+    tts,
+)
+from livekit.agents.llm import ChatMessage
+from livekit.agents.types import DEFAULT_API_CONNECT_OPTIONS
+from livekit.agents.voice.agent_session import SessionConnectOptions
+from livekit.agents.voice.speech_handle import SpeechHandle
+from livekit.agents.voice.transcription import TranscriptSynchronizer
+
+from testbed.devices import Microphone, Screen, Speaker
+from voiceagent_tts.client import TTSClient
+from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
+
+HEARD_S = 0.02
+"""A word was heard when so much of it was played."""
+
+
+class DeafSTT(stt.STT):
+    """Understands nothing: sound without words, such as a cough."""
+
+    def __init__(self) -> None:
+        super().__init__(capabilities=stt.STTCapabilities(streaming=True, interim_results=False))
+
+    async def _recognize_impl(self, *args: Any, **kwargs: Any) -> stt.SpeechEvent:
+        return stt.SpeechEvent(stt.SpeechEventType.FINAL_TRANSCRIPT)
+
+    def stream(
+        self, *, conn_options: APIConnectOptions = DEFAULT_API_CONNECT_OPTIONS, **kwargs: Any
+    ) -> stt.RecognizeStream:
+        return _DeafStream(stt=self, conn_options=conn_options)
+
+
+class _DeafStream(stt.RecognizeStream):
+    async def _run(self) -> None:
+        async for _ in self._input_ch:
+            pass
+
+
+class ScriptedLLM(llm.LLM):
+    """Says what it was told to say, piece by piece; where a piece is an event, it waits for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.script: tuple[str | asyncio.Event, ...] = ()
+
+    def chat(
+        self,
+        *,
+        chat_ctx: llm.ChatContext,
+        tools: list[llm.Tool] | None = None,
+        conn_options: APIConnectOptions = DEFAULT_API_CONNECT_OPTIONS,
+        **options: Any,
+    ) -> llm.LLMStream:
+        return _ScriptedStream(self, chat_ctx=chat_ctx, tools=[], conn_options=conn_options)
+
+
+class _ScriptedStream(llm.LLMStream):
+    async def _run(self) -> None:
+        assert isinstance(self._llm, ScriptedLLM)
+        for piece in self._llm.script:
+            if isinstance(piece, asyncio.Event):
+                await piece.wait()
+                continue
+            delta = llm.ChoiceDelta(role="assistant", content=piece)
+            self._event_ch.send_nowait(llm.ChatChunk(id="reply", delta=delta))
+
+
+class Conversation:
+    """One agent turn after the other, and what the history says of them."""
+
+    def __init__(self, voice: tts.TTS, **options: Any) -> None:
+        self.voice = voice
+        self.llm = ScriptedLLM()
+        self.speaker = Speaker()
+        self.microphone = Microphone()
+        self.screen = Screen()
+        self.metrics: list[Any] = []
+        self.errors: list[tts.TTSError] = []
+        voice.on("metrics_collected", self.metrics.append)
+        voice.on("error", self.errors.append)
+        fast = APIConnectOptions(max_retry=3, retry_interval=0.1, timeout=5.0)
+        self.session: AgentSession[None] = AgentSession(
+            **{
+                "llm": self.llm,
+                "tts": voice,
+                "vad": None,
+                "turn_handling": {"turn_detection": None},
+                "aec_warmup_duration": None,
+                "use_tts_aligned_transcript": True,
+                "conn_options": SessionConnectOptions(tts_conn_options=fast),
+            }
+            | options
+        )
+        self._sync = TranscriptSynchronizer(
+            next_in_chain_audio=self.speaker, next_in_chain_text=self.screen
+        )
+
+    async def start(self) -> None:
+        """Attach sound and text, and start the agent."""
+        if self.session.vad is not None:
+            self.session.input.audio = self.microphone
+        self.session.output.audio = self._sync.audio_output
+        self.session.output.transcription = self._sync.text_output
+        await self.session.start(Agent(instructions=""))
+
+    async def aclose(self) -> None:
+        """End the session."""
+        await self.session.aclose()
+        await self._sync.aclose()
+
+    def reply(self, *script: str | asyncio.Event) -> SpeechHandle:
+        """Let the agent reply, piece by piece."""
+        self.llm.script = script
+        self.speaker.forget()
+        return self.session.generate_reply(user_input="Go on.")
+
+    async def spoken(self, *script: str | asyncio.Event) -> str:
+        """A whole reply; returns what the history has of it."""
+        handle = self.reply(*script)
+        await handle.wait_for_playout()
+        return committed(handle)
+
+    async def cut(self, at_s: float, *script: str | asyncio.Event) -> str:
+        """A reply that is interrupted when `at_s` of it was played; what the history has of it."""
+        handle = self.reply(*script)
+        await self.played(at_s)
+        if not at_s:
+            await self.speaker.tick()
+        return await self.interrupt(handle)
+
+    async def played(self, at_s: float) -> None:
+        """Wait until `at_s` of the reply that begins next, or has begun, was played."""
+        await self.speaker.until(lambda: self.speaker.played_s >= at_s)
+
+    async def interrupt(self, handle: SpeechHandle) -> str:
+        """The user barges in; returns what the history has of the reply."""
+        handle.interrupt()
+        await handle.wait_for_playout()
+        return committed(handle)
+
+    @property
+    def history(self) -> list[str]:
+        """The agent's messages in the session's history."""
+        items = self.session.history.items
+        return [
+            item.text_content or ""
+            for item in items
+            if isinstance(item, ChatMessage) and item.role == "assistant"
+        ]
+
+
+@contextlib.asynccontextmanager
+async def talking(voice: tts.TTS, **options: Any) -> AsyncIterator[Conversation]:
+    """A conversation whose session runs; ends it and the voice."""
+    conversation = Conversation(voice, **options)
+    playing = asyncio.create_task(conversation.speaker.play())
+    try:
+        await conversation.start()
+        yield conversation
+    finally:
+        await conversation.aclose()
+        await voice.aclose()
+        playing.cancel()
+        await asyncio.wait({playing})
+
+
+def real_vad() -> inference.VAD:
+    """The voice activity detection that LiveKit bundles."""
+    return inference.VAD(model="silero")
+
+
+def committed(handle: SpeechHandle) -> str:
+    """What the history has of a reply that has ended; "" where it was dropped."""
+    texts = [item.text_content or "" for item in handle.chat_items if isinstance(item, ChatMessage)]
+    return "".join(texts)
+
+
+async def words_of(url: str, text: str, **options: Any) -> list[WordTimestamp]:
+    """The words of `text` as the server times them, without LiveKit."""
+    async with TTSClient(url) as client:
+        events = client.say(text, max_lead_s=0.0, **options)
+        return [event async for event in events if isinstance(event, WordTimestamp)]
+
+
+def heard(words: list[WordTimestamp], played_s: float) -> int:
+    """How many of `words` had begun to sound."""
+    return sum(word.start_sample / SAMPLE_RATE_HZ + HEARD_S < played_s for word in words)
+
+
+def count(words: list[WordTimestamp], text: str) -> int:
+    """How many of `words` are in `text`, the beginning of a reply."""
+    return sum(word.word.char_end <= len(text.rstrip()) for word in words)

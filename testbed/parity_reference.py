@@ -1,0 +1,21 @@
+"""What the official package made of the tiny checkpoints (tests/reference/README.md)."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from testbed.official_cases import GREEDY, Case, official_voice, read_cases
+from voiceagent_tts.model.prompt import Cloned
+
+__all__ = ["GREEDY", "REFERENCE", "Case", "all_cases", "reference_voice"]
+
+REFERENCE = Path(__file__).parents[1] / "tests" / "reference"
+
+
+def reference_voice(text: str = "quick brown fox") -> Cloned:
+    """The clone prompt that the official package made of reference.wav."""
+    return replace(official_voice(REFERENCE, "reference.wav"), reference_text=text)
+
+
+def all_cases() -> list[Case]:
+    """Every case of the reference."""
+    return read_cases(REFERENCE)

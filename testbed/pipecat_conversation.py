@@ -1,0 +1,206 @@
+"""A real Pipecat pipeline around the service; its transport plays in real time."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+
+from pipecat.frames.frames import (
+    BotStoppedSpeakingFrame,
+    ErrorFrame,
+    Frame,
+    InterruptionFrame,
+    LLMFullResponseEndFrame,
+    LLMFullResponseStartFrame,
+    LLMTextFrame,
+    MetricsFrame,
+    TTSAudioRawFrame,
+    TTSStoppedFrame,
+)
+from pipecat.observers.base_observer import BaseObserver, FramePushed
+from pipecat.pipeline.pipeline import Pipeline
+from pipecat.pipeline.worker import PipelineParams, PipelineWorker
+from pipecat.processors.aggregators.llm_context import LLMContext
+from pipecat.processors.aggregators.llm_response_universal import (
+    AssistantTurnStoppedMessage,
+    LLMContextAggregatorPair,
+)
+from pipecat.processors.frame_processor import FrameDirection
+from pipecat.workers.runner import WorkerRunner
+
+from agents.realtime_file_transport import RealtimeFileTransport
+from testbed.waiting import PATIENCE_S
+from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
+from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
+from voiceagent_tts.server.serve import RunningServer
+
+HEARD_SAMPLES = 480
+"""A word was heard when 20 ms of it were played: the service's default `output_latency_s`."""
+
+ENGLISH = VoiceAgentTTSService.Settings(voice="default", language="en")
+
+
+class Conversation:
+    """One agent turn after the other, and what the history says of them."""
+
+    def __init__(self, tts: VoiceAgentTTSService) -> None:
+        self.tts = tts
+        self.transport = RealtimeFileTransport()
+        self.context = LLMContext()
+        aggregators = LLMContextAggregatorPair(self.context)
+        self.words: dict[str, list[WordTimestamp]] = {}
+        self.texts: dict[str, str] = {}
+        self.frames: list[Frame] = []
+        self.errors: list[ErrorFrame] = []
+        self.turns: asyncio.Queue[AssistantTurnStoppedMessage] = asyncio.Queue()
+        self._spoke: asyncio.Queue[str] = asyncio.Queue()
+        self._started = asyncio.Event()
+        self._changed = asyncio.Condition()
+        self.worker = PipelineWorker(
+            Pipeline([tts, self.transport.output(), aggregators.assistant()]),
+            params=PipelineParams(enable_metrics=True, enable_usage_metrics=True),
+            observers=[_Watcher(self)],
+            cancel_on_idle_timeout=False,
+            enable_rtvi=False,
+        )
+
+        @self.worker.event_handler("on_pipeline_started")
+        async def on_pipeline_started(worker: PipelineWorker, frame: Frame) -> None:
+            self._started.set()
+
+        @aggregators.assistant().event_handler("on_assistant_turn_stopped")
+        async def on_turn_stopped(_: object, message: AssistantTurnStoppedMessage) -> None:
+            self.turns.put_nowait(message)
+
+        @tts.event_handler("on_words")
+        async def on_words(_: object, context_id: str, words: list[WordTimestamp]) -> None:
+            # What has sounded of a word that broke off stays; only what never will is told anew.
+            first = words[0].start_sample
+            told = [w for w in self.words.get(context_id, []) if w.start_sample < first]
+            self.words[context_id] = told + words
+
+        @tts.event_handler("on_tts_request")
+        async def on_tts_request(_: object, context_id: str, text: str) -> None:
+            if context_id not in self.texts:
+                self._spoke.put_nowait(context_id)
+            self.texts[context_id] = self.texts.get(context_id, "") + text
+
+    async def note(self, frame: Frame) -> None:
+        """A frame has left."""
+        async with self._changed:
+            (self.errors if isinstance(frame, ErrorFrame) else self.frames).append(frame)
+            self._changed.notify_all()
+
+    async def until(self, kind: type[Frame], count: int = 1) -> None:
+        """Wait until `count` frames of `kind` have left the service, or the loudspeaker."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self.count(kind) >= count)
+
+    def count(self, kind: type[Frame]) -> int:
+        """Frames of `kind` that have left."""
+        return sum(isinstance(frame, kind) for frame in [*self.frames, *self.errors])
+
+    async def started(self) -> None:
+        """Wait until the pipeline runs."""
+        await self._started.wait()
+
+    async def push(self, *frames: Frame) -> None:
+        """Queue frames in front of the service."""
+        for frame in frames:
+            await self.worker.queue_frame(frame)
+
+    async def begun(self) -> str:
+        """The next TTS context that gets text."""
+        return await self._spoke.get()
+
+    async def begin(self, *pieces: str) -> str:
+        """Begin an LLM reply with these pieces of text; returns its TTS context."""
+        await self.push(LLMFullResponseStartFrame(), *map(LLMTextFrame, pieces))
+        return await self.begun()
+
+    async def go_on(self, *pieces: str) -> None:
+        """More pieces of the reply."""
+        await self.push(*map(LLMTextFrame, pieces))
+
+    async def end(self) -> None:
+        """The reply is complete."""
+        await self.push(LLMFullResponseEndFrame())
+
+    async def reply(self, *pieces: str) -> str:
+        """A whole reply; returns its TTS context at its first piece."""
+        await self.push(LLMFullResponseStartFrame(), *map(LLMTextFrame, pieces))
+        await self.end()
+        return await self.begun()
+
+    async def interrupt(self) -> str:
+        """The user barges in; returns what the history has of the turn."""
+        await self.push(InterruptionFrame())
+        return (await self.turns.get()).content
+
+    async def spoken(self) -> str:
+        """Wait for the end of the turn; returns what the history has of it."""
+        return (await self.turns.get()).content
+
+    async def played_out(self) -> None:
+        """Wait until the loudspeaker is silent."""
+        await self.until(BotStoppedSpeakingFrame)
+
+    async def play(self, context_id: str, seconds: float) -> None:
+        """Wait until so much of the turn was played."""
+        await self.transport.wait_until_played(context_id, round(seconds * SAMPLE_RATE_HZ))
+
+    def played_samples(self, context_id: str) -> int:
+        """How much of a context has been played."""
+        played = [u for u in self.transport.utterances if u.context_id == context_id]
+        return sum(utterance.played_samples for utterance in played)
+
+    def heard(self, context_id: str, text: str) -> str:
+        """What of `text`, the context's, had been played far enough to be heard."""
+        played = self.played_samples(context_id)
+        ends = [
+            timestamp.word.char_end
+            for timestamp in self.words.get(context_id, [])
+            if timestamp.start_sample + HEARD_SAMPLES < played
+        ]
+        return text[: max(ends, default=0)]
+
+    @property
+    def committed(self) -> Sequence[str]:
+        """The assistant's messages in the history."""
+        return [str(m["content"]) for m in self.context.get_messages() if m["role"] == "assistant"]
+
+
+@contextlib.asynccontextmanager
+async def talking(tts: VoiceAgentTTSService) -> AsyncIterator[Conversation]:
+    """A conversation whose pipeline runs."""
+    conversation = Conversation(tts)
+    runner = WorkerRunner(handle_sigint=False)
+    await runner.add_workers(conversation.worker)
+    running = asyncio.create_task(runner.run())
+    try:
+        await conversation.started()
+        yield conversation
+    finally:
+        await conversation.worker.cancel()
+        # Not awaited: where Pipecat swallows a cancellation, a test that failed would never end.
+        await asyncio.wait({running}, timeout=PATIENCE_S)
+        assert running.done(), "the pipeline does not end"
+        running.result()
+
+
+def close_sockets(server: RunningServer) -> None:
+    """Close every socket, as a failing server does."""
+    for session in list(server.shell.sessions):
+        session.close(1011, "as a failing server does")
+
+
+class _Watcher(BaseObserver):
+    def __init__(self, conversation: Conversation) -> None:
+        super().__init__()
+        self._conversation = conversation
+
+    async def on_push_frame(self, data: FramePushed) -> None:
+        kinds = (TTSAudioRawFrame, TTSStoppedFrame, ErrorFrame, MetricsFrame)
+        is_of_service = data.source is self._conversation.tts and isinstance(data.frame, kinds)
+        is_of_output = isinstance(data.frame, BotStoppedSpeakingFrame)
+        if is_of_service or (is_of_output and data.direction is FrameDirection.DOWNSTREAM):
+            await self._conversation.note(data.frame)

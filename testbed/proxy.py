@@ -1,0 +1,67 @@
+"""A router between adapter and server: it can forget its connections, as NAT does, or be down."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from functools import partial
+
+from testbed.faults import Wire, wire_to
+
+
+class Router(Wire):
+    """A wire; what was connected before `forget` is swallowed in silence."""
+
+    def __init__(self, host: str, port: int) -> None:
+        super().__init__(host, port)
+        self.accepted = 0
+        self._is_up = True
+        self._forgotten: set[asyncio.StreamWriter] = set()
+
+    def forget(self) -> None:
+        """Drop what comes on connections that are open now, without closing them."""
+        self._forgotten |= self._writers
+
+    def go_down(self) -> None:
+        """Break all connections, and refuse others."""
+        self._is_up = False
+        self.cut()
+
+    def come_back(self) -> None:
+        """Carry connections again."""
+        self._is_up = True
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Carry one connection, unless it is down."""
+        if not self._is_up:
+            writer.transport.abort()
+            return
+        self.accepted += 1
+        await super().serve(reader, writer)
+
+    async def _carry(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            while data := await source.read(65_536):
+                if sink not in self._forgotten:
+                    sink.write(data)
+            if sink not in self._forgotten:
+                sink.close()
+
+
+routing = partial(wire_to, kind=Router)
+"""A router to the server at a URL, and the URL of the server through it."""
+
+
+@contextlib.asynccontextmanager
+async def black_hole() -> AsyncIterator[str]:
+    """A URL whose server accepts connections, reads, and never answers."""
+
+    async def swallow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.read(65_536):
+            pass
+        writer.close()
+
+    listener = await asyncio.start_server(swallow, "127.0.0.1", 0)
+    try:
+        yield f"ws://127.0.0.1:{listener.sockets[0].getsockname()[1]}/v1/tts/ws"
+    finally:
+        listener.close()

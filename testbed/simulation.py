@@ -1,0 +1,246 @@
+"""A device, its listeners and their clock, all simulated, around the real scheduler.
+
+Steps cost what a line says; sounds come in the step that decodes them, or some steps later, as on
+a GPU. Listeners play what comes and grant credit as the server does.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from voiceagent_tts.core import FRAME_SAMPLES, SAMPLE_RATE_HZ, PlayoutClock
+from voiceagent_tts.engine import sequence as engine
+from voiceagent_tts.engine.scheduler import Pace, Plan, Scheduler
+from voiceagent_tts.engine.sequence import Run, Speaker
+from voiceagent_tts.seam.commands import Credit
+
+ID = 7
+
+
+@dataclass(frozen=True)
+class Device:
+    """What it costs.
+
+    Attributes:
+        rows: how many it has.
+        start_s: to prefill one sequence.
+        step_s: a step without rows.
+        row_s: more for each row.
+        stalls_s: more for the first steps.
+        lag_steps: after which a decoded sound comes.
+    """
+
+    rows: int = 8
+    start_s: float = 0.005
+    step_s: float = 0.01
+    row_s: float = 0.0005
+    stalls_s: Sequence[float] = ()
+    lag_steps: int = 0
+
+
+@dataclass(frozen=True)
+class Wish:
+    """A context to be.
+
+    Attributes:
+        at: when it comes.
+        runs: frames of each of its runs.
+        is_batch: nobody listens, and credit is not paced.
+        max_lead_s: of its listener.
+        cancel_at: when it is cancelled, if it is.
+        text_at: when frames of its first run get their text: (time, frames of it by then).
+    """
+
+    at: float = 0.0
+    runs: tuple[int, ...] = (20,)
+    is_batch: bool = False
+    max_lead_s: float = 8.0
+    cancel_at: float | None = None
+    text_at: tuple[tuple[float, int], ...] = ()
+
+
+@dataclass
+class Listener:
+    """A context as it was heard."""
+
+    wish: Wish
+    speaker: Speaker
+    clock: PlayoutClock = field(default_factory=PlayoutClock)
+    first_sound: float | None = None
+    gaps: int = 0
+    frames: int = 0
+    made: int = 0
+    done_at: float | None = None
+
+    def hear(self, frames: int, now: float) -> None:
+        """Play the sound of so many frames."""
+        if self.first_sound is None:
+            self.first_sound = now
+        elif now > self.clock.playout_end + 1e-9 and not self.speaker.waited_for_text:
+            self.gaps += 1
+        self.frames += frames
+        self.clock.send(frames * FRAME_SAMPLES, now)
+        self.speaker.send(frames * FRAME_SAMPLES, now)
+
+    def grant(self, now: float) -> None:
+        """Credit, as the server gives it."""
+        ahead_s = 10.0 if self.wish.is_batch else self.wish.max_lead_s
+        wanted = self.clock.played_samples(now) + round(ahead_s * SAMPLE_RATE_HZ)
+        if self.wish.is_batch:
+            wanted = self.clock.sent_samples + round(ahead_s * SAMPLE_RATE_HZ)
+        self.speaker.take_credit(Credit(0, self.clock.playout_end, wanted))
+
+    def text_frames(self, now: float) -> int:
+        """How many frames of the first run have their text."""
+        if not self.wish.text_at:
+            return self.wish.runs[0]
+        return max((frames for at, frames in self.wish.text_at if at <= now), default=0)
+
+
+class Simulation:
+    """Contexts on a device, from the first to the end of the last.
+
+    Args:
+        wishes: the contexts.
+        device: what speaks them.
+        pace: of the scheduler.
+    """
+
+    def __init__(self, wishes: Sequence[Wish], device: Device, pace: Pace | None = None) -> None:
+        self.now = 0.0
+        self.steps = 0
+        self.device = device
+        self.scheduler = Scheduler(pace or Pace(), device.rows)
+        self.coming = deque(sorted(wishes, key=lambda wish: wish.at))
+        self.listeners: list[Listener] = []
+        self.speaking: list[Listener] = []
+        self.free_rows = set(range(device.rows))
+        self.longest_step_s = 0.0
+        self._stalls = iter(device.stalls_s)
+        self._in_codec: deque[tuple[int, Listener, Run, int]] = deque()
+
+    def run(self, most_steps: int = 20_000) -> list[Listener]:
+        """Step until all have been heard."""
+        while self.coming or self.speaking:
+            assert self.steps < most_steps, "somebody starves"
+            self.step()
+        return self.listeners
+
+    def step(self) -> Plan:
+        """One step of the engine, or a wait for what comes next."""
+        before = self.now
+        self._take()
+        speakers = [listener.speaker for listener in self.speaking]
+        plan = self.scheduler.plan(speakers, self.now)
+        self._start(plan.start)
+        self._check(plan)
+        self.steps += 1
+        if not plan.speak and not plan.decode and not self._in_codec and self.now == before:
+            self.now = self._next_event()
+            return plan
+        self._compute(plan)
+        self.longest_step_s = max(self.longest_step_s, self.now - before)
+        return plan
+
+    def _take(self) -> None:
+        while self.coming and self.coming[0].at <= self.now:
+            self._arrive(self.coming.popleft())
+        for listener in list(self.speaking):
+            listener.grant(self.now)
+            run = listener.speaker.run
+            if run is not None and listener.text_frames(self.now) > listener.made:
+                run.is_starved = False
+            cancel_at = listener.wish.cancel_at
+            if cancel_at is not None and cancel_at <= self.now:
+                self._leave(listener)
+
+    def _arrive(self, wish: Wish) -> None:
+        speaker = Speaker(0, None, 0, len(self.listeners), is_batch=wish.is_batch)
+        speaker.sequences.extend(
+            engine.Sequence(True, text_ids=frames, is_open=False) for frames in wish.runs
+        )
+        self.listeners.append(Listener(wish, speaker))
+        self.speaking.append(self.listeners[-1])
+
+    def _start(self, speakers: Sequence[Speaker]) -> None:
+        assert len(set(map(id, speakers))) == len(speakers)
+        for speaker in speakers:
+            assert speaker.can_start
+            speaker.run = Run(self.free_rows.pop())
+
+    def _check(self, plan: Plan) -> None:
+        rows = {run.row for run in self._runs()}
+        assert len(rows) == len(list(self._runs())), "a row is used twice"
+        assert not self.free_rows & rows
+        assert len(self.free_rows) + len(rows) == self.device.rows
+        speaking = set(map(id, plan.speak))
+        assert len(speaking) == len(plan.speak)
+        assert set(map(id, plan.start)) <= speaking
+        assert all(speaker.can_speak for speaker in plan.speak)
+        for speaker, frames in plan.decode:
+            assert 0 < frames <= speaker.undecoded_frames + (id(speaker) in speaking)
+
+    def _runs(self) -> Iterator[Run]:
+        return (listener.speaker.run for listener in self.speaking if listener.speaker.run)
+
+    def _compute(self, plan: Plan) -> None:
+        device, rows = self.device, len(plan.speak)
+        seconds = device.step_s + device.row_s * rows + device.start_s * len(plan.start)
+        if plan.speak:
+            seconds += next(self._stalls, 0.0)
+            self.scheduler.note_step(rows, len(plan.start), seconds)
+        self.now += seconds
+        of = {id(listener.speaker): listener for listener in self.speaking}
+        for speaker in plan.speak:
+            self._speak(of[id(speaker)])
+        for speaker, frames in plan.decode:
+            assert speaker.run is not None
+            count = min(frames, speaker.undecoded_frames)
+            speaker.run.decode(count)
+            due = self.steps + device.lag_steps
+            self._in_codec.append((due, of[id(speaker)], speaker.run, count))
+        while self._in_codec and self._in_codec[0][0] <= self.steps:
+            self._sound(*self._in_codec.popleft()[1:])
+        for listener in list(self.speaking):
+            self._end_run(listener)
+
+    def _speak(self, listener: Listener) -> None:
+        run = listener.speaker.run
+        assert run is not None
+        if listener.made >= listener.text_frames(self.now) and listener.wish.text_at:
+            run.is_starved = listener.speaker.waited_for_text = True
+            return
+        listener.made += 1
+        run.make(is_end=listener.made == sum(listener.wish.runs[: self._run_number(listener) + 1]))
+
+    def _run_number(self, listener: Listener) -> int:
+        return len(listener.wish.runs) - len(listener.speaker.sequences)
+
+    def _sound(self, listener: Listener, run: Run, frames: int) -> None:
+        if listener.speaker.run is run:
+            run.sound(frames)
+            listener.hear(frames, self.now)
+
+    def _end_run(self, listener: Listener) -> None:
+        run = listener.speaker.run
+        if run is not None and run.is_over and not run.unheard_frames:
+            self.free_rows.add(run.row)
+            listener.speaker.run = None
+            listener.speaker.sequences.popleft()
+            if not listener.speaker.sequences:
+                listener.done_at = self.now
+                self.speaking.remove(listener)
+
+    def _leave(self, listener: Listener) -> None:
+        if listener.speaker.run is not None:
+            self.free_rows.add(listener.speaker.run.row)
+            listener.speaker.run = None
+        listener.done_at = self.now
+        self.speaking.remove(listener)
+
+    def _next_event(self) -> float:
+        events = [wish.at for wish in list(self.coming)[:1]]
+        for listener in self.speaking:
+            events += [at for at, _ in listener.wish.text_at]
+            events += [listener.wish.cancel_at or 0.0, self.now + 0.01]
+        return min((event for event in events if event > self.now), default=self.now)

@@ -1,0 +1,276 @@
+"""A raw client of `tts.v1`: one socket, the protocol's client end, and what each context heard.
+
+`ClientConnection` refuses messages in the wrong order, gaps in the audio and words that go back;
+`Heard` checks what else the protocol promises, at the moment when an event comes.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import json
+import socket
+import struct
+import time
+from collections.abc import AsyncIterator
+from typing import Any, Self, TypeVar, Unpack
+
+from websockets.asyncio.client import ClientConnection as WebSocket
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed
+
+from testbed.waiting import PATIENCE_S
+from voiceagent_tts.core import SAMPLE_RATE_HZ, PlayoutClock, WordTimestamp, ms_to_samples
+from voiceagent_tts.protocol.connection import (
+    ClientAudio,
+    ClientConnection,
+    ClientEvent,
+    ContextRecord,
+)
+from voiceagent_tts.protocol.messages import (
+    CancelledMessage,
+    ContextOpened,
+    CutMessage,
+    DoneMessage,
+    DrainingMessage,
+    ErrorMessage,
+    FlushedMessage,
+    OpenOptions,
+    PongMessage,
+    ReadyMessage,
+    WordsMessage,
+)
+
+_E = TypeVar("_E")
+
+
+class Heard:
+    """All that came of one context."""
+
+    def __init__(self, record: ContextRecord, *, timestamps: str, is_paced: bool) -> None:
+        self.record = record
+        self.events: list[ClientEvent] = []
+        self.pcm = bytearray()
+        self.flushes: list[FlushedMessage] = []
+        self.cancelled: CancelledMessage | None = None
+        self.error: ErrorMessage | None = None
+        self.timestamps = timestamps
+        self.is_paced = is_paced
+        self.is_aligned = False
+        """Whether words come from an aligner, which hears their audio when it is sent."""
+        self.words_late = 0
+        """Messages whose first word would have been heard when they came."""
+        self._clock = PlayoutClock()
+        self._words_checked = 0
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the context takes no more text."""
+        return self.record.is_ended or self.record.done is not None
+
+    @property
+    def words(self) -> list[WordTimestamp]:
+        """The words so far, with their times."""
+        return self.record.words
+
+    @property
+    def done(self) -> DoneMessage:
+        """The end, which must have come."""
+        assert self.record.done is not None, "the context has not ended"
+        return self.record.done
+
+    @property
+    def audio_ms(self) -> int:
+        """Length of the audio so far."""
+        return self.record.audio.samples_to_ms(self.record.samples_received)
+
+    @property
+    def _played_samples(self) -> int:
+        """What a listener has heard who plays what comes at once."""
+        return self._clock.played_samples(time.monotonic())
+
+    def take(self, event: ClientEvent) -> None:
+        """An event of this context has come."""
+        self.events.append(event)
+        match event:
+            case ClientAudio(pcm=pcm):
+                self.pcm += pcm
+                samples = len(pcm) // self.record.audio.bytes_per_sample
+                samples_24k = samples * SAMPLE_RATE_HZ // self.record.audio.sample_rate
+                self._clock.send(samples_24k, time.monotonic())
+            case WordsMessage():
+                self._check_words(event)
+            case FlushedMessage():
+                self.flushes.append(event)
+                assert event.flush_id == len(self.flushes), "flushes are answered in order"
+            case CancelledMessage():
+                self.cancelled = event
+                assert event.text_spoken + event.text_remaining == self.record.text
+            case ErrorMessage():
+                self.error = event
+            case DoneMessage():
+                self._check_end(event)
+            case _:
+                pass
+
+    def _check_words(self, message: WordsMessage) -> None:
+        assert self._words_checked or not self.pcm, "word 0 comes ahead of the first audio"
+        if not self.is_aligned:
+            assert message.start_ms[0] >= self.audio_ms, "a word comes before its audio"
+        self.words_late += ms_to_samples(message.start_ms[0] + 1) < self._played_samples
+        for timestamp in self.words[self._words_checked :]:
+            word = timestamp.word
+            assert word.text == self.record.text[word.char_start : word.char_end]
+        self._words_checked = len(self.words)
+
+    def _check_end(self, done: DoneMessage) -> None:
+        assert done.audio_ms == self.audio_ms
+        if self.record.handle is not None:
+            assert done.chars == len(self.record.text)
+        assert (done.reason == "cancelled") == (self.cancelled is not None)
+        if done.reason == "complete":
+            assert len(self.flushes) == self.record.flushes
+            if self.timestamps != "none":
+                check_coverage(self.record.text, self.words)
+
+
+def check_coverage(text: str, words: list[WordTimestamp]) -> None:
+    """Every letter and digit of `text` is inside exactly one word."""
+    seen = [0] * len(text)
+    for timestamp in words:
+        for index in range(timestamp.word.char_start, timestamp.word.char_end):
+            seen[index] += 1
+    wrong = [i for i, char in enumerate(text) if char.isalnum() and seen[i] != 1]
+    assert not wrong, f"characters {wrong} of {text!r} are not in exactly one word"
+
+
+class Wire:
+    """One socket. Events of contexts go to `heard`, all others to `answers`, in order."""
+
+    def __init__(self, websocket: WebSocket) -> None:
+        self.websocket = websocket
+        self.connection = ClientConnection()
+        self.heard: dict[str, Heard] = {}
+        self.answers: list[ClientEvent] = []
+        self._names = itertools.count(1)
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def connected(cls, url: str, **options: Any) -> AsyncIterator[Self]:
+        """A socket that is closed with the block; `options` are those of `websockets`' connect."""
+        wire = await cls.connect(url, **options)
+        try:
+            yield wire
+        finally:
+            await wire.close()
+
+    @classmethod
+    async def connect(cls, url: str, **options: Any) -> Self:
+        """A socket that has been told `ready`."""
+        wire = cls(await connect(url, compression=None, max_size=None, **options))
+        await wire.until(ReadyMessage)
+        return wire
+
+    async def open(self, context_id: str | None = None, **options: Unpack[OpenOptions]) -> Heard:
+        """Ask for a context."""
+        context_id = context_id or f"c{next(self._names)}"
+        message = self.connection.open(context_id, **options)
+        heard = self._expect(context_id, options)
+        await self.websocket.send(message)
+        return heard
+
+    def expect(self, context_id: str, text: str = "") -> Heard:
+        """Expect a context that is opened, and given `text`, by raw messages."""
+        self.connection.open(context_id)
+        heard = self._expect(context_id, {})
+        heard.record.text = text
+        return heard
+
+    def _expect(self, context_id: str, options: OpenOptions) -> Heard:
+        self.heard[context_id] = Heard(
+            self.connection.record(context_id),
+            timestamps=options.get("timestamps", "word"),
+            is_paced=options.get("max_lead_s") != 0,
+        )
+        return self.heard[context_id]
+
+    async def text(self, heard: Heard, text: str) -> None:
+        """More text of a context."""
+        await self.websocket.send(self.connection.text(heard.record.context_id, text))
+
+    async def flush(self, heard: Heard) -> None:
+        """Flush a context."""
+        await self.websocket.send(self.connection.flush(heard.record.context_id))
+
+    async def end(self, heard: Heard) -> None:
+        """End a context's text."""
+        await self.websocket.send(self.connection.end(heard.record.context_id))
+
+    async def cancel(self, heard: Heard, played_ms: int | None = None) -> None:
+        """Cancel a context."""
+        await self.websocket.send(self.connection.cancel(heard.record.context_id, played_ms))
+
+    async def send_raw(self, message: str | bytes | dict[str, Any]) -> None:
+        """Send whatever a client of another make may send."""
+        await self.websocket.send(json.dumps(message) if isinstance(message, dict) else message)
+
+    async def say(self, text: str, **options: Unpack[OpenOptions]) -> Heard:
+        """Speak a whole text, unpaced unless asked otherwise, to its end."""
+        heard = await self.open(**{"max_lead_s": 0, **options})
+        await self.text(heard, text)
+        await self.end(heard)
+        return await self.finish(heard)
+
+    async def finish(self, heard: Heard) -> Heard:
+        """Read until a context has ended."""
+        while heard.record.done is None:
+            await self.receive()
+        return heard
+
+    async def receive(self, timeout_s: float = PATIENCE_S) -> ClientEvent:
+        """Take the next event into account.
+
+        Raises:
+            TimeoutError: none came.
+        """
+        event = None
+        async with asyncio.timeout(timeout_s):
+            while event is None:
+                event = self.connection.receive(await self.websocket.recv())
+        self._take(event)
+        return event
+
+    async def until(self, kind: type[_E], heard: Heard | None = None) -> _E:
+        """Read up to the next event of a kind, of one context where that is given."""
+        while True:
+            event = await self.receive()
+            is_wanted = heard is None or (bool(heard.events) and heard.events[-1] is event)
+            if isinstance(event, kind) and is_wanted:
+                return event
+
+    def _take(self, event: ClientEvent) -> None:
+        match event:
+            case ClientAudio() | ContextOpened() | WordsMessage() | FlushedMessage():
+                self.heard[event.context_id].take(event)
+            case CancelledMessage() | DoneMessage():
+                self.heard[event.context_id].take(event)
+            case ErrorMessage(context_id=str(context_id)) if context_id in self.heard:
+                self.heard[context_id].take(event)
+                self.answers.append(event)
+            case ErrorMessage() | CutMessage() | PongMessage() | ReadyMessage():
+                self.answers.append(event)
+            case DrainingMessage():
+                self.answers.append(event)
+
+    async def close(self) -> None:
+        """Close in order, reading what still comes: the answer to the close is behind it."""
+        closing = asyncio.create_task(self.websocket.close())
+        with contextlib.suppress(ConnectionClosed):
+            while True:
+                await self.websocket.recv()
+        await closing
+
+    def reset(self) -> None:
+        """Break the connection with a TCP reset, as a crashed client's machine does."""
+        raw: socket.socket = self.websocket.transport.get_extra_info("socket")
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.websocket.transport.abort()

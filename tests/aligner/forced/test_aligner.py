@@ -1,0 +1,387 @@
+"""The forced aligner, on a tiny network with random weights: all but what only training gives."""
+
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from torch.nn.functional import one_hot
+from transformers import Qwen3ASRProcessor
+from transformers.models.qwen3_asr.processing_qwen3_asr import (
+    FORCED_ALIGNER_LANGUAGES,
+    LANGUAGE_CODE_TO_NAME,
+)
+
+from testbed.tiny_aligner import CONFIG, write_tiny_aligner
+from voiceagent_tts.aligner.forced import prompt as forced_prompt
+from voiceagent_tts.aligner.forced.aligner import ForcedAligner
+from voiceagent_tts.aligner.forced.prompt import Clip, units_of, written
+from voiceagent_tts.audio.pcm import pcm_to_float
+from voiceagent_tts.audio.resample import Resampler
+from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp, ms_to_samples
+from voiceagent_tts.errors import CheckpointError, ErrorCode, InvalidRequestError
+from voiceagent_tts.text.words import split_words
+
+REFERENCE = Path(__file__).parents[2] / "reference"
+STEP_SAMPLES = ms_to_samples(80)
+SHORTEST_SAMPLES = ms_to_samples(40)
+ROOM_SAMPLES = ms_to_samples(200)
+ENGLISH = "Well, I've booked the **well-known** place (v2.1) for $45.99 🙂 -- see you!"
+TEXTS = {
+    "en-us": ENGLISH,
+    "de": "Schöne Grüße: um 8 Uhr, naïve Größe e\u0301!",
+    "zh": "你好，世界。今天用iPhone 15打车。",
+    "ko": "안녕하세요, 오늘 날씨가 좋네요.",
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Any:
+    """Tiny matrices are slower on two threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny aligner's."""
+    return write_tiny_aligner(tmp_path_factory.mktemp("aligner") / "tiny")
+
+
+@pytest.fixture(scope="module")
+def aligner(folder: Path) -> ForcedAligner:
+    """It, loaded in float32."""
+    return ForcedAligner.load(folder, "cpu")
+
+
+@pytest.fixture(scope="module")
+def processor(folder: Path) -> Qwen3ASRProcessor:
+    """What transformers prepares its inputs with."""
+    return Qwen3ASRProcessor.from_pretrained(folder)
+
+
+def noise(seconds: float, seed: int = 0) -> bytes:
+    """PCM16 at 24 kHz."""
+    samples = np.random.default_rng(seed).normal(0, 3000, round(seconds * SAMPLE_RATE_HZ))
+    return samples.astype("<i2").tobytes()
+
+
+def clip_of(text: str, seconds: float, language: str = "en", seed: int = 0) -> Clip:
+    """A text's words in noise."""
+    return Clip(tuple(split_words(text)), noise(seconds, seed), language)
+
+
+def heard_at_16k(pcm: bytes) -> np.ndarray:
+    """The sound that reaches the network."""
+    resampler = Resampler(SAMPLE_RATE_HZ, 16_000)
+    samples = np.frombuffer(pcm, "<i2")
+    resampled = np.concatenate((resampler.push(samples), resampler.finish()))
+    return pcm_to_float(resampled.tobytes())
+
+
+class Watched:
+    """What goes through a network while aligning: inputs of each pass and logits of its places."""
+
+    def __init__(self, aligner: ForcedAligner, clips: Sequence[Clip]) -> None:
+        self.inputs: list[dict[str, Tensor]] = []
+        self.logits: list[Tensor] = []
+        network = aligner.network
+        handles = (
+            network.model.register_forward_pre_hook(self._enter, with_kwargs=True),
+            network.score.register_forward_hook(lambda *call: self.logits.append(call[-1])),
+        )
+        self.times = aligner.align(clips)
+        for handle in handles:
+            handle.remove()
+
+    def _enter(self, module: Any, positional: Any, inputs: dict[str, Tensor]) -> None:
+        self.inputs.append(inputs)
+
+
+@pytest.mark.parametrize("language", TEXTS)
+def test_the_network_is_given_what_transformers_gives_it(
+    aligner: ForcedAligner, processor: Qwen3ASRProcessor, language: str
+) -> None:
+    """Prompt ids, features and their mask are those of `prepare_forced_aligner_inputs`."""
+    clip = clip_of(TEXTS[language], 2.37, language)
+    expected, words = processor.prepare_forced_aligner_inputs(
+        heard_at_16k(clip.pcm), TEXTS[language].replace("e\u0301", "é"), sampling_rate=16_000
+    )
+    assert words == [[written(word) for word in clip.words]]
+    (given,) = Watched(aligner, [clip]).inputs
+    assert torch.equal(given["input_ids"], expected["input_ids"])
+    assert torch.equal(given["input_features"], expected["input_features"])
+    assert torch.equal(given["input_features_mask"], expected["input_features_mask"].long())
+
+
+def test_a_prompt_is_the_sound_and_the_words_alone(
+    aligner: ForcedAligner, processor: Qwen3ASRProcessor
+) -> None:
+    """Nothing stands before the sound, and two places for times behind each word."""
+    (given,) = Watched(aligner, [clip_of("Don't “stop” <timestamp>, <|audio_pad|>!", 1.2)]).inputs
+    assert processor.tokenizer.decode(given["input_ids"][0]) == (
+        "<|audio_start|>" + 16 * "<|audio_pad|>" + "<|audio_end|>"
+        "Don't<timestamp><timestamp>stop<timestamp><timestamp>"
+        "timestamp<timestamp><timestamp>audiopad<timestamp><timestamp>"
+    )
+
+
+def test_logits_are_those_of_transformers(
+    aligner: ForcedAligner, processor: Qwen3ASRProcessor
+) -> None:
+    """At the places for times, one pass over several clips gives what transformers' own gives."""
+    clips = [clip_of(ENGLISH, seconds, seed=seed) for seed, seconds in enumerate((1.0, 3.4))]
+    inputs, _ = processor.prepare_forced_aligner_inputs(
+        [heard_at_16k(clip.pcm) for clip in clips], [ENGLISH] * 2, sampling_rate=16_000
+    )
+    with torch.inference_mode():
+        everywhere = aligner.network(**inputs).logits
+    expected = everywhere[inputs["input_ids"] == CONFIG["timestamp_token_id"]]
+    (found,) = Watched(aligner, clips).logits
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-3)
+
+
+@pytest.mark.parametrize("is_longer", [False, True], ids=["of the clip", "of the batch"])
+def test_later_words_change_no_earlier_times(aligner: ForcedAligner, is_longer: bool) -> None:
+    """The logits of a word depend on the sound and the words up to it, also in a batch."""
+    whole = clip_of(ENGLISH, 2.5)
+    (logits,) = Watched(aligner, [whole]).logits
+    for count in (1, 4, len(whole.words) - 1):
+        prefix = Clip(whole.words[:count], whole.pcm, "en")
+        batch = [prefix, clip_of(ENGLISH * 3, 2.5, seed=1)] if is_longer else [prefix]
+        (found,) = Watched(aligner, batch).logits
+        torch.testing.assert_close(found[: 2 * count], logits[: 2 * count], atol=1e-5, rtol=1e-4)
+
+
+def test_clips_do_not_know_of_each_other(aligner: ForcedAligner) -> None:
+    """Clips of different lengths, languages and kinds get together what each gets alone."""
+    texts = (*TEXTS.items(), ("en", ""), ("it", "Ciao"), ("fr", "l'été"))
+    lengths_s = (6.01, 0.1, 2.0, 9.99, 1.0, 0.0, 0.7)
+    clips = [
+        clip_of(text, seconds, language, seed)
+        for seed, ((language, text), seconds) in enumerate(zip(texts, lengths_s, strict=True))
+    ]
+    watched = Watched(aligner, clips)
+    assert len(watched.inputs) == 1
+    assert watched.times == [aligner.align([clip])[0] for clip in clips]
+
+
+def test_a_pass_has_its_limit(aligner: ForcedAligner) -> None:
+    """Clips of alike lengths share passes that no mix of lengths makes large."""
+    clips = [clip_of("one two", 50 if seed % 2 else 1, seed=seed) for seed in range(14)]
+    passes = [tuple(inputs["input_features"].shape) for inputs in Watched(aligner, clips).inputs]
+    assert sum(rows for rows, *_ in passes) == len(clips)
+    assert all(rows * frames <= 32_000 for rows, _, frames in passes)
+    assert len(passes) == 3
+
+
+def says(aligner: ForcedAligner, classes: list[int]) -> Callable[[], None]:
+    """Let the network say these times; call the result to end it."""
+
+    def answer(module: Any, inputs: Any, logits: Tensor) -> Tensor:
+        return one_hot(torch.tensor(classes)).to(logits.dtype)
+
+    return aligner.network.score.register_forward_hook(answer).remove
+
+
+@pytest.mark.parametrize(
+    ("classes", "expected"),
+    [
+        ([0, 5, 6, 9, 12, 20], [(0, 5), (6, 9), (12, 20)]),
+        ([0, 5, 5, 5, 5, 9], [(0, 4.75), (4.75, 5.25), (5.25, 9)]),
+        ([2, 5, 70, 6, 8, 9], [(2, 5), (5, 6), (8, 9)]),
+        ([1, 2, 3, 30, 40, 50], [(1, 2), (3, 24.5), (24.5, 25)]),
+        ([79] * 6, [(23.5, 24), (24, 24.5), (24.5, 25)]),
+    ],
+    ids=["in order", "an empty word", "out of order", "behind the end", "all behind the end"],
+)
+def test_times_are_steps_of_80_ms(
+    aligner: ForcedAligner, classes: list[int], expected: list[tuple[float, float]]
+) -> None:
+    """Classes become samples, repaired, inside the sound (25 steps), no word empty."""
+    clip = clip_of("one two three", 2.0)
+    stop = says(aligner, classes)
+    (times,) = aligner.align([clip])
+    stop()
+    assert times == tuple(
+        WordTimestamp(word, round(start * STEP_SAMPLES), round(end * STEP_SAMPLES), is_exact=True)
+        for word, (start, end) in zip(clip.words, expected, strict=True)
+    )
+
+
+def test_words_to_come_do_not_move_those_that_are_spoken(aligner: ForcedAligner) -> None:
+    """With thirty more words than the sound has, those in it keep their times."""
+    words = split_words("word " * 36)
+    spoken = [0, 3, 3, 6, 10, 14, 14, 15, 15, 18, 18, 20]
+    times: list[tuple[WordTimestamp, ...]] = []
+    for count in (6, 36):
+        stop = says(aligner, spoken + [25] * (2 * count - len(spoken)))
+        times += aligner.align([Clip(tuple(words[:count]), noise(2.0), "en")])
+        stop()
+    assert times[1][:6] == times[0]
+    assert all(time.start_sample >= 22.5 * STEP_SAMPLES for time in times[1][6:])
+
+
+@pytest.mark.parametrize("seconds", [0, 1 / SAMPLE_RATE_HZ, 0.1, 0.499, 0.5, 1, 1.0001, 11.9])
+def test_every_word_is_once_inside_the_sound(aligner: ForcedAligner, seconds: float) -> None:
+    """Whatever random weights say, for no sound, hardly any and much, times are possible ones."""
+    for text in TEXTS.values():
+        clip = clip_of(text, seconds)
+        (times,) = aligner.align([clip])
+        samples = len(clip.pcm) // 2
+        gap = min(SHORTEST_SAMPLES, samples // len(clip.words), ROOM_SAMPLES // len(clip.words))
+        assert tuple(time.word for time in times) == clip.words
+        starts = [time.start_sample for time in times]
+        assert starts[0] >= 0
+        assert all(after - before >= gap for before, after in pairwise([*starts, samples]))
+        for time, following in zip(times, [*starts[1:], samples], strict=True):
+            assert time.is_exact and time.end_sample is not None
+            assert time.start_sample + gap <= time.end_sample <= following
+    assert aligner.align([Clip((), noise(seconds), "en")]) == [()]
+    assert aligner.align([]) == []
+
+
+def test_more_than_five_minutes_are_heard_in_windows(aligner: ForcedAligner) -> None:
+    """No pass is longer than 300 s, and every word still gets its times."""
+    clip = clip_of("word " * 700, 310)
+
+    def answer(module: Any, inputs: Any, logits: Tensor) -> Tensor:
+        return one_hot(torch.linspace(0, 3749, len(logits)).long())
+
+    handle = aligner.network.score.register_forward_hook(answer)
+    watched = Watched(aligner, [clip])
+    handle.remove()
+    lengths = [inputs["input_features_mask"].sum().item() for inputs in watched.inputs]
+    assert lengths[0] == 30_000 and len(lengths) == 2 and lengths[1] < 4_000
+    (times,) = watched.times
+    assert tuple(time.word for time in times) == clip.words
+    assert all(before.start_sample < after.start_sample for before, after in pairwise(times))
+
+
+def test_languages_are_the_published(aligner: ForcedAligner) -> None:
+    """The eleven of transformers' list, with or without a region; others are refused by name."""
+    names = {LANGUAGE_CODE_TO_NAME[code] for code in aligner.languages}
+    assert names == FORCED_ALIGNER_LANGUAGES
+    clip = clip_of("uno dos", 1.0, "es-419")
+    assert aligner.align([clip]) == aligner.align([Clip(clip.words, clip.pcm, "es")])
+    with pytest.raises(InvalidRequestError, match="got 'nl'") as caught:
+        aligner.align([clip, clip_of("een twee", 1.0, "nl")])
+    assert caught.value.code == ErrorCode.INVALID_LANGUAGE
+
+
+def test_japanese_is_asked_by_morphemes(aligner: ForcedAligner) -> None:
+    """Characters of a morpheme share its places, and its time by their number."""
+    words = split_words("東京は、いい天気です！")
+    units = units_of(words, "ja")
+    assert ["".join(word.text for word in unit) for unit in units] == [
+        "東京", "は、", "いい", "天気", "です！",
+    ]  # fmt: skip
+    stop = says(aligner, [0, 4, 4, 6, 6, 8, 8, 12, 12, 16])
+    (times,) = aligner.align([Clip(tuple(words), noise(2), "ja")])
+    stop()
+    assert [time.start_sample / STEP_SAMPLES for time in times] == [0, 2, 4, 6, 7, 8, 10, 12, 14]
+    assert tuple(time.word for time in times) == tuple(words)
+
+
+def test_japanese_without_morphemes_is_asked_by_characters(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without janome it works, and says once what would be better."""
+    monkeypatch.setitem(__import__("sys").modules, "janome.tokenizer", None)
+    forced_prompt._japanese.cache_clear()
+    words = split_words("東京です")
+    assert units_of(words, "ja") == [(word,) for word in words]
+    units_of(words, "ja")
+    assert [record.message.count("voiceagent-tts[japanese]") for record in caplog.records] == [1]
+    forced_prompt._japanese.cache_clear()
+
+
+Break = Callable[[Path], Any]
+
+
+def edit_config(change: dict[str, Any]) -> Break:
+    """Change keys of config.json."""
+
+    def edit(folder: Path) -> None:
+        path = folder / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | change))
+
+    return edit
+
+
+def edit_weights(change: Callable[[dict[str, Tensor]], Any]) -> Break:
+    """Change the tensors."""
+
+    def edit(folder: Path) -> None:
+        path = folder / "model.safetensors"
+        tensors = load_file(path)
+        change(tensors)
+        save_file(tensors, path, {"format": "pt"})
+
+    return edit
+
+
+def cut_short(folder: Path) -> None:
+    """What an interrupted copy leaves."""
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-1000])
+
+
+@pytest.mark.parametrize(
+    ("damage", "sentence"),
+    [
+        (lambda folder: (folder / "config.json").unlink(), "config.json: expected a model's"),
+        (lambda folder: (folder / "config.json").write_text("[]"), "config.json: expected a model"),
+        (edit_config({"model_type": "qwen3_tts"}), "model_type: expected qwen3_asr, got qwen3_tts"),
+        (
+            edit_config({"thinker_config": {}}),
+            "thinker_config: expected the layout of transformers",
+        ),
+        (edit_config({"timestamp_token_id": 1061}), "timestamp_token_id: is 1061, but .* is 1062"),
+        (
+            edit_config({"num_labels": 90}),
+            r"score.weight: shape is \[80, 64\], expected \[90, 64\]",
+        ),
+        (lambda folder: (folder / "model.safetensors").unlink(), "expected the weights of Qwen/"),
+        (cut_short, "expected the weights of Qwen/"),
+        (edit_weights(lambda tensors: tensors.pop("score.weight")), "score.weight: is not in"),
+        (
+            lambda folder: (folder / "tokenizer.json").unlink(),
+            "audio_token_id: is 1033, but .*audio_pad.* is ",
+        ),
+        (lambda folder: (folder / "processor_config.json").unlink(), "expected the tokenizer and"),
+    ],
+)
+def test_a_wrong_folder_is_refused(
+    folder: Path, tmp_path: Path, damage: Break, sentence: str
+) -> None:
+    """The sentence names the folder or file, and the key where there is one."""
+    broken = Path(shutil.copytree(folder, tmp_path / "broken"))
+    damage(broken)
+    with pytest.raises(CheckpointError, match=f"{broken}.*{sentence}"):
+        ForcedAligner.load(broken, "cpu")
+
+
+def test_another_model_is_refused() -> None:
+    """A voice is no aligner; what is no folder is looked for among downloads."""
+    with pytest.raises(CheckpointError, match="model_type: expected qwen3_asr, got qwen3_tts"):
+        ForcedAligner.load(REFERENCE / "base-0b6")
+    with pytest.raises(CheckpointError, match="expected the folder of a model, or an id"):
+        ForcedAligner.load("no/such/place")
+
+
+def test_bfloat16_is_loaded_as_such(folder: Path) -> None:
+    """The precision is that of the weights, and times come out as in float32's form."""
+    aligner = ForcedAligner.load(folder, "cpu", "bfloat16")
+    assert {parameter.dtype for parameter in aligner.network.parameters()} == {torch.bfloat16}
+    (times,) = aligner.align([clip_of(ENGLISH, 3.0)])
+    assert len(times) == len(split_words(ENGLISH))

@@ -1,0 +1,229 @@
+"""What the forced aligner is asked about and when; once with a ruler, once with a tiny network."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from testbed.tiny_aligner import write_tiny_aligner
+from voiceagent_tts.aligner.forced.load import ForcedOptions, free_device, load_forced
+from voiceagent_tts.aligner.forced.prompt import Clip
+from voiceagent_tts.aligner.forced.sessions import ForcedSessions, Pacing
+from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk, WordTimestamp
+from voiceagent_tts.errors import ErrorCode
+from voiceagent_tts.seam.alignment import (
+    AlignCommand,
+    Aligned,
+    AlignEvent,
+    Expect,
+    Finish,
+    Follow,
+)
+from voiceagent_tts.seam.commands import Cancel
+from voiceagent_tts.seam.events import AudioStep, Cancelled, ContextAudio, Done, Failed, SegmentEnd
+from voiceagent_tts.text.words import split_words
+
+TEXT = "one two three four five six seven eight nine ten"
+WORDS = tuple(split_words(TEXT))
+SECOND = SAMPLE_RATE_HZ
+PACING = Pacing(pass_samples=SECOND, step_samples=60 * SECOND)
+
+
+class Ruler:
+    """Knows the voice: a sample's value says of which word it is."""
+
+    languages = frozenset(("en",))
+
+    def __init__(self) -> None:
+        self.asked: list[Sequence[Clip]] = []
+        self.error: Exception | None = None
+
+    def align(self, clips: Sequence[Clip]) -> list[tuple[WordTimestamp, ...]]:
+        """The truth, where the clip has it; words beyond its end are said to be at its end."""
+        self.asked.append(clips)
+        if self.error is not None:
+            raise self.error
+        return [tuple(self._align(clip)) for clip in clips]
+
+    def _align(self, clip: Clip):
+        samples = np.frombuffer(clip.pcm, "<i2")
+        for word in clip.words:
+            places = np.flatnonzero(samples == word.char_start + 1)
+            ends = (places[0], places[-1] + 1) if len(places) else (len(samples), len(samples))
+            yield WordTimestamp(word, int(ends[0]), int(ends[1]), True)
+
+
+def voice() -> bytes:
+    """Half a second for each word."""
+    return b"".join(np.full(SECOND // 2, word.char_start + 1, "<i2").tobytes() for word in WORDS)
+
+
+class Driver:
+    """Sessions, and what they said."""
+
+    def __init__(self, aligner: Ruler, pacing: Pacing = PACING) -> None:
+        self.said: list[AlignEvent] = []
+        self._commands: list[AlignCommand] = []
+        self.sessions = ForcedSessions(self._take, self.said.append, aligner, pacing)
+
+    def _take(self) -> list[AlignCommand]:
+        commands, self._commands = self._commands, []
+        return commands
+
+    def step(self, *commands: AlignCommand) -> list[AlignEvent]:
+        """What is said in answer to `commands`, until there is nothing left to ask."""
+        before = len(self.said)
+        self._commands = list(commands)
+        while self.sessions.step() is not None:
+            pass
+        return self.said[before:]
+
+    def words(self, context: int) -> list[WordTimestamp]:
+        """All words that were told of a context."""
+        aligned = [e for e in self.said if isinstance(e, Aligned) and e.context == context]
+        return [word for event in aligned for word in event.words]
+
+
+def audio(context: int, start_sample: int, end_sample: int) -> AudioStep:
+    """A part of the voice."""
+    pcm = voice()[2 * start_sample : 2 * end_sample]
+    return AudioStep((ContextAudio(context, AudioChunk(start_sample, pcm)),))
+
+
+def check_truth(words: Sequence[WordTimestamp]) -> None:
+    """All words, each once, where the voice says them."""
+    assert [word.word for word in words] == list(WORDS)
+    for place, word in enumerate(words):
+        assert (word.start_sample, word.end_sample) == (
+            place * SECOND // 2,
+            (place + 1) * SECOND // 2,
+        )
+
+
+def test_segments_are_asked_about_when_they_end() -> None:
+    """Each segment is one clip of its own words and sound, placed on the context's clock."""
+    ruler = Ruler()
+    driver = Driver(ruler, Pacing(100 * SECOND, 60 * SECOND))
+    driver.step(Follow(1, "en-us", "v"), Expect(1, WORDS), audio(1, 0, 3 * SECOND))
+    assert ruler.asked == []
+    middle = WORDS[4].char_start
+    (first,) = driver.step(SegmentEnd(1, middle, 2 * SECOND))
+    assert isinstance(first, Aligned)
+    assert first.end_sample == 2 * SECOND
+    assert [word.word for word in first.words] == list(WORDS[:4])
+    driver.step(audio(1, 3 * SECOND, 5 * SECOND), SegmentEnd(1, len(TEXT), 5 * SECOND), Finish(1))
+    assert driver.said[-1] == Done(1, 5 * SECOND)
+    check_truth(driver.words(1))
+    assert [len(clip.pcm) // 2 for (clip,) in ruler.asked[:2]] == [2 * SECOND, 3 * SECOND]
+    assert driver.sessions.rows_used == 0
+
+
+@pytest.mark.parametrize("step", [1920, 7_000, 30_000])
+def test_a_long_segment_is_asked_about_on_its_way(step: int) -> None:
+    """Every second of new sound: what ends well before the end of the clip is told, each once."""
+    ruler = Ruler()
+    driver = Driver(ruler)
+    driver.step(Follow(1, "en", "v"), Expect(1, WORDS))
+    known = []
+    for start in range(0, 5 * SECOND, step):
+        driver.step(audio(1, start, min(start + step, 5 * SECOND)))
+        known.append(len(driver.words(1)))
+        for word in driver.words(1):
+            assert word.end_sample is not None
+            assert word.end_sample <= start + step - SECOND // 2
+    assert known[-1] >= 6, "most are known before the segment ends"
+    driver.step(Finish(1))
+    check_truth(driver.words(1))
+    longest = max(len(clip.pcm) for clips in ruler.asked for clip in clips)
+    assert longest <= 2 * 3 * SECOND, "sound whose words are known is not heard again"
+
+
+def test_contexts_share_a_pass_and_ended_segments_go_first() -> None:
+    """What is due at once is asked at once, as much of it as a step may take."""
+    ruler = Ruler()
+    driver = Driver(ruler, Pacing(SECOND, 5 * SECOND))
+    for context in (1, 2, 3):
+        driver.step(Follow(context, "en", "v"), Expect(context, WORDS))
+    middle = WORDS[4].char_start
+    driver.step(
+        *(audio(context, 0, 2 * SECOND) for context in (1, 2, 3)),
+        SegmentEnd(3, middle, 2 * SECOND),
+    )
+    first, second = ruler.asked[:2]
+    assert len(first[0].words) == 4, "the segment that has ended"
+    assert (len(first), len(second)) == (2, 1)
+
+
+def test_a_failure_ends_the_contexts_that_it_was_about() -> None:
+    """An aligner that fails, as one out of memory does, fails its clips and lives on."""
+    ruler = Ruler()
+    driver = Driver(ruler)
+    driver.step(Follow(1, "en", "v"), Expect(1, WORDS), Follow(2, "en", "v"), Expect(2, WORDS))
+    ruler.error = MemoryError("one two three")
+    (failed,) = driver.step(audio(1, 0, 2 * SECOND))
+    assert isinstance(failed, Failed)
+    assert (failed.context, failed.code) == (1, ErrorCode.ENGINE_ERROR)
+    assert "one" not in failed.message
+    ruler.error = None
+    assert driver.step(audio(1, 2 * SECOND, 3 * SECOND), Finish(1)) == []
+    driver.step(audio(2, 0, 5 * SECOND), Finish(2))
+    check_truth(driver.words(2))
+
+
+def test_a_language_that_it_does_not_know() -> None:
+    """The context fails at once, and nothing is asked."""
+    ruler = Ruler()
+    driver = Driver(ruler)
+    (failed,) = driver.step(Follow(1, "nl", "v"), Expect(1, WORDS), audio(1, 0, 3 * SECOND))
+    assert isinstance(failed, Failed)
+    assert failed.code is ErrorCode.INVALID_LANGUAGE
+    assert ruler.asked == []
+
+
+def test_cancel_forgets_a_context() -> None:
+    """A cancel is answered, known or not, and nothing follows it."""
+    driver = Driver(Ruler())
+    driver.step(Follow(1, "en", "v"), Expect(1, WORDS))
+    assert driver.step(Cancel(1), audio(1, 0, 5 * SECOND), Finish(1)) == [Cancelled(1)]
+    assert driver.step(Cancel(7)) == [Cancelled(7)]
+    driver.step(Follow(2, "en", "v"))
+    driver.sessions.close()
+    driver.sessions.close()
+    assert driver.sessions.rows_used == 0
+
+
+def test_a_context_without_words_ends() -> None:
+    """Sound without words is no question."""
+    ruler = Ruler()
+    driver = Driver(ruler)
+    driver.step(Follow(1, "en", "v"), audio(1, 0, 2 * SECOND), Finish(1))
+    assert driver.said[-1] == Done(1, 2 * SECOND)
+    assert driver.words(1) == []
+
+
+def test_a_real_network_tells_all_words(tmp_path: Path) -> None:
+    """A tiny network from its folder: every word once, in order, inside the sound."""
+    options = ForcedOptions(str(write_tiny_aligner(tmp_path / "tiny")), "cpu", threads=1)
+    commands: list[list[AlignCommand]] = []
+    said: list[AlignEvent] = []
+    sessions = load_forced(options, lambda: commands.pop(0) if commands else [], said.append)
+    commands.append([Follow(1, "en", "v"), Expect(1, WORDS), audio(1, 0, 5 * SECOND), Finish(1)])
+    while sessions.step() is not None:
+        pass
+    assert said[-1] == Done(1, 5 * SECOND)
+    words = [word for event in said if isinstance(event, Aligned) for word in event.words]
+    assert [word.word for word in words] == list(WORDS)
+    starts = [word.start_sample for word in words]
+    assert starts == sorted(starts)
+    assert all(word.end_sample is not None and word.end_sample <= 5 * SECOND for word in words)
+
+
+@pytest.mark.parametrize(
+    ("engine", "gpus", "expected"),
+    [("cpu", 0, "cpu"), ("cpu", 1, "cuda:0"), ("cuda", 1, "cpu"), ("cuda:0", 2, "cuda:1"),
+     ("cuda:1", 2, "cuda:0"), (None, 1, "cpu")],
+)  # fmt: skip
+def test_it_leaves_the_engine_its_gpu(engine: str | None, gpus: int, expected: str) -> None:
+    """Without a device of its own it takes a GPU that no engine uses, else the CPU."""
+    assert free_device(engine, gpus) == expected

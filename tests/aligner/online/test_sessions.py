@@ -1,0 +1,152 @@
+"""The online aligner's sessions behind the worker's seam, on espeak's sound."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from voiceagent_tts.aligner.online.aligner import OnlineAligner
+from voiceagent_tts.aligner.online.sessions import AlignerSessions
+from voiceagent_tts.core import AudioChunk, WordTimestamp
+from voiceagent_tts.errors import ErrorCode
+from voiceagent_tts.espeak.engine import EspeakEngine
+from voiceagent_tts.seam.alignment import (
+    AlignCommand,
+    Aligned,
+    AlignEvent,
+    Expect,
+    Finish,
+    Follow,
+)
+from voiceagent_tts.seam.commands import Cancel, Credit, Submit
+from voiceagent_tts.seam.events import (
+    AudioStep,
+    Cancelled,
+    ContextAudio,
+    Done,
+    Event,
+    Failed,
+    SegmentEnd,
+    Words,
+)
+from voiceagent_tts.text.words import split_words
+
+TEXT = "The quick brown fox jumps over the lazy dog. Then it slept, as all dogs do."
+FRAME_BYTES = 3840
+
+
+class Driver:
+    """Sessions of the real aligner, and what they said."""
+
+    def __init__(self) -> None:
+        self.said: list[AlignEvent] = []
+        self._commands: list[AlignCommand] = []
+        self.sessions = AlignerSessions(self._take, self.said.append, OnlineAligner())
+
+    def _take(self) -> list[AlignCommand]:
+        commands, self._commands = self._commands, []
+        return commands
+
+    def step(self, *commands: AlignCommand) -> list[AlignEvent]:
+        """What is said in answer to `commands`."""
+        before = len(self.said)
+        self._commands = list(commands)
+        assert self.sessions.step() is None
+        return self.said[before:]
+
+    def words(self, context: int) -> list[WordTimestamp]:
+        """All final words of a context."""
+        aligned = [e for e in self.said if isinstance(e, Aligned) and e.context == context]
+        return [word for event in aligned for word in event.words]
+
+
+@pytest.fixture(scope="module")
+def spoken() -> tuple[bytes, list[WordTimestamp]]:
+    """The text as espeak says it, and when."""
+    events: list[Event] = []
+    commands = [[Submit(1, TEXT, 0, False, "default", "en"), Credit(1, 0.0, 10**9)]]
+    engine = EspeakEngine(lambda: commands.pop() if commands else [], events.append)
+    while not any(isinstance(event, Done) for event in events):
+        engine.step()
+    steps = [event for event in events if isinstance(event, AudioStep)]
+    words = [word for event in events if isinstance(event, Words) for word in event.words]
+    return b"".join(step.rows[0].chunk.pcm for step in steps), words
+
+
+def audio(pcm: bytes, *contexts: int) -> Sequence[AudioStep]:
+    """Steps that carry the same sound for several contexts."""
+    return [
+        AudioStep(
+            tuple(
+                ContextAudio(context, AudioChunk(start // 2, pcm[start : start + FRAME_BYTES]))
+                for context in contexts
+            )
+        )
+        for start in range(0, len(pcm), FRAME_BYTES)
+    ]
+
+
+def test_every_word_is_told_once_with_how_far_it_heard(
+    spoken: tuple[bytes, list[WordTimestamp]],
+) -> None:
+    """Several contexts in one process: each gets all of its words, in order, then `Done`."""
+    pcm, truth = spoken
+    driver = Driver()
+    for context in (1, 2):
+        driver.step(Follow(context, "en", "v"), Expect(context, tuple(split_words(TEXT))))
+    assert driver.sessions.rows_used == 2
+    for step in audio(pcm, 1, 2):
+        heard = [event for event in driver.step(step) if isinstance(event, Aligned)]
+        assert [event.end_sample for event in heard] == [step.rows[0].chunk.end_sample] * 2
+    for context in (1, 2):
+        assert driver.words(context), "most words are known before the end"
+        end = driver.step(SegmentEnd(context, len(TEXT), len(pcm) // 2), Finish(context))
+        assert end[-1] == Done(context, len(pcm) // 2)
+        assert [word.word for word in driver.words(context)] == split_words(TEXT)
+        for word, true in zip(driver.words(context), truth, strict=True):
+            assert word.start_sample == pytest.approx(true.start_sample, abs=2400)
+    assert driver.sessions.rows_used == 0
+
+
+def test_the_outlook_is_of_words_that_are_not_final(
+    spoken: tuple[bytes, list[WordTimestamp]],
+) -> None:
+    """An outlook begins with the first word that is not final, and never takes one back."""
+    driver = Driver()
+    driver.step(Follow(1, "en", "v"), Expect(1, tuple(split_words(TEXT))))
+    told = 0
+    for step in audio(spoken[0], 1):
+        (aligned,) = driver.step(step)
+        assert isinstance(aligned, Aligned)
+        told += len(aligned.words)
+        if aligned.outlook:
+            assert aligned.outlook[0].word == split_words(TEXT)[told]
+
+
+def test_a_context_that_fails_fails_alone(spoken: tuple[bytes, list[WordTimestamp]]) -> None:
+    """A language without a reference ends that context; later messages for it are for nobody."""
+    pcm, _ = spoken
+    driver = Driver()
+    failed, *rest = driver.step(
+        Follow(1, "xx", "v"),
+        Expect(1, tuple(split_words(TEXT))),
+        Follow(2, "en", "v"),
+        Expect(2, tuple(split_words(TEXT))),
+    )
+    assert isinstance(failed, Failed)
+    assert (failed.context, failed.code) == (1, ErrorCode.INVALID_LANGUAGE)
+    assert rest == []
+    driver.step(*audio(pcm, 1, 2), Finish(1), Finish(2))
+    assert [word.word for word in driver.words(2)] == split_words(TEXT)
+    assert not any(event.context == 1 for event in driver.said[1:])
+
+
+def test_cancel_forgets_a_context(spoken: tuple[bytes, list[WordTimestamp]]) -> None:
+    """A cancel is answered, known or not, and nothing follows it."""
+    driver = Driver()
+    driver.step(Follow(1, "en", "v"), Expect(1, tuple(split_words(TEXT))))
+    assert driver.step(Cancel(1), *audio(spoken[0], 1), Finish(1)) == [Cancelled(1)]
+    assert driver.step(Cancel(7)) == [Cancelled(7)]
+    driver.step(Follow(2, "en", "v"))
+    driver.sessions.close()
+    driver.sessions.close()
+    assert driver.sessions.rows_used == 0

@@ -1,0 +1,128 @@
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from voiceagent_tts.aligner.online.viterbi import (
+    MAX_TRACED_FRAMES,
+    SKIP_COST,
+    STAY_COST,
+    Paths,
+)
+
+FAR = 20.0
+
+
+def distances(path: list[int], length: int, renderings: int = 1) -> np.ndarray:
+    """Of a sound that goes through a reference as `path` says: 0 there, `FAR` elsewhere."""
+    rows = np.full((len(path), renderings, length), FAR, np.float32)
+    rows[np.arange(len(path)), 0, path] = 0.0
+    return rows
+
+
+def paths_of(renderings: int) -> Paths:
+    """Of renderings of which none is known to be better."""
+    return Paths(np.zeros(renderings, np.float32))
+
+
+def follow(paths: Paths, rows: np.ndarray) -> None:
+    """Advance by blocks of eight frames, as a session does."""
+    for start in range(0, len(rows), 8):
+        window = paths.window(rows.shape[2])
+        paths.advance(window, rows[start : start + 8, :, window.start : window.stop])
+
+
+@given(steps=st.lists(st.sampled_from((0, 1, 1, 1, 2)), min_size=1, max_size=400))
+def test_the_path_that_costs_least_is_found(steps: list[int]) -> None:
+    """A sound that stays, goes on and skips is traced frame by frame, however long it is."""
+    path = [0, *np.cumsum(steps).tolist()]
+    paths = paths_of(1)
+    follow(paths, distances(path, path[-1] + 1))
+    assert paths.head == path[-1]
+    assert paths.trace(paths.head).tolist() == path
+
+
+def test_a_step_costs_the_same_however_long_the_reference_is() -> None:
+    """Of an hour of reference only a window around the head is looked at."""
+    paths = paths_of(1)
+    follow(paths, distances(list(range(1_000)), 1_000))
+    window = paths.window(360_000)
+    assert paths.head in window
+    assert len(window) <= 401
+
+
+def test_the_reference_may_grow() -> None:
+    """Frames that are added later are reached from the ones before."""
+    paths = paths_of(1)
+    follow(paths, distances(list(range(8)), 8))
+    paths.advance(paths.window(16), distances(list(range(8, 16)), 16)[:, :, :16])
+    assert paths.trace(paths.head).tolist() == list(range(16))
+
+
+def test_the_rendering_that_is_alike_wins() -> None:
+    """Of three renderings the best is known, and stays when the others are given up."""
+    rows = np.roll(distances(list(range(40)), 40, renderings=3), 2, axis=1)
+    paths = paths_of(3)
+    follow(paths, rows[:24])
+    assert paths.best_rendering == 2
+    paths.choose(2)
+    window = paths.window(40)
+    paths.advance(window, rows[24:, 2:, window.start : window.stop])
+    assert paths.trace(paths.head).tolist() == list(range(40))
+
+
+def test_what_renderings_cost_before_a_restart_still_counts() -> None:
+    """A restart forgets where the sound was, not which rendering it was like."""
+    paths = paths_of(2)
+    follow(paths, distances(list(range(16)), 32, renderings=2))
+    paths.restart(16)
+    paths.advance(paths.window(32), np.zeros((4, 2, 16), np.float32))
+    assert paths.best_rendering == 0
+    assert len(paths.trace(paths.head)) == 4
+
+
+def test_what_renderings_cost_in_another_context_counts() -> None:
+    """Handicaps that one context ends with are where the next one may begin."""
+    first = paths_of(2)
+    follow(first, distances(list(range(16)), 32, renderings=2))
+    second = Paths(first.handicaps)
+    assert second.handicaps.tolist() == [0.0, first.handicaps[1]]
+    follow(second, np.zeros((8, 2, 32), np.float32))
+    assert second.best_rendering == 0
+    assert second.handicaps.tolist() == first.handicaps.tolist()
+
+
+def test_a_place_that_all_paths_have_left_is_behind_the_head() -> None:
+    """A path to where no path can be any more ends at the head, and can be traced back."""
+    paths = paths_of(1)
+    follow(paths, distances(list(range(400)), 400))
+    for last in (0, 100, 200):
+        assert paths.end(last) == paths.head == 399
+    assert paths.trace(paths.end(100)).tolist() == list(range(400))
+    begun = paths_of(1)
+    begun.restart(8)
+    begun.advance(begun.window(40), np.zeros((1, 1, 32), np.float32))
+    assert begun.end(7) == begun.head == 8
+
+
+def test_a_path_is_remembered_for_so_long() -> None:
+    """The oldest frames of the sound are forgotten; those that are left are where they were."""
+    paths = paths_of(1)
+    path = [0] * MAX_TRACED_FRAMES + list(range(50))
+    follow(paths, distances(path, 50))
+    assert paths.trace(paths.head).tolist() == path[-MAX_TRACED_FRAMES:]
+
+
+def test_a_path_ends_where_all_words_do_unless_that_is_far() -> None:
+    """Some frames that are missing are made up for; half of the words are not."""
+    paths = paths_of(1)
+    follow(paths, distances(list(range(20)), 40))
+    assert paths.end(21) == 21
+    assert paths.end(39) == 19
+
+
+def test_strain_tells_whether_the_sound_is_like_its_reference() -> None:
+    """It is what the last second cost, a frame."""
+    alike, unlike = paths_of(1), paths_of(1)
+    follow(alike, distances(list(range(300)), 300))
+    follow(unlike, np.full((300, 1, 300), FAR, np.float32))
+    assert alike.strain < 1 < min(STAY_COST, SKIP_COST) + 1 < unlike.strain

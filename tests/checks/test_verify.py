@@ -1,0 +1,98 @@
+"""Verification: what is right is said to be right, and what is broken is found."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import soundfile
+import torch
+from safetensors.torch import load_file, save_file
+
+from testbed.parity_reference import REFERENCE
+from voiceagent_tts.checks import verify as verification
+from voiceagent_tts.checks.verify import Check, Reference, verify
+from voiceagent_tts.cli.verify import verify_model
+from voiceagent_tts.errors import InvalidRequestError
+from voiceagent_tts.model.config import read_model_config
+
+UNTRAINED = "codec, there and back"
+"""Random weights compute as trained ones do, but their codec does not give back what it hears."""
+
+
+def failures(checks: list[Check]) -> list[str]:
+    """Claims that do not hold."""
+    return [check.claim for check in checks if not check.holds]
+
+
+def run(folder: Path, reference: Reference | None = None) -> list[Check]:
+    """Every check of a model in float32 on this machine's processor."""
+    return list(verify(folder, torch.float32, "cpu", reference))
+
+
+def recording(text: str = "") -> Reference:
+    """The reference audio of the tests."""
+    samples, _ = soundfile.read(REFERENCE / "reference.wav", dtype="float32")
+    return Reference(torch.from_numpy(samples), text)
+
+
+@pytest.mark.parametrize("name", ["custom_voice-1b7", "voice_design-1b7"])
+def test_weights_that_compute_are_told_from_weights_that_were_trained(name: str) -> None:
+    """On random weights everything holds but what training puts into a codec."""
+    checks = run(REFERENCE / name)
+    assert len(checks) == 10
+    assert failures(checks) == [UNTRAINED]
+
+
+def test_a_base_model_needs_a_recording() -> None:
+    """A clone speaks, and what a cached voice saves is measured; without one it asks for one."""
+    checks = run(REFERENCE / "base-0b6", recording("quick brown fox"))
+    assert failures(checks) == [UNTRAINED]
+    assert " ms cold, " in checks[-1].found
+    with pytest.raises(InvalidRequestError, match="--reference"):
+        run(REFERENCE / "base-0b6")
+
+
+@pytest.fixture
+def broken(tmp_path: Path) -> Path:
+    """A model of its own, to be broken."""
+    return Path(shutil.copytree(REFERENCE / "custom_voice-1b7", tmp_path / "model"))
+
+
+def test_a_codec_that_makes_no_numbers_is_found(broken: Path) -> None:
+    """One weight that is no number reaches the samples, and is found there."""
+    path = broken / "speech_tokenizer" / "model.safetensors"
+    tensors = load_file(path)
+    tensors["decoder.decoder.1.block.1.conv.weight"][0, 0, 0] = float("nan")
+    save_file(tensors, path)
+    assert "samples" in failures(run(broken))
+
+
+def test_a_model_that_never_ends_is_found(broken: Path) -> None:
+    """A head that finds the end unlikely speaks until it is stopped, and that is found."""
+    path = broken / "model.safetensors"
+    tensors = load_file(path)
+    head = tensors["talker.codec_head.weight"].mul_(50)
+    head[read_model_config(broken).talker_config.codec_eos_token_id] = 0
+    save_file(tensors, path)
+    assert "a short text's end" in failures(run(broken))
+
+
+def test_a_partial_file_is_found_first(broken: Path) -> None:
+    """What does not load is named, and nothing else is tried."""
+    path = broken / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-1000])
+    (check,) = run(broken)
+    assert not check.holds and "the download is not complete" in check.found
+
+
+def test_the_table_ends_with_the_verdict(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """People see every check, and the status says whether all of them hold."""
+    folder = str(REFERENCE / "voice_design-1b7")
+    assert not verify_model(folder, "cpu", None, None, "")
+    assert "1 of 10 checks fail" in capsys.readouterr().out
+    monkeypatch.setattr(verification, "_MIN_SNR_DB", 0.0)
+    assert verify_model(folder, "cpu", None, None, "")
+    shown = capsys.readouterr().out
+    assert shown.count(" ok ") == 10 and shown.endswith("All 10 checks hold.\n")

@@ -1,0 +1,103 @@
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from voiceagent_tts.core import AudioChunk, Word, WordTimestamp
+from voiceagent_tts.errors import EngineError, ErrorCode
+from voiceagent_tts.seam.alignment import Aligned, Expect, Finish, Follow
+from voiceagent_tts.seam.commands import Append, Cancel, Credit, Prepare, Submit
+from voiceagent_tts.seam.events import (
+    AudioStep,
+    Cancelled,
+    Capabilities,
+    ContextAudio,
+    Done,
+    Failed,
+    Ready,
+    SegmentEnd,
+    Stats,
+    Words,
+)
+from voiceagent_tts.seam.wire import decode, encode
+
+_NUMBER = st.integers(0, 2**53)
+_TEXT = st.text()  # hypothesis includes lone surrogates only where asked for
+_PLAIN_WORD = st.builds(Word, _TEXT, _NUMBER, _NUMBER)
+_WORD = st.builds(
+    WordTimestamp,
+    _PLAIN_WORD,
+    _NUMBER,
+    st.none() | _NUMBER,
+    st.booleans(),
+)
+_AUDIO = st.builds(ContextAudio, _NUMBER, st.builds(AudioChunk, _NUMBER, st.binary(max_size=64)))
+_MESSAGES = st.one_of(
+    st.builds(
+        Submit,
+        _NUMBER,
+        _TEXT,
+        _NUMBER,
+        st.booleans(),
+        _TEXT,
+        _TEXT,
+        st.none() | _TEXT,
+        st.floats(0.5, 2),
+        st.none() | _NUMBER,
+    ),
+    st.builds(Append, _NUMBER, _TEXT, _NUMBER, st.booleans(), _TEXT),
+    st.builds(Cancel, _NUMBER),
+    st.builds(Prepare, _TEXT, _TEXT, st.none() | _TEXT),
+    st.builds(Credit, _NUMBER, st.floats(0, 1e9), _NUMBER),
+    st.builds(AudioStep, st.lists(_AUDIO, max_size=4).map(tuple)),
+    st.builds(Words, _NUMBER, st.lists(_WORD, max_size=4).map(tuple)),
+    st.builds(SegmentEnd, _NUMBER, _NUMBER, _NUMBER),
+    st.builds(Done, _NUMBER, _NUMBER),
+    st.builds(Cancelled, _NUMBER),
+    st.builds(Failed, st.none() | _NUMBER, st.sampled_from(ErrorCode), _TEXT),
+    st.builds(
+        Stats,
+        _NUMBER,
+        _NUMBER,
+        st.floats(0, 1e9),
+        st.dictionaries(_TEXT, st.floats(0, 1e9), max_size=4),
+    ),
+    st.builds(Follow, _NUMBER, _TEXT, _TEXT),
+    st.builds(Expect, _NUMBER, st.lists(_PLAIN_WORD, max_size=4).map(tuple)),
+    st.builds(Finish, _NUMBER),
+    st.builds(
+        Aligned,
+        _NUMBER,
+        st.lists(_WORD, max_size=4).map(tuple),
+        st.lists(_WORD, max_size=4).map(tuple),
+        _NUMBER,
+    ),
+)
+
+
+@given(_MESSAGES)
+def test_what_is_encoded_is_decoded(message: Any) -> None:
+    """Every command and event survives its way through the socket unchanged."""
+    assert decode(encode(message)) == message
+
+
+def test_capabilities_keep_their_types() -> None:
+    """Lists of names are tuples again, so that capabilities stay hashable and comparable."""
+    ready = Ready(
+        Capabilities("espeak", "espeak-ng", True, ("segment",), ("en", "de"), ("a",), 4, True)
+    )
+    assert decode(encode(ready)) == ready
+
+
+def test_lone_surrogates_pass() -> None:
+    """Text that is not valid Unicode reaches the engine, which decides what to do with it."""
+    message = Append(1, "a\ud800b", 0, True, "en")
+    assert decode(encode(message)) == message
+
+
+@pytest.mark.parametrize("parts", [[b""], [b"{}"], [b'["nonsense"]'], [b'["audio",[[1,0]]]']])
+def test_other_messages_are_refused(parts: list[bytes]) -> None:
+    """A message of another version is an error that says so, not a crash somewhere else."""
+    with pytest.raises(EngineError, match="same installation"):
+        decode(parts)

@@ -1,0 +1,492 @@
+"""A context at its own level: timers, credit, cuts and ends, on the real espeak worker."""
+
+import asyncio
+import os
+import signal
+from dataclasses import dataclass, replace
+
+import pytest
+
+from testbed.waiting import PATIENCE_S, until
+from tests.conftest import StartSynthesizer
+from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk, WordTimestamp
+from voiceagent_tts.errors import EngineError, ErrorCode, InvalidRequestError, OverloadedError
+from voiceagent_tts.synthesizer.aligner_handles import Aligners
+from voiceagent_tts.synthesizer.supervisor import Supervisor
+from voiceagent_tts.synthesizer.synthesizer import (
+    Context,
+    ContextCancelled,
+    ContextDone,
+    ContextEvent,
+    ContextFailed,
+    ContextFlushed,
+    ContextOptions,
+    ContextReport,
+    ContextWords,
+    Limits,
+    Synthesizer,
+)
+from voiceagent_tts.synthesizer.word_policy import Source
+from voiceagent_tts.synthesizer.worker_client import WorkerClient, WorkerSpec
+
+SENTENCE = "The quick brown fox jumps over the lazy dog."
+NEVER_S = 10**6
+NEVER_MS = 10**9
+UNPACED = ContextOptions(language="en", max_lead_s=0, max_buffer_delay_ms=NEVER_MS)
+
+
+@dataclass(frozen=True)
+class Spoken:
+    """All events of a context, sorted."""
+
+    words: list[str]
+    samples: int
+    flushes: list[int]
+    error: Exception | None
+    report: ContextReport
+
+
+async def collect(context: Context) -> Spoken:
+    """Iterate to the end; chunks are gap-free, words come ahead of the audio they describe."""
+    words: list[str] = []
+    samples, flushes, error = 0, [], None
+    async for event in context:
+        match event:
+            case AudioChunk():
+                assert event.start_sample == samples or samples == 0
+                samples = event.end_sample
+            case ContextWords(timestamps):
+                assert timestamps[0].start_sample >= samples
+                words += [timestamp.word.text for timestamp in timestamps]
+            case ContextFlushed(flush_id, end_sample):
+                assert end_sample == samples
+                flushes.append(flush_id)
+            case ContextFailed(cause):
+                error = cause
+            case ContextDone(_, report):
+                return Spoken(words, samples, flushes, error, report)
+            case ContextCancelled():
+                pass
+    raise AssertionError("a context ends with ContextDone")
+
+
+async def first(context: Context, kind: type[ContextEvent]) -> ContextEvent:
+    """The next event of a kind."""
+    async for event in context:
+        if isinstance(event, kind):
+            return event
+    raise AssertionError(f"{kind} did not come")
+
+
+def worker_of(synthesizer: Synthesizer) -> WorkerClient:
+    """The running engine."""
+    worker = synthesizer.supervisors["espeak"].worker
+    assert worker is not None
+    return worker
+
+
+async def made_samples(synthesizer: Synthesizer, least: int) -> int:
+    """What the engine has made, from a heartbeat after it made at least `least`."""
+    worker = worker_of(synthesizer)
+    await until(lambda: worker.stats.audio_samples >= least, f"{least} samples are made")
+    last = worker.stats
+    await until(lambda: worker.stats is not last, "one more heartbeat")
+    return worker.stats.audio_samples
+
+
+# Text in.
+
+
+async def test_speaks_a_text(start_synthesizer: StartSynthesizer) -> None:
+    """All words, then `ContextDone` with a report that agrees with what was heard."""
+    reports: list[ContextReport] = []
+    synthesizer = await start_synthesizer(observe=reports.append)
+    context = await synthesizer.open(UNPACED)
+    assert synthesizer.contexts_active == 1
+    context.push_text(SENTENCE)
+    context.finish()
+    context.finish()
+    spoken = await collect(context)
+    assert spoken.words == SENTENCE.split()
+    report = spoken.report
+    assert (report.reason, report.chars) == ("complete", len(SENTENCE))
+    assert (report.audio_samples, report.discarded_samples) == (spoken.samples, 0)
+    assert report.ttfa_s is not None
+    assert 0 < report.ttfa_s <= report.gen_s
+    assert reports == [report]
+    assert synthesizer.contexts_active == worker_of(synthesizer).rows_used == 0
+
+
+async def test_silence_settles_a_sentence(start_synthesizer: StartSynthesizer) -> None:
+    """A client that is silent after a full stop has ended its sentence, but not its context."""
+    synthesizer = await start_synthesizer(Limits(settle_s=0.05))
+    context = await synthesizer.open(UNPACED)
+    context.push_text("Hello there.")
+    assert isinstance(await first(context, AudioChunk), AudioChunk)
+    context.push_text(" And more.")
+    context.finish()
+    assert (await collect(context)).report.reason == "complete"
+
+
+async def test_patience_releases_whole_words(start_synthesizer: StartSynthesizer) -> None:
+    """Text without a mark waits for `max_buffer_delay_ms`; a word that may grow still waits."""
+    synthesizer = await start_synthesizer(Limits(settle_s=NEVER_S))
+    context = await synthesizer.open(ContextOptions("default", "en", max_buffer_delay_ms=50))
+    context.push_text("Hello there my fri")
+    words = await first(context, ContextWords)
+    assert isinstance(words, ContextWords)
+    assert [timestamp.word.text for timestamp in words.words] == ["Hello", "there", "my"]
+    context.push_text("end")
+    context.finish()
+    assert (await collect(context)).words == ["friend"]
+
+
+async def test_without_timers_text_waits_for_its_sentence(
+    start_synthesizer: StartSynthesizer,
+) -> None:
+    """A sentence that has not ended is in no row, and a flush speaks it."""
+    synthesizer = await start_synthesizer(Limits(settle_s=NEVER_S))
+    context = await synthesizer.open(UNPACED)
+    context.push_text("Hello there")
+    assert await made_samples(synthesizer, 0) == 0
+    context.flush(1)
+    flushed = await first(context, ContextFlushed)
+    assert isinstance(flushed, ContextFlushed)
+    assert flushed.end_sample > 0
+
+
+async def test_flushes_are_answered_in_order(start_synthesizer: StartSynthesizer) -> None:
+    """Each flush is answered once, after the audio of the text before it; an empty one at once."""
+    synthesizer = await start_synthesizer()
+    context = await synthesizer.open(UNPACED)
+    context.flush(1)
+    assert context.next_event() == ContextFlushed(1, 0)
+    for flush_id, text in enumerate(("One.", " Two", ", three", ""), start=2):
+        context.push_text(text)
+        context.flush(flush_id)
+    context.finish()
+    assert (await collect(context)).flushes == [2, 3, 4, 5]
+
+
+async def test_a_flush_does_not_wait_for_a_guess(start_synthesizer: StartSynthesizer) -> None:
+    """Where nobody knows when words sound, and guesses are late, a segment's end ends its words."""
+    synthesizer = await start_synthesizer(throttle={"without_words": True})
+    context = await synthesizer.open(replace(UNPACED, speed=2.0))
+    context.push_text(SENTENCE)
+    context.flush(1)
+    words: list[str] = []
+    async with asyncio.timeout(PATIENCE_S):
+        async for event in context:
+            if isinstance(event, ContextWords):
+                words += [timestamp.word.text for timestamp in event.words]
+            elif isinstance(event, ContextFlushed):
+                break
+    assert words == SENTENCE.split()
+
+
+async def test_too_much_text_is_refused_until_some_is_spoken(
+    start_synthesizer: StartSynthesizer,
+) -> None:
+    """What waits is limited, not what is said: when it has been spoken there is room again."""
+    synthesizer = await start_synthesizer(Limits(max_text_chars=100))
+    context = await synthesizer.open(UNPACED)
+    context.push_text(f"{SENTENCE} ")
+    with pytest.raises(InvalidRequestError) as refused:
+        context.push_text("x" * 60)
+    assert refused.value.code is ErrorCode.TEXT_TOO_LONG
+    context.flush(1)
+    await first(context, ContextFlushed)
+    context.push_text("y " * 50)
+    context.finish()
+    spoken = await collect(context)
+    assert spoken.words == ["y"] * 50
+    assert spoken.report.chars == len(SENTENCE) + 1 + 100
+
+
+async def test_an_ended_context_takes_nothing(start_synthesizer: StartSynthesizer) -> None:
+    """After `finish`, `cancel` or a failure, text and flushes are refused."""
+    synthesizer = await start_synthesizer()
+    finished, cancelled = [await synthesizer.open(UNPACED) for _ in range(2)]
+    finished.finish()
+    cancelled.cancel()
+    for context in (finished, cancelled):
+        for refuse in (lambda c=context: c.push_text("more"), lambda c=context: c.flush(1)):
+            with pytest.raises(InvalidRequestError) as refused:
+                refuse()
+            assert refused.value.code is ErrorCode.CONTEXT_CLOSED
+
+
+# The end.
+
+
+@pytest.mark.parametrize("text", ["", "Hello there. And then"])
+async def test_a_context_without_text_goes_idle(
+    start_synthesizer: StartSynthesizer, text: str
+) -> None:
+    """A client that sends no more text ends its context: what it sent is spoken to the end."""
+    synthesizer = await start_synthesizer(Limits(context_idle_s=0.1))
+    context = await synthesizer.open(UNPACED)
+    context.push_text(text)
+    spoken = await collect(context)
+    assert spoken.report.reason == "idle"
+    assert spoken.words == text.split()
+
+
+async def test_audio_has_a_limit(start_synthesizer: StartSynthesizer) -> None:
+    """More audio than `max_audio_s` ends a context with reason `limit` and frees its row."""
+    synthesizer = await start_synthesizer(Limits(max_audio_s=3))
+    context = await synthesizer.open(UNPACED)
+    context.push_text(SENTENCE * 100)
+    context.finish()
+    spoken = await collect(context)
+    assert spoken.report.reason == "limit"
+    # The chunk that passes the limit is the last: at most one second more.
+    assert 3 * SAMPLE_RATE_HZ < spoken.samples <= 4 * SAMPLE_RATE_HZ
+    await until(lambda: not worker_of(synthesizer).rows_used, "the row is free")
+    cut = context.cut(spoken.samples)
+    assert cut.text_remaining
+
+
+async def test_abandon_is_idempotent(start_synthesizer: StartSynthesizer) -> None:
+    """Who is gone gets nothing more, is counted once, and holds no row."""
+    reports: list[ContextReport] = []
+    synthesizer = await start_synthesizer(observe=reports.append)
+    context = await synthesizer.open(UNPACED)
+    context.push_text(SENTENCE * 50)
+    await first(context, AudioChunk)
+    context.abandon()
+    context.abandon()
+    assert context.cancel() is None
+    assert context.next_event() is None
+    assert [report.reason for report in reports] == ["cancelled"]
+    assert synthesizer.contexts_active == 0
+    await until(lambda: not worker_of(synthesizer).rows_used, "the row is free")
+
+
+async def test_abandon_after_the_end_changes_nothing(start_synthesizer: StartSynthesizer) -> None:
+    """A context that has ended keeps its reason."""
+    reports: list[ContextReport] = []
+    synthesizer = await start_synthesizer(observe=reports.append)
+    context = await synthesizer.open(UNPACED)
+    context.push_text("Hello.")
+    context.finish()
+    await collect(context)
+    context.abandon()
+    assert [report.reason for report in reports] == ["complete"]
+
+
+async def test_a_probe_is_not_observed(start_synthesizer: StartSynthesizer) -> None:
+    """The server's own probes are in no figure."""
+    reports: list[ContextReport] = []
+    synthesizer = await start_synthesizer(observe=reports.append)
+    context = await synthesizer.open(ContextOptions(max_lead_s=0, is_probe=True))
+    assert synthesizer.contexts_active == 0
+    context.push_text("ok")
+    context.finish()
+    assert (await collect(context)).samples > 0
+    assert reports == []
+
+
+async def test_closing_ends_every_context(start_synthesizer: StartSynthesizer) -> None:
+    """Whoever waits for a context of a synthesizer that closes gets its end."""
+    synthesizer = await start_synthesizer()
+    context = await synthesizer.open(UNPACED)
+    context.push_text(SENTENCE * 50)
+    collecting = asyncio.create_task(collect(context))
+    await until(lambda: context.cut(10**9).text_spoken != "", "it speaks")
+    await synthesizer.close()
+    await synthesizer.close()
+    assert (await collecting).report.reason == "cancelled"
+
+
+# Cuts.
+
+
+async def test_a_cut_goes_by_what_was_played_or_by_the_clock(
+    start_synthesizer: StartSynthesizer,
+) -> None:
+    """The listener's own figure counts; without it, what was sent and has had time to play."""
+    synthesizer = await start_synthesizer()
+    context = await synthesizer.open(UNPACED)
+    context.push_text(SENTENCE)
+    context.finish()
+    spoken = await collect(context)
+    at_once = context.cut()
+    assert at_once.text_spoken != SENTENCE, "nobody has heard all of it yet"
+    assert context.cut(0).text_spoken == ""
+    assert context.cut(-5) == context.cut(0)
+    assert context.cut(spoken.samples).text_spoken == SENTENCE
+    assert context.cut(10**12) == context.cut(spoken.samples)
+    for cut in (at_once, context.cut(spoken.samples // 2)):
+        assert cut.text_spoken + cut.text_remaining == SENTENCE
+    half = context.cut(spoken.samples // 2).text_spoken
+    assert "" != half != SENTENCE
+
+
+async def test_only_the_end_leaves_after_a_cancel(start_synthesizer: StartSynthesizer) -> None:
+    """Audio that was on its way to the listener leaves after the cancel, and takes no words along.
+
+    A neighbour's words leave when its own would have.
+    """
+    synthesizer = await start_synthesizer(throttle={"without_words": True})
+    contexts = [await synthesizer.open(UNPACED) for _ in range(2)]
+    for context in contexts:
+        context.push_text(f"{SENTENCE} {SENTENCE} ")
+        await first(context, ContextWords)
+        await until(lambda c=context: c.has_audio_next, "it has audio")
+    cancelled, neighbour = contexts
+    cancelled.cancel()
+    assert isinstance(cancelled.next_event(), ContextCancelled)
+    for context in contexts:
+        context.sent(SAMPLE_RATE_HZ)
+    await until(lambda: neighbour.has_words_next, "the next words must leave")
+    assert isinstance(cancelled.next_event(), ContextDone)
+    assert cancelled.next_event() is None
+    neighbour.abandon()
+
+
+async def test_a_cancel_says_what_it_went_by(start_synthesizer: StartSynthesizer) -> None:
+    """`ContextCancelled` is next, whatever was queued, with the cut that `cancel` returns."""
+    synthesizer = await start_synthesizer()
+    for played, basis in ((SAMPLE_RATE_HZ // 2, "played_ms"), (None, "clock")):
+        context = await synthesizer.open(UNPACED)
+        context.push_text(SENTENCE)
+        await first(context, AudioChunk)
+        cut = context.cancel(played)
+        event = context.next_event()
+        assert isinstance(event, ContextCancelled)
+        assert (event.cut, event.basis) == (cut, basis)
+        done = context.next_event()
+        assert isinstance(done, ContextDone)
+        assert done.reason == "cancelled"
+        assert done.report.discarded_samples <= done.report.audio_samples
+        assert context.next_event() is None
+
+
+# Credit.
+
+
+async def test_a_paced_row_waits_for_its_listener(start_synthesizer: StartSynthesizer) -> None:
+    """The engine makes `max_lead_s` and not a sample more until something was played."""
+    synthesizer = await start_synthesizer(Limits(max_lead_s=1))
+    context = await synthesizer.open(ContextOptions(language="en"))
+    context.push_text(SENTENCE * 20)
+    assert await made_samples(synthesizer, SAMPLE_RATE_HZ) == SAMPLE_RATE_HZ
+    context.sent(SAMPLE_RATE_HZ)
+    made = await made_samples(synthesizer, SAMPLE_RATE_HZ + 1)
+    assert made <= 2 * SAMPLE_RATE_HZ, "no more than what was sent has been played"
+
+
+async def test_an_unpaced_row_waits_for_its_socket(start_synthesizer: StartSynthesizer) -> None:
+    """Without pacing, `max_unsent_s` bounds what is in memory; sending it makes room for more."""
+    synthesizer = await start_synthesizer(Limits(max_unsent_s=2))
+    context = await synthesizer.open(UNPACED)
+    context.push_text(SENTENCE * 20)
+    assert await made_samples(synthesizer, 2 * SAMPLE_RATE_HZ) == 2 * SAMPLE_RATE_HZ
+    context.sent(SAMPLE_RATE_HZ)
+    assert await made_samples(synthesizer, 3 * SAMPLE_RATE_HZ) == 3 * SAMPLE_RATE_HZ
+
+
+async def test_a_long_lead_is_bounded_too(start_synthesizer: StartSynthesizer) -> None:
+    """An hour of lead is not an hour of audio in memory."""
+    synthesizer = await start_synthesizer(Limits(max_unsent_s=2))
+    context = await synthesizer.open(ContextOptions(language="en", max_lead_s=3600))
+    context.push_text(SENTENCE * 20)
+    assert await made_samples(synthesizer, 2 * SAMPLE_RATE_HZ) == 2 * SAMPLE_RATE_HZ
+
+
+# Engines.
+
+
+async def test_a_late_engine_shows_in_the_report(start_synthesizer: StartSynthesizer) -> None:
+    """The report tells how late the first audio was, and the gaps that its listener heard."""
+    synthesizer = await start_synthesizer(throttle={"first_audio_s": 0.3, "rtf": 1.5})
+    context = await synthesizer.open(UNPACED)
+    context.push_text("Hello.")
+    context.finish()
+    report = (await collect(context)).report
+    assert report.ttfa_s is not None
+    assert report.ttfa_s >= 0.3
+    assert report.underrun_s > 0
+
+
+async def test_a_silent_engine_can_be_cancelled(start_synthesizer: StartSynthesizer) -> None:
+    """An engine that says nothing does not keep its context from being cancelled."""
+    synthesizer = await start_synthesizer(throttle={"is_silent": True})
+    context = await synthesizer.open(UNPACED)
+    context.push_text(SENTENCE)
+    context.finish()
+    cut = context.cancel()
+    assert cut is not None
+    assert (cut.text_spoken, cut.text_remaining) == ("", SENTENCE)
+    assert (await collect(context)).report.ttfa_s is None
+    await until(lambda: not worker_of(synthesizer).rows_used, "the row is free")
+
+
+async def test_a_dead_engine_fails_its_contexts(start_synthesizer: StartSynthesizer) -> None:
+    """The contexts of a killed worker fail, and the next one waits for its successor."""
+    synthesizer = await start_synthesizer()
+    context = await synthesizer.open(UNPACED)
+    context.push_text(SENTENCE * 100)
+    await first(context, AudioChunk)
+    os.kill(worker_of(synthesizer).pid, signal.SIGKILL)
+    spoken = await collect(context)
+    assert isinstance(spoken.error, EngineError)
+    assert spoken.report.reason == "error"
+    context = await synthesizer.open(UNPACED)
+    context.push_text("Hello.")
+    context.finish()
+    assert (await collect(context)).report.reason == "complete"
+
+
+async def test_words_that_were_found_outlive_the_engine(
+    start_synthesizer: StartSynthesizer,
+) -> None:
+    """Words of audio that has left leave before the end, where an aligner has found them."""
+    stopped = Supervisor(WorkerSpec("online"))  # in place of a better one that is late
+    aligners = Aligners(
+        {Source.ONLINE: [Supervisor(WorkerSpec("online"))], Source.FORCED: [stopped]}
+    )
+    throttle = {"without_words": True, "crash_after_s": 8, "rtf": 0.4}
+    synthesizer = await start_synthesizer(throttle=throttle, aligners=aligners)
+    assert stopped.worker is not None
+    os.kill(stopped.worker.pid, signal.SIGSTOP)
+    context = await synthesizer.open(UNPACED)
+    context.push_text(f"{SENTENCE} " * 4)
+    words: list[WordTimestamp] = []
+    async for event in context:
+        if isinstance(event, ContextWords):
+            words += event.words
+    assert context.cut(10**9).text_remaining
+    assert words[-1].start_sample > 5 * SAMPLE_RATE_HZ, "only what was about to be heard has left"
+
+
+async def test_rows_are_not_promised_twice(start_synthesizer: StartSynthesizer) -> None:
+    """When every row is taken a context is refused; an ended one makes room at once."""
+    synthesizer = await start_synthesizer()
+    rows = worker_of(synthesizer).capabilities.max_rows
+    contexts = [await synthesizer.open(UNPACED) for _ in range(rows)]
+    with pytest.raises(OverloadedError) as refused:
+        await synthesizer.open(UNPACED)
+    assert refused.value.retry_after_ms
+    contexts[0].abandon()
+    await synthesizer.open(UNPACED)
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        (ContextOptions(voice="nobody"), ErrorCode.INVALID_VOICE),
+        (ContextOptions(language="klingon"), ErrorCode.INVALID_LANGUAGE),
+        (ContextOptions(text_feeding="token"), ErrorCode.INVALID_PARAM),
+    ],
+)
+async def test_impossible_options_are_refused(
+    start_synthesizer: StartSynthesizer, options: ContextOptions, code: ErrorCode
+) -> None:
+    """What no voice here can do is refused before a row is taken."""
+    synthesizer = await start_synthesizer()
+    with pytest.raises(InvalidRequestError) as refused:
+        await synthesizer.open(options)
+    assert refused.value.code is code
+    assert worker_of(synthesizer).rows_used == 0

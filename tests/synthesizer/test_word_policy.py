@@ -1,0 +1,467 @@
+"""One rule for all sources, on a fake clock: the policy behind a context's timeline."""
+
+import heapq
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from voiceagent_tts.core import (
+    FRAME_S,
+    FRAME_SAMPLES,
+    SAMPLE_RATE_HZ,
+    AudioChunk,
+    PlayoutClock,
+    Word,
+    WordTimestamp,
+    ms_to_samples,
+)
+from voiceagent_tts.synthesizer.timeline import Timeline
+from voiceagent_tts.synthesizer.word_policy import Source, WordPolicy
+from voiceagent_tts.text.words import split_words
+
+TEXT = "one two three four five six seven eight nine ten eleven twelve"
+WORDS = split_words(TEXT)
+ALL = (Source.ONLINE, Source.FORCED)
+LEAD_MS = 150
+"""How long before playback can reach it a word leaves."""
+NEVER = 10**9
+
+
+def at(word: Word, start_ms: float, length_ms: float = 100, *, is_exact: bool = True):
+    """An exact time of a word."""
+    start = ms_to_samples(start_ms)
+    return WordTimestamp(word, start, start + ms_to_samples(length_ms), is_exact)
+
+
+def policy_of(*sources: Source, made_s: float = 10.0) -> WordPolicy:
+    """A policy that expects `WORDS` and has heard even sound."""
+    policy = WordPolicy(sources)
+    policy.expect(WORDS)
+    policy.listen(sound(made_s))
+    return policy
+
+
+@cache
+def sound(seconds: float, level: int = 8000) -> bytes:
+    """A tone, audible from its first samples."""
+    tone = np.cos(np.arange(round(seconds * SAMPLE_RATE_HZ)) / 20) * level
+    return tone.astype("<i2").tobytes()
+
+
+def starts_ms(taken: tuple[WordTimestamp, ...]) -> list[int]:
+    """Starts in milliseconds."""
+    return [time.start_sample * 1000 // SAMPLE_RATE_HZ for time in taken]
+
+
+# The rule.
+
+
+def test_the_engines_own_times_leave_at_once() -> None:
+    """Native words wait for nothing, not even for sound."""
+    policy = WordPolicy([Source.NATIVE])
+    policy.expect(WORDS[:1])
+    policy.tell(Source.NATIVE, [at(WORDS[0], 40)])
+    assert policy.take(0, 0) == (at(WORDS[0], 40),)
+
+
+def test_the_best_source_waits_for_nothing() -> None:
+    """What the forced aligner says leaves at once; so does the online one's where it is best."""
+    for best, sources in ((Source.FORCED, ALL), (Source.ONLINE, [Source.ONLINE])):
+        policy = policy_of(*sources)
+        policy.tell(best, [at(WORDS[0], 400)])
+        assert policy.take(0, 0) == (at(WORDS[0], 400),)
+
+
+def test_a_better_time_is_waited_for_until_the_deadline() -> None:
+    """The online aligner's time stays while the forced one's may come, and leaves when it must."""
+    policy = policy_of(*ALL)
+    policy.tell(Source.ONLINE, [at(WORDS[0], 400), at(WORDS[1], 700)])
+    policy.tell(Source.FORCED, [])
+    assert policy.take(ms_to_samples(399), 0) == ()
+    assert policy.take(ms_to_samples(400), 0) == (at(WORDS[0], 400),)
+    policy.tell(Source.FORCED, [at(WORDS[1], 650)])
+    assert starts_ms(policy.take(ms_to_samples(400), 0)) == [685]  # between the two
+    assert dict(policy.figures.sources) == {Source.ONLINE: 1, Source.FORCED: 1}
+
+
+def test_a_source_that_is_lost_is_not_waited_for() -> None:
+    """When the forced aligner fails, what the online one has said leaves at once."""
+    policy = policy_of(*ALL)
+    policy.tell(Source.ONLINE, [at(WORDS[0], 400)])
+    assert policy.take(0, 0) == ()
+    policy.lose(Source.FORCED)
+    assert policy.take(0, 0) == (at(WORDS[0], 400),)
+
+
+def test_the_outlook_leaves_only_when_it_must() -> None:
+    """A guess of the aligner may still change, so that it waits; it is as exact as it says."""
+    policy = policy_of(Source.ONLINE)
+    policy.expect_at([at(WORDS[0], 100)])
+    assert policy.take(ms_to_samples(99), 0) == ()
+    policy.expect_at([at(WORDS[0], 120, is_exact=False)])
+    assert policy.take(ms_to_samples(119), 0) == ()
+    (taken,) = policy.take(ms_to_samples(120), 0)
+    assert starts_ms((taken,)) == [120]
+    assert not taken.is_exact
+
+
+def test_without_any_source_words_are_estimated() -> None:
+    """Estimates follow the pace of what is known of the words before."""
+    policy = policy_of(Source.ONLINE)
+    policy.tell(Source.ONLINE, [at(WORDS[0], 0), at(WORDS[1], 1000)])
+    taken = policy.take(ms_to_samples(1500), 0)
+    assert [time.word.text for time in taken] == ["one", "two", "three"]
+    assert [time.is_exact for time in taken] == [True, True, False]
+    assert starts_ms(taken)[2] == pytest.approx(1000 + 4000 / 17, abs=20)
+    assert policy.figures.sources[Source.ESTIMATE] == 1
+
+
+def test_nothing_is_estimated_before_there_is_sound() -> None:
+    """A text that waits for its voice has no times."""
+    policy = WordPolicy([])
+    policy.expect(WORDS)
+    assert policy.take(NEVER, 0) == ()
+    policy.listen(sound(0.08))
+    assert starts_ms(policy.take(0, 0)) == [0]
+
+
+@pytest.mark.parametrize(
+    ("lead_s", "sound_s", "start_ms"), [(0.05, 0.03, 50), (0.08, 0.0, 80), (0.5, 0.5, 500)]
+)
+def test_the_first_word_is_not_before_its_sound(
+    lead_s: float, sound_s: float, start_ms: int
+) -> None:
+    """It leaves ahead of the first audio, however long that is, and begins where it can be heard.
+
+    Where the first audio is silent the word begins behind it.
+    """
+    policy = WordPolicy([Source.ONLINE])
+    policy.expect(WORDS)
+    policy.listen(sound(lead_s, 0) + sound(sound_s))
+    assert starts_ms(policy.take(0, 0)) == [start_ms]
+
+
+def test_what_nobody_knows_leaves_at_the_end() -> None:
+    """When all audio is there and no source is left, every word is, none behind the audio."""
+    policy = policy_of(Source.ONLINE, made_s=0.5)
+    policy.end_audio()
+    assert policy.take(0, 0) == () or policy.next_start is not None
+    policy.lose(Source.ONLINE)
+    policy.take(0, 0)
+    assert policy.next_start is None
+    assert policy.next_char is None
+    assert policy.figures.sources.total() == len(WORDS)
+    refined = policy.refined()
+    assert refined is None, "nothing better than the estimates is known"
+
+
+def test_a_spoken_word_is_not_guessed_behind_its_segment() -> None:
+    """Where a segment is spoken, its words lie in its sound, however slow the guess; others not."""
+    policy = policy_of(made_s=2.0)
+    end = ms_to_samples(1000)
+    policy.end_segment(WORDS[5].char_end, end)
+    taken = policy.take(end, 0)
+    assert [time.word for time in taken] == WORDS[:6]
+    assert taken[-1].start_sample == end
+    assert policy.next_start is not None
+    assert policy.next_start > end
+
+
+# What comes out of it.
+
+
+def test_a_word_never_lies_before_the_last_one() -> None:
+    """A time that contradicts a word that has left is moved behind it, and is not exact then."""
+    policy = policy_of(Source.ONLINE)
+    policy.expect_at([at(WORDS[0], 500)])
+    policy.take(ms_to_samples(500), 0)
+    policy.tell(Source.ONLINE, [at(WORDS[0], 300), at(WORDS[1], 400)])
+    (second,) = policy.take(ms_to_samples(500), 0)
+    assert (starts_ms((second,)), second.is_exact) == ([500], False)
+    assert second.end_sample == ms_to_samples(500)
+
+
+def test_a_word_never_lies_in_what_was_played() -> None:
+    """A time that comes too late becomes the moment of its leaving, and is counted."""
+    policy = policy_of(Source.ONLINE)
+    policy.tell(Source.ONLINE, [at(WORDS[0], 300)])
+    taken, *_ = policy.take(ms_to_samples(700), ms_to_samples(700))
+    assert (starts_ms((taken,)), taken.is_exact) == ([700], False)
+    assert policy.figures.late >= 1
+
+
+@pytest.mark.parametrize("sources", [ALL, ALL[::-1]])
+def test_sources_that_disagree_are_doubted(sources: tuple[Source, ...]) -> None:
+    """Where two aligners differ by more than 300 ms the better one counts, but not as exact."""
+    times = {Source.ONLINE: [at(WORDS[0], 0), at(WORDS[1], 290)],
+             Source.FORCED: [at(WORDS[0], 301), at(WORDS[1], 580)]}  # fmt: skip
+    policy = policy_of(*ALL)
+    for source in sources:
+        policy.tell(source, times[source])
+    first, second = policy.take(0, 0)
+    assert starts_ms((first, second)) == [301, 580]
+    assert (first.is_exact, second.is_exact) == (False, True)
+    assert policy.figures.doubtful == 1
+
+
+@pytest.mark.parametrize(
+    ("forced_ms", "start_ms"),
+    [(580, 524), (500, 500), (440, 482), (700, 560), (300, 440), (701, 701), (299, 299)],
+)
+def test_aligners_that_agree_share_a_word(forced_ms: int, start_ms: int) -> None:
+    """Up to 200 ms apart: 0.7 of the way from the forced time to the online one, here 500 ms.
+
+    Further apart they mean different places, and the forced aligner's counts alone.
+    """
+    times = {Source.ONLINE: at(WORDS[0], 500), Source.FORCED: at(WORDS[0], forced_ms)}
+    for order in (ALL, ALL[::-1]):
+        policy = policy_of(*ALL)
+        for source in order:
+            policy.tell(source, [times[source]])
+        (taken,) = policy.take(0, 0)
+        assert (starts_ms((taken,)), taken.is_exact) == ([start_ms], True)
+
+
+def test_refined_times_are_the_best_in_the_end() -> None:
+    """What was said of words after they had left is in the refined list, in order."""
+    policy = policy_of(*ALL)
+    policy.expect_at([at(word, 100 * place) for place, word in enumerate(WORDS[:3])])
+    policy.take(ms_to_samples(200), 0)
+    policy.tell(Source.ONLINE, [at(WORDS[0], 30), at(WORDS[1], 60)])
+    policy.tell(Source.FORCED, [at(WORDS[0], 50), at(WORDS[2], 40)])
+    refined = policy.refined()
+    assert refined is not None
+    assert [time.word for time in refined] == WORDS[:3]
+    assert starts_ms(tuple(refined)) == [36, 60, 60]
+    assert [time.is_exact for time in refined] == [True, True, True]
+
+
+def test_the_last_outlook_refines_what_nobody_committed() -> None:
+    """A context that ends before its aligner has the last word takes what it said before."""
+    policy = policy_of(Source.ONLINE)
+    policy.take(0, 0)
+    policy.expect_at([at(WORDS[0], 30)])
+    assert policy.awaits_answers
+    policy.lose(Source.ONLINE)
+    assert not policy.awaits_answers
+    assert policy.refined() == [at(WORDS[0], 30)]
+
+
+def test_times_that_were_right_need_no_refinement() -> None:
+    """Native words are never said twice."""
+    policy = WordPolicy([Source.NATIVE])
+    policy.expect(WORDS)
+    policy.tell(Source.NATIVE, [at(word, 100 * place) for place, word in enumerate(WORDS)])
+    assert len(policy.take(0, 0)) == len(WORDS)
+    assert policy.refined() is None
+
+
+# A whole context, with sources as good and as bad as they come.
+
+
+@dataclass(frozen=True)
+class Voice:
+    """What is spoken, and how fast it is made.
+
+    Attributes:
+        starts: of the words, in samples of the engine.
+        rtf: seconds that the engine takes for one of audio.
+        stall: the frame before which the engine stands still for `stall_s`.
+    """
+
+    starts: list[int]
+    rtf: float
+    stall: int
+    stall_s: float
+    speed: float
+
+
+@dataclass(frozen=True)
+class Aligner:
+    """How a source answers.
+
+    Attributes:
+        delay_s: from the audio to the answer.
+        look_samples: audio behind a word's start before its time is committed.
+        errors: added to the true starts.
+        dies_at_s: when it is lost; it says nothing of what comes later.
+    """
+
+    source: Source
+    delay_s: float
+    look_samples: int
+    errors: list[int]
+    dies_at_s: float
+
+
+@dataclass
+class Run:
+    """One context from its first audio to its last word."""
+
+    voice: Voice
+    aligners: list[Aligner]
+    now: float = 100.0
+    left: list[tuple[float, WordTimestamp]] = field(default_factory=list)
+    _later: list[tuple[float, int, Callable[[], None]]] = field(default_factory=list)
+    _order: Iterator[int] = field(default_factory=itertools.count)
+
+    def __post_init__(self) -> None:
+        self.clock = PlayoutClock()
+        self.timeline = Timeline(self.voice.speed, [a.source for a in self.aligners])
+        self.timeline.expect(TEXT, is_whole=True)
+        self.audio_at: list[float] = []
+        self._spans: list[tuple[int, float]] = []  # (first sample, when it is played) of each chunk
+
+    def played_at(self, sample: int) -> float:
+        """When the listener hears a sample, or would, had the audio gone on."""
+        start, played_at = next(span for span in reversed(self._spans) if span[0] <= sample)
+        return played_at + (sample - start) / SAMPLE_RATE_HZ
+
+    def play(self) -> None:
+        """Let the engine make its frames, the aligners answer, and time pass."""
+        frames = self.voice.starts[-1] // FRAME_SAMPLES + 3
+        due = self.now
+        for frame in range(frames):
+            due += FRAME_S * self.voice.rtf + (frame == self.voice.stall) * self.voice.stall_s
+            self._at(due, lambda frame=frame: self._make(frame))
+        self._at(due, self._end)
+        for aligner in self.aligners:
+            end = min(due, self.now + aligner.dies_at_s) + aligner.delay_s
+            self._at(end, lambda source=aligner.source: self.timeline.lose(source))
+        while self._later:
+            self._pass_until(self._later[0][0])
+            self.now, _, act = heapq.heappop(self._later)
+            act()
+            self._take()
+
+    def _at(self, when: float, act: Callable[[], None]) -> None:
+        heapq.heappush(self._later, (when, next(self._order), act))
+
+    def _pass_until(self, when: float) -> None:
+        """Wake up for words, as a context's timer does."""
+        while (due := self.timeline.next_take_at(self.clock)) is not None and due < when:
+            self.now = max(self.now, due)
+            assert self._take(), "a timer that fires lets a word go"
+
+    def _take(self) -> bool:
+        taken = self.timeline.take(self.clock, self.now)
+        played = self.clock.played_samples(self.now)
+        assert all(timestamp.start_sample >= played - 1 for timestamp in taken)
+        self.left += [(self.now, timestamp) for timestamp in taken]
+        return bool(taken)
+
+    def _make(self, frame: int) -> None:
+        chunk = AudioChunk(frame * FRAME_SAMPLES, sound(FRAME_S))
+        heard = self.timeline.audio(chunk)
+        self._take()
+        self._send(heard)
+        for aligner in self.aligners:
+            if self.now + aligner.delay_s < 100.0 + aligner.dies_at_s:
+                self._at(
+                    self.now + aligner.delay_s,
+                    lambda aligner=aligner: self._answer(aligner, chunk.end_sample),
+                )
+
+    def _answer(self, aligner: Aligner, end_sample: int) -> None:
+        certain = [
+            WordTimestamp(word, max(0, start + error), None, True)
+            for word, start, error in zip(WORDS, self.voice.starts, aligner.errors, strict=True)
+            if start + aligner.look_samples <= end_sample
+        ]
+        self.timeline.tell(aligner.source, tuple(certain))
+
+    def _end(self) -> None:
+        self._send(self.timeline.finish())
+
+    def _send(self, heard: AudioChunk | None) -> None:
+        if heard is not None:
+            self.audio_at.append(self.now)
+            self._spans.append((heard.start_sample, max(self.now, self.clock.playout_end)))
+            self.clock.send(heard.samples, self.now)
+
+
+_lengths = st.lists(st.integers(1_500, 24_000), min_size=len(WORDS), max_size=len(WORDS))
+_voices = st.builds(
+    Voice,
+    starts=_lengths.map(lambda lengths: list(np.cumsum(lengths) - lengths[0])),
+    rtf=st.floats(0.05, 1.3),
+    stall=st.integers(0, 40),
+    stall_s=st.floats(0, 2),
+    speed=st.sampled_from((1.0, 1.0, 0.5, 1.3, 2.0)),
+)
+
+
+def _aligners(source: Source) -> st.SearchStrategy[Aligner]:
+    return st.builds(
+        Aligner,
+        source=st.just(source),
+        delay_s=st.floats(0, 1.5),
+        look_samples=st.integers(0, 3 * SAMPLE_RATE_HZ),
+        errors=st.lists(st.integers(-12_000, 12_000), min_size=len(WORDS), max_size=len(WORDS)).map(
+            lambda errors: [error if abs(error) > 6_000 else error // 100 for error in errors]
+        ),
+        dies_at_s=st.sampled_from((0.3, 1.0, 1e9, 1e9)),
+    )
+
+
+_crews = st.lists(st.sampled_from(ALL), unique=True).flatmap(
+    lambda sources: st.tuples(*map(_aligners, sources)).map(list)
+)
+
+
+@given(_voices, _crews)
+def test_every_word_once_in_order_before_it_is_played(voice: Voice, crew: list[Aligner]) -> None:
+    """Whatever the sources do: all words, once, in order, and none in what was played by then."""
+    run = Run(voice, crew)
+    run.play()
+    assert [timestamp.word for _, timestamp in run.left] == WORDS
+    starts = [timestamp.start_sample for _, timestamp in run.left]
+    assert starts == sorted(starts)
+    assert run.left[0][0] <= run.audio_at[0], "word 0 comes ahead of the first audio"
+    refined = run.timeline.refined()
+    if refined is not None:
+        assert [timestamp.word for timestamp in refined] == WORDS
+        refined_starts = [timestamp.start_sample for timestamp in refined]
+        assert refined_starts == sorted(refined_starts)
+
+
+@given(_voices)
+def test_what_is_known_leaves_before_playback_can_reach_it(voice: Voice) -> None:
+    """Times that were known all along leave 150 ms before they are played, or ahead of all audio.
+
+    They wait for the forced aligner, which never answers: so it is the deadline that lets them go.
+    """
+    run = Run(voice, [Aligner(Source.FORCED, 1e6, 0, [0] * len(WORDS), 1e9)])
+    known = zip(WORDS, voice.starts, strict=True)
+    times = tuple(WordTimestamp(word, int(start), None, True) for word, start in known)
+    run.timeline.tell(Source.ONLINE, times)
+    run.play()
+    assert run.timeline.figures.late == 0
+    for (left_at, timestamp), start in zip(run.left, voice.starts, strict=True):
+        assert timestamp.is_exact
+        assert timestamp.start_sample == round(start / voice.speed)
+        played_at = run.played_at(timestamp.start_sample)
+        assert left_at <= max(played_at - LEAD_MS / 1000, run.audio_at[0])
+
+
+@given(_voices, _crews)
+def test_no_word_waits_past_its_deadline(voice: Voice, crew: list[Aligner]) -> None:
+    """At every moment, what playback can reach within 150 ms has left, by the best known times."""
+    run = Run(voice, crew)
+    take = run.timeline.take
+
+    def watched(clock: PlayoutClock, now: float) -> tuple[WordTimestamp, ...]:
+        taken = take(clock, now)
+        if clock.sent_samples and (due := run.timeline.next_take_at(clock)) is not None:
+            assert due > now
+        return taken
+
+    run.timeline.take = watched  # the same, looked at
+    run.play()
+    assert run.timeline.next_char is None

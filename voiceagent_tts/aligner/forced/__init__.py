@@ -1,0 +1,1 @@
+"""The forced aligner: a finished clip and its text become exact word times, by a network."""

@@ -1,0 +1,1 @@
+"""The online aligner: speech and its text become word times while the speech is made."""

@@ -1,1 +1,0 @@
-"""Words of the text to times in the audio."""

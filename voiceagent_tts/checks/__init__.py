@@ -1,0 +1,1 @@
+"""Programs that people run to check a machine and its weights."""

@@ -1,0 +1,1 @@
+"""Protocols of other servers, translated to and from `tts.v1`."""

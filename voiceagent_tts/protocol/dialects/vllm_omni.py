@@ -1,0 +1,463 @@
+"""vLLM-Omni's dialect (`/v1/audio/speech/stream`), with the word times that Baseten adds to it.
+
+A socket is configured once. Text comes in pieces; `input.done` ends an utterance, which is one
+context here, and not the socket. Audio comes in pieces that the dialect calls sentences, each
+between `audio.start` and `audio.done`, and times count from the `audio.start`. What has come is
+spoken at once, never only after `input.done`. This module knows no I/O, no clock and no engine.
+
+Where words are asked for in `audio.done` and nothing is said of how to split, a "sentence" ends
+when the next words are known: its `audio.done` names words that sound *behind* it. So they arrive
+before they are heard, as an agent needs that is interrupted; behind their own sentence they would
+come too late.
+
+Source: vLLM-Omni 0.30 (`serving_speech_stream.py`, `protocol/audio.py`), and what the Baseten
+plugin of LiveKit Agents 1.8 sends and reads.
+"""
+
+from base64 import b64encode
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from pydantic import AliasChoices, Field, TypeAdapter, ValidationError
+from pydantic_core import to_json
+
+from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, ms_to_samples, samples_to_ms
+from voiceagent_tts.errors import ErrorCode
+from voiceagent_tts.protocol.dialects.dialect import (
+    Answer,
+    Command,
+    Frames,
+    known_ends_ms,
+    refuse_if_big,
+    silence,
+)
+from voiceagent_tts.protocol.messages import (
+    MAX_INITIAL_FRAMES,
+    MAX_INSTRUCT_CHARS,
+    AudioBase64Message,
+    AudioFormat,
+    AudioMessage,
+    Close,
+    ContextEnd,
+    ContextOpen,
+    ContextText,
+    DoneMessage,
+    ErrorMessage,
+    Name,
+    Prepare,
+    RefusedMessageError,
+    ServerMessage,
+    WireModel,
+    WordsMessage,
+    refusal_of,
+)
+
+_ENDS = {"sentence": ".!?…。！？।", "clause": ".!?…。！？।,;:，、；：", "none": ""}
+_CLOSING = "\"')]}»”’」』）"
+_MAX_SEED = 2**53
+
+Split = Literal["none", "sentence", "clause"]
+
+
+class SessionConfig(WireModel):
+    """How all utterances from now on are spoken."""
+
+    type: Literal["session.config"]
+    voice: Name | None = Field(default=None, validation_alias=AliasChoices("voice", "speaker"))
+    language: Name | None = None
+    instructions: Annotated[str, Field(max_length=MAX_INSTRUCT_CHARS)] | None = None
+    response_format: Literal["pcm"] = "pcm"
+    speed: Annotated[float, Field(ge=0.5, le=2.0)] | None = None
+    seed: int | None = None
+    initial_codec_chunk_frames: Annotated[int, Field(ge=0)] | None = None
+    ref_audio: None = None
+    speaker_embedding: None = None
+    split_granularity: Split | None = None
+    word_timestamps: bool = False
+    """vLLM-Omni's own: audio as JSON, and a list of words behind each sentence."""
+    timestamp_type: Literal["word"] | None = None
+    """Baseten's: words in `audio.done` or, with the strategy `async`, in `audio.timestamps`."""
+    timestamp_transport_strategy: Literal["sync", "async"] = "sync"
+
+    @property
+    def code(self) -> str | None:
+        """The language, or None where the server is to find it out."""
+        is_auto = self.language is None or self.language.casefold() == "auto"
+        return None if is_auto else self.language
+
+    @property
+    def tells_words_ahead(self) -> bool:
+        """Whether a sentence ends where the next words are known."""
+        is_sync = self.timestamp_type and self.timestamp_transport_strategy == "sync"
+        return bool(is_sync) and self.split_granularity is None and not self.word_timestamps
+
+    def to_open(self, context_id: str) -> ContextOpen:
+        """The context of an utterance."""
+        frames = self.initial_codec_chunk_frames
+        return ContextOpen(
+            context_id=context_id,
+            voice=self.voice,
+            language=self.code,
+            instruct=self.instructions,
+            speed=self.speed or 1.0,
+            seed=None if self.seed is None else self.seed % _MAX_SEED,
+            initial_frames=min(frames, MAX_INITIAL_FRAMES) if frames else None,
+        )
+
+
+class InputText(WireModel):
+    """More text of the utterance."""
+
+    type: Literal["input.text"]
+    text: str
+
+
+class InputDone(WireModel):
+    """The utterance is complete; without text it asks whether the session is alive."""
+
+    type: Literal["input.done"]
+
+
+class SessionClose(WireModel):
+    """Close the socket."""
+
+    type: Literal["session.close"]
+
+
+class VoiceList(WireModel):
+    """Which voices are there; may come before `session.config`."""
+
+    type: Literal["voice.list"]
+
+
+class VoiceAdd(WireModel):
+    """Clone a voice; here it is the server's owner who does that."""
+
+    type: Literal["voice.add"]
+
+
+_MESSAGE: TypeAdapter[
+    SessionConfig | InputText | InputDone | SessionClose | VoiceList | VoiceAdd
+] = TypeAdapter(
+    Annotated[
+        SessionConfig | InputText | InputDone | SessionClose | VoiceList | VoiceAdd,
+        Field(discriminator="type"),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Word:
+    text: str
+    start_sample: int
+    end_sample: int
+
+
+@dataclass(slots=True)
+class _Sentence:
+    """What has been sent since the last `audio.start`."""
+
+    start_sample: int
+    sample_end: int
+    chunks: int = 0
+
+    @property
+    def total_bytes(self) -> int:
+        return (self.sample_end - self.start_sample) * BYTES_PER_SAMPLE
+
+
+@dataclass(slots=True)
+class _Utterance:
+    """All between two `input.done`."""
+
+    index: int
+    config: SessionConfig
+    context_id: str | None = None
+    """The context that speaks it, from the first text on and as long as it lives."""
+    is_ended: bool = False
+    has_failed: bool = False
+    is_blank: bool = True
+    sentences: int = 0
+    sentence: _Sentence | None = None
+    sample_end: int = 0
+    """Samples of the context that have been sent."""
+    words: deque[_Word] = field(default_factory=deque["_Word"])
+    """Announced by the server, not yet told to the client."""
+    borders: deque[int] = field(default_factory=deque[int])
+    """Where sentences begin, in samples of the context."""
+    has_sentence_end: bool = False
+    """Whether the last word ended a sentence."""
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether nothing but `session.done` is still to be said."""
+        return self.is_ended and self.context_id is None
+
+
+class VllmOmni:
+    """The dialect of one socket.
+
+    Args:
+        voices: asked for the names of the voices when the client asks.
+    """
+
+    is_sequential = True
+
+    def __init__(self, voices: Callable[[], Sequence[str]]) -> None:
+        self._voices = voices
+        self._config: SessionConfig | None = None
+        self._utterances: deque[_Utterance] = deque()  # those without `session.done`, in order
+        self._utterances_begun = 0
+        self._contexts_opened = 0
+
+    # What came.
+
+    def read(self, data: str, max_bytes: int) -> list[Command]:
+        """See `Dialect.read`."""
+        try:
+            message = _MESSAGE.validate_json(data)
+        except ValidationError as error:
+            raise refusal_of(error) from None  # the cause holds the client's text
+        refuse_if_big(data, max_bytes, message.type)
+        match message:
+            case SessionConfig():
+                return self._configure(message)
+            case InputText(text=text):
+                return self._take_text(text) if text else []
+            case InputDone():
+                return self._end_utterance()
+            case SessionClose():
+                return [Close()]
+            case VoiceList():
+                return [Answer(_encode("voice.list", voices=self._voices(), uploaded_voices=[]))]
+            case VoiceAdd():
+                raise RefusedMessageError(
+                    "voice.add: voices are cloned on the server: `voiceagent-tts voices add`",
+                    code=ErrorCode.INVALID_PARAM,
+                )
+
+    def _configure(self, config: SessionConfig) -> list[Command]:
+        if self._current() is not None:
+            raise RefusedMessageError(
+                "session.config: expected input.done first, which ends the utterance in progress",
+                code=ErrorCode.INVALID_MESSAGE,
+            )
+        self._config = config
+        return [Prepare(voice=config.voice, language=config.code, instruct=config.instructions)]
+
+    def _take_text(self, text: str) -> list[Command]:
+        utterance = self._current() or self._begin_utterance("input.text")
+        if utterance.has_failed:
+            return []  # it is over for the client, who may not have read so yet
+        utterance.is_blank = utterance.is_blank and not text.strip()
+        commands: list[Command] = []
+        if utterance.context_id is None:
+            self._contexts_opened += 1
+            utterance.context_id = f"utterance-{self._contexts_opened}"
+            utterance.sample_end, utterance.has_sentence_end = 0, False
+            utterance.borders.clear()
+            commands.append(utterance.config.to_open(utterance.context_id))
+        return [*commands, ContextText(context_id=utterance.context_id, text=text)]
+
+    def _end_utterance(self) -> list[Command]:
+        utterance = self._current() or self._begin_utterance("input.done")
+        utterance.is_ended = True
+        if utterance.context_id is not None:
+            return [ContextEnd(context_id=utterance.context_id)]
+        return [Answer(data) for data in self._settle()]
+
+    def _current(self) -> _Utterance | None:
+        """The utterance that takes text."""
+        newest = self._utterances[-1] if self._utterances else None
+        return None if newest is None or newest.is_ended else newest
+
+    def _begin_utterance(self, name: str) -> _Utterance:
+        if self._config is None:
+            raise RefusedMessageError(
+                f"{name}: expected session.config first", code=ErrorCode.INVALID_MESSAGE
+            )
+        self._utterances.append(_Utterance(self._utterances_begun, self._config))
+        self._utterances_begun += 1
+        return self._utterances[-1]
+
+    # What goes.
+
+    def write(self, message: ServerMessage | AudioMessage) -> Frames:
+        """See `Dialect.write`."""
+        match message:
+            case AudioMessage():
+                return self._audio(self._utterances[0], message)
+            case WordsMessage():
+                return self._hear_words(self._utterances[0], message)
+            case ErrorMessage():
+                return [_encode("error", message=message.message, code=message.code)]
+            case DoneMessage():
+                return self._done(message)
+            case AudioBase64Message():
+                raise AssertionError("contexts of this dialect have binary audio")
+            case _:
+                return []  # this dialect has no such message
+
+    def _audio(self, utterance: _Utterance, message: AudioMessage) -> Frames:
+        frames: Frames = []
+        start, pcm = message.sample_offset, message.pcm
+        end = start + len(pcm) // BYTES_PER_SAMPLE
+        while utterance.borders and utterance.borders[0] < end:
+            border = max(start, utterance.borders.popleft())
+            size = (border - start) * BYTES_PER_SAMPLE
+            frames += [*_sound(utterance, pcm[:size]), *_end_sentence(utterance)]
+            start, pcm = border, pcm[size:]
+        return [*frames, *_sound(utterance, pcm)]
+
+    def _hear_words(self, utterance: _Utterance, message: WordsMessage) -> Frames:
+        times = zip(message.words, message.start_ms, known_ends_ms(message), strict=True)
+        words = [_Word(text, ms_to_samples(a), ms_to_samples(b)) for text, a, b in times]
+        config = utterance.config
+        utterance.words.extend(words)
+        if config.tells_words_ahead:
+            return [*_begin_sentence(utterance), *_end_sentence(utterance)]
+        for word in words:
+            if utterance.has_sentence_end:
+                utterance.borders.append(word.start_sample)
+            last = word.text.rstrip(_CLOSING)[-1:]
+            utterance.has_sentence_end = last in _ENDS[config.split_granularity or "sentence"]
+        if config.timestamp_type and config.timestamp_transport_strategy == "async":
+            begun = _begin_sentence(utterance)
+            return [*begun, _event(utterance, "audio.timestamps", **_alignment(utterance, words))]
+        return []
+
+    def _done(self, message: DoneMessage) -> Frames:
+        utterance = next(u for u in self._utterances if u.context_id == message.context_id)
+        frames: Frames = []
+        is_silent = not (utterance.sample_end or utterance.is_blank)
+        if is_silent and message.reason == "complete":
+            # A host takes a text without any audio for a failure.
+            frames += _sound(utterance, silence(AudioFormat()))
+        if utterance.words:
+            frames += _begin_sentence(utterance)  # they are to be told, be it without any audio
+        utterance.has_failed = message.reason == "error"
+        utterance.context_id = None
+        return [*frames, *_end_sentence(utterance), *self._settle()]
+
+    def _settle(self) -> list[str]:
+        """`session.done` of the utterances that are complete, as far as all before them are."""
+        frames: list[str] = []
+        while self._utterances and self._utterances[0].is_answered:
+            utterance = self._utterances.popleft()
+            done = {"utterance_index": utterance.index, "total_sentences": utterance.sentences}
+            frames.append(_encode("session.done", **done))
+        return frames
+
+
+def _sound(utterance: _Utterance, pcm: bytes) -> Frames:
+    """Samples of the sentence, which may begin with them."""
+    if not pcm:
+        return []
+    frames = _begin_sentence(utterance)
+    sentence = utterance.sentence
+    assert sentence is not None
+    start = sentence.sample_end
+    utterance.sample_end += len(pcm) // BYTES_PER_SAMPLE
+    sentence.sample_end = utterance.sample_end
+    if not utterance.config.word_timestamps:
+        return [*frames, pcm]
+    return [*frames, _chunk(utterance, sentence, start, pcm)]
+
+
+def _begin_sentence(utterance: _Utterance) -> Frames:
+    if utterance.sentence is not None:
+        return []
+    utterance.sentence = _Sentence(utterance.sample_end, utterance.sample_end)
+    utterance.sentences += 1
+    border = utterance.borders[0] if utterance.borders else None
+    words = [w.text for w in utterance.words if border is None or w.start_sample < border]
+    fields = {
+        "sentence_text": " ".join(words),
+        "format": "pcm",
+        "sample_rate": SAMPLE_RATE_HZ,
+    }
+    return [_event(utterance, "audio.start", **fields)]
+
+
+def _end_sentence(utterance: _Utterance) -> Frames:
+    sentence, config = utterance.sentence, utterance.config
+    if sentence is None:
+        return []
+    words = _words_told(utterance)
+    frames: Frames = []
+    if config.word_timestamps:
+        frames.append(_chunk(utterance, sentence, sentence.start_sample, b"", words))
+    alignment: dict[str, Any] = {}
+    if config.timestamp_type and config.timestamp_transport_strategy == "sync":
+        alignment = {"timestamp_info": _alignment(utterance, words)}
+    fields = {"total_bytes": sentence.total_bytes, "error": utterance.has_failed, **alignment}
+    frames.append(_event(utterance, "audio.done", **fields))
+    utterance.sentence = None
+    return frames
+
+
+def _words_told(utterance: _Utterance) -> list[_Word]:
+    """The words that the end of the sentence tells of; they are told once."""
+    is_last = utterance.context_id is None
+    words: list[_Word] = []
+    while utterance.words and (
+        is_last
+        or utterance.config.tells_words_ahead
+        or utterance.words[0].start_sample < utterance.sample_end
+    ):
+        words.append(utterance.words.popleft())
+    return words
+
+
+def _alignment(utterance: _Utterance, words: list[_Word]) -> dict[str, Any]:
+    """Baseten's form: seconds from the sentence's first sample."""
+    assert utterance.sentence is not None
+    base = utterance.sentence.start_sample
+    return {
+        "word_alignment": {
+            "words": [word.text for word in words],
+            "word_start_times_seconds": [(w.start_sample - base) / SAMPLE_RATE_HZ for w in words],
+            "word_end_times_seconds": [(w.end_sample - base) / SAMPLE_RATE_HZ for w in words],
+        }
+    }
+
+
+def _chunk(
+    utterance: _Utterance,
+    sentence: _Sentence,
+    start_sample: int,
+    pcm: bytes,
+    words: list[_Word] | None = None,
+) -> str:
+    """vLLM-Omni's form: audio and, behind the last of a sentence, milliseconds of its words."""
+    base = sentence.start_sample
+    timestamps = words and [
+        {
+            "word": word.text,
+            "start_ms": samples_to_ms(word.start_sample - base),
+            "end_ms": samples_to_ms(word.end_sample - base),
+        }
+        for word in words
+    ]
+    sentence.chunks += 1
+    return _event(
+        utterance,
+        "audio.chunk",
+        chunk_id=sentence.chunks - 1,
+        chunk_start_ms=samples_to_ms(start_sample - base),
+        chunk_end_ms=samples_to_ms(sentence.sample_end - base),
+        sample_rate=SAMPLE_RATE_HZ,
+        audio_b64=b64encode(pcm).decode(),
+        timestamps=timestamps,
+    )
+
+
+def _event(utterance: _Utterance, kind: str, **fields: Any) -> str:
+    place = {"utterance_index": utterance.index, "sentence_index": utterance.sentences - 1}
+    return _encode(kind, **place, **fields)
+
+
+def _encode(kind: str, **fields: Any) -> str:
+    return to_json({"type": kind, **fields}).decode()

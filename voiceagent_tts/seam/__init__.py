@@ -1,0 +1,1 @@
+"""The messages that the server and its engine and aligner processes exchange."""

@@ -1,0 +1,157 @@
+"""Commands and events of engines and aligners as ZeroMQ multipart messages, and back.
+
+The first part is a JSON array `[tag, field, ...]` in the order of the dataclass; bytes (PCM)
+follow as raw parts. Nothing is pickled. This module knows no sockets.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from typing import Any, cast
+
+from voiceagent_tts.core import AudioChunk, Word, WordTimestamp
+from voiceagent_tts.errors import EngineError, ErrorCode
+from voiceagent_tts.seam.alignment import (
+    AlignCommand,
+    Aligned,
+    AlignEvent,
+    Expect,
+    Finish,
+    Follow,
+)
+from voiceagent_tts.seam.commands import Append, Cancel, Command, Credit, Flush, Prepare, Submit
+from voiceagent_tts.seam.events import (
+    AudioStep,
+    Cancelled,
+    Capabilities,
+    ContextAudio,
+    Done,
+    Event,
+    Failed,
+    Ready,
+    SegmentEnd,
+    Stats,
+    Words,
+)
+
+Message = Command | Event | AlignCommand | AlignEvent
+
+_PLAIN: dict[str, type[Message]] = {
+    "submit": Submit,
+    "append": Append,
+    "flush": Flush,
+    "cancel": Cancel,
+    "prepare": Prepare,
+    "credit": Credit,
+    "segment_end": SegmentEnd,
+    "done": Done,
+    "cancelled": Cancelled,
+    "stats": Stats,
+    "follow": Follow,
+    "finish": Finish,
+}
+_TAGS = {kind: tag for tag, kind in _PLAIN.items()}
+_FIELDS = {kind: tuple(field.name for field in fields(kind)) for kind in _PLAIN.values()}
+
+
+def encode(message: Message) -> list[bytes]:
+    """Multipart form of a command or event."""
+    match message:
+        case AudioStep(rows):
+            header = ["audio", [[row.context, row.chunk.start_sample] for row in rows]]
+            return [_json(header), *(row.chunk.pcm for row in rows)]
+        case Words(context, words):
+            return [_json(["words", context, [_pack_word(word) for word in words]])]
+        case Expect(context, words):
+            plain = [[word.text, word.char_start, word.char_end] for word in words]
+            return [_json(["expect", context, plain])]
+        case Aligned(context, words, outlook, end_sample):
+            known = [[_pack_word(word) for word in row] for row in (words, outlook)]
+            return [_json(["aligned", context, *known, end_sample])]
+        case Ready(capabilities):
+            values = [getattr(capabilities, field.name) for field in fields(Capabilities)]
+            return [_json(["ready", *values])]
+        case Failed(context, code, text, retry_after_ms):
+            return [_json(["failed", context, code.value, text, retry_after_ms])]
+        case _:
+            kind = type(message)
+            return [_json([_TAGS[kind], *(getattr(message, name) for name in _FIELDS[kind])])]
+
+
+def decode(parts: Sequence[bytes]) -> Message:
+    """The command or event of a multipart message.
+
+    Raises:
+        EngineError: the message is not one of ours; the two ends are of different versions.
+    """
+    try:
+        tag, *values = json.loads(parts[0])
+        if tag in _PLAIN:
+            return cast("Callable[..., Message]", _PLAIN[tag])(*values)
+        return _SPECIAL[tag](values, parts[1:])
+    except (ValueError, TypeError, KeyError, IndexError) as error:
+        raise EngineError(
+            f"expected a worker message of this version, got {len(parts)} parts that do not decode "
+            f"({type(error).__name__}); run server and workers from the same installation"
+        ) from error
+
+
+def _json(value: list[Any]) -> bytes:
+    # Lone surrogates survive as escapes, which is why the text stays ASCII here.
+    return json.dumps(value, separators=(",", ":")).encode("ascii")
+
+
+def _pack_word(timestamp: WordTimestamp) -> list[Any]:
+    word = timestamp.word
+    return [
+        word.text,
+        word.char_start,
+        word.char_end,
+        timestamp.start_sample,
+        timestamp.end_sample,
+        timestamp.is_exact,
+    ]
+
+
+def _unpack_word(values: list[Any]) -> WordTimestamp:
+    text, char_start, char_end, start_sample, end_sample, is_exact = values
+    return WordTimestamp(Word(text, char_start, char_end), start_sample, end_sample, is_exact)
+
+
+def _audio(values: list[Any], parts: Sequence[bytes]) -> AudioStep:
+    rows = zip(values[0], parts, strict=True)
+    return AudioStep(tuple(ContextAudio(c, AudioChunk(start, pcm)) for (c, start), pcm in rows))
+
+
+def _words(values: list[Any], _parts: Sequence[bytes]) -> Words:
+    return Words(values[0], tuple(_unpack_word(word) for word in values[1]))
+
+
+def _expect(values: list[Any], _parts: Sequence[bytes]) -> Expect:
+    return Expect(values[0], tuple(Word(*word) for word in values[1]))
+
+
+def _aligned(values: list[Any], _parts: Sequence[bytes]) -> Aligned:
+    context, *known, end_sample = values
+    words, outlook = (tuple(_unpack_word(word) for word in row) for row in known)
+    return Aligned(context, words, outlook, end_sample)
+
+
+def _ready(values: list[Any], _parts: Sequence[bytes]) -> Ready:
+    tupled: list[Any] = [tuple(v) if isinstance(v, list) else v for v in values]
+    return Ready(Capabilities(*tupled))
+
+
+def _failed(values: list[Any], _parts: Sequence[bytes]) -> Failed:
+    context, code, text, retry_after_ms = values
+    return Failed(context, ErrorCode(code), text, retry_after_ms)
+
+
+_SPECIAL: dict[str, Callable[[list[Any], Sequence[bytes]], Message]] = {
+    "audio": _audio,
+    "words": _words,
+    "expect": _expect,
+    "aligned": _aligned,
+    "ready": _ready,
+    "failed": _failed,
+}
