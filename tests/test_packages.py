@@ -1,9 +1,10 @@
-"""The packages that this project is built on: declared where they are used, used where we say."""
+"""Dependencies: every declared package is used, and every import is declared."""
 
 import ast
 import re
+import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,17 +12,19 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 SOURCES = ("voiceagent_tts", "agents", "benchmarks")
+EVERYTHING = (*SOURCES, "livekit", "testbed", "tests")
 
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """A package, and what we say of it.
+    """A package of the product's card, and the places that declare and import it.
 
     Attributes:
         name: on the package index.
-        module: what is imported.
-        declared: the extras that ask for it; "" is the base install.
-        rooms: who imports it; none where its room is still to be written.
+        module: name that Python imports.
+        declared: extras that require it; "" is the base install.
+        rooms: rooms that import it; empty for a package that another library loads
+            (`REACHED_THROUGH`).
     """
 
     name: str
@@ -47,9 +50,9 @@ PACKAGES = [
         "torch",
         "torch",
         frozenset({"qwen3"}),
-        frozenset({"model", "engine", "alignment", "cli", "benchmarks"}),
+        frozenset({"model", "engine", "aligner", "checks", "cli", "benchmarks"}),
     ),
-    Package("modelscope", "modelscope", frozenset({"modelscope"}), frozenset({"model"})),
+    Package("modelscope", "modelscope", frozenset({"modelscope"}), frozenset({"hub"})),
     Package("flash-attn", "flash_attn", frozenset({"flash"}), frozenset()),
     Package("triton", "triton", frozenset({"dev"}), frozenset({"model", "benchmarks"})),
     Package("torchao", "torchao", frozenset({"quantize"}), frozenset({"model"})),
@@ -64,7 +67,17 @@ PACKAGES = [
         "numpy",
         frozenset({""}),
         frozenset(
-            {"audio", "alignment", "espeak", "model", "engine", "cli", "agents", "benchmarks"}
+            {
+                "audio",
+                "text",
+                "aligner",
+                "espeak",
+                "model",
+                "engine",
+                "cli",
+                "agents",
+                "benchmarks",
+            }
         ),
     ),
     Package(
@@ -83,14 +96,49 @@ PACKAGES = [
 ]
 
 
+REACHED_THROUGH = {
+    "flash-attn": ("voiceagent_tts/model/layers.py", "flash_attn_with_kvcache"),
+    "silero-vad": ("agents/pipecat_demo.py", "SileroVADAnalyzer"),
+    "pytest-timeout": ("pyproject.toml", "timeout = "),
+    "ruff": ("scripts/lint", "ruff check"),
+    "pyright": ("scripts/lint", "pyright"),
+    "import-linter": ("scripts/lint", "lint-imports"),
+    "check-jsonschema": ("tests/test_compose.py", "check_jsonschema"),
+}
+"""Packages that no line imports -> the file that reaches them, and the words that do it there."""
+
+BROUGHT_BY = {
+    "starlette": "fastapi",
+    "pydantic_core": "pydantic",
+    "tokenizers": "transformers",
+    "loguru": "pipecat-ai",
+    "packaging": "pytest",
+    "faster_qwen3_tts": "benchmarks/engine/peer_packages.py",
+    "qwen_tts": "benchmarks/engine/peer_packages.py",
+}
+"""Modules of packages that are not declared -> the package, or the program, that installs them."""
+
+MODULES = {
+    "espeakng-loader": "espeakng_loader",
+    "flash-attn": "flash_attn",
+    "huggingface-hub": "huggingface_hub",
+    "livekit-agents": "livekit.agents",
+    "pipecat-ai": "pipecat",
+    "prometheus-client": "prometheus_client",
+    "pydantic-settings": "pydantic_settings",
+    "pytest-asyncio": "pytest_asyncio",
+    "pyyaml": "yaml",
+    "pyzmq": "zmq",
+}
+"""Package -> the module that it provides, where the names differ."""
+
+
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
 def test_a_package_is_declared_where_it_is_used(package: Package) -> None:
     """pyproject.toml asks for it, with a floor, in these extras and no other."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = {"": project["dependencies"], **project["optional-dependencies"]}
     declared = {
         extra
-        for extra, requirements in extras.items()
+        for extra, requirements in extras().items()
         if any(re.match(rf"{package.name}\s*>=", line) for line in requirements)
     }
     assert declared == package.declared
@@ -99,26 +147,87 @@ def test_a_package_is_declared_where_it_is_used(package: Package) -> None:
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
 def test_a_package_is_imported_where_the_table_says(package: Package) -> None:
     """These rooms import it and no other."""
-    assert {room for room, module in imports() if module == package.module} == package.rooms
+    rooms = {room for room, module in imports(SOURCES) if within(module, package.module)}
+    assert rooms == package.rooms
 
 
-def imports() -> Iterator[tuple[str, str]]:
-    """(room, top-level module) of every import in the sources, also of those in functions."""
-    for source in SOURCES:
+@pytest.mark.parametrize("name", sorted(REACHED_THROUGH))
+def test_a_package_without_an_import_is_reached_where_the_table_says(name: str) -> None:
+    """The file that the table names holds the words that load or run the package."""
+    file, words = REACHED_THROUGH[name]
+    assert words in (ROOT / file).read_text(encoding="utf-8")
+
+
+def test_every_declared_package_is_used() -> None:
+    """No dependency stands in pyproject.toml that nothing imports, loads or runs."""
+    imported = {module for _, module in imports(EVERYTHING)}
+    unused = {
+        name
+        for name in declared_packages()
+        if name not in REACHED_THROUGH
+        and not any(within(module, module_of(name)) for module in imported)
+    }
+    assert unused == set()
+
+
+def test_every_import_is_declared() -> None:
+    """No module is imported that no extra installs."""
+    known = {module_of(name) for name in declared_packages()} | set(BROUGHT_BY) | set(EVERYTHING)
+    undeclared = {
+        (room, module)
+        for room, module in imports(EVERYTHING)
+        if module.partition(".")[0] not in sys.stdlib_module_names
+        and not module.startswith("livekit")  # one namespace of many packages
+        and not any(within(module, each) for each in known)
+    }
+    assert undeclared == set()
+
+
+def extras() -> dict[str, list[str]]:
+    """Extra -> its requirements; "" is the base install."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return {"": project["dependencies"], **project["optional-dependencies"]}
+
+
+def declared_packages() -> set[str]:
+    """Names of all requirements but the project's own extras."""
+    names = {
+        re.split(r"[\s\[>=<;]", line, maxsplit=1)[0]
+        for requirements in extras().values()
+        for line in requirements
+    }
+    return names - {"voiceagent-tts"}
+
+
+def module_of(package: str) -> str:
+    """Name that Python imports for a package."""
+    if package.startswith("livekit-plugins-"):
+        return f"livekit.plugins.{package.removeprefix('livekit-plugins-')}"
+    return MODULES.get(package, package)
+
+
+def within(module: str, parent: str) -> bool:
+    """Whether `module` is `parent` or lies inside it."""
+    return module == parent or module.startswith(f"{parent}.")
+
+
+def imports(sources: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """(room, module) of every import in these folders, those inside functions included."""
+    for source in sources:
         for path in (ROOT / source).rglob("*.py"):
             parts = path.relative_to(ROOT).with_suffix("").parts
             room = parts[1] if source == "voiceagent_tts" else source
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 for module in _modules_of(node):
-                    yield room, module.partition(".")[0]
+                    yield room, module
 
 
 def _modules_of(node: ast.AST) -> list[str]:
     match node:
         case ast.Import(names):
             return [alias.name for alias in names]
-        case ast.ImportFrom(module=str(module)):
-            return [module]
+        case ast.ImportFrom(module=str(module), names=names):
+            return [f"{module}.{alias.name}" for alias in names]
         case ast.Call(func=ast.Attribute(attr="import_module"), args=[ast.Constant(str(module))]):
             return [module]
         case _:
