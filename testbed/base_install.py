@@ -18,7 +18,10 @@ def make_base_install(folder: Path) -> None:
     for name in _needed("voiceagent-tts", set()):
         distribution = importlib.metadata.distribution(name)
         for file in distribution.files or ():
-            link, target = folder / file.parts[0], Path(distribution.locate_file(file.parts[0]))
+            link, target = (
+                folder / file.parts[0],
+                Path(str(distribution.locate_file(file.parts[0]))),
+            )
             if file.parts[0] != ".." and not link.exists():
                 link.symlink_to(target)
 

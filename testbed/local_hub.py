@@ -76,7 +76,7 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     of: Hub
 
-    def log_message(self, *_: object) -> None:
+    def log_message(self, format: str, *_: object) -> None:
         """Nothing: the tests read what was asked for."""
 
     def do_HEAD(self) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
+from typing import cast
 
 from pipecat.frames.frames import (
     BotStoppedSpeakingFrame,
@@ -87,7 +88,10 @@ class Conversation:
     async def note(self, frame: Frame) -> None:
         """A frame has left."""
         async with self._changed:
-            (self.errors if isinstance(frame, ErrorFrame) else self.frames).append(frame)
+            if isinstance(frame, ErrorFrame):
+                self.errors.append(frame)
+            else:
+                self.frames.append(frame)
             self._changed.notify_all()
 
     async def until(self, kind: type[Frame], count: int = 1) -> None:
@@ -166,7 +170,8 @@ class Conversation:
     @property
     def committed(self) -> Sequence[str]:
         """The assistant's messages in the history."""
-        return [str(m["content"]) for m in self.context.get_messages() if m["role"] == "assistant"]
+        messages = cast("list[dict[str, str]]", self.context.get_messages())
+        return [each["content"] for each in messages if each["role"] == "assistant"]
 
 
 @contextlib.asynccontextmanager

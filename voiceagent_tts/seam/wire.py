@@ -138,7 +138,7 @@ def _aligned(values: list[Any], _parts: Sequence[bytes]) -> Aligned:
 
 
 def _ready(values: list[Any], _parts: Sequence[bytes]) -> Ready:
-    tupled: list[Any] = [tuple(v) if isinstance(v, list) else v for v in values]
+    tupled: list[Any] = [tuple(cast("list[Any]", v)) if isinstance(v, list) else v for v in values]
     return Ready(Capabilities(*tupled))
 
 
