@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from voiceagent_tts.core import WordTimestamp
 from voiceagent_tts.espeak.engine import EspeakEngine
-from voiceagent_tts.seam.commands import Command, Credit, Submit
+from voiceagent_tts.seam.commands import Command, Credit, SpeechOptions, Submit
 from voiceagent_tts.seam.events import AudioStep, Done, Event, Words
 
 UNLIMITED = 10**12
@@ -44,7 +44,7 @@ class Driver:
     def speak(self, text: str, language: str = "en", voice: str = "default", **options) -> bytes:
         """Speak a whole text in a context of its own and return its PCM."""
         context = 1 + len(self.events)
-        submit = Submit(context, text, 0, False, voice, language, **options)
+        submit = Submit(context, text, 0, False, voice, language, options=SpeechOptions(**options))
         events = self.run(submit, Credit(context, 0.0, UNLIMITED))
         assert isinstance(events[-1], Done), events[-1]
         return pcm_of(events, context)

@@ -39,7 +39,7 @@ from voiceagent_tts.engine.voices import VoiceShelf
 from voiceagent_tts.model.checkpoint import load_checkpoint
 from voiceagent_tts.model.codec import load_codec
 from voiceagent_tts.model.rows import Passes, fitting
-from voiceagent_tts.seam.commands import Command, Credit, Submit
+from voiceagent_tts.seam.commands import Command, Credit, SpeechOptions, Submit
 
 _OUT = Path("out/buckets")
 _CAPACITY = 1024
@@ -124,8 +124,8 @@ class Load:
         while self._now_s < seconds:
             while next_s <= self._now_s:
                 submit = Submit(
-                    context, next(texts), 0, more=False, voice=voice, language="en", seed=context,
-                    feeding="token",
+                    context, next(texts), 0, more=False, voice=voice, language="en",
+                    feeding="token", options=SpeechOptions(seed=context),
                 )  # fmt: skip
                 self._commands += [submit, Credit(context, self._now_s, _ENDLESS)]
                 next_s, context = next_s + rng.expovariate(rate), context + 1

@@ -1,7 +1,7 @@
 """The engine over a tiny real checkpoint, driven step by step."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from voiceagent_tts.engine.scheduler import Pace
 from voiceagent_tts.engine.voices import VoiceShelf
 from voiceagent_tts.model.checkpoint import Checkpoint, load_checkpoint
 from voiceagent_tts.model.codec import Codec, load_codec
-from voiceagent_tts.seam.commands import Command, Credit, Submit
+from voiceagent_tts.seam.commands import Command, Credit, SpeechOptions, Submit
 from voiceagent_tts.seam.events import AudioStep, Done, Event, Failed
 from voiceagent_tts.voices import VoiceFolder
 
@@ -105,8 +105,10 @@ class Driver:
     def open(self, context: int, text: str, **options: object) -> tuple[Submit, Credit]:
         """The commands of a context that speaks `text` without end of credit."""
         voice = next(iter(self.engine.capabilities.voices), "")
-        fields = {"voice": voice, "language": "en", "seed": 7}
-        submit = Submit(context, text, 0, **{"more": False, **fields, **options})  # type: ignore[arg-type]
+        names = {field.name for field in fields(SpeechOptions)}
+        speech = {"seed": 7} | {name: options.pop(name) for name in names & options.keys()}
+        given = {"more": False, "voice": voice, "language": "en"} | options
+        submit = Submit(context, text, 0, options=SpeechOptions(**speech), **given)  # type: ignore[arg-type]
         return submit, Credit(context, 0.0, UNLIMITED)
 
 

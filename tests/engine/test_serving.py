@@ -11,7 +11,7 @@ from tests.engine.conftest import Driver, last_of, load, pcm_of
 from voiceagent_tts.core import FRAME_SAMPLES
 from voiceagent_tts.engine.scheduler import Pace
 from voiceagent_tts.errors import ErrorCode
-from voiceagent_tts.seam.commands import Append, Cancel, Credit, Prepare
+from voiceagent_tts.seam.commands import Append, Cancel, Credit, Prepare, SpeechOptions
 from voiceagent_tts.seam.events import AudioStep, Cancelled, Done, Event, Failed
 
 TEXT = "Hello there, somebody."
@@ -67,7 +67,7 @@ def test_a_prepared_beginning_is_not_computed_again() -> None:
     """After `Prepare` a run of that voice, language and instruct takes in its text alone."""
     driver = Driver()
     options = {"voice": "vivian", "language": "en", "instruct": "Slowly.", "feeding": "token"}
-    driver.run(Prepare(**options))
+    driver.run(Prepare("vivian", "en", "token", SpeechOptions("Slowly.")))
     driver.run(*driver.open(1, TEXT, **options))
     driver.run(*driver.open(2, TEXT, **options | {"instruct": "Fast."}))
     figures = driver.engine.figures
@@ -97,7 +97,7 @@ def test_a_beginning_longer_than_a_row_is_not_prepared() -> None:
     """Nobody can speak so: the preparation is passed over, and who tries is told."""
     driver = Driver()
     options = {"voice": "vivian", "language": "en", "instruct": "Slowly. " * 500}
-    driver.run(Prepare(**options))
+    driver.run(Prepare("vivian", "en", options=SpeechOptions(options["instruct"])))
     failed = last_of(driver.run(*driver.open(1, TEXT, **options)), 1)
     assert isinstance(failed, Failed)
     assert failed.code is ErrorCode.TEXT_TOO_LONG

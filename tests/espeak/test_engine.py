@@ -3,7 +3,7 @@ import pytest
 from testbed.espeak_driving import UNLIMITED, Driver, of_type, pcm_of, words_of
 from voiceagent_tts.core import FRAME_SAMPLES, SAMPLE_RATE_HZ
 from voiceagent_tts.errors import ErrorCode
-from voiceagent_tts.seam.commands import Append, Cancel, Credit, Prepare, Submit
+from voiceagent_tts.seam.commands import Append, Cancel, Credit, Prepare, SpeechOptions, Submit
 from voiceagent_tts.seam.engine import Engine
 from voiceagent_tts.seam.events import AudioStep, Cancelled, Done, Event, Failed, SegmentEnd, Words
 from voiceagent_tts.text.words import split_words
@@ -208,8 +208,8 @@ def test_a_segment_in_another_language_is_spoken_by_its_voice(driver: Driver) ->
     [
         ({"voice": "nobody"}, ErrorCode.INVALID_VOICE),
         ({"language": "xx"}, ErrorCode.INVALID_LANGUAGE),
-        ({"speed": 0.1}, ErrorCode.INVALID_PARAM),
-        ({"speed": float("nan")}, ErrorCode.INVALID_PARAM),
+        ({"options": SpeechOptions(speed=0.1)}, ErrorCode.INVALID_PARAM),
+        ({"options": SpeechOptions(speed=float("nan"))}, ErrorCode.INVALID_PARAM),
     ],
 )
 def test_a_wrong_request_fails_alone(driver: Driver, options: dict, code: ErrorCode) -> None:

@@ -8,7 +8,7 @@ import pytest
 RANDOM_TEXTS = """
 import random
 from testbed.espeak_driving import UNLIMITED, Driver, pcm_of, words_of
-from voiceagent_tts.seam.commands import Credit, Submit
+from voiceagent_tts.seam.commands import Credit, SpeechOptions, Submit
 from voiceagent_tts.seam.events import Done
 from voiceagent_tts.espeak.voices import LANGUAGES
 from voiceagent_tts.text.words import split_words
@@ -32,7 +32,8 @@ rng = random.Random(SEED)
 for context in range(100):
     said = text(rng)
     language, voice = rng.choice(list(LANGUAGES)), rng.choice(driver.engine.capabilities.voices)
-    submit = Submit(context, said, 0, False, voice, language, speed=rng.choice((0.5, 1.0, 2.0)))
+    options = SpeechOptions(speed=rng.choice((0.5, 1.0, 2.0)))
+    submit = Submit(context, said, 0, False, voice, language, options=options)
     events = driver.run(submit, Credit(context, 0.0, UNLIMITED))
     assert isinstance(events[-1], Done), (context, events[-1])
     samples = len(pcm_of(events, context)) // 2

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from voiceagent_tts.core import AudioChunk, Word, WordTimestamp
 from voiceagent_tts.errors import EngineError, ErrorCode
 from voiceagent_tts.seam.alignment import Aligned, Expect, Finish, Follow
-from voiceagent_tts.seam.commands import Append, Cancel, Credit, Prepare, Submit
+from voiceagent_tts.seam.commands import Append, Cancel, Credit, Prepare, SpeechOptions, Submit
 from voiceagent_tts.seam.events import (
     AudioStep,
     Cancelled,
@@ -33,6 +33,16 @@ _WORD = st.builds(
     st.booleans(),
 )
 _AUDIO = st.builds(ContextAudio, _NUMBER, st.builds(AudioChunk, _NUMBER, st.binary(max_size=64)))
+_FEEDING = st.sampled_from(("token", "segment"))
+_OPTIONS = st.builds(
+    SpeechOptions,
+    st.none() | _TEXT,
+    st.floats(0.5, 2),
+    st.none() | _NUMBER,
+    st.none() | _NUMBER,
+    st.booleans(),
+    st.booleans(),
+)
 _MESSAGES = st.one_of(
     st.builds(
         Submit,
@@ -42,13 +52,12 @@ _MESSAGES = st.one_of(
         st.booleans(),
         _TEXT,
         _TEXT,
-        st.none() | _TEXT,
-        st.floats(0.5, 2),
-        st.none() | _NUMBER,
+        _FEEDING,
+        _OPTIONS,
     ),
     st.builds(Append, _NUMBER, _TEXT, _NUMBER, st.booleans(), _TEXT),
     st.builds(Cancel, _NUMBER),
-    st.builds(Prepare, _TEXT, _TEXT, st.none() | _TEXT),
+    st.builds(Prepare, _TEXT, st.none() | _TEXT, _FEEDING, _OPTIONS),
     st.builds(Credit, _NUMBER, st.floats(0, 1e9), _NUMBER),
     st.builds(AudioStep, st.lists(_AUDIO, max_size=4).map(tuple)),
     st.builds(Words, _NUMBER, st.lists(_WORD, max_size=4).map(tuple)),

@@ -245,7 +245,7 @@ async def test_leading_silence_is_kept_or_cut(
         ({"leading_silence": True}, True),
     ):
         body = {"input": SENTENCE, "response_format": "pcm", **fields}
-        assert SpeechRequest.model_validate(body).options().leading_silence is is_kept
+        assert SpeechRequest.model_validate(body).options().speech.keeps_silence is is_kept
         response, made = await answered(shared_server, http, "/v1/audio/speech", body)
         assert len(response.content) == made * BYTES_PER_SAMPLE
         assert leading_silence_samples(response.content) <= 480

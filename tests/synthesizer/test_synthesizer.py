@@ -11,6 +11,7 @@ from testbed.waiting import PATIENCE_S, until
 from tests.conftest import StartSynthesizer
 from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk, WordTimestamp
 from voiceagent_tts.errors import EngineError, ErrorCode, InvalidRequestError, OverloadedError
+from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.synthesizer.aligner_handles import Aligners
 from voiceagent_tts.synthesizer.supervisor import Supervisor
 from voiceagent_tts.synthesizer.synthesizer import (
@@ -171,7 +172,7 @@ async def test_flushes_are_answered_in_order(start_synthesizer: StartSynthesizer
 async def test_a_flush_does_not_wait_for_a_guess(start_synthesizer: StartSynthesizer) -> None:
     """Where nobody knows when words sound, and guesses are late, a segment's end ends its words."""
     synthesizer = await start_synthesizer(throttle={"without_words": True})
-    context = await synthesizer.open(replace(UNPACED, speed=2.0))
+    context = await synthesizer.open(replace(UNPACED, speech=SpeechOptions(speed=2.0)))
     context.push_text(SENTENCE)
     context.flush(1)
     words: list[str] = []

@@ -182,16 +182,17 @@ class Qwen3Engine:
 
     def _submit(self, command: Submit) -> None:
         self._admit(command)
-        voice = self._shelf.find(command.voice, command.instruct)
+        options = command.options
+        voice = self._shelf.find(command.voice, options.instruct)
         speaker = Speaker(
             command.context,
-            command.instruct,
-            secrets.randbits(32) if command.seed is None else command.seed,
+            options.instruct,
+            secrets.randbits(32) if options.seed is None else options.seed,
             next(self._arrivals),
-            is_batch=command.is_batch,
-            initial_frames=command.initial_frames,
-            keeps_silence=command.keeps_silence,
-            speed=command.speed,
+            is_batch=options.is_batch,
+            initial_frames=options.initial_frames,
+            keeps_silence=options.keeps_silence,
+            speed=options.speed,
             ids_to_start=self._prompter.ids_to_start(voice),
         )
         self._speakers[command.context] = speaker
@@ -207,7 +208,7 @@ class Qwen3Engine:
 
     def _admit(self, command: Submit) -> None:
         try:
-            self._scheduler.admit(self._speakers.values(), is_batch=command.is_batch)
+            self._scheduler.admit(self._speakers.values(), is_batch=command.options.is_batch)
         except OverloadedError:
             self._counts.refused += 1
             raise
@@ -259,8 +260,9 @@ class Qwen3Engine:
             return
         command = self._preparations.popleft()
         with contextlib.suppress(VoiceAgentError):  # told when somebody wants to speak so
-            voice = self._shelf.find(command.voice, command.instruct)
-            self._prompter.prepare(voice, command.language, command.instruct, command.feeding)
+            instruct = command.options.instruct
+            voice = self._shelf.find(command.voice, instruct)
+            self._prompter.prepare(voice, command.language, instruct, command.feeding)
 
     def _start(self, speaker: Speaker) -> None:
         sequence = speaker.sequences[0]

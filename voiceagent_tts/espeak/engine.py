@@ -221,7 +221,7 @@ class EspeakEngine:
             )
         if len(self._rows) >= self._max_rows:
             raise OverloadedError(f"all {self._max_rows} rows of the embedded voice are in use")
-        row = _Row(command.context, command.voice, _words_per_minute(command.speed))
+        row = _Row(command.context, command.voice, _words_per_minute(command.options.speed))
         self._rows[command.context] = row
         self._add_text(row, command)
 

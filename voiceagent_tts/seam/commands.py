@@ -13,6 +13,28 @@ Feeding = Literal["token", "segment"]
 
 
 @dataclass(frozen=True, slots=True)
+class SpeechOptions:
+    """How an engine speaks a context; every layer passes this record on unchanged.
+
+    Args:
+        instruct: description of how to speak, for voices that follow one.
+        speed: speaking rate, 0.5 to 2.0; 1.0 is the voice's own.
+        seed: makes the audio reproducible; None for a random seed.
+        initial_frames: codec frames in the first decode window; None for the engine's default.
+        keeps_silence: whether the silence before the first sound is sent.
+        is_batch: whether the audio is not played while it is generated; a batch context never
+            delays the others.
+    """
+
+    instruct: str | None = None
+    speed: float = 1.0
+    seed: int | None = None
+    initial_frames: int | None = None
+    keeps_silence: bool = False
+    is_batch: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Submit:
     """Open a row for `context` and speak `text`, whose first character is `char_base`.
 
@@ -29,16 +51,8 @@ class Submit:
     language: str | None
     """Lower-case code, with a region where one is known: `en`, `pt-br`. None, only in token
     feeding, leaves it to the engine."""
-    instruct: str | None = None
-    speed: float = 1.0
-    seed: int | None = None
     feeding: Feeding = "segment"
-    initial_frames: int | None = None
-    """Codec frames that are decoded together at first, where an engine has a choice."""
-    keeps_silence: bool = False
-    """Send the silence before the first sound too."""
-    is_batch: bool = False
-    """Nobody listens while it is spoken: it never delays those to whom somebody listens."""
+    options: SpeechOptions = SpeechOptions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +90,8 @@ class Prepare:
     voice: str
     language: str | None
     """As in `Submit`; in segment feeding None where it is not known before the text."""
-    instruct: str | None = None
     feeding: Feeding = "token"
+    options: SpeechOptions = SpeechOptions()
 
 
 @dataclass(frozen=True, slots=True)

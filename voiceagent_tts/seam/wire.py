@@ -6,7 +6,7 @@ follow as raw parts. Nothing is pickled. This module knows no sockets.
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import fields
+from dataclasses import astuple, fields
 from typing import Any, cast
 
 from voiceagent_tts.core import AudioChunk, Word, WordTimestamp
@@ -19,7 +19,16 @@ from voiceagent_tts.seam.alignment import (
     Finish,
     Follow,
 )
-from voiceagent_tts.seam.commands import Append, Cancel, Command, Credit, Flush, Prepare, Submit
+from voiceagent_tts.seam.commands import (
+    Append,
+    Cancel,
+    Command,
+    Credit,
+    Flush,
+    Prepare,
+    SpeechOptions,
+    Submit,
+)
 from voiceagent_tts.seam.events import (
     AudioStep,
     Cancelled,
@@ -37,11 +46,9 @@ from voiceagent_tts.seam.events import (
 Message = Command | Event | AlignCommand | AlignEvent
 
 _PLAIN: dict[str, type[Message]] = {
-    "submit": Submit,
     "append": Append,
     "flush": Flush,
     "cancel": Cancel,
-    "prepare": Prepare,
     "credit": Credit,
     "segment_end": SegmentEnd,
     "done": Done,
@@ -50,13 +57,16 @@ _PLAIN: dict[str, type[Message]] = {
     "follow": Follow,
     "finish": Finish,
 }
-_TAGS = {kind: tag for tag, kind in _PLAIN.items()}
+_TAGS = {Submit: "submit", Prepare: "prepare"} | {kind: tag for tag, kind in _PLAIN.items()}
 _FIELDS = {kind: tuple(field.name for field in fields(kind)) for kind in _PLAIN.values()}
 
 
 def encode(message: Message) -> list[bytes]:
     """Multipart form of a command or event."""
     match message:
+        case Submit() | Prepare():
+            *values, options = (getattr(message, field.name) for field in fields(message))
+            return [_json([_TAGS[type(message)], *values, astuple(options)])]
         case AudioStep(rows):
             header = ["audio", [[row.context, row.chunk.start_sample] for row in rows]]
             return [_json(header), *(row.chunk.pcm for row in rows)]
@@ -118,6 +128,14 @@ def _unpack_word(values: list[Any]) -> WordTimestamp:
     return WordTimestamp(Word(text, char_start, char_end), start_sample, end_sample, is_exact)
 
 
+def _submit(values: list[Any], _parts: Sequence[bytes]) -> Submit:
+    return Submit(*values[:-1], options=SpeechOptions(*values[-1]))
+
+
+def _prepare(values: list[Any], _parts: Sequence[bytes]) -> Prepare:
+    return Prepare(*values[:-1], options=SpeechOptions(*values[-1]))
+
+
 def _audio(values: list[Any], parts: Sequence[bytes]) -> AudioStep:
     rows = zip(values[0], parts, strict=True)
     return AudioStep(tuple(ContextAudio(c, AudioChunk(start, pcm)) for (c, start), pcm in rows))
@@ -148,6 +166,8 @@ def _failed(values: list[Any], _parts: Sequence[bytes]) -> Failed:
 
 
 _SPECIAL: dict[str, Callable[[list[Any], Sequence[bytes]], Message]] = {
+    "submit": _submit,
+    "prepare": _prepare,
     "audio": _audio,
     "words": _words,
     "expect": _expect,

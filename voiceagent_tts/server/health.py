@@ -18,6 +18,7 @@ from fastapi.responses import JSONResponse
 from voiceagent_tts import __version__
 from voiceagent_tts.core import AudioChunk
 from voiceagent_tts.errors import VoiceAgentError
+from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.synthesizer.synthesizer import ContextOptions, Synthesizer
 
 _PROBE_TEXT = "ok"
@@ -105,7 +106,10 @@ class Watchdog:
     async def _speak(self) -> bool:
         # Without a language, so that the language model is loaded before the first caller needs it.
         options = ContextOptions(
-            instruct=self._instruct(), max_lead_s=0, wants_words=False, is_probe=True
+            speech=SpeechOptions(instruct=self._instruct()),
+            max_lead_s=0,
+            wants_words=False,
+            is_probe=True,
         )
         context = await self._synthesizer.open(options)
         try:

@@ -27,6 +27,7 @@ from voiceagent_tts.errors import (
     VoiceAgentError,
 )
 from voiceagent_tts.protocol.dialects.cartesia import BytesRequest
+from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.server.shell import Shell
 from voiceagent_tts.synthesizer.synthesizer import (
     Context,
@@ -92,13 +93,15 @@ class SpeechRequest(BaseModel):
         return ContextOptions(
             voice=voice,
             language=self.language or _language_of(self.model),
-            instruct=self.instructions,
-            speed=self.speed,
-            seed=self.seed,
-            leading_silence=self.leading_silence,
+            speech=SpeechOptions(
+                instruct=self.instructions,
+                speed=self.speed,
+                seed=self.seed,
+                keeps_silence=self.leading_silence,
+                is_batch=True,
+            ),
             max_lead_s=0,
             text_feeding="segment",  # the whole text is here
-            priority="batch",
             wants_words=False,
         )
 
@@ -120,10 +123,9 @@ async def speak_as_cartesia(request: Request, body: BytesRequest) -> StreamingRe
     options = ContextOptions(
         voice=body.voice.name,
         language=body.language,
-        speed=body.speed,
+        speech=SpeechOptions(speed=body.speed, is_batch=True),
         max_lead_s=0,
         text_feeding="segment",
-        priority="batch",
         wants_words=False,
     )
     pcm = await _speak(request, body.transcript, options)

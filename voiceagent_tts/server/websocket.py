@@ -46,6 +46,7 @@ from voiceagent_tts.protocol.messages import (
     SessionUpdate,
     WordList,
 )
+from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.server.shell import Shell
 from voiceagent_tts.synthesizer.synthesizer import (
     Context,
@@ -177,7 +178,7 @@ class Session:
                 cut = self._any_context(context_id).cut(ms_to_samples(played_ms))
                 self._answer(self._connection.cut(context_id, cut))
             case Prepare(voice=voice, language=language, instruct=instruct):
-                options = ContextOptions(voice=voice, language=language, instruct=instruct)
+                options = ContextOptions(voice, language, SpeechOptions(instruct))
                 await self._shell.synthesizer.prepare(options)
             case Ping(t=t):
                 self._answer(self._connection.pong(t))
@@ -454,13 +455,15 @@ def _options(message: ContextOpen) -> ContextOptions:
     return ContextOptions(
         voice=message.voice,
         language=message.language,
-        instruct=message.instruct,
-        speed=message.speed,
-        seed=message.seed,
+        speech=SpeechOptions(
+            instruct=message.instruct,
+            speed=message.speed,
+            seed=message.seed,
+            initial_frames=message.initial_frames,
+            keeps_silence=message.leading_silence,
+            is_batch=message.priority == "batch",
+        ),
         max_buffer_delay_ms=message.max_buffer_delay_ms,
         max_lead_s=message.max_lead_s,
         text_feeding=message.text_feeding,
-        initial_frames=message.initial_frames,
-        leading_silence=message.leading_silence,
-        priority=message.priority,
     )

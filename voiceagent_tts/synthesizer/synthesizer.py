@@ -32,7 +32,15 @@ from voiceagent_tts.errors import (
     VoiceAgentError,
 )
 from voiceagent_tts.seam.alignment import Aligned, AlignEvent
-from voiceagent_tts.seam.commands import Append, Credit, Feeding, Flush, Prepare, Submit
+from voiceagent_tts.seam.commands import (
+    Append,
+    Credit,
+    Feeding,
+    Flush,
+    Prepare,
+    SpeechOptions,
+    Submit,
+)
 from voiceagent_tts.seam.events import (
     AudioStep,
     Capabilities,
@@ -88,35 +96,26 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class ContextOptions:
-    """How a context is spoken.
+    """What a client chooses for a context.
 
     Args:
-        voice: a name of `VoiceBook`; None for the first.
-        language: name, code or region code; None to detect it segment by segment.
-        instruct: how to speak, for voices that can be told.
-        speed: 0.5 to 2.0, pitch kept.
-        seed: same seed, same voice, same text: same audio, as far as the engine can.
-        max_buffer_delay_ms: text waits no longer than this for the rest of its sentence.
-        max_lead_s: None for the server's; 0 for unpaced (files).
-        text_feeding: None for the way that the engine prefers for text still being written.
-        initial_frames: codec frames in the first decode window; None for the engine's.
-        leading_silence: whether the silence before the first sound is sent too.
-        priority: `batch` where nobody listens yet: it never delays a `live` one.
-        wants_words: whether anybody asks when words sound; without, they are not aligned.
-        is_probe: the server's own health check; not counted in its figures.
+        voice: a name of `VoiceBook`; None for the first voice.
+        language: name, code or region code; None to detect it for each segment.
+        speech: options for the engine, passed on to it unchanged.
+        max_buffer_delay_ms: longest wait of buffered text for the rest of its sentence.
+        max_lead_s: longest lead of the audio over its playback; None for the server's limit, 0
+            for no pacing (files).
+        text_feeding: how text reaches the engine; None for the engine's preferred way.
+        wants_words: whether the client uses word times; without, no aligner follows the context.
+        is_probe: whether this is the server's own health check, which the metrics leave out.
     """
 
     voice: str | None = None
     language: str | None = None
-    instruct: str | None = None
-    speed: float = 1.0
-    seed: int | None = None
+    speech: SpeechOptions = SpeechOptions()
     max_buffer_delay_ms: int = 500
     max_lead_s: float | None = None
     text_feeding: Feeding | None = None
-    initial_frames: int | None = None
-    leading_silence: bool = False
-    priority: Literal["live", "batch"] = "live"
     wants_words: bool = True
     is_probe: bool = False
 
@@ -294,7 +293,7 @@ class Synthesizer:
         voice, language, capabilities = self._resolve(options)
         worker = await self._least_loaded(voice)
         rows = capabilities.max_rows
-        if options.priority == "batch":
+        if options.speech.is_batch:
             rows = capabilities.max_batch_rows or rows
         if worker.rows_used >= rows:
             raise OverloadedError(
@@ -341,7 +340,7 @@ class Synthesizer:
         feeding = options.text_feeding or capabilities.text_feeding[0]
         for alike in self._alike(voice):
             if alike.worker is not None:
-                alike.worker.send(Prepare(voice.name, language, options.instruct, feeding))
+                alike.worker.send(Prepare(voice.name, language, feeding, options.speech))
 
     def _resolve(self, options: ContextOptions) -> tuple[Voice, str | None, Capabilities]:
         voice = self.voices.resolve(options.voice)
@@ -403,7 +402,7 @@ class Context:
         capabilities = worker.capabilities
         self._feeding: Feeding = options.text_feeding or capabilities.text_feeding[0]
         self._timeline = Timeline(
-            1.0 if capabilities.has_native_speed else options.speed,
+            1.0 if capabilities.has_native_speed else options.speech.speed,
             [Source.NATIVE] if followers is None else [f.source for f in followers],
         )
         self._has_native_words = followers is None
@@ -447,7 +446,7 @@ class Context:
         """Let the worker do now what would delay the first audio when text comes."""
         # Where the language follows from the text, so does what the text's prompt begins with.
         if self.language is not None or self._feeding == "token":
-            command = Prepare(self.voice.name, self.language, self.options.instruct, self._feeding)
+            command = Prepare(self.voice.name, self.language, self._feeding, self.options.speech)
             self._worker.send(command)
 
     # Text in.
@@ -607,22 +606,9 @@ class Context:
         if self._is_submitted:
             self._worker.send(Append(*place, language))
         else:
-            options = self.options
             self._is_submitted = True
-            self._worker.send(
-                Submit(
-                    *place,
-                    self.voice.name,
-                    language,
-                    options.instruct,
-                    options.speed,
-                    options.seed,
-                    self._feeding,
-                    options.initial_frames,
-                    options.leading_silence,
-                    options.priority == "batch",
-                )
-            )
+            speech = self.options.speech
+            self._worker.send(Submit(*place, self.voice.name, language, self._feeding, speech))
             self._pace()
         self._submitted_char_end = segment.char_end
 
