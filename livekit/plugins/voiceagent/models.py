@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from voiceagent_tts.adapters.livekit_reply import SampleRate
+from voiceagent_tts.protocol.messages import SampleRate
 
 __all__ = ["Language", "SampleRate"]
 

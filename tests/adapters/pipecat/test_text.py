@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pipecat.frames.frames import AggregatedTextFrame, TTSTextFrame
 
-from voiceagent_tts.adapters.pipecat_text import ClauseAggregator, VerbatimSpacing, joint
+from voiceagent_tts.adapters.pipecat.text import ClauseAggregator, VerbatimSpacing, joint
 from voiceagent_tts.text.words import split_words
 
 TEXTS = st.text(alphabet="ab Z.,!?\n\t 「」你。、好$4é😊-", max_size=120)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voiceagent_tts.adapters.pipecat_turn import Turn, WordTime
+from voiceagent_tts.adapters.turn import Turn, WordTime
 from voiceagent_tts.core import SAMPLE_RATE_HZ, Word, WordTimestamp, ms_to_samples
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError, VoiceAgentError
 from voiceagent_tts.protocol.connection import ContextRecord

@@ -8,7 +8,7 @@ a new context at the word that broke off; LiveKit itself retries only what nobod
 
 Switch `use_tts_aligned_transcript` on in the session, or LiveKit ignores these words and guesses.
 
-Knows no engine and no server, only the wire (`adapters.livekit_socket`) and LiveKit's plugin API.
+Knows no engine and no server, only the wire (`adapters.livekit.socket`) and LiveKit's plugin API.
 """
 
 import asyncio
@@ -34,15 +34,15 @@ from livekit.agents import (
 )
 from yarl import URL
 
-from voiceagent_tts.adapters.livekit_playout import listening_output
-from voiceagent_tts.adapters.livekit_reply import (
+from voiceagent_tts.adapters.livekit.playout import listening_output
+from voiceagent_tts.adapters.livekit.reply import (
     Reply,
     ReplyInput,
     ReplyOptions,
     SampleRate,
     api_error,
 )
-from voiceagent_tts.adapters.livekit_socket import Socket, open_socket
+from voiceagent_tts.adapters.livekit.socket import Socket, open_socket
 from voiceagent_tts.client import DEFAULT_PATH, authorization
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import VoiceAgentError

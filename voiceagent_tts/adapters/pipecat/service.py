@@ -3,11 +3,11 @@
 One socket for the life of the pipeline, and the words of a turn in the conversation's history
 exactly as far as they were heard: a word leaves with its sound, timed by where that sound is in the
 transport's playback, gaps included. Text goes out clause by clause and comes back verbatim
-(`adapters.pipecat_text`).
+(`adapters.pipecat.text`).
 
 A turn is spoken by a server context. Where that breaks off (the connection is lost, the engine
 dies, the server is silent or overloaded), another speaks the rest from the word that broke off
-(`adapters.pipecat_turn`), in the same audio context of Pipecat; text that comes meanwhile is part
+(`adapters.turn`), in the same audio context of Pipecat; text that comes meanwhile is part
 of the rest. A turn fails when that is no use: a few times in a row without a word, or at once where
 the request itself is wrong. What it never spoke is not committed.
 
@@ -52,8 +52,8 @@ from pipecat.utils.types import NOT_GIVEN, NotGiven
 from websockets.asyncio.client import ClientConnection as WebSocket
 from websockets.exceptions import ConnectionClosed
 
-from voiceagent_tts.adapters.pipecat_text import ClauseAggregator, VerbatimSpacing, joint
-from voiceagent_tts.adapters.pipecat_turn import Turn
+from voiceagent_tts.adapters.pipecat.text import ClauseAggregator, VerbatimSpacing, joint
+from voiceagent_tts.adapters.turn import Turn
 from voiceagent_tts.client import MAX_SERVER_MESSAGE_BYTES, authorization
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, PlayoutClock, samples_to_ms
 from voiceagent_tts.errors import (

@@ -1,10 +1,10 @@
 """`Reply`: one reply of a LiveKit agent, from its text to audio and words, whatever fails between.
 
-A reply lasts until its last word is heard: `adapters.livekit_playout` hands each on in that moment.
+A reply lasts until its last word is heard: `adapters.livekit.playout` hands each on in that moment.
 When a context fails and the reply was already audible, the rest is spoken in a new one, from the
 word that broke off; the words whose sound had come stay, each once.
 
-Knows the wire (`adapters.livekit_socket`) and LiveKit's `AudioEmitter`; no session, no engine.
+Knows the wire (`adapters.livekit.socket`) and LiveKit's `AudioEmitter`; no session, no engine.
 """
 
 import asyncio
@@ -26,8 +26,8 @@ from livekit.agents import (
 )
 from livekit.agents.voice import io
 
-from voiceagent_tts.adapters.livekit_playout import Cue, Playout
-from voiceagent_tts.adapters.livekit_socket import Socket
+from voiceagent_tts.adapters.livekit.playout import Cue, Playout
+from voiceagent_tts.adapters.livekit.socket import Socket
 from voiceagent_tts.adapters.resumption import all_words, broken_off_at
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, WordTimestamp
 from voiceagent_tts.errors import ConnectionLostError, VoiceAgentError
