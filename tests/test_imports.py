@@ -43,6 +43,26 @@ def test_an_engine_loads_the_codecs_encoder_only_when_it_encodes() -> None:
     )
 
 
+def test_an_engine_needs_only_torch_transformers_and_numpy() -> None:
+    """On a rented GPU machine none of the other packages of this project is installed."""
+    absent = "av pydantic pydantic_settings sentencex soundfile soxr structlog websockets zmq"
+    code = f"""if True:
+        import sys
+        sys.modules.update(dict.fromkeys({absent!r}.split()))
+        import voiceagent_tts.engine.load
+        import voiceagent_tts.checks.step_times
+    """
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    "module", ["voiceagent_tts.audio.containers", "voiceagent_tts.audio.stretch"]
+)
+def test_a_server_that_sends_pcm_needs_no_av(module: str) -> None:
+    """FFmpeg's libraries are 35 MB: only compressed formats and changed speeds load them."""
+    assert "av" not in modules_after(f"import {module}")
+
+
 def test_an_engine_needs_no_triton() -> None:
     """Plain kernels run where Triton is not installed, and fused ones say what is missing."""
     code = """if True:

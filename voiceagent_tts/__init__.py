@@ -1,5 +1,3 @@
 """Self-hosted, real-time text-to-speech for voice agents."""
 
-from importlib.metadata import version
-
-__version__ = version("voiceagent-tts")
+__version__ = "0.1.0"

@@ -115,7 +115,7 @@ class Contest:
             return Standing(side.name, skipped="its packages could not be installed")
         log = _OUT / f"peers-{side.name}.log"
         arguments = (str(self.checkpoint), self.precision, *side.arguments)
-        argv = [sys.executable, "-m", f"benchmarks.{side.module}", *arguments]
+        argv = [sys.executable, "-m", f"benchmarks.engine.{side.module}", *arguments]
         try:
             with Child(argv, environment, log) as child:
                 by_chunk = {

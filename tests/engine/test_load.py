@@ -8,7 +8,13 @@ import pytest
 import torch
 
 from tests.engine.conftest import CUSTOM_VOICE, REFERENCE
-from voiceagent_tts.engine.load import Qwen3Options, _choose_kernels, load_engine, load_runner
+from voiceagent_tts.engine.load import (
+    FolderSource,
+    Qwen3Options,
+    _choose_kernels,
+    load_engine,
+    load_runner,
+)
 from voiceagent_tts.errors import CheckpointError, VoiceAgentError
 
 OPTIONS = Qwen3Options(str(REFERENCE / CUSTOM_VOICE), device="cpu", rows=2, threads=1)
@@ -56,9 +62,9 @@ def test_a_gpu_needs_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_kernels_that_cannot_be_are_plain_ones(caplog: pytest.LogCaptureFixture) -> None:
     """Where nobody insists on fused ones, an engine runs without, and says why; not on a CPU."""
-    folder = REFERENCE / CUSTOM_VOICE
+    config = FolderSource(REFERENCE / CUSTOM_VOICE).config
     choices = [
-        _choose_kernels("auto", folder, torch.float32, torch.device(device))
+        _choose_kernels("auto", config, torch.float32, torch.device(device))
         for device in ("cpu", "meta")
     ]
     assert choices == ["plain", "plain"]

@@ -8,14 +8,16 @@ declares the largest, FLAC an unknown one. The room knows nothing of HTTP.
 import struct
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Literal, Protocol, cast
+from typing import TYPE_CHECKING, Literal, Protocol, cast
 
-import av
 import numpy as np
-from av.audio.stream import AudioStream
 
 from voiceagent_tts.audio.output import OutputStream
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
+
+if TYPE_CHECKING:
+    import av
+    from av.audio.stream import AudioStream
 
 ContainerFormat = Literal["mp3", "opus", "aac", "flac", "wav", "pcm"]
 
@@ -149,6 +151,8 @@ class _MuxedWriter:
         self._sample_rate_hz = sample_rate_hz
         self._written_samples = 0
         self._sink = _Sink()
+        import av  # 35 MB that only compressed files need
+
         self._container = av.open(
             self._sink, "w", format=muxing.muxer, options={**muxing.muxer_options}
         )
@@ -171,7 +175,9 @@ class _MuxedWriter:
         self._container.close()
         return self._sink.take()
 
-    def _frame(self, pcm: bytes) -> av.AudioFrame:
+    def _frame(self, pcm: bytes) -> "av.AudioFrame":
+        import av
+
         samples = np.frombuffer(pcm, "<i2")[None]  # [1, S]
         frame = av.AudioFrame.from_ndarray(samples, format="s16", layout="mono")
         frame.sample_rate = self._sample_rate_hz

@@ -6,10 +6,7 @@ about two codec frames. Knows nothing of words; positions scale by `1 / speed`.
 
 from fractions import Fraction
 
-import av
 import numpy as np
-from av import error as av_error
-from av.filter import Graph
 
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 
@@ -25,6 +22,8 @@ class TimeStretch:
     """
 
     def __init__(self, speed: float) -> None:
+        from av.filter import Graph  # 35 MB that only a changed speed needs
+
         self._graph = Graph()
         source = self._graph.add_abuffer(
             sample_rate=SAMPLE_RATE_HZ,
@@ -43,6 +42,8 @@ class TimeStretch:
         """Take whole samples and return what is known by now, possibly nothing."""
         if not pcm:
             return b""
+        import av
+
         samples = np.frombuffer(pcm, "<i2")[None]  # [1, S]
         frame = av.AudioFrame.from_ndarray(samples, format="s16", layout="mono")
         frame.sample_rate = SAMPLE_RATE_HZ
@@ -60,6 +61,9 @@ class TimeStretch:
         return self._pull()
 
     def _pull(self) -> bytes:
+        import av
+        from av import error as av_error
+
         pieces: list[bytes] = []
         while True:
             try:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 import torch
 from rich.console import Console
@@ -24,7 +24,7 @@ from voiceagent_tts.errors import ErrorCode, VoiceAgentError
 from voiceagent_tts.hub import find_model
 from voiceagent_tts.model.checkpoint import Checkpoint, find_device, load_checkpoint
 from voiceagent_tts.model.codec import Codec, load_codec
-from voiceagent_tts.model.config import read_model_config
+from voiceagent_tts.model.config import ModelConfig, read_model_config
 from voiceagent_tts.model.kernels import find_fault
 from voiceagent_tts.model.layers import AttentionBackend, Kernels, attention
 from voiceagent_tts.model.quantized import Quantization, quantize
@@ -93,6 +93,75 @@ class Qwen3Options:
     threads: int | None = None
 
 
+class ModelSource(Protocol):
+    """A model that can be loaded: files in a folder, or weights that are made in memory."""
+
+    @property
+    def name(self) -> str:
+        """Name for logs and reports."""
+        ...
+
+    @property
+    def config(self) -> ModelConfig:
+        """Configuration of talker and code predictor."""
+        ...
+
+    def checkpoint(
+        self,
+        dtype: torch.dtype,
+        device: torch.device,
+        backend: AttentionBackend,
+        *,
+        kernels: Kernels,
+        is_packed: bool,
+    ) -> Checkpoint:
+        """Load talker and code predictor; arguments as of `load_checkpoint`."""
+        ...
+
+    def codec(self, device: torch.device) -> Codec:
+        """Load the codec's decoder in float32."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FolderSource:
+    """A model in a folder, as published.
+
+    Attributes:
+        folder: of the model and its codec.
+    """
+
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        """Name of the folder."""
+        return self.folder.name
+
+    @property
+    def config(self) -> ModelConfig:
+        """Contents of config.json."""
+        return read_model_config(self.folder)
+
+    def checkpoint(
+        self,
+        dtype: torch.dtype,
+        device: torch.device,
+        backend: AttentionBackend,
+        *,
+        kernels: Kernels,
+        is_packed: bool,
+    ) -> Checkpoint:
+        """Read the weights from safetensors files."""
+        return load_checkpoint(
+            self.folder, dtype, device, backend, kernels=kernels, is_packed=is_packed
+        )
+
+    def codec(self, device: torch.device) -> Codec:
+        """Read the codec that the folder contains."""
+        return load_codec(self.folder, torch.float32, device)
+
+
 def load_engine(options: Qwen3Options, inbox: Inbox, outbox: Outbox) -> Qwen3Engine:
     """Load the model and its codec, and compile what a GPU runs.
 
@@ -110,8 +179,14 @@ def load_engine(options: Qwen3Options, inbox: Inbox, outbox: Outbox) -> Qwen3Eng
     return Qwen3Engine(inbox, outbox, checkpoint, runner, shelf, folder.name, pace)
 
 
-def load_runner(options: Qwen3Options) -> tuple[Checkpoint, Runner]:
-    """The same without an engine around it: rows that whoever calls drives, as benchmarks do.
+def load_runner(
+    options: Qwen3Options, source: ModelSource | None = None
+) -> tuple[Checkpoint, Runner]:
+    """Load a model's rows without an engine around them, for a caller that drives them itself.
+
+    Args:
+        options: what to load and where.
+        source: replaces the files of `options.model`.
 
     Raises:
         CheckpointError: as above.
@@ -122,12 +197,13 @@ def load_runner(options: Qwen3Options) -> tuple[Checkpoint, Runner]:
         torch.cuda.set_device(device.index or 0)  # a device without a number is refused there
     if options.threads is not None:
         torch.set_num_threads(options.threads)
-    checkpoint, codec = _load_model(find_model(options.model), options, device)
+    source = source or FolderSource(find_model(options.model))
+    checkpoint, codec = _load_model(source, options, device)
     return checkpoint, _make_runner(checkpoint, codec, options)
 
 
 def _load_model(
-    folder: Path, options: Qwen3Options, device: torch.device
+    source: ModelSource, options: Qwen3Options, device: torch.device
 ) -> tuple[Checkpoint, Codec]:
     codec_device = torch.device(options.codec_device or device)
     if codec_device.type != device.type:
@@ -139,20 +215,19 @@ def _load_model(
     has_tf32 = precision != "float32" if options.has_tf32 is None else options.has_tf32
     _allow_tf32(is_allowed=has_tf32)
     dtype = getattr(torch, precision)
-    checkpoint = load_checkpoint(
-        folder,
+    checkpoint = source.checkpoint(
         dtype,
         device,
         options.attention or _best_attention(device, dtype),
-        kernels=_choose_kernels(options.kernels, folder, dtype, device),
+        kernels=_choose_kernels(options.kernels, source.config, dtype, device),
         is_packed=options.quantize is None,
     )
     kernels = checkpoint.network.kernels
-    _logger.info("%s runs on %s in %s, with %s kernels", folder.name, device, precision, kernels)
+    _logger.info("%s runs on %s in %s, with %s kernels", source.name, device, precision, kernels)
     if options.quantize is not None:
         saved = quantize(checkpoint.network, options.quantize)
         _logger.info("weights of %s save %.2f GB", options.quantize, saved / 1e9)
-    return checkpoint, load_codec(folder, torch.float32, codec_device)
+    return checkpoint, source.codec(codec_device)
 
 
 def _best_precision(device: torch.device) -> Precision:
@@ -174,12 +249,12 @@ def _best_attention(device: torch.device, dtype: torch.dtype) -> AttentionBacken
 
 
 def _choose_kernels(
-    wanted: KernelChoice, folder: Path, dtype: torch.dtype, device: torch.device
+    wanted: KernelChoice, config: ModelConfig, dtype: torch.dtype, device: torch.device
 ) -> Kernels:
     """Fused ones where they are wanted and this device computes with them what it should."""
     if wanted == "plain" or (wanted == "auto" and device.type == "cpu"):
         return "plain"
-    fault = find_fault(read_model_config(folder).talker_config, dtype, device)
+    fault = find_fault(config.talker_config, dtype, device)
     if fault is None:
         return "fused"
     if wanted == "fused":

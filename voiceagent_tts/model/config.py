@@ -8,11 +8,10 @@ Source: config.json, generation_config.json and speech_tokenizer/config.json of 
 Qwen3-TTS-12Hz models; defaults are those of qwen-tts 0.1.1.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
-
-from pydantic import Field, TypeAdapter, ValidationError
 
 from voiceagent_tts.core import FRAME_SAMPLES, SAMPLE_RATE_HZ
 from voiceagent_tts.errors import CheckpointError
@@ -20,8 +19,23 @@ from voiceagent_tts.errors import CheckpointError
 CODEC_FOLDER = "speech_tokenizer"
 """Where a model's folder keeps its codec."""
 
-Size = Annotated[int, Field(gt=0)]
-TokenId = Annotated[int, Field(ge=0)]
+
+class _Bound:
+    """Smallest value of a number in a file. Configurations made in memory need no pydantic.
+
+    Args:
+        limits: constraints of a pydantic schema.
+    """
+
+    def __init__(self, **limits: int) -> None:
+        self._limits = limits
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Callable[[Any], Any]) -> Any:
+        return handler(source) | self._limits
+
+
+Size = Annotated[int, _Bound(gt=0)]
+TokenId = Annotated[int, _Bound(ge=0)]
 _Config = TypeVar("_Config")
 
 
@@ -266,6 +280,8 @@ def read_codec_config(folder: Path) -> CodecConfig:
 
 
 def _read(kind: type[_Config], path: Path) -> _Config:
+    from pydantic import TypeAdapter, ValidationError
+
     try:
         return TypeAdapter(kind).validate_json(path.read_bytes(), strict=True)
     except OSError as error:

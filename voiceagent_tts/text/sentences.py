@@ -10,8 +10,6 @@ import re
 from enum import Enum
 from typing import cast
 
-from sentencex import segment  # pyright: ignore
-
 CJK_ENDS = frozenset("。！？｡")
 """Marks that end a sentence without white space after them."""
 
@@ -100,4 +98,6 @@ def _starts_english_sentence(before: str, following: str) -> bool:
 
 
 def _sentences(code: str, text: str) -> list[str]:
+    from sentencex import segment  # pyright: ignore  # an engine that is fed token ids lacks it
+
     return cast("list[str]", segment(code, text))
