@@ -262,5 +262,5 @@ async def test_how_often_a_clone_was_at_hand_is_counted(
     figures = await scrape(server)
     assert figures[f'tts_worker_clone_cache_hits_total{{worker="{model}"}}'] > 0
     assert figures[f'tts_worker_clone_cache_misses_total{{worker="{model}"}}'] == 1
-    documented = {name for name, _, _ in table_rows("docs/operations.md", "figure of qwen3")}
+    documented = {name for name, _, _ in table_rows("docs/operations.md", "metric of qwen3")}
     assert documented == {f"tts_worker_{name}" for name in worker.stats.figures}

@@ -227,7 +227,7 @@ def test_a_load_beyond_real_time_is_refused() -> None:
 def test_every_figure_is_documented(driver: Driver) -> None:
     """docs/operations.md lists each figure under its name in the metrics, with its type."""
     page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
-    table = page[page.index("| figure of qwen3 |") :].partition("\n\n")[0]
+    table = page[page.index("| metric of qwen3 |") :].partition("\n\n")[0]
     documented = dict(re.findall(r"^\| `tts_worker_(\w+)` \| (\w+) \|", table, re.MULTILINE))
     kinds = ("gauge", "counter")
     assert documented == {name: kinds[name.endswith("_total")] for name in driver.engine.figures}
