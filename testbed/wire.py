@@ -20,7 +20,7 @@ from websockets.exceptions import ConnectionClosed
 
 from testbed.waiting import PATIENCE_S
 from voiceagent_tts.core import SAMPLE_RATE_HZ, PlayoutClock, WordTimestamp, ms_to_samples
-from voiceagent_tts.protocol.connection import (
+from voiceagent_tts.protocol.client_connection import (
     ClientAudio,
     ClientConnection,
     ClientEvent,
@@ -65,7 +65,7 @@ class Heard:
     @property
     def is_closed(self) -> bool:
         """Whether the context takes no more text."""
-        return self.record.is_ended or self.record.done is not None
+        return not self.record.accepts_text
 
     @property
     def words(self) -> list[WordTimestamp]:

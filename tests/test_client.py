@@ -32,7 +32,6 @@ from voiceagent_tts.errors import (
     UnauthorizedError,
     VoiceAgentError,
 )
-from voiceagent_tts.protocol.connection import ServerConnection
 from voiceagent_tts.protocol.dialects.dialect import Answer, Frames
 from voiceagent_tts.protocol.messages import (
     SUBPROTOCOL,
@@ -48,9 +47,10 @@ from voiceagent_tts.protocol.messages import (
     ContextOpen,
     ContextText,
     Prepare,
-    RefusedMessageError,
     SessionLimits,
 )
+from voiceagent_tts.protocol.refusals import RefusedMessageError
+from voiceagent_tts.protocol.server_connection import ServerConnection
 from voiceagent_tts.text.cut import cut_text
 
 WORD_SAMPLES = 1_920  # every word sounds for 80 ms

@@ -51,7 +51,7 @@ from voiceagent_tts.errors import (
     UnauthorizedError,
     VoiceAgentError,
 )
-from voiceagent_tts.protocol.connection import (
+from voiceagent_tts.protocol.client_connection import (
     ClientAudio,
     ClientConnection,
     ClientEvent,
@@ -68,10 +68,10 @@ from voiceagent_tts.protocol.messages import (
     FlushedMessage,
     OpenOptions,
     PongMessage,
-    ProtocolError,
     ReadyMessage,
     WordsMessage,
 )
+from voiceagent_tts.protocol.refusals import ProtocolError
 from voiceagent_tts.text.cut import cut_text, keep_inside
 
 DEFAULT_PATH = "/v1/tts/ws"

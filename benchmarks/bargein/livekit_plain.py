@@ -17,7 +17,7 @@ from livekit.plugins import baseten, cartesia
 from voiceagent_tts.adapters.livekit import TTS
 from voiceagent_tts.client import ClientContext, TTSClient
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, WordTimestamp
-from voiceagent_tts.protocol.connection import ClientAudio
+from voiceagent_tts.protocol.client_connection import ClientAudio
 
 _SENTENCE_ENDS = (".", "!", "?", "。")
 

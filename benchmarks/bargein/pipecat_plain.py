@@ -16,7 +16,7 @@ from benchmarks.bargein.session import Call
 from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
 from voiceagent_tts.client import ClientContext, TTSClient
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
-from voiceagent_tts.protocol.connection import ClientAudio
+from voiceagent_tts.protocol.client_connection import ClientAudio
 
 _SENTENCE_ENDS = (".", "!", "?", "。")
 

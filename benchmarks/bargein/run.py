@@ -42,7 +42,7 @@ from benchmarks.common.report import percentiles, provenance, publish
 from benchmarks.service.own_server import OwnServer, own_server
 from voiceagent_tts.client import DEFAULT_PATH, TTSClient
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
-from voiceagent_tts.protocol.connection import ClientAudio
+from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.protocol.messages import AudioFormat
 
 _ESPEAK_VOICE = "default"

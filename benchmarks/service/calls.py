@@ -18,7 +18,7 @@ from voiceagent_tts.audio.levels import leading_silence_samples
 from voiceagent_tts.client import ClientContext, TTSClient
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
 from voiceagent_tts.errors import VoiceAgentError
-from voiceagent_tts.protocol.connection import ClientAudio
+from voiceagent_tts.protocol.client_connection import ClientAudio
 
 _EARLIEST_BARGE_IN_S, _LATEST_BARGE_IN_S = 0.2, 1.5
 _LONG_REPLY_WORDS = 100

@@ -16,7 +16,7 @@ from websockets.asyncio.client import connect
 from websockets.typing import Subprotocol
 
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
-from voiceagent_tts.protocol.connection import ClientAudio, ClientConnection
+from voiceagent_tts.protocol.client_connection import ClientAudio, ClientConnection
 from voiceagent_tts.protocol.messages import SUBPROTOCOL, DoneMessage, ErrorMessage
 
 STREAMS_PER_SOCKET = 25

@@ -43,7 +43,7 @@ from voiceagent_tts.client import TTSClient
 from voiceagent_tts.config import Settings
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import OverloadedError
-from voiceagent_tts.protocol.connection import ClientAudio
+from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.seam.alignment import AlignEvent
 from voiceagent_tts.seam.events import AudioStep, Event
 from voiceagent_tts.server.serve import running

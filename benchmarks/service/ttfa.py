@@ -39,7 +39,7 @@ from benchmarks.service.own_server import own_server
 from testbed.agent_text import agent_sentences
 from voiceagent_tts.client import TTSClient, authorization
 from voiceagent_tts.core import BYTES_PER_SAMPLE
-from voiceagent_tts.protocol.connection import ClientAudio
+from voiceagent_tts.protocol.client_connection import ClientAudio
 
 _WARM_UP_TURNS = 3
 _HTTP_TIMEOUT_S = 60.0

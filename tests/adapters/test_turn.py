@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from voiceagent_tts.adapters.turn import Turn, WordTime
 from voiceagent_tts.core import SAMPLE_RATE_HZ, Word, WordTimestamp, ms_to_samples
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError, VoiceAgentError
-from voiceagent_tts.protocol.connection import ContextRecord
+from voiceagent_tts.protocol.client_connection import ContextRecord
 from voiceagent_tts.protocol.messages import AudioFormat, DoneMessage, OpenOptions
 from voiceagent_tts.text.words import split_words
 

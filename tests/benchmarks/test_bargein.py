@@ -26,7 +26,7 @@ from benchmarks.bargein.truth import (
 from tests.conftest import StartServer
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
-from voiceagent_tts.protocol.connection import ClientAudio
+from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.text.words import split_words
 
 REPLY = "One, two, three, four, five."

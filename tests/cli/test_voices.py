@@ -15,7 +15,7 @@ from voiceagent_tts.cli import voices
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.errors import InvalidRequestError, VoiceAgentError
 from voiceagent_tts.model.prompt import Cloned
-from voiceagent_tts.protocol.connection import ClientAudio
+from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.server.serve import RunningServer
 from voiceagent_tts.voices import VoiceFolder
 

@@ -19,7 +19,7 @@ from testbed.wire import Heard, Wire
 from tests.conftest import StartServer
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import InvalidRequestError
-from voiceagent_tts.protocol.connection import ClientAudio
+from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.protocol.messages import WordsMessage
 from voiceagent_tts.server.serve import RunningServer, running
 from voiceagent_tts.synthesizer.worker_client import WorkerClient

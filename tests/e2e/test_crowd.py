@@ -12,7 +12,7 @@ from testbed.waiting import until
 from tests.conftest import StartServer
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.errors import OverloadedError
-from voiceagent_tts.protocol.connection import ClientAudio
+from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.server.serve import RunningServer
 
 MODEL = Path(__file__).parent.parent / "reference" / "custom_voice-1b7"

@@ -12,7 +12,7 @@ from testbed.waiting import PATIENCE_S
 from testbed.wire import Heard, Wire
 from tests.e2e.conftest import StartProcess
 from voiceagent_tts.errors import ErrorCode
-from voiceagent_tts.protocol.connection import ClientAudio
+from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.protocol.messages import DrainingMessage
 
 SENTENCE = "The quick brown fox jumps over the lazy dog, again and again."

@@ -27,7 +27,7 @@ from voiceagent_tts.config import Settings
 from voiceagent_tts.core import SAMPLE_RATE_HZ, PlayoutClock, WordTimestamp
 from voiceagent_tts.errors import EngineError, InvalidRequestError, VoiceAgentError
 from voiceagent_tts.model.prompt import Cloned
-from voiceagent_tts.protocol.connection import ClientAudio
+from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.protocol.messages import DoneMessage
 from voiceagent_tts.server.serve import RunningServer, running
 from voiceagent_tts.text.words import split_words

@@ -19,7 +19,7 @@ from testbed.wire import Heard, Wire
 from tests.conftest import StartServer
 from voiceagent_tts.core import BYTES_PER_SAMPLE, FRAME_SAMPLES, PlayoutClock
 from voiceagent_tts.errors import ErrorCode
-from voiceagent_tts.protocol.connection import ClientAudio
+from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.server.serve import RunningServer
 from voiceagent_tts.synthesizer.worker_client import WorkerClient
 

@@ -25,13 +25,12 @@ from voiceagent_tts.protocol.messages import (
     ContextText,
     ErrorMessage,
     OpenOptions,
-    ProtocolError,
-    RefusedMessageError,
     WordList,
     WordsMessage,
     parse_client_message,
     parse_server_message,
 )
+from voiceagent_tts.protocol.refusals import ProtocolError, RefusedMessageError
 
 _SECRET = "swordfish"
 

@@ -9,7 +9,7 @@ import pytest
 
 from testbed.waiting import until
 from testbed.wire import Wire
-from voiceagent_tts.protocol.connection import ClientAudio
+from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.server.serve import RunningServer
 
 SENTENCE = "The quick brown fox jumps over the lazy dog. "

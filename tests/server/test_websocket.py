@@ -13,7 +13,7 @@ from websockets.exceptions import ConnectionClosedOK
 from testbed.waiting import until
 from testbed.wire import Wire, check_coverage
 from voiceagent_tts.core import SAMPLE_RATE_HZ, ms_to_samples
-from voiceagent_tts.protocol.connection import ClientAudio, ServerConnection
+from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.protocol.messages import (
     AudioFormat,
     ContextOpen,
@@ -26,6 +26,7 @@ from voiceagent_tts.protocol.messages import (
     SessionLimits,
     WordsMessage,
 )
+from voiceagent_tts.protocol.server_connection import ServerConnection
 from voiceagent_tts.server.serve import RunningServer
 from voiceagent_tts.server.websocket import Outlet
 from voiceagent_tts.synthesizer.synthesizer import ContextOptions

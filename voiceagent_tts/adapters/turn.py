@@ -12,7 +12,7 @@ from dataclasses import replace
 from voiceagent_tts.adapters.resumption import all_words, broken_off_at
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp, ms_to_samples, samples_to_ms
 from voiceagent_tts.errors import VoiceAgentError
-from voiceagent_tts.protocol.connection import ContextRecord
+from voiceagent_tts.protocol.client_connection import ContextRecord
 from voiceagent_tts.protocol.messages import DoneMessage, OpenOptions
 from voiceagent_tts.text.borders import has_complete_word
 

@@ -23,7 +23,7 @@ from voiceagent_tts.cli.own_server import websocket_url
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, Word, WordTimestamp
 from voiceagent_tts.errors import EngineError, ErrorCode, InvalidRequestError, VoiceAgentError
-from voiceagent_tts.protocol.connection import ClientAudio
+from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.protocol.messages import DoneMessage
 from voiceagent_tts.text.segmenter import Segmenter
 from voiceagent_tts.text.sentences import ENDS

@@ -25,7 +25,7 @@ from voiceagent_tts.cli.playback import Speaker
 from voiceagent_tts.client import ClientContext, TTSClient, authorization, checked_url
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, WordTimestamp
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError
-from voiceagent_tts.protocol.connection import ClientAudio
+from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.protocol.messages import DoneMessage
 
 _READ_BYTES = 64  # about what an LLM writes at a time

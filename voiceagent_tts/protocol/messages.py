@@ -3,12 +3,12 @@
 Every WebSocket text message is one JSON object with a `type`; a WebSocket binary message is audio.
 Times are whole milliseconds on the context's clock, which is zero at its first sample; character
 offsets count code points in the concatenation of the context's text messages. This module knows
-no order of messages (that is `protocol.connection`), no socket and no engine.
+no order of messages (see `server_connection` and `client_connection`), no socket and no engine.
 """
 
 import struct
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self, TypedDict, cast
 
@@ -23,7 +23,7 @@ from pydantic import (
     ValidationError,
     model_validator,
 )
-from pydantic_core import ErrorDetails, PydanticCustomError, from_json, to_json
+from pydantic_core import PydanticCustomError, from_json, to_json
 
 from voiceagent_tts.core import (
     MAX_MESSAGE_PCM_BYTES,
@@ -43,6 +43,7 @@ from voiceagent_tts.errors import (
     UnauthorizedError,
     VoiceAgentError,
 )
+from voiceagent_tts.protocol.refusals import ProtocolError, refusal_of
 
 SUBPROTOCOL = "tts.v1"
 PROTOCOL_VERSION = "1.0"
@@ -68,33 +69,6 @@ MAX_INSTRUCT_CHARS = 2_000
 MAX_INITIAL_FRAMES = 16
 MAX_METADATA_BYTES = 1_024
 _MAX_INT = 2**53 - 1  # the largest integer that every JSON reader keeps exactly
-
-
-class RefusedMessageError(InvalidRequestError):
-    """A client's message is not legal; the socket lives on.
-
-    Args:
-        message: a sentence: field, what was expected, what came.
-        code: stable name of the failure.
-        context_id: the context that the message names, if that much could be read.
-        is_open: whether the message would have opened `context_id`, which now never opens.
-    """
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        code: ErrorCode,
-        context_id: str | None = None,
-        is_open: bool = False,
-    ) -> None:
-        super().__init__(message, code=code)
-        self.context_id = context_id
-        self.is_open = is_open
-
-
-class ProtocolError(VoiceAgentError):
-    """The server sent what this protocol does not allow; close the socket with 1002."""
 
 
 def _printable(value: str) -> str:
@@ -654,63 +628,6 @@ def parse_server_message(data: str) -> ServerMessage | None:
         if refusal.code is ErrorCode.UNKNOWN_TYPE:
             return None
         raise ProtocolError(f"server message: {refusal.message}") from None
-
-
-def refusal_of(error: ValidationError) -> RefusedMessageError:
-    """What `error` says, as an error of this package that never shows the text to be spoken."""
-    details = error.errors(include_url=False)
-    first = details[0]
-    is_whole_message = first["type"] == "missing" or not first["loc"]
-    code = _CODES.get(first["type"], ErrorCode.INVALID_PARAM)
-    code = code if is_whole_message else ErrorCode.INVALID_PARAM
-    if code is ErrorCode.UNKNOWN_TYPE and not isinstance(first["input"]["type"], str):
-        code = ErrorCode.INVALID_MESSAGE
-    others = f" (and {len(details) - 1} more)" if len(details) > 1 else ""
-    return RefusedMessageError(_sentence(first) + others, code=code)
-
-
-_CODES = {
-    "json_invalid": ErrorCode.INVALID_JSON,
-    "string_unicode": ErrorCode.INVALID_JSON,
-    "union_tag_invalid": ErrorCode.UNKNOWN_TYPE,
-    "union_tag_not_found": ErrorCode.INVALID_MESSAGE,
-    "dict_type": ErrorCode.INVALID_MESSAGE,
-    "missing": ErrorCode.INVALID_MESSAGE,
-}
-
-_WHOLE_MESSAGE: dict[str, Callable[[ErrorDetails], str]] = {
-    "json_invalid": lambda detail: str(detail["msg"]),
-    "string_unicode": lambda _: "Invalid JSON: the message is not valid Unicode",
-    "union_tag_invalid": lambda detail: f"type: unknown; got {_shown(detail['input']['type'])}",
-    "union_tag_not_found": lambda _: "type: expected the name of a message; it is missing",
-}
-
-
-def _sentence(detail: ErrorDetails) -> str:
-    if detail["type"] in _WHOLE_MESSAGE and not detail["loc"]:
-        return _WHOLE_MESSAGE[detail["type"]](detail)
-    field = ".".join(str(part) for part in detail["loc"]) or "message"
-    if detail["type"] == "missing":
-        return f"{field}: missing"
-    is_choice = detail["type"] == "literal_error"
-    came = _shown(detail["input"]) if is_choice else _described(detail["input"])
-    return f"{field}: {detail['msg']}; got {came}"
-
-
-def _shown(value: object) -> str:
-    return repr(value[:32]) if isinstance(value, str) else _described(value)
-
-
-def _described(value: object) -> str:
-    match value:
-        case None | bool() | int() | float():
-            return to_json(value).decode()[:32]
-        case str():
-            return f"a string of {len(value)} characters"
-        case list():
-            return "an array"
-        case _:
-            return "an object"
 
 
 def context_id_of(message: Any) -> str | None:

@@ -2,8 +2,8 @@
 
 The writer is the socket's only writer. It takes answers first and then one message of each context
 in turn, so that contexts share the socket evenly; in a sequential dialect they speak one after the
-other. What is legal is decided by `protocol.connection`, what messages look like by the dialect,
-what is spoken by the synthesizer.
+other. What is legal is decided by `protocol.server_connection`, what messages look like by the
+dialect, what is spoken by the synthesizer.
 """
 
 import asyncio
@@ -28,7 +28,6 @@ from voiceagent_tts.core import (
     samples_to_ms,
 )
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError
-from voiceagent_tts.protocol.connection import ServerConnection
 from voiceagent_tts.protocol.dialects.dialect import Answer, Command, Dialect, Frames
 from voiceagent_tts.protocol.messages import (
     SUBPROTOCOL,
@@ -41,11 +40,12 @@ from voiceagent_tts.protocol.messages import (
     ContextText,
     Ping,
     Prepare,
-    RefusedMessageError,
     SessionLimits,
     SessionUpdate,
     WordList,
 )
+from voiceagent_tts.protocol.refusals import RefusedMessageError
+from voiceagent_tts.protocol.server_connection import ServerConnection
 from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.server.shell import Shell
 from voiceagent_tts.synthesizer.synthesizer import (

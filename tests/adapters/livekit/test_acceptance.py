@@ -30,7 +30,7 @@ from tests.conftest import StartServer
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.config import Settings
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, PlayoutClock
-from voiceagent_tts.protocol.connection import ClientAudio
+from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.protocol.messages import SampleRate
 from voiceagent_tts.server.serve import RunningServer, running
 

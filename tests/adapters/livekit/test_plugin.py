@@ -33,7 +33,7 @@ from tests.conftest import StartServer
 from voiceagent_tts.adapters.livekit import TTS
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.core import WordTimestamp
-from voiceagent_tts.protocol.connection import ClientAudio
+from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.protocol.messages import AudioFormat
 from voiceagent_tts.server.serve import RunningServer
 

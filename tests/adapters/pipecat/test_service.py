@@ -34,7 +34,7 @@ from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.config import Settings
 from voiceagent_tts.core import SAMPLE_RATE_HZ
-from voiceagent_tts.protocol.connection import ClientAudio
+from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.server.serve import RunningServer, running
 
 COUNTING = "One, two, three, four, five. Six, seven, eight, nine, ten."

@@ -6,7 +6,6 @@ import pytest
 
 from voiceagent_tts.core import Word, WordTimestamp
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
-from voiceagent_tts.protocol.connection import ServerConnection
 from voiceagent_tts.protocol.dialects.cartesia import Cartesia
 from voiceagent_tts.protocol.dialects.dialect import Command, Frames, TtsV1, silence
 from voiceagent_tts.protocol.messages import (
@@ -17,9 +16,10 @@ from voiceagent_tts.protocol.messages import (
     ContextOpen,
     ContextText,
     PongMessage,
-    RefusedMessageError,
     SessionLimits,
 )
+from voiceagent_tts.protocol.refusals import RefusedMessageError
+from voiceagent_tts.protocol.server_connection import ServerConnection
 
 _UUID = "f786b574-daa5-4673-aa0c-cbe3e8534c02"
 _FORMAT = {"container": "raw", "encoding": "pcm_s16le", "sample_rate": 24000}

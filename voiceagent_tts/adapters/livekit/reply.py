@@ -31,7 +31,7 @@ from voiceagent_tts.adapters.livekit.socket import Socket
 from voiceagent_tts.adapters.resumption import all_words, broken_off_at
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, WordTimestamp
 from voiceagent_tts.errors import ConnectionLostError, VoiceAgentError
-from voiceagent_tts.protocol.connection import ClientAudio, ClientEvent, ContextRecord
+from voiceagent_tts.protocol.client_connection import ClientAudio, ClientEvent, ContextRecord
 from voiceagent_tts.protocol.messages import (
     AudioFormat,
     DoneMessage,

@@ -16,7 +16,11 @@ import aiohttp
 
 from voiceagent_tts.client import CLOSE_TIMEOUT_S, MAX_SERVER_MESSAGE_BYTES, authorization
 from voiceagent_tts.errors import ConnectionLostError, VoiceAgentError
-from voiceagent_tts.protocol.connection import ClientConnection, ClientEvent, ContextRecord
+from voiceagent_tts.protocol.client_connection import (
+    ClientConnection,
+    ClientEvent,
+    ContextRecord,
+)
 from voiceagent_tts.protocol.messages import (
     CLOSE_CODES,
     SUBPROTOCOL,
@@ -24,9 +28,9 @@ from voiceagent_tts.protocol.messages import (
     DrainingMessage,
     ErrorMessage,
     OpenOptions,
-    ProtocolError,
     ReadyMessage,
 )
+from voiceagent_tts.protocol.refusals import ProtocolError
 
 Inbox = Callable[[ClientEvent], None]
 

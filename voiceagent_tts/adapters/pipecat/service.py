@@ -62,17 +62,21 @@ from voiceagent_tts.errors import (
     ErrorCode,
     VoiceAgentError,
 )
-from voiceagent_tts.protocol.connection import ClientAudio, ClientConnection, ClientEvent
+from voiceagent_tts.protocol.client_connection import (
+    ClientAudio,
+    ClientConnection,
+    ClientEvent,
+)
 from voiceagent_tts.protocol.messages import (
     SUBPROTOCOL,
     AudioFormat,
     DoneMessage,
     ErrorMessage,
     OpenOptions,
-    ProtocolError,
     SampleRate,
     WordsMessage,
 )
+from voiceagent_tts.protocol.refusals import ProtocolError
 
 DEFAULT_URL = "ws://127.0.0.1:8765/v1/tts/ws"
 _READY_TIMEOUT_S = 5.0

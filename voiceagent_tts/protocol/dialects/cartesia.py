@@ -43,8 +43,8 @@ from voiceagent_tts.protocol.messages import (
     WireModel,
     WordsMessage,
     context_id_of,
-    refusal_of,
 )
+from voiceagent_tts.protocol.refusals import refusal_of
 
 _LIBRARY_VOICE = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 """Cartesia names the voices of its library by UUIDs."""

@@ -16,11 +16,11 @@ from voiceagent_tts.protocol.messages import (
     ClientMessage,
     ContextOpen,
     Encoding,
-    RefusedMessageError,
     ServerMessage,
     WordsMessage,
     parse_client_message,
 )
+from voiceagent_tts.protocol.refusals import RefusedMessageError
 
 Frames = list[str | bytes]
 """WebSocket messages, in the order in which they are to be sent."""

@@ -47,12 +47,11 @@ from voiceagent_tts.protocol.messages import (
     ErrorMessage,
     Name,
     Prepare,
-    RefusedMessageError,
     ServerMessage,
     WireModel,
     WordsMessage,
-    refusal_of,
 )
+from voiceagent_tts.protocol.refusals import RefusedMessageError, refusal_of
 
 _ENDS = {"sentence": ".!?…。！？।", "clause": ".!?…。！？।,;:，、；：", "none": ""}
 _CLOSING = "\"')]}»”’」』）"

@@ -1,0 +1,50 @@
+"""Both ends of a `tts.v1` socket without the socket, in the states that protocol tests need."""
+
+import json
+from typing import Any
+
+from voiceagent_tts.protocol.client_connection import ClientConnection
+from voiceagent_tts.protocol.dialects.dialect import Frames
+from voiceagent_tts.protocol.messages import SessionLimits
+from voiceagent_tts.protocol.server_connection import ServerConnection
+
+
+def session_limits(**fields: Any) -> SessionLimits:
+    """Limits of a session; `fields` replace those with defaults."""
+    return SessionLimits(
+        max_text_chars=8_192, context_idle_s=120, max_audio_s=600, max_lead_s=8, **fields
+    )
+
+
+def client_message(kind: str, context_id: str = "c", /, **fields: Any) -> str:
+    """JSON of a client's message about a context."""
+    return json.dumps({"type": kind, "context_id": context_id, **fields})
+
+
+def ready_server(**limits: Any) -> ServerConnection:
+    """A server that has sent `ready`."""
+    server = ServerConnection(session_limits(**limits))
+    server.ready(session_id="s", model="m")
+    return server
+
+
+def send_opened(server: ServerConnection, context_id: str = "c") -> Frames:
+    """The server's `context.opened` of a context."""
+    return server.opened(context_id, voice="v", language="en", seed=None, queue_ms=0)
+
+
+def speaking_server(**open_fields: Any) -> ServerConnection:
+    """A server that has opened context `c` for its client."""
+    server = ready_server()
+    server.receive(client_message("context.open", **open_fields))
+    send_opened(server)
+    return server
+
+
+def connected_ends() -> tuple[ClientConnection, ServerConnection]:
+    """Both ends of a socket on which context `c` is open."""
+    client, server = ClientConnection(), ServerConnection(session_limits())
+    client.receive(*server.ready(session_id="s", model="m"))
+    server.receive(client.open("c"))
+    client.receive(*send_opened(server))
+    return client, server

@@ -1,0 +1,201 @@
+import json
+from typing import Any
+
+import pytest
+
+from testbed.protocol_ends import (
+    connected_ends,
+    ready_server,
+    session_limits,
+)
+from voiceagent_tts.core import Cut, Word, WordTimestamp
+from voiceagent_tts.errors import (
+    EngineError,
+    ErrorCode,
+    InvalidRequestError,
+    OverloadedError,
+    VoiceAgentError,
+)
+from voiceagent_tts.protocol.client_connection import (
+    MAX_RECORDS,
+    ClientConnection,
+)
+from voiceagent_tts.protocol.messages import (
+    AudioMessage,
+    ContextCut,
+    ContextOpen,
+    ContextText,
+    CutMessage,
+    ErrorMessage,
+    Ping,
+    PongMessage,
+    Prepare,
+    ReadyMessage,
+)
+from voiceagent_tts.protocol.refusals import ProtocolError
+from voiceagent_tts.protocol.server_connection import ServerConnection
+
+
+def test_the_client_needs_ready_first() -> None:
+    """Any other first message but an error is a broken protocol."""
+    server = ready_server()
+    with pytest.raises(ProtocolError):
+        ClientConnection().receive(*server.pong(1))
+    error = ClientConnection().receive(*server.error(EngineError("no engine")))
+    assert isinstance(error, ErrorMessage)
+
+
+@pytest.mark.parametrize("version", ["2.0", "0.9", "", "1x"])
+def test_another_major_version_is_refused(version: str) -> None:
+    """A client of 1.0 talks to any 1.x server and to no other."""
+    ready = json.loads(*ServerConnection(session_limits()).ready(session_id="s", model="m"))
+    assert isinstance(
+        ClientConnection().receive(json.dumps({**ready, "protocol": "1.7"})), ReadyMessage
+    )
+    with pytest.raises(VoiceAgentError) as caught:
+        ClientConnection().receive(json.dumps({**ready, "protocol": version}))
+    assert caught.value.code is ErrorCode.VERSION_MISMATCH
+
+
+def test_the_client_may_talk_before_ready() -> None:
+    """Opening a context does not wait for the handshake."""
+    client, server = ClientConnection(), ready_server()
+    assert server.receive(client.open("c")) == [ContextOpen(context_id="c", metadata=None)]
+    assert server.receive(client.text("c", "Hi")) == [ContextText(context_id="c", text="Hi")]
+
+
+def test_the_client_keeps_text_and_words() -> None:
+    """A record holds what a local cut needs, in samples at 24 kHz."""
+    client, server = connected_ends()
+    for delta in ("Hel", "lo", " you"):
+        server.receive(client.text("c", delta))
+    words = [
+        WordTimestamp(Word("Hello", 0, 5), 960, 7_200, True),
+        WordTimestamp(Word("you", 6, 9), 7_200, None, False),
+    ]
+    client.receive(*server.words("c", words))
+    record = client.record("c")
+    assert (record.text, record.words) == ("Hello you", words)
+
+
+def test_records_are_bounded() -> None:
+    """A client that talks all day remembers the newest contexts only."""
+    client, server = ClientConnection(), ready_server()
+    client.receive(*ServerConnection(session_limits()).ready(session_id="s", model="m"))
+    for number in range(MAX_RECORDS + 1):
+        server.receive(client.open(f"{number}"))
+        client.receive(*server.done(f"{number}", "complete", chars=0))
+    assert client.record("1").done is not None
+    with pytest.raises(InvalidRequestError, match="never opened"):
+        client.record("0")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        AudioMessage(1, 1, 0, bytes(2)).encode(),
+        AudioMessage(1, 0, 2, bytes(2)).encode(),
+        AudioMessage(2, 0, 0, bytes(2)).encode(),
+        AudioMessage(1, 0, 0, b"").encode(),
+        AudioMessage(1, 0, 0, bytes(3)).encode(),
+        b"\x01",
+        '{"type":"words","context_id":"x","words":[],"start_ms":[],"end_ms":[],'
+        '"char_start":[],"char_end":[],"exact":[]}',
+        '{"type":"words","context_id":"c","words":["a","b"],"start_ms":[5,4],"end_ms":[null,null],'
+        '"char_start":[0,2],"char_end":[1,3],"exact":[true,true]}',
+        '{"type":"flushed","context_id":"x","flush_id":1,"audio_ms":0}',
+        '{"type":"context.opened","context_id":"c","handle":2,"voice":"v","language":null,'
+        '"seed":null,"queue_ms":0}',
+        '{"type":"done","context_id":"x","reason":"complete","audio_ms":0,"chars":0,'
+        '"ttfa_ms":null,"gen_ms":null}',
+    ],
+)
+def test_a_server_out_of_order_is_caught(data: str | bytes) -> None:
+    """Gaps, unknown contexts and handles, and times that go back break the protocol."""
+    client, _ = connected_ends()
+    with pytest.raises(ProtocolError):
+        client.receive(data)
+
+
+def test_nothing_may_follow_cancelled_or_done_at_the_client() -> None:
+    """The client refuses audio after `cancelled`, and everything after `done`."""
+    client, server = connected_ends()
+    server.receive(client.cancel("c"))
+    client.receive(*server.cancelled("c", Cut("", "", is_partial=False), "clock"))
+    with pytest.raises(ProtocolError):
+        client.receive(AudioMessage(1, 0, 0, bytes(2)).encode())
+    [done] = server.done("c", "cancelled", chars=0)
+    client.receive(done)
+    with pytest.raises(ProtocolError):
+        client.receive(done)
+
+
+@pytest.mark.parametrize("data", ['{"type":"emotion","context_id":"c"}', b"\x02\x00", b""])
+def test_newer_kinds_are_ignored(data: str | bytes) -> None:
+    """Unknown message types and binary kinds change nothing."""
+    client, _ = connected_ends()
+    assert client.receive(data) is None
+
+
+def test_a_cut_is_answered_after_done() -> None:
+    """The question may come when the reply has been sent long ago."""
+    client, server = connected_ends()
+    client.receive(*server.done("c", "complete", chars=0))
+    assert server.receive(client.cut("c", 80)) == [ContextCut(context_id="c", played_ms=80)]
+    answer = client.receive(*server.cut("c", Cut("a", "b", is_partial=False)))
+    assert isinstance(answer, CutMessage)
+    assert answer.to_cut() == Cut("a", "b", is_partial=False)
+
+
+@pytest.mark.parametrize(
+    ("call", "code"),
+    [
+        (lambda client: client.open("c"), ErrorCode.CONTEXT_EXISTS),
+        (lambda client: client.open("d", speed=3.0), ErrorCode.INVALID_PARAM),
+        (lambda client: client.open("d\x00"), ErrorCode.INVALID_PARAM),
+        (lambda client: client.open("d", metadata={"a": "\ud800"}), ErrorCode.INVALID_PARAM),
+        (lambda client: client.text("d", "Hi"), ErrorCode.CONTEXT_NOT_FOUND),
+        (lambda client: client.text("c", "\ud800"), ErrorCode.INVALID_PARAM),
+        (lambda client: client.text("c", "ü" * 40_000), ErrorCode.MESSAGE_TOO_BIG),
+        (lambda client: client.cancel("c", -1), ErrorCode.INVALID_PARAM),
+        (lambda client: client.cut("c", 1.5), ErrorCode.INVALID_PARAM),
+        (lambda client: client.prepare(voice=""), ErrorCode.INVALID_PARAM),
+    ],
+)
+def test_the_client_refuses_what_the_server_would(call: Any, code: ErrorCode) -> None:
+    """A mistake of the application is an error where it is made, and nothing is sent or kept."""
+    client, _ = connected_ends()
+    with pytest.raises(InvalidRequestError) as caught:
+        call(client)
+    assert caught.value.code is code
+    assert client.record("c").text == ""
+    with pytest.raises(InvalidRequestError):
+        client.record("d")
+
+
+def test_an_unknown_option_is_a_type_error() -> None:
+    """A misspelt option is not silently ignored."""
+    with pytest.raises(TypeError, match="voic"):
+        ClientConnection().open("c", voic="x")  # pyright: ignore[reportCallIssue]
+
+
+@pytest.mark.parametrize("is_message", [True, False])
+def test_a_client_stops_opening_when_the_server_drains(is_message: bool) -> None:
+    """`draining`, message or error, is obeyed without asking the server again."""
+    client, server = connected_ends()
+    if is_message:
+        client.receive(*server.draining(deadline_ms=1_000))
+    else:
+        client.receive(*server.error(OverloadedError("no more", code=ErrorCode.DRAINING), "b"))
+    with pytest.raises(VoiceAgentError) as caught:
+        client.open("d")
+    assert caught.value.code is ErrorCode.DRAINING
+    assert server.receive(client.text("c", "Hi"))
+
+
+def test_prepare_and_ping_reach_the_shell() -> None:
+    """Messages about no context pass through, and a pong brings its number back."""
+    client, server = connected_ends()
+    assert server.receive(client.prepare(voice="v")) == [Prepare(voice="v")]
+    assert server.receive(client.ping(5)) == [Ping(t=5)]
+    assert client.receive(*server.pong(5)) == PongMessage(t=5)

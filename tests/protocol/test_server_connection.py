@@ -1,0 +1,335 @@
+import json
+from typing import Any
+
+import pytest
+
+from testbed.protocol_ends import (
+    client_message,
+    ready_server,
+    send_opened,
+    session_limits,
+    speaking_server,
+)
+from voiceagent_tts.core import MAX_MESSAGE_PCM_BYTES, Cut, Word, WordTimestamp
+from voiceagent_tts.errors import (
+    ErrorCode,
+)
+from voiceagent_tts.protocol.client_connection import (
+    ClientAudio,
+    ClientConnection,
+)
+from voiceagent_tts.protocol.messages import (
+    AudioFormat,
+    ContextCancel,
+    ContextCut,
+    ContextEnd,
+    ContextFlush,
+    ContextOpen,
+    ContextText,
+    DoneMessage,
+    ErrorMessage,
+)
+from voiceagent_tts.protocol.refusals import RefusedMessageError
+from voiceagent_tts.protocol.server_connection import ServerConnection
+from voiceagent_tts.protocol.server_contexts import MAX_HANDLE
+
+
+def _refusal(server: ServerConnection, data: str | bytes) -> RefusedMessageError:
+    with pytest.raises(RefusedMessageError) as caught:
+        server.receive(data)
+    return caught.value
+
+
+# What a client may send.
+
+
+def test_text_opens_a_context_with_the_sessions_defaults() -> None:
+    """Text for an unknown context opens it with what the last `session.update`s said."""
+    server = ready_server()
+    server.receive('{"type":"session.update","voice":"ryan","speed":1.5}')
+    server.receive('{"type":"session.update","speed":0.5}')
+    assert server.receive(client_message("text", text="Hi")) == [
+        ContextOpen(context_id="c", voice="ryan", speed=0.5),
+        ContextText(context_id="c", text="Hi"),
+    ]
+    assert server.receive(client_message("context.open", "d")) == [ContextOpen(context_id="d")]
+
+
+def test_empty_text_is_nothing() -> None:
+    """Empty text neither opens a context nor reaches the shell."""
+    server = ready_server()
+    assert server.receive(client_message("text", text="")) == []
+    assert server.contexts == ()
+    server.receive(client_message("context.open"))
+    assert server.receive(client_message("text", text="")) == []
+
+
+def test_an_open_id_cannot_be_opened_again() -> None:
+    """A second open is refused, and the first context goes on."""
+    server = speaking_server()
+    error = _refusal(server, client_message("context.open"))
+    assert (error.code, error.is_open) == (ErrorCode.CONTEXT_EXISTS, False)
+    error = _refusal(server, client_message("context.open", speed=9))
+    assert (error.code, error.is_open) == (ErrorCode.INVALID_PARAM, False)
+    assert len(server.refused(error)) == 1
+    assert server.receive(client_message("text", text="Hi")) == [
+        ContextText(context_id="c", text="Hi")
+    ]
+
+
+@pytest.mark.parametrize("ending", ["done", "refused", "over the cap"])
+def test_a_spent_id_stays_spent(ending: str) -> None:
+    """However a context ended, late text for it never opens another one."""
+    server = ready_server(max_contexts=1)
+    match ending:
+        case "done":
+            server.receive(client_message("context.open"))
+            server.done("c", "complete", chars=0)
+        case "refused":
+            _refusal(server, client_message("context.open", speed=9))
+        case _:
+            server.receive(client_message("context.open", "other"))
+            _refusal(server, client_message("context.open"))
+            server.done("other", "complete", chars=0)
+    for late in (
+        client_message("text", text="Hi"),
+        client_message("flush", flush_id=1),
+        client_message("end"),
+    ):
+        assert _refusal(server, late).code is ErrorCode.CONTEXT_CLOSED
+    assert _refusal(server, client_message("context.open")).code is ErrorCode.CONTEXT_EXISTS
+    assert server.receive(client_message("cancel")) == []
+    assert server.receive(client_message("cut", played_ms=5)) == [
+        ContextCut(context_id="c", played_ms=5)
+    ]
+
+
+def test_a_refused_open_is_done() -> None:
+    """A client that waits for `done` gets one for every id that it tried to open."""
+    client = ClientConnection()
+    server = ServerConnection(session_limits(max_contexts=1))
+    client.receive(*server.ready(session_id="s", model="m"))
+    server.receive(client.open("a"))
+    error = _refusal(server, client.open("b"))
+    assert error.code is ErrorCode.TOO_MANY_CONTEXTS
+    told, done = (client.receive(data) for data in server.refused(error))
+    assert isinstance(told, ErrorMessage)
+    assert told.code == "too_many_contexts"
+    assert isinstance(done, DoneMessage)
+    assert (done.context_id, done.reason) == ("b", "error")
+    assert client.record("b").done == done
+
+
+def test_an_open_that_is_too_long_is_done() -> None:
+    """An open that was not read opens nothing, like any other that was refused."""
+    server = ready_server()
+    error = _refusal(server, client_message("context.open", note="x" * 100_000))
+    assert error.code is ErrorCode.MESSAGE_TOO_BIG
+    assert [json.loads(frame)["type"] for frame in server.refused(error)] == ["error", "done"]
+    assert _refusal(server, client_message("text", text="Hi")).code is ErrorCode.CONTEXT_CLOSED
+
+
+def test_tombstones_are_bounded() -> None:
+    """Only the newest ids are remembered, so a socket's memory does not grow with its life."""
+    server = ServerConnection(session_limits(), max_tombstones=2)
+    for context_id in "abc":
+        server.receive(client_message("context.open", context_id))
+        server.done(context_id, "complete", chars=0)
+    assert _refusal(server, client_message("context.open", "b")).code is ErrorCode.CONTEXT_EXISTS
+    assert server.receive(client_message("context.open", "a")) == [ContextOpen(context_id="a")]
+
+
+@pytest.mark.parametrize("kind", ["flush", "end", "cancel", "cut"])
+def test_only_text_opens(kind: str) -> None:
+    """Every other message about a context that never was is refused."""
+    fields = {"flush": {"flush_id": 1}, "cut": {"played_ms": 1}}.get(kind, {})
+    error = _refusal(ready_server(), client_message(kind, **fields))
+    assert (error.code, error.context_id) == (ErrorCode.CONTEXT_NOT_FOUND, "c")
+
+
+def test_ended_and_cancelled_contexts_take_no_text() -> None:
+    """After `end` or `cancel`, text and flush are refused; the same again is nothing."""
+    for kind, message in (
+        ("end", ContextEnd(context_id="c")),
+        ("cancel", ContextCancel(context_id="c")),
+    ):
+        server = speaking_server()
+        assert server.receive(client_message(kind)) == [message]
+        assert server.receive(client_message(kind)) == []
+        for late in (client_message("text", text="Hi"), client_message("flush", flush_id=1)):
+            assert _refusal(server, late).code is ErrorCode.CONTEXT_CLOSED
+
+
+def test_an_ended_context_can_be_cancelled_and_cut() -> None:
+    """Barge-in comes when the text has long been sent."""
+    server = speaking_server()
+    server.receive(client_message("end"))
+    assert server.receive(client_message("cut", played_ms=7)) == [
+        ContextCut(context_id="c", played_ms=7)
+    ]
+    cancel = ContextCancel(context_id="c", played_ms=7)
+    assert server.receive(client_message("cancel", played_ms=7)) == [cancel]
+
+
+def test_flush_ids_rise() -> None:
+    """A flush id that does not rise is refused; gaps are fine."""
+    server = speaking_server()
+    for flush_id in (0, 1, 7):
+        server.receive(client_message("flush", flush_id=flush_id))
+    assert _refusal(server, client_message("flush", flush_id=7)).code is ErrorCode.INVALID_PARAM
+    assert server.receive(client_message("flush", flush_id=8)) == [
+        ContextFlush(context_id="c", flush_id=8)
+    ]
+
+
+def test_a_cancelled_context_leaves_the_cap_at_once() -> None:
+    """The next turn opens before the last one's `done`; the socket lives on when it may not."""
+    server = ready_server(max_contexts=2)
+    server.receive(client_message("context.open", "a"))
+    server.receive(client_message("context.open", "b"))
+    assert (
+        _refusal(server, client_message("text", "c", text="Hi")).code is ErrorCode.TOO_MANY_CONTEXTS
+    )
+    server.receive(client_message("cancel", "a"))
+    assert server.receive(client_message("context.open", "d"))
+    server.cancelled("a", Cut("", "", is_partial=False), "clock")
+    server.done("a", "cancelled", chars=0)
+    assert _refusal(server, client_message("context.open", "e")).code is ErrorCode.TOO_MANY_CONTEXTS
+
+
+def test_cancelling_without_reading_is_bounded() -> None:
+    """Contexts that wait for their `done` cannot be piled up by cancelling them."""
+    server = ServerConnection(session_limits(max_contexts=1), max_tombstones=2)
+    for number in range(3):
+        server.receive(client_message("context.open", f"{number}"))
+        server.receive(client_message("cancel", f"{number}"))
+    assert _refusal(server, client_message("context.open", "3")).code is ErrorCode.TOO_MANY_CONTEXTS
+
+
+def test_a_draining_server_opens_nothing() -> None:
+    """After `draining` the open contexts go on and new ones are refused, with or without open."""
+    server = speaking_server()
+    server.draining(deadline_ms=30_000)
+    assert server.receive(client_message("text", text="Hi"))
+    assert _refusal(server, client_message("context.open", "d")).code is ErrorCode.DRAINING
+    assert _refusal(server, client_message("text", "e", text="Hi")).code is ErrorCode.DRAINING
+
+
+def test_handles_are_never_reused() -> None:
+    """When a socket has used all its handles, the client is told to open another socket."""
+    server = ServerConnection(session_limits(), max_tombstones=1)
+    server.ready(session_id="s", model="m")
+    for number in range(MAX_HANDLE):
+        server.receive(client_message("context.open", f"{number}"))
+        opened = json.loads(*send_opened(server, f"{number}"))
+        assert opened["handle"] == number + 1
+        server.done(f"{number}", "complete", chars=0)
+    assert _refusal(server, client_message("context.open", "more")).code is ErrorCode.DRAINING
+
+
+def test_clients_send_no_binary_messages() -> None:
+    """A binary message is refused, whatever is in it."""
+    assert _refusal(ready_server(), b'{"type":"ping"}').code is ErrorCode.INVALID_MESSAGE
+
+
+# What our own shell must get right.
+
+
+def test_nothing_but_done_follows_cancelled() -> None:
+    """Each other message of a cancelled context is a fault of the shell."""
+    server = speaking_server()
+    server.receive(client_message("flush", flush_id=1))
+    server.receive(client_message("cancel"))
+    server.cancelled("c", Cut("", "", is_partial=False), "clock")
+    for say in (
+        lambda: server.audio("c", bytes(2), 0),
+        lambda: server.words("c", []),
+        lambda: server.flushed("c", 1, 0),
+        lambda: server.cancelled("c", Cut("", "", is_partial=False), "clock"),
+        lambda: server.done("c", "complete", chars=0),
+    ):
+        with pytest.raises(AssertionError):
+            say()
+
+
+def test_nothing_precedes_opened() -> None:
+    """Audio, words and flushes of a context that is not opened are a fault of the shell."""
+    server = ready_server()
+    server.receive(client_message("context.open"))
+    for say in (
+        lambda: server.audio("c", bytes(2), 0),
+        lambda: server.words("c", []),
+        lambda: server.flushed("c", 1, 0),
+    ):
+        with pytest.raises(AssertionError):
+            say()
+
+
+@pytest.mark.parametrize(
+    ("pcm", "sample_offset"),
+    [
+        (b"", 0),
+        (bytes(3), 0),
+        (bytes(MAX_MESSAGE_PCM_BYTES + 2), 0),
+        (bytes(2), 1),
+    ],
+)
+def test_bad_audio_is_never_sent(pcm: bytes, sample_offset: int) -> None:
+    """Empty audio, half samples, more than 4,096 bytes and gaps are faults of the shell."""
+    with pytest.raises(AssertionError):
+        speaking_server().audio("c", pcm, sample_offset)
+
+
+def test_cancelled_needs_a_cancel() -> None:
+    """`cancelled` and its `done` answer a client; other ends have other reasons."""
+    server = speaking_server()
+    with pytest.raises(AssertionError):
+        server.cancelled("c", Cut("", "", is_partial=False), "clock")
+    with pytest.raises(AssertionError):
+        server.done("c", "cancelled", chars=0)
+
+
+def test_words_never_go_back() -> None:
+    """Words that overlap or go back in time are a fault of the shell."""
+    server = speaking_server()
+    server.words("c", [WordTimestamp(Word("one", 0, 3), 2_400, 4_800, True)])
+    for word in (
+        WordTimestamp(Word("one", 0, 3), 2_400, None, True),
+        WordTimestamp(Word("two", 4, 7), 2_399, None, True),
+        WordTimestamp(Word("", 4, 4), 2_400, None, True),
+    ):
+        with pytest.raises(AssertionError):
+            server.words("c", [word])
+
+
+def test_flushes_are_answered_once_in_order() -> None:
+    """Only a flush that came, and only once, may be answered."""
+    server = speaking_server()
+    server.receive(client_message("flush", flush_id=3))
+    server.flushed("c", 3, 80)
+    for flush_id in (3, 4):
+        with pytest.raises(AssertionError):
+            server.flushed("c", flush_id, 80)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "sample_bytes"),
+    [("pcm_s16le", 2), ("pcm_f32le", 4), ("pcm_mulaw", 1), ("pcm_alaw", 1)],
+)
+@pytest.mark.parametrize("transport", ["binary", "base64"])
+def test_positions_count_samples_at_the_output_rate(
+    encoding: Any, sample_bytes: int, transport: Any
+) -> None:
+    """Offsets and `audio_ms` follow the context's own encoding and rate, in both transports."""
+    client, server = ClientConnection(), ServerConnection(session_limits())
+    client.receive(*server.ready(session_id="s", model="m"))
+    audio = AudioFormat(encoding=encoding, sample_rate=8_000, transport=transport)
+    server.receive(client.open("c", audio=audio))
+    client.receive(*send_opened(server))
+    pcm = bytes(range(80)) * sample_bytes
+    for seq in range(2):
+        got = client.receive(*server.audio("c", pcm, seq * 80))
+        assert got == ClientAudio("c", seq, seq * 80, pcm)
+    done = client.receive(*server.done("c", "complete", chars=0))
+    assert isinstance(done, DoneMessage)
+    assert done.audio_ms == 20

@@ -1,0 +1,412 @@
+"""The client's end of one `tts.v1` socket, without the socket: which messages are legal, and when.
+
+The sending methods check a message and return it for the caller to send. `receive` checks what the
+server sends. Both keep a record of each context, from which a client can cut its text without
+asking the server. This module knows no I/O, no clock and no engine.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, Unpack
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import PydanticSerializationError
+
+from voiceagent_tts.core import WordTimestamp
+from voiceagent_tts.errors import (
+    ErrorCode,
+    InvalidRequestError,
+    OverloadedError,
+    VoiceAgentError,
+)
+from voiceagent_tts.protocol.contexts import (
+    ContextState,
+    context_closed,
+    context_exists,
+    context_not_found,
+)
+from voiceagent_tts.protocol.messages import (
+    AUDIO_KIND,
+    MAX_MESSAGE_BYTES,
+    PROTOCOL_VERSION,
+    AudioBase64Message,
+    AudioFormat,
+    AudioMessage,
+    CancelledMessage,
+    ClientMessage,
+    Close,
+    ContextCancel,
+    ContextCut,
+    ContextEnd,
+    ContextFlush,
+    ContextOpen,
+    ContextOpened,
+    ContextText,
+    CutMessage,
+    DoneMessage,
+    DrainingMessage,
+    ErrorMessage,
+    FlushedMessage,
+    OpenOptions,
+    Ping,
+    PongMessage,
+    Prepare,
+    ReadyMessage,
+    ServerMessage,
+    WordsMessage,
+    parse_server_message,
+)
+from voiceagent_tts.protocol.refusals import ProtocolError, refusal_of
+
+MAX_RECORDS = 256
+"""Maximum number of records of ended contexts that a client keeps; the newest stay."""
+
+_M = TypeVar("_M", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientAudio:
+    """Audio of a context, from either transport."""
+
+    context_id: str
+    seq: int
+    """Number of the audio message within its context, from 0."""
+    sample_offset: int
+    """Position of the first sample, at the context's output rate."""
+    pcm: bytes
+
+
+@dataclass(slots=True)
+class ContextRecord:
+    """What a client sent to and received from one context; enough to cut its text locally."""
+
+    context_id: str
+    audio: AudioFormat
+    state: ContextState = ContextState.OPEN
+    handle: int | None = None
+    """Name of the context in binary messages, from `context.opened`."""
+    text: str = ""
+    """All text sent; the offsets of words count in it."""
+    words: list[WordTimestamp] = field(default_factory=list[WordTimestamp])
+    messages_received: int = 0
+    samples_received: int = 0
+    """Samples of audio received, at the output rate."""
+    flushes: int = 0
+    done: DoneMessage | None = None
+
+    @property
+    def accepts_text(self) -> bool:
+        """Whether more text may be sent."""
+        return self.state is ContextState.OPEN and self.done is None
+
+
+ClientEvent = (
+    ReadyMessage
+    | ContextOpened
+    | ClientAudio
+    | WordsMessage
+    | FlushedMessage
+    | CancelledMessage
+    | CutMessage
+    | DoneMessage
+    | ErrorMessage
+    | DrainingMessage
+    | PongMessage
+)
+"""What `ClientConnection.receive` returns."""
+
+
+class ClientConnection:
+    """Builds what the client sends, and checks what the server sends, on one socket.
+
+    Messages may be sent before `ready` has been received.
+    """
+
+    def __init__(self) -> None:
+        self.ready: ReadyMessage | None = None
+        self.is_draining = False
+        """Whether the server refuses new contexts on this socket."""
+        self._records: dict[str, ContextRecord] = {}
+        self._ended: dict[str, None] = {}  # ids of ended contexts, oldest first
+        self._handles: dict[int, ContextRecord] = {}
+
+    # Messages to the server.
+
+    def open(
+        self,
+        context_id: str,
+        *,
+        metadata: dict[str, Any] | None = None,
+        **options: Unpack[OpenOptions],
+    ) -> str:
+        """Open a context; `options` are the fields of `ContextDefaults`.
+
+        Raises:
+            InvalidRequestError: an option is wrong, or the id was used before (`context_exists`).
+            OverloadedError: the server accepts no more contexts on this socket (`draining`).
+        """
+        if self.is_draining:
+            raise OverloadedError(
+                "this socket accepts no more contexts; open another socket",
+                code=ErrorCode.DRAINING,
+            )
+        if context_id in self._records:
+            raise context_exists(context_id)
+        unknown = options.keys() - OpenOptions.__annotations__.keys()
+        if unknown:
+            raise TypeError(f"open() has no option {', '.join(sorted(unknown))}")
+        fields = {"context_id": context_id, "metadata": metadata, **options}
+        message = _valid(ContextOpen, fields)
+        data = self._encode(message)
+        self._records[context_id] = ContextRecord(context_id, message.audio)
+        return data
+
+    def text(self, context_id: str, text: str) -> str:
+        """More text of a context.
+
+        Raises:
+            InvalidRequestError: the context accepts no text, or `text` is too long for one message
+                or is not valid Unicode.
+        """
+        record = self._accepting_text(context_id)
+        data = self._encode(_valid(ContextText, {"context_id": context_id, "text": text}))
+        record.text += text
+        return data
+
+    def flush(self, context_id: str) -> str:
+        """Speak the text sent so far; `flush_id` numbers the flushes of a context from 1.
+
+        Raises:
+            InvalidRequestError: the context accepts no text.
+        """
+        record = self._accepting_text(context_id)
+        record.flushes += 1
+        return ContextFlush(context_id=context_id, flush_id=record.flushes).encode()
+
+    def end(self, context_id: str) -> str:
+        """No more text will come.
+
+        Raises:
+            InvalidRequestError: the context accepts no text.
+        """
+        self._accepting_text(context_id).state = ContextState.ENDED
+        return ContextEnd(context_id=context_id).encode()
+
+    def cancel(self, context_id: str, played_ms: int | None = None) -> str:
+        """Stop a context, even if it may just have ended; only the first `cancel` is answered.
+
+        Raises:
+            InvalidRequestError: the context is unknown, or `played_ms` is wrong.
+        """
+        record = self.record(context_id)
+        fields = {"context_id": context_id, "played_ms": played_ms}
+        message = _valid(ContextCancel, fields)
+        if record.state is not ContextState.CANCELLED:
+            record.state = ContextState.CANCELLING
+        return message.encode()
+
+    def cut(self, context_id: str, played_ms: int) -> str:
+        """Ask which text had been heard at `played_ms`, also for a context that has ended.
+
+        Raises:
+            InvalidRequestError: `played_ms` is wrong.
+        """
+        fields = {"context_id": context_id, "played_ms": played_ms}
+        return _valid(ContextCut, fields).encode()
+
+    def prepare(
+        self, *, voice: str | None = None, language: str | None = None, instruct: str | None = None
+    ) -> str:
+        """Ask the server to load in advance what a context with this voice needs.
+
+        Raises:
+            InvalidRequestError: an argument is wrong.
+        """
+        fields = {"voice": voice, "language": language, "instruct": instruct}
+        return self._encode(_valid(Prepare, fields))
+
+    def ping(self, t: int = 0) -> str:
+        """Ask for a `pong` with the number `t`."""
+        return Ping(t=t).encode()
+
+    def close(self) -> str:
+        """Ask the server to close the socket."""
+        return Close().encode()
+
+    def record(self, context_id: str) -> ContextRecord:
+        """The record of a context; those of the newest 256 ended contexts are kept.
+
+        Raises:
+            InvalidRequestError: the context is unknown.
+        """
+        record = self._records.get(context_id)
+        if record is None:
+            raise context_not_found(context_id)
+        return record
+
+    def _accepting_text(self, context_id: str) -> ContextRecord:
+        record = self.record(context_id)
+        if not record.accepts_text:
+            raise context_closed(context_id)
+        return record
+
+    def _encode(self, message: ClientMessage) -> str:
+        try:
+            data = message.encode()
+        except (PydanticSerializationError, UnicodeError):
+            raise InvalidRequestError(
+                f"{message.type}: expected valid Unicode, got a lone surrogate",
+                code=ErrorCode.INVALID_PARAM,
+            ) from None
+        limit = self.ready.limits.max_message_bytes if self.ready else MAX_MESSAGE_BYTES
+        if len(data) * 4 > limit and len(data.encode()) > limit:
+            raise InvalidRequestError(
+                f"{message.type}: expected at most {limit} bytes, got {len(data.encode())}",
+                code=ErrorCode.MESSAGE_TOO_BIG,
+            )
+        return data
+
+    # Messages from the server.
+
+    def receive(self, data: str | bytes) -> ClientEvent | None:
+        """Check one message of the server, and update the record of its context.
+
+        Returns:
+            The message, or `ClientAudio` for audio; None for a kind of message that this version
+            does not know.
+
+        Raises:
+            ProtocolError: the server broke the protocol; close the socket with 1002.
+            VoiceAgentError: the server speaks another version of the protocol
+                (`version_mismatch`).
+        """
+        if isinstance(data, bytes):
+            return self._receive_binary(data)
+        message = parse_server_message(data)
+        if message is None:
+            return None
+        if self.ready is None:
+            self._check_handshake(message)
+        elif isinstance(message, ReadyMessage):
+            raise ProtocolError("ready: expected one per socket, got a second")
+        return self._receive_message(message)
+
+    def _check_handshake(self, message: ServerMessage) -> None:
+        match message:
+            case ReadyMessage():
+                if message.protocol.partition(".")[0] != PROTOCOL_VERSION.partition(".")[0]:
+                    raise VoiceAgentError(
+                        f"expected a server of protocol {PROTOCOL_VERSION}, "
+                        f"got {message.protocol[:16]}",
+                        code=ErrorCode.VERSION_MISMATCH,
+                    )
+                self.ready = message
+            case ErrorMessage():
+                pass  # says why the server will not send `ready`
+            case _:
+                raise ProtocolError(f"expected ready as the first message, got {message.type}")
+
+    def _receive_message(self, message: ServerMessage) -> ClientEvent:
+        match message:
+            case AudioBase64Message():
+                record = self._opened(message.context_id, "audio")
+                return self._add_audio(record, message.seq, message.sample_offset, message.pcm)
+            case ContextOpened():
+                self._set_opened(message)
+            case WordsMessage():
+                self._add_words(message)
+            case FlushedMessage():
+                self._opened(message.context_id, "flushed")
+            case CancelledMessage():
+                self._uncancelled(message.context_id, "cancelled").state = ContextState.CANCELLED
+            case DoneMessage():
+                self._set_done(message)
+            case DrainingMessage() | ErrorMessage(code=ErrorCode.DRAINING):
+                self.is_draining = True
+            case ReadyMessage() | ErrorMessage() | CutMessage() | PongMessage():
+                pass
+        return message
+
+    def _receive_binary(self, data: bytes) -> ClientAudio | None:
+        if data[:1] != bytes([AUDIO_KIND]):
+            return None
+        message = AudioMessage.decode(data)
+        record = self._handles.get(message.handle)
+        if record is None or record.state is ContextState.CANCELLED:
+            raise ProtocolError(f"audio: expected an open context, got handle {message.handle}")
+        return self._add_audio(record, message.seq, message.sample_offset, message.pcm)
+
+    def _set_opened(self, message: ContextOpened) -> None:
+        record = self._uncancelled(message.context_id, "context.opened")
+        if record.handle is not None or message.handle in self._handles:
+            raise ProtocolError(f"context.opened: {message.context_id!r} or its handle is in use")
+        record.handle = message.handle
+        self._handles[message.handle] = record
+
+    def _add_words(self, message: WordsMessage) -> None:
+        record = self._opened(message.context_id, "words")
+        for timestamp in message.timestamps():
+            _check_order(record.words[-1] if record.words else None, timestamp)
+            record.words.append(timestamp)
+
+    def _add_audio(
+        self, record: ContextRecord, seq: int, sample_offset: int, pcm: bytes
+    ) -> ClientAudio:
+        expected = (record.messages_received, record.samples_received)
+        if (seq, sample_offset) != expected:
+            raise ProtocolError(
+                f"audio of {record.context_id!r}: expected seq and sample_offset {expected}, "
+                f"got {(seq, sample_offset)}"
+            )
+        samples, rest = divmod(len(pcm), record.audio.bytes_per_sample)
+        if samples == 0 or rest != 0:
+            raise ProtocolError(
+                f"audio of {record.context_id!r}: expected whole samples, got {len(pcm)} bytes"
+            )
+        record.messages_received += 1
+        record.samples_received += samples
+        return ClientAudio(record.context_id, seq, sample_offset, pcm)
+
+    def _set_done(self, message: DoneMessage) -> None:
+        record = self._unfinished(message.context_id, "done")
+        record.done = message
+        if record.handle is not None:
+            del self._handles[record.handle]
+        self._ended[record.context_id] = None
+        if len(self._ended) > MAX_RECORDS:
+            oldest = next(iter(self._ended))
+            del self._ended[oldest], self._records[oldest]
+
+    # The record of a message's context, in a state that allows the message.
+
+    def _unfinished(self, context_id: str, message: str) -> ContextRecord:
+        record = self._records.get(context_id)
+        if record is None or record.done is not None:
+            raise ProtocolError(f"{message}: context {context_id[:128]!r} is not open")
+        return record
+
+    def _uncancelled(self, context_id: str, message: str) -> ContextRecord:
+        record = self._unfinished(context_id, message)
+        if record.state is ContextState.CANCELLED:
+            raise ProtocolError(f"{message}: expected only done after cancelled of {context_id!r}")
+        return record
+
+    def _opened(self, context_id: str, message: str) -> ContextRecord:
+        record = self._uncancelled(context_id, message)
+        if record.handle is None:
+            raise ProtocolError(f"{message}: expected context.opened of {context_id!r} first")
+        return record
+
+
+def _valid(kind: type[_M], fields: dict[str, Any]) -> _M:
+    try:
+        return kind.model_validate(fields)
+    except ValidationError as error:
+        raise refusal_of(error) from None  # the cause holds the application's text
+
+
+def _check_order(last: WordTimestamp | None, word: WordTimestamp) -> None:
+    char_end = last.word.char_end if last else 0
+    start_sample = last.start_sample if last else 0
+    is_after = char_end <= word.word.char_start < word.word.char_end
+    if not is_after or word.start_sample < start_sample:
+        raise ProtocolError("words: expected rising offsets and times")
