@@ -17,9 +17,9 @@ from torch import Tensor
 from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.model.checkpoint import Checkpoint
 from voiceagent_tts.model.prompt import Cloned, Designed, Preset, Prompt, PromptBuilder, Voice
-from voiceagent_tts.model.sampling import Choice, SamplingParams
+from voiceagent_tts.model.sampling import SamplingParams, SamplingSettings
 
-GREEDY = SamplingParams(Choice(is_sampled=False), Choice(is_sampled=False))
+GREEDY = SamplingParams(SamplingSettings(is_sampled=False), SamplingSettings(is_sampled=False))
 """How the official package was called."""
 
 

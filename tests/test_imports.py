@@ -70,10 +70,10 @@ def test_an_engine_needs_no_triton() -> None:
         sys.modules["triton"] = None
         import torch
         import voiceagent_tts.engine.load
-        from voiceagent_tts.model.kernels import find_fault, operations_of
+        from voiceagent_tts.model.kernels import find_fault, make_operations
         from voiceagent_tts.model.layers import attend_sdpa
         from voiceagent_tts.checks.random_weights import PUBLISHED
-        operations_of("plain", attend_sdpa)
+        make_operations("plain", attend_sdpa)
         torch.version.cuda = "13.0"
         print(find_fault(PUBLISHED.talker_config, torch.bfloat16, torch.device("cuda")))
     """

@@ -26,7 +26,7 @@ from voiceagent_tts.checks.random_weights import PUBLISHED
 from voiceagent_tts.engine.sizes import graph_sizes
 from voiceagent_tts.model.checkpoint import build_network
 from voiceagent_tts.model.config import ModelConfig
-from voiceagent_tts.model.generate import choosing_for
+from voiceagent_tts.model.generate import make_samplers
 from voiceagent_tts.model.kv_pool import empty_pool, pages_for
 from voiceagent_tts.model.layers import Kernels
 from voiceagent_tts.model.rows import Passes, empty_rows, plainly, record_type
@@ -96,8 +96,8 @@ def count(config: ModelConfig, kernels: Kernels) -> dict[str, Counter[str]]:
     pool = empty_pool(config.talker_config, 1, network.talker.codec_embedding)
     rows = empty_rows(network, _ROWS, _CAPACITY, pool)
     layout = record_type(network.codebooks, pages_for(shapes.positions))
-    choosing = choosing_for([SamplingParams()], kernels)
-    passes = Passes(network, rows, layout, shapes, *choosing, plainly)
+    samplers = make_samplers([SamplingParams()], kernels)
+    passes = Passes(network, rows, layout, shapes, *samplers, plainly)
     counted: dict[str, Counter[str]] = {}
     for name, run in (
         ("predict", lambda: passes.predict(_ROWS)),

@@ -44,7 +44,7 @@ _LOAD = ("--frames=64", "--rows=256", "--seconds=15", "--limit-ms=40")
 _TESTS = (
     "tests/engine",
     "tests/model/test_fused.py",
-    "tests/model/test_fused_choice.py",
+    "tests/model/test_fused_sampler.py",
     "tests/benchmarks/test_exactness.py",
 )
 """Others need packages that a GPU machine has no use for."""

@@ -22,7 +22,7 @@ from voiceagent_tts.model.codec import load_codec
 from voiceagent_tts.model.config import read_model_config
 from voiceagent_tts.model.generate import Request, generate_codes
 from voiceagent_tts.model.prompt import Preset, PromptBuilder
-from voiceagent_tts.model.sampling import Choice, SamplingParams
+from voiceagent_tts.model.sampling import SamplingParams, SamplingSettings
 
 REFERENCE = Path(__file__).parents[1] / "reference" / "custom_voice-1b7"
 
@@ -45,7 +45,7 @@ def test_a_random_checkpoint_speaks(tmp_path: Path) -> None:
     checkpoint, codec = load_checkpoint(folder), load_codec(folder, has_encoder=True)
     text = "I have booked your table, and the kitchen knows about the nuts."
     prompt = PromptBuilder(checkpoint.config, checkpoint.tokenizer).build(text, Preset("Ryan"))
-    greedy = SamplingParams(Choice(is_sampled=False), Choice(is_sampled=False))
+    greedy = SamplingParams(SamplingSettings(is_sampled=False), SamplingSettings(is_sampled=False))
     (codes,) = generate_codes(checkpoint.network, [Request(prompt, greedy, 40)], 1, 256)
     assert len(codes) == 40
     samples = codec.decode(codes)

@@ -16,7 +16,7 @@ from voiceagent_tts.errors import InvalidRequestError, OverloadedError
 from voiceagent_tts.model.generate import Request, generate_codes
 from voiceagent_tts.model.kv_pool import PAGE_POSITIONS
 from voiceagent_tts.model.prompt import Preset, Prompt, PromptBuilder
-from voiceagent_tts.model.sampling import Choice, SamplingParams, sampling_params
+from voiceagent_tts.model.sampling import SamplingParams, SamplingSettings, sampling_params
 
 TEXT = "The quick brown fox jumps over the lazy dog."
 
@@ -254,7 +254,7 @@ def test_sampling_that_was_not_prepared_is_refused() -> None:
     runner = make_runner()
     free = runner.free_pages
     with pytest.raises(InvalidRequestError, match="expected sampling within"):
-        runner.start(0, prompt_of(), SamplingParams(Choice(top_p=0.3)), 5, is_open=False)
+        runner.start(0, prompt_of(), SamplingParams(SamplingSettings(top_p=0.3)), 5, is_open=False)
     assert (runner.free_pages, runner.free_rows) == (free, [0, 1, 2, 3])
 
 

@@ -44,7 +44,7 @@ def network_frequencies(network: Network) -> torch.Tensor:
 @pytest.mark.parametrize("name", ["custom_voice-1b7", "base-0b6"])
 @torch.inference_mode()
 def test_the_cached_frame_is_the_plain_one(load_tiny: LoadTiny, name: str) -> None:
-    """Memory and folded embeddings give the codes of sixteen whole passes; nothing is left over."""
+    """Cached keys and folded embeddings give the codes of sixteen uncached passes."""
     network = load_tiny(name).network
     predictor = network.code_predictor
     cache = predictor.new_cache(ROWS)
@@ -58,7 +58,7 @@ def test_the_cached_frame_is_the_plain_one(load_tiny: LoadTiny, name: str) -> No
         generator = torch.Generator().manual_seed(seed)
         hidden = torch.randn(ROWS, network.config.talker_config.hidden_size, generator=generator)
         first = torch.randint(predictor.config.vocab_size, (ROWS,), generator=generator)
-        made = predictor.predict(hidden, first, cache, choose)
+        made = predictor.complete_frame(hidden, first, cache, choose)
         assert torch.equal(made, plainly(network, hidden, first))
     assert books == list(range(1, network.codebooks)) * 5
 

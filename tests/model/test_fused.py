@@ -18,8 +18,8 @@ from voiceagent_tts.model import kernels
 from voiceagent_tts.model.checkpoint import load_checkpoint
 from voiceagent_tts.model.config import TalkerConfig, read_model_config
 from voiceagent_tts.model.generate import Request, generate_codes
-from voiceagent_tts.model.kernels import BOUNDS, differences, find_fault, operations_of
-from voiceagent_tts.model.kv_pool import PAGE_POSITIONS, KVPool, PagedMemory
+from voiceagent_tts.model.kernels import TOLERANCES, differences, find_fault, make_operations
+from voiceagent_tts.model.kv_pool import PAGE_POSITIONS, KVPool, PagedKVCache
 from voiceagent_tts.model.layers import (
     Attend,
     HeadNorm,
@@ -30,7 +30,7 @@ from voiceagent_tts.model.layers import (
     inverse_frequencies,
     rotation,
 )
-from voiceagent_tts.model.sampling import Chooser, Reach
+from voiceagent_tts.model.sampling import SamplingBounds, TorchSampler
 
 TINY = read_model_config(REFERENCE / "custom_voice-1b7").talker_config
 CPU = torch.device("cpu")
@@ -121,8 +121,8 @@ def _attended(
     positions = (torch.tensor(starts)[:, None] + torch.arange(steps)).to(device)
     heads = draw(len(starts), steps, queries + 2 * groups, width).to(device)
     rotated = rotation(positions, inverse_frequencies(width, 1e6).to(device), dtype)
-    memory = PagedMemory(pool, TABLE[: len(starts)].to(device), positions, 2 * PAGE_POSITIONS)
-    operations = operations_of(kind, attend_sdpa)
+    memory = PagedKVCache(pool, TABLE[: len(starts)].to(device), positions, 2 * PAGE_POSITIONS)
+    operations = make_operations(kind, attend_sdpa)
     attended = operations.attend(heads, norm.to(device), rotated, memory, 1)
     return attended.float().cpu(), pool.keys.float().cpu(), pool.values.float().cpu()
 
@@ -161,7 +161,7 @@ def test_attention_sees_what_it_should(
     expected = _attended("plain", sizes, starts, steps, dtype, CPU)
     found = run(_attended, "fused", sizes, starts, steps, dtype, device)
     for one, other in zip(found, expected, strict=True):  # type: ignore[call-overload]
-        bound = BOUNDS[dtype] * other.abs().max()
+        bound = TOLERANCES[dtype] * other.abs().max()
         assert (one - other).abs().max() <= bound
     changed = (found[1] != expected[1]).flatten(2).any(-1)  # type: ignore[index]
     assert not changed[0].any()
@@ -209,11 +209,11 @@ class _Spoiled(PlainOperations):
         return attended
 
 
-class _SpoiledChoice(Chooser):
+class _SpoiledSampler(TorchSampler):
     """Plain but for one row."""
 
-    def choose(self, *args: Any, **kwargs: Any) -> Tensor:
-        codes = super().choose(*args, **kwargs)
+    def sample(self, *args: Any, **kwargs: Any) -> Tensor:
+        codes = super().sample(*args, **kwargs)
         codes[5] += 1
         return codes
 
@@ -224,11 +224,11 @@ def test_a_look_finds_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     def spoil(kind: Kernels, attend: Attend) -> Operations:
         return _Spoiled(attend)
 
-    def spoil_choice(kind: Kernels, reach: Reach) -> Chooser:
-        return (Chooser if kind == "plain" else _SpoiledChoice)(reach)
+    def spoil_sampler(kind: Kernels, bounds: SamplingBounds) -> TorchSampler:
+        return (TorchSampler if kind == "plain" else _SpoiledSampler)(bounds)
 
-    monkeypatch.setattr(kernels, "operations_of", spoil)
-    monkeypatch.setattr(kernels, "chooser_of", spoil_choice)
+    monkeypatch.setattr(kernels, "make_operations", spoil)
+    monkeypatch.setattr(kernels, "make_sampler", spoil_sampler)
     found = _differences(PUBLISHED.talker_config, torch.bfloat16, CPU)
     off = [name for name, difference, bound in found if not difference <= bound]
     assert off == [
@@ -244,7 +244,7 @@ def test_a_look_says_what_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     def break_down(*arguments: object) -> Operations:
         raise RuntimeError("Failed to find C compiler.\nAnd more.")
 
-    monkeypatch.setattr(kernels, "operations_of", break_down)
+    monkeypatch.setattr(kernels, "make_operations", break_down)
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     fault = find_fault(TINY, torch.float32, torch.device("cuda"))
     assert fault == "RuntimeError: Failed to find C compiler."

@@ -17,25 +17,25 @@ from voiceagent_tts.model.checkpoint import Checkpoint, load_checkpoint
 from voiceagent_tts.model.generate import (
     Batch,
     Request,
-    choosing_for,
     frame_cap,
     generate_codes,
+    make_samplers,
 )
 from voiceagent_tts.model.prompt import Preset, Prompt, PromptBuilder
 from voiceagent_tts.model.rows import Shapes
 from voiceagent_tts.model.sampling import (
-    Choice,
-    Choices,
-    Chooser,
-    Reach,
-    Rules,
+    LogitRules,
+    RowSettings,
+    SamplingBounds,
     SamplingParams,
-    first_scores,
+    SamplingSettings,
+    TorchSampler,
+    codebook0_scores,
     uniforms,
 )
 
 TEXT = "The quick brown fox jumps over the lazy dog 42 times; then it sleeps."
-SAMPLED = SamplingParams(Choice(), Choice(), seed=11)
+SAMPLED = SamplingParams(SamplingSettings(), SamplingSettings(), seed=11)
 ROWS, CAPACITY = 8, 192
 
 
@@ -178,8 +178,8 @@ def test_a_prepared_beginning_changes_no_code(load_tiny: LoadTiny, name: str, sh
 
 def test_sampling_beyond_the_batch_is_refused(custom_voice: Checkpoint) -> None:
     """A batch that was made for some settings takes no row that would need more computed."""
-    batch = Batch(custom_voice.network, 1, CAPACITY, choosing=choosing_for([GREEDY]))
-    with pytest.raises(InvalidRequestError, match=r"came Choice\(is_sampled=True"):
+    batch = Batch(custom_voice.network, 1, CAPACITY, samplers=make_samplers([GREEDY]))
+    with pytest.raises(InvalidRequestError, match=r"got SamplingSettings\(is_sampled=True"):
         batch.join(0, prompt_of(custom_voice), SAMPLED, 5)
     batch.join(0, prompt_of(custom_voice), GREEDY, 5)
 
@@ -218,17 +218,24 @@ def test_each_frame_has_random_numbers_of_its_own(custom_voice: Checkpoint) -> N
     """Codes are drawn by the numbers of the row's seed and its own frame, also after a pause."""
     drawn: list[float] = []
 
-    class Noting(Chooser):
+    class Noting(TorchSampler):
         """Chooses as ever, and notes the numbers."""
 
-        def choose(
-            self, logits: Tensor, uniform: Tensor, choices: Choices, rules: Rules | None = None
+        def sample(
+            self,
+            logits: Tensor,
+            uniform: Tensor,
+            settings: RowSettings,
+            rules: LogitRules | None = None,
         ) -> Tensor:
             drawn.extend(uniform.tolist())
-            return super().choose(logits, uniform, choices, rules)
+            return super().sample(logits, uniform, settings, rules)
 
-    choosing = Noting(Reach.of([SAMPLED.talker])), Noting(Reach.of([SAMPLED.predictor]))
-    batch = Batch(custom_voice.network, 1, CAPACITY, choosing=choosing)
+    samplers = (
+        Noting(SamplingBounds.of([SAMPLED.talker])),
+        Noting(SamplingBounds.of([SAMPLED.predictor])),
+    )
+    batch = Batch(custom_voice.network, 1, CAPACITY, samplers=samplers)
     batch.join(0, prompt_of(custom_voice), replace(SAMPLED, seed=7), 90)
     for step in range(60):
         batch.step([0] if step % 3 else [])
@@ -242,8 +249,8 @@ def test_each_frame_has_random_numbers_of_its_own(custom_voice: Checkpoint) -> N
 def test_talker_and_predictor_have_settings_of_their_own(custom_voice: Checkpoint) -> None:
     """The predictor's settings leave codebook 0 of a frame alone, and the talker's change it."""
     prompt = prompt_of(custom_voice)
-    greedy_rest = replace(SAMPLED, predictor=Choice(is_sampled=False))
-    wild = replace(SAMPLED, talker=Choice(temperature=50.0, top_k=0))
+    greedy_rest = replace(SAMPLED, predictor=SamplingSettings(is_sampled=False))
+    wild = replace(SAMPLED, talker=SamplingSettings(temperature=50.0, top_k=0))
     requests = [Request(prompt, sampling, 1) for sampling in (SAMPLED, greedy_rest, wild)]
     usual, same_first, other = generate_codes(custom_voice.network, requests, 1, CAPACITY)
     assert same_first[0, 0] == usual[0, 0] != other[0, 0]
@@ -298,16 +305,20 @@ class _Impatient:
     def __init__(self, end: int) -> None:
         self.end = end
 
-    def covers(self, choice: Choice) -> bool:
+    def covers(self, settings: SamplingSettings) -> bool:
         """Every row is the same to it."""
         return True
 
-    def choose(
-        self, logits: Tensor, uniform: Tensor, choices: Choices, rules: Rules | None = None
+    def sample(
+        self,
+        logits: Tensor,
+        uniform: Tensor,
+        settings: RowSettings,
+        rules: LogitRules | None = None,
     ) -> Tensor:
         """The end, where its score is not that of an impossible id."""
         assert rules is not None
-        scores = first_scores(logits, rules)
+        scores = codebook0_scores(logits, rules)
         may_end = scores[:, self.end].isfinite()
         return torch.where(may_end, self.end, scores.argmax(-1))
 
@@ -316,7 +327,7 @@ def test_the_end_comes_after_two_frames_at_least(custom_voice: Checkpoint) -> No
     """A row that would end at once makes two frames: the end may be chosen from frame 2 on."""
     network = custom_voice.network
     talker = _Impatient(network.config.talker_config.codec_eos_token_id)
-    batch = Batch(network, 1, CAPACITY, choosing=(talker, Chooser(Reach())))
+    batch = Batch(network, 1, CAPACITY, samplers=(talker, TorchSampler(SamplingBounds())))
     batch.join(0, prompt_of(custom_voice), GREEDY, 50)
     while not batch.step().ended:
         pass
@@ -375,8 +386,8 @@ def test_a_frame_has_codes_only(custom_voice: Checkpoint, shapes: Shapes | None)
     """Rows that end leave codes in range, and the end's id is none: nothing reads past a table."""
     network = custom_voice.network
     end = network.config.talker_config.codec_eos_token_id
-    choosing = _Impatient(end), Chooser(Reach())
-    batch = Batch(network, ROWS, CAPACITY, shapes=shapes, choosing=choosing)
+    samplers = _Impatient(end), TorchSampler(SamplingBounds())
+    batch = Batch(network, ROWS, CAPACITY, shapes=shapes, samplers=samplers)
     for row, most in ((1, 9), (4, 1)):
         batch.join(row, prompt_of(custom_voice), GREEDY, most)
     for _ in range(4):

@@ -1,4 +1,4 @@
-"""Memory in pages: a beginning that is copied out and in is the beginning itself."""
+"""The paged KV cache: a prefix read from pages and written to others is unchanged."""
 
 import pytest
 import torch
@@ -51,7 +51,7 @@ def test_a_beginning_goes_to_other_pages(pool: KVPool, positions: int) -> None:
 
 
 def test_an_empty_pool_is_finite(base: Checkpoint) -> None:
-    """Memory begins as zeros: what a mask hides must be finite."""
+    """A new pool holds zeros: masked values must be finite, because 0 * inf is NaN."""
     talker = base.network.talker
     for dtype in (torch.float32, torch.bfloat16):
         made = empty_pool(talker.config, 2, talker.codec_embedding.to(dtype))

@@ -13,7 +13,7 @@ from voiceagent_tts.model.checkpoint import build_network
 from voiceagent_tts.model.config import read_model_config
 from voiceagent_tts.model.kv_pool import empty_pool
 from voiceagent_tts.model.rows import Passes, Shapes, empty_rows, fitting, plainly, record_type
-from voiceagent_tts.model.sampling import Choice, Chooser, Reach
+from voiceagent_tts.model.sampling import SamplingBounds, SamplingSettings, TorchSampler
 from voiceagent_tts.model.transfer import Download, Upload
 
 NOWHERE = torch.device("meta")
@@ -47,14 +47,16 @@ def without_host(monkeypatch: pytest.MonkeyPatch) -> None:
 @torch.inference_mode()
 @pytest.mark.usefixtures("without_host")
 @pytest.mark.parametrize(
-    ("name", "dtype", "choice"),
+    ("name", "dtype", "settings"),
     [
-        ("base-0b6", torch.bfloat16, Choice()),
-        ("custom_voice-1b7", torch.float16, Choice(top_p=0.9)),
-        ("custom_voice-1b7", torch.float32, Choice(is_sampled=False)),
+        ("base-0b6", torch.bfloat16, SamplingSettings()),
+        ("custom_voice-1b7", torch.float16, SamplingSettings(top_p=0.9)),
+        ("custom_voice-1b7", torch.float32, SamplingSettings(is_sampled=False)),
     ],
 )
-def test_every_pass_can_be_captured(name: str, dtype: torch.dtype, choice: Choice) -> None:
+def test_every_pass_can_be_captured(
+    name: str, dtype: torch.dtype, settings: SamplingSettings
+) -> None:
     """On tensors without values every pass of every shape runs to its end, all on one device."""
     config = read_model_config(REFERENCE / name)
     network = build_network(config, dtype, NOWHERE, "sdpa")
@@ -62,8 +64,8 @@ def test_every_pass_can_be_captured(name: str, dtype: torch.dtype, choice: Choic
     pool = empty_pool(config.talker_config, 5, network.talker.codec_embedding)
     rows = empty_rows(network, 3, 512, pool)
     layout = record_type(network.codebooks, PAGES)
-    chooser = Chooser(Reach.of([choice]))
-    passes = Passes(network, rows, layout, SHAPES, chooser, chooser, plainly)
+    sampler = TorchSampler(SamplingBounds.of([settings]))
+    passes = Passes(network, rows, layout, SHAPES, sampler, sampler, plainly)
     keys = list(passes.keys())
     for kind, count, length, window in keys:
         match kind:
@@ -87,8 +89,8 @@ def test_a_record_is_a_row_of_numbers() -> None:
     read = rows_module._Records(packed, layout)
     assert read.integer("slot").tolist() == [5, 7]
     assert read.number("penalty").tolist() == [[1.5], [2.5]]
-    assert read.choices("talker").top_k.tolist() == [[50], [50]]
-    assert read.choices("predictor").temperature.tolist() == [[0.25], [0.25]]
+    assert read.settings("talker").top_k.tolist() == [[50], [50]]
+    assert read.settings("predictor").temperature.tolist() == [[0.25], [0.25]]
     assert read.noise.tolist() == [[0.5, 0.25, 0, 1]] * 2
     assert read.table.tolist() == [[8, 9, 10]] * 2
 

@@ -18,12 +18,12 @@ from testbed.parity_reference import REFERENCE
 from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.model.config import read_generation_config
 from voiceagent_tts.model.sampling import (
-    Choice,
-    Choices,
-    Chooser,
-    Reach,
-    Rules,
+    LogitRules,
+    RowSettings,
+    SamplingBounds,
     SamplingParams,
+    SamplingSettings,
+    TorchSampler,
     philox,
     sampling_params,
     uniforms,
@@ -42,30 +42,34 @@ def logits() -> Tensor:
     return made
 
 
-def reference_probabilities(choice: Choice, history: list[int], penalty: float) -> Tensor:
+def reference_probabilities(
+    settings: SamplingSettings, history: list[int], penalty: float
+) -> Tensor:
     """What the library's processors make of `logits`, in the order of its `generate`."""
     processors = LogitsProcessorList(
         [
             RepetitionPenaltyLogitsProcessor(penalty),
             MinNewTokensLengthLogitsProcessor(0, 2, END, device="cpu"),
             SuppressTokensLogitsProcessor(SUPPRESSED, device="cpu"),
-            TemperatureLogitsWarper(choice.temperature),
+            TemperatureLogitsWarper(settings.temperature),
         ]
     )
-    if choice.top_k:
-        processors.append(TopKLogitsWarper(choice.top_k))
-    if choice.top_p < 1:
-        processors.append(TopPLogitsWarper(choice.top_p))
+    if settings.top_k:
+        processors.append(TopKLogitsWarper(settings.top_k))
+    if settings.top_p < 1:
+        processors.append(TopPLogitsWarper(settings.top_p))
     ids = torch.tensor([history], dtype=torch.int64)
     return processors(ids, logits()[None].clone()).softmax(-1)[0]
 
 
-def draw(choice: Choice, history: list[int], penalty: float, rows: int = DRAWS) -> Tensor:
+def draw(
+    settings: SamplingSettings, history: list[int], penalty: float, rows: int = DRAWS
+) -> Tensor:
     """[rows] codes for `logits`, one for each seed."""
     seen = torch.zeros(rows, VOCABULARY, dtype=torch.bool)
     seen[:, history] = True
     ids = torch.arange(VOCABULARY)
-    rules = Rules(
+    rules = LogitRules(
         seen,
         penalty=torch.full((rows, 1), penalty),
         may_end=torch.full((rows, 1), int(len(history) >= 2)),
@@ -73,7 +77,7 @@ def draw(choice: Choice, history: list[int], penalty: float, rows: int = DRAWS) 
         is_end=ids == END,
     )
     numbers = one_number_each(rows, len(history))
-    return choose(logits().expand(rows, -1), numbers, [choice] * rows, rules)
+    return sample(logits().expand(rows, -1), numbers, [settings] * rows, rules)
 
 
 def one_number_each(rows: int, frame: int = 0) -> Tensor:
@@ -81,17 +85,20 @@ def one_number_each(rows: int, frame: int = 0) -> Tensor:
     return torch.tensor([uniforms(seed, np.array([frame]), 1)[0, 0] for seed in range(rows)])
 
 
-def choose(
-    logits: Tensor, uniform: Tensor, choices: list[Choice], rules: Rules | None = None
+def sample(
+    logits: Tensor,
+    uniform: Tensor,
+    settings: list[SamplingSettings],
+    rules: LogitRules | None = None,
 ) -> Tensor:
     """[R] codes, each row with settings of its own."""
 
     def column(name: str) -> Tensor:
-        return torch.tensor([[getattr(choice, name)] for choice in choices])
+        return torch.tensor([[getattr(row, name)] for row in settings])
 
     names = ("is_sampled", "temperature", "top_k", "top_p")
-    chooser = Chooser(Reach.of(choices))
-    return chooser.choose(logits, uniform, Choices(*map(column, names)), rules)
+    sampler = TorchSampler(SamplingBounds.of(settings))
+    return sampler.sample(logits, uniform, RowSettings(*map(column, names)), rules)
 
 
 def chi_squared(drawn: Tensor, probabilities: Tensor) -> tuple[float, int]:
@@ -108,18 +115,20 @@ def chi_squared(drawn: Tensor, probabilities: Tensor) -> tuple[float, int]:
 
 @pytest.mark.parametrize("history", [[], [3, 5, 3], [0, 1, 2, 3, 7, 11, 20]])
 @pytest.mark.parametrize(
-    "choice",
+    "settings",
     [
-        Choice(temperature=1.0, top_k=0),
-        Choice(temperature=0.9, top_k=5),
-        Choice(temperature=1.7, top_k=0, top_p=0.7),
-        Choice(temperature=0.6, top_k=8, top_p=0.9),
+        SamplingSettings(temperature=1.0, top_k=0),
+        SamplingSettings(temperature=0.9, top_k=5),
+        SamplingSettings(temperature=1.7, top_k=0, top_p=0.7),
+        SamplingSettings(temperature=0.6, top_k=8, top_p=0.9),
     ],
 )
-def test_draws_follow_the_reference_s_filters(choice: Choice, history: list[int]) -> None:
+def test_draws_follow_the_reference_s_filters(
+    settings: SamplingSettings, history: list[int]
+) -> None:
     """Penalty, end, suppressed ids, temperature, top-k, top-p: drawn as the library would draw."""
-    probabilities = reference_probabilities(choice, history, 1.3)
-    drawn = draw(choice, history, 1.3)
+    probabilities = reference_probabilities(settings, history, 1.3)
+    drawn = draw(settings, history, 1.3)
     assert (probabilities[drawn] > 0).all(), "a code that is filtered out was drawn"
     statistic, freedom = chi_squared(drawn, probabilities)
     assert statistic < freedom + 5 * (2 * freedom) ** 0.5
@@ -129,15 +138,15 @@ def test_ties_with_the_last_of_top_k_stay() -> None:
     """Codes as likely as the k-th are kept, as the reference keeps them."""
     first, second = logits().topk(2).values
     scores = torch.where(logits() == second, first, logits())[None]
-    drawn = choose(scores.expand(200, -1), one_number_each(200), [Choice(top_k=1)] * 200)
+    drawn = sample(scores.expand(200, -1), one_number_each(200), [SamplingSettings(top_k=1)] * 200)
     assert len(drawn.unique()) == 2
 
 
 def test_greedy_takes_the_likeliest() -> None:
     """Without sampling the best code is taken, beside rows that sample."""
-    choices = [Choice(is_sampled=False), Choice(temperature=5.0, top_k=0)]
+    settings = [SamplingSettings(is_sampled=False), SamplingSettings(temperature=5.0, top_k=0)]
     scores = logits().expand(2, -1)
-    drawn = [choose(scores, torch.tensor([u, u]), choices) for u in (0.0, 0.5, 1 - 2**-23)]
+    drawn = [sample(scores, torch.tensor([u, u]), settings) for u in (0.0, 0.5, 1 - 2**-23)]
     assert {int(codes[0]) for codes in drawn} == {int(logits().argmax())}
     assert len({int(codes[1]) for codes in drawn}) > 1
 
@@ -146,39 +155,49 @@ def test_the_last_random_number_draws_a_possible_code() -> None:
     """At the ends of [0, 1) nothing is drawn that has no probability."""
     scores = logits().clone()
     scores[[0, 1, VOCABULARY - 1]] = float("-inf")
-    choice = [Choice(temperature=1.0, top_k=0)]
-    lowest = choose(scores[None], torch.tensor([0.0]), choice)
-    highest = choose(scores[None], torch.tensor([1 - 2**-23]), choice)
+    settings = [SamplingSettings(temperature=1.0, top_k=0)]
+    lowest = sample(scores[None], torch.tensor([0.0]), settings)
+    highest = sample(scores[None], torch.tensor([1 - 2**-23]), settings)
     assert (int(lowest), int(highest)) == (2, VOCABULARY - 2)
 
 
 @pytest.mark.parametrize(
-    "choices",
+    "settings",
     [
-        [Choice(), Choice(is_sampled=False)],
-        [Choice(top_k=3), Choice(temperature=2.0, top_k=9), Choice(top_k=0)],
-        [Choice(top_p=0.5), Choice(top_k=0, top_p=0.9), Choice(top_k=5)],
+        [SamplingSettings(), SamplingSettings(is_sampled=False)],
+        [
+            SamplingSettings(top_k=3),
+            SamplingSettings(temperature=2.0, top_k=9),
+            SamplingSettings(top_k=0),
+        ],
+        [
+            SamplingSettings(top_p=0.5),
+            SamplingSettings(top_k=0, top_p=0.9),
+            SamplingSettings(top_k=5),
+        ],
     ],
 )
-def test_a_row_s_settings_are_its_own(choices: list[Choice]) -> None:
+def test_a_row_s_settings_are_its_own(settings: list[SamplingSettings]) -> None:
     """Beside rows that ask for more, a row is drawn as if all rows asked for the same."""
     for uniform in torch.linspace(0, 0.99, 20):
-        scores, numbers = logits().expand(len(choices), -1), uniform.expand(len(choices))
-        together = choose(scores, numbers, choices)
-        alone = [int(choose(scores[:1], uniform[None], [choice])) for choice in choices]
+        scores, numbers = logits().expand(len(settings), -1), uniform.expand(len(settings))
+        together = sample(scores, numbers, settings)
+        alone = [int(sample(scores[:1], uniform[None], [row])) for row in settings]
         assert together.tolist() == alone
 
 
 def test_what_a_reach_does_not_cover_is_known() -> None:
     """A batch made for some settings takes those that compute no more."""
-    reach = Reach.of([Choice(top_k=50), Choice(is_sampled=False, top_p=0.5)])
-    assert reach == Reach(is_sampled=True, top_k=50, has_top_p=False)
-    assert reach.covers(Choice(top_k=3, temperature=0.1))
-    assert reach.covers(Choice(top_k=0))
-    assert reach.covers(Choice(is_sampled=False, top_k=99, top_p=0.5))
-    assert not reach.covers(Choice(top_k=51))
-    assert not reach.covers(Choice(top_p=0.9))
-    assert not Reach().covers(Choice())
+    bounds = SamplingBounds.of(
+        [SamplingSettings(top_k=50), SamplingSettings(is_sampled=False, top_p=0.5)]
+    )
+    assert bounds == SamplingBounds(is_sampled=True, top_k=50, has_top_p=False)
+    assert bounds.covers(SamplingSettings(top_k=3, temperature=0.1))
+    assert bounds.covers(SamplingSettings(top_k=0))
+    assert bounds.covers(SamplingSettings(is_sampled=False, top_k=99, top_p=0.5))
+    assert not bounds.covers(SamplingSettings(top_k=51))
+    assert not bounds.covers(SamplingSettings(top_p=0.9))
+    assert not SamplingBounds().covers(SamplingSettings())
 
 
 @pytest.mark.parametrize(
@@ -227,7 +246,7 @@ def test_random_numbers_are_even() -> None:
 def test_a_checkpoint_s_own_settings_are_read() -> None:
     """generation_config.json has settings of talker and code predictor apart."""
     params = sampling_params(read_generation_config(REFERENCE / "base-0b6"), seed=3)
-    assert params == SamplingParams(Choice(), Choice(), 1.05, 3)
+    assert params == SamplingParams(SamplingSettings(), SamplingSettings(), 1.05, 3)
 
 
 @pytest.mark.parametrize(
@@ -237,7 +256,7 @@ def test_impossible_settings_are_refused(change: dict[str, float]) -> None:
     """A setting out of its range is refused with its name and the range."""
     (name,) = change
     with pytest.raises(InvalidRequestError, match=f"{name} is .*; expected"):
-        Choice(**change)  # type: ignore[arg-type]
+        SamplingSettings(**change)  # type: ignore[arg-type]
 
 
 def test_an_impossible_penalty_is_refused() -> None:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from voiceagent_tts.model.checkpoint import Checkpoint
-from voiceagent_tts.model.kv_pool import PAGE_POSITIONS, KVPool, PagedMemory, empty_pool
+from voiceagent_tts.model.kv_pool import PAGE_POSITIONS, KVPool, PagedKVCache, empty_pool
 
 PAGES = 7
 TABLE = torch.tensor([[5, 2], [3, 7], [1, 6]])
@@ -13,7 +13,7 @@ TABLE = torch.tensor([[5, 2], [3, 7], [1, 6]])
 
 @pytest.fixture
 def pool(base: Checkpoint) -> KVPool:
-    """Memory full of numbers that must never be looked at."""
+    """A KV pool full of numbers that attention must never read."""
     talker = base.network.talker
     made = empty_pool(talker.config, PAGES, talker.codec_embedding)
     made.keys.fill_(1e4)
@@ -32,7 +32,7 @@ def run(
 ) -> torch.Tensor:
     """New positions of rows, each from its start on, looking back as far as there are pages."""
     positions = torch.tensor(starts)[:, None] + torch.arange(x.shape[1])
-    memory = PagedMemory(pool, table, positions, table.shape[1] * PAGE_POSITIONS)
+    memory = PagedKVCache(pool, table, positions, table.shape[1] * PAGE_POSITIONS)
     return base.network.talker.run(x, positions, memory)
 
 

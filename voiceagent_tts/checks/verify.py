@@ -20,7 +20,7 @@ from voiceagent_tts.model.clone import Cloner
 from voiceagent_tts.model.codec import Codec, load_codec
 from voiceagent_tts.model.generate import Batch, Request, frame_cap, generate_codes
 from voiceagent_tts.model.prompt import Cloned, Designed, Preset, PromptBuilder, Voice
-from voiceagent_tts.model.sampling import Choice, SamplingParams, sampling_params
+from voiceagent_tts.model.sampling import SamplingParams, SamplingSettings, sampling_params
 
 _TEXT = "Hello there. How are you today?"
 _TOKENIZER_TEXT = "Hello, Jürgen! ¿Qué tal? 你好，世界。こんにちは 안녕하세요 42% naïve e\u0301 🙂"
@@ -28,7 +28,7 @@ _INSTRUCT = "A calm middle-aged voice"
 _GREEDY_FRAMES = 16
 _CAPACITY = 1024
 _FFT_SAMPLES = 1024
-_GREEDY = SamplingParams(Choice(is_sampled=False), Choice(is_sampled=False))
+_GREEDY = SamplingParams(SamplingSettings(is_sampled=False), SamplingSettings(is_sampled=False))
 _SAME_SOUND = 1e-3
 """Rounding of float32, which depends on how many frames a call decodes, is far below."""
 _LOUDNESS_DBFS = (-45.0, -8.0)

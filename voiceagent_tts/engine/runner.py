@@ -22,7 +22,7 @@ from voiceagent_tts.errors import InvalidRequestError, OverloadedError
 from voiceagent_tts.model.checkpoint import Checkpoint
 from voiceagent_tts.model.codec import Codec
 from voiceagent_tts.model.codec_state import CodecState
-from voiceagent_tts.model.generate import Batch, choosing_for
+from voiceagent_tts.model.generate import Batch, make_samplers
 from voiceagent_tts.model.kv_pool import PAGE_POSITIONS, KVPrefix, pages_for
 from voiceagent_tts.model.prompt import Prompt
 from voiceagent_tts.model.sampling import SamplingParams, sampling_params
@@ -148,7 +148,7 @@ class Runner:
             capacity,
             pages=pages,
             shapes=sizes.talker,
-            choosing=choosing_for([sampling_params(checkpoint.generation)], network.kernels),
+            samplers=make_samplers([sampling_params(checkpoint.generation)], network.kernels),
             compile=self._lane.compile,
         )
         source, device = Lane(network.device, is_captured=has_graphs), codec.decoder.device

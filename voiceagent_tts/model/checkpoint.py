@@ -28,7 +28,7 @@ from voiceagent_tts.model.config import (
     read_generation_config,
     read_model_config,
 )
-from voiceagent_tts.model.kernels import operations_of
+from voiceagent_tts.model.kernels import make_operations
 from voiceagent_tts.model.layers import AttentionBackend, Kernels, Weights, attention
 from voiceagent_tts.model.network import Network
 from voiceagent_tts.model.packed import pack
@@ -217,11 +217,11 @@ def build_network(
 ) -> Network:
     """The modules of a model, with weights still to be filled; arguments as `load_checkpoint`'s."""
     with building(dtype, device):
-        talker = Talker(config.talker_config, operations_of(kernels, attention(backend, dtype)))
+        talker = Talker(config.talker_config, make_operations(kernels, attention(backend, dtype)))
     of_predictor = predictor_dtype(dtype)
     if of_predictor != dtype:
         backend = "sdpa"
-    operations = operations_of(kernels, attention(backend, of_predictor))
+    operations = make_operations(kernels, attention(backend, of_predictor))
     with building(of_predictor, device):
         code_predictor = CodePredictor(config.talker_config, operations)
     return Network(config, talker, code_predictor, kernels)

@@ -39,7 +39,7 @@ def predictor_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 @dataclass(frozen=True, slots=True)
-class FrameCache:
+class FrameBuffers:
     """Keys and values of a frame's positions, written in place.
 
     Attributes:
@@ -55,21 +55,21 @@ class FrameCache:
     positions: Tensor
 
     @classmethod
-    def of(cls, keys: Tensor, values: Tensor) -> "FrameCache":
+    def of(cls, keys: Tensor, values: Tensor) -> "FrameBuffers":
         """A cache in this memory."""
         rows, positions = (torch.arange(size, device=keys.device) for size in keys.shape[1:3])
         return cls(keys, values, rows[:, None], positions[None])
 
-    def first(self, rows: int) -> "FrameCache":
+    def first(self, rows: int) -> "FrameBuffers":
         """The part of so many rows."""
         keys, values, table = self.keys[:, :rows], self.values[:, :rows], self.table[:rows]
-        return FrameCache(keys, values, table, self.positions)
+        return FrameBuffers(keys, values, table, self.positions)
 
 
-class FrameMemory:
+class FrameKVCache:
     """The cache during one pass: positions `place` of the frame, the same for every row."""
 
-    def __init__(self, cache: FrameCache, place: slice) -> None:
+    def __init__(self, cache: FrameBuffers, place: slice) -> None:
         self._cache, self._place = cache, place
 
     def extend(self, layer: int, keys: Tensor, values: Tensor) -> Keys:
@@ -123,19 +123,21 @@ class CodePredictor(nn.Module):
         tables = (codec_embedding[: self.config.vocab_size], *self.embeddings[:-1])
         self._inputs = [self._project(table.to(self.embeddings)) for table in tables]
 
-    def new_cache(self, rows: int) -> FrameCache:
+    def new_cache(self, rows: int) -> FrameBuffers:
         """The memory that `predict` needs for so many rows."""
         config = self.config
         heads = (config.num_key_value_heads, config.head_dim)
         shape = (config.num_hidden_layers, rows, config.num_code_groups, *heads)
-        return FrameCache.of(self.embeddings.new_zeros(shape), self.embeddings.new_zeros(shape))
+        return FrameBuffers.of(self.embeddings.new_zeros(shape), self.embeddings.new_zeros(shape))
 
     def embed(self, codes: Tensor) -> Tensor:
         """Codes of codebooks 1 and up [..., K - 1] -> [..., K - 1, talker hidden]."""
         books = torch.arange(codes.shape[-1], device=codes.device)
         return F.embedding(codes + books * self.config.vocab_size, self.embeddings.flatten(0, 1))
 
-    def predict(self, hidden: Tensor, first: Tensor, cache: FrameCache, choose: Choose) -> Tensor:
+    def complete_frame(
+        self, hidden: Tensor, first: Tensor, cache: FrameBuffers, choose: Choose
+    ) -> Tensor:
         """Complete the frame of every row.
 
         Args:
@@ -160,10 +162,10 @@ class CodePredictor(nn.Module):
                 x = self._inputs[book][codes[-1]][:, None]
         return torch.stack(codes, dim=1)
 
-    def _run(self, x: Tensor, start: int, cache: FrameCache) -> Tensor:
+    def _run(self, x: Tensor, start: int, cache: FrameBuffers) -> Tensor:
         place = slice(start, start + x.shape[1])
         rotated = Rotation(self.cos[:, place], self.sin[:, place])
-        return self.transformer(x, rotated, FrameMemory(cache, place))[:, -1]
+        return self.transformer(x, rotated, FrameKVCache(cache, place))[:, -1]
 
     def _project(self, x: Tensor) -> Tensor:
         return x if self.projection is None else self.projection(x)

@@ -12,8 +12,13 @@ from torch import Tensor
 from voiceagent_tts.model.generate import Batch
 from voiceagent_tts.model.network import Network
 from voiceagent_tts.model.prompt import Prompt
-from voiceagent_tts.model.sampling import Choice, Rules, SamplingParams, first_scores
-from voiceagent_tts.model.sampling import Choices as RowChoices
+from voiceagent_tts.model.sampling import (
+    LogitRules,
+    RowSettings,
+    SamplingParams,
+    SamplingSettings,
+    codebook0_scores,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +42,19 @@ class _Dictation:
         self.best: list[int] = []
         self.margins: list[float] = []
 
-    def covers(self, choice: Choice) -> bool:
+    def covers(self, settings: SamplingSettings) -> bool:
         """Dictated codes leave nothing to choose."""
         return True
 
-    def choose(
-        self, logits: Tensor, uniform: Tensor, choices: RowChoices, rules: Rules | None = None
+    def sample(
+        self,
+        logits: Tensor,
+        uniform: Tensor,
+        settings: RowSettings,
+        rules: LogitRules | None = None,
     ) -> Tensor:
         """The next code of the dictation."""
-        scores = logits.float() if rules is None else first_scores(logits, rules)
+        scores = logits.float() if rules is None else codebook0_scores(logits, rules)
         values, ids = scores[0].topk(2)
         self.best.append(int(ids[0]))
         self.margins.append(float(values[0] - values[1]))
@@ -62,7 +71,7 @@ def choices_along(
     frames, books = codes.shape
     talker = _Dictation(codes[:, 0].tolist())
     predictor = _Dictation(codes[:, 1:].flatten().tolist())
-    batch = Batch(network, 1, len(prompt) + frames, choosing=(talker, predictor))
+    batch = Batch(network, 1, len(prompt) + frames, samplers=(talker, predictor))
     batch.join(0, prompt, SamplingParams(repetition_penalty=repetition_penalty), frames)
     for _ in range(frames):
         batch.step()

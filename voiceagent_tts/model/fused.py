@@ -25,7 +25,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from voiceagent_tts.model.layers import HeadNorm, Memory, Operations, RMSNorm, Rotation
+from voiceagent_tts.model.layers import HeadNorm, KVCache, Operations, RMSNorm, Rotation
 
 _MOST_STEPS = 2
 """New positions of a row that the attention's kernel takes: a step's, and a frame's first two."""
@@ -208,7 +208,7 @@ class FusedOperations:
         return total, normed
 
     def attend(
-        self, heads: Tensor, norm: HeadNorm, rotated: Rotation, memory: Memory, layer: int
+        self, heads: Tensor, norm: HeadNorm, rotated: Rotation, memory: KVCache, layer: int
     ) -> Tensor:
         """See `Operations`."""
         rows, steps, count, width = heads.shape

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
-from voiceagent_tts.model.kernels import chooser_of
+from voiceagent_tts.model.kernels import make_sampler
 from voiceagent_tts.model.kv_pool import (
     PAGE_POSITIONS,
     SCRATCH_PAGE,
@@ -38,10 +38,10 @@ from voiceagent_tts.model.rows import (
 )
 from voiceagent_tts.model.sampling import (
     MIN_FRAMES,
-    Chooser,
-    Choosing,
-    Reach,
+    Sampler,
+    SamplingBounds,
     SamplingParams,
+    TorchSampler,
     uniforms,
 )
 
@@ -111,11 +111,11 @@ class _Ledger:
         record = self.records[row : row + 1]
         record["frame"] = record["may_end"] = record["position"] = 0
         record["penalty"] = sampling.repetition_penalty
-        for name, choice in (("talker", sampling.talker), ("predictor", sampling.predictor)):
-            record[name]["is_sampled"] = choice.is_sampled
-            record[name]["temperature"] = choice.temperature
-            record[name]["top_k"] = choice.top_k
-            record[name]["top_p"] = choice.top_p
+        for name, settings in (("talker", sampling.talker), ("predictor", sampling.predictor)):
+            record[name]["is_sampled"] = settings.is_sampled
+            record[name]["temperature"] = settings.temperature
+            record[name]["top_k"] = settings.top_k
+            record[name]["top_p"] = settings.top_p
         self.seeds[row] = sampling.seed
         self.frames_left[row] = max_frames
         self.text_ids[row] = 0
@@ -174,7 +174,7 @@ class Batch:
         pages: of memory, for all rows; by default as many as they can fill, of which each row has
             its own.
         shapes: that passes come in; by default as they come.
-        choosing: how codes are chosen, of the talker and of the code predictor; by default as a row
+        samplers: how codes are chosen, of the talker and of the code predictor; by default as a row
             asks for.
         compile: made of each pass.
     """
@@ -187,7 +187,7 @@ class Batch:
         *,
         pages: int | None = None,
         shapes: Shapes | None = None,
-        choosing: tuple[Choosing, Choosing] | None = None,
+        samplers: tuple[Sampler, Sampler] | None = None,
         compile: Compile = plainly,
     ) -> None:
         self._network, self._capacity = network, capacity
@@ -199,11 +199,11 @@ class Batch:
         self._rows = empty_rows(network, rows, capacity, pool)
         columns = pages_for(self._shapes.positions)
         self._ledger = _Ledger(rows, capacity, network.codebooks, columns)
-        anything = Reach(is_sampled=True, top_k=talker.vocab_size, has_top_p=True)
-        self._choosing = choosing or (Chooser(anything), Chooser(anything))
+        anything = SamplingBounds(is_sampled=True, top_k=talker.vocab_size, has_top_p=True)
+        self._samplers = samplers or (TorchSampler(anything), TorchSampler(anything))
         layout = self._ledger.records.dtype
         self._passes = Passes(
-            network, self._rows, layout, self._shapes, *self._choosing, compile=compile
+            network, self._rows, layout, self._shapes, *self._samplers, compile=compile
         )
         most = max(self._shapes.rows[-1], self._shapes.prompt_rows[-1])
         self._passes.send(self._padded(np.zeros(0, int), most))  # what is compiled runs for nobody
@@ -371,10 +371,10 @@ class Batch:
 
     def _check(self, sampling: SamplingParams) -> None:
         wanted = (sampling.talker, sampling.predictor)
-        for choosing, choice in zip(self._choosing, wanted, strict=True):
-            if not choosing.covers(choice):
+        for sampler, settings in zip(self._samplers, wanted, strict=True):
+            if not sampler.covers(settings):
                 raise InvalidRequestError(
-                    f"expected sampling within what this batch was made for; came {choice}",
+                    f"expected sampling within what this batch was made for; got {settings}",
                     code=ErrorCode.INVALID_PARAM,
                 )
 
@@ -465,14 +465,14 @@ class Request:
     max_frames: int = 2048
 
 
-def choosing_for(
+def make_samplers(
     requests: Iterable[SamplingParams], kernels: Kernels = "plain"
-) -> tuple[Choosing, Choosing]:
+) -> tuple[Sampler, Sampler]:
     """What chooses codes for rows that ask for these: of the talker, and of the code predictor."""
     requests = list(requests)
-    of_talker = Reach.of(params.talker for params in requests)
-    of_predictor = Reach.of(params.predictor for params in requests)
-    return chooser_of(kernels, of_talker), chooser_of(kernels, of_predictor)
+    of_talker = SamplingBounds.of(params.talker for params in requests)
+    of_predictor = SamplingBounds.of(params.predictor for params in requests)
+    return make_sampler(kernels, of_talker), make_sampler(kernels, of_predictor)
 
 
 def generate_codes(
@@ -483,8 +483,8 @@ def generate_codes(
     Returns:
         For each request its frames, [F, K] int64 on the CPU.
     """
-    choosing = choosing_for((request.sampling for request in requests), network.kernels)
-    batch = Batch(network, min(rows, len(requests)), capacity, choosing=choosing)
+    samplers = make_samplers((request.sampling for request in requests), network.kernels)
+    batch = Batch(network, min(rows, len(requests)), capacity, samplers=samplers)
     waiting = deque(enumerate(requests))
     speaking: dict[int, int] = {}
     codes: dict[int, Tensor] = {}

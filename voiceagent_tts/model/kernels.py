@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from voiceagent_tts.model.code_predictor import FrameCache, FrameMemory, predictor_dtype
+from voiceagent_tts.model.code_predictor import FrameBuffers, FrameKVCache, predictor_dtype
 from voiceagent_tts.model.config import TalkerConfig, TransformerConfig
-from voiceagent_tts.model.kv_pool import PAGE_POSITIONS, KVPool, PagedMemory
+from voiceagent_tts.model.kv_pool import PAGE_POSITIONS, KVPool, PagedKVCache
 from voiceagent_tts.model.layers import (
     Attend,
     HeadNorm,
     Kernels,
-    Memory,
+    KVCache,
     Operations,
     PlainOperations,
     RMSNorm,
@@ -24,9 +24,16 @@ from voiceagent_tts.model.layers import (
     inverse_frequencies,
     rotation,
 )
-from voiceagent_tts.model.sampling import Choice, Choices, Chooser, Choosing, Reach, Rules
+from voiceagent_tts.model.sampling import (
+    LogitRules,
+    RowSettings,
+    Sampler,
+    SamplingBounds,
+    SamplingSettings,
+    TorchSampler,
+)
 
-BOUNDS = {torch.float32: 1e-5, torch.float16: 2.0**-9, torch.bfloat16: 2.0**-6}
+TOLERANCES = {torch.float32: 1e-5, torch.float16: 2.0**-9, torch.bfloat16: 2.0**-6}
 """How far fused results may be from plain ones, as a share of a row's largest number: sums in
 another order, and two steps of the precision."""
 
@@ -41,7 +48,7 @@ Draw = Callable[..., Tensor]
 """Random numbers of a shape; the same in every run."""
 
 
-def operations_of(kernels: Kernels, attend: Attend) -> Operations:
+def make_operations(kernels: Kernels, attend: Attend) -> Operations:
     """The operations of a network's layers.
 
     Args:
@@ -56,18 +63,18 @@ def operations_of(kernels: Kernels, attend: Attend) -> Operations:
     return FusedOperations(plain)
 
 
-def chooser_of(kernels: Kernels, reach: Reach) -> Choosing:
+def make_sampler(kernels: Kernels, bounds: SamplingBounds) -> Sampler:
     """What chooses codes: fused kernels have no top-p, and leave rows that may have one to others.
 
     Args:
-        kernels: as of `operations_of`.
-        reach: what rows may ask for.
+        kernels: as of `make_operations`.
+        bounds: what rows may ask for.
     """
-    if kernels == "plain" or reach.has_top_p:
-        return Chooser(reach)
-    from voiceagent_tts.model.fused_choice import FusedChooser  # Triton is not everywhere
+    if kernels == "plain" or bounds.has_top_p:
+        return TorchSampler(bounds)
+    from voiceagent_tts.model.fused_sampler import FusedSampler  # Triton is not everywhere
 
-    return FusedChooser(reach)
+    return FusedSampler(bounds)
 
 
 def find_fault(config: TalkerConfig, dtype: torch.dtype, device: torch.device) -> str | None:
@@ -101,7 +108,7 @@ def differences(
         difference, as a share of the largest number of its row or page, and the bound; for codes
         the share that is not the same.
     """
-    fused = operations_of("fused", attend_sdpa)
+    fused = make_operations("fused", attend_sdpa)
     of_predictor = predictor_dtype(dtype)
     frame = range(config.num_code_groups)
     for name, part, of_part, memory in (
@@ -115,7 +122,7 @@ def differences(
         for result, numbers in expected.items():
             off = (found[result] - numbers).abs().flatten(1).amax(1)
             share = off / numbers.abs().flatten(1).amax(1)
-            yield f"{result} of a {name}", float(share.max()), BOUNDS[of_part]
+            yield f"{result} of a {name}", float(share.max()), TOLERANCES[of_part]
     for name, size, of_part, has_rules in (
         ("codebook 0", config.vocab_size, dtype, True),
         ("the others", config.code_predictor_config.vocab_size, of_predictor, False),
@@ -136,46 +143,46 @@ def _codes(
 ) -> Tensor:
     """What is chosen of random logits, on the CPU: [R] int64, of rows sampled and not."""
     generator = torch.Generator().manual_seed(0)
-    choice = Choice(top_k=min(50, size))
+    settings = SamplingSettings(top_k=min(50, size))
     logits = (4 * torch.randn(_CHOICES, size, generator=generator)).to(device, dtype)
     uniform = torch.rand(_CHOICES, generator=generator).to(device)
     numbers = torch.arange(_CHOICES, device=device)[:, None]
-    choices = Choices(
+    row_settings = RowSettings(
         is_sampled=numbers > 0,
-        temperature=torch.full((_CHOICES, 1), choice.temperature, device=device),
-        top_k=torch.full_like(numbers, choice.top_k),
+        temperature=torch.full((_CHOICES, 1), settings.temperature, device=device),
+        top_k=torch.full_like(numbers, settings.top_k),
         top_p=torch.ones(_CHOICES, 1, device=device),
     )
     ids = torch.arange(size, device=device)
-    rules = Rules(
+    rules = LogitRules(
         seen=(ids + numbers) % 3 == 0,
         penalty=torch.full((_CHOICES, 1), 1.05, device=device),
         may_end=numbers % 2,
         is_control=ids > size // 2,
         is_end=ids == size // 3,
     )
-    chooser = chooser_of(kernels, Reach.of([choice]))
-    return chooser.choose(logits, uniform, choices, rules if has_rules else None).cpu()
+    sampler = make_sampler(kernels, SamplingBounds.of([settings]))
+    return sampler.sample(logits, uniform, row_settings, rules if has_rules else None).cpu()
 
 
-def _of_rows(config: TransformerConfig, draw: Draw) -> tuple[Memory, Tensor]:
+def _of_rows(config: TransformerConfig, draw: Draw) -> tuple[KVCache, Tensor]:
     """Memory of a step, and positions [B, 1]."""
     shape = (1, _PAGES, PAGE_POSITIONS, config.num_key_value_heads, config.head_dim)
     pool = KVPool(draw(*shape), draw(*shape))
     table, positions = (torch.tensor(of, device=pool.keys.device) for of in (_TABLE, _STARTS))
     window = len(_TABLE[0]) * PAGE_POSITIONS
-    return PagedMemory(pool, table, positions[:, None], window), positions[:, None]
+    return PagedKVCache(pool, table, positions[:, None], window), positions[:, None]
 
 
-def _of_frame(place: range) -> Callable[[TransformerConfig, Draw], tuple[Memory, Tensor]]:
+def _of_frame(place: range) -> Callable[[TransformerConfig, Draw], tuple[KVCache, Tensor]]:
     """The same of some of a frame's positions; [1, T]."""
 
-    def make(config: TransformerConfig, draw: Draw) -> tuple[Memory, Tensor]:
+    def make(config: TransformerConfig, draw: Draw) -> tuple[KVCache, Tensor]:
         heads = (config.num_key_value_heads, config.head_dim)
         shape = (1, len(_STARTS), config.num_code_groups, *heads)  # type: ignore[attr-defined]
-        cache = FrameCache.of(draw(*shape), draw(*shape))
+        cache = FrameBuffers.of(draw(*shape), draw(*shape))
         part = slice(place.start, place.stop)
-        return FrameMemory(cache, part), cache.positions[:, part]
+        return FrameKVCache(cache, part), cache.positions[:, part]
 
     return make
 
@@ -184,7 +191,7 @@ def _of_frame(place: range) -> Callable[[TransformerConfig, Draw], tuple[Memory,
 def _results(
     operations: Operations,
     config: TransformerConfig,
-    memory_of: Callable[[TransformerConfig, Draw], tuple[Memory, Tensor]],
+    memory_of: Callable[[TransformerConfig, Draw], tuple[KVCache, Tensor]],
     dtype: torch.dtype,
     device: torch.device,
 ) -> dict[str, Tensor]:

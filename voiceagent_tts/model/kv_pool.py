@@ -69,7 +69,7 @@ def _zeros(shape: tuple[int, ...], like: Tensor) -> Tensor:
     return torch.frombuffer(memory, dtype=like.dtype).view(shape)
 
 
-class PagedMemory:
+class PagedKVCache:
     """The pool during one pass: each row takes new positions that follow its earlier ones.
 
     What only `extend` needs is computed by the first one.

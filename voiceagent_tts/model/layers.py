@@ -4,7 +4,7 @@ Rounding is that of the official package, which the quality of sixteen chained c
 on: norms and rotary angles in float32, rounded to the model's precision before the norm's weight
 and before the rotation. All that lies between the matrices is left to `Operations`: the plain ones
 are here, the fused ones in `model/fused.py`. Knows neither text nor codes; what a pass remembers is
-passed in as a `Memory`, and its positions as rotary angles.
+passed in as a `KVCache`, and its positions as rotary angles.
 
 Source: Qwen3 (RMSNorm on heads, grouped queries, SiLU-gated MLP), as in qwen-tts 0.1.1.
 """
@@ -95,7 +95,7 @@ class Pages:
     positions: Tensor
 
 
-class Memory(Protocol):
+class KVCache(Protocol):
     """The keys and values of earlier positions, for one pass through all layers."""
 
     def extend(self, layer: int, keys: Tensor, values: Tensor) -> Keys | PagedKeys:
@@ -297,7 +297,7 @@ class Operations(Protocol):
         ...
 
     def attend(
-        self, heads: Tensor, norm: HeadNorm, rotated: Rotation, memory: Memory, layer: int
+        self, heads: Tensor, norm: HeadNorm, rotated: Rotation, memory: KVCache, layer: int
     ) -> Tensor:
         """Norm and rotate queries and keys, remember keys and values, and attend.
 
@@ -335,7 +335,7 @@ class PlainOperations:
         return x, norm(x)
 
     def attend(
-        self, heads: Tensor, norm: HeadNorm, rotated: Rotation, memory: Memory, layer: int
+        self, heads: Tensor, norm: HeadNorm, rotated: Rotation, memory: KVCache, layer: int
     ) -> Tensor:
         """See `Operations`."""
         groups = heads.shape[2] - len(norm.weight)
@@ -368,7 +368,7 @@ class Attention(nn.Module):
         self.norm = HeadNorm(self.heads, self.groups, self.head_dim, config.rms_norm_eps)
 
     def forward(
-        self, x: Tensor, rotated: Rotation, memory: Memory, layer: int, operations: Operations
+        self, x: Tensor, rotated: Rotation, memory: KVCache, layer: int, operations: Operations
     ) -> Tensor:
         """[B, T, hidden] -> [B, T, hidden]; `memory` takes the keys and values."""
         heads = self.qkv(x).view(*x.shape[:2], -1, self.head_dim)
@@ -419,7 +419,7 @@ class Layer(nn.Module):
         x: Tensor,
         added: Tensor | None,
         rotated: Rotation,
-        memory: Memory,
+        memory: KVCache,
         layer: int,
         operations: Operations,
     ) -> tuple[Tensor, Tensor]:
@@ -454,7 +454,7 @@ class Transformer(nn.Module):
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self._operations = operations
 
-    def forward(self, x: Tensor, rotated: Rotation, memory: Memory) -> Tensor:
+    def forward(self, x: Tensor, rotated: Rotation, memory: KVCache) -> Tensor:
         """One pass over new positions.
 
         Args:

@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from voiceagent_tts.model.code_predictor import FrameCache
-from voiceagent_tts.model.kv_pool import KVPool, PagedMemory
+from voiceagent_tts.model.code_predictor import FrameBuffers
+from voiceagent_tts.model.kv_pool import KVPool, PagedKVCache
 from voiceagent_tts.model.network import Network, PromptIds
-from voiceagent_tts.model.sampling import Choices, Choosing, Rules
+from voiceagent_tts.model.sampling import LogitRules, RowSettings, Sampler
 from voiceagent_tts.model.transfer import Download, Upload
 
 Compile = Callable[[Callable[[], None]], Callable[[], None]]
@@ -78,7 +78,7 @@ def record_type(codebooks: int, pages: int) -> np.dtype:
     that it makes; `text` goes beside that frame. `noise` holds the random numbers of that frame's
     codebooks 1 and up, and first that of codebook 0 of the frame after it, which `may_end`.
     """
-    choice = [("is_sampled", "i4"), ("temperature", "f4"), ("top_k", "i4"), ("top_p", "f4")]
+    settings = [("is_sampled", "i4"), ("temperature", "f4"), ("top_k", "i4"), ("top_p", "f4")]
     return np.dtype(
         [
             ("slot", "i4"),
@@ -88,8 +88,8 @@ def record_type(codebooks: int, pages: int) -> np.dtype:
             ("text", "i4"),
             ("may_end", "i4"),
             ("penalty", "f4"),
-            ("talker", choice),
-            ("predictor", choice),
+            ("talker", settings),
+            ("predictor", settings),
             ("noise", "f4", (codebooks,)),
             ("pages", "i4", (pages,)),
         ]
@@ -127,11 +127,11 @@ class _Records:
         """[B, n] int64."""
         return self._integers[:, self._span("pages")].long()
 
-    def choices(self, name: str) -> Choices:
+    def settings(self, name: str) -> RowSettings:
         """How codes are chosen."""
         start = self._place(name)
         is_sampled, temperature, top_k, top_p = range(start, start + 4)
-        return Choices(
+        return RowSettings(
             self._integers[:, is_sampled : is_sampled + 1] > 0,
             self._floats[:, temperature : temperature + 1],
             self._integers[:, top_k : top_k + 1].long(),
@@ -161,7 +161,7 @@ class Rows:
     """
 
     pool: KVPool
-    frame_cache: FrameCache
+    frame_cache: FrameBuffers
     hidden: Tensor
     first: Tensor
     seen: Tensor
@@ -193,8 +193,8 @@ class Passes:
         rows: written in place.
         layout: of the records, by `record_type`.
         shapes: that passes come in.
-        talker_choice: how codebook 0 is chosen.
-        predictor_choice: how the other codebooks are.
+        talker_sampler: how codebook 0 is chosen.
+        predictor_sampler: how the other codebooks are.
         compile: made of each pass.
     """
 
@@ -204,12 +204,12 @@ class Passes:
         rows: Rows,
         layout: np.dtype,
         shapes: Shapes,
-        talker_choice: Choosing,
-        predictor_choice: Choosing,
+        talker_sampler: Sampler,
+        predictor_sampler: Sampler,
         compile: Compile,
     ) -> None:
         self._network, self._rows, self._layout, self._shapes = network, rows, layout, shapes
-        self._talker_choice, self._predictor_choice = talker_choice, predictor_choice
+        self._talker_sampler, self._predictor_sampler = talker_sampler, predictor_sampler
         self._compile = compile
         self._compiled: dict[tuple[str, int, int, int], Callable[[], None]] = {}
         device, width = network.device, layout.itemsize // 4
@@ -289,16 +289,16 @@ class Passes:
     def _predict(self, count: int, length: int, window: int) -> None:
         rows, records = self._rows, self._of(count)
         slots, noise = records.integer("slot"), records.noise
-        choices = records.choices("predictor")
+        settings = records.settings("predictor")
         predictor = self._network.code_predictor
 
         def choose(logits: Tensor, book: int) -> Tensor:
-            return self._predictor_choice.choose(logits, noise[:, book], choices)
+            return self._predictor_sampler.sample(logits, noise[:, book], settings)
 
         # The id that ends a row is no code.
         first = rows.first[slots].clamp(max=predictor.config.vocab_size - 1)
         cache = rows.frame_cache.first(count)
-        codes = predictor.predict(rows.hidden[slots], first, cache, choose)
+        codes = predictor.complete_frame(rows.hidden[slots], first, cache, choose)
         self._codes[:count] = codes
         rows.codes.index_put_((slots, records.integer("frame")), codes.to(torch.int16))
 
@@ -307,7 +307,7 @@ class Passes:
         codes, slots = self._codes[:count], records.integer("slot")
         positions = records.integer("position")[:, None]
         x = network.embed_frames(codes) + network.talker.embed_text(records.integer("text"))
-        memory = PagedMemory(rows.pool, records.table, positions, window)
+        memory = PagedKVCache(rows.pool, records.table, positions, window)
         hidden = network.talker.run(x[:, None], positions, memory)[:, 0]
         first = self._choose_first(records, hidden, rows.seen[slots])
         rows.hidden.index_copy_(0, slots, hidden)
@@ -320,7 +320,7 @@ class Passes:
         slots, lengths = records.integer("slot"), records.integer("length")
         offsets = torch.arange(length, device=slots.device)
         positions = records.integer("position")[:, None] + offsets
-        memory = PagedMemory(rows.pool, records.table, positions, window)
+        memory = PagedKVCache(rows.pool, records.table, positions, window)
         x = network.embed_prompt(self._prompt_ids(count, length))
         states = network.talker.run(x, positions, memory)
         last = (lengths - 1)[:, None, None].expand(-1, -1, states.shape[-1])
@@ -339,6 +339,6 @@ class Passes:
     def _choose_first(self, records: _Records, hidden: Tensor, seen: Tensor) -> Tensor:
         talker, may_end = self._network.talker, records.integer("may_end")[:, None]
         penalty = records.number("penalty")
-        rules = Rules(seen, penalty, may_end, talker.is_control, talker.is_end)
-        logits, choices = talker.head(hidden), records.choices("talker")
-        return self._talker_choice.choose(logits, records.noise[:, 0], choices, rules)
+        rules = LogitRules(seen, penalty, may_end, talker.is_control, talker.is_end)
+        logits, settings = talker.head(hidden), records.settings("talker")
+        return self._talker_sampler.sample(logits, records.noise[:, 0], settings, rules)

@@ -1,9 +1,9 @@
-"""Logits become codes, on the device, for rows that each have settings of their own.
+"""Sample codes from logits on the device; each row of a batch has its own settings.
 
-The order is the reference's: repetition penalty, end not before frame 2, suppressed ids,
-temperature, top-k, top-p, draw. Random numbers are a function of (seed, frame, codebook) alone, so
-that a seed gives the same codes whatever else is in the batch; the host, which knows all three,
-computes them ahead. Knows no network.
+The order of operations is the reference's: repetition penalty, no end token before frame 2,
+suppressed ids, temperature, top-k, top-p, draw. Random numbers are a function of (seed, frame,
+codebook) alone, so a seed gives the same codes whatever else is in the batch. The host knows all
+three in advance and computes the numbers ahead of the pass. Knows no network.
 
 Source: transformers 4.57 `GenerationMixin` with the arguments of qwen-tts 0.1.1; Philox4x32-10 of
 Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011).
@@ -21,7 +21,7 @@ from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.model.config import GenerationConfig
 
 MIN_FRAMES = 2
-"""A model may not end earlier: an end at frame 0 would be empty audio."""
+"""Minimum frames of a sequence. An end token at frame 0 would leave no audio."""
 
 _PHILOX_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _PHILOX_WEYL = (0x9E3779B9, 0xBB67AE85)
@@ -31,14 +31,14 @@ _WORD = 0xFFFFFFFF
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """How one code is chosen from its logits.
+class SamplingSettings:
+    """How one code is sampled from its logits.
 
     Attributes:
-        is_sampled: False takes the most likely.
-        temperature: above 0; below 1 sharpens.
-        top_k: only the k most likely, and those as likely as the last of them; 0 for all.
-        top_p: only the most likely that together reach this probability; 1 for all.
+        is_sampled: False picks the most likely code (greedy).
+        temperature: divisor of the logits, above 0; below 1 sharpens the distribution.
+        top_k: keep the k most likely codes, and codes that tie with the last of them; 0 keeps all.
+        top_p: keep the most likely codes that together reach this probability; 1 keeps all.
     """
 
     is_sampled: bool = True
@@ -61,18 +61,18 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """How a row is sampled.
+    """How one sequence is sampled.
 
     Attributes:
-        talker: for codebook 0.
-        predictor: for the other codebooks.
-        repetition_penalty: divides the odds of every code of codebook 0 that the row has had; 1
-            for none.
-        seed: 64 bits.
+        talker: settings for codebook 0.
+        predictor: settings for the other codebooks.
+        repetition_penalty: divisor of the odds of every codebook-0 code that the sequence already
+            has; 1 for no penalty.
+        seed: 64-bit seed of the random numbers.
     """
 
-    talker: Choice = field(default_factory=Choice)
-    predictor: Choice = field(default_factory=Choice)
+    talker: SamplingSettings = field(default_factory=SamplingSettings)
+    predictor: SamplingSettings = field(default_factory=SamplingSettings)
     repetition_penalty: float = 1.05
     seed: int = 0
 
@@ -85,10 +85,10 @@ class SamplingParams:
 
 
 def sampling_params(config: GenerationConfig, seed: int = 0) -> SamplingParams:
-    """What a checkpoint recommends."""
+    """Return the parameters that a checkpoint recommends."""
     return SamplingParams(
-        Choice(config.do_sample, config.temperature, config.top_k, config.top_p),
-        Choice(
+        SamplingSettings(config.do_sample, config.temperature, config.top_k, config.top_p),
+        SamplingSettings(
             config.subtalker_dosample,
             config.subtalker_temperature,
             config.subtalker_top_k,
@@ -100,13 +100,13 @@ def sampling_params(config: GenerationConfig, seed: int = 0) -> SamplingParams:
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
-    """What the rows of a batch may ask for: no more is computed.
+class SamplingBounds:
+    """The widest settings that a batch supports; the sampler computes no more than they need.
 
     Attributes:
-        is_sampled: whether any row is sampled.
-        top_k: the largest; 0 where no row has one.
-        has_top_p: whether any row has one below 1.
+        is_sampled: whether any row may be sampled rather than greedy.
+        top_k: the largest top-k of any row; 0 where no row uses top-k.
+        has_top_p: whether any row may have a top-p below 1.
     """
 
     is_sampled: bool = False
@@ -114,25 +114,27 @@ class Reach:
     has_top_p: bool = False
 
     @classmethod
-    def of(cls, choices: Iterable[Choice]) -> "Reach":
-        """What `choices` ask for together."""
-        sampled = [choice for choice in choices if choice.is_sampled]
+    def of(cls, settings: Iterable[SamplingSettings]) -> "SamplingBounds":
+        """Return the narrowest bounds that cover all of `settings`."""
+        sampled = [row for row in settings if row.is_sampled]
         return cls(
             bool(sampled),
-            max((choice.top_k for choice in sampled), default=0),
-            any(choice.top_p < 1 for choice in sampled),
+            max((row.top_k for row in sampled), default=0),
+            any(row.top_p < 1 for row in sampled),
         )
 
-    def covers(self, choice: Choice) -> bool:
-        """Whether a row may ask for `choice`."""
-        return not choice.is_sampled or (
-            self.is_sampled and choice.top_k <= self.top_k and (choice.top_p == 1 or self.has_top_p)
+    def covers(self, settings: SamplingSettings) -> bool:
+        """Whether a row may have these settings."""
+        return not settings.is_sampled or (
+            self.is_sampled
+            and settings.top_k <= self.top_k
+            and (settings.top_p == 1 or self.has_top_p)
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Choices:
-    """The `Choice` of each of R rows, on the device, each [R, 1].
+class RowSettings:
+    """`SamplingSettings` of R rows as columns on the device, each [R, 1].
 
     Attributes:
         is_sampled: bool.
@@ -148,16 +150,16 @@ class Choices:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
-    """What the logits of codebook 0 do not know, of each of R rows, on the device.
+class LogitRules:
+    """Corrections to the codebook-0 logits of R rows, on the device.
 
     Attributes:
-        seen: [R, V] bool, the codes that the row has had: they are less likely.
-        penalty: [R, 1] float32; logits of seen codes above 0 are divided by it, those below
+        seen: [R, V] bool, codes that the row already has; the penalty makes them less likely.
+        penalty: [R, 1] float32; positive logits of seen codes are divided by it, negative ones
             multiplied.
         may_end: [R, 1] of any integer type, 0 where the row may not end yet.
-        is_control: [V] bool, ids that no frame may have.
-        is_end: [V] bool, the id that ends a row.
+        is_control: [V] bool, ids that are never a code.
+        is_end: [V] bool, the id that ends a sequence.
     """
 
     seen: Tensor
@@ -167,23 +169,27 @@ class Rules:
     is_end: Tensor
 
 
-class Choosing(Protocol):
-    """What chooses codes for the rows of a batch."""
+class Sampler(Protocol):
+    """Samples one code for every row of a batch."""
 
-    def covers(self, choice: Choice) -> bool:
-        """Whether a row may ask for `choice`."""
+    def covers(self, settings: SamplingSettings) -> bool:
+        """Whether a row may have these settings."""
         ...
 
-    def choose(
-        self, logits: Tensor, uniform: Tensor, choices: Choices, rules: Rules | None = None
+    def sample(
+        self,
+        logits: Tensor,
+        uniform: Tensor,
+        settings: RowSettings,
+        rules: LogitRules | None = None,
     ) -> Tensor:
-        """Choose a code for each row.
+        """Sample one code for each row.
 
         Args:
-            logits: [R, V] float32, float16 or bfloat16; -inf is never chosen.
-            uniform: [R] float32 in [0, 1), one random number each.
-            choices: how.
-            rules: of codebook 0; None for the others.
+            logits: [R, V] float32, float16 or bfloat16; -inf is never sampled.
+            uniform: [R] float32 in [0, 1), one random number per row.
+            settings: sampling settings of the rows.
+            rules: corrections for codebook 0; None for the other codebooks.
 
         Returns:
             [R] int64.
@@ -191,39 +197,45 @@ class Choosing(Protocol):
         ...
 
 
-class Chooser:
-    """Chooses as the reference does; which operations run depends on the reach alone.
+class TorchSampler:
+    """Samples with PyTorch operations, as the reference does.
+
+    Which operations run depends on the bounds alone, so that a pass can be captured.
 
     Args:
-        reach: what rows may ask for.
+        bounds: widest settings of any row.
     """
 
-    def __init__(self, reach: Reach) -> None:
-        self._reach = reach
+    def __init__(self, bounds: SamplingBounds) -> None:
+        self._bounds = bounds
 
-    def covers(self, choice: Choice) -> bool:
-        """See `Choosing`."""
-        return self._reach.covers(choice)
+    def covers(self, settings: SamplingSettings) -> bool:
+        """See `Sampler`."""
+        return self._bounds.covers(settings)
 
-    def choose(
-        self, logits: Tensor, uniform: Tensor, choices: Choices, rules: Rules | None = None
+    def sample(
+        self,
+        logits: Tensor,
+        uniform: Tensor,
+        settings: RowSettings,
+        rules: LogitRules | None = None,
     ) -> Tensor:
-        """See `Choosing`."""
-        scores = logits.float() if rules is None else first_scores(logits, rules)
-        likeliest = scores.argmax(dim=-1)
-        if not self._reach.is_sampled:
-            return likeliest
-        kept = scores / choices.temperature
-        if self._reach.top_k:
-            kept = _keep_top_k(kept, choices.top_k, min(self._reach.top_k, scores.shape[-1]))
-        if self._reach.has_top_p:
-            kept = _keep_top_p(kept, choices.top_p)
+        """See `Sampler`."""
+        scores = logits.float() if rules is None else codebook0_scores(logits, rules)
+        most_likely = scores.argmax(dim=-1)
+        if not self._bounds.is_sampled:
+            return most_likely
+        kept = scores / settings.temperature
+        if self._bounds.top_k:
+            kept = _keep_top_k(kept, settings.top_k, min(self._bounds.top_k, scores.shape[-1]))
+        if self._bounds.has_top_p:
+            kept = _keep_top_p(kept, settings.top_p)
         drawn = _draw(kept.softmax(dim=-1), uniform)
-        return torch.where(choices.is_sampled[:, 0], drawn, likeliest)
+        return torch.where(settings.is_sampled[:, 0], drawn, most_likely)
 
 
-def first_scores(logits: Tensor, rules: Rules) -> Tensor:
-    """[R, V] float32 scores of codebook 0, by its logits [R, V] of any precision and its rules."""
+def codebook0_scores(logits: Tensor, rules: LogitRules) -> Tensor:
+    """Apply `rules` to codebook-0 logits [R, V] of any precision; return [R, V] float32."""
     logits = logits.float()
     penalized = torch.where(logits < 0, logits * rules.penalty, logits / rules.penalty)
     is_banned = rules.is_control | (rules.is_end & (rules.may_end == 0))
@@ -231,15 +243,15 @@ def first_scores(logits: Tensor, rules: Rules) -> Tensor:
 
 
 def uniforms(seed: int, frames: np.ndarray, codebooks: int) -> np.ndarray:
-    """The random numbers of some frames of a row.
+    """Return the random numbers of some frames of a sequence, one for each code.
 
     Args:
-        seed: 64 bits, signed or not.
-        frames: [F] of any integer type, their numbers.
+        seed: 64 bits, signed or unsigned.
+        frames: [F] frame numbers, of any integer type.
         codebooks: K.
 
     Returns:
-        [F, K] float32, multiples of 2^-23 in [0, 1): one for each code of a frame.
+        [F, K] float32, multiples of 2^-23 in [0, 1).
     """
     blocks = np.arange(-(-codebooks // _PHILOX_WORDS), dtype=np.uint64)
     frame, block = np.broadcast_arrays(frames.astype(np.uint64)[:, None], blocks)
@@ -252,7 +264,7 @@ def uniforms(seed: int, frames: np.ndarray, codebooks: int) -> np.ndarray:
 def philox(
     counter: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray], key: tuple[int, int]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Philox4x32-10 on 32-bit words held in uint64 arrays of one shape."""
+    """Compute Philox4x32-10 on 32-bit words stored in uint64 arrays of one shape."""
     x0, x1, x2, x3 = counter
     k0, k1 = key
     word, half = np.uint64(_WORD), np.uint64(32)
@@ -265,25 +277,25 @@ def philox(
     return x0, x1, x2, x3
 
 
-def _keep_top_k(scores: Tensor, top_k: Tensor, widest: int) -> Tensor:
-    """-inf below each row's k-th score; [R, 1] `top_k`, 0 for all, no k above `widest`."""
-    best = scores.topk(widest, dim=-1).values
-    last = best.gather(1, (top_k - 1).clamp(0, widest - 1))
+def _keep_top_k(scores: Tensor, top_k: Tensor, max_top_k: int) -> Tensor:
+    """Set scores below each row's k-th to -inf; `top_k` is [R, 1], 0 for all, at most the max."""
+    best = scores.topk(max_top_k, dim=-1).values
+    last = best.gather(1, (top_k - 1).clamp(0, max_top_k - 1))
     return scores.masked_fill((scores < last) & (top_k > 0), float("-inf"))
 
 
 def _keep_top_p(scores: Tensor, top_p: Tensor) -> Tensor:
-    """-inf for the least likely that together have no more than 1 - `top_p` [R, 1]."""
+    """Set to -inf the least likely codes whose total probability is at most 1 - `top_p` [R, 1]."""
     ascending, order = scores.sort(dim=-1)
-    is_left_out = ascending.softmax(dim=-1).cumsum(dim=-1) <= 1 - top_p
-    is_left_out[:, -1] = False
-    return scores.masked_fill(is_left_out.scatter(1, order, is_left_out), float("-inf"))
+    is_dropped = ascending.softmax(dim=-1).cumsum(dim=-1) <= 1 - top_p
+    is_dropped[:, -1] = False
+    return scores.masked_fill(is_dropped.scatter(1, order, is_dropped), float("-inf"))
 
 
 def _draw(probabilities: Tensor, uniform: Tensor) -> Tensor:
-    """The first code up to which more than `uniform` [R] of the probability [R, V] lies."""
+    """Return the first code whose cumulative probability [R, V] exceeds `uniform` [R]."""
     cumulative = probabilities.cumsum(dim=-1)
-    # A uniform number is at least 2^-23 below 1, so that the target stays below the total.
+    # A uniform number is at least 2^-23 below 1, so the target stays below the total.
     is_beyond = cumulative > uniform[:, None] * cumulative[:, -1:]
-    # A parallel sum need not grow evenly: what has no probability is never drawn.
+    # A parallel sum need not be monotonic: never draw a code without probability.
     return (is_beyond & (probabilities > 0)).int().argmax(dim=-1)

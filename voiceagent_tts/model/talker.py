@@ -1,7 +1,7 @@
 """The talker: a prompt, or the previous frame with its text, becomes codebook 0 of the next frame.
 
 Knows no requests and no sampling: it returns hidden states and logits. Rows of one batch are
-independent of each other; what they remember is passed in as a `Memory`.
+independent of each other; what they remember is passed in as a `KVCache`.
 
 Source: qwen-tts 0.1.1, `Qwen3TTSTalkerForConditionalGeneration`.
 """
@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from voiceagent_tts.model.config import TalkerConfig
 from voiceagent_tts.model.layers import (
+    KVCache,
     Linear,
-    Memory,
     Operations,
     Transformer,
     Weights,
@@ -65,7 +65,7 @@ class Talker(nn.Module):
         """Codes of codebook 0 and control ids [...] -> [..., hidden]."""
         return F.embedding(ids, self.codec_embedding)
 
-    def run(self, x: Tensor, positions: Tensor, memory: Memory) -> Tensor:
+    def run(self, x: Tensor, positions: Tensor, memory: KVCache) -> Tensor:
         """New positions of every row: a prompt, a part of one, or a step.
 
         Args:

@@ -1,4 +1,4 @@
-"""A code is chosen for every row in one launch: what `Chooser` does, as one kernel.
+"""A code is chosen for every row in one launch: what `TorchSampler` does, as one kernel.
 
 Plainly it takes some fifteen small launches, thirty where there are rules, sixteen times a frame;
 on a GPU each takes longer than its arithmetic. Here a program reads a row's logits once and keeps
@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from voiceagent_tts.model.sampling import Choice, Choices, Reach, Rules
+from voiceagent_tts.model.sampling import LogitRules, RowSettings, SamplingBounds, SamplingSettings
 
 _ZERO_BITS = {torch.float32: 0, torch.float16: 13, torch.bfloat16: 16}
 """How many bits at the end of a float32 are 0 that was one of these."""
@@ -91,25 +91,29 @@ def _choose(
     tl.store(codes + row, code.to(tl.int64))
 
 
-class FusedChooser:
-    """Chooses as `Chooser` does, up to the order in which probabilities are added.
+class FusedSampler:
+    """Chooses as `TorchSampler` does, up to the order in which probabilities are added.
 
     Args:
-        reach: what rows may ask for; without top-p.
+        bounds: what rows may ask for; without top-p.
     """
 
-    def __init__(self, reach: Reach) -> None:
-        assert not reach.has_top_p, reach
-        self._reach = reach
+    def __init__(self, bounds: SamplingBounds) -> None:
+        assert not bounds.has_top_p, bounds
+        self._bounds = bounds
 
-    def covers(self, choice: Choice) -> bool:
-        """See `Choosing`."""
-        return self._reach.covers(choice)
+    def covers(self, settings: SamplingSettings) -> bool:
+        """See `Sampler`."""
+        return self._bounds.covers(settings)
 
-    def choose(
-        self, logits: Tensor, uniform: Tensor, choices: Choices, rules: Rules | None = None
+    def sample(
+        self,
+        logits: Tensor,
+        uniform: Tensor,
+        settings: RowSettings,
+        rules: LogitRules | None = None,
     ) -> Tensor:
-        """See `Choosing`."""
+        """See `Sampler`."""
         rows, width = logits.shape
         assert logits.stride(1) == 1, logits.stride()
         codes = torch.empty(rows, dtype=torch.int64, device=logits.device)
@@ -119,16 +123,16 @@ class FusedChooser:
             logits,
             logits.stride(0),
             *_column(uniform),
-            *_column(choices.is_sampled),
-            *_column(choices.temperature),
-            *_column(choices.top_k),
+            *_column(settings.is_sampled),
+            *_column(settings.temperature),
+            *_column(settings.top_k),
             *(_NO_RULES if rules is None else _columns_and_ids(rules)),
             WIDTH=width,
             WIDE=wide,
             # A penalty leaves no bits 0.
             ZERO_BITS=_ZERO_BITS[logits.dtype] if rules is None else 0,
-            HAS_SAMPLED=self._reach.is_sampled,
-            HAS_TOP_K=self._reach.top_k > 0,
+            HAS_SAMPLED=self._bounds.is_sampled,
+            HAS_TOP_K=self._bounds.top_k > 0,
             HAS_RULES=rules is not None,
             num_warps=min(max(wide // _WARP_CODES, 1), 8),
             enable_fp_fusion=True,
@@ -141,6 +145,6 @@ def _column(numbers: Tensor) -> tuple[Tensor, int]:
     return numbers, numbers.stride(0)
 
 
-def _columns_and_ids(rules: Rules) -> tuple[Tensor | int, ...]:
+def _columns_and_ids(rules: LogitRules) -> tuple[Tensor | int, ...]:
     columns = *_column(rules.seen), *_column(rules.penalty), *_column(rules.may_end)
     return *columns, rules.is_control, rules.is_end

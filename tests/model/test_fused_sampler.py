@@ -1,4 +1,4 @@
-"""Fused choosing: one launch chooses the codes that the plain operations would."""
+"""Fused samplers: one launch chooses the codes that the plain operations would."""
 
 import subprocess
 import sys
@@ -13,16 +13,16 @@ from torch import Tensor
 
 from testbed.gpu import ON_GPU
 from testbed.triton_here import Resources, compiling, interpreting
-from voiceagent_tts.model.fused_choice import FusedChooser
-from voiceagent_tts.model.generate import choosing_for
+from voiceagent_tts.model.fused_sampler import FusedSampler
+from voiceagent_tts.model.generate import make_samplers
 from voiceagent_tts.model.sampling import (
-    Choice,
-    Choices,
-    Chooser,
-    Reach,
-    Rules,
+    LogitRules,
+    RowSettings,
+    SamplingBounds,
     SamplingParams,
-    first_scores,
+    SamplingSettings,
+    TorchSampler,
+    codebook0_scores,
 )
 
 BOUND = 1e-6
@@ -38,24 +38,24 @@ class Case:
 
     logits: Tensor
     uniform: Tensor
-    choices: list[Choice]
-    rules: Rules | None
+    settings: list[SamplingSettings]
+    rules: LogitRules | None
 
     @property
-    def chooses_from(self) -> tuple[Tensor, Tensor, Choices, Rules | None]:
-        """The arguments of `choose`; settings are columns of one matrix, as in a pass."""
-        rows = zip(self.uniform.tolist(), self.choices, strict=True)
+    def sampler_arguments(self) -> tuple[Tensor, Tensor, RowSettings, LogitRules | None]:
+        """The arguments of `sample`; settings are columns of one matrix, as in a pass."""
+        rows = zip(self.uniform.tolist(), self.settings, strict=True)
         packed = torch.tensor(
             [[u, row.is_sampled, row.temperature, row.top_k, row.top_p] for u, row in rows]
         )
         uniform, is_sampled, temperature, top_k, top_p = packed.split(1, dim=1)
-        choices = Choices(is_sampled > 0, temperature, top_k.long(), top_p)
-        return self.logits, uniform[:, 0], choices, self.rules
+        settings = RowSettings(is_sampled > 0, temperature, top_k.long(), top_p)
+        return self.logits, uniform[:, 0], settings, self.rules
 
     @property
-    def reach(self) -> Reach:
+    def bounds(self) -> SamplingBounds:
         """What the rows ask for."""
-        return Reach.of(self.choices)
+        return SamplingBounds.of(self.settings)
 
 
 Choose = Callable[[Case], Tensor]
@@ -65,34 +65,34 @@ Choose = Callable[[Case], Tensor]
 def fused(request: pytest.FixtureRequest) -> Iterator[Choose]:
     """Let the kernel choose: in Triton's interpreter, and on a GPU where there is one."""
     if request.param == "cuda":
-        yield lambda case: FusedChooser(case.reach).choose(*on_gpu(case)).cpu()
+        yield lambda case: FusedSampler(case.bounds).sample(*on_gpu(case)).cpu()
         return
     with interpreting() as run:
-        yield lambda case: run(FusedChooser(case.reach).choose, *case.chooses_from)
+        yield lambda case: run(FusedSampler(case.bounds).sample, *case.sampler_arguments)
 
 
-def on_gpu(case: Case) -> tuple[Tensor, Tensor, Choices, Rules | None]:
-    """`Case.chooses_from` there."""
+def on_gpu(case: Case) -> tuple[Tensor, Tensor, RowSettings, LogitRules | None]:
+    """`Case.sampler_arguments` there."""
 
-    def moved(settings: Choices | Rules) -> list[Tensor]:
+    def moved(settings: RowSettings | LogitRules) -> list[Tensor]:
         return [getattr(settings, of.name).cuda() for of in fields(settings)]
 
-    logits, uniform, choices, rules = case.chooses_from
-    there = None if rules is None else Rules(*moved(rules))
-    return logits.cuda(), uniform.cuda(), Choices(*moved(choices)), there
+    logits, uniform, settings, rules = case.sampler_arguments
+    there = None if rules is None else LogitRules(*moved(rules))
+    return logits.cuda(), uniform.cuda(), RowSettings(*moved(settings)), there
 
 
 def plain(case: Case) -> Tensor:
     """What the plain operations choose."""
-    return Chooser(case.reach).choose(*case.chooses_from)
+    return TorchSampler(case.bounds).sample(*case.sampler_arguments)
 
 
 def probabilities(case: Case) -> Tensor:
     """[R, V] float64, of the codes that top-k keeps."""
-    logits, _, choices, rules = case.chooses_from
-    scores = logits.float() if rules is None else first_scores(logits, rules)
-    scores = scores / choices.temperature
-    for row, k in zip(scores, choices.top_k[:, 0].tolist(), strict=True):
+    logits, _, settings, rules = case.sampler_arguments
+    scores = logits.float() if rules is None else codebook0_scores(logits, rules)
+    scores = scores / settings.temperature
+    for row, k in zip(scores, settings.top_k[:, 0].tolist(), strict=True):
         if 0 < k < len(row):
             row[row < row.sort(descending=True).values[k - 1]] = float("-inf")
     return scores.double().softmax(-1)
@@ -101,7 +101,7 @@ def probabilities(case: Case) -> Tensor:
 def assert_agree(codes: Tensor, case: Case) -> None:
     """`codes` are the plain ones, but for numbers that lie where two codes meet."""
     chances = probabilities(case)
-    is_sampled = torch.tensor([choice.is_sampled for choice in case.choices])
+    is_sampled = torch.tensor([row.is_sampled for row in case.settings])
     distance = (chances.cumsum(-1) - case.uniform[:, None]).abs().amin(-1)
     may_differ = is_sampled & (distance <= BOUND)
     assert codes[~may_differ].tolist() == plain(case)[~may_differ].tolist()
@@ -120,7 +120,7 @@ LOGITS = st.one_of(
     st.floats(-20, 20, width=32),
 )
 CHOICES = st.builds(
-    Choice,
+    SamplingSettings,
     is_sampled=st.sampled_from((True, True, False)),
     temperature=st.floats(0.125, 2, width=32),
     top_k=st.sampled_from((0, 1, 2, 3, 5, 24, 30)),
@@ -134,11 +134,11 @@ def cases(draw: st.DrawFn) -> Case:
     logits = tensor_of(draw, LOGITS, rows, width)
     logits[:, 0] = logits[:, 0].clamp(min=-20)
     numbers = tensor_of(draw, st.integers(0, 2**23 - 1), rows) * 2.0**-23
-    choices = draw(st.lists(CHOICES, min_size=rows, max_size=rows))
+    settings = draw(st.lists(CHOICES, min_size=rows, max_size=rows))
     dtype = draw(st.sampled_from(DTYPES))
     rules = None
     if draw(st.booleans()):
-        rules = Rules(
+        rules = LogitRules(
             seen=tensor_of(draw, st.booleans(), rows, width),
             penalty=tensor_of(draw, st.floats(0.5, 2, width=32), rows, 1),
             may_end=tensor_of(draw, st.integers(0, 1), rows, 1),
@@ -146,7 +146,7 @@ def cases(draw: st.DrawFn) -> Case:
             is_end=tensor_of(draw, st.booleans(), width),
         )
         rules.is_control[0] = rules.is_end[0] = False
-    return Case(logits.to(dtype), numbers, choices, rules)
+    return Case(logits.to(dtype), numbers, settings, rules)
 
 
 @hypothesis.settings(max_examples=200)
@@ -167,7 +167,7 @@ def published(name: str, dtype: torch.dtype, rows: int) -> Case:
     ids, rules = torch.arange(width), None
     if has_rules:
         is_end = ids == width - 900
-        rules = Rules(
+        rules = LogitRules(
             seen=chance(rows, width) < 0.05,
             penalty=torch.full((rows, 1), 1.05),
             may_end=(chance(rows, 1) < 0.5).long(),
@@ -175,8 +175,8 @@ def published(name: str, dtype: torch.dtype, rows: int) -> Case:
             is_end=is_end,
         )
     logits = torch.randn(rows, width, generator=numbers) * 3 - 4
-    choices = [Choice(temperature=0.9, top_k=k) for k in (50, 50, 50, 1, 0, 700)]
-    return Case(logits.to(dtype), chance(rows), (choices * rows)[:rows], rules)
+    settings = [SamplingSettings(temperature=0.9, top_k=k) for k in (50, 50, 50, 1, 0, 700)]
+    return Case(logits.to(dtype), chance(rows), (settings * rows)[:rows], rules)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -203,7 +203,7 @@ def test_scores_that_nearly_tie_are_told_apart(
     logits = neighbours.masked_fill(ids == width - 1, float("-inf")).repeat(len(rows), 1)
     rules = None
     if has_rules:
-        rules = Rules(
+        rules = LogitRules(
             seen=(ids % 2 > 0).repeat(len(rows), 1),
             penalty=torch.full((len(rows), 1), 1 + 2.0**-20),  # less than to the next bfloat16
             may_end=(rows >= most)[:, None].long(),
@@ -211,22 +211,23 @@ def test_scores_that_nearly_tie_are_told_apart(
             is_end=ids == (width - 2 if start > 0 else 0),  # the likeliest
         )
     ends = torch.tensor([0, 1 - 2**-23]).repeat(most)
-    choices = [Choice(temperature=1.0, top_k=k // 2 + 1) for k in rows.tolist()]
-    case = Case(logits, ends, choices, rules)
+    settings = [SamplingSettings(temperature=1.0, top_k=k // 2 + 1) for k in rows.tolist()]
+    case = Case(logits, ends, settings, rules)
     kept = [chances.nonzero()[:, 0].tolist() for chances in probabilities(case)]
-    assert [len(ids) for ids in kept] == [choice.top_k for choice in choices]
+    assert [len(ids) for ids in kept] == [row.top_k for row in settings]
     assert fused(case).tolist() == [ids[-(row % 2)] for row, ids in enumerate(kept)]
 
 
 @pytest.mark.parametrize(
-    "choice", [Choice(temperature=0.7, top_k=5), Choice(temperature=1.6, top_k=0)]
+    "settings",
+    [SamplingSettings(temperature=0.7, top_k=5), SamplingSettings(temperature=1.6, top_k=0)],
 )
-def test_codes_come_as_often_as_they_are_likely(fused: Choose, choice: Choice) -> None:
+def test_codes_come_as_often_as_they_are_likely(fused: Choose, settings: SamplingSettings) -> None:
     """Of numbers that are even, each code gets its probability's share, to the number."""
     rows = 160
     logits = torch.randn(24, generator=torch.Generator().manual_seed(5)) * 2
     even = (torch.arange(rows) + 0.5) / rows
-    case = Case(logits.bfloat16().repeat(rows, 1), even, [choice] * rows, None)
+    case = Case(logits.bfloat16().repeat(rows, 1), even, [settings] * rows, None)
     drawn = fused(case).bincount(minlength=24)
     assert ((drawn - rows * probabilities(case)[0]).abs() < 1.001).all()
     assert (drawn > 0).sum() > 3
@@ -246,17 +247,17 @@ def test_choosing_is_one_launch_that_spills_nothing(
 ) -> None:
     """On the GPUs that people rent, a row's codes stay in registers from the first to the last."""
     case = published(name, torch.bfloat16, 2)
-    (kernel,) = kernels(capability, FusedChooser(case.reach).choose, *case.chooses_from)
+    (kernel,) = kernels(capability, FusedSampler(case.bounds).sample, *case.sampler_arguments)
     assert kernel.spilled_bytes == 0
     assert kernel.registers < 128
 
 
 def test_a_top_p_is_chosen_plainly() -> None:
     """Where any row may have a top-p, which the kernel lacks, codes are chosen plainly."""
-    params = SamplingParams(Choice(), Choice(top_p=0.9))
-    talker, predictor = choosing_for([params, SamplingParams()], "fused")
-    assert (type(talker), type(predictor)) == (FusedChooser, Chooser)
-    assert talker.covers(Choice(top_k=3)) and not talker.covers(params.predictor)
+    params = SamplingParams(SamplingSettings(), SamplingSettings(top_p=0.9))
+    talker, predictor = make_samplers([params, SamplingParams()], "fused")
+    assert (type(talker), type(predictor)) == (FusedSampler, TorchSampler)
+    assert talker.covers(SamplingSettings(top_k=3)) and not talker.covers(params.predictor)
     assert predictor.covers(params.predictor)
 
 
@@ -265,7 +266,7 @@ def test_plain_choosing_needs_no_triton() -> None:
     code = (
         "import sys; sys.modules['triton'] = None\n"
         "import voiceagent_tts.engine.load\n"
-        "from voiceagent_tts.model.generate import SamplingParams, choosing_for\n"
-        "choosing_for([SamplingParams()])\n"
+        "from voiceagent_tts.model.generate import SamplingParams, make_samplers\n"
+        "make_samplers([SamplingParams()])\n"
     )
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)
