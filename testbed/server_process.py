@@ -1,9 +1,13 @@
 """A running `voiceagent-tts serve`, seen from outside."""
 
+import contextlib
+import os
 import re
 import subprocess
+import sys
 import time
 import urllib.request
+from collections.abc import Callable, Iterator
 
 import psutil
 
@@ -46,3 +50,19 @@ class ServerProcess:
         while self.metric("tts_contexts_active") or self.metric("tts_slots_used"):
             assert time.monotonic() < deadline, "contexts or rows leak"
             time.sleep(0.01)
+
+
+StartProcess = Callable[..., ServerProcess]
+
+
+@contextlib.contextmanager
+def serving(**environment: str) -> Iterator[ServerProcess]:
+    """A server as a user runs it: a process of its own."""
+    argv = [sys.executable, "-m", "voiceagent_tts", "serve", "--port", "0"]
+    settings = {f"VOICEAGENT_TTS_{name.upper()}": value for name, value in environment.items()}
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, env={**os.environ, **settings}) as process:
+        try:
+            assert process.stdout is not None
+            yield ServerProcess(process, process.stdout.readline().decode())
+        finally:
+            process.kill()

@@ -1,17 +1,15 @@
 """What many tests stand on: the real server on the embedded voice, and the engine slowed down."""
 
 import contextlib
-import os
 import signal
-import subprocess
-import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import hypothesis
 import pytest
 
-from testbed.server_process import ServerProcess
+from testbed.server_process import ServerProcess, serving
+from testbed.servers import StartServer, StartSynthesizer
 from voiceagent_tts.config import Settings
 from voiceagent_tts.server.serve import RunningServer, running
 from voiceagent_tts.synthesizer.supervisor import Supervisor
@@ -24,22 +22,6 @@ hypothesis.settings.load_profile("no deadline")
 
 # What a shell starts in the background ignores SIGINT, and so would every process of these tests.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-
-StartServer = Callable[..., Awaitable[RunningServer]]
-StartSynthesizer = Callable[..., Awaitable[Synthesizer]]
-
-
-@contextlib.contextmanager
-def serving(**environment: str) -> Iterator[ServerProcess]:
-    """A server as a user runs it: a process of its own."""
-    argv = [sys.executable, "-m", "voiceagent_tts", "serve", "--port", "0"]
-    settings = {f"VOICEAGENT_TTS_{name.upper()}": value for name, value in environment.items()}
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, env={**os.environ, **settings}) as process:
-        try:
-            assert process.stdout is not None
-            yield ServerProcess(process, process.stdout.readline().decode())
-        finally:
-            process.kill()
 
 
 @pytest.fixture(scope="session")

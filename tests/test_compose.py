@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.conftest import StartServer
+from testbed.servers import StartServer
 from voiceagent_tts.config import DEFAULT_PORT, Settings
 
 ROOT = Path(__file__).parent.parent

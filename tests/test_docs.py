@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
+from testbed.papers import table_rows
 from voiceagent_tts.config import Settings
 from voiceagent_tts.server.serve import RunningServer
 
@@ -37,13 +38,6 @@ def blocks(paper: str, kind: str = "") -> list[str]:
     text = (ROOT / paper).read_text(encoding="utf-8")
     found = re.findall(r"^```([^\n]*)\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
     return [content for its_kind, content in found if its_kind == kind]
-
-
-def table_rows(paper: str, heading: str) -> list[list[str]]:
-    """Cells of the table whose heading row begins with `heading`."""
-    text = (ROOT / paper).read_text(encoding="utf-8")
-    table = text.partition(f"\n| {heading} |")[2].partition("\n\n")[0].splitlines()[2:]
-    return [[cell.strip().strip("`") for cell in line.strip("|").split("|")] for line in table]
 
 
 async def run(*argv: str, cwd: Path) -> str:

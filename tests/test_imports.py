@@ -1,5 +1,6 @@
 """What loads what, in fresh interpreters."""
 
+import ast
 import json
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import pytest
 
 from testbed.base_install import make_base_install, run_in_base_install
 
+TESTS = Path(__file__).parent
 HEAVY = {"torch", "fastapi", "zmq", "uvicorn", "soundfile", "av", "soxr", "espeakng_loader"}
 
 CPU_OF_HELP = """
@@ -26,6 +28,28 @@ def modules_after(statement: str) -> set[str]:
         [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True
     )
     return set(json.loads(result.stdout.splitlines()[-1]))
+
+
+def imports_of(path: Path) -> set[str]:
+    """Top-level packages that a file imports, also inside functions."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found.add((node.module or "").partition(".")[0])
+    return found
+
+
+def test_tests_share_code_only_through_the_testbed() -> None:
+    """No test imports another test module; only tests of the benchmarks import benchmarks."""
+    wrong = {
+        (str(path.relative_to(TESTS)), package)
+        for path in TESTS.rglob("*.py")
+        for package in imports_of(path) & {"tests", "benchmarks"}
+        if package == "tests" or path.parent.name != "benchmarks"
+    }
+    assert wrong == set()
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from benchmarks.bargein.truth import (
     read_speeches,
     trace,
 )
-from tests.conftest import StartServer
+from testbed.servers import StartServer
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
 from voiceagent_tts.protocol.client_connection import ClientAudio

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.service.hop import measure_hop
 from benchmarks.service.paced_streams import Load, Plan, Stream, Usage, carry
 from benchmarks.service.transport import is_pcm_equal, plan_streams, search, summarize, wiretap
-from tests.conftest import StartServer
+from testbed.servers import StartServer
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import ErrorCode, VoiceAgentError

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from testbed.gpu import DEVICES
-from tests.engine.conftest import REFERENCE
+from testbed.parity_reference import REFERENCE
 from voiceagent_tts.checks.self_test import (
     ROWS,
     graphs_agree,

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.engine.conftest import CUSTOM_VOICE, load
+from testbed.engine_driving import CUSTOM_VOICE, load
 from voiceagent_tts.checks.step_times import (
     StepTime,
     rows_in_time,

@@ -13,10 +13,10 @@ import pytest
 import soundfile
 
 from testbed.agent_text import agent_sentences
+from testbed.command_line import Command, finished, start
 from testbed.server_process import ServerProcess
+from testbed.servers import StartServer
 from testbed.waiting import until
-from tests.cli.conftest import Command, finished, start
-from tests.conftest import StartServer
 from voiceagent_tts.cli.batch import pieces_of
 from voiceagent_tts.text.words import split_words
 

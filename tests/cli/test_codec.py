@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from tests.cli.conftest import Command, finished, start
+from testbed.command_line import Command, finished, start
 from voiceagent_tts.cli.codec import decode, encode
 from voiceagent_tts.errors import CheckpointError, InvalidRequestError
 

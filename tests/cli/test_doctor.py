@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from testbed.base_install import make_base_install, run_in_base_install
-from tests.cli.conftest import Command
+from testbed.command_line import Command
 
 
 async def test_a_machine_that_can_speak_is_told_so(command: Command) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from testbed.base_install import make_base_install, run_in_base_install
-from tests.cli.conftest import Command
+from testbed.command_line import Command
 from voiceagent_tts.checks.self_test import Speed
 from voiceagent_tts.checks.step_times import StepTime
 from voiceagent_tts.cli.gpu import card_finding, rows_finding, speed_finding

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from testbed.command_line import Command, Outcome
 from testbed.local_hub import Hub, commit_of, serving
-from tests.cli.conftest import Command, Outcome
 from voiceagent_tts import hub as client
 from voiceagent_tts.errors import CheckpointError
 from voiceagent_tts.hub import PUBLISHED, ModelId, parse_id

@@ -14,9 +14,9 @@ import pytest
 import soundfile
 
 from testbed.agent_text import agent_sentences
+from testbed.command_line import Command, finished, start
 from testbed.server_process import ServerProcess
-from tests.cli.conftest import Command, finished, start
-from tests.conftest import StartServer
+from testbed.servers import StartServer
 from voiceagent_tts.cli.say import _Room
 from voiceagent_tts.server.serve import RunningServer
 from voiceagent_tts.text.words import split_words

@@ -12,8 +12,8 @@ from typing import Any
 import psutil
 import pytest
 
+from testbed.command_line import Command, finished, start
 from testbed.waiting import until
-from tests.cli.conftest import Command, finished, start
 from voiceagent_tts.cli.settings import read_settings
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.errors import InvalidRequestError

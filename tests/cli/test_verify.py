@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Command
+from testbed.command_line import Command
 
 REFERENCE = Path(__file__).parents[1] / "reference"
 MODEL = ("--model", str(REFERENCE / "custom_voice-1b7"))

@@ -9,8 +9,8 @@ import httpx
 import pytest
 import soundfile
 
-from tests.cli.conftest import Command, Outcome, finished, start
-from tests.conftest import StartServer
+from testbed.command_line import Command, Outcome, finished, start
+from testbed.servers import StartServer
 from voiceagent_tts.cli import voices
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.errors import InvalidRequestError, VoiceAgentError

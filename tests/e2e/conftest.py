@@ -1,14 +1,11 @@
 """Servers as a user runs them, with settings."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
-from testbed.server_process import ServerProcess
-from tests.conftest import serving
-
-StartProcess = Callable[..., ServerProcess]
+from testbed.server_process import StartProcess, serving
 
 
 @pytest.fixture

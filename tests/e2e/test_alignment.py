@@ -13,10 +13,10 @@ import pytest
 import pytest_asyncio
 
 from testbed.agent_text import agent_sentences
+from testbed.servers import StartServer
 from testbed.tiny_aligner import write_tiny_aligner
 from testbed.waiting import until
 from testbed.wire import Heard, Wire
-from tests.conftest import StartServer
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.protocol.client_connection import ClientAudio

@@ -3,8 +3,8 @@
 import random
 
 from testbed.espeak_sentences import SENTENCES
+from testbed.servers import StartServer
 from testbed.wire import Heard, Wire
-from tests.conftest import StartServer
 
 _MIXED = (
     "# Your order\n\n1. Two **pizzas**, at $12.50 each.\n2. Dr. Müller's \U0001f355 voucher!\n\n"

@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
+from testbed.servers import StartServer
 from testbed.waiting import until
-from tests.conftest import StartServer
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.errors import OverloadedError
 from voiceagent_tts.protocol.client_connection import ClientAudio

@@ -7,10 +7,9 @@ import httpx
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from testbed.server_process import ServerProcess
+from testbed.server_process import ServerProcess, StartProcess
 from testbed.waiting import PATIENCE_S
 from testbed.wire import Heard, Wire
-from tests.e2e.conftest import StartProcess
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.protocol.messages import DrainingMessage

@@ -18,10 +18,9 @@ import pytest_asyncio
 import torch
 
 from testbed.agent_text import agent_sentences
+from testbed.papers import table_rows
+from testbed.servers import StartServer, scrape
 from testbed.waiting import until
-from tests.conftest import StartServer
-from tests.server.test_metrics import scrape
-from tests.test_docs import table_rows
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.config import Settings
 from voiceagent_tts.core import SAMPLE_RATE_HZ, PlayoutClock, WordTimestamp

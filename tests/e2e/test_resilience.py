@@ -14,9 +14,9 @@ import psutil
 import pytest
 from websockets.exceptions import ConnectionClosed, ConnectionClosedError, InvalidStatus
 
+from testbed.servers import StartServer
 from testbed.waiting import until
 from testbed.wire import Heard, Wire
-from tests.conftest import StartServer
 from voiceagent_tts.core import BYTES_PER_SAMPLE, FRAME_SAMPLES, PlayoutClock
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.protocol.client_connection import ClientAudio

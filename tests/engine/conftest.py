@@ -1,133 +1,13 @@
-"""The engine over a tiny real checkpoint, driven step by step."""
+"""Engines over a tiny real checkpoint."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import fields, replace
-from functools import cache
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 import torch
 
-from voiceagent_tts.core import FRAME_S
-from voiceagent_tts.engine.engine import Qwen3Engine
-from voiceagent_tts.engine.runner import Runner
-from voiceagent_tts.engine.scheduler import Pace
-from voiceagent_tts.engine.voices import VoiceShelf
-from voiceagent_tts.model.checkpoint import Checkpoint, load_checkpoint
-from voiceagent_tts.model.codec import Codec, load_codec
-from voiceagent_tts.seam.commands import Command, Credit, SpeechOptions, Submit
-from voiceagent_tts.seam.events import AudioStep, Done, Event, Failed
-from voiceagent_tts.voices import VoiceFolder
+from testbed.engine_driving import Driver
 
 torch.set_num_threads(1)  # tiny tensors: more threads only wait for each other
-
-REFERENCE = Path(__file__).parent.parent / "reference"
-UNLIMITED = 10**12
-CUSTOM_VOICE = "custom_voice-1b7"
-
-
-MAX_FRAMES = 24
-"""Random weights know no end; their runs are cut short."""
-
-
-def load(name: str = CUSTOM_VOICE, max_frames: int = MAX_FRAMES) -> tuple[Checkpoint, Codec]:
-    """A checkpoint whose runs have at most so many frames, and its codec."""
-    checkpoint, codec = _load(name)
-    generation = replace(checkpoint.generation, max_new_tokens=max_frames)
-    return replace(checkpoint, generation=generation), codec
-
-
-@cache
-def _load(name: str) -> tuple[Checkpoint, Codec]:
-    return load_checkpoint(REFERENCE / name), load_codec(REFERENCE / name)
-
-
-class Driver:
-    """An engine between an inbox that a test fills and the list of all that came out.
-
-    Args:
-        model: name of a checkpoint.
-        rows: how many contexts at a time.
-        voices: folder of clones.
-        parts: instead of what is loaded of `model`.
-        pages: of memory; as many as all rows can fill where not given.
-        pace: of the scheduler.
-        step_s: by which the engine's clock goes on with every step; at a frame's length the engine
-            just keeps up with speech, so that frames become sound one by one.
-    """
-
-    def __init__(
-        self,
-        model: str = CUSTOM_VOICE,
-        rows: int = 4,
-        voices: Path | None = None,
-        parts: tuple[Checkpoint, Codec] | None = None,
-        pages: int | None = None,
-        pace: Pace | None = None,
-        step_s: float = FRAME_S,
-    ) -> None:
-        checkpoint, codec = parts or load(model)
-        self.events: list[Event] = []
-        self.now = 0.0
-        self._step_s = step_s
-        self._commands: list[Command] = []
-        self.shelf = VoiceShelf(checkpoint.config, VoiceFolder(voices) if voices else None)
-        self.runner = Runner(checkpoint, codec, rows, capacity=1024, pages=pages)
-        self.engine = Qwen3Engine(
-            self._take,
-            self.events.append,
-            checkpoint,
-            self.runner,
-            self.shelf,
-            model,
-            pace,
-            lambda: self.now,
-        )
-
-    def _take(self) -> list[Command]:
-        self.now += self._step_s  # the engine takes commands once a step
-        commands, self._commands = self._commands, []
-        return commands
-
-    def send(self, *commands: Command) -> None:
-        """Let `commands` arrive before the next step."""
-        self._commands.extend(commands)
-
-    def run(self, *commands: Command, steps: int = 3000) -> list[Event]:
-        """Send `commands`, step until nothing is left to do, and return what came out."""
-        before = len(self.events)
-        self.send(*commands)
-        for _ in range(steps):
-            if self.engine.step() is None:
-                return self.events[before:]
-        raise AssertionError(f"still busy after {steps} steps")
-
-    def open(self, context: int, text: str, **options: object) -> tuple[Submit, Credit]:
-        """The commands of a context that speaks `text` without end of credit."""
-        voice = next(iter(self.engine.capabilities.voices), "")
-        names = {field.name for field in fields(SpeechOptions)}
-        speech = {"seed": 7} | {name: options.pop(name) for name in names & options.keys()}
-        given = {"more": False, "voice": voice, "language": "en"} | options
-        submit = Submit(context, text, 0, options=SpeechOptions(**speech), **given)  # type: ignore[arg-type]
-        return submit, Credit(context, 0.0, UNLIMITED)
-
-
-def pcm_of(events: Iterable[Event], context: int) -> bytes:
-    """All PCM of a context; its chunks must follow each other without a gap."""
-    pcm = b""
-    for event in events:
-        for part in event.rows if isinstance(event, AudioStep) else ():
-            if part.context == context:
-                assert part.chunk.start_sample * 2 == len(pcm)
-                pcm += part.chunk.pcm
-    return pcm
-
-
-def last_of(events: Iterable[Event], context: int) -> Event:
-    """The event that ended a context."""
-    ends = [e for e in events if isinstance(e, (Done, Failed)) and e.context == context]
-    assert len(ends) == 1
-    return ends[0]
 
 
 @pytest.fixture

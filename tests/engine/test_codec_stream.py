@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tests.engine.conftest import CUSTOM_VOICE, load
+from testbed.engine_driving import CUSTOM_VOICE, load
 from voiceagent_tts.core import FRAME_SAMPLES
 from voiceagent_tts.engine.codec_stream import CodecStream, Sound, split_windows
 from voiceagent_tts.engine.cuda_graph import Lane, Moment

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from testbed.agent_text import agent_sentences
-from tests.engine.conftest import Driver, last_of, load, pcm_of
+from testbed.engine_driving import Driver, last_of, load, pcm_of
 from voiceagent_tts.core import FRAME_SAMPLES, SAMPLE_RATE_HZ, PlayoutClock, WordTimestamp
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.seam.commands import Append, Cancel, Credit, Flush

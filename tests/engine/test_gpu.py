@@ -8,10 +8,11 @@ from itertools import product
 import pytest
 import torch
 
+from testbed.engine_driving import CUSTOM_VOICE, Driver, pcm_of
 from testbed.gpu import ON_GPU
 from testbed.official_cases import read_cases
-from tests.engine.conftest import CUSTOM_VOICE, REFERENCE, Driver, pcm_of
-from tests.engine.test_runner import Listener, Spoken, difference, prompt_of, sampling
+from testbed.parity_reference import REFERENCE
+from testbed.runner_driving import Listener, Spoken, difference, prompt_of, sampling
 from voiceagent_tts.engine.load import Qwen3Options, load_engine, load_runner
 from voiceagent_tts.engine.runner import Runner
 from voiceagent_tts.engine.sizes import graph_sizes

@@ -5,7 +5,8 @@ from random import Random
 import pytest
 import torch
 
-from tests.engine.conftest import CUSTOM_VOICE, REFERENCE, Driver, pcm_of
+from testbed.engine_driving import CUSTOM_VOICE, Driver, pcm_of
+from testbed.parity_reference import REFERENCE
 from voiceagent_tts.audio.levels import frame_peaks
 from voiceagent_tts.core import FRAME_SAMPLES
 from voiceagent_tts.engine.guards import Watch

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tests.engine.conftest import CUSTOM_VOICE, REFERENCE
+from testbed.engine_driving import CUSTOM_VOICE
+from testbed.parity_reference import REFERENCE
 from voiceagent_tts.engine.load import (
     FolderSource,
     Qwen3Options,

@@ -2,13 +2,15 @@
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import pytest
 import torch
 
+from testbed.engine_driving import CUSTOM_VOICE, load
 from testbed.official_cases import read_cases
-from tests.engine.conftest import CUSTOM_VOICE, REFERENCE, load
+from testbed.parity_reference import REFERENCE
+from testbed.runner_driving import TEXT, Listener, Spoken, difference, prompt_of, sampling
 from voiceagent_tts.core import FRAME_SAMPLES
 from voiceagent_tts.engine.runner import Runner, StepResult
 from voiceagent_tts.engine.sizes import Sizes, exact_sizes, fixed_sizes, graph_sizes
@@ -17,8 +19,6 @@ from voiceagent_tts.model.generate import Request, generate_codes
 from voiceagent_tts.model.kv_pool import PAGE_POSITIONS
 from voiceagent_tts.model.prompt import Preset, Prompt, PromptBuilder
 from voiceagent_tts.model.sampling import SamplingParams, SamplingSettings, sampling_params
-
-TEXT = "The quick brown fox jumps over the lazy dog."
 
 
 def make_runner(rows: int = 4, capacity: int = 512, **options: object) -> Runner:
@@ -31,71 +31,6 @@ def sizes_of(name: str, rows: int = 4, capacity: int = 512) -> Sizes:
     """Sizes as on a CPU, as on a GPU, or only one."""
     kinds = {"exact": exact_sizes, "few": graph_sizes, "one": fixed_sizes}
     return kinds[name](rows, capacity)
-
-
-def prompt_of(text: str = TEXT, *, is_streaming: bool = True) -> Prompt:
-    """A prompt of a preset voice."""
-    checkpoint, _ = load(CUSTOM_VOICE)
-    builder = PromptBuilder(checkpoint.config, checkpoint.tokenizer)
-    return builder.build(text, Preset("Ryan"), "en", is_streaming=is_streaming)
-
-
-def sampling(seed: int = 7) -> SamplingParams:
-    """What the checkpoint recommends."""
-    return sampling_params(load(CUSTOM_VOICE)[0].generation, seed)
-
-
-@dataclass
-class Spoken:
-    """What a row has made."""
-
-    codes: list[int] = field(default_factory=list)
-    pcm: bytes = b""
-    has_ended: bool = False
-
-
-@dataclass
-class Listener:
-    """A runner, and what has come of each of its rows."""
-
-    runner: Runner
-    rows: dict[int, Spoken] = field(default_factory=dict)
-
-    def start(self, row: int, text: str = TEXT, seed: int = 7, max_frames: int = 20) -> None:
-        """Let a row speak a whole text."""
-        self.runner.start(row, prompt_of(text), sampling(seed), max_frames, is_open=False)
-        self.rows[row] = Spoken()
-
-    def cancel(self, row: int) -> None:
-        """Free a row."""
-        self.runner.cancel(row)
-        self.rows.pop(row, None)
-
-    def step(self, decode: dict[int, int], speak: list[int] | None = None) -> None:
-        """One step; by default of all rows."""
-        result = self.runner.step(list(self.rows) if speak is None else speak, decode)
-        for frame in result.frames:
-            self.rows[frame.row].codes.append(frame.code)
-            self.rows[frame.row].has_ended |= frame.is_end
-        for sound in result.sounds:
-            self.rows[sound.row].pcm += sound.pcm
-
-    def finish(self, row: int) -> Spoken:
-        """Step until a row has ended, and its sound is there."""
-        while not self.rows[row].has_ended:
-            self.step({row: 1})
-        self.step({row: 10_000}, [])
-        spoken = self.rows.pop(row)
-        self.runner.cancel(row)
-        return spoken
-
-
-def difference(one: Spoken, other: Spoken) -> int:
-    """The largest of two sounds, of 32,767; random weights amplify rounding to a few."""
-    first, second = (
-        torch.frombuffer(bytearray(spoken.pcm), dtype=torch.int16).int() for spoken in (one, other)
-    )
-    return int((first - second).abs().max())
 
 
 def alone(text: str = TEXT, seed: int = 7, max_frames: int = 20, **options: object) -> Spoken:

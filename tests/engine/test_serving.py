@@ -7,7 +7,7 @@ from random import Random
 
 import numpy as np
 
-from tests.engine.conftest import Driver, last_of, load, pcm_of
+from testbed.engine_driving import Driver, last_of, load, pcm_of
 from voiceagent_tts.core import FRAME_SAMPLES
 from voiceagent_tts.engine.scheduler import Pace
 from voiceagent_tts.errors import ErrorCode

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.engine.conftest import REFERENCE, Driver, last_of, pcm_of
+from testbed.engine_driving import Driver, last_of, pcm_of
+from testbed.parity_reference import REFERENCE
 from voiceagent_tts.engine.voices import VoiceShelf
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.model.clone import load_cloner

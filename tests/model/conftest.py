@@ -1,15 +1,13 @@
 """The tiny checkpoints of `tests/reference`, loaded once."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 
 import pytest
 import torch
 
-from testbed.parity_reference import REFERENCE
+from testbed.parity_reference import REFERENCE, LoadTiny
 from voiceagent_tts.model.checkpoint import Checkpoint, load_checkpoint
-
-LoadTiny = Callable[[str], Checkpoint]
 
 
 @pytest.fixture(scope="session", autouse=True)

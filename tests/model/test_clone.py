@@ -5,8 +5,7 @@ import soundfile
 import torch
 from torch import Tensor
 
-from testbed.parity_reference import REFERENCE, reference_voice
-from tests.model.conftest import LoadTiny
+from testbed.parity_reference import REFERENCE, LoadTiny, reference_voice
 from voiceagent_tts.core import FRAME_SAMPLES
 from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.model.clone import TAIL_SILENCE_S, Cloner, design_voice, load_cloner

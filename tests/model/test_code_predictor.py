@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.model.conftest import LoadTiny
+from testbed.parity_reference import LoadTiny
 from voiceagent_tts.model.layers import Keys, rotation
 from voiceagent_tts.model.network import Network
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from benchmarks.parity.run import decode_in_windows, random_windows
+from testbed.parity import decode_in_windows, random_windows
 from testbed.parity_reference import REFERENCE
 from testbed.plain_codec import PlainCodec
 from voiceagent_tts.core import FRAME_SAMPLES

@@ -10,8 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from testbed.parity_reference import GREEDY, REFERENCE, all_cases
-from tests.model.conftest import LoadTiny
+from testbed.parity_reference import GREEDY, REFERENCE, LoadTiny, all_cases
 from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.model.checkpoint import Checkpoint, load_checkpoint
 from voiceagent_tts.model.generate import (

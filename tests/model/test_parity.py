@@ -3,9 +3,8 @@
 import pytest
 import torch
 
-from benchmarks.parity.run import compare_codes
-from testbed.parity_reference import GREEDY, REFERENCE, Case, all_cases
-from tests.model.conftest import LoadTiny
+from testbed.parity import compare_codes
+from testbed.parity_reference import GREEDY, REFERENCE, Case, LoadTiny, all_cases
 from voiceagent_tts.model.checkpoint import load_checkpoint
 from voiceagent_tts.model.forced import choices_along
 from voiceagent_tts.model.generate import Request, generate_codes

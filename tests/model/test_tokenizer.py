@@ -5,8 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from transformers import Qwen2TokenizerFast
 
-from testbed.parity_reference import REFERENCE
-from tests.model.conftest import LoadTiny
+from testbed.parity_reference import REFERENCE, LoadTiny
 from voiceagent_tts.model.tokenizer import ROLE_TOKENS, Tokenizer
 
 CONFIG = {"im_start": 356, "im_end": 357}

@@ -11,8 +11,8 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosedError
 
+from testbed.servers import metric_value
 from testbed.waiting import PATIENCE_S, until
-from tests.server.test_speech import value
 from voiceagent_tts.config import Settings
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
 from voiceagent_tts.server.serve import RunningServer, running
@@ -105,7 +105,7 @@ def pcm_of(events: list[dict[str, Any] | bytes], context_id: str | None = None) 
 
 def made_samples(server: RunningServer) -> float:
     """Samples that the engine has made, at 24 kHz."""
-    return value(server, "tts_audio_seconds_total") * SAMPLE_RATE_HZ
+    return metric_value(server, "tts_audio_seconds_total") * SAMPLE_RATE_HZ
 
 
 async def check_alive(raw: Raw, dialect: str) -> None:
@@ -336,7 +336,7 @@ async def test_invalid_utf8_closes_the_socket(shared_server: RunningServer, dial
 @pytest.mark.parametrize("dialect", PATHS)
 async def test_a_dropped_socket_cancels(shared_server: RunningServer, dialect: str) -> None:
     """It is how the stock plugins of LiveKit say that the user barged in."""
-    before = value(shared_server, "tts_contexts_total", reason="cancelled")
+    before = metric_value(shared_server, "tts_contexts_total", reason="cancelled")
     async with connected(shared_server, dialect) as raw:
         if dialect == "vllm_omni":
             await raw.send(config(), text(SENTENCE * 50), DONE)
@@ -346,7 +346,7 @@ async def test_a_dropped_socket_cancels(shared_server: RunningServer, dialect: s
             await raw.until("chunk", context_id="a")
         raw.websocket.transport.abort()
     await check_rows_are_free(shared_server)
-    assert value(shared_server, "tts_contexts_total", reason="cancelled") == before + 1
+    assert metric_value(shared_server, "tts_contexts_total", reason="cancelled") == before + 1
 
 
 @pytest.mark.parametrize("dialect", PATHS)
@@ -359,6 +359,8 @@ async def test_a_client_that_never_reads_is_closed(dialect: str) -> None:
         await raw.send(
             *((config(), text(long), DONE) if dialect == "vllm_omni" else (request("a", long),))
         )
-        await until(lambda: value(server, "tts_slow_consumer_closes_total") == 1, "it is closed")
+        await until(
+            lambda: metric_value(server, "tts_slow_consumer_closes_total") == 1, "it is closed"
+        )
         await check_rows_are_free(server)
         raw.websocket.transport.abort()

@@ -8,9 +8,9 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
+from testbed.servers import StartServer, StartSynthesizer
 from testbed.waiting import until
 from testbed.wire import Wire
-from tests.conftest import StartServer, StartSynthesizer
 from voiceagent_tts.server.health import Watchdog
 from voiceagent_tts.server.serve import RunningServer
 from voiceagent_tts.synthesizer.synthesizer import Limits

@@ -1,29 +1,18 @@
 """The figures that operators watch and scale by move as they should."""
 
 import os
-import re
 import signal
 
 import httpx
 import pytest
 
+from testbed.servers import scrape
 from testbed.waiting import until
 from testbed.wire import Wire
 from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.server.serve import RunningServer
 
 SENTENCE = "The quick brown fox jumps over the lazy dog. "
-
-
-async def scrape(server: RunningServer) -> dict[str, float]:
-    """Every sample of `/metrics` by its name and labels."""
-    async with httpx.AsyncClient(base_url=server.url) as http:
-        response = await http.get("/metrics")
-    assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
-    return {
-        name: float(number)
-        for name, number in re.findall(r"^([^#\s]\S*) (\S+)$", response.text, re.MULTILINE)
-    }
 
 
 async def test_contexts_and_rows_are_gauged(server: RunningServer) -> None:

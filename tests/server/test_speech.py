@@ -12,6 +12,7 @@ import openai
 import pytest
 import pytest_asyncio
 
+from testbed.servers import metric_value
 from testbed.waiting import until
 from voiceagent_tts.audio.levels import leading_silence_samples
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
@@ -43,11 +44,6 @@ async def sdk(shared_server: RunningServer):
         yield client
 
 
-def value(server: RunningServer, name: str, **labels: str) -> float:
-    """A metric of the server; 0 where it has not been counted yet."""
-    return server.shell.metrics.registry.get_sample_value(name, labels) or 0.0
-
-
 def decode(container_format: str, data: bytes) -> tuple[np.ndarray, int]:
     """[S] int16 and their rate, as FFmpeg reads a pipe."""
     if container_format == "pcm":
@@ -63,10 +59,10 @@ async def test_every_format_holds_all_of_the_speech(
     shared_server: RunningServer, http: httpx.AsyncClient, container_format: str
 ) -> None:
     """Every format decodes to speech that lasts as long as the engine's audio."""
-    before = value(shared_server, "tts_audio_seconds_total")
+    before = metric_value(shared_server, "tts_audio_seconds_total")
     body = {"input": SENTENCE, "response_format": container_format}
     response = await http.post("/v1/audio/speech", json=body)
-    made_s = value(shared_server, "tts_audio_seconds_total") - before
+    made_s = metric_value(shared_server, "tts_audio_seconds_total") - before
     assert response.status_code == 200
     assert response.headers["content-type"].startswith(CONTENT_TYPES[container_format])
     samples, rate_hz = decode(container_format, response.content)
@@ -98,7 +94,7 @@ async def test_a_client_that_goes_cancels(
     shared_server: RunningServer, http: httpx.AsyncClient, stream_format: str
 ) -> None:
     """A disconnect frees the row and is counted as a cancelled context."""
-    before = value(shared_server, "tts_contexts_total", reason="cancelled")
+    before = metric_value(shared_server, "tts_contexts_total", reason="cancelled")
     body = {"input": SENTENCE * 400, "response_format": "pcm", "stream_format": stream_format}
     async with http.stream("POST", "/v1/audio/speech", json=body) as response:
         await anext(response.aiter_bytes(100))
@@ -107,7 +103,7 @@ async def test_a_client_that_goes_cancels(
     assert worker is not None
     await until(lambda: not synthesizer.contexts_active, "no context is open")
     await until(lambda: not worker.rows_used, "no row is used")
-    assert value(shared_server, "tts_contexts_total", reason="cancelled") == before + 1
+    assert metric_value(shared_server, "tts_contexts_total", reason="cancelled") == before + 1
 
 
 # OpenAI's SDK.
@@ -200,10 +196,10 @@ async def answered(
     server: RunningServer, http: httpx.AsyncClient, path: str, body: dict[str, Any], **headers: str
 ) -> tuple[httpx.Response, int]:
     """An answer, and how many samples the engine made for it: it breathes as it likes."""
-    before = value(server, "tts_audio_seconds_total")
+    before = metric_value(server, "tts_audio_seconds_total")
     response = await http.post(path, json=body, headers=headers)
     assert response.status_code == 200, response.text
-    made_s = value(server, "tts_audio_seconds_total") - before
+    made_s = metric_value(server, "tts_audio_seconds_total") - before
     return response, round(made_s * SAMPLE_RATE_HZ)
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from testbed.servers import StartSynthesizer
 from testbed.waiting import PATIENCE_S, until
-from tests.conftest import StartSynthesizer
 from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk, WordTimestamp
 from voiceagent_tts.errors import EngineError, ErrorCode, InvalidRequestError, OverloadedError
 from voiceagent_tts.seam.commands import SpeechOptions

@@ -1,17 +1,16 @@
 """The plugin on a real server, and the check that a test leaves no task behind."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
 import pytest
 
+from testbed.livekit_audio import MakeVoice
 from testbed.server_process import ServerProcess
 from voiceagent_tts.adapters.livekit import TTS
 from voiceagent_tts.server.serve import RunningServer
-
-MakeVoice = Callable[..., TTS]
 
 
 @pytest.fixture(autouse=True)

@@ -5,16 +5,16 @@ livekit/agents.
 """
 
 import asyncio
-import re
 from functools import partial
 from typing import get_args
 
 import aiohttp
 import pytest
-from livekit.agents import APIConnectOptions, APIError, APIStatusError, NotGivenOr, tts, utils
+from livekit.agents import APIConnectOptions, APIError, APIStatusError, tts
 from livekit.agents.metrics import TTSMetrics
 from livekit.agents.types import USERDATA_TIMED_TRANSCRIPT, TimedString
 
+from testbed.livekit_audio import MakeVoice, seconds, tokens
 from testbed.livekit_conversation import (
     committed,
     count,
@@ -24,9 +24,8 @@ from testbed.livekit_conversation import (
 )
 from testbed.proxy import routing
 from testbed.server_process import ServerProcess
+from testbed.servers import StartServer
 from testbed.waiting import undisturbed
-from tests.adapters.livekit.conftest import MakeVoice
-from tests.conftest import StartServer
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.config import Settings
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, PlayoutClock
@@ -52,12 +51,6 @@ async def pieces_of(stream: tts.SynthesizeStream | tts.ChunkedStream) -> list[Ti
         async for event in stream
         for piece in event.frame.userdata.get(USERDATA_TIMED_TRANSCRIPT, [])
     ]
-
-
-def seconds(time: NotGivenOr[float]) -> float:
-    """A time that must have been given."""
-    assert utils.is_given(time)
-    return time
 
 
 async def say(voice: tts.TTS, *texts: str) -> list[tts.SynthesizedAudio]:
@@ -94,11 +87,6 @@ async def until_metric(server: RunningServer, name: str, value: float) -> None:
     async with asyncio.timeout(2.0):
         while (await metrics_of(server))[name] != value:
             await asyncio.sleep(0.02)
-
-
-def tokens(text: str) -> list[str]:
-    """`text` as a language model writes it."""
-    return re.findall(r"\s?\S{1,4}|\s", text)
 
 
 # 1: the history has words that nobody heard (#2607, #2580).

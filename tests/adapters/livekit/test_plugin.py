@@ -17,6 +17,7 @@ from livekit.agents import (
 from livekit.agents.voice.agent_session import SessionConnectOptions
 
 from testbed.devices import MICROPHONE_RATE_HZ
+from testbed.livekit_audio import MakeVoice
 from testbed.livekit_conversation import (
     DeafSTT,
     committed,
@@ -28,8 +29,7 @@ from testbed.livekit_conversation import (
 )
 from testbed.proxy import Router
 from testbed.server_process import ServerProcess
-from tests.adapters.livekit.conftest import MakeVoice
-from tests.conftest import StartServer
+from testbed.servers import StartServer
 from voiceagent_tts.adapters.livekit import TTS
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.core import WordTimestamp

@@ -15,12 +15,11 @@ from livekit.agents import tts
 from livekit.agents.types import USERDATA_TIMED_TRANSCRIPT, TimedString
 
 from livekit.plugins import baseten, cartesia, openai, simplismart
+from testbed.livekit_audio import check_frames, seconds, tokens
 from testbed.livekit_conversation import talking, words_of
 from testbed.server_process import ServerProcess
+from testbed.servers import StartServer
 from testbed.waiting import until
-from tests.adapters.livekit.test_acceptance import seconds, tokens
-from tests.adapters.livekit.test_upstream import check_frames
-from tests.conftest import StartServer
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.server.serve import RunningServer
 

@@ -6,10 +6,9 @@ import pytest
 from livekit.agents import APIConnectionError, APIConnectOptions, APITimeoutError, tts
 from livekit.agents.metrics import TTSMetrics
 
+from testbed.livekit_audio import MakeVoice, check_frames
 from testbed.proxy import black_hole
 from testbed.server_process import ServerProcess
-from tests.adapters.livekit.conftest import MakeVoice
-from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.server.serve import RunningServer
 
 TEXT = "I checked your booking. The train leaves at nine, and your seat is by the window."
@@ -23,17 +22,6 @@ class Watch:
         self.errors: list[tts.TTSError] = []
         voice.on("metrics_collected", self.metrics.append)
         voice.on("error", self.errors.append)
-
-
-def check_frames(events: list[tts.SynthesizedAudio]) -> None:
-    """One request, one segment, frames of a sensible length, the last of them final."""
-    assert {event.request_id for event in events} == {events[0].request_id} != {""}
-    assert len({event.segment_id for event in events}) == 1
-    assert [event.is_final for event in events] == [False] * (len(events) - 1) + [True]
-    assert all(0 < event.frame.duration < 0.25 for event in events)
-    assert {event.frame.sample_rate for event in events} == {SAMPLE_RATE_HZ}
-    assert {event.frame.num_channels for event in events} == {1}
-    assert not bytes(events[0].frame.data).startswith((b"RIFF", b"OggS", b"ID3"))
 
 
 async def test_synthesize(served: ServerProcess, make_voice: MakeVoice) -> None:

@@ -9,8 +9,8 @@ from pipecat.utils.errors import ErrorCategory
 
 from testbed.pipecat_conversation import ENGLISH, Conversation, close_sockets, talking
 from testbed.proxy import Router, routing
+from testbed.servers import StartServer
 from testbed.waiting import until
-from tests.conftest import StartServer
 from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ

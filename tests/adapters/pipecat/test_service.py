@@ -28,8 +28,8 @@ from pipecat.utils.errors import ErrorCategory
 from pipecat.utils.text.simple_text_aggregator import SimpleTextAggregator
 
 from testbed.pipecat_conversation import ENGLISH, Conversation, close_sockets, talking
+from testbed.servers import StartServer
 from testbed.waiting import undisturbed, until
-from tests.conftest import StartServer
 from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.config import Settings

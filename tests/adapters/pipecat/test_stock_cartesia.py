@@ -8,8 +8,8 @@ from pipecat.services.cartesia.tts import CartesiaTTSService
 from pipecat.services.tts_service import TextAggregationMode
 
 from testbed.pipecat_conversation import HEARD_SAMPLES, Conversation, talking
+from testbed.servers import StartServer
 from testbed.waiting import until
-from tests.conftest import StartServer
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, WordTimestamp
 from voiceagent_tts.server.serve import RunningServer

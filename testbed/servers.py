@@ -1,0 +1,28 @@
+"""Servers and synthesizers in the process of a test: what its fixtures start, and its metrics."""
+
+import re
+from collections.abc import Awaitable, Callable
+
+import httpx
+
+from voiceagent_tts.server.serve import RunningServer
+from voiceagent_tts.synthesizer.synthesizer import Synthesizer
+
+StartServer = Callable[..., Awaitable[RunningServer]]
+StartSynthesizer = Callable[..., Awaitable[Synthesizer]]
+
+
+def metric_value(server: RunningServer, name: str, **labels: str) -> float:
+    """Return a metric of the server; 0 where it has not been counted yet."""
+    return server.shell.metrics.registry.get_sample_value(name, labels) or 0.0
+
+
+async def scrape(server: RunningServer) -> dict[str, float]:
+    """Return every sample of `/metrics` by its name and labels."""
+    async with httpx.AsyncClient(base_url=server.url) as http:
+        response = await http.get("/metrics")
+    assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
+    return {
+        name: float(number)
+        for name, number in re.findall(r"^([^#\s]\S*) (\S+)$", response.text, re.MULTILINE)
+    }
