@@ -1,159 +1,205 @@
-"""`Turn`: one turn of an agent, spoken by one server context after the other.
+"""`Turn`: one turn of an agent, spoken by one server context after another.
 
-Where a context breaks off, the next speaks the rest of the turn's text, from the word that broke
-off; each word is handed on once. Positions are samples at 24 kHz of the turn's sound and characters
-of the turn's text; those of a server context count from where it began.
+When a context breaks off, the next one resumes the turn at the word that broke off. Both hosts use
+this module: it decides where to resume and translates each context's positions into the turn's.
 
-Knows what has come and what is owed; no Pipecat, no socket, no clock.
+Positions are samples at 24 kHz of the turn's audio and characters of the turn's text; those of a
+server context count from that context's start. This module knows no host, no socket and no clock.
 """
 
 from dataclasses import replace
+from itertools import pairwise
 
-from voiceagent_tts.adapters.resumption import all_words, broken_off_at
-from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp, ms_to_samples, samples_to_ms
-from voiceagent_tts.errors import VoiceAgentError
-from voiceagent_tts.protocol.client_connection import ContextRecord
-from voiceagent_tts.protocol.messages import DoneMessage, OpenOptions
-from voiceagent_tts.text.borders import has_complete_word
+from voiceagent_tts.core import (
+    BYTES_PER_SAMPLE,
+    SAMPLE_RATE_HZ,
+    Word,
+    WordTimestamp,
+    ms_to_samples,
+)
+from voiceagent_tts.protocol.client_connection import ClientAudio, ContextRecord
+from voiceagent_tts.text.estimate import usual_samples
+from voiceagent_tts.text.words import split_words
 
-_RESUME_ATTEMPTS = 3
-"""So often in a row a turn goes on that gets no word further by it."""
-_RESUME_WAIT_S = 0.3
-"""Before the second and later attempts; the first comes at once."""
-
-WordTime = tuple[str, float]
-"""A word with all text since the word before it, and where it sounds in seconds of the turn."""
+RESUME_WAIT_S = 0.3
+"""Wait before the second and later attempts to resume; the first attempt starts at once."""
+_MAX_MISSING_SAMPLES = ms_to_samples(80)
+"""A word that lacks more of its end than this, or than half of it, is spoken again."""
+_UNKNOWN_WORD_SAMPLES = ms_to_samples(250)
+"""Assumed length of a word whose end is not known."""
 
 
 class Turn:
-    """What is known of a turn.
+    """Tracks the text and audio of a turn, and which part of it the current context speaks.
 
     Args:
-        context_id: Pipecat's audio context, and the first server context.
-        options: how it is spoken, to its end.
-        latency_s: how much of a word has come when it can be heard.
-        now_s: the time.
+        turn_id: name of the turn, and of its first server context.
     """
 
-    def __init__(
-        self, context_id: str, options: OpenOptions, *, latency_s: float, now_s: float
-    ) -> None:
-        self.context_id = context_id
-        self.options = options
+    def __init__(self, turn_id: str) -> None:
+        self.turn_id = turn_id
         self.text = ""
+        """The turn's text that has arrived so far."""
         self.record: ContextRecord | None = None
-        """The server context that speaks; None where there is none."""
-        self.active_at = now_s
-        """When text was last sent or anything came."""
-        self.is_ended = False
-        """Whether no more text comes."""
-        self.is_complete = False
-        """Whether all of its text was spoken."""
-        self.is_failed = False
-        """Whether what has not been spoken never will be."""
-        self._latency_samples = ms_to_samples(1000 * latency_s)
-        self._contexts = 0
-        self._failures = 0  # since a word was spoken
-        self._char_base = 0  # where the text begins of the server context, or of the next
-        self._start_sample = 0  # and where its sound does
-        self._words_seen = 0  # of the server context's
-        self._char_end = 0  # of the text that has been handed on as words
+        """The server context that speaks now; None between two contexts."""
+        self._contexts_named = 0
+        self._char_base = 0  # start of the text of the current context, or of the next one
+        self._start_sample = 0  # start of its audio
+        self._received_samples = 0  # of the current context
+        self._words_taken = 0  # of the current context
 
     @property
     def rest(self) -> str:
-        """While no context speaks: the text that the next one is to speak."""
+        """The text that the next context has to speak, while no context speaks."""
         return self.text[self._char_base :]
 
     @property
     def samples(self) -> int:
-        """How much sound has come."""
+        """Audio of the turn that has arrived."""
         return self._start_sample + self._received_samples
 
     @property
-    def is_owed_sound(self) -> bool:
-        """Whether a server context has words, or an end, that it has not answered."""
-        return self.record is not None and (
-            self.is_ended or has_complete_word(self.text[self._char_end :])
-        )
-
-    @property
-    def _received_samples(self) -> int:
-        if self.record is None:
-            return 0
-        return self.record.samples_received * SAMPLE_RATE_HZ // self.record.audio.sample_rate
+    def voiced_char_end(self) -> int:
+        """End of the text whose audio has arrived, at least in part, while a context speaks."""
+        assert self.record is not None
+        starts = (word.start_sample for word in self.record.words)
+        voiced = sum(start < self._received_samples for start in starts)
+        words = self.record.words[:voiced]
+        return self._char_base + (words[-1].word.char_end if words else 0)
 
     def is_spoken_by(self, server_context_id: str | None) -> bool:
-        """Whether this is the server context that speaks now."""
+        """Whether `server_context_id` is the context that speaks now."""
         return self.record is not None and self.record.context_id == server_context_id
 
     def next_server_context_id(self) -> str:
-        """A name for the next server context."""
-        self._contexts += 1
-        return self.context_id if self._contexts == 1 else f"{self.context_id}-{self._contexts}"
+        """A new name for the next server context."""
+        self._contexts_named += 1
+        if self._contexts_named == 1:
+            return self.turn_id
+        return f"{self.turn_id}-{self._contexts_named}"
 
-    def played_ms(self, played_ms: int) -> int:
-        """How much of the server context was heard when `played_ms` of the turn were."""
-        return max(0, played_ms - samples_to_ms(self._start_sample))
+    # One server context.
 
-    # Words.
+    def start_context(self, record: ContextRecord) -> None:
+        """The server context of `record` speaks the rest from now on."""
+        assert self.record is None, "expected the last context to be finished or broken off"
+        self.record = record
+        self._received_samples = self._words_taken = 0
 
-    def moved(self, timestamp: WordTimestamp) -> WordTimestamp:
-        """A word of the server context on the turn's clock, its place in the turn's text."""
+    def delay_audio(self, samples: int) -> None:
+        """Account for silence that the host plays before the current context's first audio."""
+        assert self._received_samples == 0, self._received_samples
+        self._start_sample += samples
+
+    def receive_audio(self, audio: ClientAudio) -> int:
+        """Account for audio of the current context; returns its length in samples."""
+        assert self.record is not None
+        end_offset = audio.sample_offset + len(audio.pcm) // BYTES_PER_SAMPLE
+        before, rate_hz = self._received_samples, self.record.audio.sample_rate
+        self._received_samples = end_offset * SAMPLE_RATE_HZ // rate_hz
+        return self._received_samples - before
+
+    def place(self, timestamp: WordTimestamp) -> WordTimestamp:
+        """A word of the current context, at its position in the turn."""
         word = timestamp.word
         char_start, char_end = self._char_base + word.char_start, self._char_base + word.char_end
         word = replace(word, char_start=char_start, char_end=char_end)
         return replace(timestamp.later(self._start_sample), word=word)
 
-    def take_words(self) -> list[WordTime]:
-        """The words that can be heard in the sound that has come, each once."""
-        return [] if self.record is None else self._take_heard(self.record.words)
+    def take_words(self, before_sample: int | None = None) -> list[WordTimestamp]:
+        """The current context's words since the last call, at their positions in the turn.
 
-    def _take_heard(self, words: list[WordTimestamp]) -> list[WordTime]:
-        heard_samples = self._received_samples - self._latency_samples
-        return self._take([w for w in words[self._words_seen :] if w.start_sample < heard_samples])
+        Args:
+            before_sample: leave the words that start at this position or later for another call.
+        """
+        return [] if self.record is None else self._take_words(self.record.words, before_sample)
 
-    def _take(self, words: list[WordTimestamp]) -> list[WordTime]:
-        taken: list[WordTime] = []
-        self._words_seen += len(words)
-        for timestamp in map(self.moved, words):
-            char_end = timestamp.word.char_end
-            if char_end <= self._char_end:
-                continue  # it broke off, and is said again
-            text = self.text[self._char_end : char_end].strip()
-            taken.append((text, timestamp.start_sample / SAMPLE_RATE_HZ))
-            self._char_end = char_end
-        return taken
+    def _take_words(
+        self, words: list[WordTimestamp], before_sample: int | None
+    ) -> list[WordTimestamp]:
+        new = [self.place(timestamp) for timestamp in words[self._words_taken :]]
+        if before_sample is not None:
+            new = [timestamp for timestamp in new if timestamp.start_sample < before_sample]
+        self._words_taken += len(new)
+        return new
 
-    # The ends of a server context.
+    # The end of a server context.
 
-    def finish(self, done: DoneMessage) -> list[WordTime]:
-        """The server context has spoken all that it took; returns the words that are left."""
-        assert self.record is not None
-        words = self._take(self.record.words[self._words_seen :])
-        self._leave(self._char_base + done.chars)
+    def finish_context(self, chars: int) -> list[WordTimestamp]:
+        """The current context has spoken its first `chars` characters; returns its last words."""
+        words = self.take_words()
+        self.leave_context(self._char_base + chars)
         return words
 
-    def break_off(self) -> list[WordTime]:
-        """The server context has failed; returns the words that are left and have sound."""
+    def break_off_context(self, before_sample: int | None = None) -> list[WordTimestamp]:
+        """The current context has failed; the next one resumes at the word that broke off.
+
+        Args:
+            before_sample: return only words that start before this position.
+
+        Returns:
+            The context's last words; words that the server has not timed have estimated times.
+        """
         assert self.record is not None
-        text, told, received = self.record.text, self.record.words, self._received_samples
-        words = self._take_heard(all_words(text, told))
-        spoken = broken_off_at(text, told, received)
-        if spoken:
-            self._failures = 0
-        self._leave(self._char_base + spoken)
+        text, known, received = self.record.text, self.record.words, self._received_samples
+        words = self._take_words(all_words(text, known), before_sample)
+        self.leave_context(self._char_base + resume_position(text, known, received))
         return words
 
-    def _leave(self, char_end: int) -> None:
+    def leave_context(self, char_end: int) -> None:
+        """The current context speaks no more; the next one starts at character `char_end`."""
         self._start_sample = self.samples
+        self._received_samples = 0
         self._char_base = char_end
-        self._words_seen = 0
         self.record = None
 
-    def retry_wait_s(self, error: VoiceAgentError) -> float | None:
-        """How long to wait after `error` until another context; None where that is no use."""
-        if not error.is_retryable or self._failures >= _RESUME_ATTEMPTS:
-            return None
-        wait_s = _RESUME_WAIT_S if self._failures else 0.0
-        self._failures += 1
-        return max(wait_s, (error.retry_after_ms or 0) / 1000)
+
+def all_words(text: str, known: list[WordTimestamp]) -> list[WordTimestamp]:
+    """All words of `text`: those that the server has timed, and estimates for the others.
+
+    An engine that times its words exactly sends each word with its audio, so none is missing. Other
+    engines' words are sent just before they are played, long after their audio.
+    """
+    if not known or known[-1].is_exact:
+        return known
+    return known + _estimate(known, split_words(text)[len(known) :])
+
+
+def resume_position(text: str, known: list[WordTimestamp], received_samples: int) -> int:
+    """Character at which another context resumes: the end of the last word with all its audio.
+
+    Args:
+        text: text of the context that broke off.
+        known: its words that the server has timed.
+        received_samples: its audio that has arrived.
+    """
+    words = all_words(text, known)
+    complete = sum(_is_complete(word, end, received_samples) for word, end in _with_ends(words))
+    if complete > len(known):
+        complete -= 1  # an estimate may be late, and a word spoken twice is better than a lost one
+    return words[complete - 1].word.char_end if complete else 0
+
+
+def _with_ends(words: list[WordTimestamp]) -> list[tuple[WordTimestamp, int]]:
+    """Each word with the position where its audio ends: where the next word starts."""
+    ends = [word.start_sample for word in words[1:]]
+    ends += [word.end_sample or word.start_sample + _UNKNOWN_WORD_SAMPLES for word in words[-1:]]
+    return list(zip(words, ends, strict=True))
+
+
+def _is_complete(word: WordTimestamp, end: int, received_samples: int) -> bool:
+    length = end - word.start_sample
+    return end - received_samples <= min(_MAX_MISSING_SAMPLES, length // 2)
+
+
+def _estimate(known: list[WordTimestamp], words: list[Word]) -> list[WordTimestamp]:
+    """Estimated times for `words`, which follow the `known` words at the pace of these."""
+    usual = sum(usual_samples(timestamp.word) for timestamp in known[:-1])
+    spoken = known[-1].start_sample - known[0].start_sample
+    pace = spoken / usual if usual and spoken else 1.0
+    estimates: list[WordTimestamp] = []
+    start = float(known[-1].start_sample)
+    for before, word in pairwise([known[-1].word, *words]):
+        start += usual_samples(before) * pace
+        estimates.append(WordTimestamp(word, round(start), None, is_exact=False))
+    return estimates

@@ -450,7 +450,7 @@ async def test_an_option_that_no_context_has_is_refused(server: RunningServer) -
     """With a sentence when a service is made, and with an error where it runs, which it goes on."""
     settings = VoiceAgentTTSService.Settings(language="en", extra={"pitch": 2})
     with pytest.raises(
-        ValueError, match=r"settings\.extra: expected .*leading_silence.*; came pitch"
+        ValueError, match=r"settings\.extra: expected .*leading_silence.*; got pitch"
     ):
         VoiceAgentTTSService(settings=settings)
     settings = VoiceAgentTTSService.Settings(language="en", extra={"leading_silence": True})

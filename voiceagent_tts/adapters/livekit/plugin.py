@@ -1,14 +1,15 @@
 """`TTS`: this server as a LiveKit Agents text-to-speech plugin.
 
-One socket for the life of the plugin, one server context per reply, cancelled by name when the user
-barges in, so that the next reply finds the socket warm. A word goes to the session when it is
-heard, gaps included, never before: so an interrupted reply keeps the words that were heard, and a
-reply that fails commits none that was not. A reply that loses its server in mid-sentence goes on in
-a new context at the word that broke off; LiveKit itself retries only what nobody has heard.
+One socket serves the plugin for its whole life, with one server context per reply. A barge-in
+cancels the context and leaves the socket open for the next reply. A word is passed to the session
+when it is heard, never before, so an interrupted reply keeps the words that were heard, and a
+failed reply commits no others. A reply that loses its server in mid-sentence resumes in a new
+context at the word that broke off; LiveKit itself retries only replies without audio.
 
-Switch `use_tts_aligned_transcript` on in the session, or LiveKit ignores these words and guesses.
+Set `use_tts_aligned_transcript` in the session; otherwise LiveKit ignores these words and guesses.
 
-Knows no engine and no server, only the wire (`adapters.livekit.socket`) and LiveKit's plugin API.
+This module knows no engine and no server, only the wire (`adapters.livekit.socket`) and LiveKit's
+plugin API.
 """
 
 import asyncio
@@ -34,9 +35,10 @@ from livekit.agents import (
 )
 from yarl import URL
 
-from voiceagent_tts.adapters.livekit.playout import listening_output
+from voiceagent_tts.adapters.livekit.playout import session_output
 from voiceagent_tts.adapters.livekit.reply import (
     Reply,
+    ReplyHooks,
     ReplyInput,
     ReplyOptions,
     SampleRate,
@@ -51,14 +53,14 @@ DEFAULT_URL = "ws://127.0.0.1:8765/v1/tts/ws"
 _VOICES_PATH = "/v1/audio/voices"
 _WARM_TIMEOUT_S = 5.0
 _WARM_WAITS_S = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
-"""Before each attempt to connect ahead of a reply; after the last, the next reply connects."""
+"""Wait before each attempt to connect ahead of a reply; after these, the next reply connects."""
 
 _log = logging.getLogger("livekit.plugins.voiceagent")
 
 
 @dataclass(frozen=True, slots=True)
 class Voice:
-    """A voice of the server, and the languages that it speaks."""
+    """A voice of the server, and the languages of that voice."""
 
     id: str
     name: str
@@ -67,7 +69,7 @@ class Voice:
 
 @dataclass(frozen=True, slots=True)
 class Acquired:
-    """A socket for one reply, and how it was had."""
+    """A socket for one reply, the time it took, and whether it was open already."""
 
     socket: Socket
     seconds: float
@@ -78,26 +80,26 @@ class TTS(tts.TTS[Literal["words"]]):
     """Speaks through a voiceagent-tts server.
 
     Events besides those of `livekit.agents.tts.TTS`:
-        words: called with `(context_id, words)` when the word times of a stream have arrived,
-            ahead of their sound; `words` are `WordTimestamp`s, positions in samples at 24 kHz.
+        words: called with `(context_id, words)` when word times of a stream have arrived, ahead of
+            playback; `words` are `WordTimestamp`s, positions in samples at 24 kHz.
 
     Args:
         url: the server's WebSocket; without a path, `/v1/tts/ws`.
         api_key: sent as a bearer token.
-        voice: one of `list_voices`; None for the server's first.
-        language: name, code or region code; None to detect it for each segment.
-        instruct: how to speak, for voices that can be told.
-        speed: 0.5 to 2.0, pitch kept.
-        seed: same seed, same voice, same text: same audio, as far as the engine can.
-        sample_rate: of the audio; 24 kHz is what the engines make and LiveKit plays.
-        max_buffer_delay_ms: how long the server may hold text for the rest of its sentence.
+        voice: id of a voice of `list_voices`; None for the server's first voice.
+        language: name, code or region code; None to detect the language of each segment.
+        instruct: description of how to speak, for voices that support one.
+        speed: 0.5 to 2.0 times the normal speed, pitch unchanged.
+        seed: makes the audio repeatable for one voice and text, as far as the engine can.
+        sample_rate: sample rate of the audio in Hz; engines and LiveKit use 24 kHz.
+        max_buffer_delay_ms: how long the server may hold text back to wait for its sentence.
         max_lead_s: how far the server may run ahead of playback.
-        leading_silence_ms: silence ahead of each reply, for outputs that swallow their beginning.
-        output_latency_s: what lies between LiveKit's output and the ear: the room, the player's
-            buffer. Words count as heard so much later.
-        heartbeat_s: how often an idle socket is tried; one that does not answer within half of
-            this is replaced before the next reply needs it.
-        http_session: the caller's, for use outside of a LiveKit job.
+        leading_silence_ms: silence before each reply, for outputs that drop the first audio.
+        output_latency_s: delay between LiveKit's output and the listener (the room, the player's
+            buffer); words count as heard that much later.
+        heartbeat_s: interval of the pings on an idle socket; a socket without an answer within
+            half of this is replaced before the next reply needs one.
+        http_session: HTTP session to use outside of a LiveKit job.
     """
 
     def __init__(
@@ -150,7 +152,7 @@ class TTS(tts.TTS[Literal["words"]]):
 
     @property
     def model(self) -> str:
-        """The server's model, once it was reached."""
+        """Name of the server's model; "unknown" before the first connection."""
         return self._model
 
     @property
@@ -172,7 +174,7 @@ class TTS(tts.TTS[Literal["words"]]):
         speed: NotGivenOr[float | None] = NOT_GIVEN,
         seed: NotGivenOr[int | None] = NOT_GIVEN,
     ) -> None:
-        """Change how the next reply is spoken; those that have begun end as they began."""
+        """Change how the next replies are spoken; replies that have started keep their options."""
         given: dict[str, Any] = {
             "voice": voice,
             "language": language,
@@ -189,7 +191,7 @@ class TTS(tts.TTS[Literal["words"]]):
         """The server's voices, the default first.
 
         Raises:
-            APIError: the server cannot be reached, or refuses.
+            APIError: the server cannot be reached, or refuses the request.
         """
         scheme = "https" if self._url.scheme in ("wss", "https") else "http"
         prefix, _, rest = self._url.path.rpartition(DEFAULT_PATH)  # of a proxy
@@ -206,7 +208,7 @@ class TTS(tts.TTS[Literal["words"]]):
     def synthesize(
         self, text: str, *, conn_options: APIConnectOptions = DEFAULT_API_CONNECT_OPTIONS
     ) -> "ChunkedStream":
-        """Speak a whole text as fast as the server can."""
+        """Speak a whole text as fast as the server generates it."""
         stream = ChunkedStream(tts=self, input_text=text, conn_options=conn_options)
         self._streams.add(stream)
         return stream
@@ -220,12 +222,12 @@ class TTS(tts.TTS[Literal["words"]]):
         return stream
 
     def prewarm(self) -> None:
-        """Connect in the background, and let the server make the voice ready."""
+        """Connect in the background, and let the server prepare the voice."""
         if not self._is_closed and (self._warming is None or self._warming.done()):
             self._warming = asyncio.create_task(self._warm(), name="voiceagent-prewarm")
 
     async def aclose(self) -> None:
-        """End all streams, close the socket, and leave no task; idempotent."""
+        """End all streams, close the socket and end every task; idempotent."""
         self._is_closed = True
         for stream in list(self._streams):
             await stream.aclose()
@@ -233,13 +235,13 @@ class TTS(tts.TTS[Literal["words"]]):
         await utils.aio.cancel_and_wait(*tasks)
         await asyncio.gather(*(socket.aclose() for socket in self._sockets))
 
-    # The socket.
+    # The socket that replies share.
 
     async def acquire(self, timeout_s: float) -> Acquired:
         """The open socket, or a new one.
 
         Raises:
-            APIError: there is none within `timeout_s`.
+            APIError: no socket could be opened within `timeout_s`.
         """
         started = time.perf_counter()
         if self._socket is not None and self._socket.is_usable:
@@ -248,18 +250,18 @@ class TTS(tts.TTS[Literal["words"]]):
         return Acquired(socket, time.perf_counter() - started, is_reused=False)
 
     async def _connected(self, timeout_s: float) -> Socket:
-        """A new socket; those that wait for one share an attempt, which has its beginner's time."""
+        """A new socket; waiting replies share one attempt, with the timeout of the first."""
         deadline = time.monotonic() + timeout_s
         while (left_s := deadline - time.monotonic()) > 0:
             connecting = self._attempt(left_s)
-            # Not awaited itself: a reply that is cancelled here leaves the socket to the next.
+            # Not awaited itself: a reply that is cancelled leaves the socket to the next one.
             await asyncio.wait({connecting}, timeout=left_s)
             if not connecting.done() or connecting.cancelled():
                 continue
             try:
                 return connecting.result()
             except TimeoutError:
-                continue  # the time of whoever began it was up
+                continue  # the timeout of the reply that started it
             except (VoiceAgentError, aiohttp.ClientError, OSError) as error:
                 raise api_error(error) from error
         raise APITimeoutError(f"no answer from {self._url.authority} within {timeout_s:g} s")
@@ -270,7 +272,7 @@ class TTS(tts.TTS[Literal["words"]]):
         connecting = self._connecting
         if connecting is None or connecting.done():
             connecting = asyncio.create_task(self._connect(timeout_s), name="voiceagent-connect")
-            connecting.add_done_callback(_take_note)
+            connecting.add_done_callback(_retrieve_exception)
             self._connecting = connecting
         return connecting
 
@@ -290,7 +292,7 @@ class TTS(tts.TTS[Literal["words"]]):
 
     def _prepare(self, socket: Socket) -> None:
         options = self.options
-        with contextlib.suppress(VoiceAgentError):  # the reply that uses it says what is wrong
+        with contextlib.suppress(VoiceAgentError):  # the next reply reports what is wrong
             socket.send(
                 socket.connection.prepare(
                     voice=options.voice, language=options.language, instruct=options.instruct
@@ -300,7 +302,9 @@ class TTS(tts.TTS[Literal["words"]]):
     def _replace(self, socket: Socket, session: aiohttp.ClientSession) -> None:
         if socket.is_lost:
             self._sockets.discard(socket)
-        if socket is self._socket and not session.closed:  # the job ends with its session
+        if (
+            socket is self._socket and not session.closed
+        ):  # when the job ends, its session is closed
             self.prewarm()
 
     async def _warm(self) -> None:
@@ -317,7 +321,7 @@ class TTS(tts.TTS[Literal["words"]]):
 
 
 class SynthesizeStream(tts.SynthesizeStream):
-    """One reply, spoken while it is being written."""
+    """Speaks one reply while its text is being written."""
 
     def __init__(self, *, tts: TTS, conn_options: APIConnectOptions) -> None:
         super().__init__(tts=tts, conn_options=conn_options)
@@ -329,25 +333,23 @@ class SynthesizeStream(tts.SynthesizeStream):
             self._options,
             self._conn_options,
             output_emitter,
+            ReplyHooks(self._connect, self._mark_started, partial(self._plugin.emit, "words")),
             in_segment=True,
-            output=listening_output(),
-            connect=self._connect,
-            on_sent=self._mark_started,
-            on_words=partial(self._plugin.emit, "words"),
+            output=session_output(),
         )
-        feeding = asyncio.create_task(self._feed(reply), name="voiceagent-feed")
+        feeding = asyncio.create_task(self._send_input(reply), name="voiceagent-input")
         try:
             await reply.speak()
         finally:
             await utils.aio.cancel_and_wait(feeding)
 
-    async def _feed(self, reply: Reply) -> None:
+    async def _send_input(self, reply: Reply) -> None:
         async for item in self._input_ch:
             if isinstance(item, str):
-                reply.put(item)
-            elif not self._input_ch.closed:  # the end of the input is announced by a flush, too
-                reply.put(ReplyInput.FLUSH)
-        reply.put(ReplyInput.END)
+                reply.send(item)
+            elif not self._input_ch.closed:  # the end of the input comes with a flush, too
+                reply.send(ReplyInput.FLUSH)
+        reply.send(ReplyInput.END)
 
     async def _connect(self) -> Socket:
         acquired = await self._plugin.acquire(self._conn_options.timeout)
@@ -356,7 +358,7 @@ class SynthesizeStream(tts.SynthesizeStream):
 
 
 class ChunkedStream(tts.ChunkedStream):
-    """A whole text, spoken as fast as the server can."""
+    """Speaks a whole text as fast as the server generates it."""
 
     def __init__(self, *, tts: TTS, input_text: str, conn_options: APIConnectOptions) -> None:
         super().__init__(tts=tts, input_text=input_text, conn_options=conn_options)
@@ -368,12 +370,12 @@ class ChunkedStream(tts.ChunkedStream):
             self._options,
             self._conn_options,
             output_emitter,
+            ReplyHooks(self._connect),
             in_segment=False,
             output=None,
-            connect=self._connect,
         )
-        reply.put(self._input_text)
-        reply.put(ReplyInput.END)
+        reply.send(self._input_text)
+        reply.send(ReplyInput.END)
         await reply.speak()
 
     async def _connect(self) -> Socket:
@@ -382,7 +384,7 @@ class ChunkedStream(tts.ChunkedStream):
         return acquired.socket
 
 
-def _take_note(task: "asyncio.Task[Socket]") -> None:
-    """Keep asyncio from reporting a failure that every waiter was cancelled before."""
+def _retrieve_exception(task: "asyncio.Task[Socket]") -> None:
+    """Keep asyncio from reporting a failure that no reply waits for any more."""
     if not task.cancelled():
         task.exception()

@@ -63,7 +63,7 @@ class Socket:
         self._refusal = ""
         self._on_unusable: Callable[[Socket], None] = lambda _: None
         self._serving: asyncio.Task[None] | None = None
-        self.heard_at = time.monotonic()
+        self.received_at = time.monotonic()
         """When the server last sent anything."""
 
     @property
@@ -84,7 +84,7 @@ class Socket:
     def open(self, context_id: str, inbox: Inbox, **options: Unpack[OpenOptions]) -> ContextRecord:
         """Open a context whose events go to `inbox`; a loss of the socket comes as an error.
 
-        The server is pinged with it: `heard_at` then tells a busy server from a dead connection.
+        The server is pinged with it: `received_at` then tells a busy server from a dead connection.
 
         Raises:
             VoiceAgentError: an option is wrong, or the socket takes no more contexts.
@@ -132,7 +132,7 @@ class Socket:
         """Returns the code to close with."""
         try:
             async for message in self._websocket:
-                self.heard_at = time.monotonic()
+                self.received_at = time.monotonic()
                 if message.type in _DATA:
                     self._take(self.connection.receive(message.data))
                 elif message.type is aiohttp.WSMsgType.PING:

@@ -1,0 +1,168 @@
+"""A turn and its server contexts: each word is handed on once, wherever they break off."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from voiceagent_tts.adapters.pipecat.turn import PipecatTurn, TurnState, WordTime
+from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, Word, WordTimestamp, ms_to_samples
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError, VoiceAgentError
+from voiceagent_tts.protocol.client_connection import ClientAudio, ContextRecord
+from voiceagent_tts.protocol.messages import AudioFormat, DoneMessage, OpenOptions
+from voiceagent_tts.text.words import split_words
+
+TEXT = "One, two, three, four, five. Six, seven, eight, nine, ten."
+WORD_MS = 400
+LOST = VoiceAgentError("lost", code=ErrorCode.CONNECTION_LOST)
+
+
+def new_turn(text: str = TEXT) -> PipecatTurn:
+    """A turn with all of its text, and no server context."""
+    turn = PipecatTurn("turn", OpenOptions(), latency_s=0.02, now_s=0.0)
+    turn.text = text
+    return turn
+
+
+def speak(turn: PipecatTurn, received_ms: int, rate_hz: int = SAMPLE_RATE_HZ) -> list[WordTime]:
+    """Start a context, one word every 400 ms; return the words after `received_ms`."""
+    record = ContextRecord(
+        turn.next_server_context_id(),
+        AudioFormat.model_validate({"sample_rate": rate_hz}),
+        text=turn.rest,
+        words=spoken(turn.rest),
+    )
+    turn.start_context(record)
+    return receive(turn, received_ms)
+
+
+def receive(turn: PipecatTurn, received_ms: int) -> list[WordTime]:
+    """Receive the context's first `received_ms` of audio; return the words that become audible."""
+    assert turn.record is not None
+    samples = received_ms * turn.record.audio.sample_rate // 1000
+    pcm = bytes(BYTES_PER_SAMPLE * samples)
+    turn.receive_audio(ClientAudio(turn.record.context_id, 0, 0, pcm))
+    return turn.audible_words()
+
+
+def spoken(text: str) -> list[WordTimestamp]:
+    """The words of `text`, one right behind the other."""
+    length = ms_to_samples(WORD_MS)
+    return [
+        WordTimestamp(word, number * length, (number + 1) * length, is_exact=True)
+        for number, word in enumerate(split_words(text))
+    ]
+
+
+def done(chars: int) -> DoneMessage:
+    """The end of a context that took so much text."""
+    return DoneMessage(
+        context_id="turn", reason="complete", audio_ms=0, chars=chars, ttfa_ms=None, gen_ms=None
+    )
+
+
+@given(st.lists(st.integers(0, 4000), max_size=8))
+def test_each_word_is_handed_on_once_and_in_order(received_ms: list[int]) -> None:
+    """Wherever contexts break off, the words joined are the text, and their times rise."""
+    turn = new_turn()
+    words: list[WordTime] = []
+    for ms in received_ms:
+        before = turn.samples
+        words += speak(turn, ms)
+        words += turn.break_off()
+        assert turn.record is None
+        assert turn.samples == before + ms_to_samples(ms)
+        assert TEXT.endswith(turn.rest)
+    words += speak(turn, 10 * WORD_MS)
+    words += turn.finish(done(len(turn.rest)))
+    assert turn.rest == ""
+    assert [word for word, _ in words] == TEXT.split()
+    times = [start_s for _, start_s in words]
+    assert times == sorted(times)
+
+
+@given(st.integers(0, 4000), st.sampled_from([8000, 24_000, 48_000]))
+def test_words_without_their_sound_are_not_handed_on(received_ms: int, rate_hz: int) -> None:
+    """A word counts from its first 20 ms on, and a context goes on behind its last whole one."""
+    turn = new_turn()
+    words = speak(turn, received_ms, rate_hz) + turn.break_off()
+    begun = sum(number * WORD_MS < received_ms - 20 for number in range(10))
+    assert len(words) == begun
+    whole = sum((number + 1) * WORD_MS - received_ms <= 80 for number in range(10))
+    assert turn.rest.split() == TEXT.split()[whole:]
+
+
+def test_a_word_that_is_said_again_keeps_its_first_time() -> None:
+    """The listener has heard the beginning of "two," when it broke off."""
+    turn = new_turn()
+    assert speak(turn, 600) == [("One,", 0.0), ("two,", 0.4)]
+    assert turn.break_off() == []
+    assert turn.rest == " two, three, four, five. Six, seven, eight, nine, ten."
+    assert speak(turn, 900) == [("three,", 1.0), ("four,", 1.4)]
+
+
+def test_a_word_of_a_later_context_is_on_the_turns_clock() -> None:
+    """Listeners to word times see one turn, whoever speaks it."""
+    turn = new_turn()
+    speak(turn, 800)
+    turn.break_off()
+    speak(turn, 0)
+    assert turn.record is not None
+    three = turn.place(turn.record.words[0])
+    assert three.word == Word("three,", TEXT.index("three,"), TEXT.index("three,") + 6)
+    assert (three.start_sample, three.end_sample) == (ms_to_samples(800), ms_to_samples(1200))
+    assert turn.played_ms(1000) == 200
+    assert turn.played_ms(700) == 0
+
+
+def test_each_context_has_a_name_of_its_own() -> None:
+    """The first has that of the turn."""
+    turn = new_turn()
+    names = [turn.next_server_context_id() for _ in range(3)]
+    assert names == ["turn", "turn-2", "turn-3"]
+
+
+def test_text_that_a_finished_context_did_not_take_is_left() -> None:
+    """It crossed the server's `done`."""
+    turn = new_turn("One, two.")
+    speak(turn, 800)
+    turn.text += " Three."
+    turn.finish(done(len("One, two.")))
+    assert turn.rest == " Three."
+
+
+def test_sound_is_owed_for_text_and_for_an_end() -> None:
+    """Not where a context has spoken all it got, nor where there is none."""
+    turn = new_turn("One, two.")
+    assert not turn.is_owed_audio
+    speak(turn, 100)
+    assert turn.is_owed_audio
+    receive(turn, 800)
+    assert not turn.is_owed_audio
+    turn.state = TurnState.ENDED
+    assert turn.is_owed_audio
+
+
+def test_a_turn_goes_on_three_times_without_a_word() -> None:
+    """At once, then after a short wait; a word in between begins the count again."""
+    turn = new_turn()
+    for _ in range(2):
+        waits_s = [turn.retry_wait_s(LOST) for _ in range(4)]
+        assert waits_s == [0.0, 0.3, 0.3, None]
+        speak(turn, 100)
+        turn.break_off()
+        assert turn.retry_wait_s(LOST) is None
+        speak(turn, 400)
+        turn.break_off()
+
+
+@pytest.mark.parametrize(("retry_after_ms", "wait_s"), [(None, 0.0), (1500, 1.5)])
+def test_a_turn_waits_as_long_as_the_server_asks(retry_after_ms: int | None, wait_s: float) -> None:
+    """Also before the first attempt."""
+    error = OverloadedError("full", retry_after_ms=retry_after_ms)
+    assert new_turn().retry_wait_s(error) == wait_s
+
+
+def test_a_request_that_is_wrong_is_not_repeated() -> None:
+    """No other context would speak it."""
+    wrong = InvalidRequestError("no such voice", code=ErrorCode.INVALID_VOICE)
+    assert new_turn().retry_wait_s(wrong) is None

@@ -1,0 +1,288 @@
+"""`TurnTTSService`: speaks turns through server contexts, and resumes those that break off.
+
+A turn is spoken by one server context. When that breaks off (the connection is lost, the engine
+dies, the server is silent or overloaded), another context speaks the rest, from the word that broke
+off, in the same audio context of Pipecat; text that arrives meanwhile belongs to the rest. A turn
+fails after a few resumptions in a row without a word, or at once if the request itself is wrong.
+"""
+
+import asyncio
+from typing import Any, get_args
+
+from pipecat.frames.frames import TTSAudioRawFrame
+from pipecat.utils.errors import ErrorCategory
+
+from voiceagent_tts.adapters.pipecat.output import UnspokenTextFrame
+from voiceagent_tts.adapters.pipecat.socket import SocketTTSService
+from voiceagent_tts.adapters.pipecat.turn import PipecatTurn, TurnState
+from voiceagent_tts.core import SAMPLE_RATE_HZ
+from voiceagent_tts.errors import ConnectionLostError, EngineError, ErrorCode, VoiceAgentError
+from voiceagent_tts.protocol.client_connection import ClientAudio, ClientEvent
+from voiceagent_tts.protocol.messages import DoneMessage, ErrorMessage, SampleRate, WordsMessage
+
+_CONNECT_WAIT_S = 1.0
+"""How long one attempt to open a context waits for the connection."""
+_CHECK_INTERVAL_S = 0.5
+"""Time between two checks for turns whose server is silent."""
+
+_CATEGORIES = {
+    ErrorCode.RATE_LIMITED: ErrorCategory.RATE_LIMIT,
+    ErrorCode.TOO_MANY_CONTEXTS: ErrorCategory.RATE_LIMIT,
+    ErrorCode.OVERLOADED: ErrorCategory.RATE_LIMIT,
+    ErrorCode.MODEL_NOT_READY: ErrorCategory.SERVER,
+    ErrorCode.DRAINING: ErrorCategory.SERVER,
+    ErrorCode.ENGINE_ERROR: ErrorCategory.SERVER,
+    ErrorCode.INTERNAL: ErrorCategory.SERVER,
+    ErrorCode.CONNECTION_LOST: ErrorCategory.CONNECTIVITY,
+}
+"""Pipecat's category for the error of one turn. All other codes are UNKNOWN: a permanent category
+would mute the bot for good because of one turn's voice or text."""
+
+
+class TurnTTSService(SocketTTSService):
+    """Speaks turns and keeps their audio contexts in Pipecat filled.
+
+    Args:
+        response_timeout_s: a turn breaks off when the server owes audio and is silent for longer.
+        **kwargs: arguments of `SocketTTSService`.
+    """
+
+    def __init__(self, *, response_timeout_s: float, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._response_timeout_s = response_timeout_s
+        self._turns: dict[str, PipecatTurn] = {}  # by audio context
+        self._resuming: dict[str, asyncio.Task[None]] = {}  # by audio context
+
+    async def _connect(self) -> None:
+        await super()._connect()
+        self._tasks.append(self.create_task(self._check_for_silence()))
+
+    @property
+    def _output_rate_hz(self) -> Any:
+        """The pipeline's sample rate if the server has it; otherwise the transport resamples."""
+        return self.sample_rate if self.sample_rate in get_args(SampleRate) else SAMPLE_RATE_HZ
+
+    @property
+    def _is_speaking(self) -> bool:
+        return any(turn.record is not None for turn in self._turns.values())
+
+    # Text to the server.
+
+    async def _append_text(self, turn: PipecatTurn, text: str) -> None:
+        """Speak `text` after the text that the turn has."""
+        turn.text += text
+        turn.active_at_s = self._now_s()
+        if turn.record is not None:
+            try:
+                self._send(self._connection.text(turn.record.context_id, text))
+            except VoiceAgentError as error:
+                await self._break_off(turn, error)
+        elif turn.context_id not in self._resuming:
+            self._resume(turn)
+
+    async def _end_text(self, turn: PipecatTurn) -> None:
+        """The turn has all its text."""
+        turn.active_at_s = self._now_s()
+        if turn.state is TurnState.FAILED:
+            await self.remove_audio_context(turn.context_id)
+            return
+        turn.state = TurnState.ENDED
+        if turn.record is not None:
+            self._send(self._connection.end(turn.record.context_id))
+        elif turn.context_id not in self._resuming:
+            await self._complete(turn)
+
+    def _open(self, turn: PipecatTurn) -> None:
+        """Open a server context that speaks the turn's rest.
+
+        Raises:
+            VoiceAgentError: the server accepts no context now, or an option or the text is wrong.
+        """
+        context_id = turn.next_server_context_id()
+        rest = turn.rest
+        messages = [self._connection.open(context_id, **turn.options)]
+        if rest:
+            messages.append(self._connection.text(context_id, rest))
+        if turn.state is TurnState.ENDED:
+            messages.append(self._connection.end(context_id))
+        for message in messages:
+            self._send(message)
+        self._refresh_audio_context(turn.context_id)
+        turn.start_context(self._connection.record(context_id))
+        turn.active_at_s = self._now_s()
+
+    # Audio and words from the server.
+
+    async def _receive_event(self, event: ClientEvent) -> None:
+        turn = self._turn_of(event)
+        match event:
+            case ClientAudio() if turn:
+                await self._receive_audio(turn, event)
+            case WordsMessage() if turn:
+                turn.active_at_s = self._now_s()
+                words = [turn.place(timestamp) for timestamp in event.timestamps()]
+                await self._call_event_handler("on_words", turn.context_id, words)
+                await self.add_word_timestamps(turn.audible_words(), turn.context_id)
+            case DoneMessage() if turn:
+                await self._finish(turn, event)
+            case ErrorMessage() if turn:
+                await self._break_off(turn, event.to_error())
+            case ErrorMessage(context_id=None):
+                await self.push_error(event.message, category=ErrorCategory.UNKNOWN)
+            case _:
+                pass  # an abandoned context's, or of no interest here
+
+    def _turn_of(self, event: ClientEvent) -> PipecatTurn | None:
+        context_id = getattr(event, "context_id", None)
+        turns = self._turns.values()
+        return next((turn for turn in turns if turn.is_spoken_by(context_id)), None)
+
+    async def _receive_audio(self, turn: PipecatTurn, audio: ClientAudio) -> None:
+        turn.active_at_s = self._now_s()
+        turn.receive_audio(audio)
+        frame = TTSAudioRawFrame(audio.pcm, self._output_rate_hz, 1, context_id=turn.context_id)
+        await self.append_to_audio_context(turn.context_id, frame)
+        # Words follow their audio into the queue: there Pipecat can time them, and a word whose
+        # audio breaks off before it is audible is not committed.
+        await self.add_word_timestamps(turn.audible_words(), turn.context_id)
+
+    async def _finish(self, turn: PipecatTurn, done: DoneMessage) -> None:
+        if done.reason not in ("complete", "idle"):
+            ended = EngineError(f"the server ended a turn: {done.reason}")
+            await self._break_off(turn, ended)
+            return
+        words = turn.finish(done)
+        has_rest = bool(turn.rest.strip())  # text that was on its way when the server was idle
+        if has_rest:
+            self._resume(turn)
+        await self.add_word_timestamps(words, turn.context_id)
+        if not has_rest:
+            await self._complete(turn)
+
+    async def _complete(self, turn: PipecatTurn) -> None:
+        """All text of the turn is spoken; a new turn speaks the text that still comes."""
+        is_open = turn.state is TurnState.OPEN
+        if turn.samples > 0:
+            turn.state = TurnState.COMPLETE
+        if is_open:
+            await self._move_turn_from(turn.context_id)
+        if self.audio_context_available(turn.context_id):
+            await self.remove_audio_context(turn.context_id)
+        self._turns.pop(turn.context_id, None)
+
+    async def _move_turn_from(self, context_id: str) -> None:
+        """Speak what comes next of the LLM's reply in a new audio context."""
+        if self._turn_context_id == context_id:
+            # In token mode a sentence waits for the next one, which this context does not get.
+            sentence = await self._aggregated_frame_sequencer.finalize(context_id)
+            await self._push_sequencer_frames(sentence, context_id)
+            self._turn_context_id = None  # or `create_context_id` returns it again
+            self._turn_context_id = self.create_context_id()
+
+    # Resumption and failure.
+
+    async def _receive_loss(self, error: ConnectionLostError) -> None:
+        for turn in list(self._turns.values()):
+            await self._break_off(turn, error)
+
+    async def _break_off(self, turn: PipecatTurn, error: VoiceAgentError) -> None:
+        """Leave the turn's server context, which has failed, and resume the turn if possible."""
+        if turn.record is None:
+            return  # the turn was interrupted
+        self._send(self._connection.cancel(turn.record.context_id))
+        words = turn.break_off()
+        has_rest = bool(turn.rest.strip())
+        if has_rest or not error.is_retryable:
+            self._resume(turn, error)
+        await self.add_word_timestamps(words, turn.context_id)
+        if not has_rest and error.is_retryable and turn.state is TurnState.ENDED:
+            await self._complete(turn)
+
+    def _resume(self, turn: PipecatTurn, error: VoiceAgentError | None = None) -> None:
+        """Speak the turn's rest as soon as the server accepts it; `error` broke the turn off."""
+        self._resuming[turn.context_id] = self.create_task(self._speak_rest(turn, error))
+
+    async def _speak_rest(self, turn: PipecatTurn, error: VoiceAgentError | None) -> None:
+        wait_s = 0.0 if error is None else turn.retry_wait_s(error)
+        while wait_s is not None:
+            self._refresh_audio_context(turn.context_id)  # or Pipecat ends it as spoken
+            await asyncio.sleep(min(wait_s, self._response_timeout_s))
+            error = await self._try_to_open(turn)
+            wait_s = None if error is None else turn.retry_wait_s(error)
+        del self._resuming[turn.context_id]
+        if error is not None:
+            await self._fail(turn, error)
+
+    async def _try_to_open(self, turn: PipecatTurn) -> VoiceAgentError | None:
+        try:
+            await self._wait_until_ready()
+            self._open(turn)
+        except TimeoutError:
+            return ConnectionLostError(f"no connection to {self._url}")
+        except VoiceAgentError as error:
+            return error
+        return None
+
+    async def _wait_until_ready(self) -> None:
+        while not self._is_ready.is_set():
+            try:
+                async with asyncio.timeout(_CONNECT_WAIT_S):
+                    await self._is_ready.wait()
+            except TimeoutError:
+                if not self._is_finishing:
+                    raise
+
+    async def _fail(self, turn: PipecatTurn, error: VoiceAgentError) -> None:
+        """Report why the turn is silent; text that is not queued as spoken never will be."""
+        is_ended = turn.state is TurnState.ENDED
+        turn.state = TurnState.FAILED
+        category = _CATEGORIES.get(error.code, ErrorCategory.UNKNOWN)
+        await self.push_error(f"{error.code}: {error.message}", category=category)
+        if self.audio_context_available(turn.context_id):
+            unspoken = UnspokenTextFrame(turn.context_id)
+            await self.append_to_audio_context(turn.context_id, unspoken)
+            if is_ended:
+                await self.remove_audio_context(turn.context_id)
+
+    async def _stop_resuming(self, context_id: str) -> None:
+        resuming = self._resuming.pop(context_id, None)
+        if resuming is not None:
+            await self.cancel_task(resuming)
+
+    async def _stop_turn(self, context_id: str, played_ms: int) -> None:
+        """Cancel a turn, `played_ms` of which were played."""
+        turn = self._turns.pop(context_id, None)
+        if turn is None:
+            return
+        if turn.record is not None:
+            played_ms = turn.played_ms(played_ms)
+            self._send(self._connection.cancel(turn.record.context_id, played_ms))
+            turn.record = None
+        await self._stop_resuming(context_id)
+
+    async def _drop_turns(self) -> None:
+        for context_id in list(self._resuming):
+            await self._stop_resuming(context_id)
+        self._turns.clear()
+
+    async def _check_for_silence(self) -> None:
+        """Break off the turns of a silent server, before Pipecat ends them as spoken."""
+        while True:
+            await asyncio.sleep(_CHECK_INTERVAL_S)
+            now_s = self._now_s()
+            silent = [
+                turn
+                for turn in self._turns.values()
+                if turn.is_owed_audio and now_s - turn.active_at_s > self._response_timeout_s
+            ]
+            if not silent:
+                continue
+            is_mute = now_s - self._received_at_s > self._response_timeout_s
+            if is_mute:
+                self._is_ready.clear()
+            for turn in silent:
+                silent_s = now_s - turn.active_at_s
+                silence = EngineError(f"no answer from the server for {silent_s:.0f} s")
+                await self._break_off(turn, silence)
+            if is_mute and self._websocket is not None:
+                self._websocket.transport.abort()  # a connection may be lost without a sign

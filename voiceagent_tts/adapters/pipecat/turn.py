@@ -1,0 +1,110 @@
+"""`PipecatTurn`: a turn in one of Pipecat's audio contexts, with the words that Pipecat commits.
+
+Decides which words can be heard in the audio that has arrived, and whether a turn that broke off is
+resumed. Knows no socket and no clock; times are passed in.
+"""
+
+import enum
+
+from voiceagent_tts.adapters.turn import RESUME_WAIT_S, Turn
+from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp, ms_to_samples, samples_to_ms
+from voiceagent_tts.errors import VoiceAgentError
+from voiceagent_tts.protocol.messages import DoneMessage, OpenOptions
+from voiceagent_tts.text.borders import has_complete_word
+
+_RESUME_ATTEMPTS = 3
+"""Attempts in a row that may fail without one more word spoken."""
+
+WordTime = tuple[str, float]
+"""A word with all text since the word before it, and its start in seconds of the turn."""
+
+
+class TurnState(enum.Enum):
+    """How far a turn is."""
+
+    OPEN = enum.auto()
+    """More text may come."""
+    ENDED = enum.auto()
+    """No more text comes; what has come is being spoken."""
+    COMPLETE = enum.auto()
+    """All text was spoken."""
+    FAILED = enum.auto()
+    """Text that has not been spoken never will be; more text may come, and is dropped."""
+
+
+class PipecatTurn(Turn):
+    """A turn, its state, and its words in the form in which Pipecat commits them.
+
+    Args:
+        context_id: Pipecat's audio context, and the first server context.
+        options: how every server context of this turn speaks.
+        latency_s: length of a word that must have arrived before the word counts as heard.
+        now_s: the current time.
+    """
+
+    def __init__(
+        self, context_id: str, options: OpenOptions, *, latency_s: float, now_s: float
+    ) -> None:
+        super().__init__(context_id)
+        self.options = options
+        self.state = TurnState.OPEN
+        self.active_at_s = now_s
+        """When text was last sent or anything arrived."""
+        self._latency_samples = ms_to_samples(1000 * latency_s)
+        self._failures = 0  # since a word was spoken
+        self._committed_chars = 0  # of the text that was returned as words
+
+    @property
+    def context_id(self) -> str:
+        """Pipecat's audio context."""
+        return self.turn_id
+
+    @property
+    def is_owed_audio(self) -> bool:
+        """Whether a server context has words, or an end, that it has not answered."""
+        return self.record is not None and (
+            self.state is TurnState.ENDED or has_complete_word(self.text[self._committed_chars :])
+        )
+
+    def played_ms(self, played_ms: int) -> int:
+        """Played part of the current server context when `played_ms` of the turn were played."""
+        return max(0, played_ms - samples_to_ms(self._start_sample))
+
+    def audible_words(self) -> list[WordTime]:
+        """The words that became audible with the audio that has arrived, each once."""
+        return self._to_commit(self.take_words(self._audible_samples))
+
+    def finish(self, done: DoneMessage) -> list[WordTime]:
+        """The server context has spoken all its text; returns the remaining words."""
+        return self._to_commit(self.finish_context(done.chars))
+
+    def break_off(self) -> list[WordTime]:
+        """The server context has failed; returns the remaining words that are audible."""
+        char_base = self._char_base
+        words = self._to_commit(self.break_off_context(self._audible_samples))
+        if self._char_base > char_base:
+            self._failures = 0
+        return words
+
+    def retry_wait_s(self, error: VoiceAgentError) -> float | None:
+        """Wait after `error` before the next server context; None to give the turn up."""
+        if not error.is_retryable or self._failures >= _RESUME_ATTEMPTS:
+            return None
+        wait_s = RESUME_WAIT_S if self._failures else 0.0
+        self._failures += 1
+        return max(wait_s, (error.retry_after_ms or 0) / 1000)
+
+    @property
+    def _audible_samples(self) -> int:
+        return self.samples - self._latency_samples
+
+    def _to_commit(self, words: list[WordTimestamp]) -> list[WordTime]:
+        """`words` as Pipecat commits them, without a word that broke off and is spoken again."""
+        commits: list[WordTime] = []
+        for timestamp in words:
+            char_end = timestamp.word.char_end
+            if char_end > self._committed_chars:
+                text = self.text[self._committed_chars : char_end].strip()
+                commits.append((text, timestamp.start_sample / SAMPLE_RATE_HZ))
+                self._committed_chars = char_end
+        return commits
