@@ -20,7 +20,8 @@ from benchmarks.common.report import provenance, publish
 from testbed.agent_text import agent_sentences
 from testbed.checkpoint import write_aligner
 from testbed.published import ALIGNER
-from voiceagent_tts.aligner.forced.aligner import ForcedAligner, Precision
+from voiceagent_tts.aligner.forced.aligner import ForcedAligner
+from voiceagent_tts.aligner.forced.load import Precision, load_aligner
 from voiceagent_tts.aligner.forced.prompt import Clip
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.text.words import split_words
@@ -84,7 +85,7 @@ def main(
     with tempfile.TemporaryDirectory(prefix="voiceagent-") as made:
         if model is None:
             write_aligner(Path(made), ALIGNER, seed=0)
-        aligner = ForcedAligner.load(model or Path(made), device, precision)
+        aligner = load_aligner(model or Path(made), device, precision)
     result: dict[str, Any] = {
         "device": _name(aligner.network.device),
         "precision": str(aligner.network.dtype).removeprefix("torch."),

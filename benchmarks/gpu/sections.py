@@ -30,7 +30,7 @@ from benchmarks.engine.peers import Contest, figures_of, sides_on
 from testbed.checkpoint import ready_checkpoint, write_aligner
 from testbed.published import ALIGNER, CODEC, SIZES, model_config
 from testbed.tiny import TINY_ALIGNER, TINY_CODEC, tiny_model
-from voiceagent_tts.aligner.forced.aligner import ForcedAligner
+from voiceagent_tts.aligner.forced.load import load_aligner
 from voiceagent_tts.engine.load import Qwen3Options, load_runner
 
 Figures = dict[str, Any]
@@ -214,7 +214,7 @@ def aligner(ground: Ground) -> Figures:
     """How long the forced aligner takes."""
     folder = ground.folder / "aligner"
     write_aligner(folder, TINY_ALIGNER if ground.is_tiny else ALIGNER, seed=0)
-    loaded = ForcedAligner.load(folder, ground.device)
+    loaded = load_aligner(folder, ground.device)
     return {"median": measure_aligner(loaded, ground.steps(10))}
 
 

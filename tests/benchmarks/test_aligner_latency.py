@@ -6,12 +6,12 @@ import pytest
 
 from benchmarks.alignment.aligner_latency import measure
 from testbed.tiny_aligner import write_tiny_aligner
-from voiceagent_tts.aligner.forced.aligner import ForcedAligner
+from voiceagent_tts.aligner.forced.load import load_aligner
 
 
 def test_every_length_and_batch_is_measured(tmp_path: Path) -> None:
     """Each kind of pass has its time, and a clip its share of it."""
-    aligner = ForcedAligner.load(write_tiny_aligner(tmp_path), "cpu")
+    aligner = load_aligner(write_tiny_aligner(tmp_path), "cpu")
     measured = measure(aligner, 1, lengths_s=(1, 2), batches=(1, 4))
     assert list(measured) == ["1 s x 1", "1 s x 4", "2 s x 1", "2 s x 4"]
     for name, times in measured.items():

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-from voiceagent_tts.aligner.forced.aligner import ForcedAligner, Precision
+from voiceagent_tts.aligner.forced.load import Precision, load_aligner
 from voiceagent_tts.aligner.forced.prompt import Clip
 from voiceagent_tts.checks.verify import Check
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, WordTimestamp, ms_to_samples
@@ -68,7 +68,7 @@ def verify(
     """Check an aligner; each check comes when it was made.
 
     Args:
-        model: as for `ForcedAligner.load`.
+        model: as for `load_aligner`.
         device: as there.
         precision: as there.
         speak: gives what it has to find the words in, one clip a language; called when the
@@ -76,7 +76,7 @@ def verify(
     """
     started = time.perf_counter()
     try:
-        aligner = ForcedAligner.load(model, device, precision)
+        aligner = load_aligner(model, device, precision)
     except CheckpointError as error:
         yield Check("files, keys, shapes", "load", error.message, holds=False)
         return

@@ -25,8 +25,8 @@ from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, Word, WordTime
 from voiceagent_tts.errors import EngineError, ErrorCode, InvalidRequestError, VoiceAgentError
 from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.protocol.messages import DoneMessage
+from voiceagent_tts.text.punctuation import SENTENCE_ENDS
 from voiceagent_tts.text.segmenter import Segmenter
-from voiceagent_tts.text.sentences import ENDS
 from voiceagent_tts.text.words import is_spoken
 
 AudioFormat = Literal["wav", "flac", "mp3", "ogg"]
@@ -175,7 +175,7 @@ def pieces_of(text: str, language: str | None) -> list[str]:
         if len(pieces[-1]) + len(segment.text) > _MAX_PIECE_CHARS:
             pieces.append("")
         pieces[-1] += segment.text
-        if len(pieces[-1]) >= _PIECE_CHARS and segment.text.rstrip()[-1:] in ENDS:
+        if len(pieces[-1]) >= _PIECE_CHARS and segment.text.rstrip()[-1:] in SENTENCE_ENDS:
             pieces.append("")
     return [piece for piece in pieces if piece]
 

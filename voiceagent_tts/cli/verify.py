@@ -11,7 +11,7 @@ from rich.table import Table
 from voiceagent_tts.errors import InvalidRequestError
 
 if TYPE_CHECKING:
-    from voiceagent_tts.aligner.forced.aligner import Precision
+    from voiceagent_tts.aligner.forced.load import Precision
     from voiceagent_tts.checks.verify import Check, Reference
     from voiceagent_tts.checks.verify_aligner import KnownSpeech
     from voiceagent_tts.synthesizer.synthesizer import Synthesizer

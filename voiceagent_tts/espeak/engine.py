@@ -22,7 +22,6 @@ from voiceagent_tts.errors import (
     OverloadedError,
     VoiceAgentError,
 )
-from voiceagent_tts.espeak import japanese
 from voiceagent_tts.espeak.library import EspeakLibrary
 from voiceagent_tts.espeak.pieces import Piece, split_pieces
 from voiceagent_tts.espeak.speech import Delivery, Speech, speak
@@ -39,6 +38,7 @@ from voiceagent_tts.seam.events import (
     SegmentEnd,
     Words,
 )
+from voiceagent_tts.text.morphemes import japanese_tokenizer
 
 _logger = logging.getLogger(__name__)
 
@@ -261,7 +261,7 @@ class EspeakEngine:
             return
         self._library.load_voice(voice.identifier)
         if voice.reads_kana_only:
-            japanese.load()
+            japanese_tokenizer()  # loaded now, so that the first text need not wait for it
 
     def _speak(self, row: _Row) -> None:
         line = row.lines[0]  # stays there until it is spoken: commands may look at the row

@@ -5,27 +5,19 @@ that espeak reports where each begins. Every kana keeps the place of the charact
 This module knows no library, no audio and no times.
 """
 
-import logging
 from collections.abc import Iterator
-from functools import cache
 from typing import Any
 
 from voiceagent_tts.espeak.words import SpokenText
-
-_logger = logging.getLogger(__name__)
+from voiceagent_tts.text.morphemes import japanese_tokenizer
 
 _KANA = "".join(map(chr, (*range(0x3041, 0x30A0), *range(0x30A1, 0x3100))))
 _NO_READING = "*"
 
 
-def load() -> None:
-    """Load the readings now; the first text would otherwise wait for it."""
-    _tokenizer()
-
-
 def to_kana(spoken: SpokenText) -> SpokenText:
     """Replace kanji by their readings; without janome the text stays as it is."""
-    tokenizer = _tokenizer()
+    tokenizer = japanese_tokenizer()
     if tokenizer is None:
         return spoken
     parts: list[str] = []
@@ -69,16 +61,3 @@ def _places(surface: str, reading: str) -> Iterator[int]:
 def _head_length(surface: str) -> int:
     """Length of `surface` up to its last kanji; 0 where it is all kana."""
     return len(surface.rstrip(_KANA))
-
-
-@cache
-def _tokenizer() -> Any:
-    """Load janome once; it takes 0.2 s."""
-    try:
-        from janome.tokenizer import Tokenizer
-    except ImportError:
-        _logger.warning(
-            "Japanese kanji are spelled out, not read: pip install 'voiceagent-tts[japanese]'"
-        )
-        return None
-    return Tokenizer()

@@ -5,7 +5,6 @@ contexts need not wait. espeak speaks clause by clause, so a segment that is cut
 sounds as it does whole. This module knows no library, no voice and no audio.
 """
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -13,6 +12,13 @@ from itertools import pairwise
 from voiceagent_tts.core import Segment, Word
 from voiceagent_tts.espeak.words import SpokenText
 from voiceagent_tts.text.hygiene import speakable
+from voiceagent_tts.text.punctuation import (
+    CLAUSE_ENDS,
+    DASHES,
+    SENTENCE_ENDS,
+    ends_clause,
+    last_mark,
+)
 from voiceagent_tts.text.words import is_spoken, split_words
 
 MAX_PIECE_CHARS = 250
@@ -21,10 +27,8 @@ MAX_PIECE_CHARS = 250
 MIN_PIECE_CHARS = 12
 """A shorter clause stays with the next one: a call has a cost of its own."""
 
-_CERTAIN_CLAUSE_END = re.compile(r"[!?,;。！？，、；][\"'”’»)\]」』）]*\Z")
-"""Not the full stop and the colon, which may belong to an abbreviation or a time."""
-
-_CLAUSE_END = re.compile(r"[.!?,;:…。！？，、；：][\"'”’»)\]」』）]*\s*\Z")
+_CERTAIN_CLAUSE_ENDS = (SENTENCE_ENDS | CLAUSE_ENDS) - DASHES - frozenset(".:：…")
+"""Marks that always end a clause: a full stop or a colon may belong to an abbreviation or time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +78,9 @@ def _cuts(words: Sequence[Word]) -> Iterator[int]:
         if word.char_end - words[first].char_start > MAX_PIECE_CHARS and index > first:
             first = clause if clause > first else index
             yield first
-        if _CLAUSE_END.search(word.text):
+        if ends_clause(word.text):
             clause = index + 1
-        if _CERTAIN_CLAUSE_END.search(word.text) and clause < len(words):
+        if last_mark(word.text) in _CERTAIN_CLAUSE_ENDS and clause < len(words):
             if word.char_end - words[first].char_start >= MIN_PIECE_CHARS:
                 first = clause
                 yield first
@@ -88,6 +92,6 @@ def _piece(segment: Segment, start: int, end: int, words: list[Word]) -> Piece:
     return Piece(
         words=tuple(words),
         spoken=SpokenText(cleaned.spoken, [start + offset for offset in cleaned.offsets]),
-        ends_clause=_CLAUSE_END.search(cleaned.spoken) is not None,
+        ends_clause=ends_clause(cleaned.spoken),
         segment_end=end if end == segment.char_end else None,
     )

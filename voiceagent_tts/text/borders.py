@@ -9,11 +9,8 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
-from voiceagent_tts.text.sentences import ENDS
+from voiceagent_tts.text.punctuation import CLAUSE_ENDS, SENTENCE_ENDS, WIDE_CLAUSE_ENDS
 from voiceagent_tts.text.words import split_words
-
-_WIDE_CLAUSE_ENDS = frozenset("，、；：")
-_CLAUSE_ENDS = _WIDE_CLAUSE_ENDS | frozenset(",;:—–…،؛")
 
 _CLOSING_CHARS = 16
 """Longest run of closing quotes, brackets, emphasis and emoji that is looked behind."""
@@ -50,7 +47,7 @@ def marks_before(text: Sequence[str], end: int) -> tuple[int, int]:
     """Span of the sentence marks that end the text before `end`, closing quotes left out."""
     stop = _unclosed_end(text, end)
     start = stop
-    while start and text[start - 1] in ENDS:
+    while start and text[start - 1] in SENTENCE_ENDS:
         start -= 1
     return start, stop
 
@@ -64,7 +61,7 @@ def _unclosed_end(text: Sequence[str], end: int) -> int:
 
 def may_follow_wide_mark(character: str) -> bool:
     """Whether what came before a wide mark is over, because this neither closes nor repeats it."""
-    return _opens(character) or not (closes(character) or character in ENDS)
+    return _opens(character) or not (closes(character) or character in SENTENCE_ENDS)
 
 
 def is_clause_end(text: Sequence[str], at: int) -> bool:
@@ -73,8 +70,8 @@ def is_clause_end(text: Sequence[str], at: int) -> bool:
     if not stop or text[stop - 1].isspace():
         return False
     if text[at].isspace():
-        return text[at] == "\n" or text[stop - 1] in _CLAUSE_ENDS
-    return text[stop - 1] in _WIDE_CLAUSE_ENDS and may_follow_wide_mark(text[at])
+        return text[at] == "\n" or text[stop - 1] in CLAUSE_ENDS
+    return text[stop - 1] in WIDE_CLAUSE_ENDS and may_follow_wide_mark(text[at])
 
 
 def is_word_end(text: Sequence[str], at: int) -> bool:
@@ -146,8 +143,8 @@ def has_complete_word(text: str) -> bool:
 
 
 def _is_han_or_closed(character: str) -> bool:
-    is_wide_mark = character in _WIDE_CLAUSE_ENDS or unicodedata.category(character) == "Pe"
-    is_mark = is_wide_mark or character in ENDS
+    is_wide_mark = character in WIDE_CLAUSE_ENDS or unicodedata.category(character) == "Pe"
+    is_mark = is_wide_mark or character in SENTENCE_ENDS
     return is_mark or unicodedata.name(character, "").startswith("CJK UNIFIED")
 
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from voiceagent_tts.text.borders import marks_before
 from voiceagent_tts.text.hygiene import speakable
-from voiceagent_tts.text.sentences import ENDS, Ending, ending_of
+from voiceagent_tts.text.punctuation import SENTENCE_ENDS
+from voiceagent_tts.text.sentences import Ending, ending_of
 from voiceagent_tts.text.words import is_spoken, is_syllabic
 
 _CONTEXT_CHARS = 40
@@ -93,7 +94,7 @@ class TextFeed:
         """What is spoken of `written`, with the white space or the pause that joins it on."""
         spoken = speakable(written).spoken
         if not is_spoken(spoken):  # a dash or a bullet by itself; a late question mark stays
-            return "".join(mark for mark in spoken if mark in ENDS) if self._said else ""
+            return "".join(mark for mark in spoken if mark in SENTENCE_ENDS) if self._said else ""
         if not self._said:
             return spoken
         gap = written[: len(written) - len(written.lstrip())]

@@ -30,12 +30,8 @@ from voiceagent_tts.text.borders import (
     may_follow_wide_mark,
     visible_end,
 )
-from voiceagent_tts.text.sentences import (
-    CJK_ENDS,
-    Ending,
-    ending_of,
-    ends_sentence_before,
-)
+from voiceagent_tts.text.punctuation import WIDE_SENTENCE_ENDS
+from voiceagent_tts.text.sentences import Ending, ending_of, ends_sentence_before
 from voiceagent_tts.text.words import is_syllabic, split_words
 
 _FIRST_CLAUSE_WIDTH = 12
@@ -186,7 +182,7 @@ class Segmenter:
             return None
         start, stop = marks_before(self._text, at)
         marks = set(self._text[start:stop])
-        if marks & CJK_ENDS or (marks - {".", "…"} and is_syllabic(character)):
+        if marks & WIDE_SENTENCE_ENDS or (marks - {".", "…"} and is_syllabic(character)):
             return at
         return self._end_of_first(at)
 

@@ -10,11 +10,6 @@ import re
 from enum import Enum
 from typing import cast
 
-CJK_ENDS = frozenset("。！？｡")
-"""Marks that end a sentence without white space after them."""
-
-ENDS = CJK_ENDS | frozenset(".!?…؟۔।")
-
 _LATIN_AND_CYRILLIC = ("en", "de", "fr", "es", "pt", "ru")
 """Asked where the language is unknown. Not `it`: its list holds "it", "so", "on" and "am"."""
 
@@ -53,7 +48,7 @@ def ending_of(before: str, marks: str, language: str | None) -> Ending:
 
     Args:
         before: the last words, up to and including `marks`.
-        marks: the run of `ENDS` that `before` ends with; may be empty.
+        marks: the run of sentence marks that `before` ends with; may be empty.
         language: code of the text's language, if known.
     """
     if not marks:

@@ -23,9 +23,9 @@ def _qwen3(options: dict[str, Any]) -> host.MakeEngine:
 
 def _online(options: dict[str, Any]) -> host.MakeEngine:
     from voiceagent_tts.aligner.online.aligner import OnlineAligner
-    from voiceagent_tts.aligner.online.sessions import AlignerSessions
+    from voiceagent_tts.aligner.sessions import OnlineSessions
 
-    return lambda inbox, outbox: AlignerSessions(inbox, outbox, OnlineAligner(**options))
+    return lambda inbox, outbox: OnlineSessions(inbox, outbox, OnlineAligner(**options))
 
 
 def _forced(options: dict[str, Any]) -> host.MakeEngine:

@@ -20,13 +20,14 @@ from transformers.models.qwen3_asr.processing_qwen3_asr import (
 )
 
 from testbed.tiny_aligner import CONFIG, write_tiny_aligner
-from voiceagent_tts.aligner.forced import prompt as forced_prompt
 from voiceagent_tts.aligner.forced.aligner import ForcedAligner
-from voiceagent_tts.aligner.forced.prompt import Clip, units_of, written
+from voiceagent_tts.aligner.forced.load import load_aligner
+from voiceagent_tts.aligner.forced.prompt import Clip, aligner_text, split_units
 from voiceagent_tts.audio.pcm import pcm_to_float
 from voiceagent_tts.audio.resample import Resampler
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp, ms_to_samples
 from voiceagent_tts.errors import CheckpointError, ErrorCode, InvalidRequestError
+from voiceagent_tts.text.morphemes import japanese_tokenizer
 from voiceagent_tts.text.words import split_words
 
 REFERENCE = Path(__file__).parents[2] / "reference"
@@ -60,7 +61,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def aligner(folder: Path) -> ForcedAligner:
     """It, loaded in float32."""
-    return ForcedAligner.load(folder, "cpu")
+    return load_aligner(folder, "cpu")
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +117,7 @@ def test_the_network_is_given_what_transformers_gives_it(
     expected, words = processor.prepare_forced_aligner_inputs(
         heard_at_16k(clip.pcm), TEXTS[language].replace("e\u0301", "é"), sampling_rate=16_000
     )
-    assert words == [[written(word) for word in clip.words]]
+    assert words == [[aligner_text(word) for word in clip.words]]
     (given,) = Watched(aligner, [clip]).inputs
     assert torch.equal(given["input_ids"], expected["input_ids"])
     assert torch.equal(given["input_features"], expected["input_features"])
@@ -281,7 +282,7 @@ def test_languages_are_the_published(aligner: ForcedAligner) -> None:
 def test_japanese_is_asked_by_morphemes(aligner: ForcedAligner) -> None:
     """Characters of a morpheme share its places, and its time by their number."""
     words = split_words("東京は、いい天気です！")
-    units = units_of(words, "ja")
+    units = split_units(words, "ja")
     assert ["".join(word.text for word in unit) for unit in units] == [
         "東京", "は、", "いい", "天気", "です！",
     ]  # fmt: skip
@@ -297,12 +298,12 @@ def test_japanese_without_morphemes_is_asked_by_characters(
 ) -> None:
     """Without janome it works, and says once what would be better."""
     monkeypatch.setitem(__import__("sys").modules, "janome.tokenizer", None)
-    forced_prompt._japanese.cache_clear()
+    japanese_tokenizer.cache_clear()
     words = split_words("東京です")
-    assert units_of(words, "ja") == [(word,) for word in words]
-    units_of(words, "ja")
+    assert split_units(words, "ja") == [(word,) for word in words]
+    split_units(words, "ja")
     assert [record.message.count("voiceagent-tts[japanese]") for record in caplog.records] == [1]
-    forced_prompt._japanese.cache_clear()
+    japanese_tokenizer.cache_clear()
 
 
 Break = Callable[[Path], Any]
@@ -368,20 +369,20 @@ def test_a_wrong_folder_is_refused(
     broken = Path(shutil.copytree(folder, tmp_path / "broken"))
     damage(broken)
     with pytest.raises(CheckpointError, match=f"{broken}.*{sentence}"):
-        ForcedAligner.load(broken, "cpu")
+        load_aligner(broken, "cpu")
 
 
 def test_another_model_is_refused() -> None:
     """A voice is no aligner; what is no folder is looked for among downloads."""
     with pytest.raises(CheckpointError, match="model_type: expected qwen3_asr, got qwen3_tts"):
-        ForcedAligner.load(REFERENCE / "base-0b6")
+        load_aligner(REFERENCE / "base-0b6")
     with pytest.raises(CheckpointError, match="expected the folder of a model, or an id"):
-        ForcedAligner.load("no/such/place")
+        load_aligner("no/such/place")
 
 
 def test_bfloat16_is_loaded_as_such(folder: Path) -> None:
     """The precision is that of the weights, and times come out as in float32's form."""
-    aligner = ForcedAligner.load(folder, "cpu", "bfloat16")
+    aligner = load_aligner(folder, "cpu", "bfloat16")
     assert {parameter.dtype for parameter in aligner.network.parameters()} == {torch.bfloat16}
     (times,) = aligner.align([clip_of(ENGLISH, 3.0)])
     assert len(times) == len(split_words(ENGLISH))

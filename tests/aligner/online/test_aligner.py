@@ -100,14 +100,14 @@ class SameReference(ReferenceVoice):
 
     def __init__(self) -> None:
         super().__init__()
-        self.said: dict[object, tuple[Speech, Frames]] = {}
+        self.said: dict[object, Speech] = {}
 
-    def say(
-        self, words: Sequence[Word], speaker: EspeakVoice, words_per_minute: int
-    ) -> tuple[Speech, Frames]:
-        key = (*words, speaker, words_per_minute)
+    def synthesize(
+        self, words: Sequence[Word], voice: EspeakVoice, duration_ratio: float
+    ) -> Speech:
+        key = (*words, voice, duration_ratio)
         if key not in self.said:
-            self.said[key] = super().say(words, speaker, words_per_minute)
+            self.said[key] = super().synthesize(words, voice, duration_ratio)
         return self.said[key]
 
 
@@ -330,11 +330,13 @@ def test_a_voice_is_known_the_second_time() -> None:
 class CountingReference(ReferenceVoice):
     """Knows for how many vocal tracts it was last asked."""
 
-    tracts = 0
+    vtln_warps = 0
 
-    def render(self, speech: Speech, speaker: EspeakVoice, tracts: Iterable[float]) -> list[Frames]:
-        renderings = super().render(speech, speaker, tracts)
-        self.tracts = len(renderings)
+    def render(
+        self, speech: Speech, voice: EspeakVoice, vtln_warps: Iterable[float]
+    ) -> list[Frames]:
+        renderings = super().render(speech, voice, vtln_warps)
+        self.vtln_warps = len(renderings)
         return renderings
 
 
@@ -348,9 +350,9 @@ def test_short_replies_are_enough_to_know_a_voice(are_concurrent: bool) -> None:
     for turn in range(5):
         follow(opened[turn] if are_concurrent else aligner.open("en", "v"), reply, ())
     follow(aligner.open("en", "other"), reply, ())
-    assert reference.tracts > 1, "one alone is too short"
+    assert reference.vtln_warps > 1, "one alone is too short"
     follow(aligner.open("en", "v"), reply, ())
-    assert reference.tracts == 1
+    assert reference.vtln_warps == 1
 
 
 def test_a_context_that_hears_nothing_makes_nobody_forget() -> None:

@@ -17,10 +17,10 @@ def voice() -> ReferenceVoice:
 
 
 def reference_of(
-    voice: ReferenceVoice, text: str, tracts: tuple[float, ...] = (1.0,), language: str = "en"
+    voice: ReferenceVoice, text: str, vtln_warps: tuple[float, ...] = (1.0,), language: str = "en"
 ) -> GrowingReference:
     """A reference of which all words are said that are needed at first."""
-    reference = GrowingReference(voice, voice.speaker_of(language), tracts)
+    reference = GrowingReference(voice, voice.voice_for(language), vtln_warps)
     reference.append(split_words(text))
     reference.extend(0, 1.0, is_urgent=True)
     return reference
@@ -38,13 +38,13 @@ def test_every_word_has_its_frames(voice: ReferenceVoice) -> None:
 
 
 def test_renderings_have_the_same_frames(voice: ReferenceVoice) -> None:
-    """As from other vocal tracts: as many frames, with other features."""
+    """As from other vocal vtln_warps: as many frames, with other features."""
     reference_of(voice, "Something that was said before.", (1.15,))
     reference = reference_of(voice, TEXT, (0.95, 1.15))
     features = reference.features(range(reference.length))
     assert features.shape == (reference.length, 2, WIDTH)
     assert np.abs(features[:, 0] - features[:, 1]).mean() > 0.1
-    reference.choose(1)
+    reference.keep_rendering(1)
     assert np.array_equal(reference.features(range(reference.length))[:, 0], features[:, 1])
 
 
@@ -62,13 +62,13 @@ def test_no_more_is_said_than_is_needed(voice: ReferenceVoice) -> None:
     assert first < 1_000
     reference.extend(first - 50, 1.0, is_urgent=False)
     assert first < reference.length < 2_000
-    reference.forget(first - 50)
+    reference.drop_frames(first - 50)
     assert reference.kept_frames == reference.length - first + 50
 
 
 def test_a_clause_is_waited_for_unless_the_sound_waits(voice: ReferenceVoice) -> None:
     """One word is not said alone while the next may come; it is when nothing else is there."""
-    reference = GrowingReference(voice, voice.speaker_of("en"), (1.0,))
+    reference = GrowingReference(voice, voice.voice_for("en"), (1.0,))
     reference.append(split_words("Hello"))
     reference.extend(0, 1.0, is_urgent=False)
     assert reference.length == 0
@@ -81,7 +81,7 @@ def test_words_are_taken_by_their_place_in_the_text(voice: ReferenceVoice) -> No
     text = f"{TEXT} " * 20
     reference = reference_of(voice, text)
     words = split_words(text)
-    said, unsaid = reference.take_words(words[-3].char_start)
+    said, unsaid = reference.pop_words(words[-3].char_start)
     assert [row.word for row in said] + unsaid == words[:-3]
     assert said
     assert unsaid
@@ -89,10 +89,10 @@ def test_words_are_taken_by_their_place_in_the_text(voice: ReferenceVoice) -> No
 
 def test_a_slow_voice_gets_a_slow_reference(voice: ReferenceVoice) -> None:
     """Twice as slow is nearly twice as many frames, though normally they would be as many."""
-    normal, slow = (GrowingReference(voice, voice.speaker_of("en"), (1.0,)) for _ in range(2))
-    for reference, slowness in ((normal, 1.0), (slow, 1.8)):
+    normal, slow = (GrowingReference(voice, voice.voice_for("en"), (1.0,)) for _ in range(2))
+    for reference, duration_ratio in ((normal, 1.0), (slow, 1.8)):
         reference.append(split_words(TEXT))
-        reference.extend(0, slowness, is_urgent=True)
+        reference.extend(0, duration_ratio, is_urgent=True)
     assert 1.4 < slow.words[-1].end_frame / normal.words[-1].end_frame < 2.0
     assert slow.words[1].normal_frames == pytest.approx(normal.words[1].normal_frames, rel=0.3)
 

@@ -2,12 +2,15 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from voiceagent_tts.aligner.online.espeak_reference import ReferenceWord
 from voiceagent_tts.aligner.online.viterbi import (
     MAX_TRACED_FRAMES,
     SKIP_COST,
     STAY_COST,
-    Paths,
+    AlignmentPath,
+    ViterbiSearch,
 )
+from voiceagent_tts.core import Word
 
 FAR = 20.0
 
@@ -19,12 +22,12 @@ def distances(path: list[int], length: int, renderings: int = 1) -> np.ndarray:
     return rows
 
 
-def paths_of(renderings: int) -> Paths:
+def paths_of(renderings: int) -> ViterbiSearch:
     """Of renderings of which none is known to be better."""
-    return Paths(np.zeros(renderings, np.float32))
+    return ViterbiSearch(np.zeros(renderings, np.float32))
 
 
-def follow(paths: Paths, rows: np.ndarray) -> None:
+def follow(paths: ViterbiSearch, rows: np.ndarray) -> None:
     """Advance by blocks of eight frames, as a session does."""
     for start in range(0, len(rows), 8):
         window = paths.window(rows.shape[2])
@@ -38,7 +41,7 @@ def test_the_path_that_costs_least_is_found(steps: list[int]) -> None:
     paths = paths_of(1)
     follow(paths, distances(path, path[-1] + 1))
     assert paths.head == path[-1]
-    assert paths.trace(paths.head).tolist() == path
+    assert paths.backtrace(paths.head).tolist() == path
 
 
 def test_a_step_costs_the_same_however_long_the_reference_is() -> None:
@@ -55,7 +58,7 @@ def test_the_reference_may_grow() -> None:
     paths = paths_of(1)
     follow(paths, distances(list(range(8)), 8))
     paths.advance(paths.window(16), distances(list(range(8, 16)), 16)[:, :, :16])
-    assert paths.trace(paths.head).tolist() == list(range(16))
+    assert paths.backtrace(paths.head).tolist() == list(range(16))
 
 
 def test_the_rendering_that_is_alike_wins() -> None:
@@ -64,10 +67,10 @@ def test_the_rendering_that_is_alike_wins() -> None:
     paths = paths_of(3)
     follow(paths, rows[:24])
     assert paths.best_rendering == 2
-    paths.choose(2)
+    paths.keep_rendering(2)
     window = paths.window(40)
     paths.advance(window, rows[24:, 2:, window.start : window.stop])
-    assert paths.trace(paths.head).tolist() == list(range(40))
+    assert paths.backtrace(paths.head).tolist() == list(range(40))
 
 
 def test_what_renderings_cost_before_a_restart_still_counts() -> None:
@@ -77,18 +80,18 @@ def test_what_renderings_cost_before_a_restart_still_counts() -> None:
     paths.restart(16)
     paths.advance(paths.window(32), np.zeros((4, 2, 16), np.float32))
     assert paths.best_rendering == 0
-    assert len(paths.trace(paths.head)) == 4
+    assert len(paths.backtrace(paths.head)) == 4
 
 
 def test_what_renderings_cost_in_another_context_counts() -> None:
-    """Handicaps that one context ends with are where the next one may begin."""
+    """Prior costs that one context ends with are where the next one may begin."""
     first = paths_of(2)
     follow(first, distances(list(range(16)), 32, renderings=2))
-    second = Paths(first.handicaps)
-    assert second.handicaps.tolist() == [0.0, first.handicaps[1]]
+    second = ViterbiSearch(first.prior_costs)
+    assert second.prior_costs.tolist() == [0.0, first.prior_costs[1]]
     follow(second, np.zeros((8, 2, 32), np.float32))
     assert second.best_rendering == 0
-    assert second.handicaps.tolist() == first.handicaps.tolist()
+    assert second.prior_costs.tolist() == first.prior_costs.tolist()
 
 
 def test_a_place_that_all_paths_have_left_is_behind_the_head() -> None:
@@ -96,12 +99,12 @@ def test_a_place_that_all_paths_have_left_is_behind_the_head() -> None:
     paths = paths_of(1)
     follow(paths, distances(list(range(400)), 400))
     for last in (0, 100, 200):
-        assert paths.end(last) == paths.head == 399
-    assert paths.trace(paths.end(100)).tolist() == list(range(400))
+        assert paths.end_frame(last) == paths.head == 399
+    assert paths.backtrace(paths.end_frame(100)).tolist() == list(range(400))
     begun = paths_of(1)
     begun.restart(8)
     begun.advance(begun.window(40), np.zeros((1, 1, 32), np.float32))
-    assert begun.end(7) == begun.head == 8
+    assert begun.end_frame(7) == begun.head == 8
 
 
 def test_a_path_is_remembered_for_so_long() -> None:
@@ -109,20 +112,65 @@ def test_a_path_is_remembered_for_so_long() -> None:
     paths = paths_of(1)
     path = [0] * MAX_TRACED_FRAMES + list(range(50))
     follow(paths, distances(path, 50))
-    assert paths.trace(paths.head).tolist() == path[-MAX_TRACED_FRAMES:]
+    assert paths.backtrace(paths.head).tolist() == path[-MAX_TRACED_FRAMES:]
 
 
 def test_a_path_ends_where_all_words_do_unless_that_is_far() -> None:
     """Some frames that are missing are made up for; half of the words are not."""
     paths = paths_of(1)
     follow(paths, distances(list(range(20)), 40))
-    assert paths.end(21) == 21
-    assert paths.end(39) == 19
+    assert paths.end_frame(21) == 21
+    assert paths.end_frame(39) == 19
 
 
-def test_strain_tells_whether_the_sound_is_like_its_reference() -> None:
+def test_mean_cost_tells_whether_the_sound_is_like_its_reference() -> None:
     """It is what the last second cost, a frame."""
     alike, unlike = paths_of(1), paths_of(1)
     follow(alike, distances(list(range(300)), 300))
     follow(unlike, np.full((300, 1, 300), FAR, np.float32))
-    assert alike.strain < 1 < min(STAY_COST, SKIP_COST) + 1 < unlike.strain
+    assert alike.mean_cost < 1 < min(STAY_COST, SKIP_COST) + 1 < unlike.mean_cost
+
+
+HOP = 240
+
+
+def word(first: int, end: int) -> ReferenceWord:
+    """A word that is in these frames of the reference, and nothing else of interest."""
+    return ReferenceWord(Word("w", 0, 1), first, end, 50, -50, True, float(end - first))
+
+
+def test_a_word_begins_where_the_path_comes_to_it() -> None:
+    """From its first frame to its last, moved by as much as the reference is beside its frames."""
+    trace = AlignmentPath(np.arange(10), [HOP * place for place in range(10)])
+    time = trace.time_of(word(3, 6))
+    assert (time.start_sample, time.end_sample) == (3 * HOP + 50, 5 * HOP - 50)
+    assert time.is_exact
+    assert trace.frames_in(word(3, 6)) == 3
+
+
+def test_a_word_that_is_skipped_begins_with_the_next_frame() -> None:
+    """The path need not touch its first frame."""
+    trace = AlignmentPath(np.array([0, 1, 3, 5, 6]), [HOP * place for place in range(5)])
+    assert trace.time_of(word(2, 4)).start_sample == 2 * HOP + 50
+
+
+def test_a_word_behind_a_pause_does_not_begin_before_it() -> None:
+    """What is left of the sound before a pause is not the next word's beginning."""
+    centres = [0, HOP, 2 * HOP, 50 * HOP, 51 * HOP, 52 * HOP]
+    trace = AlignmentPath(np.array([0, 1, 2, 3, 4, 5]), centres)
+    assert trace.time_of(word(2, 5)).start_sample == 50 * HOP + 50
+
+
+def test_the_end_of_a_word_is_not_known_before_it_is_reached() -> None:
+    """A word that is under way has a start; one that is to come has not begun."""
+    trace = AlignmentPath(np.arange(5), [HOP * place for place in range(5)])
+    assert trace.time_of(word(3, 8)).end_sample is None
+    assert trace.has_reached(word(4, 8))
+    assert not trace.has_reached(word(5, 8))
+
+
+def test_a_word_without_sound_has_no_length() -> None:
+    """It stands where the next frame is, and is no exact time."""
+    time = AlignmentPath(np.arange(5), [HOP * place for place in range(5)]).time_of(word(2, 2))
+    assert time.start_sample == time.end_sample
+    assert not time.is_exact

@@ -1,1 +1,1 @@
-"""The forced aligner: a finished clip and its text become exact word times, by a network."""
+"""The forced aligner: exact word times of complete audio and its text, from a neural network."""

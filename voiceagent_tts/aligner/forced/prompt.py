@@ -1,42 +1,39 @@
-"""What the forced aligner reads: places for the sound, then each word with places for its times.
+"""The forced aligner's prompt: the audio, then each word with two timestamp tokens.
 
     <|audio_start|> <|audio_pad|>… <|audio_end|> word <timestamp><timestamp> word <timestamp>…
 
-There is no chat template around it: the model was trained on this alone, and three tokens in front
-would shift the times that it tells. Words are the client's own, so that their times go back to
-where they came from. This module knows no network and no audio.
+There is no chat template around it: the model was trained on this alone, and three more tokens in
+front would shift its times. Words are the client's own, so that each time belongs to a span of the
+client's text. This module knows no network and no audio.
 
 Source: `encode_timestamp` of qwen-asr 0.0.6; the chat template of Qwen3-ForcedAligner-0.6B-hf,
-whose whole output this is.
+which renders exactly this.
 """
 
-import logging
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
-from typing import Any
+from itertools import accumulate
 
 from voiceagent_tts.core import Word
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.text.morphemes import japanese_tokenizer
 
 LANGUAGES = frozenset(("zh", "yue", "en", "de", "es", "fr", "it", "ja", "ko", "pt", "ru"))
-"""Codes of what Qwen3-ForcedAligner-0.6B was trained on."""
+"""Codes of the languages that Qwen3-ForcedAligner-0.6B was trained on."""
 
 Unit = tuple[Word, ...]
 """Words that share one pair of times."""
 
-_logger = logging.getLogger(__name__)
-
 
 @dataclass(frozen=True, slots=True)
 class Clip:
-    """Sound, and the words that are spoken in it.
+    """Audio and the words spoken in it.
 
     Attributes:
-        words: in order. What the model says of a word depends on the sound and on the words up to
-            it, so that words which are not yet spoken do no harm to those that are.
-        pcm: PCM16, mono, 24 kHz. It may end in the middle of the words.
+        words: in order. The times of a word depend on the audio and on the words up to it, so
+            words that are not spoken yet do not change the times of those that are.
+        pcm: PCM16, mono, 24 kHz; it may end before the last word.
         language: code of one of the aligner's languages, with or without a region.
     """
 
@@ -47,7 +44,7 @@ class Clip:
 
 @dataclass(frozen=True, slots=True)
 class PromptTokens:
-    """Ids of the control tokens."""
+    """Token ids of the control tokens."""
 
     audio_start: int
     audio_pad: int
@@ -61,26 +58,26 @@ def build_prompt(
     tokens: PromptTokens,
     encode: Callable[[str], list[int]],
 ) -> list[int]:
-    """Ids of the prompt of one clip.
+    """Token ids of the prompt of one clip.
 
     Args:
-        units: what gets a pair of times, in order.
-        audio_tokens: places for the sound.
-        tokens: the control tokens.
-        encode: a word's text to its ids, without any control token.
+        units: in order; each gets a pair of times.
+        audio_tokens: number of audio tokens.
+        tokens: ids of the control tokens.
+        encode: turns the text of a word into ids, without control tokens.
 
     Returns:
-        Ids, among them `tokens.timestamp` twice for each unit: its start and its end.
+        Ids with `tokens.timestamp` twice after each unit: for its start and its end.
     """
     ids = [tokens.audio_start, *[tokens.audio_pad] * audio_tokens, tokens.audio_end]
     for unit in units:
-        ids += encode("".join(written(word) for word in unit))
+        ids += encode("".join(aligner_text(word) for word in unit))
         ids += [tokens.timestamp] * 2
     return ids
 
 
-def written(word: Word) -> str:
-    """A word as the aligner knows it: its letters, digits and apostrophes, nothing between.
+def aligner_text(word: Word) -> str:
+    """A word as the aligner reads it: its letters, digits and apostrophes.
 
     Source: `clean_token` of qwen-asr 0.0.6.
     """
@@ -92,7 +89,7 @@ def _is_kept(character: str) -> bool:
 
 
 def check_language(language: str) -> str:
-    """The code without its region.
+    """The code of a language without its region.
 
     Raises:
         InvalidRequestError: it is none of the aligner's languages; `invalid_language`.
@@ -107,28 +104,30 @@ def check_language(language: str) -> str:
     return code
 
 
-def units_of(words: Sequence[Word], language: str) -> list[Unit]:
-    """What gets a pair of times: a word, but in Japanese a morpheme.
+def split_units(words: Sequence[Word], language: str) -> list[Unit]:
+    """Group `words` into units: one word each, but in Japanese one morpheme each.
 
-    Our words of Japanese are single kana and kanji; the model learnt it by morphemes. They come
-    from janome (extra `japanese`), without which every character is asked for.
+    Our Japanese words are single kana and kanji, whereas the model was trained on morphemes.
+    Without janome every Japanese character is a unit.
     """
-    split = _japanese() if language == "ja" else None
-    if split is None:
+    tokenizer = japanese_tokenizer() if language == "ja" else None
+    if tokenizer is None:
         return [(word,) for word in words]
-    texts = [written(word) for word in words]
-    return list(_between_borders(words, texts, _borders(split("".join(texts)))))
+    texts = [aligner_text(word) for word in words]
+    morphemes: list[str] = list(tokenizer.tokenize("".join(texts), wakati=True))
+    return list(_group_words(words, texts, frozenset(accumulate(map(len, morphemes)))))
 
 
-def load_japanese() -> None:
-    """Load the morphemes now; the first Japanese clip would otherwise wait for them."""
-    _japanese()
-
-
-def _between_borders(
+def _group_words(
     words: Sequence[Word], texts: Sequence[str], borders: frozenset[int]
 ) -> Iterator[Unit]:
-    """Runs of words that end where a morpheme ends."""
+    """Runs of words that end where a morpheme ends.
+
+    Args:
+        words: in order.
+        texts: the aligner's text of each word.
+        borders: ends of the morphemes, in characters of the joined `texts`.
+    """
     unit: list[Word] = []
     end = 0
     for word, text in zip(words, texts, strict=True):
@@ -139,25 +138,3 @@ def _between_borders(
             unit = []
     if unit:
         yield tuple(unit)
-
-
-def _borders(morphemes: Sequence[str]) -> frozenset[int]:
-    """Where morphemes end, in characters of the text that they are."""
-    ends: list[int] = []
-    for morpheme in morphemes:
-        ends.append(len(morpheme) + (ends[-1] if ends else 0))
-    return frozenset(ends)
-
-
-@cache
-def _japanese() -> Callable[[str], list[str]] | None:
-    """Load janome once; it takes 0.2 s."""
-    try:
-        from janome.tokenizer import Tokenizer
-    except ImportError:
-        _logger.warning(
-            "Japanese is aligned by characters, not words: pip install 'voiceagent-tts[japanese]'"
-        )
-        return None
-    tokenizer: Any = Tokenizer()
-    return lambda text: list(tokenizer.tokenize(text, wakati=True))

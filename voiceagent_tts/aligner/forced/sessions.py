@@ -1,11 +1,10 @@
-"""Which sound the forced aligner is asked about, and when: the clips of many contexts, together.
+"""Decides which audio the forced aligner gets, and when, for the contexts of one process.
 
-A context is asked about where a segment ends, and before that whenever enough sound has come. Then
-its end may be cut off in a word, and only what lies well before it counts. Clips that are due at
-once share a pass. Knows no network, no sockets, no deadlines and no listeners.
+A context is aligned where a segment ends, and before that whenever enough new audio has arrived;
+then the end of the clip may be inside a word, and only times well before it count. Clips that are
+due at once share a forward pass. This module knows no network, no sockets and no playout.
 """
 
-import logging
 from collections import deque
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
@@ -13,36 +12,25 @@ from itertools import takewhile
 from typing import Protocol
 
 from voiceagent_tts.aligner.forced.prompt import Clip
-from voiceagent_tts.aligner.online.sessions import aligner_capabilities
-from voiceagent_tts.core import BYTES_PER_SAMPLE, Word, WordTimestamp, ms_to_samples
-from voiceagent_tts.errors import EngineError, ErrorCode, VoiceAgentError
-from voiceagent_tts.seam.alignment import (
-    AlignCommand,
-    Aligned,
-    AlignInbox,
-    AlignOutbox,
-    Expect,
-    Finish,
-    Follow,
-)
-from voiceagent_tts.seam.commands import Cancel
-from voiceagent_tts.seam.events import AudioStep, Cancelled, Capabilities, Done, Failed, SegmentEnd
+from voiceagent_tts.aligner.sessions import AlignerSessions, ContextInput, aligner_capabilities
+from voiceagent_tts.core import BYTES_PER_SAMPLE, AudioChunk, Word, WordTimestamp, ms_to_samples
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.seam.alignment import Aligned, AlignInbox, AlignOutbox, Expect, Finish
+from voiceagent_tts.seam.events import SegmentEnd
 
 _MAX_CONTEXTS = 256
-_UNSURE_SAMPLES = ms_to_samples(500)
-"""Behind a word that ends so close to the end of an unfinished clip there may be more of it."""
+_UNCERTAIN_SAMPLES = ms_to_samples(500)
+"""A word that ends this close to the end of an unfinished clip may continue after it."""
 _FASTEST_WORDS_PER_S = 8.0
 _SECOND_SAMPLES = ms_to_samples(1000)
 
-_logger = logging.getLogger(__name__)
 
-
-class AlignsClips(Protocol):
-    """What a forced aligner can do: see `forced.ForcedAligner`."""
+class ClipAligner(Protocol):
+    """Aligns complete clips; `forced.aligner.ForcedAligner` implements it."""
 
     @property
     def languages(self) -> Set[str]:
-        """Codes of the languages that it knows."""
+        """Codes of the supported languages."""
         ...
 
     def align(self, clips: Sequence[Clip]) -> list[tuple[WordTimestamp, ...]]:
@@ -52,11 +40,11 @@ class AlignsClips(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Pacing:
-    """How much is asked.
+    """How much audio is aligned, and how often.
 
     Args:
-        pass_samples: new sound of a segment that is still spoken, after which it is asked about.
-        step_samples: sound of all clips of one step, or one clip.
+        pass_samples: new audio of an unfinished segment after which it is aligned.
+        step_samples: limit on the audio of one step; a single clip may exceed it.
     """
 
     pass_samples: int
@@ -64,13 +52,14 @@ class Pacing:
 
 
 @dataclass(frozen=True, slots=True)
-class _Question:
-    """A clip of a context.
+class _ClipRequest:
+    """A clip of a context that is due to be aligned.
 
     Attributes:
-        words: those that may be in it.
-        end_sample: of the clip, on the context's clock.
-        char_end: the words before it end in the clip; None where it may be cut off in a word.
+        words: words that may be in it.
+        end_sample: end of the clip on the context's clock.
+        char_end: all words before this offset end in the clip; None if the clip may end inside a
+            word.
     """
 
     words: tuple[Word, ...]
@@ -79,69 +68,80 @@ class _Question:
 
 
 @dataclass(slots=True)
-class _Heard:
-    """What is kept of one context: the sound and the words that have no times yet.
+class _UnalignedContext:
+    """Audio and words of one context that have no times yet.
 
     Attributes:
+        language: code of the text's language.
+        words: words without times, in order.
+        pcm: audio from `start_sample` on.
         start_sample: where `pcm` begins on the context's clock.
-        asked_samples: how much of the context had been heard when it was asked about last.
+        aligned_samples: end of the audio when the context was last aligned.
         ends: (char_end, end_sample) of segments that have ended since.
-        is_finished: nothing more comes.
+        is_finished: whether all words and audio have arrived.
     """
 
     language: str
     words: deque[Word] = field(default_factory=deque[Word])
     pcm: bytearray = field(default_factory=bytearray)
     start_sample: int = 0
-    asked_samples: int = 0
+    aligned_samples: int = 0
     ends: deque[tuple[int, int]] = field(default_factory=deque[tuple[int, int]])
     is_finished: bool = False
 
     @property
     def end_sample(self) -> int:
-        """How much of the context has been heard."""
+        """End of the audio received so far, on the context's clock."""
         return self.start_sample + len(self.pcm) // BYTES_PER_SAMPLE
 
-    def question(self, pass_samples: int) -> _Question | None:
-        """What to ask next, if anything."""
+    def next_request(self, pass_samples: int) -> _ClipRequest | None:
+        """The clip to align next; None if none is due."""
         if self.ends:
             char_end, end_sample = self.ends[0]
             ending = takewhile(lambda word: word.char_start < char_end, self.words)
-            return _Question(tuple(ending), end_sample, char_end)
+            return _ClipRequest(tuple(ending), end_sample, char_end)
         if self.is_finished:
             char_end = self.words[-1].char_end if self.words else 0
-            return _Question(tuple(self.words), self.end_sample, char_end)
-        if self.words and self.end_sample - self.asked_samples >= pass_samples:
+            return _ClipRequest(tuple(self.words), self.end_sample, char_end)
+        if self.words and self.end_sample - self.aligned_samples >= pass_samples:
             seconds = (self.end_sample - self.start_sample) / _SECOND_SAMPLES
             count = int(seconds * _FASTEST_WORDS_PER_S) + 1
-            return _Question(tuple(self.words)[:count], self.end_sample, None)
+            return _ClipRequest(tuple(self.words)[:count], self.end_sample, None)
         return None
 
-    def clip(self, question: _Question) -> Clip:
-        """The sound of a question."""
-        end = (question.end_sample - self.start_sample) * BYTES_PER_SAMPLE
-        return Clip(question.words, bytes(self.pcm[:end]), self.language)
+    def clip(self, request: _ClipRequest) -> Clip:
+        """The words and audio of a request."""
+        end = (request.end_sample - self.start_sample) * BYTES_PER_SAMPLE
+        return Clip(request.words, bytes(self.pcm[:end]), self.language)
 
-    def take(
-        self, question: _Question, times: Sequence[WordTimestamp]
+    def accept(
+        self, request: _ClipRequest, times: Sequence[WordTimestamp]
     ) -> tuple[WordTimestamp, ...]:
-        """Keep what is certain of an answer, in the context's clock, and forget its sound."""
+        """Drop the audio of the words whose times are certain; return these words.
+
+        Args:
+            request: the clip that was aligned.
+            times: its words, in samples of the clip.
+
+        Returns:
+            The certain words, on the context's clock.
+        """
         start = self.start_sample
         placed = [time.later(start) for time in times]
-        self.asked_samples = question.end_sample
-        if question.char_end is not None:
+        self.aligned_samples = request.end_sample
+        if request.char_end is not None:
             if self.ends:
                 self.ends.popleft()
-            self._forget(len(placed), question.end_sample)
+            self._drop(len(placed), request.end_sample)
             return tuple(placed)
-        sure = question.end_sample - _UNSURE_SAMPLES
-        certain = tuple(takewhile(lambda time: (time.end_sample or 0) <= sure, placed))
+        certain_until = request.end_sample - _UNCERTAIN_SAMPLES
+        certain = tuple(takewhile(lambda time: (time.end_sample or 0) <= certain_until, placed))
         if certain:
             following = placed[len(certain) :]
-            self._forget(len(certain), following[0].start_sample if following else sure)
+            self._drop(len(certain), following[0].start_sample if following else certain_until)
         return certain
 
-    def _forget(self, words: int, until_sample: int) -> None:
+    def _drop(self, words: int, until_sample: int) -> None:
         for _ in range(words):
             self.words.popleft()
         until_sample = max(until_sample, self.start_sample)
@@ -149,118 +149,78 @@ class _Heard:
         self.start_sample = until_sample
 
 
-class ForcedSessions:
-    """Implements what `worker.host` runs, over a forced aligner.
+class ForcedSessions(AlignerSessions[_UnalignedContext]):
+    """Collects the words and audio of each context and aligns the clips that are due.
 
     Args:
-        inbox: where commands come from.
-        outbox: where answers go.
+        inbox: source of commands.
+        outbox: destination of answers.
         aligner: the network.
-        pacing: how much it is asked.
+        pacing: how much audio is aligned, and how often.
     """
 
     def __init__(
-        self, inbox: AlignInbox, outbox: AlignOutbox, aligner: AlignsClips, pacing: Pacing
+        self, inbox: AlignInbox, outbox: AlignOutbox, aligner: ClipAligner, pacing: Pacing
     ) -> None:
-        self._inbox = inbox
-        self._outbox = outbox
+        capabilities = aligner_capabilities("forced", "Qwen3-ForcedAligner", _MAX_CONTEXTS)
+        super().__init__(inbox, outbox, capabilities)
         self._aligner = aligner
         self._pacing = pacing
-        self._contexts: dict[int, _Heard] = {}
 
-    @property
-    def capabilities(self) -> Capabilities:
-        """What this process is; it speaks nothing."""
-        return aligner_capabilities("forced", "Qwen3-ForcedAligner", _MAX_CONTEXTS)
-
-    @property
-    def rows_used(self) -> int:
-        """Contexts that are followed now."""
-        return len(self._contexts)
-
-    @property
-    def figures(self) -> dict[str, float]:
-        """Nothing beside what every worker tells."""
-        return {}
-
-    def step(self) -> float | None:
-        """Take all commands, then ask about the clips that are due, segments that ended first."""
-        for command in self._inbox():
-            self._take(command)
-        asked = self._questions()
-        if asked:
-            self._ask(asked)
-        return 0.0 if asked else None
-
-    def close(self) -> None:
-        """Forget every context; idempotent."""
-        self._contexts.clear()
-
-    def _take(self, command: AlignCommand) -> None:
-        match command:
-            case Follow(context, language, _):
-                self._follow(context, language)
-            case AudioStep(rows):
-                for row in rows:
-                    if heard := self._contexts.get(row.context):
-                        heard.pcm += row.chunk.pcm
-            case Expect(context, words) if context in self._contexts:
-                self._contexts[context].words.extend(words)
-            case SegmentEnd(context, char_end, end_sample) if context in self._contexts:
-                self._contexts[context].ends.append((char_end, end_sample))
-            case Finish(context) if context in self._contexts:
-                self._contexts[context].is_finished = True
-            case Cancel(context):
-                self._contexts.pop(context, None)
-                self._outbox(Cancelled(context))
-            case _:
-                pass  # of a context that has failed before its sender knew
-
-    def _follow(self, context: int, language: str) -> None:
+    def _open(self, language: str, voice: str) -> _UnalignedContext:
         if language.partition("-")[0] not in self._aligner.languages:
-            message = f"the forced aligner does not know language {language!r}"
-            self._outbox(Failed(context, ErrorCode.INVALID_LANGUAGE, message))
-        else:
-            self._contexts[context] = _Heard(language)
+            raise InvalidRequestError(
+                f"expected a language of the forced aligner "
+                f"({', '.join(sorted(self._aligner.languages))}); got {language[:40]!r}",
+                code=ErrorCode.INVALID_LANGUAGE,
+            )
+        return _UnalignedContext(language)
 
-    def _questions(self) -> dict[int, _Question]:
-        """Those of one step: at most one of a context, and no more sound than a step takes."""
-        due: list[tuple[bool, int, _Question]] = []
-        for context, heard in self._contexts.items():
-            if question := heard.question(self._pacing.pass_samples):
-                due.append((question.char_end is None, context, question))
+    def _handle(self, context: int, session: _UnalignedContext, received: ContextInput) -> None:
+        match received:
+            case AudioChunk(_, pcm):
+                session.pcm += pcm
+            case Expect(_, words):
+                session.words.extend(words)
+            case SegmentEnd(_, char_end, end_sample):
+                session.ends.append((char_end, end_sample))
+            case Finish():
+                session.is_finished = True
+
+    def _align_due(self) -> float | None:
+        requests = self._due_requests()
+        if not requests:
+            return None
+        clips = [self._sessions[context].clip(request) for context, request in requests.items()]
+        aligned: dict[int, tuple[WordTimestamp, ...]] = {}
+        with self._failing(requests):
+            aligned = dict(zip(requests, self._aligner.align(clips), strict=True))
+        for context, times in aligned.items():
+            self._answer(context, requests[context], times)
+        return 0.0
+
+    def _due_requests(self) -> dict[int, _ClipRequest]:
+        """Clips of this step: one per context, ended segments first, within `step_samples`."""
+        due: list[tuple[bool, int, _ClipRequest]] = []
+        for context, session in self._sessions.items():
+            if request := session.next_request(self._pacing.pass_samples):
+                due.append((request.char_end is None, context, request))
         due.sort(key=lambda entry: entry[0])
-        chosen: dict[int, _Question] = {}
+        chosen: dict[int, _ClipRequest] = {}
         samples = 0
-        for _, context, question in due:
-            samples += question.end_sample - self._contexts[context].start_sample
+        for _, context, request in due:
+            samples += request.end_sample - self._sessions[context].start_sample
             if chosen and samples > self._pacing.step_samples:
                 break
-            chosen[context] = question
+            chosen[context] = request
         return chosen
 
-    def _ask(self, asked: dict[int, _Question]) -> None:
-        clips = [self._contexts[context].clip(question) for context, question in asked.items()]
-        try:
-            answers = self._aligner.align(clips)
-        except Exception as error:
-            failure = EngineError.of("the forced aligner", error)
-            _logger.error("%d clips: %s", len(clips), failure)
-            for context in asked:
-                self._fail(context, failure)
-            return
-        for (context, question), times in zip(asked.items(), answers, strict=True):
-            self._answer(context, question, times)
-
-    def _answer(self, context: int, question: _Question, times: tuple[WordTimestamp, ...]) -> None:
-        heard = self._contexts[context]
-        was_last = heard.is_finished and not heard.ends
-        words = heard.take(question, times)
-        self._outbox(Aligned(context, words, (), question.end_sample))
+    def _answer(
+        self, context: int, request: _ClipRequest, times: tuple[WordTimestamp, ...]
+    ) -> None:
+        session = self._sessions[context]
+        was_last = session.is_finished and not session.ends
+        words = session.accept(request, times)
+        self._outbox(Aligned(context, words, (), request.end_sample))
         if was_last:
-            del self._contexts[context]
-            self._outbox(Done(context, question.end_sample))
-
-    def _fail(self, context: int, error: VoiceAgentError) -> None:
-        del self._contexts[context]
-        self._outbox(Failed(context, error.code, error.message))
+            self._finish(context, request.end_sample)

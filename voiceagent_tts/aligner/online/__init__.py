@@ -1,1 +1,1 @@
-"""The online aligner: speech and its text become word times while the speech is made."""
+"""The online aligner: word times while the audio is generated, from an espeak-ng reference."""

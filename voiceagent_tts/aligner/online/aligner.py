@@ -1,8 +1,9 @@
-"""The online aligner: word times while the sound is made, from a reference of the same words.
+"""The online aligner: word times while the audio is generated.
 
-The embedded voice says the words too and knows when each begins; the sound is followed through that
-reference, frame by frame, and never looks ahead. What is learnt of a voice's sound and pace is kept
-under its key for its next context. Knows no processes, no deadlines and no listeners.
+The embedded voice speaks the same words and reports when each begins. A Viterbi search follows the
+audio through that reference, frame by frame and without looking ahead. What is learnt about a
+voice's sound and pace is kept under its key for its next context. This module knows no processes,
+no deadlines and no playout.
 """
 
 from collections import OrderedDict, deque
@@ -14,40 +15,44 @@ import numpy.typing as npt
 
 from voiceagent_tts.aligner.online.espeak_reference import GrowingReference, ReferenceVoice
 from voiceagent_tts.aligner.online.features import Floats, Frames, FrameStream
-from voiceagent_tts.aligner.online.trace import PAUSE_SAMPLES, Trace
-from voiceagent_tts.aligner.online.viterbi import MAX_TRACED_FRAMES, Paths
-from voiceagent_tts.aligner.online.voice_profile import TRACTS, TRIAL_FRAMES, Voice
+from voiceagent_tts.aligner.online.viterbi import (
+    MAX_TRACED_FRAMES,
+    PAUSE_SAMPLES,
+    AlignmentPath,
+    ViterbiSearch,
+)
+from voiceagent_tts.aligner.online.voice_profile import VTLN_WARPS, WARP_TRIAL_FRAMES, VoiceProfile
 from voiceagent_tts.core import Word, WordTimestamp, ms_to_samples
 
 _PAUSE_COST = np.float32(30.0)
-"""Of a pause inside a word."""
-_MAX_STRAIN = 5.6
-"""A voice costs up to 5.4 a frame through its own words, and mostly more through others."""
+"""Cost of a pause inside a word."""
+_MAX_MEAN_COST = 5.6
+"""A voice costs up to 5.4 per frame along its own words, and mostly more along others."""
 _LOOKAHEAD_FRAMES = 30
-"""Frames with sound behind the end of a word after which its time is final."""
-_HELD_FRAMES = 30
-"""Of reference that the sound must have before it while text may still follow."""
-_MAX_HELD_FRAMES = 40
-"""Of sound: with more, words are said whose clause is not complete."""
+"""Speech frames after the end of a word at which its time is final."""
+_REFERENCE_LEAD_FRAMES = 30
+"""Reference frames that must lie ahead of the audio while text may still follow."""
+_MAX_QUEUED_FRAMES = 40
+"""Queued audio frames above which words of an unfinished clause are synthesized."""
 _MAX_WAITING_FRAMES = 100
-"""Of sound: with more, the oldest has no words. Text is there before its sound, but for the word
-whose end is not written yet."""
+"""Queued audio frames above which the oldest is dropped: it has no words. Text arrives before its
+audio, except for the word whose end is not written yet."""
 _CERTAIN_SAMPLES = ms_to_samples(100)
-"""Of sound behind a word's start, from which an outlook is more than a projection."""
-_OUTLOOK_SAMPLES = ms_to_samples(1_500)
-_OUTLOOK_WORDS = 3
-"""How far the outlook goes: so far, and so many words, whichever is more."""
+"""Audio after a word's start from which a tentative time is more than a projection."""
+_TENTATIVE_SAMPLES = ms_to_samples(1_500)
+_TENTATIVE_WORDS = 3
+"""Reach of the tentative words: this far and this many, whichever is more."""
 _REST_SAMPLES = ms_to_samples(40)
-"""What is usually left of a pause."""
+"""Usual remainder of a pause."""
 _MAX_VOICES = 1_000
 _END_OF_TEXT = 1 << 62
 
 
 class OnlineAligner:
-    """Implements `aligner.Aligner` on the process's espeak-ng; for one thread.
+    """Implements `seam.aligner.Aligner` with the process's espeak-ng; used by one thread.
 
     Args:
-        reference_voice: says the words; the process's own, where it is not given.
+        reference_voice: synthesizes the references; None for the process's own espeak-ng.
 
     Raises:
         EngineError: espeak cannot be loaded.
@@ -55,251 +60,259 @@ class OnlineAligner:
 
     def __init__(self, reference_voice: ReferenceVoice | None = None) -> None:
         self._reference_voice = reference_voice or ReferenceVoice()
-        self._voices: OrderedDict[str, Voice] = OrderedDict()
+        self._profiles: OrderedDict[str, VoiceProfile] = OrderedDict()
 
     def open(self, language: str, voice: str) -> "OnlineSession":
-        """Follow a new context.
+        """Open the session of a new context.
 
         Raises:
             InvalidRequestError: there is no reference for this language; `invalid_language`.
         """
-        speaker = self._reference_voice.speaker_of(language)
-        known = self._voices.setdefault(voice, Voice())
-        self._voices.move_to_end(voice)
-        if len(self._voices) > _MAX_VOICES:
-            self._voices.popitem(last=False)
-        tracts = TRACTS if known.tract is None else (known.tract,)
-        return OnlineSession(GrowingReference(self._reference_voice, speaker, tracts), known)
+        espeak_voice = self._reference_voice.voice_for(language)
+        profile = self._profiles.setdefault(voice, VoiceProfile())
+        self._profiles.move_to_end(voice)
+        if len(self._profiles) > _MAX_VOICES:
+            self._profiles.popitem(last=False)
+        warps = VTLN_WARPS if profile.vtln_warp is None else (profile.vtln_warp,)
+        reference = GrowingReference(self._reference_voice, espeak_voice, warps)
+        return OnlineSession(reference, profile)
 
 
 class OnlineSession:
-    """Implements `aligner.AlignSession`.
+    """Implements `seam.aligner.AlignSession` for one context.
 
     Args:
-        reference: of this context; in all `TRACTS` where the voice's own is not known.
-        voice: what is known of its voice; it grows with the context.
+        reference: of this context; rendered for all `VTLN_WARPS` if the voice's own is unknown.
+        profile: what is known about the voice; updated by this context.
     """
 
-    def __init__(self, reference: GrowingReference, voice: Voice) -> None:
+    def __init__(self, reference: GrowingReference, profile: VoiceProfile) -> None:
         self._reference = reference
-        self._voice = voice
-        self._tried_before = voice.tried_frames
-        is_known = len(reference.tracts) == 1
-        self._handicaps_before = np.zeros(1, np.float32) if is_known else voice.handicaps
+        self._profile = profile
+        self._trial_frames_before = profile.trial_frames
+        has_one_warp = len(reference.vtln_warps) == 1
+        self._prior_costs = np.zeros(1, np.float32) if has_one_warp else profile.prior_costs
         self._stream = FrameStream()
-        self._paths = Paths(self._handicaps_before)
-        self._held: deque[Frames] = deque()
-        """Frames with sound whose words may not be written yet."""
+        self._search = ViterbiSearch(self._prior_costs)
+        self._queued: deque[Frames] = deque()
+        """Speech frames whose words may not be written yet."""
         self._centres: deque[int] = deque(maxlen=MAX_TRACED_FRAMES)
-        """Of the frames that the paths can be traced back through."""
-        self._followed_frames = 0
-        self._heard_sample = 0
-        """Where the last frame is, with sound or without."""
+        """Centre samples of the frames that a backtrace includes."""
+        self._searched_frames = 0
+        self._last_centre = 0
+        """Centre sample of the last frame, speech or silence."""
         self._last_start = 0
         self._is_closed = False
 
     @property
     def remembered_frames(self) -> int:
-        """Frames of the sound and of the reference that are kept now."""
-        return len(self._centres) + self._held_frames + self._reference.kept_frames
+        """Frames of audio and reference in memory."""
+        return len(self._centres) + self._queued_frames + self._reference.kept_frames
 
     def append(self, words: Iterable[Word]) -> None:
-        """More words of the context, in order; the text may still be growing."""
+        """Append more words of the context, in order; the text may still grow."""
         self._reference.append(words)
 
     def push(self, pcm: bytes) -> tuple[WordTimestamp, ...]:
-        """Follow the context's next audio.
+        """Align the context's next audio; return the words that became final.
 
         Raises:
-            EngineError: the embedded voice could not say the words.
+            EngineError: the embedded voice could not speak the words.
         """
-        committed: list[WordTimestamp] = []
+        final: list[WordTimestamp] = []
         for frames in self._stream.push(pcm):
-            self._hear(frames)
-            self._follow(is_last=False)
-            committed += self._settled()
-        return tuple(committed)
+            self._enqueue(frames)
+            self._search_queued(is_last=False)
+            final += self._pop_final_words()
+        return tuple(final)
 
     def outlook(self) -> tuple[WordTimestamp, ...]:
-        """The best guess now for the words that come next."""
-        return tuple(self._outlook())
+        """The tentative times of the words that come next."""
+        return tuple(self._tentative_words())
 
     def end_segment(self, char_end: int) -> tuple[WordTimestamp, ...]:
-        """Commit the words that begin before `char_end`; what is pushed next follows them.
+        """Make the words that begin before `char_end` final; later audio belongs to later words.
 
         Raises:
-            EngineError: the embedded voice could not say the words.
+            EngineError: the embedded voice could not speak the words.
         """
-        self._hear(self._stream.flush())
-        self._follow(is_last=True)
-        self._held.clear()
-        return tuple(self._end_words(char_end))
+        self._enqueue(self._stream.flush())
+        self._search_queued(is_last=True)
+        self._queued.clear()
+        return tuple(self._pop_words(char_end))
 
     def finish(self) -> tuple[WordTimestamp, ...]:
-        """Commit what is left.
+        """Make all remaining words final, and close the session.
 
         Raises:
-            EngineError: the embedded voice could not say the words.
+            EngineError: the embedded voice could not speak the words.
         """
-        committed = self.end_segment(_END_OF_TEXT)
+        final = self.end_segment(_END_OF_TEXT)
         self.close()
-        return committed
+        return final
 
     def close(self) -> None:
-        """Forget the context; what was learnt of its voice stays."""
-        if not self._is_closed and self._paths.renderings > 1:
-            costs = self._paths.handicaps - self._handicaps_before
-            self._voice.compare(self._followed_frames, costs)
+        """Release the context; what was learnt about its voice stays. Idempotent."""
+        if not self._is_closed and self._search.renderings > 1:
+            costs = self._search.prior_costs - self._prior_costs
+            self._profile.add_trial(self._searched_frames, costs)
         self._is_closed = True
 
     @property
-    def _held_frames(self) -> int:
-        return sum(map(len, self._held))
+    def _queued_frames(self) -> int:
+        return sum(map(len, self._queued))
 
-    def _hear(self, frames: Frames) -> None:
-        self._voice.sound, loud = self._voice.sound.hear(frames)
+    def _enqueue(self, frames: Frames) -> None:
+        self._profile.normalizer, speech = self._profile.normalizer.normalize(frames)
         if len(frames):
-            self._heard_sample = int(frames.centres[-1])
-        if len(loud):
-            self._held.append(loud)
+            self._last_centre = int(frames.centres[-1])
+        if len(speech):
+            self._queued.append(speech)
 
-    def _follow(self, *, is_last: bool) -> None:
-        """Move the paths on by the frames that are held, as far as there are words for them."""
-        self._extend(is_last=is_last)
-        while self._held and self._words_ahead > (0 if is_last else _HELD_FRAMES):
-            self._advance(self._held.popleft())
-            self._extend(is_last=is_last)
-        while self._held_frames > _MAX_WAITING_FRAMES:
-            oldest = self._held.popleft()
-            if self._words_ahead > 1:
+    def _search_queued(self, *, is_last: bool) -> None:
+        """Advance the search by the queued frames, as far as there are words for them."""
+        self._extend_reference(is_last=is_last)
+        while self._queued and self._frames_ahead > (0 if is_last else _REFERENCE_LEAD_FRAMES):
+            self._advance(self._queued.popleft())
+            self._extend_reference(is_last=is_last)
+        while self._queued_frames > _MAX_WAITING_FRAMES:
+            oldest = self._queued.popleft()
+            if self._frames_ahead > 1:
                 self._advance(oldest)
 
     @property
-    def _words_ahead(self) -> int:
-        """Frames of the reference that the sound has before it; one at its last frame."""
-        return self._reference.length - self._paths.head
+    def _frames_ahead(self) -> int:
+        """Reference frames from the head to the end; 1 at the last frame."""
+        return self._reference.length - self._search.head
 
-    def _extend(self, *, is_last: bool) -> None:
-        is_urgent = is_last or self._held_frames > _MAX_HELD_FRAMES
-        slowness = self._voice.pace.slowness
-        self._reference.extend(self._paths.head, slowness, is_urgent=is_urgent)
+    def _extend_reference(self, *, is_last: bool) -> None:
+        is_urgent = is_last or self._queued_frames > _MAX_QUEUED_FRAMES
+        duration_ratio = self._profile.rate.duration_ratio
+        self._reference.extend(self._search.head, duration_ratio, is_urgent=is_urgent)
 
     def _advance(self, frames: Frames) -> None:
-        window = self._paths.window(self._reference.length)
-        distances = _distances(frames.features, self._reference.features(window))
+        window = self._search.window(self._reference.length)
+        costs = _distances(frames.features, self._reference.features(window))
         is_inside = self._reference.is_inside_word(window)
-        distances[self._are_behind_pause(frames)] += is_inside * _PAUSE_COST
-        self._paths.advance(window, distances)
+        costs[self._is_after_pause(frames)] += is_inside * _PAUSE_COST
+        self._search.advance(window, costs)
         self._centres.extend(frames.centres.tolist())
-        self._followed_frames += len(frames)
-        if self._paths.renderings > 1:
-            self._choose_tract()
+        self._searched_frames += len(frames)
+        if self._search.renderings > 1:
+            self._choose_warp()
 
-    def _are_behind_pause(self, frames: Frames) -> npt.NDArray[np.bool_]:
+    def _is_after_pause(self, frames: Frames) -> npt.NDArray[np.bool_]:
+        """[N], whether a pause lies before each frame."""
         last = self._centres[-1] if self._centres else frames.centres[0]
         return np.diff(frames.centres, prepend=last) > PAUSE_SAMPLES
 
-    def _choose_tract(self) -> None:
-        """Go on with the voice's own alone, if that is known by now."""
-        if self._voice.tract is None:
-            if self._tried_before + self._followed_frames < TRIAL_FRAMES:
+    def _choose_warp(self) -> None:
+        """Continue with the voice's own vocal tract length alone, once it is known."""
+        if self._profile.vtln_warp is None:
+            if self._trial_frames_before + self._searched_frames < WARP_TRIAL_FRAMES:
                 return
-            self._voice.tract = TRACTS[self._paths.best_rendering]
-        best = TRACTS.index(self._voice.tract)
-        self._paths.choose(best)
-        self._reference.choose(best)
+            self._profile.vtln_warp = VTLN_WARPS[self._search.best_rendering]
+        best = VTLN_WARPS.index(self._profile.vtln_warp)
+        self._search.keep_rendering(best)
+        self._reference.keep_rendering(best)
 
-    def _settled(self) -> Iterator[WordTimestamp]:
-        """The words that ended long enough ago."""
+    def _pop_final_words(self) -> Iterator[WordTimestamp]:
+        """Remove and return the words that ended long enough ago."""
         words = self._reference.words
-        if not words or words[0].end_frame > self._paths.head - _LOOKAHEAD_FRAMES // 2:
+        if not words or words[0].end_frame > self._search.head - _LOOKAHEAD_FRAMES // 2:
             return
-        trace = self._trace(self._paths.head)
-        if len(trace.path) < _LOOKAHEAD_FRAMES:
+        path = self._path_to(self._search.head)
+        if len(path.reference_frames) < _LOOKAHEAD_FRAMES:
             return
-        while words and words[0].end_frame <= trace.path[-_LOOKAHEAD_FRAMES]:
+        while words and words[0].end_frame <= path.reference_frames[-_LOOKAHEAD_FRAMES]:
             word = words.popleft()
-            frames = trace.frames_in(word)
-            self._voice.pace = self._voice.pace.including(frames, word.normal_frames)
-            yield self._commit(trace.time(word))
-        self._forget(trace)
+            frames = path.frames_in(word)
+            self._profile.rate = self._profile.rate.including(frames, word.normal_frames)
+            yield self._final(path.time_of(word))
+        self._drop_before_words(path)
 
-    def _end_words(self, char_end: int) -> Iterator[WordTimestamp]:
-        said, unsaid = self._reference.take_words(char_end)
+    def _pop_words(self, char_end: int) -> Iterator[WordTimestamp]:
+        """Remove and return the words that begin before `char_end`, and restart after them."""
+        synthesized, waiting = self._reference.pop_words(char_end)
         words = self._reference.words
         next_frame = words[0].first_frame if words else self._reference.length
-        trace = self._trace(self._paths.end(next_frame - 1))
-        for word in said:
-            yield self._commit(
-                trace.time(word) if trace.has_begun(word) else self._missed(word.word)
-            )
-        for word in unsaid:
-            yield self._commit(self._missed(word))
+        path = self._path_to(self._search.end_frame(next_frame - 1))
+        for word in synthesized:
+            is_reached = path.has_reached(word)
+            yield self._final(path.time_of(word) if is_reached else self._unreached(word.word))
+        for word in waiting:
+            yield self._final(self._unreached(word))
         self._centres.clear()
-        self._paths.restart(next_frame)
+        self._search.restart(next_frame)
 
     @property
-    def _is_sure(self) -> bool:
-        """Whether the sound is like its words at all."""
-        return self._paths.strain < _MAX_STRAIN
+    def _is_match(self) -> bool:
+        """Whether the audio resembles its words at all."""
+        return self._search.mean_cost < _MAX_MEAN_COST
 
-    def _missed(self, word: Word) -> WordTimestamp:
-        """A word that the sound did not come to."""
+    def _unreached(self, word: Word) -> WordTimestamp:
+        """A word that the audio did not reach: at the end of the audio."""
         end = self._stream.pushed_samples
         return WordTimestamp(word, end, end, is_exact=False)
 
-    def _commit(self, time: WordTimestamp) -> WordTimestamp:
-        """`time` inside the audio and behind the words before."""
+    def _final(self, time: WordTimestamp) -> WordTimestamp:
+        """`time` moved inside the audio and after the words before it."""
         end_of_audio = self._stream.pushed_samples
         start = self._last_start = min(max(time.start_sample, self._last_start), end_of_audio)
         end = end_of_audio if time.end_sample is None else min(time.end_sample, end_of_audio)
-        return WordTimestamp(time.word, start, max(start, end), time.is_exact and self._is_sure)
+        return WordTimestamp(time.word, start, max(start, end), time.is_exact and self._is_match)
 
-    def _outlook(self) -> Iterator[WordTimestamp]:
-        """Words that have begun, by the path; then those that come, at the reference's pace."""
-        trace = self._trace(self._paths.head)
+    def _tentative_words(self) -> Iterator[WordTimestamp]:
+        """Words that have begun, from the path; then those to come, at the reference's pace."""
+        path = self._path_to(self._search.head)
         last_start, delay = self._last_start, 0
         for count, word in enumerate(self._reference.words):
-            if trace.has_begun(word):
-                time = trace.time(word)
-                is_certain = self._heard_sample - time.start_sample >= _CERTAIN_SAMPLES
-                time = replace(time, is_exact=time.is_exact and is_certain and self._is_sure)
+            if path.has_reached(word):
+                time = path.time_of(word)
+                is_certain = self._last_centre - time.start_sample >= _CERTAIN_SAMPLES
+                time = replace(time, is_exact=time.is_exact and is_certain and self._is_match)
             else:
-                start = self._projected(word.first_frame) + delay
+                start = self._projected_sample(word.first_frame) + delay
                 if not delay:
-                    delay = max(0, self._earliest - start)
+                    delay = max(0, self._earliest_start - start)
                 time = WordTimestamp(word.word, start + delay, None, is_exact=False)
             last_start = max(time.start_sample, last_start)
-            if last_start > self._heard_sample + _OUTLOOK_SAMPLES and count >= _OUTLOOK_WORDS:
+            if last_start > self._last_centre + _TENTATIVE_SAMPLES and count >= _TENTATIVE_WORDS:
                 return
             yield replace(time, start_sample=last_start)
 
     @property
-    def _earliest(self) -> int:
-        """Where a word may begin that has not begun in the frames so far."""
-        silence = self._heard_sample - (self._centres[-1] if self._centres else 0)
-        return self._heard_sample + (_REST_SAMPLES if silence > PAUSE_SAMPLES else 0)
+    def _earliest_start(self) -> int:
+        """Earliest sample at which a word can begin that has not begun so far."""
+        silence = self._last_centre - (self._centres[-1] if self._centres else 0)
+        return self._last_centre + (_REST_SAMPLES if silence > PAUSE_SAMPLES else 0)
 
-    def _projected(self, frame: int) -> int:
-        """When the sound may come to a frame of the reference."""
-        since = self._centres[-1] if self._centres else self._heard_sample
-        return since + self._reference.sample(frame) - self._reference.sample(self._paths.head)
+    def _projected_sample(self, frame: int) -> int:
+        """Sample at which the audio is expected to reach a reference frame."""
+        now = self._centres[-1] if self._centres else self._last_centre
+        return now + self._reference.sample(frame) - self._reference.sample(self._search.head)
 
-    def _trace(self, frame: int) -> Trace:
-        return Trace(self._paths.trace(frame), self._centres)
+    def _path_to(self, reference_frame: int) -> AlignmentPath:
+        return AlignmentPath(self._search.backtrace(reference_frame), self._centres)
 
-    def _forget(self, trace: Trace) -> None:
-        """Drop what lies before the first word that is not committed."""
+    def _drop_before_words(self, path: AlignmentPath) -> None:
+        """Drop the frames before the first word that is not final."""
         words = self._reference.words
-        kept = words[0].first_frame if words else self._paths.head
-        for _ in range(int(np.searchsorted(trace.path, kept)) - 1):
+        kept = words[0].first_frame if words else self._search.head
+        for _ in range(int(np.searchsorted(path.reference_frames, kept)) - 1):
             self._centres.popleft()
-        self._paths.forget(len(trace.path) - len(self._centres))
-        self._reference.forget(min(kept, self._paths.window(self._reference.length).start) - 1)
+        self._search.drop_oldest(len(path.reference_frames) - len(self._centres))
+        window = self._search.window(self._reference.length)
+        self._reference.drop_frames(min(kept, window.start) - 1)
 
 
 def _distances(features: Floats, reference: Floats) -> Floats:
-    """[N, renderings, M] between `features` [N, WIDTH] and `reference` [M, renderings, WIDTH]."""
+    """Euclidean distances [N, renderings, M] of frames from reference frames.
+
+    Args:
+        features: [N, WIDTH].
+        reference: [M, renderings, WIDTH].
+    """
     flat = reference.reshape(-1, reference.shape[2])
     squares = np.square(features).sum(axis=1)[:, None] + np.square(flat).sum(axis=1)
     distances = np.sqrt(np.maximum(squares - 2.0 * (features @ flat.T), 0.0))

@@ -1,10 +1,10 @@
-"""What words sound like: the embedded voice says them too, and knows when each begins.
+"""The reference that audio is aligned to: the embedded voice's own speech of the same words.
 
-Words are said a clause at a time, shortly before they are needed; pauses are left out, as every
-speaker pauses elsewhere. This module owns the process's espeak-ng and knows no sound but its own.
+Words are synthesized a clause at a time, shortly before they are needed. Pauses are left out, as
+every speaker pauses elsewhere. This module owns the process's espeak-ng and does not see the audio
+that is aligned.
 """
 
-import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,11 @@ from voiceagent_tts.aligner.online.features import (
     Integers,
     frames_of,
 )
-from voiceagent_tts.aligner.online.voice_profile import SILENT_LEVEL, Average, VoiceSound
+from voiceagent_tts.aligner.online.voice_profile import (
+    SILENT_LEVEL,
+    FeatureStatistics,
+    SpeechNormalizer,
+)
 from voiceagent_tts.core import BYTES_PER_SAMPLE, Word, ms_to_samples
 from voiceagent_tts.espeak.library import EspeakLibrary
 from voiceagent_tts.espeak.pieces import Piece
@@ -28,35 +32,36 @@ from voiceagent_tts.espeak.speech import Delivery, Speech, speak
 from voiceagent_tts.espeak.voices import EspeakVoice, VoiceCatalogue
 from voiceagent_tts.espeak.words import SpokenText
 from voiceagent_tts.text.hygiene import speakable
+from voiceagent_tts.text.punctuation import ends_clause
 
-_SPEAKER = "default"
+_VOICE_NAME = "default"
 _NORMAL_WORDS_PER_MINUTE = 175
 
 _MIN_CLAUSE_CHARS, _MAX_CLAUSE_CHARS = 24, 120
-_CLAUSE_END = re.compile(r"[.!?,;:…。！？，、；：][\"'”’»)\]」』）]*\s*\Z")
 _CLAUSE_PAUSE_SAMPLES = ms_to_samples(200)
-"""What speakers usually leave between two clauses."""
+"""Pause that speakers usually make between two clauses."""
 _MIN_FRAGMENT_WORDS = 4
-"""Of a clause whose end is not written yet: fewer sound too unlike the whole."""
+"""Words of a clause whose end is not written yet; fewer sound too unlike the whole clause."""
 _ENOUGH_FRAMES = 300
-"""Of reference ahead of the head: nothing more is said."""
+"""Reference frames ahead of the head at which no more is synthesized."""
 _FEW_FRAMES = 100
-"""With fewer ahead, a clause is said whose end is not written yet."""
+"""Reference frames ahead of the head below which an unfinished clause is synthesized."""
 _BORDER_FRAMES, _GUESSED_BORDER_FRAMES = 2, 6
-"""So near to its start a word may begin, where that is known and where it is a guess."""
+"""Distance from its start at which a word may begin, where the start is exact or a guess."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReferenceWord:
-    """Where a word is in the reference.
+    """A word's place in the reference.
 
     Attributes:
-        first_frame: its first frame with sound.
-        end_frame: the first frame behind it; equal where it has no sound.
+        word: the word of the client's text.
+        first_frame: its first speech frame.
+        end_frame: the first frame after it; equal to `first_frame` for a word without sound.
         first_offset: samples from the centre of its first frame to its start.
         end_offset: samples from the centre of its last frame to its end.
-        is_exact: whether the embedded voice knew its time.
-        normal_frames: how many it has at the normal pace.
+        is_exact: whether the embedded voice reported an exact time.
+        normal_frames: its length in frames at the normal pace.
     """
 
     word: Word
@@ -69,7 +74,7 @@ class ReferenceWord:
 
 
 class ReferenceVoice:
-    """The process's espeak as a speaker of references; for one thread.
+    """Synthesizes references with the process's espeak-ng; used by one thread.
 
     Raises:
         EngineError: espeak cannot be loaded.
@@ -79,117 +84,126 @@ class ReferenceVoice:
         self._library = EspeakLibrary.open()
         self._catalogue = VoiceCatalogue(self._library.voices(), self._library.variants())
         self._levels: dict[str, float] = {}
-        self._averages: dict[tuple[str, float], Average] = {}
+        self._statistics: dict[tuple[str, float], FeatureStatistics] = {}
 
-    def speaker_of(self, language: str) -> EspeakVoice:
-        """Who speaks this language.
+    def voice_for(self, language: str) -> EspeakVoice:
+        """The espeak voice that speaks `language`.
 
         Raises:
-            InvalidRequestError: nobody; `invalid_language`.
+            InvalidRequestError: espeak has no voice for the language; `invalid_language`.
         """
-        return self._catalogue.resolve(_SPEAKER, language)
+        return self._catalogue.resolve(_VOICE_NAME, language)
 
-    def say(self, words: Sequence[Word], speaker: EspeakVoice, slowness: float) -> Speech:
-        """Say `words`, of which there is at least one.
+    def synthesize(
+        self, words: Sequence[Word], voice: EspeakVoice, duration_ratio: float
+    ) -> Speech:
+        """Speak `words`.
 
         Args:
-            words: in order.
-            speaker: of their language.
-            slowness: how much longer than normal it takes.
+            words: at least one, in order.
+            voice: an espeak voice of their language.
+            duration_ratio: duration relative to the normal pace.
 
         Raises:
-            EngineError: espeak could not.
+            EngineError: espeak could not speak them.
         """
-        words_per_minute = round(_NORMAL_WORDS_PER_MINUTE / slowness)
-        delivery = Delivery(speaker, words_per_minute, has_end_pause=False, trims_lead=True)
+        words_per_minute = round(_NORMAL_WORDS_PER_MINUTE / duration_ratio)
+        delivery = Delivery(voice, words_per_minute, has_end_pause=False, trims_lead=True)
         speech = speak(self._library, _piece(words), delivery, lambda: True)
         assert speech is not None, "nothing stops a reference"
         return speech
 
-    def render(self, speech: Speech, speaker: EspeakVoice, tracts: Iterable[float]) -> list[Frames]:
-        """The frames with sound, normalized, as from vocal tracts of other sizes.
+    def render(
+        self, speech: Speech, voice: EspeakVoice, vtln_warps: Iterable[float]
+    ) -> list[Frames]:
+        """The speech frames of `speech`, normalised, once for each vocal tract length.
 
-        Each rendering has the same frames, though their features differ.
+        All renderings have the same frame centres; their features differ.
         """
         renderings: list[Frames] = []
-        for tract in tracts:
-            frames = frames_of(speech.pcm, tract)
-            level = self._levels.get(speaker.identifier, SILENT_LEVEL)
+        for warp in vtln_warps:
+            frames = frames_of(speech.pcm, warp)
+            level = self._levels.get(voice.identifier, SILENT_LEVEL)
             level = float(frames.log_energies.max(initial=level))
-            self._levels[speaker.identifier] = level
-            average = self._averages.get((speaker.identifier, tract), Average())
-            sound, loud = VoiceSound(level=level, average=average).hear(frames)
-            self._averages[speaker.identifier, tract] = sound.average
-            renderings.append(loud)
+            self._levels[voice.identifier] = level
+            statistics = self._statistics.get((voice.identifier, warp), FeatureStatistics())
+            normalizer, speech_frames = SpeechNormalizer(level, statistics).normalize(frames)
+            self._statistics[voice.identifier, warp] = normalizer.statistics
+            renderings.append(speech_frames)
         return renderings
 
 
 class GrowingReference:
-    """The reference of one context, as far as it is needed.
+    """The reference of one context, synthesized as far as it is needed.
 
-    Frames are numbered from the context's first; those that nobody asks for any more are dropped.
+    Frames are numbered from the first of the context; frames that are no longer needed are dropped.
 
     Args:
-        voice: says the words.
-        speaker: of their language.
-        tracts: the sizes of vocal tract for which there are renderings, frame for frame alike.
+        reference_voice: synthesizes the words.
+        voice: the espeak voice of their language.
+        vtln_warps: vocal tract lengths to render, alike frame for frame.
     """
 
     def __init__(
-        self, voice: ReferenceVoice, speaker: EspeakVoice, tracts: tuple[float, ...]
+        self, reference_voice: ReferenceVoice, voice: EspeakVoice, vtln_warps: tuple[float, ...]
     ) -> None:
-        self.tracts = tracts
+        self.vtln_warps = vtln_warps
         self.words: deque[ReferenceWord] = deque()
-        """Those that are said and not yet taken away, in order."""
-        self._voice, self._speaker = voice, speaker
-        self._unsaid: deque[Word] = deque()
+        """Synthesized words that have not been popped, in order."""
+        self._reference_voice, self._voice = reference_voice, voice
+        self._waiting: deque[Word] = deque()
+        """Words that are not synthesized yet."""
         self._first_frame = 0
-        self._features = np.zeros((0, len(tracts), WIDTH), np.float32)
+        self._features = np.zeros((0, len(vtln_warps), WIDTH), np.float32)
         self._is_inside = np.zeros(0, np.bool_)
         self._centres = np.zeros(0, np.int64)
         self._end_sample = 0
 
     @property
     def length(self) -> int:
-        """Frames so far."""
+        """Number of frames synthesized so far."""
         return self._first_frame + len(self._features)
 
     @property
     def kept_frames(self) -> int:
-        """Those that may still be asked for."""
+        """Number of frames in memory."""
         return len(self._features)
 
     def append(self, words: Iterable[Word]) -> None:
-        """More words of the context."""
-        self._unsaid.extend(words)
+        """Append more words of the context, in order."""
+        self._waiting.extend(words)
 
-    def extend(self, head: int, slowness: float, *, is_urgent: bool) -> None:
-        """Say more, until there is enough ahead of frame `head`.
+    def extend(self, head: int, duration_ratio: float, *, is_urgent: bool) -> None:
+        """Synthesize waiting words until there is enough reference ahead of the head.
 
         Args:
-            head: where the sound is.
-            slowness: of its voice.
-            is_urgent: whether the sound waits for words; then no clause is waited for.
+            head: reference frame that the audio has reached.
+            duration_ratio: that of the voice in the audio.
+            is_urgent: whether audio waits for words; then unfinished clauses are synthesized too.
         """
-        while self._unsaid and self.length - head < _ENOUGH_FRAMES:
-            words, is_whole = self._next_clause()
-            is_fit = words >= _MIN_FRAGMENT_WORDS and self.length - head < _FEW_FRAMES
-            if not (is_whole or is_fit or is_urgent):
+        while self._waiting and self.length - head < _ENOUGH_FRAMES:
+            words, is_complete = self._next_clause()
+            is_enough = words >= _MIN_FRAGMENT_WORDS and self.length - head < _FEW_FRAMES
+            if not (is_complete or is_enough or is_urgent):
                 return
-            self._say([self._unsaid.popleft() for _ in range(words)], slowness)
+            self._synthesize([self._waiting.popleft() for _ in range(words)], duration_ratio)
 
-    def take_words(self, char_end: int) -> tuple[list[ReferenceWord], list[Word]]:
-        """Take away the words that begin before `char_end`: those said, and those never said."""
-        said: list[ReferenceWord] = []
+    def pop_words(self, char_end: int) -> tuple[list[ReferenceWord], list[Word]]:
+        """Remove the words that begin before `char_end`.
+
+        Returns:
+            Those that were synthesized, and those that were not.
+        """
+        synthesized: list[ReferenceWord] = []
         while self.words and self.words[0].word.char_start < char_end:
-            said.append(self.words.popleft())
-        unsaid: list[Word] = []
-        while self._unsaid and self._unsaid[0].char_start < char_end:
-            unsaid.append(self._unsaid.popleft())
-        return said, unsaid
+            synthesized.append(self.words.popleft())
+        waiting: list[Word] = []
+        while self._waiting and self._waiting[0].char_start < char_end:
+            waiting.append(self._waiting.popleft())
+        return synthesized, waiting
 
     def features(self, window: range) -> Floats:
-        """[len(window), renderings, WIDTH]."""
+        """Features of the frames in `window`, [len(window), renderings, WIDTH]."""
         return self._features[self._places(window)]
 
     def is_inside_word(self, window: range) -> npt.NDArray[np.bool_]:
@@ -197,17 +211,17 @@ class GrowingReference:
         return self._is_inside[self._places(window)]
 
     def sample(self, frame: int) -> int:
-        """Where a frame is on the clock of the embedded voice; its end, behind the last one."""
+        """Centre of a frame on the embedded voice's clock; the end of the reference after it."""
         place = frame - self._first_frame
         return int(self._centres[place]) if place < len(self._centres) else self._end_sample
 
-    def choose(self, rendering: int) -> None:
-        """Go on with one rendering alone."""
-        self.tracts = self.tracts[rendering : rendering + 1]
+    def keep_rendering(self, rendering: int) -> None:
+        """Continue with one rendering; drop the others."""
+        self.vtln_warps = self.vtln_warps[rendering : rendering + 1]
         self._features = self._features[:, rendering : rendering + 1].copy()
 
-    def forget(self, before: int) -> None:
-        """No frame before `before` is asked for again."""
+    def drop_frames(self, before: int) -> None:
+        """Drop the frames before `before`."""
         count = max(0, before - self._first_frame)
         self._features, self._centres = self._features[count:], self._centres[count:]
         self._is_inside = self._is_inside[count:]
@@ -217,21 +231,21 @@ class GrowingReference:
         return slice(window.start - self._first_frame, window.stop - self._first_frame)
 
     def _next_clause(self) -> tuple[int, bool]:
-        """How many words to say next, and whether their clause is complete."""
-        first = self._unsaid[0].char_start
-        for count, word in enumerate(self._unsaid, start=1):
+        """Number of words to synthesize next, and whether their clause is complete."""
+        first = self._waiting[0].char_start
+        for count, word in enumerate(self._waiting, start=1):
             chars = word.char_end - first
             if chars >= _MAX_CLAUSE_CHARS:
                 return max(count - 1, 1), True
-            if chars >= _MIN_CLAUSE_CHARS and _CLAUSE_END.search(word.text):
+            if chars >= _MIN_CLAUSE_CHARS and ends_clause(word.text):
                 return count, True
-        return len(self._unsaid), False
+        return len(self._waiting), False
 
-    def _say(self, words: Sequence[Word], slowness: float) -> None:
-        speech = self._voice.say(words, self._speaker, slowness)
-        renderings = self._voice.render(speech, self._speaker, self.tracts)
+    def _synthesize(self, words: Sequence[Word], duration_ratio: float) -> None:
+        speech = self._reference_voice.synthesize(words, self._voice, duration_ratio)
+        renderings = self._reference_voice.render(speech, self._voice, self.vtln_warps)
         centres = renderings[0].centres
-        placed = list(_placed(speech, centres, self.length, slowness))
+        placed = list(_placed(speech, centres, self.length, duration_ratio))
         self.words.extend(placed)
         self._is_inside = np.append(self._is_inside, _inside(placed, self.length, len(centres)))
         features = np.stack([frames.features for frames in renderings], axis=1)
@@ -241,9 +255,9 @@ class GrowingReference:
 
 
 def _placed(
-    speech: Speech, centres: Integers, first_frame: int, slowness: float
+    speech: Speech, centres: Integers, first_frame: int, duration_ratio: float
 ) -> Iterator[ReferenceWord]:
-    """The words of `speech`, whose frames are at `centres`, the first being `first_frame`."""
+    """The words of `speech`, whose frames are at `centres` [N] and begin with `first_frame`."""
     for time in speech.words:
         end_sample = time.end_sample or time.start_sample
         borders = np.array((time.start_sample, end_sample)) - HOP_SAMPLES // 2
@@ -255,12 +269,15 @@ def _placed(
             first_offset=_offset(time.start_sample, centres, first),
             end_offset=_offset(end_sample, centres, end - 1),
             is_exact=time.is_exact and end > first,
-            normal_frames=(end - first) / slowness,
+            normal_frames=(end - first) / duration_ratio,
         )
 
 
 def _offset(sample: int, centres: Integers, place: int) -> int:
-    """From a frame's centre to `sample`, which is close to it unless silence lies between."""
+    """Samples from a frame's centre to `sample`, limited to one hop.
+
+    More than that lies between them only where there is silence.
+    """
     if not 0 <= place < len(centres):
         return 0
     return min(max(sample - int(centres[place]), -HOP_SAMPLES), HOP_SAMPLES)
@@ -277,7 +294,7 @@ def _inside(words: Iterable[ReferenceWord], first_frame: int, count: int) -> npt
 
 
 def _piece(words: Sequence[Word]) -> Piece:
-    """The words with spaces between them, cleaned as for the ear."""
+    """The words with spaces between them, cleaned for speech."""
     first = words[0].char_start
     text = [" "] * (words[-1].char_end - first)
     for word in words:

@@ -1,7 +1,8 @@
-"""Sound to what two voices that say the same have in common: cepstra of short frames, as a stream.
+"""Audio to cepstral features of short frames, as a stream.
 
-Frames are made in blocks of one codec frame, so that the same audio gives the same numbers however
-it was cut. This module knows no words, no reference and no voice.
+Cepstra are what two voices that say the same words have in common. Frames are made in blocks of
+one codec frame, so the features do not depend on how the audio was cut into pushes. This module
+knows no words, no reference and no voice.
 
 Source: mel scale, cepstra and regression over neighbours as in HTK (Young et al., The HTK Book,
 sections 5.4, 5.6 and 5.9).
@@ -23,27 +24,27 @@ HOP_SAMPLES = ms_to_samples(10)
 WINDOW_SAMPLES = ms_to_samples(25)
 CEPSTRA = 13
 WIDTH = 2 * CEPSTRA
-"""Numbers of a frame: its cepstra, and how they change."""
+"""Features per frame: the cepstra and their deltas."""
 
-_REACH = 2
-"""Frames on either side that tell how a frame changes."""
+_DELTA_REACH = 2
+"""Frames on either side from which a delta is computed."""
 _BANDS = 26
 _LOWEST_HZ, _HIGHEST_HZ = 80.0, 7_600.0
 _PREEMPHASIS = np.float32(0.97)
-_SILENCE, _QUIET = np.float32(1e-10), np.float32(1e-7)
-"""Added to the energy of a frame and of a band, whose logarithm is taken."""
+_FRAME_ENERGY_FLOOR, _BAND_ENERGY_FLOOR = np.float32(1e-10), np.float32(1e-7)
+"""Added to the energy of a frame or band before its logarithm."""
 _LEFT_SAMPLES = WINDOW_SAMPLES - HOP_SAMPLES + 1
-"""Of what came before, for the window of the first frame and its pre-emphasis."""
+"""Earlier samples that the first frame needs for its window and its pre-emphasis."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frames:
-    """Consecutive frames of a sound.
+    """Consecutive analysis frames.
 
     Attributes:
-        centres: [N], samples from the first sample of the sound.
-        features: [N, WIDTH].
-        log_energies: [N], natural logarithm of the mean square; 0.0 is full scale.
+        centres: [N] int64, sample at the centre of each frame, from the first sample of the audio.
+        features: [N, WIDTH] float32, cepstra and their deltas.
+        log_energies: [N] float32, natural logarithm of the mean square; 0.0 is full scale.
     """
 
     centres: Integers
@@ -53,73 +54,76 @@ class Frames:
     def __len__(self) -> int:
         return len(self.centres)
 
-    def only(self, wanted: npt.NDArray[np.bool_]) -> "Frames":
-        """The frames at which `wanted` is true."""
-        return Frames(self.centres[wanted], self.features[wanted], self.log_energies[wanted])
+    def select(self, mask: npt.NDArray[np.bool_]) -> "Frames":
+        """The frames where `mask` [N] is true."""
+        return Frames(self.centres[mask], self.features[mask], self.log_energies[mask])
 
 
 class FrameStream:
-    """Frames of a sound that comes in parts of any length.
+    """Computes the frames of audio that arrives in parts of any length.
 
     Args:
-        tract: factor that brings the sound's frequencies to where another voice has them; above
-            1.0 where that voice has a shorter vocal tract.
+        vtln_warp: factor on the frequency axis (vocal tract length normalisation) that moves this
+            voice's formants to those of another; above 1.0 where the other vocal tract is shorter.
     """
 
-    def __init__(self, tract: float = 1.0) -> None:
-        self._bank = _mel_bank(tract)
-        self._rest = np.zeros(0, np.float32)
-        """Samples that are in no frame yet."""
+    def __init__(self, vtln_warp: float = 1.0) -> None:
+        self._mel_bank = _mel_bank(vtln_warp)
+        self._unframed = np.zeros(0, np.float32)
+        """[S] samples that belong to no frame yet."""
         self._left = np.zeros(_LEFT_SAMPLES, np.float32)
         self._framed_samples = 0
         self._cepstra = np.zeros((0, CEPSTRA), np.float32)
-        """Of frames that wait for the next ones, behind `_REACH` that are out already."""
+        """Cepstra of frames that wait for the next ones, after `_DELTA_REACH` already emitted."""
         self._log_energies = np.zeros(0, np.float32)
         self._centres = np.zeros(0, np.int64)
 
     @property
     def pushed_samples(self) -> int:
-        """Length of the sound so far."""
-        return self._framed_samples + len(self._rest)
+        """Length of the audio so far."""
+        return self._framed_samples + len(self._unframed)
 
     def push(self, pcm: bytes) -> list[Frames]:
-        """The frames that `pcm` (PCM16, mono, 24 kHz) completes, a block each."""
-        rest = np.concatenate((self._rest, _floats(pcm)))
-        whole = len(rest) - len(rest) % FRAME_SAMPLES
-        self._rest = rest[whole:]
+        """Return the frames that `pcm` (PCM16, mono, 24 kHz) completes, one block per entry."""
+        samples = np.concatenate((self._unframed, _floats(pcm)))
+        whole = len(samples) - len(samples) % FRAME_SAMPLES
+        self._unframed = samples[whole:]
         blocks: list[Frames] = []
         for start in range(0, whole, FRAME_SAMPLES):
-            self._frame(rest[start : start + FRAME_SAMPLES])
-            blocks.append(self._take(waiting=_REACH))
+            self._frame(samples[start : start + FRAME_SAMPLES])
+            blocks.append(self._pop_frames(waiting=_DELTA_REACH))
         return blocks
 
     def flush(self, pcm: bytes = b"") -> Frames:
-        """The frames of all that is left and `pcm`, as if nothing followed; more may follow."""
-        self._rest = np.concatenate((self._rest, _floats(pcm)))
-        length = len(self._rest)
+        """Return the frames of `pcm` and of all earlier audio, as if silence followed.
+
+        More audio may be pushed afterwards.
+        """
+        self._unframed = np.concatenate((self._unframed, _floats(pcm)))
+        length = len(self._unframed)
         if length:
             padding = -length % HOP_SAMPLES
-            self._frame(np.pad(self._rest, (0, padding)))
+            self._frame(np.pad(self._unframed, (0, padding)))
             self._framed_samples -= padding
             self._left[:] = 0.0
-        self._rest = self._rest[length:]
+        self._unframed = self._unframed[length:]
         if len(self._cepstra):
-            self._cepstra = np.pad(self._cepstra, ((0, _REACH), (0, 0)), "edge")
-        frames = self._take(waiting=0)
+            self._cepstra = np.pad(self._cepstra, ((0, _DELTA_REACH), (0, 0)), "edge")
+        frames = self._pop_frames(waiting=0)
         self._cepstra = self._cepstra[:0]
         return frames
 
     def _frame(self, samples: Floats) -> None:
-        """Make the frames that end with each hop of `samples`."""
+        """Compute the frames that end with each hop of `samples`."""
         joined = np.concatenate((self._left, samples))
         self._left = joined[-_LEFT_SAMPLES:].copy()
         plain = _windows(joined[1:])
         emphasized = np.subtract(joined[1:], _PREEMPHASIS * joined[:-1], dtype=np.float32)
-        cepstra = _power(_windows(emphasized)) @ self._bank
-        cepstra = np.log(cepstra + _QUIET) @ _cosines()
+        cepstra = _power(_windows(emphasized)) @ self._mel_bank
+        cepstra = np.log(cepstra + _BAND_ENERGY_FLOOR) @ _cosines()
         if not len(self._cepstra):
-            cepstra = np.pad(cepstra, ((_REACH, 0), (0, 0)), "edge")
-        energies = np.log(np.square(plain).mean(axis=1) + _SILENCE)
+            cepstra = np.pad(cepstra, ((_DELTA_REACH, 0), (0, 0)), "edge")
+        energies = np.log(np.square(plain).mean(axis=1) + _FRAME_ENERGY_FLOOR)
         starts = self._framed_samples + np.arange(0, len(samples), HOP_SAMPLES)
         centres = starts + HOP_SAMPLES - WINDOW_SAMPLES // 2
         self._cepstra = np.concatenate((self._cepstra, cepstra))
@@ -127,17 +131,17 @@ class FrameStream:
         self._centres = np.concatenate((self._centres, np.maximum(centres, 0)))
         self._framed_samples += len(samples)
 
-    def _take(self, waiting: int) -> Frames:
-        """The frames whose neighbours are known: all but the last `waiting`."""
+    def _pop_frames(self, waiting: int) -> Frames:
+        """Remove and return the frames whose neighbours are known: all but the last `waiting`."""
         count = len(self._centres) - waiting
         if count <= 0:
             return Frames(
                 self._centres[:0], np.zeros((0, WIDTH), np.float32), self._log_energies[:0]
             )
-        cepstra = self._cepstra[: count + 2 * _REACH]
+        cepstra = self._cepstra[: count + 2 * _DELTA_REACH]
         frames = Frames(
             self._centres[:count],
-            np.concatenate((cepstra[_REACH:-_REACH], _changes(cepstra)), axis=1),
+            np.concatenate((cepstra[_DELTA_REACH:-_DELTA_REACH], _deltas(cepstra)), axis=1),
             self._log_energies[:count],
         )
         self._cepstra = self._cepstra[count:]
@@ -145,9 +149,9 @@ class FrameStream:
         return frames
 
 
-def frames_of(pcm: bytes, tract: float) -> Frames:
-    """All frames of a whole sound (PCM16, mono, 24 kHz); `tract` as for `FrameStream`."""
-    return FrameStream(tract).flush(pcm)
+def frames_of(pcm: bytes, vtln_warp: float) -> Frames:
+    """All frames of complete audio (PCM16, mono, 24 kHz); `vtln_warp` as for `FrameStream`."""
+    return FrameStream(vtln_warp).flush(pcm)
 
 
 def _floats(pcm: bytes) -> Floats:
@@ -155,7 +159,7 @@ def _floats(pcm: bytes) -> Floats:
 
 
 def _windows(samples: Floats) -> Floats:
-    """[N, WINDOW_SAMPLES], a hop apart."""
+    """[N, WINDOW_SAMPLES], one window per hop."""
     return np.lib.stride_tricks.sliding_window_view(samples, WINDOW_SAMPLES)[::HOP_SAMPLES]
 
 
@@ -165,8 +169,11 @@ def _power(windows: Floats) -> Floats:
     return (spectrum.real**2 + spectrum.imag**2).astype(np.float32)
 
 
-def _changes(cepstra: Floats) -> Floats:
-    """Slope over two neighbours on either side, of all frames that have them."""
+def _deltas(cepstra: Floats) -> Floats:
+    """Regression slope of each cepstrum over two neighbours on either side.
+
+    Frames without all four neighbours have no delta.
+    """
     near = cepstra[3:-1] - cepstra[1:-3]
     far = cepstra[4:] - cepstra[:-4]
     return ((near + 2 * far) / 10).astype(np.float32)
@@ -178,10 +185,10 @@ def _hamming() -> Floats:
 
 
 @cache
-def _mel_bank(tract: float) -> Floats:
-    """Weights [WINDOW_SAMPLES // 2 + 1, _BANDS] of triangles at equal distances in mel."""
+def _mel_bank(vtln_warp: float) -> Floats:
+    """Weights [WINDOW_SAMPLES // 2 + 1, _BANDS] of triangular filters, equally spaced in mel."""
     borders = np.linspace(_mel(_LOWEST_HZ), _mel(_HIGHEST_HZ), _BANDS + 2)
-    bins = _mel(tract * np.fft.rfftfreq(WINDOW_SAMPLES, 1 / SAMPLE_RATE_HZ))[:, None]
+    bins = _mel(vtln_warp * np.fft.rfftfreq(WINDOW_SAMPLES, 1 / SAMPLE_RATE_HZ))[:, None]
     rising = (bins - borders[:-2]) / (borders[1:-1] - borders[:-2])
     falling = (borders[2:] - bins) / (borders[2:] - borders[1:-1])
     return np.maximum(np.minimum(rising, falling), 0.0).astype(np.float32)
@@ -193,6 +200,6 @@ def _mel(hz: npt.ArrayLike) -> npt.NDArray[np.float64]:
 
 @cache
 def _cosines() -> Floats:
-    """The discrete cosine transform [_BANDS, CEPSTRA]."""
+    """Basis [_BANDS, CEPSTRA] of the discrete cosine transform."""
     bands = np.arange(_BANDS)[:, None] + 0.5
     return np.cos(np.pi * np.arange(CEPSTRA) * bands / _BANDS).astype(np.float32)

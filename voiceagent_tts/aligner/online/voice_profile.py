@@ -1,7 +1,8 @@
-"""What is known of a voice: how loud it is, what its sound is like on average, and its pace.
+"""What the aligner knows about a voice: its level, feature statistics, vocal tract and pace.
 
-Features become comparable between voices when each voice's average is taken away. Nothing here
-looks ahead: a frame is judged by what came before it. This module knows no words and no reference.
+Features of different voices become comparable when each voice's mean and variance are removed
+(cepstral mean and variance normalisation). Everything here is causal: a frame is judged by the
+frames before it. This module knows no words and no reference.
 """
 
 from dataclasses import dataclass, field, replace
@@ -10,25 +11,26 @@ import numpy as np
 
 from voiceagent_tts.aligner.online.features import CEPSTRA, WIDTH, Floats, Frames
 
-TRACTS = (0.95, 1.05, 1.15, 1.25)
-"""Of a voice that is not known yet: from a man's to a woman's, against the embedded voice's."""
-TRIAL_FRAMES = 200
-"""Frames with sound after which the best of them is chosen."""
+VTLN_WARPS = (0.95, 1.05, 1.15, 1.25)
+"""Warp factors tried for an unknown voice: from a man's to a woman's vocal tract, relative to the
+embedded voice's."""
+WARP_TRIAL_FRAMES = 200
+"""Speech frames after which the warp with the lowest cost is chosen."""
 
-_SILENCE_BELOW_LEVEL = 10.0
-"""A frame is silent whose energy is so much (natural logarithm: 43 dB) under the voice's level."""
+_SPEECH_RANGE = 10.0
+"""A frame is silent if its log energy is this far below the voice's level: 43 dB."""
 SILENT_LEVEL = -14.0
-"""Log energy (-61 dBFS) under which nothing is a voice."""
-_MOST_FRAMES = 12_000
-"""Frames after which an average moves no more slowly: two minutes of sound."""
-_LEAST_VARIANCE = np.float32(1e-4)
-_FADING_CEPSTRA = 9.0
-"""The higher a cepstrum, the more it tells of the voice and the less of the word."""
+"""Log energy (-61 dBFS) below which no frame is speech."""
+_MAX_COUNTED_FRAMES = 12_000
+"""Frames (two minutes of speech) after which a running mean adapts no more slowly."""
+_MIN_VARIANCE = np.float32(1e-4)
+_WEIGHT_DECAY_CEPSTRA = 9.0
+"""Higher cepstra describe the voice more and the word less, so their weight decays."""
 
 
 def _weights() -> Floats:
-    """Of each feature [WIDTH], in the mean square 1."""
-    weights = np.tile(np.exp(-np.arange(CEPSTRA) / _FADING_CEPSTRA), WIDTH // CEPSTRA)
+    """Weight of each feature, [WIDTH], with mean square 1."""
+    weights = np.tile(np.exp(-np.arange(CEPSTRA) / _WEIGHT_DECAY_CEPSTRA), WIDTH // CEPSTRA)
     return (weights / np.sqrt(np.square(weights).mean())).astype(np.float32)
 
 
@@ -36,94 +38,111 @@ _WEIGHTS = _weights()
 
 
 @dataclass(frozen=True, slots=True)
-class Average:
-    """Mean and mean square of features [WIDTH], and how many frames they rest on; a value."""
+class FeatureStatistics:
+    """Running mean and mean square of features.
+
+    Attributes:
+        frames: number of frames counted, at most `_MAX_COUNTED_FRAMES`.
+        mean: [WIDTH] float32.
+        square: [WIDTH] float32, mean of the squares.
+    """
 
     frames: int = 0
     mean: Floats = field(default_factory=lambda: np.zeros(WIDTH, np.float32))
     square: Floats = field(default_factory=lambda: np.ones(WIDTH, np.float32))
 
-    def including(self, features: Floats) -> "Average":
-        """The average when `features` [N, WIDTH] count too."""
+    def including(self, features: Floats) -> "FeatureStatistics":
+        """The statistics with `features` [N, WIDTH] counted too."""
         total = self.frames + len(features)
         if not len(features):
             return self
         share = np.float32(len(features) / total)
-        return Average(
-            min(total, _MOST_FRAMES),
+        return FeatureStatistics(
+            min(total, _MAX_COUNTED_FRAMES),
             self.mean + share * (features.mean(axis=0) - self.mean),
             self.square + share * (np.square(features).mean(axis=0) - self.square),
         )
 
     def normalized(self, features: Floats) -> Floats:
-        """`features` less the mean, in units of the standard deviation, weighted."""
-        variance = np.maximum(self.square - np.square(self.mean), _LEAST_VARIANCE)
+        """`features` minus the mean, divided by the standard deviation, weighted; [N, WIDTH]."""
+        variance = np.maximum(self.square - np.square(self.mean), _MIN_VARIANCE)
         return np.multiply(features - self.mean, _WEIGHTS / np.sqrt(variance), dtype=np.float32)
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
-    """How much longer a voice takes than the embedded voice at its normal pace.
+class SpeakingRate:
+    """How long a voice takes for its words, relative to the embedded voice at its normal pace.
 
     Attributes:
-        slowness: above 1.0 where it is slower.
-        frames: of the embedded voice at its normal pace, on which this rests.
+        duration_ratio: above 1.0 where the voice is slower than the embedded voice.
+        frames: frames of the embedded voice at its normal pace that the ratio rests on.
     """
 
-    slowness: float = 1.0
+    duration_ratio: float = 1.0
     frames: float = 100.0
 
-    def including(self, frames: int, normal_frames: float) -> "Pace":
-        """The pace when words count too that took `frames`, and normally take `normal_frames`."""
+    def including(self, frames: int, normal_frames: float) -> "SpeakingRate":
+        """The rate with more words counted.
+
+        Args:
+            frames: duration of the words in this voice.
+            normal_frames: their duration in the embedded voice at its normal pace.
+        """
         total = self.frames + normal_frames
-        slowness = (self.slowness * self.frames + frames) / total
-        return Pace(min(max(slowness, 0.5), 2.0), min(total, _MOST_FRAMES / 4))
+        ratio = (self.duration_ratio * self.frames + frames) / total
+        return SpeakingRate(min(max(ratio, 0.5), 2.0), min(total, _MAX_COUNTED_FRAMES / 4))
 
 
 @dataclass(frozen=True, slots=True)
-class VoiceSound:
-    """What one voice sounds like.
+class SpeechNormalizer:
+    """Separates one voice's speech from silence and normalises its features.
 
     Attributes:
-        level: log energy of its loudest frame.
-        average: of its frames with sound.
+        level: log energy of the loudest frame so far.
+        statistics: statistics of the speech frames so far.
     """
 
     level: float = SILENT_LEVEL
-    average: Average = field(default_factory=Average)
+    statistics: FeatureStatistics = field(default_factory=FeatureStatistics)
 
-    def hear(self, frames: Frames) -> tuple["VoiceSound", Frames]:
-        """Take the next frames; returns what is known then, and those with sound, normalized."""
+    def normalize(self, frames: Frames) -> tuple["SpeechNormalizer", Frames]:
+        """Return the normalizer updated by `frames`, and their speech frames, normalised."""
         levels = np.maximum.accumulate(np.append(np.float32(self.level), frames.log_energies))
-        floor = np.maximum(levels[1:] - _SILENCE_BELOW_LEVEL, SILENT_LEVEL)
-        loud = frames.only(frames.log_energies > floor)
-        average = self.average.including(loud.features)
-        known = replace(self, level=float(levels[-1]), average=average)
-        return known, replace(loud, features=average.normalized(loud.features))
+        floor = np.maximum(levels[1:] - _SPEECH_RANGE, SILENT_LEVEL)
+        speech = frames.select(frames.log_energies > floor)
+        statistics = self.statistics.including(speech.features)
+        updated = replace(self, level=float(levels[-1]), statistics=statistics)
+        return updated, replace(speech, features=statistics.normalized(speech.features))
 
 
 @dataclass(slots=True)
-class Voice:
-    """One voice, shared by all of its contexts: what one has learnt the others know at once.
+class VoiceProfile:
+    """One voice, shared by all of its contexts: each context uses what the others have learnt.
 
     Attributes:
-        sound: what it sounds like.
-        pace: of its words.
-        tract: how much higher its frequencies are than the embedded voice's; None while unknown.
-        handicaps: [TRACTS], what each has cost more than the best, while it is unknown.
-        tried_frames: on which these rest.
+        normalizer: level and feature statistics.
+        rate: speaking rate.
+        vtln_warp: ratio of its frequencies to the embedded voice's; None while unknown.
+        prior_costs: [VTLN_WARPS] float32, how much more each warp has cost than the best one, in
+            the contexts that ended while the warp was unknown.
+        trial_frames: speech frames that `prior_costs` rest on.
     """
 
-    sound: VoiceSound = field(default_factory=VoiceSound)
-    pace: Pace = field(default_factory=Pace)
-    tract: float | None = None
-    handicaps: Floats = field(default_factory=lambda: np.zeros(len(TRACTS), np.float32))
-    tried_frames: int = 0
+    normalizer: SpeechNormalizer = field(default_factory=SpeechNormalizer)
+    rate: SpeakingRate = field(default_factory=SpeakingRate)
+    vtln_warp: float | None = None
+    prior_costs: Floats = field(default_factory=lambda: np.zeros(len(VTLN_WARPS), np.float32))
+    trial_frames: int = 0
 
-    def compare(self, frames: int, costs: Floats) -> None:
-        """A context ended after so many frames, each of `TRACTS` at its costs [TRACTS]."""
-        handicaps = self.handicaps + costs
-        self.handicaps = handicaps - handicaps.min()
-        self.tried_frames += frames
-        if self.tract is None and self.tried_frames >= TRIAL_FRAMES:
-            self.tract = TRACTS[int(np.argmin(self.handicaps))]
+    def add_trial(self, frames: int, costs: Floats) -> None:
+        """Count a context that ended, and choose the warp once there is enough evidence.
+
+        Args:
+            frames: speech frames of the context.
+            costs: [VTLN_WARPS], cost of each warp in that context.
+        """
+        prior_costs = self.prior_costs + costs
+        self.prior_costs = prior_costs - prior_costs.min()
+        self.trial_frames += frames
+        if self.vtln_warp is None and self.trial_frames >= WARP_TRIAL_FRAMES:
+            self.vtln_warp = VTLN_WARPS[int(np.argmin(self.prior_costs))]

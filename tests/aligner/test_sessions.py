@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from voiceagent_tts.aligner.online.aligner import OnlineAligner
-from voiceagent_tts.aligner.online.sessions import AlignerSessions
+from voiceagent_tts.aligner.sessions import OnlineSessions
 from voiceagent_tts.core import AudioChunk, WordTimestamp
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.espeak.engine import EspeakEngine
@@ -40,7 +40,7 @@ class Driver:
     def __init__(self) -> None:
         self.said: list[AlignEvent] = []
         self._commands: list[AlignCommand] = []
-        self.sessions = AlignerSessions(self._take, self.said.append, OnlineAligner())
+        self.sessions = OnlineSessions(self._take, self.said.append, OnlineAligner())
 
     def _take(self) -> list[AlignCommand]:
         commands, self._commands = self._commands, []

@@ -1,0 +1,209 @@
+"""The contexts of one aligner process: commands in, word times and failures out.
+
+`AlignerSessions` is what the online and the forced aligner share: it reads the inbox, keeps one
+session per context, and turns an error into the failure of that context alone. `OnlineSessions`
+serves an online aligner. This module knows no sockets, no deadlines and no playout.
+"""
+
+import contextlib
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from voiceagent_tts.core import AudioChunk, WordTimestamp
+from voiceagent_tts.errors import EngineError, VoiceAgentError
+from voiceagent_tts.seam.aligner import Aligner, AlignSession
+from voiceagent_tts.seam.alignment import (
+    AlignCommand,
+    Aligned,
+    AlignInbox,
+    AlignOutbox,
+    Expect,
+    Finish,
+    Follow,
+)
+from voiceagent_tts.seam.commands import Cancel
+from voiceagent_tts.seam.events import AudioStep, Cancelled, Capabilities, Done, Failed, SegmentEnd
+
+_MAX_ONLINE_CONTEXTS = 1_024
+
+_logger = logging.getLogger(__name__)
+
+SessionT = TypeVar("SessionT")
+
+ContextInput = AudioChunk | Expect | SegmentEnd | Finish
+"""What one open context can receive."""
+
+
+class AlignerSessions(ABC, Generic[SessionT]):
+    """Base of both aligners' workers; implements the interface that `worker.host` drives.
+
+    Args:
+        inbox: source of commands.
+        outbox: destination of answers.
+        capabilities: what the process reports when it is ready.
+    """
+
+    def __init__(self, inbox: AlignInbox, outbox: AlignOutbox, capabilities: Capabilities) -> None:
+        self.capabilities = capabilities
+        self._inbox = inbox
+        self._outbox = outbox
+        self._sessions: dict[int, SessionT] = {}
+
+    @property
+    def rows_used(self) -> int:
+        """Number of open contexts."""
+        return len(self._sessions)
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """Empty: an aligner has no metrics beyond those of every worker."""
+        return {}
+
+    def step(self) -> float | None:
+        """Handle every waiting command, then align what is due.
+
+        Returns:
+            0.0 if more work may be due at once, None if the process can wait for commands.
+        """
+        for command in self._inbox():
+            self._receive(command)
+        return self._align_due()
+
+    def close(self) -> None:
+        """Drop every context; idempotent."""
+        for context in list(self._sessions):
+            self._drop(context)
+
+    @abstractmethod
+    def _open(self, language: str, voice: str) -> SessionT:
+        """Open the session of a new context; an `InvalidRequestError` fails the context."""
+
+    @abstractmethod
+    def _handle(self, context: int, session: SessionT, received: ContextInput) -> None:
+        """Handle one input of an open context."""
+
+    def _align_due(self) -> float | None:
+        """Align what the commands of this step made due; the return value is that of `step`."""
+        return None
+
+    def _close(self, session: SessionT) -> None:
+        """Release what a session holds; called once, when its context is dropped."""
+
+    def _receive(self, command: AlignCommand) -> None:
+        match command:
+            case AudioStep(rows):
+                for row in rows:
+                    self._dispatch(row.context, row.chunk)
+            case Cancel(context):
+                self._drop(context)
+                self._outbox(Cancelled(context))
+            case Follow(context, language, voice):
+                with self._failing((context,)):
+                    self._sessions[context] = self._open(language, voice)
+            case _:
+                self._dispatch(command.context, command)
+
+    def _dispatch(self, context: int, received: ContextInput) -> None:
+        session = self._sessions.get(context)
+        if session is None:  # it failed, and its sender had not yet received the failure
+            return
+        with self._failing((context,)):
+            self._handle(context, session, received)
+
+    @contextlib.contextmanager
+    def _failing(self, contexts: Iterable[int]) -> Iterator[None]:
+        """Turn an error into the failure of `contexts`; other contexts continue."""
+        try:
+            yield
+        except VoiceAgentError as error:
+            self._fail(contexts, error)
+        except Exception as error:
+            failure = EngineError.of(f"the {self.capabilities.engine} aligner", error)
+            _logger.error("contexts %s: %s", ", ".join(map(str, contexts)), failure)
+            self._fail(contexts, failure)
+
+    def _fail(self, contexts: Iterable[int], error: VoiceAgentError) -> None:
+        for context in contexts:
+            self._drop(context)
+            self._outbox(Failed(context, error.code, error.message))
+
+    def _finish(self, context: int, end_sample: int) -> None:
+        """Drop a context whose words are all sent, and report it as done."""
+        self._drop(context)
+        self._outbox(Done(context, end_sample))
+
+    def _drop(self, context: int) -> None:
+        session = self._sessions.pop(context, None)
+        if session is not None:
+            self._close(session)
+
+
+def aligner_capabilities(name: str, model: str, max_contexts: int) -> Capabilities:
+    """What an aligner's process reports when it is ready: it speaks no language and has no voice.
+
+    Args:
+        name: kind of aligner.
+        model: what it aligns with.
+        max_contexts: contexts that it accepts at a time.
+    """
+    return Capabilities(
+        engine=name,
+        model=model,
+        has_native_words=False,
+        text_feeding=(),
+        languages=(),
+        voices=(),
+        max_rows=max_contexts,
+    )
+
+
+@dataclass(slots=True)
+class _OnlineContext:
+    """One context's session, and the end of the audio that it has received."""
+
+    session: AlignSession
+    end_sample: int = 0
+
+
+class OnlineSessions(AlignerSessions[_OnlineContext]):
+    """Answers every input of a context at once, from that context's online session.
+
+    Args:
+        inbox: source of commands.
+        outbox: destination of answers.
+        aligner: opens the sessions.
+    """
+
+    def __init__(self, inbox: AlignInbox, outbox: AlignOutbox, aligner: Aligner) -> None:
+        capabilities = aligner_capabilities("online", "espeak-ng reference", _MAX_ONLINE_CONTEXTS)
+        super().__init__(inbox, outbox, capabilities)
+        self._aligner = aligner
+
+    def _open(self, language: str, voice: str) -> _OnlineContext:
+        return _OnlineContext(self._aligner.open(language, voice))
+
+    def _handle(self, context: int, session: _OnlineContext, received: ContextInput) -> None:
+        match received:
+            case AudioChunk(_, pcm):
+                session.end_sample = received.end_sample
+                self._answer(context, session, session.session.push(pcm))
+            case Expect(_, words):
+                session.session.append(words)
+            case SegmentEnd(_, char_end, _):
+                self._answer(context, session, session.session.end_segment(char_end))
+            case Finish():
+                self._answer(context, session, session.session.finish())
+                self._finish(context, session.end_sample)
+
+    def _close(self, session: _OnlineContext) -> None:
+        session.session.close()
+
+    def _answer(
+        self, context: int, session: _OnlineContext, words: tuple[WordTimestamp, ...]
+    ) -> None:
+        """Send the words that have become final, and the tentative words after them."""
+        tentative = session.session.outlook()
+        self._outbox(Aligned(context, words, tentative, session.end_sample))
