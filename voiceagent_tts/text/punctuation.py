@@ -4,7 +4,6 @@ The one definition of these sets in the project. A wide mark (Chinese, Japanese)
 before it without white space after it. This module knows no abbreviations and no numbers.
 """
 
-
 WIDE_SENTENCE_ENDS = frozenset("。！？｡")
 SENTENCE_ENDS = WIDE_SENTENCE_ENDS | frozenset(".!?…؟۔।")
 
