@@ -11,7 +11,7 @@ _logger = logging.getLogger(__name__)
 def japanese_tokenizer() -> Any:
     """Load janome's tokenizer once, which takes 0.2 s; None where janome is not installed."""
     try:
-        from janome.tokenizer import Tokenizer
+        from janome.tokenizer import Tokenizer  # pyright: ignore[reportMissingTypeStubs]
     except ImportError:
         _logger.warning(
             "janome is not installed: espeak spells out Japanese kanji, and the forced aligner "
