@@ -9,7 +9,7 @@ from typing import Any
 from testbed.parity_reference import REFERENCE
 from voiceagent_tts.core import FRAME_S
 from voiceagent_tts.engine.engine import Qwen3Engine
-from voiceagent_tts.engine.runner import Runner
+from voiceagent_tts.engine.runner import Runner, StepCost
 from voiceagent_tts.engine.scheduler import Pace
 from voiceagent_tts.engine.voices import VoiceShelf
 from voiceagent_tts.model.checkpoint import Checkpoint, load_checkpoint
@@ -50,6 +50,7 @@ class Driver:
         pace: of the scheduler.
         step_s: by which the engine's clock goes on with every step; at a frame's length the engine
             just keeps up with speech, so that frames become sound one by one.
+        costs: measurements of a warm-up, for the scheduler.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class Driver:
         pages: int | None = None,
         pace: Pace | None = None,
         step_s: float = FRAME_S,
+        costs: tuple[StepCost, ...] = (),
     ) -> None:
         checkpoint, codec = parts or load(model)
         self.events: list[Event] = []
@@ -69,6 +71,7 @@ class Driver:
         self._commands: list[Command] = []
         self.shelf = VoiceShelf(checkpoint.config, VoiceFolder(voices) if voices else None)
         self.runner = Runner(checkpoint, codec, rows, capacity=1024, pages=pages)
+        self.runner.costs = costs
         self.engine = Qwen3Engine(
             self._take,
             self.events.append,

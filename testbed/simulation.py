@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from voiceagent_tts.core import FRAME_SAMPLES, SAMPLE_RATE_HZ, PlayoutClock
 from voiceagent_tts.engine import sequence as engine
+from voiceagent_tts.engine.runner import StepCost
 from voiceagent_tts.engine.scheduler import Pace, Plan, Scheduler
 from voiceagent_tts.engine.sequence import Run, Speaker
 from voiceagent_tts.seam.commands import Credit
@@ -97,6 +98,19 @@ class Listener:
         return max((frames for at, frames in self.wish.text_at if at <= now), default=0)
 
 
+def measured_costs(device: Device) -> list[StepCost]:
+    """What `warm_up.measure_costs` finds on this device."""
+    counts = (1, device.rows // 2, device.rows)
+    steps = [StepCost(count, 0, device.step_s + device.row_s * count) for count in counts * 3]
+    return [
+        *sorted(steps, key=lambda cost: cost.rows),
+        *(
+            StepCost(count, count, device.step_s + (device.row_s + device.start_s) * count)
+            for count in counts
+        ),
+    ]
+
+
 class Simulation:
     """Contexts on a device, from the first to the end of the last.
 
@@ -104,13 +118,24 @@ class Simulation:
         wishes: the contexts.
         device: what speaks them.
         pace: of the scheduler.
+        is_measured: whether the scheduler knows the device's costs from a warm-up.
     """
 
-    def __init__(self, wishes: Sequence[Wish], device: Device, pace: Pace | None = None) -> None:
+    def __init__(
+        self,
+        wishes: Sequence[Wish],
+        device: Device,
+        pace: Pace | None = None,
+        *,
+        is_measured: bool = False,
+    ) -> None:
         self.now = 0.0
         self.steps = 0
         self.device = device
         self.scheduler = Scheduler(pace or Pace(), device.rows)
+        if is_measured:
+            for cost in measured_costs(device):
+                self.scheduler.note_step(cost.rows, cost.starts, cost.seconds)
         self.coming = deque(sorted(wishes, key=lambda wish: wish.at))
         self.listeners: list[Listener] = []
         self.speaking: list[Listener] = []

@@ -135,7 +135,7 @@ def build_bench(options: Qwen3Options) -> tuple[EngineBench, dict[str, Any]]:
         "card_tflop_per_s": round(card.flop_per_s / 1e12, 1),
         "precision": str(network.talker.codec_embedding.dtype).removeprefix("torch."),
         "attention": options.attention or "default",
-        "kernels": network.kernels,
+        **runner.description,
         "quantize": options.quantize or "",
     }
     return EngineBench(checkpoint, runner, roofline, card), described

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from testbed.engine_driving import CUSTOM_VOICE
+from testbed.engine_driving import CUSTOM_VOICE, Driver, pcm_of
+from testbed.failing_captures import FAULT, failing_captures
 from testbed.parity_reference import REFERENCE
 from voiceagent_tts.engine.load import (
     FolderSource,
@@ -68,7 +69,7 @@ def test_kernels_that_cannot_be_are_plain_ones(caplog: pytest.LogCaptureFixture)
         _choose_kernels("auto", config, torch.float32, torch.device(device))
         for device in ("cpu", "meta")
     ]
-    assert choices == ["plain", "plain"]
+    assert choices == [("plain", None), ("plain", "meta is no NVIDIA GPU")]
     assert [record.getMessage() for record in caplog.records] == [
         "plain kernels run, which are slower: fused ones cannot be here: meta is no NVIDIA GPU"
     ]
@@ -91,10 +92,13 @@ def test_missing_torchao_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def as_it_was() -> Iterator[None]:
-    """The precision of products, of this process, is left as it was."""
-    backends = (torch.backends.cuda.matmul, torch.backends.cudnn.conv)  # type: ignore[attr-defined]
+    """Restore the precision of this process's float32 products."""
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    backends = (matmul, cudnn.conv, cudnn.rnn)  # type: ignore[attr-defined]
     before = [backend.fp32_precision for backend in backends]
     yield
+    matmul.allow_tf32 = before[0] == "tf32"
+    cudnn.allow_tf32 = before[1] == "tf32"
     for backend, precision in zip(backends, before, strict=True):
         backend.fp32_precision = precision
 
@@ -106,3 +110,55 @@ def test_float32_is_float32_unless_told_otherwise(options: dict[str, bool], prec
     load(**options)
     assert torch.backends.cuda.matmul.fp32_precision == precision
     assert torch.backends.cudnn.conv.fp32_precision == precision  # type: ignore[attr-defined]
+
+
+@pytest.mark.usefixtures("as_it_was")
+@pytest.mark.parametrize("has_tf32", [False, True])
+def test_both_interfaces_of_tf32_can_be_read(has_tf32: bool) -> None:
+    """Inductor and TunableOp read the older interface, which must agree with the newer one."""
+    for is_allowed in (not has_tf32, has_tf32):
+        load(has_tf32=is_allowed)
+    assert torch.backends.cuda.matmul.allow_tf32 is has_tf32
+    assert torch.backends.cudnn.allow_tf32 is has_tf32
+    assert torch.get_float32_matmul_precision() == ("high" if has_tf32 else "highest")
+
+
+def test_an_engine_serves_without_graphs_where_a_capture_fails(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A failed capture is logged with its traceback and shown in figures, and the engine speaks."""
+    driver = Driver(rows=2)
+    with failing_captures(after=1):
+        driver.engine = load_engine(
+            replace(OPTIONS, capacity=512, is_deterministic=True),
+            driver._take,
+            driver.events.append,
+        )
+    fault = f"RuntimeError: {FAULT}"
+    (record,) = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert fault in record.getMessage()
+    assert record.exc_info is not None
+    assert driver.engine._runner.description == {
+        "kernels": "plain",
+        "kernel_fault": "",
+        "has_graphs": False,
+        "capture_fault": fault,
+    }
+    assert driver.engine.figures["has_graphs"] == 0
+    assert pcm_of(driver.run(*driver.open(1, "Hello there."), steps=10_000), 1)
+
+
+def test_a_capture_that_works_is_shown() -> None:
+    """With graphs, and no fault, nothing is reported as missing."""
+    with failing_captures(after=10**9):
+        _, runner = load_runner(replace(OPTIONS, capacity=512, is_deterministic=True))
+    assert runner.has_graphs
+    assert runner.capture_fault is None
+
+
+def test_a_missing_kernel_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The runner knows why plain kernels run where fused ones were wanted."""
+    fault = "ImportError: no Triton"
+    monkeypatch.setattr("voiceagent_tts.engine.load._choose_kernels", lambda *_: ("plain", fault))
+    _, runner = load_runner(OPTIONS)
+    assert runner.description["kernel_fault"] == fault

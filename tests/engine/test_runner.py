@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from testbed.engine_driving import CUSTOM_VOICE, load
+from testbed.failing_captures import FAULT, failing_captures
 from testbed.official_cases import read_cases
 from testbed.parity_reference import REFERENCE
 from testbed.runner_driving import TEXT, Listener, Spoken, difference, prompt_of, sampling
@@ -31,6 +32,31 @@ def sizes_of(name: str, rows: int = 4, capacity: int = 512) -> Sizes:
     """Sizes as on a CPU, as on a GPU, or only one."""
     kinds = {"exact": exact_sizes, "few": graph_sizes, "one": fixed_sizes}
     return kinds[name](rows, capacity)
+
+
+def test_a_size_that_was_not_captured_is_refused() -> None:
+    """After the capture no pass is compiled while rows speak: it would run on them twice."""
+    with failing_captures(after=10**9):
+        runner = make_runner(sizes=sizes_of("one"), has_graphs=True)
+    assert runner.has_graphs
+    runner.capture(lambda done, total: None)
+    with pytest.raises(RuntimeError, match=r"captured at the start, got \('predict', 3, 0, 0\)"):
+        runner._batch.passes.predict(3)
+    with pytest.raises(RuntimeError, match=r"captured at the start, got \(4, 12\)"):
+        runner._codec.calls[4, 12]()
+
+
+def test_a_runner_without_graphs_computes_as_before() -> None:
+    """After a capture that failed, every pass runs plainly, in sizes that are not refused."""
+    with failing_captures(after=2):
+        runner = make_runner(sizes=sizes_of("one"), has_graphs=True)
+    with pytest.raises(RuntimeError, match=FAULT):
+        runner.capture(lambda done, total: None)
+    runner.run_without_graphs(FAULT)
+    assert not runner.has_graphs
+    listener = Listener(runner)
+    listener.start(0)
+    assert listener.finish(0) == alone(sizes=sizes_of("one"))
 
 
 def alone(text: str = TEXT, seed: int = 7, max_frames: int = 20, **options: object) -> Spoken:

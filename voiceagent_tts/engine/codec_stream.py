@@ -18,7 +18,7 @@ from voiceagent_tts.engine.cuda_graph import Lane, Moment
 from voiceagent_tts.engine.sizes import WINDOWS_FRAMES
 from voiceagent_tts.model.codec import Codec
 from voiceagent_tts.model.codec_state import CodecState
-from voiceagent_tts.model.rows import fitting
+from voiceagent_tts.model.rows import CompiledCalls, fitting
 from voiceagent_tts.model.transfer import Upload
 
 _PCM_SCALE = 32_767
@@ -122,7 +122,8 @@ class CodecStream:
         samples = max(frames * counts[-1] for frames, counts in sizes.items()) * FRAME_SAMPLES
         self._pcm = torch.zeros(samples, dtype=torch.int16, device=lane.device)
         self._spare: list[Tensor] = []
-        self._compiled: dict[tuple[int, int], Callable[[], None]] = {}
+        self.calls = CompiledCalls[tuple[int, int]](lambda key: self._compile(*key))
+        """Compiled calls, by rows and frames of each row."""
         self._decoded, self._runs = [0] * rows, [0] * rows
         self._calls: deque[_Call] = deque()
         self.spent_s = 0.0
@@ -144,14 +145,10 @@ class CodecStream:
             for count in reversed(self._sizes[frames]):
                 yield count, frames
 
-    def prepare(self, key: tuple[int, int]) -> None:
-        """Compile a call, if that is not done."""
-        self._call(*key)
-
     def run_largest(self) -> None:
         """Decode as many frames as a call has, for nobody."""
         count, frames = max(self.keys(), key=lambda key: key[0] * key[1])
-        self._call(count, frames)()
+        self.calls[count, frames]()
 
     @torch.inference_mode()
     def prime(self, reference_codes: Tensor) -> CodecState:
@@ -228,7 +225,7 @@ class CodecStream:
         with self._source.entered():
             self._windows.send(places)
         began = self._lane.mark()
-        self._call(count, frames)()
+        self.calls[count, frames]()
         pcm = self._spare.pop() if self._spare else self._new_buffer()
         with self._lane.entered():
             samples = count * frames * FRAME_SAMPLES
@@ -242,12 +239,6 @@ class CodecStream:
     def _new_buffer(self) -> Tensor:
         is_cuda = self._lane.device.type == "cuda"
         return torch.zeros(self._pcm.shape, dtype=torch.int16, pin_memory=is_cuda)
-
-    def _call(self, count: int, frames: int) -> Callable[[], None]:
-        key = count, frames
-        if key not in self._compiled:
-            self._compiled[key] = self._compile(count, frames)
-        return self._compiled[key]
 
     def _compile(self, count: int, frames: int) -> Callable[[], None]:
         def take() -> None:

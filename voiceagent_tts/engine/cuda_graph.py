@@ -15,6 +15,47 @@ import torch
 _WARM_UPS = 2
 """Calls before a capture: libraries choose kernels and take their workspaces in the first ones."""
 
+Capture = Callable[[Callable[[], None]], Callable[[], None]]
+"""Runs a function over fixed tensors and returns a call that repeats its work."""
+
+
+class GraphCapture:
+    """Captures the functions of one stream as CUDA graphs.
+
+    Args:
+        device: the GPU.
+        stream: the stream that the graphs are replayed on.
+    """
+
+    def __init__(self, device: torch.device, stream: torch.cuda.Stream) -> None:
+        self._device, self._stream = device, stream
+        # Graphs of one stream never run at the same time, so they can share memory. So do the
+        # workspaces of libraries, which belong to the stream that a graph was captured on.
+        self._pool = torch.cuda.graph_pool_handle()
+
+    def __call__(self, function: Callable[[], None]) -> Callable[[], None]:
+        """Run `function`, capture it, and return the replay of its graph."""
+        graph = torch.cuda.CUDAGraph()
+        with _without_collection(), torch.inference_mode(), torch.cuda.device(self._device):
+            # The outer `stream` also makes the caller's stream current again if the capture fails.
+            with torch.cuda.stream(self._stream):
+                for _ in range(_WARM_UPS):
+                    function()
+                self._stream.synchronize()
+                with torch.cuda.graph(
+                    graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"
+                ):
+                    function()
+        return graph.replay
+
+
+def new_capture(device: torch.device, stream: torch.cuda.Stream | None) -> Capture | None:
+    """How functions of `stream` are captured; None on a device without graphs.
+
+    Tests and benchmarks replace this function to inject captures that fail.
+    """
+    return None if stream is None else GraphCapture(device, stream)
+
 
 class Moment:
     """When a lane gets to a place in its work.
@@ -51,7 +92,7 @@ class Lane:
 
     Args:
         device: where.
-        is_captured: whether functions become graphs; False on a CPU.
+        is_captured: whether functions become graphs, where the device has graphs.
     """
 
     def __init__(self, device: torch.device, *, is_captured: bool) -> None:
@@ -60,11 +101,12 @@ class Lane:
         """How many functions were captured."""
         is_cuda = device.type == "cuda"
         self._stream = torch.cuda.Stream(device) if is_cuda else None
-        self._is_captured = is_captured and is_cuda
-        # Graphs of a lane run one after the other, so that they can share what they take; graphs
-        # of two lanes run at the same time. So do the workspaces of libraries, which belong to
-        # the stream that a graph was captured on: it is the one that it is replayed on.
-        self._pool = torch.cuda.graph_pool_handle() if self._is_captured else None
+        self._capture = new_capture(device, self._stream) if is_captured else None
+
+    @property
+    def is_captured(self) -> bool:
+        """Whether functions become graphs."""
+        return self._capture is not None
 
     def entered(self) -> AbstractContextManager[object]:
         """Inside, PyTorch's work is this lane's."""
@@ -84,20 +126,16 @@ class Lane:
 
         A function that is captured has run when this returns: with whatever its tensors held.
         """
-        if not self._is_captured or self._stream is None:
+        if self._capture is None:
             return function
-        graph = torch.cuda.CUDAGraph()
-        with _without_collection(), torch.inference_mode(), torch.cuda.device(self.device):
-            with torch.cuda.stream(self._stream):
-                for _ in range(_WARM_UPS):
-                    function()
-            self._stream.synchronize()
-            with torch.cuda.graph(
-                graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"
-            ):
-                function()
+        replay = self._capture(function)
         self.graphs += 1
-        return graph.replay
+        return replay
+
+    def stop_capturing(self) -> None:
+        """Run functions plainly from now on."""
+        self._capture = None
+        self.graphs = 0
 
 
 @contextmanager

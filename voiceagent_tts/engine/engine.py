@@ -84,6 +84,8 @@ class Qwen3Engine:
         self._runner = runner
         self._pages = runner.free_pages
         self._scheduler = Scheduler(pace or Pace(), runner.max_rows)
+        for cost in runner.costs:
+            self._scheduler.note_step(cost.rows, cost.starts, cost.seconds)
         self._shelf = shelf
         self._name = name
         self._clock = clock

@@ -49,6 +49,8 @@ def figures_of_device(runner: Runner) -> dict[str, float]:
         "host_seconds_total": timings.host_s,
         "free_pages": runner.free_pages,
         "graph_memory_bytes": runner.graph_bytes,
+        "has_graphs": runner.has_graphs,
+        "has_fused_kernels": runner.kernels == "fused",
     }
 
 

@@ -17,8 +17,11 @@ from voiceagent_tts.model.checkpoint import Checkpoint
 from voiceagent_tts.model.codec import Codec
 from voiceagent_tts.model.kv_pool import pages_for
 
-_DRIVER_BYTES = 700_000_000
-"""The context of a process and the code of its kernels, which PyTorch does not count."""
+_CONTEXT_BYTES = 500_000_000
+"""The context of a process on the GPU, which PyTorch does not count."""
+_LIBRARY_BYTES = 900_000_000
+"""What cuBLAS, cuDNN and kernels load beside the context. They do it when they are first used, so
+that a part of it is still to come when free memory is read."""
 _GRAPH_BYTES = 6_000_000
 """Of one graph, beside what its passes compute in: some hundreds to two thousand launches."""
 _FREE_SHARE = 0.9
@@ -64,7 +67,7 @@ def measure_needs(
     _release()
     return MemoryNeeds(
         # What libraries took for the streams of this runner stays with them.
-        weights=torch.cuda.memory_allocated(device) + _DRIVER_BYTES,
+        weights=loaded_bytes(device),
         rows=beside_weights - (row_pages + 1) * page,
         graphs=passes + count * _GRAPH_BYTES,
         voices=voices,
@@ -73,12 +76,18 @@ def measure_needs(
     )
 
 
+def loaded_bytes(device: torch.device) -> int:
+    """What weights, the process's context and libraries take of a GPU, at most."""
+    return torch.cuda.memory_allocated(device) + _CONTEXT_BYTES + _LIBRARY_BYTES
+
+
 def budget_bytes(gpu_memory_gb: float | None, device: torch.device) -> int:
     """What a process may take of a GPU: what it was told, else most of what is free."""
     if gpu_memory_gb is not None:
         return int(gpu_memory_gb * 1e9)
     free, _ = torch.cuda.mem_get_info(device)
-    return int(_FREE_SHARE * free) + torch.cuda.memory_reserved(device) + _DRIVER_BYTES
+    # The context is there and no longer free; of the libraries, which may not be, nothing counts.
+    return int(_FREE_SHARE * free) + torch.cuda.memory_reserved(device) + _CONTEXT_BYTES
 
 
 def _release() -> None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from rich.console import Console
@@ -20,6 +20,7 @@ from voiceagent_tts.engine.runner import Runner
 from voiceagent_tts.engine.scheduler import Pace
 from voiceagent_tts.engine.sizes import Sizes, exact_sizes, fixed_sizes, graph_sizes
 from voiceagent_tts.engine.voices import VoiceShelf
+from voiceagent_tts.engine.warm_up import measure_costs
 from voiceagent_tts.errors import ErrorCode, VoiceAgentError
 from voiceagent_tts.hub import find_model
 from voiceagent_tts.model.checkpoint import Checkpoint, find_device, load_checkpoint
@@ -198,36 +199,52 @@ def load_runner(
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     source = source or FolderSource(find_model(options.model))
-    checkpoint, codec = _load_model(source, options, device)
-    return checkpoint, _make_runner(checkpoint, codec, options)
+    codec_device = _codec_device(options, device)
+    dtype = _choose_dtype(options, device)
+    kernels, kernel_fault = _choose_kernels(options.kernels, source.config, dtype, device)
+    checkpoint = _load_network(source, options, dtype, device, kernels)
+    runner = _make_runner(checkpoint, source.codec(codec_device), options)
+    runner.kernel_fault = kernel_fault
+    return checkpoint, runner
 
 
-def _load_model(
-    source: ModelSource, options: Qwen3Options, device: torch.device
-) -> tuple[Checkpoint, Codec]:
+def _codec_device(options: Qwen3Options, device: torch.device) -> torch.device:
     codec_device = torch.device(options.codec_device or device)
     if codec_device.type != device.type:
         raise VoiceAgentError(
             f"codec_device is {codec_device} beside a model on {device}; expected another GPU",
             code=ErrorCode.INVALID_PARAM,
         )
+    return codec_device
+
+
+def _choose_dtype(options: Qwen3Options, device: torch.device) -> torch.dtype:
     precision = options.precision or _best_precision(device)
     has_tf32 = precision != "float32" if options.has_tf32 is None else options.has_tf32
     _allow_tf32(is_allowed=has_tf32)
-    dtype = getattr(torch, precision)
+    return getattr(torch, precision)
+
+
+def _load_network(
+    source: ModelSource,
+    options: Qwen3Options,
+    dtype: torch.dtype,
+    device: torch.device,
+    kernels: Kernels,
+) -> Checkpoint:
     checkpoint = source.checkpoint(
         dtype,
         device,
         options.attention or _best_attention(device, dtype),
-        kernels=_choose_kernels(options.kernels, source.config, dtype, device),
+        kernels=kernels,
         is_packed=options.quantize is None,
     )
-    kernels = checkpoint.network.kernels
+    precision = str(dtype).removeprefix("torch.")
     _logger.info("%s runs on %s in %s, with %s kernels", source.name, device, precision, kernels)
     if options.quantize is not None:
         saved = quantize(checkpoint.network, options.quantize)
         _logger.info("weights of %s save %.2f GB", options.quantize, saved / 1e9)
-    return checkpoint, source.codec(codec_device)
+    return checkpoint
 
 
 def _best_precision(device: torch.device) -> Precision:
@@ -250,26 +267,38 @@ def _best_attention(device: torch.device, dtype: torch.dtype) -> AttentionBacken
 
 def _choose_kernels(
     wanted: KernelChoice, config: ModelConfig, dtype: torch.dtype, device: torch.device
-) -> Kernels:
-    """Fused ones where they are wanted and this device computes with them what it should."""
+) -> tuple[Kernels, str | None]:
+    """Fused kernels where they are wanted and this device computes with them what it should.
+
+    Returns:
+        The kernels, and why they are plain although fused ones were wanted.
+    """
     if wanted == "plain" or (wanted == "auto" and device.type == "cpu"):
-        return "plain"
+        return "plain", None
     fault = find_fault(config.talker_config, dtype, device)
     if fault is None:
-        return "fused"
+        return "fused", None
     if wanted == "fused":
         raise VoiceAgentError(
             f"kernels is fused, which cannot be here: {fault}; expected auto or plain",
             code=ErrorCode.INVALID_PARAM,
         )
     _logger.warning("plain kernels run, which are slower: fused ones cannot be here: %s", fault)
-    return "plain"
+    return "plain", fault
 
 
 def _allow_tf32(*, is_allowed: bool) -> None:
+    """Set both interfaces of PyTorch alike.
+
+    The newer one alone leaves the older one's getters raising (torch 2.11 and 2.13), and Inductor
+    and TunableOp read those. The older one alone leaves cuDNN's precision unnamed.
+    """
     precision = "tf32" if is_allowed else "ieee"
-    torch.backends.cuda.matmul.fp32_precision = precision
-    torch.backends.cudnn.conv.fp32_precision = precision  # pyright: ignore[reportAttributeAccessIssue]
+    torch.backends.cuda.matmul.allow_tf32 = is_allowed
+    torch.backends.cudnn.allow_tf32 = is_allowed
+    cudnn: Any = torch.backends.cudnn  # its stubs lack the newer interface
+    for backend in (torch.backends.cuda.matmul, cudnn.conv, cudnn.rnn):
+        backend.fp32_precision = precision
 
 
 def _make_runner(checkpoint: Checkpoint, codec: Codec, options: Qwen3Options) -> Runner:
@@ -278,14 +307,17 @@ def _make_runner(checkpoint: Checkpoint, codec: Codec, options: Qwen3Options) ->
     if device.type == "cpu":
         rows = options.rows or _CPU_ROWS
         sizes = fixed_sizes if options.is_deterministic else exact_sizes
-        return Runner(
+        runner = Runner(
             checkpoint,
             codec,
             rows,
             capacity,
             sizes=sizes(rows, capacity),
+            has_graphs=has_graphs,
             prefix_bytes=_CPU_PREFIX_BYTES,
         )
+        _try_capture(runner)
+        return runner
     budget = budget_bytes(options.gpu_memory_gb, device)
     prefix_bytes = int(_PREFIX_SHARE * budget)
 
@@ -316,25 +348,40 @@ def _make_runner(checkpoint: Checkpoint, codec: Codec, options: Qwen3Options) ->
         has_graphs=has_graphs,
         prefix_bytes=prefix_bytes,
     )
-    if has_graphs:
-        _capture(runner, needs)
-    return runner
-
-
-def _capture(runner: Runner, needs: MemoryNeeds) -> None:
-    """Compile everything, with a progress bar where somebody looks."""
-    before, _ = torch.cuda.mem_get_info()
-    began_s = time.perf_counter()
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("capturing graphs", total=runner.calls)
-        runner.capture(lambda done, total: progress.update(task, completed=done, total=total))
-    runner.graph_bytes = before - torch.cuda.mem_get_info()[0]
+    before, _ = torch.cuda.mem_get_info(device)
+    _try_capture(runner)
+    if runner.has_graphs:
+        runner.graph_bytes = before - torch.cuda.mem_get_info(device)[0]
     _logger.info(
-        "%d graphs in %.1f s take %.2f GB of %.2f GB kept for them; %d pages of %.1f MB",
-        runner.calls,
-        time.perf_counter() - began_s,
+        "graphs take %.2f GB of %.2f GB kept for them; %d pages of %.1f MB",
         runner.graph_bytes / 1e9,
         needs.graphs / 1e9,
         runner.free_pages,
         needs.page / 1e6,
     )
+    runner.costs = measure_costs(runner, checkpoint.generation)
+    return runner
+
+
+def _try_capture(runner: Runner) -> None:
+    """Capture everything, with a progress bar; run without graphs where that fails.
+
+    An engine without graphs is slower, but it serves, and a benchmark of it still has results.
+    """
+    if not runner.has_graphs:
+        return
+    began_s = time.perf_counter()
+    try:
+        with Progress(console=Console(stderr=True), transient=True) as progress:
+            task = progress.add_task("capturing graphs", total=runner.calls)
+            runner.capture(lambda done, total: progress.update(task, completed=done, total=total))
+    except Exception as error:  # of a driver, a library or a kernel: any of them may refuse
+        fault = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        _logger.warning(
+            "passes run without graphs, which is slower: a capture failed: %s", fault, exc_info=True
+        )
+    else:
+        _logger.info("%d graphs in %.1f s", runner.calls, time.perf_counter() - began_s)
+        return
+    # Outside of the handler: its traceback keeps the failed capture's tensors alive.
+    runner.run_without_graphs(fault)

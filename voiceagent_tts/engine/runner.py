@@ -6,6 +6,7 @@ and the codec has a stream of its own; on a CPU the same passes run plainly. Kno
 text and no deadlines.
 """
 
+import gc
 import time
 import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -24,6 +25,7 @@ from voiceagent_tts.model.codec import Codec
 from voiceagent_tts.model.codec_state import CodecState
 from voiceagent_tts.model.generate import Batch, make_samplers
 from voiceagent_tts.model.kv_pool import PAGE_POSITIONS, KVPrefix, pages_for
+from voiceagent_tts.model.layers import Kernels
 from voiceagent_tts.model.prompt import Prompt
 from voiceagent_tts.model.sampling import SamplingParams, sampling_params
 
@@ -85,6 +87,21 @@ class Prefix:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class StepCost:
+    """What one step took.
+
+    Attributes:
+        rows: rows that made a frame.
+        starts: rows among them whose prompts were prefilled.
+        seconds: of the whole step.
+    """
+
+    rows: int
+    starts: int
+    seconds: float
+
+
 @dataclass(slots=True)
 class Timings:
     """Seconds that steps have taken, in all.
@@ -118,7 +135,8 @@ class Runner:
         capacity: positions of a row: its prompt and its frames.
         pages: of memory, for all rows; by default as many as they can fill.
         sizes: that calls come in; by default as they come.
-        has_graphs: whether passes are captured; call `capture` before the first start.
+        has_graphs: whether passes are captured, where the device has graphs; call `capture` before
+            the first start.
         prefix_bytes: most memory of all prefixes.
     """
 
@@ -138,6 +156,14 @@ class Runner:
         self.timings = Timings()
         self.graph_bytes = 0
         """Memory that captured graphs take."""
+        self.capture_fault: str | None = None
+        """Why passes run without graphs although they should have them."""
+        self.kernel_fault: str | None = None
+        """Why plain kernels run although fused ones were wanted."""
+        self.kernels: Kernels = checkpoint.network.kernels
+        """What computes everything between the network's matrices."""
+        self.costs: tuple[StepCost, ...] = ()
+        """What steps took while the engine warmed up, for the scheduler's first decisions."""
         pages = rows * pages_for(capacity) if pages is None else pages
         sizes = sizes or exact_sizes(rows, capacity)
         network = checkpoint.network
@@ -153,6 +179,7 @@ class Runner:
         )
         source, device = Lane(network.device, is_captured=has_graphs), codec.decoder.device
         lane = source if device == network.device else Lane(device, is_captured=has_graphs)
+        self._lanes = (self._lane, source, lane)
         self._codec = CodecStream(codec, self._batch.codes, source, lane, sizes.codec)
         self._pages = PageAllocator(pages)
         self._prefixes = weakref.WeakSet[Prefix]()
@@ -213,13 +240,53 @@ class Runner:
         """Let the codec decode as many frames as a call has, for nobody."""
         self._codec.run_largest()
 
+    @property
+    def has_graphs(self) -> bool:
+        """Whether passes are replays of captured graphs."""
+        return self._lane.is_captured
+
+    @property
+    def description(self) -> dict[str, str | bool]:
+        """How this runner computes, for reports: kernels and graphs, and why either is missing."""
+        return {
+            "kernels": self.kernels,
+            "kernel_fault": self.kernel_fault or "",
+            "has_graphs": self.has_graphs,
+            "capture_fault": self.capture_fault or "",
+        }
+
     def capture(self, progress: Progress) -> None:
-        """Compile every pass that there is, so that none is compiled while rows speak."""
-        passes = [(self._batch.passes.prepare, key) for key in self._batch.passes.keys()]
-        passes += [(self._codec.prepare, key) for key in self._codec.keys()]
-        for done, (prepare, key) in enumerate(passes, start=1):
-            prepare(key)  # pyright: ignore[reportArgumentType]
-            progress(done, len(passes))
+        """Compile every pass and every call of the codec; others are refused from then on.
+
+        If this raises, only `run_without_graphs` makes the runner usable.
+        """
+        tables = ((self._batch.passes.calls, self._batch.passes), (self._codec.calls, self._codec))
+        done, total = 0, self.calls
+        for calls, owner in tables:
+            for key in owner.keys():
+                calls[key]  # pyright: ignore[reportArgumentType]
+                progress(done := done + 1, total)
+            calls.seal()
+
+    def run_without_graphs(self, fault: str) -> None:
+        """Drop all graphs, and run passes plainly from now on: slower, but with the same results.
+
+        Args:
+            fault: why graphs cannot be used.
+        """
+        self.capture_fault, self.graph_bytes = fault, 0
+        self._batch.passes.calls.clear()
+        self._codec.calls.clear()
+        for lane in self._lanes:
+            lane.stop_capturing()
+        if self._lane.device.type == "cuda":
+            gc.collect()
+            torch.cuda.empty_cache()
+
+    def reset_timings(self) -> None:
+        """Count steps and their seconds from zero."""
+        self.timings = Timings()
+        self._codec.spent_s = 0.0
 
     def prime(self, reference_codes: Tensor) -> CodecState:
         """Let the codec hear a reference ([F, K]): the state of one row that continues it."""

@@ -10,7 +10,7 @@ requests.
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -22,13 +22,56 @@ from voiceagent_tts.model.network import Network, PromptIds
 from voiceagent_tts.model.sampling import LogitRules, RowSettings, Sampler
 from voiceagent_tts.model.transfer import Download, Upload
 
+_Key = TypeVar("_Key")
+
 Compile = Callable[[Callable[[], None]], Callable[[], None]]
 """Takes a function over fixed tensors; returns one that does the same."""
+
+
+PassKey = tuple[str, int, int, int]
+"""A pass: its name, rows, positions of each row, and the window that it looks back over."""
 
 
 def plainly(function: Callable[[], None]) -> Callable[[], None]:
     """The `Compile` that changes nothing."""
     return function
+
+
+class CompiledCalls(Generic[_Key]):
+    """Calls over fixed tensors, each compiled when it is first used, or ahead of that.
+
+    Args:
+        compile: makes the call of a key.
+    """
+
+    def __init__(self, compile: Callable[[_Key], Callable[[], None]]) -> None:
+        self._compile = compile
+        self._calls: dict[_Key, Callable[[], None]] = {}
+        self._is_sealed = False
+
+    def __getitem__(self, key: _Key) -> Callable[[], None]:
+        """The call of `key`.
+
+        Raises:
+            RuntimeError: it is not compiled, and the table is sealed.
+        """
+        if key not in self._calls:
+            if self._is_sealed:
+                raise RuntimeError(
+                    f"expected a size that was captured at the start, got {key}; a capture now "
+                    "would run its function on the rows that speak"
+                )
+            self._calls[key] = self._compile(key)
+        return self._calls[key]
+
+    def seal(self) -> None:
+        """Refuse keys that are not compiled yet."""
+        self._is_sealed = True
+
+    def clear(self) -> None:
+        """Forget every call, and compile again as calls are used."""
+        self._calls.clear()
+        self._is_sealed = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,8 +253,8 @@ class Passes:
     ) -> None:
         self._network, self._rows, self._layout, self._shapes = network, rows, layout, shapes
         self._talker_sampler, self._predictor_sampler = talker_sampler, predictor_sampler
-        self._compile = compile
-        self._compiled: dict[tuple[str, int, int, int], Callable[[], None]] = {}
+        self.calls = CompiledCalls[PassKey](lambda key: compile(self._function(key)))
+        """Compiled passes."""
         device, width = network.device, layout.itemsize // 4
         most = max(shapes.rows[-1], shapes.prompt_rows[-1])
         self._records = Upload((most, width), torch.int32, device)
@@ -223,7 +266,7 @@ class Passes:
         self._first = Download((2, most), torch.int32, device)
         self._is_true = torch.ones((), dtype=torch.bool, device=device)
 
-    def keys(self) -> Iterator[tuple[str, int, int, int]]:
+    def keys(self) -> Iterator[PassKey]:
         """Every pass that the shapes allow, the largest first."""
         shapes = self._shapes
         for count in reversed(shapes.rows):
@@ -238,17 +281,13 @@ class Passes:
 
     def run_largest(self) -> None:
         """Run the largest pass of every kind, for the rows that were sent last."""
-        largest: dict[str, tuple[str, int, int, int]] = {}
+        largest: dict[str, PassKey] = {}
         for key in self.keys():
             largest.setdefault(key[0], key)
         prefills = (key for key in self.keys() if key[0] == "prefill")
         largest["prefill"] = max(prefills, key=lambda key: (key[1] * key[2], key[3]))
         for key in largest.values():
-            self._pass(key)()
-
-    def prepare(self, key: tuple[str, int, int, int]) -> None:
-        """Compile a pass, if that is not done."""
-        self._pass(key)
+            self.calls[key]()
 
     def send(self, records: np.ndarray) -> None:
         """The rows of the passes that follow."""
@@ -261,27 +300,25 @@ class Passes:
 
     def prefill(self, count: int, length: int, window: int) -> None:
         """Let rows take prompts in, and choose codebook 0 of their first frames."""
-        self._pass(("prefill", count, length, window))()
+        self.calls["prefill", count, length, window]()
 
     def predict(self, count: int) -> None:
         """Complete the frame that each row makes."""
-        self._pass(("predict", count, 0, 0))()
+        self.calls["predict", count, 0, 0]()
 
     def advance(self, count: int, window: int) -> None:
         """Take the talker one step, and choose codebook 0 of the frames after."""
-        self._pass(("advance", count, 1, window))()
+        self.calls["advance", count, 1, window]()
 
     def receive(self) -> np.ndarray:
         """[2, R] int32: codebook 0 of the frames made, and of those after them. Waits."""
         self._first.send()
         return self._first.receive()
 
-    def _pass(self, key: tuple[str, int, int, int]) -> Callable[[], None]:
-        if key not in self._compiled:
-            name, count, length, window = key
-            run = {"predict": self._predict, "advance": self._advance, "prefill": self._prefill}
-            self._compiled[key] = self._compile(lambda: run[name](count, length, window))
-        return self._compiled[key]
+    def _function(self, key: PassKey) -> Callable[[], None]:
+        name, count, length, window = key
+        run = {"predict": self._predict, "advance": self._advance, "prefill": self._prefill}
+        return lambda: run[name](count, length, window)
 
     def _of(self, count: int) -> _Records:
         return _Records(self._records.tensor[:count], self._layout)

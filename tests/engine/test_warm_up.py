@@ -1,0 +1,59 @@
+"""The warm-up: costs are measured with real rows, and the scheduler starts from them."""
+
+from testbed.engine_driving import Driver, load
+from voiceagent_tts.engine.runner import StepCost
+from voiceagent_tts.engine.warm_up import measure_costs
+
+
+def test_costs_are_of_few_half_and_all_rows() -> None:
+    """Steps without starts come first, and every row is free again."""
+    driver = Driver(rows=5)
+    costs = measure_costs(driver.runner, load()[0].generation)
+    assert [(cost.rows, cost.starts) for cost in costs] == [
+        *[(1, 0)] * 3,
+        *[(3, 0)] * 3,
+        *[(5, 0)] * 3,
+        (1, 1),
+        (3, 3),
+        (5, 5),
+    ]
+    assert all(cost.seconds > 0 for cost in costs)
+    assert len(driver.runner.free_rows) == 5
+    assert driver.runner.free_pages == 5 * 4
+    assert not driver.runner.has_sound_in_flight
+    assert driver.runner.timings.steps == 0
+
+
+def test_a_warm_up_changes_no_sound() -> None:
+    """A row sounds as it does on an engine without a warm-up."""
+    sounds = list[list[object]]()
+    for is_warm in (False, True):
+        driver = Driver(rows=2)
+        if is_warm:
+            measure_costs(driver.runner, load()[0].generation)
+        sounds.append([*driver.run(*driver.open(1, "Hello there."))])
+    assert sounds[0] == sounds[1]
+
+
+def test_few_pages_measure_few_rows() -> None:
+    """Rows that have no memory at the same time are not measured together."""
+    driver = Driver(rows=4, pages=2)
+    costs = measure_costs(driver.runner, load()[0].generation)
+    assert {cost.rows for cost in costs} == {1, 2}
+
+
+def test_a_cold_engine_starts_contexts_together() -> None:
+    """After a warm-up several contexts begin in one step, also beside one that sounds."""
+    starts = dict[bool, int]()
+    for is_warm in (False, True):
+        costs = (StepCost(1, 0, 0.001), StepCost(4, 0, 0.001), StepCost(1, 1, 0.002))
+        driver = Driver(rows=4, step_s=0.001, costs=costs if is_warm else ())
+        driver.send(*driver.open(0, "Hello there."))
+        while not driver.events:
+            driver.engine.step()
+        for context in range(1, 4):
+            driver.send(*driver.open(context, "Hello there."))
+        before = driver.engine.figures["starts_total"]
+        driver.engine.step()
+        starts[is_warm] = int(driver.engine.figures["starts_total"] - before)
+    assert starts == {False: 1, True: 3}

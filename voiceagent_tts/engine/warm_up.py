@@ -1,0 +1,57 @@
+"""Measures a runner's steps before the first context comes.
+
+The scheduler starts one row per step while it does not know what steps and starts cost. Without
+these measurements 64 contexts that open together on a cold engine wait for 64 steps.
+"""
+
+import time
+from collections.abc import Iterator
+
+from voiceagent_tts.engine.runner import Runner, StepCost
+from voiceagent_tts.model.config import GenerationConfig
+from voiceagent_tts.model.prompt import NO_CODEC, Prompt
+from voiceagent_tts.model.sampling import sampling_params
+
+_PROMPT_POSITIONS = 32
+_STEPS = 3
+
+
+def measure_costs(runner: Runner, generation: GenerationConfig) -> tuple[StepCost, ...]:
+    """Start and step few, half and all rows, and free them again.
+
+    Args:
+        runner: without rows in use.
+        generation: the checkpoint's; sampling costs what it does in service.
+
+    Returns:
+        Steps without starts first: the cost of a start is what they leave unexplained.
+    """
+    page_rows = runner.free_pages // runner.pages_needed(_PROMPT_POSITIONS + _STEPS)
+    most = min(runner.max_rows, page_rows)
+    counts = sorted({1, (most + 1) // 2, most})
+    for count in counts:  # the first replay uploads its graph, and libraries load what they need
+        list(_step_rows(runner, generation, count))
+    costs = [cost for count in counts for cost in _step_rows(runner, generation, count)]
+    runner.reset_timings()
+    return tuple(sorted(costs, key=lambda cost: cost.starts))
+
+
+def _step_rows(runner: Runner, generation: GenerationConfig, count: int) -> Iterator[StepCost]:
+    """Time one step that starts `count` rows, and some that follow."""
+    rows = runner.free_rows[:count]
+    # Text without end keeps every row alive, whatever the model samples.
+    endless_text = (0,) * (_STEPS + 2)
+    prompt = Prompt((0,) * _PROMPT_POSITIONS, (NO_CODEC,) * _PROMPT_POSITIONS, endless_text)
+    for row in rows:
+        sampling = sampling_params(generation, seed=row)
+        runner.start(row, prompt, sampling, _STEPS + 2, is_open=True)
+    try:
+        for number in range(1 + _STEPS):
+            began_s = time.perf_counter()
+            runner.step(rows, dict.fromkeys(rows, 1))
+            yield StepCost(count, 0 if number else count, time.perf_counter() - began_s)
+    finally:
+        while runner.has_sound_in_flight:
+            runner.step([], {})
+        for row in rows:
+            runner.cancel(row)
