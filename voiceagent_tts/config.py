@@ -1,7 +1,8 @@
 """Settings of the server: the only reader of environment variables and configuration files.
 
-Read, first wins: arguments, `VOICEAGENT_TTS_*` in the environment, `voiceagent-tts.toml` in the
-working directory (or the file that `VOICEAGENT_TTS_CONFIG` names), the defaults below.
+Sources, highest priority first: command-line arguments, `VOICEAGENT_TTS_*` in the environment,
+`voiceagent-tts.toml` in the working directory (or the file that `VOICEAGENT_TTS_CONFIG` names),
+the defaults below.
 """
 
 import hashlib
@@ -25,77 +26,96 @@ _HASH_PREFIX = "sha256:"
 
 
 def hash_key(key: str) -> str:
-    """`sha256:` and the hex digest of an API key, as settings and files hold it.
+    """Hash an API key as settings and files store it: `sha256:` and the hex digest.
 
-    Keys are 256-bit random strings, which need no slow hash.
+    Keys are random 256-bit strings, so a slow password hash would add no security.
     """
     return _HASH_PREFIX + hashlib.sha256(key.encode()).hexdigest()
 
 
 def huggingface_home() -> Path:
-    """Where downloaded model files are kept."""
+    """Return the folder of downloaded model files."""
     return Path(os.environ.get("HF_HOME", Path.home() / ".cache" / "huggingface"))
 
 
 class Settings(BaseSettings):
-    """Everything a server can be told; unknown names are refused.
+    """Settings of the server. Unknown names are refused.
 
     Attributes:
-        host: address to bind; anything but loopback needs `api_keys` or `allow_anonymous`.
-        port: 0 takes a free one.
-        engine: what speaks; `espeak`, or `qwen3` with at least one `model`.
-        models: Qwen3-TTS models, their folders or ids, one worker each; a voice chooses its model.
-        device: of the models: `cpu`, `cuda` or `cuda:N`; a GPU where there is one.
-        gpus: numbers of GPUs, in place of a device: every model has workers on each of them.
-        workers: of every model on a device; a context goes to the one with the fewest.
-        precision: of the models: `float32`, `bfloat16`, `float16`; by default bfloat16 on a GPU.
-        rows: contexts that one Qwen3-TTS worker speaks at a time; 8 on a CPU, and on a GPU as many,
-            up to 64, as have memory for a minute each.
-        capacity: positions of a row, which hold a prompt and 12.5 frames a second.
-        gpu_memory_gb: the most of a GPU's memory, in 10^9 bytes, that a worker takes; most of what
-            is free where not given.
-        codec_device: another GPU, for the codec.
-        attention: how it is computed: `sdpa`, or `flash` (extra `flash`), the default where that is
-            installed.
-        kernels: of talker and code predictor: `fused`, on an NVIDIA GPU with Triton; `plain`;
-            `auto` fused ones where they can be used.
-        graphs: whether what a GPU runs is captured once, at start; without, it is slower.
-        quantize: weights of eight bits, `fp8` or `int8` (extra `quantize`): less memory, other
-            codes.
-        tf32: whether a GPU may round the factors of float32 products, which the codec's are; by
-            default unless `precision` is `float32`.
-        deterministic: a seed gives the same bits whatever else is spoken, at a cost.
-        initial_frames: codec frames in a context's first decode window, where it does not say.
-        ramp: codec frames in the windows that follow, rising: the more a listener has still to
-            hear, the larger.
-        max_load: share of real time that a step may take before new contexts are refused; by
-            default 0.9 on a GPU, and on a CPU nobody is.
-        threads: CPU threads of each Qwen3-TTS worker; all cores where not given.
-        voices_folder: where cloned voices are kept.
-        aligner: who finds the times of words: `native` the engine itself; `online` and `forced` an
-            aligner where the engine has none; `auto` the best there are; `off` nobody, times are
-            estimates.
-        aligner_model: Qwen3-ForcedAligner, its folder or id; one that was downloaded is found.
-        aligner_device: of that model: `cpu`, `cuda:N`; by default a GPU that no engine uses, else,
-            and with `gpus`, the CPU.
-        aligners: processes of the online aligner.
-        throttle: fields of `worker.throttled.Throttle`, for tests and benchmarks.
-        api_keys: keys, or their hashes as `hash_key` makes them; only hashes are kept.
-        allow_anonymous: serve without keys on an address that others can reach.
-        allowed_origins: web origins that may connect; others with an `Origin` are refused, except
-            the server's own.
-        max_contexts: contexts open at once on one socket.
-        max_sockets: sockets open at once.
-        max_text_chars: characters of one context that wait to be spoken.
-        max_audio_s: audio of one context.
-        context_idle_s: a context without new text for this long is ended.
-        max_lead_s: how far a context may run ahead of its listener.
-        first_audio_s: how long a request over HTTP waits for its first sound.
-        slow_consumer_s: a socket that takes nothing for this long is closed (4008).
-        ping_interval_s: between keepalive pings, and how long an answer may take.
-        drain_s: how long contexts may go on after SIGTERM.
-        watchdog_s: the age up to which the last real synthesis proves that the engine works.
-        log_json: JSON log lines instead of coloured ones.
+        host: Address to bind. Any address but loopback needs `api_keys` or `allow_anonymous`.
+        port: TCP port. 0 picks a free port, which the `ready` line names.
+        engine: Speech engine: `espeak` (built in, any CPU) or `qwen3` (natural voices, needs at
+            least one of `models`).
+        models: Qwen3-TTS models to load: folders or Hugging Face ids, separated by commas. Each
+            model has worker processes of its own, and the voice of a request selects the model.
+        device: Device of the models: `cpu`, `cuda` or `cuda:N`. Default: the GPU, if the machine
+            has one.
+        gpus: GPU numbers, such as `0,1`, instead of `device`. Every model gets workers on each of
+            these GPUs.
+        workers: Worker processes per model and device. New contexts go to the least loaded one.
+            Raise it if one worker does not use the whole GPU.
+        precision: Number format of the models' weights: `float32`, `bfloat16` or `float16`.
+            Default: bfloat16 on a GPU, float32 on a CPU.
+        rows: Maximum number of contexts that one Qwen3-TTS worker speaks at the same time. Default:
+            8 on a CPU; on a GPU up to 64, as many as have memory for one minute of speech each.
+        capacity: Positions in the key-value cache of one row. The prompt, including a clone's
+            reference recording, and 12.5 frames per second of speech must fit. Raise it for long
+            references or long segments.
+        gpu_memory_gb: Maximum GPU memory of one worker, in units of 10^9 bytes. Default: most of
+            the memory that is free at start. Set it if other programs share the GPU.
+        codec_device: Second GPU that runs the audio codec, such as `cuda:1`. Default: the model's
+            device.
+        attention: Attention implementation: `sdpa` (PyTorch) or `flash` (flash-attn, extra
+            `flash`). Default: `flash` if it is installed.
+        kernels: Kernels between the matrix products of talker and code predictor: `fused` (Triton,
+            NVIDIA GPUs), `plain` (PyTorch), or `auto`, which uses fused kernels if a check at start
+            succeeds.
+        graphs: Capture GPU work as CUDA graphs at start. Turn it off only to debug: speech becomes
+            much slower to generate.
+        quantize: Store weights in 8 bits: `fp8` or `int8` (extra `quantize`). Uses less memory; the
+            generated speech differs from that of the original weights.
+        tf32: Allow the GPU to round the inputs of float32 matrix products, as in the codec, to
+            TF32. Default: allowed unless `precision` is `float32`.
+        deterministic: Make a seed give bit-identical speech whatever else the server is speaking.
+            Slower; turn it on for tests.
+        initial_frames: Codec frames (80 ms each) in the first decoded chunk of a context that does
+            not choose its own. Raise it if the first chunk underruns.
+        ramp: Codec frames in the chunks that follow, ascending. A chunk is larger the more unplayed
+            audio its listener already has.
+        max_load: Maximum share of real time that one engine step may take; above it, new contexts
+            are refused as overloaded. Default: 0.9 on a GPU, no limit on a CPU.
+        threads: CPU threads per Qwen3-TTS worker. Default: all cores.
+        voices_folder: Folder of cloned voices.
+        aligner: Source of word times: `native` (the engine's own), `online` or `forced` (an
+            aligner, for engines without word times), `auto` (the best available) or `off`
+            (estimates only).
+        aligner_model: Qwen3-ForcedAligner model: folder or Hugging Face id. Default: a downloaded
+            one, if there is one.
+        aligner_device: Device of the forced aligner: `cpu` or `cuda:N`. Default: a GPU without an
+            engine, otherwise the CPU; with `gpus` always the CPU.
+        aligners: Processes of the online aligner. Raise it if its word times arrive too late under
+            load.
+        throttle: Slows the engine down for tests and benchmarks: a JSON object with the fields of
+            `worker.throttled.Throttle`.
+        api_keys: API keys, or their `sha256:` hashes, separated by commas. The server stores only
+            hashes.
+        allow_anonymous: Serve without API keys on an address that other machines can reach.
+        allowed_origins: Web origins that may connect, separated by commas. Other requests with an
+            `Origin` header are refused, except those from the server's own origin.
+        max_contexts: Maximum number of open contexts per WebSocket.
+        max_sockets: Maximum number of open WebSockets.
+        max_text_chars: Maximum number of characters per context that wait to be spoken.
+        max_audio_s: Maximum seconds of audio per context.
+        context_idle_s: Seconds without new text after which a context is ended.
+        max_lead_s: Maximum seconds of audio that a context may be generated ahead of playback.
+        first_audio_s: Seconds that an HTTP request waits for its first audio.
+        slow_consumer_s: Seconds after which a WebSocket that does not read is closed (close code
+            4008).
+        ping_interval_s: Seconds between keepalive pings; also the time limit for the answer.
+        drain_s: Seconds that open contexts may continue after SIGTERM.
+        watchdog_s: Maximum age, in seconds, of the last successful synthesis. An idle server speaks
+            a test word at a third of this age; beyond it, `/health/ready` reports unhealthy.
+        log_json: Write logs as JSON lines instead of coloured text.
     """
 
     model_config = SettingsConfigDict(env_prefix="VOICEAGENT_TTS_", extra="forbid", frozen=True)
@@ -147,7 +167,7 @@ class Settings(BaseSettings):
     @field_validator("api_keys", "allowed_origins", "models", "gpus", "ramp", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
-        """Lists may come as JSON or, in the environment, separated by commas."""
+        """Accept a list as JSON or as text separated by commas, for environment variables."""
         if not isinstance(value, str):
             return value
         if value.startswith("["):
@@ -161,21 +181,24 @@ class Settings(BaseSettings):
 
     @field_validator("ramp", mode="after")
     @classmethod
-    def _rising(cls, value: tuple[int, ...]) -> tuple[int, ...]:
+    def _check_ascending(cls, value: tuple[int, ...]) -> tuple[int, ...]:
         if not value or list(value) != sorted(set(value)):
-            raise ValueError("expected numbers of frames that rise, such as 1,2,4,8,12")
+            raise ValueError("expected ascending numbers of frames, such as 1,2,4,8,12")
         return value
 
     @model_validator(mode="after")
-    def _need_models(self) -> "Settings":
+    def _check_engine(self) -> "Settings":
         if self.engine == "qwen3" and not self.models:
-            raise ValueError("engine qwen3: expected models, the folder of at least one; got none")
+            raise ValueError(
+                "engine qwen3: expected at least one model, got none; set VOICEAGENT_TTS_MODELS "
+                "or --model, such as Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice"
+            )
         if self.gpus and self.device is not None:
-            raise ValueError("expected gpus or a device; got both")
+            raise ValueError("expected gpus or a device, got both; keep one of them")
         return self
 
     @model_validator(mode="after")
-    def _refuse_open_doors(self) -> "Settings":
+    def _check_access(self) -> "Settings":
         if not self.is_loopback and not self.api_keys and not self.allow_anonymous:
             raise ValueError(
                 f"expected api_keys where others can reach the server (host {self.host}); set "
@@ -185,7 +208,7 @@ class Settings(BaseSettings):
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine can reach the server."""
+        """Whether only programs on this machine can reach the server."""
         return self.host in LOOPBACK
 
     @classmethod
@@ -197,7 +220,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Arguments, then the environment, then the file.
+        """Return the sources in order of priority: arguments, environment, file.
 
         Raises:
             ValueError: the environment names a file that does not exist.
@@ -205,5 +228,7 @@ class Settings(BaseSettings):
         named = os.environ.get("VOICEAGENT_TTS_CONFIG")
         path = Path(named or "voiceagent-tts.toml")
         if named and not path.is_file():
-            raise ValueError(f"VOICEAGENT_TTS_CONFIG: there is no file {named!r}")
+            raise ValueError(
+                f"VOICEAGENT_TTS_CONFIG: there is no file {named!r}; name an existing TOML file"
+            )
         return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, path)

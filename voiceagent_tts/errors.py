@@ -1,22 +1,22 @@
-"""Everything that can go wrong, as one tree.
+"""The exceptions of the package, as one tree.
 
 VoiceAgentError
-├── InvalidRequestError     the caller must change a field, a voice, a text, an order of calls
-├── UnauthorizedError       no key, a wrong key, or an origin that is not allowed
-├── OverloadedError         correct, but not now: retry after `retry_after_ms`
-├── EngineError             a worker failed, died, or could not speak this text
-├── CheckpointError         a model's files are missing, partial, or of another kind
-└── ConnectionLostError     the socket to the server closed before the answer was complete
+├── InvalidRequestError     the caller must change a field, a voice, a text or the order of calls
+├── UnauthorizedError       missing or wrong API key, or an origin that is not allowed
+├── OverloadedError         a valid request without free capacity: retry after `retry_after_ms`
+├── EngineError             a worker failed, exited, or could not speak this text
+├── CheckpointError         a model's files are missing, incomplete or unsupported
+└── ConnectionLostError     the socket to the server closed before the response was complete
 
-Every error carries a stable `code`; messages are sentences for people and may change.
-Messages name ids, limits and fields, never the text that was to be spoken.
+Every error carries a stable `code`. Messages are sentences for people and may change: what was
+expected, what was received, what to try. They name ids, limits and fields, never the text to speak.
 """
 
 from enum import StrEnum
 
 
 class ErrorCode(StrEnum):
-    """Stable names of failures, the same over WebSocket, HTTP, worker messages and metrics."""
+    """Stable names of failures, shared by WebSocket, HTTP, worker messages and metrics."""
 
     INVALID_JSON = "invalid_json"
     INVALID_MESSAGE = "invalid_message"
@@ -69,7 +69,7 @@ HTTP_STATUS: dict[ErrorCode, int] = {
     ErrorCode.SLOW_CONSUMER: 408,
     ErrorCode.IDLE_TIMEOUT: 408,
 }
-"""Status of each code; every code that is not listed is the caller's mistake: 400."""
+"""HTTP status of each code. A code that is not listed is a mistake of the caller: 400."""
 
 RETRYABLE = frozenset(
     {
@@ -83,16 +83,16 @@ RETRYABLE = frozenset(
         ErrorCode.CONNECTION_LOST,
     }
 )
-"""Codes after which the same request may succeed unchanged."""
+"""Codes after which an unchanged request may succeed on a retry."""
 
 
 class VoiceAgentError(Exception):
-    """Root of the tree.
+    """Base class of all errors of this package.
 
     Args:
-        message: a sentence: what was expected, what came, what to do.
-        code: stable name of the failure.
-        retry_after_ms: how long to wait before the same request may succeed, if known.
+        message: one sentence: what was expected, what was received, what to try.
+        code: stable name of the failure; by default the class's `default_code`.
+        retry_after_ms: time after which a retry may succeed; None if unknown.
     """
 
     default_code = ErrorCode.INTERNAL
@@ -112,46 +112,46 @@ class VoiceAgentError(Exception):
 
     @property
     def is_retryable(self) -> bool:
-        """Whether the same request may succeed unchanged."""
+        """Whether an unchanged request may succeed on a retry."""
         return self.code in RETRYABLE
 
 
 class InvalidRequestError(VoiceAgentError):
-    """The caller must change something."""
+    """The request is invalid; the caller must change it."""
 
     default_code = ErrorCode.INVALID_MESSAGE
 
 
 class UnauthorizedError(VoiceAgentError):
-    """No key, a wrong key, or an origin that is not allowed."""
+    """The API key is missing or wrong, or the origin is not allowed."""
 
     default_code = ErrorCode.UNAUTHORIZED
 
 
 class OverloadedError(VoiceAgentError):
-    """Correct, but not now."""
+    """The request is valid, but the server has no capacity for it now."""
 
     default_code = ErrorCode.OVERLOADED
 
 
 class EngineError(VoiceAgentError):
-    """A worker failed, died, or could not speak this text."""
+    """A worker failed, exited, or could not speak this text."""
 
     default_code = ErrorCode.ENGINE_ERROR
 
     @classmethod
-    def of(cls, who: str, error: Exception) -> "EngineError":
-        """What went wrong inside `who`, by its kind alone: its own message may quote the text."""
-        return cls(f"{who} failed with {type(error).__name__}")
+    def of(cls, component: str, error: Exception) -> "EngineError":
+        """Report a failure of `component` by type alone: the message may quote the spoken text."""
+        return cls(f"{component} failed with {type(error).__name__}")
 
 
 class CheckpointError(VoiceAgentError):
-    """A model's files are missing, partial, or of a kind that this network can not compute."""
+    """A model's files are missing, incomplete, or of a kind that this network cannot compute."""
 
     default_code = ErrorCode.INVALID_CHECKPOINT
 
 
 class ConnectionLostError(VoiceAgentError):
-    """The socket closed before the answer was complete."""
+    """The socket closed before the response was complete."""
 
     default_code = ErrorCode.CONNECTION_LOST

@@ -55,7 +55,11 @@ async def test_a_port_that_is_taken_is_noted(command: Command) -> None:
     ("options", "status", "sentence"),
     [
         (["--port", "99999"], 2, "Invalid value for '--port'"),
-        (["--model", "m"], 1, "voiceagent-tts: --model: is looked at with --gpu alone\n"),
+        (
+            ["--model", "m"],
+            1,
+            "voiceagent-tts: --model is used only with --gpu; add --gpu or leave --model out\n",
+        ),
     ],
 )
 async def test_a_mistake_is_said(

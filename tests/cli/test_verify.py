@@ -13,8 +13,8 @@ MODEL = ("--model", str(REFERENCE / "custom_voice-1b7"))
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ([], "expected either --model or --aligner"),
-        ([*MODEL, "--aligner", "a"], "expected either --model or --aligner"),
+        ([], "expected exactly one of --model and --aligner"),
+        ([*MODEL, "--aligner", "a"], "expected exactly one of --model and --aligner"),
         ([*MODEL, "--precision", "int4"], "--precision: expected float32, bfloat16 or float16"),
         ([*MODEL, "--device", "tpu"], "device: expected cpu, cuda or cuda:N; got 'tpu'"),
         ([*MODEL, "--device", "cuda:99"], "device: there is no cuda:99 here"),

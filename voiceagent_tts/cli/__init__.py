@@ -28,7 +28,7 @@ for name, commands in (("voices", voices), ("models", models), ("codec", codec))
 
 Url = Annotated[
     str | None,
-    typer.Option(help="A running server (ws://HOST:PORT); without it, one is started for this."),
+    typer.Option(help="Running server (ws://HOST:PORT). [default: a temporary server]"),
 ]
 ApiKey = Annotated[
     str | None, typer.Option(envvar="VOICEAGENT_TTS_API_KEY", help="Key for the server at --url.")
@@ -38,16 +38,16 @@ _QWEN3_PACKAGES = frozenset(("huggingface_hub", "safetensors", "torch", "transfo
 
 
 def main() -> None:
-    """Run the command line; what went wrong is one line on standard error and status 1."""
+    """Run the command line. An error is one line on standard error and exit status 1."""
     try:
         app()
     except VoiceAgentError as error:
         _stop(error.message)
-    except OSError as error:  # of the machine: a full disk, a file that may not be read
+    except OSError as error:  # such as a full disk or a file without read permission
         _stop(str(error))
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("voiceagent_tts"):
-            raise  # not a package that anybody could install
+            raise  # a bug of this package, not a missing one
         extras = "server,qwen3" if error.name in _QWEN3_PACKAGES else "server,espeak"
         _stop(
             f"the package {error.name!r} is missing. Install the extras that this command needs: "
@@ -58,31 +58,40 @@ def main() -> None:
 @app.command()
 def serve(
     host: Annotated[str | None, typer.Option(help="Address to bind. [default: 127.0.0.1]")] = None,
-    port: Annotated[int | None, typer.Option(help="0 takes a free one. [default: 8765]")] = None,
-    engine: Annotated[str | None, typer.Option(help="Engine to run. [default: espeak]")] = None,
+    port: Annotated[
+        int | None, typer.Option(help="TCP port; 0 picks a free one. [default: 8765]")
+    ] = None,
+    engine: Annotated[
+        str | None, typer.Option(help="Speech engine: espeak or qwen3. [default: espeak]")
+    ] = None,
     model: Annotated[
         list[str] | None,
         typer.Option(
-            help="A Qwen3-TTS model, its folder or id; may be repeated. Implies engine qwen3."
+            help="Qwen3-TTS model: folder or id. May be repeated. Implies --engine qwen3."
         ),
     ] = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N.")] = None,
+    device: Annotated[
+        str | None, typer.Option(help="Device of the models: cpu, cuda or cuda:N.")
+    ] = None,
     gpus: Annotated[
-        str | None, typer.Option(help="Numbers of GPUs, 0,1: a worker of each model on each.")
+        str | None,
+        typer.Option(help="GPU numbers, such as 0,1; each model gets workers on each GPU."),
     ] = None,
     precision: Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")] = None,
-    rows: Annotated[int | None, typer.Option(help="Contexts of one worker at a time.")] = None,
+    rows: Annotated[int | None, typer.Option(help="Maximum contexts per worker at a time.")] = None,
     initial_frames: Annotated[
-        int | None, typer.Option(help="Codec frames in the first decode window. [default: 1]")
+        int | None,
+        typer.Option(help="Codec frames (80 ms each) in the first decoded chunk. [default: 1]"),
     ] = None,
     aligner: Annotated[
-        str | None, typer.Option(help="auto, native, online, forced or off. [default: auto]")
+        str | None,
+        typer.Option(help="Word times: auto, native, online, forced or off. [default: auto]"),
     ] = None,
     aligner_model: Annotated[
-        str | None, typer.Option(help="A Qwen3-ForcedAligner, its folder or id.")
+        str | None, typer.Option(help="Qwen3-ForcedAligner model: folder or id.")
     ] = None,
     aligner_device: Annotated[
-        str | None, typer.Option(help="Of that model: cpu, or a GPU that no engine uses.")
+        str | None, typer.Option(help="Device of the forced aligner: cpu or cuda:N.")
     ] = None,
     aligners: Annotated[
         int | None, typer.Option(help="Processes of the online aligner. [default: 1]")
@@ -96,9 +105,9 @@ def serve(
             hidden=True,
         ),
     ] = None,
-    log_json: Annotated[bool | None, typer.Option(help="Log lines as JSON.")] = None,
+    log_json: Annotated[bool | None, typer.Option(help="Write logs as JSON lines.")] = None,
 ) -> None:
-    """Run the server. Ctrl-C or SIGTERM ends it, once open contexts have finished."""
+    """Run the server. Ctrl-C or SIGTERM stops it after open contexts have finished."""
     from voiceagent_tts.cli.serve import run_server
 
     given: dict[str, Any] = {
@@ -114,25 +123,26 @@ def serve(
 @app.command()
 def say(
     text: Annotated[
-        str | None, typer.Argument(help="What to say; without it, standard input as it comes.")
+        str | None, typer.Argument(help="Text to speak. [default: standard input, as it arrives]")
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write audio: .wav, .flac or .ogg.")
+        Path | None,
+        typer.Option("--output", "-o", help="Audio file to write: .wav, .flac or .ogg."),
     ] = None,
     words: Annotated[
-        Path | None, typer.Option(help="Write word times: .json, .srt or .vtt.")
+        Path | None, typer.Option(help="File for word times: .json, .srt or .vtt.")
     ] = None,
-    voice: Annotated[str | None, typer.Option(help="See `voices list`.")] = None,
-    language: Annotated[str | None, typer.Option(help="Detected where not given.")] = None,
-    speed: Annotated[float, typer.Option(min=0.5, max=2.0)] = 1.0,
+    voice: Annotated[str | None, typer.Option(help="Voice name; `voices list` shows them.")] = None,
+    language: Annotated[str | None, typer.Option(help="Language code. [default: detected]")] = None,
+    speed: Annotated[float, typer.Option(min=0.5, max=2.0, help="Speaking rate.")] = 1.0,
     play: Annotated[
         bool | None,
-        typer.Option(help="Play it. [default: where there is a speaker and no --output]"),
+        typer.Option(help="Play the audio. [default: yes, unless --output or no loudspeaker]"),
     ] = None,
     url: Url = None,
     api_key: ApiKey = None,
 ) -> None:
-    """Speak a text: to the speaker, to a file, or both."""
+    """Speak a text through the loudspeaker, into a file, or both."""
     from voiceagent_tts.cli.say import SayRequest, say_text
 
     request = SayRequest(text, output, words, voice, language, speed, play, url, api_key)
@@ -141,21 +151,27 @@ def say(
 
 @app.command()
 def batch(
-    folder: Annotated[Path, typer.Argument(help="Of the texts: .txt and .md, in UTF-8.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the sound.")],
-    audio_format: Annotated[str, typer.Option("--format", help="wav, flac, mp3 or ogg.")] = "wav",
-    words: Annotated[bool, typer.Option("--words", help="Word times too, as .json.")] = False,
-    voice: Annotated[str | None, typer.Option(help="See `voices list`.")] = None,
-    language: Annotated[str | None, typer.Option(help="Detected where not given.")] = None,
-    instruct: Annotated[str | None, typer.Option(help="How to speak, or who speaks.")] = None,
-    speed: Annotated[float, typer.Option(min=0.5, max=2.0)] = 1.0,
-    seed: Annotated[int, typer.Option(min=0, help="The same speaks the same.")] = 0,
-    jobs: Annotated[int, typer.Option(min=1, help="Texts at a time.")] = 4,
-    force: Annotated[bool, typer.Option("--force", help="Speak again what is finished.")] = False,
+    folder: Annotated[Path, typer.Argument(help="Folder of texts: .txt and .md files in UTF-8.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the audio files.")],
+    audio_format: Annotated[
+        str, typer.Option("--format", help="Audio format: wav, flac, mp3 or ogg.")
+    ] = "wav",
+    words: Annotated[
+        bool, typer.Option("--words", help="Also write word times, as .json.")
+    ] = False,
+    voice: Annotated[str | None, typer.Option(help="Voice name; `voices list` shows them.")] = None,
+    language: Annotated[str | None, typer.Option(help="Language code. [default: detected]")] = None,
+    instruct: Annotated[
+        str | None, typer.Option(help="Speaking style, or a description of the voice.")
+    ] = None,
+    speed: Annotated[float, typer.Option(min=0.5, max=2.0, help="Speaking rate.")] = 1.0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the random numbers.")] = 0,
+    jobs: Annotated[int, typer.Option(min=1, help="Texts spoken in parallel.")] = 4,
+    force: Annotated[bool, typer.Option("--force", help="Speak finished texts again.")] = False,
     url: Url = None,
     api_key: ApiKey = None,
 ) -> None:
-    """Speak every text of a folder into files. The status is 1 where one had to be skipped."""
+    """Speak every text of a folder into audio files. Exits with 1 if a text was skipped."""
     from voiceagent_tts.cli.batch import BatchRequest, audio_format_of, speak_folder
 
     request = BatchRequest(
@@ -167,20 +183,22 @@ def batch(
 
 @app.command()
 def verify(
-    model: Annotated[str | None, typer.Option(help="A Qwen3-TTS model: its folder or id.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Qwen3-TTS model to check: folder or id.")
+    ] = None,
     aligner: Annotated[
-        str | None, typer.Option(help="A Qwen3 forced aligner: its folder or id.")
+        str | None, typer.Option(help="Qwen3-ForcedAligner to check: folder or id.")
     ] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N.")] = None,
     precision: Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")] = None,
     reference: Annotated[
-        Path | None, typer.Option(help="Whom a Base model speaks as: a recording of 3 to 30 s.")
+        Path | None, typer.Option(help="Recording of 3 to 30 s that a Base model clones.")
     ] = None,
     text: Annotated[
-        str, typer.Option(callback=voices.valid_unicode, help="What the reference says.")
+        str, typer.Option(callback=voices.valid_unicode, help="Transcript of the reference.")
     ] = "",
 ) -> None:
-    """Check that a model or an aligner works as it should. The status is 1 where it does not."""
+    """Check that a model or an aligner works correctly on this machine. Exits with 1 if not."""
     from voiceagent_tts.cli.verify import verify_aligner, verify_model
 
     if model is not None and aligner is None:
@@ -188,30 +206,30 @@ def verify(
     elif aligner is not None and model is None:
         holds = verify_aligner(aligner, device, precision)
     else:
-        raise InvalidRequestError("expected either --model or --aligner")
+        raise InvalidRequestError("expected exactly one of --model and --aligner")
     raise typer.Exit(0 if holds else 1)
 
 
 @app.command()
 def doctor(
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port that a server would bind.")
+        int, typer.Option(min=0, max=65535, help="Port that the server would bind.")
     ] = 8765,
     gpu: Annotated[
-        bool, typer.Option("--gpu", help="Test the GPU instead, for about a minute.")
+        bool, typer.Option("--gpu", help="Test the GPU instead; takes about a minute.")
     ] = False,
     model: Annotated[
         str | None,
-        typer.Option(help="With --gpu: a Qwen3-TTS model, its folder or id. [default: random]"),
+        typer.Option(help="With --gpu: Qwen3-TTS model, folder or id. [default: random weights]"),
     ] = None,
 ) -> None:
-    """Say what works on this machine. The status is 1 where a server could not speak."""
+    """Report what works on this machine. Exits with 1 if a server could not speak."""
     if gpu:
         from voiceagent_tts.cli.gpu import examine_gpu
 
         raise typer.Exit(0 if examine_gpu(model) else 1)
     if model is not None:
-        raise InvalidRequestError("--model: is looked at with --gpu alone")
+        raise InvalidRequestError("--model is used only with --gpu; add --gpu or leave --model out")
     from voiceagent_tts.cli.doctor import examine
 
     raise typer.Exit(0 if asyncio.run(examine(port)) else 1)
