@@ -198,7 +198,7 @@ async def serving(
 @pytest.fixture(autouse=True)
 def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Do not wait between attempts to connect."""
-    monkeypatch.setattr("voiceagent_tts.client.RETRY_WAITS_S", (0.0, 0.0, 0.0))
+    monkeypatch.setattr("voiceagent_tts.client.tts_client.RETRY_WAITS_S", (0.0, 0.0, 0.0))
 
 
 @pytest.fixture

@@ -1,0 +1,46 @@
+"""The asyncio client: one socket, many contexts, each an async iterator of audio and words.
+
+    async with TTSClient("ws://127.0.0.1:8765") as client:
+        async with await client.open(voice="en") as context:
+            await context.send_text("Hello there.")
+            await context.end()
+            async for event in context:
+                match event:
+                    case ClientAudio(pcm=pcm): play(pcm)
+                    case WordTimestamp(word=word): print(word.text)
+
+The events of a context wait in memory until they are read. Paced audio (the default) arrives about
+as fast as it is played; at most, a context that is not read holds the server's `max_audio_s` of
+audio. The client knows no engine, no server and no agent framework.
+"""
+
+from voiceagent_tts.client.address import DEFAULT_PATH, authorization, checked_url
+from voiceagent_tts.client.context import ClientContext, Event
+from voiceagent_tts.client.socket import CLOSE_TIMEOUT_S, MAX_SERVER_MESSAGE_BYTES
+from voiceagent_tts.client.tts_client import TTSClient
+from voiceagent_tts.core import Cut, WordTimestamp
+from voiceagent_tts.protocol.client_connection import ClientAudio
+from voiceagent_tts.protocol.messages import (
+    AudioFormat,
+    CancelledMessage,
+    DoneMessage,
+    FlushedMessage,
+)
+
+__all__ = [
+    "CLOSE_TIMEOUT_S",
+    "DEFAULT_PATH",
+    "MAX_SERVER_MESSAGE_BYTES",
+    "AudioFormat",
+    "CancelledMessage",
+    "ClientAudio",
+    "ClientContext",
+    "Cut",
+    "DoneMessage",
+    "Event",
+    "FlushedMessage",
+    "TTSClient",
+    "WordTimestamp",
+    "authorization",
+    "checked_url",
+]

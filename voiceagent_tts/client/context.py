@@ -1,0 +1,209 @@
+"""One turn on a client's socket: its text goes in, its audio and words come out."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
+
+from voiceagent_tts.client.socket import ClientSocket
+from voiceagent_tts.core import (
+    SAMPLE_RATE_HZ,
+    Cut,
+    PlayoutClock,
+    WordTimestamp,
+    ms_to_samples,
+    samples_to_ms,
+)
+from voiceagent_tts.errors import ConnectionLostError, VoiceAgentError
+from voiceagent_tts.protocol.client_connection import ClientAudio, ContextRecord
+from voiceagent_tts.protocol.messages import (
+    CancelledMessage,
+    DoneMessage,
+    ErrorMessage,
+    FlushedMessage,
+    WordsMessage,
+)
+from voiceagent_tts.protocol.socket_router import ContextEvent
+from voiceagent_tts.text.cut import cut_text, keep_inside
+
+Event = ClientAudio | WordTimestamp | FlushedMessage | CancelledMessage | DoneMessage
+"""What iterating a context yields."""
+
+
+class ClientContext:
+    """A context of the server: send text to it, and iterate it for its events, `DoneMessage` last.
+
+    Iterating raises an error of the server, or `ConnectionLostError`, after all events before it.
+    After `cancel` it yields no more audio or words. As an async context manager, a context cancels
+    itself when the block is left before its end.
+    """
+
+    def __init__(self, socket: ClientSocket, record: ContextRecord) -> None:
+        self._socket = socket
+        self._connection = socket.connection
+        self._record = record
+        self._events: asyncio.Queue[Event | VoiceAgentError | None] = asyncio.Queue()
+        self._words_yielded = 0
+        self._clock = PlayoutClock()
+        self._is_stopped = False  # by this client: audio and words are dropped
+        self._is_over = asyncio.Event()  # only `done` may follow
+        self._cancelled: Cut | None = None
+        self._error: VoiceAgentError | None = None
+
+    @property
+    def context_id(self) -> str:
+        """The id of this context at the server."""
+        return self._record.context_id
+
+    @property
+    def text(self) -> str:
+        """All text sent so far."""
+        return self._record.text
+
+    async def send_text(self, text: str) -> None:
+        """Append `text`, verbatim.
+
+        Raises:
+            InvalidRequestError: the context accepts no more text, or `text` is not valid Unicode.
+            VoiceAgentError: the context has failed.
+        """
+        self._raise_if_failed()
+        await self._socket.send(self._connection.text(self.context_id, text))
+
+    async def flush(self) -> int:
+        """Speak the text sent so far; more may follow.
+
+        Returns:
+            The `flush_id` of the `FlushedMessage` that will answer.
+
+        Raises:
+            VoiceAgentError: as for `send_text`.
+        """
+        self._raise_if_failed()
+        await self._socket.send(self._connection.flush(self.context_id))
+        return self._record.flushes
+
+    async def end(self) -> None:
+        """No more text will come.
+
+        Raises:
+            VoiceAgentError: as for `send_text`.
+        """
+        self._raise_if_failed()
+        await self._socket.send(self._connection.end(self.context_id))
+
+    async def cancel(self, played_ms: int | None = None) -> Cut:
+        """Stop the context, wait for the server's answer, and return which text was heard.
+
+        Args:
+            played_ms: how much of this context left the speaker, gaps excluded; None for a clock
+                that assumes that audio plays as it arrives.
+
+        Raises:
+            InvalidRequestError: `played_ms` is wrong, or the context ended too long ago.
+            ConnectionLostError: the server does not answer in time.
+        """
+        if not self._is_over.is_set():
+            await self._stop(played_ms)
+            async with self._socket.answering("cancel"):
+                await self._is_over.wait()
+        if self._cancelled is not None:
+            return self._cancelled
+        return await self.cut(self._played_ms() if played_ms is None else played_ms)
+
+    async def cut(self, played_ms: int) -> Cut:
+        """Which text had been heard when `played_ms` had left the speaker, also after the end.
+
+        The server decides; if the socket is lost, the words received so far decide.
+
+        Raises:
+            InvalidRequestError: `played_ms` is wrong, or the context ended too long ago.
+            ConnectionLostError: the server does not answer in time.
+        """
+        async with self._socket.answering("cut"):
+            answer = await self._socket.ask_cut(self.context_id, played_ms)
+        return self.cut_locally(played_ms) if answer is None else answer
+
+    def cut_locally(self, played_ms: int) -> Cut:
+        """Which text was heard, by the words received so far; exact when all have arrived."""
+        done = self._record.done
+        is_final = done is not None and done.reason in ("complete", "idle")
+        played_samples = min(ms_to_samples(played_ms), self._clock.sent_samples)
+        words = self._record.words
+        if is_final:
+            words = keep_inside(words, self._clock.sent_samples)
+        return cut_text(self.text, words, played_samples, is_final=is_final)
+
+    def __aiter__(self) -> AsyncIterator[Event]:
+        return self
+
+    async def __anext__(self) -> Event:
+        event = await self._events.get()
+        if event is None or isinstance(event, VoiceAgentError):
+            self._events.put_nowait(event)  # iterating again ends in the same way
+            raise event or StopAsyncIteration
+        return event
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if not self._is_over.is_set():
+            await self._stop(None)
+
+    async def _stop(self, played_ms: int | None) -> None:
+        message = self._connection.cancel(self.context_id, played_ms)
+        self._is_stopped = True
+        while not self._events.empty():
+            self._events.get_nowait()
+        with suppress(ConnectionLostError):  # a lost socket has ended the context
+            await self._socket.send(message)
+
+    def _raise_if_failed(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def _played_ms(self) -> int:
+        return samples_to_ms(self._clock.played_samples(time.monotonic()))
+
+    def receive(self, event: ContextEvent) -> None:
+        """Inbox of this context: called with each of its events."""
+        match event:
+            case ClientAudio():
+                received, rate_hz = self._record.samples_received, self._record.audio.sample_rate
+                end_sample = received * SAMPLE_RATE_HZ // rate_hz
+                self._clock.send(end_sample - self._clock.sent_samples, time.monotonic())
+                self._emit(event)
+            case WordsMessage():
+                for word in self._record.words[self._words_yielded :]:
+                    self._emit(word)
+                self._words_yielded = len(self._record.words)
+            case FlushedMessage():
+                self._emit(event)
+            case CancelledMessage():
+                self._cancelled = event.to_cut()
+                self._events.put_nowait(event)
+                self._is_over.set()
+            case DoneMessage():
+                self._events.put_nowait(event)
+                self._events.put_nowait(self._error)
+                self._is_over.set()
+            case ErrorMessage():
+                self._error = self._error or event.to_error()
+            case ConnectionLostError():
+                self._error = event
+                self._events.put_nowait(event)
+                self._is_over.set()
+            case _:
+                pass
+
+    def _emit(self, event: Event) -> None:
+        if not self._is_stopped:
+            self._events.put_nowait(event)

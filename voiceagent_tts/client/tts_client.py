@@ -1,0 +1,155 @@
+"""The client of one server: keeps a socket open, and opens contexts on it."""
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator
+from types import TracebackType
+from typing import Any, Self, Unpack
+from uuid import uuid4
+
+from voiceagent_tts.client.address import authorization, checked_url
+from voiceagent_tts.client.context import ClientContext, Event
+from voiceagent_tts.client.socket import ClientSocket, open_socket
+from voiceagent_tts.errors import ConnectionLostError, OverloadedError
+from voiceagent_tts.protocol.messages import OpenOptions, ReadyMessage
+
+RETRY_WAITS_S = (0.1, 0.3, 1.0)
+"""Waits between attempts to connect; each varies by half, so that clients do not return at once."""
+
+
+class TTSClient:
+    """A client of one server; connects on first use, and again after a lost socket.
+
+    Args:
+        url: `ws://` or `wss://`; without a path, `/v1/tts/ws`.
+        api_key: sent as a bearer token.
+        connect_timeout_s: maximum time of one attempt to connect, up to the server's `ready`.
+        answer_timeout_s: maximum wait for the answer to `cancel` and `cut`.
+
+    Raises:
+        InvalidRequestError: `url` is no WebSocket URL, or `api_key` cannot be sent in a header.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        api_key: str | None = None,
+        *,
+        connect_timeout_s: float = 10.0,
+        answer_timeout_s: float = 5.0,
+    ) -> None:
+        self._url = checked_url(url)
+        self._headers = authorization(api_key)
+        self._connect_timeout_s = connect_timeout_s
+        self._answer_timeout_s = answer_timeout_s
+        self._socket: ClientSocket | None = None
+        self._sockets: set[ClientSocket] = set()  # the current one, and those that drain
+        self._connecting = asyncio.Lock()
+        self._is_closed = False
+
+    async def __aenter__(self) -> Self:
+        await self.connect()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def connect(self) -> ReadyMessage:
+        """Open a socket unless one is open; makes four attempts with growing waits.
+
+        Returns:
+            What the server reported about itself.
+
+        Raises:
+            UnauthorizedError: the server refused the key.
+            ConnectionLostError: the server cannot be reached.
+            OverloadedError: the server accepts no sockets now.
+            VoiceAgentError: the server speaks another version (`version_mismatch`), or is no
+                `tts.v1` server.
+        """
+        return (await self._usable_socket()).ready
+
+    async def open(
+        self,
+        *,
+        context_id: str | None = None,
+        metadata: dict[str, Any] | None = None,
+        **options: Unpack[OpenOptions],
+    ) -> ClientContext:
+        """Open a context; does not wait for the server's answer, which may be an error later.
+
+        Args:
+            context_id: a new id; None for a random one.
+            metadata: for the server's logs, at most 1 KiB of JSON.
+            options: the fields of `protocol.messages.ContextDefaults`.
+
+        Raises:
+            InvalidRequestError: an option is wrong, or the id is in use.
+            VoiceAgentError: as for `connect`.
+        """
+        socket = await self._usable_socket()
+        context_id = context_id or uuid4().hex
+        message = socket.connection.open(context_id, metadata=metadata, **options)
+        context = ClientContext(socket, socket.connection.record(context_id))
+        socket.attach(context_id, context.receive)
+        await socket.send(message)
+        return context
+
+    async def say(self, text: str, **options: Unpack[OpenOptions]) -> AsyncGenerator[Event, None]:
+        """Speak a whole text; closing the iterator early cancels the context.
+
+        Raises:
+            VoiceAgentError: as for `open` and for iterating a context.
+        """
+        async with await self.open(**options) as context:
+            await context.send_text(text)
+            await context.end()
+            async for event in context:
+                yield event
+
+    async def prepare(
+        self, *, voice: str | None = None, language: str | None = None, instruct: str | None = None
+    ) -> None:
+        """Connect, and ask the server to load in advance what a context with this voice needs.
+
+        Raises:
+            VoiceAgentError: as for `connect`.
+        """
+        socket = await self._usable_socket()
+        await socket.send(
+            socket.connection.prepare(voice=voice, language=language, instruct=instruct)
+        )
+
+    async def aclose(self) -> None:
+        """Close the sockets, which cancels their contexts; idempotent."""
+        self._is_closed = True
+        async with self._connecting:
+            await asyncio.gather(*(socket.aclose() for socket in self._sockets))
+
+    async def _usable_socket(self) -> ClientSocket:
+        async with self._connecting:
+            if self._is_closed:
+                raise ConnectionLostError("this client has been closed")
+            if self._socket is None or not self._socket.is_usable:
+                self._socket = await self._connect()
+                self._sockets.add(self._socket)
+                self._socket.start(on_end=self._sockets.discard)
+            return self._socket
+
+    async def _connect(self) -> ClientSocket:
+        for wait_s in RETRY_WAITS_S:
+            try:
+                return await self._connect_once()
+            except (ConnectionLostError, OverloadedError):
+                await asyncio.sleep(wait_s * random.uniform(0.5, 1.5))
+        return await self._connect_once()
+
+    async def _connect_once(self) -> ClientSocket:
+        return await open_socket(
+            self._url, self._headers, self._connect_timeout_s, self._answer_timeout_s
+        )
