@@ -16,13 +16,13 @@ def test_characters_tile_their_word() -> None:
 
 
 def test_white_space_inside_a_word_has_no_time() -> None:
-    """A word that was joined by punctuation keeps its offsets; white space is left out."""
+    """A word with white space inside keeps its offsets; the white space gets no time."""
     rows = spread_characters([WordTimestamp(Word("a -", 0, 3), 0, 300, True)])
     assert [(row.word.text, row.word.char_start) for row in rows] == [("a", 0), ("-", 2)]
 
 
 def test_an_unknown_end_stays_unknown() -> None:
-    """Starts are estimated where the word's end is not known; ends are not made up."""
+    """Where a word's end is unknown, its characters have estimated starts and no ends."""
     rows = spread_characters([WordTimestamp(Word("ab", 0, 2), 100, None, False)])
     assert [row.end_sample for row in rows] == [None, None]
     assert rows[0].start_sample == 100 < rows[1].start_sample
@@ -30,7 +30,7 @@ def test_an_unknown_end_stays_unknown() -> None:
 
 @pytest.mark.parametrize("end_sample", [None, 9_000])
 def test_characters_stay_before_the_next_word(end_sample: int | None) -> None:
-    """A word whose end is not known, or lies in the next one, has its characters before that."""
+    """Characters begin at most at the next word's start, even if their word ends after it."""
     word = WordTimestamp(Word("four", 0, 4), 1_000, end_sample, True)
     following = WordTimestamp(Word("five", 5, 9), 3_000, None, True)
     rows = spread_characters([word, following])
@@ -39,8 +39,8 @@ def test_characters_stay_before_the_next_word(end_sample: int | None) -> None:
     assert rows[4].is_exact
 
 
-def test_characters_stay_behind_those_that_have_left() -> None:
-    """A word in whose place guessed characters have left is moved, and not exact any more."""
+def test_characters_stay_after_those_already_sent() -> None:
+    """A word that would begin before characters already sent is moved and no longer exact."""
     word = WordTimestamp(Word("ab", 0, 2), 1_000, 1_400, True)
     rows = spread_characters([word], earliest=1_500)
     assert [(row.start_sample, row.end_sample) for row in rows] == [(1_500, 1_500), (1_500, 1_500)]

@@ -1,4 +1,4 @@
-"""The cut says what was heard, and its two texts are always the whole text."""
+"""The cut splits a text at what was heard; its two parts are always the whole text."""
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +13,7 @@ TEXT = "One two, three. 🎉 "
 
 
 def timed(text: str, starts: list[int], ends: list[int | None]) -> list[WordTimestamp]:
-    """The words of a text with the times given."""
+    """The words of a text with the given times."""
     words = split_words(text)
     return [
         WordTimestamp(word, start, end, is_exact=True)
@@ -46,20 +46,20 @@ def test_a_word_is_heard_from_its_start(played: int, spoken: str, is_partial: bo
 
 
 def test_more_words_may_come() -> None:
-    """While the context still speaks, the cut ends at the last word, not at the text's end."""
+    """While more words may come, the cut ends at the last word, not at the text's end."""
     cut = cut_text(TEXT + "Four", WORDS, 10_000, is_final=False)
     assert cut == Cut("One two, three. 🎉", " Four", is_partial=False)
 
 
 def test_an_unknown_end_is_partial_until_the_context_is_final() -> None:
-    """A word whose end is not known may still be sounding; at the end of all words it is over."""
+    """A word with an unknown end is partial until no more words will come."""
     words = timed("One two", [100, 200], [180, None])
     assert cut_text("One two", words, 250, is_final=False) == Cut("One two", "", is_partial=True)
     assert cut_text("One two ", words, 250, is_final=True) == Cut("One two ", "", is_partial=False)
 
 
 def test_a_text_without_words_is_unspoken_until_its_context_played() -> None:
-    """Emoji alone make no sound: they are over when a final context has played anything."""
+    """Emoji alone have no audio: they count as spoken once a final context has played any audio."""
     assert cut_text("🎉", [], 0, is_final=True) == Cut("", "🎉", is_partial=False)
     assert cut_text("🎉", [], 1, is_final=False) == Cut("", "🎉", is_partial=False)
     assert cut_text("🎉", [], 1, is_final=True) == Cut("🎉", "", is_partial=False)
@@ -68,7 +68,7 @@ def test_a_text_without_words_is_unspoken_until_its_context_played() -> None:
 @settings(deadline=None)
 @given(agent_text(), st.data())
 def test_both_texts_joined_are_the_text(text: str, data: st.DataObject) -> None:
-    """Whatever was played, nothing is lost or doubled, and more playback never hears less."""
+    """No character is lost or doubled at any position, and later positions never hear less."""
     lengths = data.draw(st.lists(st.integers(0, 3), min_size=200, max_size=200))
     words: list[WordTimestamp] = []
     start = 0
@@ -93,8 +93,8 @@ def test_words_may_start_together() -> None:
     assert cut_text("a b", words, 11, is_final=False).text_spoken == "a b"
 
 
-def test_a_guess_behind_the_audio_is_heard_with_its_end() -> None:
-    """Once the audio's length is known, playing all of it hears every word, also a late guess."""
+def test_an_estimate_after_the_audio_is_heard_with_its_end() -> None:
+    """Once the audio's length is known, playing all of it hears every word, even a late one."""
     words = [
         WordTimestamp(Word("a", 0, 1), 0, None, is_exact=False),
         WordTimestamp(Word("b", 2, 3), 500, None, is_exact=False),

@@ -7,13 +7,13 @@ from voiceagent_tts.text.feed import Fed, TextFeed
 
 
 def spoken(text: str, run_chars: int = 10_000) -> list[str]:
-    """The runs that a text becomes when it is written at once."""
+    """The text of each run when the whole text is pushed at once."""
     feed = TextFeed(run_chars)
     return runs(feed.push(text) + feed.finish())
 
 
 def runs(fed: list[Fed]) -> list[str]:
-    """What each run is fed in all."""
+    """The whole text of each run."""
     texts = [""]
     for part in fed:
         texts[-1] += part.spoken
@@ -39,13 +39,13 @@ def runs(fed: list[Fed]) -> list[str]:
         ("  \n ", ""),
     ],
 )
-def test_what_is_spoken_of_it(written: str, said: str) -> None:
-    """Markdown and emoji are not spoken, words keep their distance, a paragraph is a pause."""
+def test_spoken_form(written: str, said: str) -> None:
+    """Markdown and emoji are not spoken, words keep their white space, a paragraph is a pause."""
     assert spoken(written) == [said]
 
 
 def test_words_come_one_word_behind() -> None:
-    """A word is spoken as soon as the white space behind it is written."""
+    """A word is returned as soon as the white space after it is written."""
     feed = TextFeed(1000)
     assert feed.push("Hel") == []
     assert feed.push("lo") == []
@@ -54,8 +54,8 @@ def test_words_come_one_word_behind() -> None:
     assert feed.finish() == [Fed(" there", 11, True)]
 
 
-def test_long_texts_go_over_at_sentence_ends() -> None:
-    """A run is at least as long as asked, and ends with a sentence, not with an abbreviation."""
+def test_runs_end_at_sentence_ends() -> None:
+    """A run has at least `run_chars` and ends with a sentence, not with an abbreviation."""
     text = "Dr. Smith came. He sat down and spoke to us. Then he left, at 3.5 p. m. or so. Bye."
     assert spoken(text, run_chars=12) == [
         "Dr. Smith came.",
@@ -65,22 +65,22 @@ def test_long_texts_go_over_at_sentence_ends() -> None:
     ]
 
 
-def test_a_text_without_sentences_goes_over_all_the_same() -> None:
-    """The memory of a run is bounded, whatever is written."""
+def test_a_run_without_sentences_ends_too() -> None:
+    """The length of a run is bounded for every text."""
     assert max(map(len, spoken("word " * 1000, run_chars=100))) < 500
     assert max(map(len, spoken("好" * 1000, run_chars=100))) < 500
 
 
 def test_text_after_a_flush_is_a_new_run() -> None:
-    """After `finish` a feed goes on with offsets of the whole text."""
+    """After `finish`, offsets continue to count in the whole text."""
     feed = TextFeed(1000)
     assert feed.push("One")[:] + feed.finish() == [Fed("One", 3, True)]
     assert feed.push(" two") + feed.finish() == [Fed("two", 7, True)]
 
 
 @given(any_text().flatmap(lambda text: st.tuples(st.just(text), chunked(text))))
-def test_any_chunking_is_spoken_alike(case: tuple[str, list[str]]) -> None:
-    """However a text arrives, each run is fed the same, and offsets reach its end."""
+def test_any_chunking_gives_the_same_runs(case: tuple[str, list[str]]) -> None:
+    """Runs do not depend on how the text was cut into deltas, and offsets reach its end."""
     text, deltas = case
     feed = TextFeed(40)
     fed = [part for delta in deltas for part in feed.push(delta)] + feed.finish()

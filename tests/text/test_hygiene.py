@@ -1,4 +1,4 @@
-"""Hygiene speaks what a reader would say aloud, and knows where each character came from."""
+"""Hygiene keeps what a reader would say aloud, and the origin of each character."""
 
 import unicodedata
 
@@ -12,7 +12,7 @@ from voiceagent_tts.text.words import is_spoken
 
 
 def spoken(text: str) -> str:
-    """What is spoken, without offsets."""
+    """The spoken text, without offsets."""
     return speakable(text).spoken
 
 
@@ -28,7 +28,7 @@ def spoken(text: str) -> str:
     ],
 )
 def test_what_is_speakable_stays(text: str) -> None:
-    """Text without screen decoration is spoken as it was written, character for character."""
+    """Text without decoration is spoken as written, character for character."""
     assert spoken(text) == text
     assert speakable(text).offsets == tuple(range(len(text)))
 
@@ -59,7 +59,7 @@ def test_what_is_speakable_stays(text: str) -> None:
     ],
 )
 def test_markdown_is_not_spoken(text: str, expected: str) -> None:
-    """The marks of markdown are skipped, and what they structure is heard as pauses."""
+    """Markdown marks are skipped, and the structure they give becomes pauses."""
     assert spoken(text) == expected
 
 
@@ -89,7 +89,7 @@ def test_markers_need_no_partner(text: str, expected: str) -> None:
     ],
 )
 def test_an_asterisk_between_numbers_is_multiplication(text: str, expected: str) -> None:
-    """`*` between numbers is spoken as times, anywhere else it is decoration."""
+    """`*` between numbers is spoken as "times"; elsewhere it is decoration."""
     assert spoken(text) == expected
 
 
@@ -106,7 +106,7 @@ def test_an_asterisk_between_numbers_is_multiplication(text: str, expected: str)
     ],
 )
 def test_emoji_and_decoration_are_not_spoken(text: str, expected: str) -> None:
-    """Pictures are skipped without joining the words around them; a keycap's digit is a digit."""
+    """Symbols are skipped without joining the words around them; a keycap keeps its digit."""
     assert spoken(text) == expected
 
 
@@ -121,7 +121,7 @@ def test_emoji_and_decoration_are_not_spoken(text: str, expected: str) -> None:
     ],
 )
 def test_invisible_characters_are_skipped(text: str, expected: str) -> None:
-    """Control and format characters vanish, white space of every kind is one space."""
+    """Control and format characters are removed; white space of every kind is one space."""
     assert spoken(text) == expected
 
 
@@ -138,7 +138,7 @@ def test_invisible_characters_are_skipped(text: str, expected: str) -> None:
     ],
 )
 def test_typographic_forms_become_plain_letters(text: str, expected: str) -> None:
-    """A voice knows letters in their plain, composed form."""
+    """Letters get their plain, composed form."""
     assert spoken(text) == expected
 
 
@@ -155,12 +155,12 @@ def test_typographic_forms_become_plain_letters(text: str, expected: str) -> Non
     ],
 )
 def test_a_paragraph_border_is_a_pause(text: str, expected: str) -> None:
-    """Where the text has no punctuation at a border, a full stop is spoken in the text's script."""
+    """A border without punctuation becomes a full stop in the text's script."""
     assert spoken(text) == expected
 
 
-def test_offsets_name_the_character_that_was_spoken() -> None:
-    """Each spoken character points at its source, also behind skipped and replaced ones."""
+def test_offsets_point_at_the_source_character() -> None:
+    """Each spoken character has the offset of its source, even after skipped or replaced ones."""
     text = "**Hi** [you](http://x) a\u0301_b"
     result = speakable(text)
     assert result.spoken == "Hi you á b"
@@ -169,8 +169,8 @@ def test_offsets_name_the_character_that_was_spoken() -> None:
 
 @settings(deadline=None)
 @given(agent_text() | any_text())
-def test_offsets_are_valid_and_never_fall(text: str) -> None:
-    """Offsets are indexes of the text, one for each spoken character, in order."""
+def test_offsets_are_valid_and_never_decrease(text: str) -> None:
+    """Offsets are indices of the text, one per spoken character, in order."""
     result = speakable(text)
     assert len(result.offsets) == len(result.spoken)
     assert list(result.offsets) == sorted(result.offsets)
@@ -180,7 +180,7 @@ def test_offsets_are_valid_and_never_fall(text: str) -> None:
 @settings(deadline=None)
 @given(agent_text() | any_text())
 def test_nothing_unspeakable_is_spoken(text: str) -> None:
-    """No control, format, private or surrogate character, no line break, no double space."""
+    """No control, format, private or surrogate character, line break or double space remains."""
     result = spoken(text)
     assert not [c for c in result if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Co", "Cn")]
     assert not set(result) & set("`\n\t\r\u2028\u2029\ufffc\ufe0f")
@@ -190,14 +190,14 @@ def test_nothing_unspeakable_is_spoken(text: str) -> None:
 
 @settings(deadline=None)
 @given(agent_text() | any_text())
-def test_speaking_what_is_spoken_adds_nothing(text: str) -> None:
-    """What is spoken has letters only where the text has."""
+def test_a_second_pass_adds_no_letters(text: str) -> None:
+    """The spoken text has letters only where the text has letters."""
     assert is_spoken(text) or not is_spoken(spoken(text))
 
 
 @pytest.mark.parametrize("text", ALL)
 def test_corpus_keeps_its_words(text: str) -> None:
-    """Of an agent's text nearly every letter is spoken; only link targets and tags are not."""
+    """Nearly every letter of an agent's text is spoken; link targets and tags are not."""
     letters = [c for c in unicodedata.normalize("NFKC", text) if c.isalnum()]
     kept = [c for c in unicodedata.normalize("NFKC", spoken(text)) if c.isalnum()]
     assert len(kept) >= 0.65 * len(letters)

@@ -1,4 +1,4 @@
-"""Languages are named in many ways, and a segment's language is found or kept."""
+"""Language names become codes, and a segment's language is detected or kept."""
 
 import subprocess
 import sys
@@ -33,19 +33,19 @@ from voiceagent_tts.text.language import CODES, NAMES, detect_language, normaliz
     ],
 )
 def test_names_and_region_codes_become_codes(name: str, code: str) -> None:
-    """A region stays only where voices differ by it."""
+    """A region is kept only where it changes the voice."""
     assert normalize_language(name) == code
 
 
 def test_every_code_and_alias_is_accepted() -> None:
-    """What the table lists, in any case, is its code, and a code is its own."""
+    """Every listed name, in upper or lower case, becomes its code; codes stay as they are."""
     for code, aliases in NAMES.items():
         assert {normalize_language(name.upper()) for name in (code, *aliases)} == {code}
 
 
 @pytest.mark.parametrize("name", ["", "klingon", "xx", "-", "e", "en glish", "x" * 10_000])
-def test_an_unknown_language_names_the_known(name: str) -> None:
-    """The error says what is possible, and repeats no long input."""
+def test_an_unknown_language_is_refused_with_the_known_ones(name: str) -> None:
+    """The error lists the known languages and does not repeat long input."""
     with pytest.raises(InvalidRequestError) as caught:
         normalize_language(name)
     assert caught.value.code is ErrorCode.INVALID_LANGUAGE
@@ -55,7 +55,7 @@ def test_an_unknown_language_names_the_known(name: str) -> None:
 
 @pytest.mark.parametrize("language", TEXTS)
 def test_a_corpus_text_is_recognised(language: str) -> None:
-    """Every longer text of an agent is detected, at the start and behind another language."""
+    """Every longer text is detected, at the start and after another language."""
     for text in TEXTS[language]:
         if len(text) > 10:
             assert detect_language(text, None) == language
@@ -63,7 +63,7 @@ def test_a_corpus_text_is_recognised(language: str) -> None:
 
 
 def test_short_sentences_are_mostly_recognised() -> None:
-    """At most 4 of 120 short Latin sentences are taken for another language."""
+    """At most 4 of 120 short Latin sentences are detected as another language."""
     wrong = [
         (language, text)
         for language, texts in SHORT_SENTENCES.items()
@@ -83,7 +83,7 @@ def test_short_sentences_are_mostly_recognised() -> None:
 @pytest.mark.parametrize("text", ["OK.", "Yes, 42.", "42", "$42.50", "", "🎉", "No.", "مرحبا"])
 @pytest.mark.parametrize("previous", ["de", "zh", "pt-br"])
 def test_an_uncertain_segment_keeps_the_language(text: str, previous: str) -> None:
-    """Short, wordless and unknown text stays in the language before it, English at the start."""
+    """Short, wordless and unknown text keeps the language before it; at the start it is English."""
     assert detect_language(text, previous) == previous
     assert detect_language(text, None) == "en"
 
@@ -104,7 +104,7 @@ def test_an_uncertain_segment_keeps_the_language(text: str, previous: str) -> No
     ],
 )
 def test_scripts_decide_where_they_can(text: str, previous: str | None, expected: str) -> None:
-    """The script that most is written in decides; Han alone and regions keep what was before."""
+    """The most frequent script decides; Han alone and regions keep the previous language."""
     assert detect_language(text, previous) == expected
 
 

@@ -1,4 +1,4 @@
-"""Segments tile the text, and any chunking of it gives the same ones."""
+"""Segments tile the text and do not depend on how it was cut into deltas."""
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +12,7 @@ from voiceagent_tts.text.words import is_spoken, split_words
 
 
 def segments_of(*deltas: str, first_clause: bool = False, max_chars: int = 250) -> list[str]:
-    """Texts of the segments of a whole context, with no timer firing."""
+    """Texts of all segments of a context, without timers."""
     segmenter = Segmenter(max_chars, first_clause)
     segments = [segment for delta in deltas for segment in segmenter.push(delta)]
     return [segment.text for segment in segments + segmenter.finish()]
@@ -23,7 +23,7 @@ def texts(segments: list[Segment]) -> list[str]:
     return [segment.text for segment in segments]
 
 
-# The properties
+# Properties
 
 
 @settings(deadline=None)
@@ -31,7 +31,7 @@ def texts(segments: list[Segment]) -> list[str]:
 def test_any_chunking_gives_the_same_segments(
     data: st.DataObject, first_clause: bool, max_chars: int
 ) -> None:
-    """How a text is cut into deltas cannot be told from its segments."""
+    """Segments do not depend on how the text was cut into deltas."""
     text = data.draw(agent_text() | any_text())
     options = {"first_clause": first_clause, "max_chars": max_chars}
     whole = segments_of(text, **options)
@@ -41,7 +41,7 @@ def test_any_chunking_gives_the_same_segments(
 
 @pytest.mark.parametrize("text", ALL)
 def test_tokens_give_the_segments_of_the_whole_text(text: str) -> None:
-    """An agent's text pushed in one piece and character by character is cut at the same places."""
+    """Text pushed at once and character by character is cut at the same places."""
     assert segments_of(*text, first_clause=True) == segments_of(text, first_clause=True)
 
 
@@ -51,7 +51,7 @@ ACTIONS = ["push", "push", "push", "settle", "release", "flush"]
 @settings(deadline=None)
 @given(agent_text() | any_text(), st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 30))))
 def test_segments_tile_the_text(text: str, actions: list[tuple[str, int]]) -> None:
-    """Whatever timers fire, segments joined are the text, their offsets follow, none is empty."""
+    """With any timers, segments joined are the text, offsets follow, and none is empty."""
     segmenter = Segmenter(max_chars=40)
     segments: list[Segment] = []
     flushed: set[int] = set()
@@ -76,7 +76,7 @@ def test_segments_tile_the_text(text: str, actions: list[tuple[str, int]]) -> No
 @settings(deadline=None)
 @given(agent_text() | any_text(600), st.sampled_from([30, 250]))
 def test_no_segment_is_too_long(text: str, max_chars: int) -> None:
-    """A segment has at most `max_chars`, not counting a long speechless run before its words."""
+    """A segment has at most `max_chars`, not counting long unspoken text before its words."""
     for segment in segments_of(text, first_clause=True, max_chars=max_chars)[:-1]:
         speech = next(i for i, character in enumerate(segment) if character.isalnum())
         assert len(segment) <= max_chars + (speech if speech > max_chars // 2 else 0)
@@ -92,8 +92,8 @@ def test_a_segment_ends_at_a_visible_character(text: str) -> None:
 
 @settings(deadline=None)
 @given(st.data())
-def test_settle_speaks_exactly_when_a_sentence_ends(data: st.DataObject) -> None:
-    """`ends_sentence` tells whether `settle` will return a segment."""
+def test_settle_cuts_exactly_when_a_sentence_ends(data: st.DataObject) -> None:
+    """`ends_sentence` is true exactly when `settle` returns a segment."""
     segmenter = Segmenter()
     for delta in data.draw(chunked(data.draw(agent_text()))):
         segmenter.push(delta)
@@ -125,7 +125,7 @@ def test_settle_speaks_exactly_when_a_sentence_ends(data: st.DataObject) -> None
     ],
 )  # fmt: skip
 def test_sentences_end_segments(text: str, expected: list[str]) -> None:
-    """Marks end a segment with their closing quotes; abbreviations and numbers do not."""
+    """Sentence marks with their closing quotes end a segment; abbreviations and numbers do not."""
     assert segments_of(text) == expected
 
 
@@ -147,7 +147,7 @@ def test_blocks_end_segments(text: str, expected: list[str]) -> None:
 
 
 def test_a_sentence_is_certain_at_white_space() -> None:
-    """Nothing waits for the first letter of the next sentence."""
+    """A segment does not wait for the first letter of the next sentence."""
     segmenter = Segmenter()
     assert texts(segmenter.push("It is done.")) == []
     assert texts(segmenter.push(" ")) == ["It is done."]
@@ -155,8 +155,8 @@ def test_a_sentence_is_certain_at_white_space() -> None:
     assert texts(segmenter.push("那")) == [" 好的。"]
 
 
-def test_speechless_text_waits() -> None:
-    """Emoji and rules join the segment that follows, or are the last."""
+def test_unspoken_text_waits() -> None:
+    """Emoji and rules join the next segment, or form the last one."""
     assert segments_of("🎉! --- Hello. 🎉") == ["🎉! --- Hello.", " 🎉"]
     assert segments_of("🎉! ") == ["🎉! "]
     assert segments_of("") == []
@@ -166,7 +166,7 @@ def test_speechless_text_waits() -> None:
 
 
 def test_a_long_sentence_is_cut_at_a_clause() -> None:
-    """The last clause end is the best place, wherever words would fit behind it."""
+    """The last clause end is chosen even if more words would fit."""
     text = "one two three, four five six; seven eight nine ten eleven"
     assert segments_of(text, max_chars=40) == [
         "one two three, four five six;",
@@ -192,7 +192,7 @@ def test_a_long_clause_is_cut_between_words(text: str, expected: list[str]) -> N
 
 
 def test_the_first_clause_is_a_segment() -> None:
-    """Sound starts with the first clause of two words; later clauses wait for their sentence."""
+    """The first clause of two words is a segment; later clauses wait for their sentence."""
     text = "Well, of course I can, and I will, gladly. One two three, four."
     assert segments_of(text, first_clause=True) == [
         "Well, of course I can,",
@@ -206,7 +206,7 @@ def test_the_first_clause_is_a_segment() -> None:
 
 
 def test_a_first_sentence_without_clauses_does_not_wait() -> None:
-    """About eighty letters are enough to begin with."""
+    """A first segment of about eighty letters is cut at white space."""
     first, rest = segments_of("many words " * 12, first_clause=True)
     assert 70 <= len(first) <= 90
     assert first.endswith(("many", "words"))
@@ -233,8 +233,8 @@ def test_a_first_sentence_without_clauses_does_not_wait() -> None:
         ("", []),
     ],
 )
-def test_silence_settles_a_sentence_end(text: str, expected: list[str]) -> None:
-    """After a silence a mark at the end of the buffer ends a sentence; an abbreviation does not."""
+def test_settle_cuts_at_a_sentence_end(text: str, expected: list[str]) -> None:
+    """When writing stops, a mark at the end ends a sentence; an abbreviation does not."""
     segmenter = Segmenter()
     assert segmenter.push(text) == []
     assert texts(segmenter.settle()) == expected
@@ -260,14 +260,14 @@ def test_silence_settles_a_sentence_end(text: str, expected: list[str]) -> None:
     ],
 )
 def test_release_keeps_what_may_still_grow(text: str, expected: list[str]) -> None:
-    """A buffer that waited is cut at a clause end, else behind its last whole word."""
+    """Pending text is cut at a clause end, else after its last complete word."""
     segmenter = Segmenter()
     assert segmenter.push(text) == []
     assert texts(segmenter.release()) == expected
 
 
-def test_flush_speaks_everything_and_finish_ends() -> None:
-    """Flush takes half a word too; after finish a push is our own mistake."""
+def test_flush_returns_everything_and_finish_ends() -> None:
+    """Flush also returns an incomplete word; a push after finish is an assertion error."""
     segmenter = Segmenter()
     assert segmenter.push("Hello wor") == []
     assert segmenter.flush() == [Segment("Hello wor", 0)]
@@ -280,7 +280,7 @@ def test_flush_speaks_everything_and_finish_ends() -> None:
 
 @pytest.mark.parametrize("language", TEXTS)
 def test_segments_of_a_corpus_keep_its_words(language: str) -> None:
-    """Cut without timers, a context has the words that its whole text has, emoji aside."""
+    """Without timers the segments have the words of the whole text, emoji aside."""
     text = " ".join(TEXTS[language])
     found = [word.text for segment in segments_of(text) for word in split_words(segment)]
     whole = [word.text for word in split_words(text)]
@@ -297,6 +297,6 @@ def _letters(word: str) -> str:
     + ["a…", "\u0301", "😊", "e.g. ", "。) ", "a)))))"],
 )  # fmt: skip
 def test_time_is_linear(unit: str) -> None:
-    """A text eight times as long, pushed by characters, takes about eight times as long."""
+    """Eight times the text, pushed by characters, takes about eight times as long."""
     assert growth(lambda text: segments_of(*text, first_clause=True), unit) < 3
     assert growth(lambda text: segments_of(*("x " + text), first_clause=True), unit) < 3

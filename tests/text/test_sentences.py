@@ -1,4 +1,4 @@
-"""A full stop ends a sentence only where no abbreviation, ordinal or list number is known."""
+"""A full stop ends a sentence unless it belongs to an abbreviation, ordinal or list number."""
 
 import pytest
 
@@ -28,7 +28,7 @@ from voiceagent_tts.text.sentences import Ending, ending_of, ends_sentence_befor
     ],
 )
 def test_a_mark_ends_undecided_or_nothing(before: str, marks: str, ending: Ending) -> None:
-    """What is certain is decided before the next word comes; what is not waits for it."""
+    """Certain ends are decided before the next word comes; uncertain ones wait for it."""
     assert ending_of(before, marks, None) is ending
 
 
@@ -50,12 +50,12 @@ def test_a_mark_ends_undecided_or_nothing(before: str, marks: str, ending: Endin
     ],
 )
 def test_the_next_word_decides(before: str, following: str, is_end: bool) -> None:
-    """A small letter never begins a sentence, and a name follows its title."""
+    """A lower-case letter never begins a sentence, and a name follows its title."""
     assert ends_sentence_before(before, following, None) is is_end
 
 
 def test_a_known_language_has_only_its_own_abbreviations() -> None:
-    """`Sig.` is Italian, `min.` is an abbreviation of English and others but not of French."""
+    """`Sig.` is an Italian abbreviation; `min.` is one in English and others, not in French."""
     assert ending_of("Ecco il Sig.", ".", "it") is Ending.UNDECIDED
     assert ending_of("Le bus part dans cinq min.", ".", "fr") is Ending.SENTENCE
     assert ending_of("The bus leaves in five min.", ".", "en-gb") is Ending.UNDECIDED

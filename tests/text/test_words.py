@@ -1,11 +1,13 @@
-"""Words are verbatim, ordered, disjoint, and cover every letter and digit."""
+"""Words are verbatim, in order, without overlap, and contain every letter and digit."""
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from testbed.texts import ALL, agent_text, any_text
+from testbed.texts import ALL, agent_text, any_text, chunked
 from testbed.timing import growth
-from voiceagent_tts.text.words import is_spoken, is_syllabic, split_words
+from voiceagent_tts.core import Word
+from voiceagent_tts.text.words import GrowingWords, is_spoken, is_syllabic, split_words
 
 
 def words(text: str) -> list[str]:
@@ -87,14 +89,14 @@ def test_tokens_without_letters_join_the_word_before(text: str, expected: list[s
 
 @pytest.mark.parametrize("text", ["", " \n", "🎉", "--- ***", "\u0301", "\u3099", "\ud83d", "__"])
 def test_a_text_without_letters_has_no_words(text: str) -> None:
-    """Nothing to speak means nothing to time."""
+    """A text without a letter or digit has no words."""
     assert split_words(text) == []
     assert not is_spoken(text)
 
 
 @pytest.mark.parametrize("text", ALL)
 def test_offsets_count_from_char_base(text: str) -> None:
-    """Offsets are those of the context: the base shifts them and changes nothing else."""
+    """Offsets count in the context's text: the base shifts them and changes nothing else."""
     shifted = split_words(text, 1000)
     assert [word.char_start - 1000 for word in shifted] == [w.char_start for w in split_words(text)]
     assert [word.text for word in shifted] == words(text)
@@ -103,7 +105,7 @@ def test_offsets_count_from_char_base(text: str) -> None:
 @settings(deadline=None)
 @given(agent_text() | any_text())
 def test_words_are_verbatim_ordered_and_complete(text: str) -> None:
-    """Every letter and digit is inside exactly one word; words are disjoint spans of the text."""
+    """Every letter and digit is in exactly one word; words are spans without overlap."""
     found = split_words(text, 7)
     covered: list[int] = []
     for word in found:
@@ -130,7 +132,7 @@ def test_a_combining_mark_is_never_cut_from_its_base(text: str) -> None:
 
 @pytest.mark.parametrize("unit", ["a", "好", "a好", "好，", "a.", "!", "#", "🎉", "a ", "ー", "「"])
 def test_time_is_linear(unit: str) -> None:
-    """Eight times the text takes about eight times as long, with no white space at all too."""
+    """Eight times the text takes about eight times as long, even without white space."""
     assert growth(split_words, unit) < 3
     assert growth(lambda text: split_words("好" + text), unit) < 3
 
@@ -138,3 +140,30 @@ def test_time_is_linear(unit: str) -> None:
 def test_syllabic_scripts_are_han_and_kana() -> None:
     """Hangul and Latin put white space between their words, Han and Kana do not."""
     assert [c for c in "好あア한a5。" if is_syllabic(c)] == ["好", "あ", "ア"]
+
+
+@given(any_text().flatmap(lambda text: st.tuples(st.just(text), chunked(text))))
+def test_words_of_a_growing_text_are_those_of_the_whole(case: tuple[str, list[str]]) -> None:
+    """The words do not depend on how the text was cut into deltas."""
+    text, deltas = case
+    growing = GrowingWords()
+    words = [word for delta in deltas for word in growing.push(delta)]
+    assert words + growing.finish() == split_words(text)
+
+
+def test_text_after_finish_begins_a_word() -> None:
+    """After `finish` the offsets continue, and the finished word does not grow."""
+    growing = GrowingWords()
+    words = growing.push("one two") + growing.finish() + growing.push("three four")
+    assert words + growing.finish() == [
+        Word("one", 0, 3), Word("two", 4, 7), Word("three", 7, 12), Word("four", 13, 17),
+    ]  # fmt: skip
+
+
+def test_a_long_delta_that_ends_inside_a_word_cuts_no_word() -> None:
+    """Thousands of characters at once, cut anywhere, give the words of the whole text."""
+    text = "This sentence is one of many that follow each other. " * 60
+    growing = GrowingWords()
+    grown = growing.push(text[:1492]) + growing.push(text[1492:]) + growing.finish()
+    assert text[1491:1493].isalpha()
+    assert grown == split_words(text)

@@ -18,7 +18,7 @@ from voiceagent_tts.core import (
     ms_to_samples,
 )
 from voiceagent_tts.protocol.client_connection import ClientAudio, ContextRecord
-from voiceagent_tts.text.estimate import usual_samples
+from voiceagent_tts.text.estimate import typical_samples
 from voiceagent_tts.text.words import split_words
 
 RESUME_WAIT_S = 0.3
@@ -194,12 +194,12 @@ def _is_complete(word: WordTimestamp, end: int, received_samples: int) -> bool:
 
 def _estimate(known: list[WordTimestamp], words: list[Word]) -> list[WordTimestamp]:
     """Estimated times for `words`, which follow the `known` words at the pace of these."""
-    usual = sum(usual_samples(timestamp.word) for timestamp in known[:-1])
+    usual = sum(typical_samples(timestamp.word) for timestamp in known[:-1])
     spoken = known[-1].start_sample - known[0].start_sample
     pace = spoken / usual if usual and spoken else 1.0
     estimates: list[WordTimestamp] = []
     start = float(known[-1].start_sample)
     for before, word in pairwise([known[-1].word, *words]):
-        start += usual_samples(before) * pace
+        start += typical_samples(before) * pace
         estimates.append(WordTimestamp(word, round(start), None, is_exact=False))
     return estimates

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
 from voiceagent_tts.core import Word, WordTimestamp, ms_to_samples
-from voiceagent_tts.text.estimate import Pace, usual_samples
+from voiceagent_tts.text.estimate import SpeechClock, typical_samples
 
 _DOUBT_SAMPLES = ms_to_samples(300)
 """Two sources that differ by more than this about a word make its time doubtful."""
@@ -91,7 +91,7 @@ class WordPolicy:
     def __init__(self, sources: Iterable[Source]) -> None:
         self.figures = WordFigures()
         self._sources = set(sources)
-        self._pace = Pace()
+        self._speech_clock = SpeechClock()
         self._is_made = False  # all audio is there
         self._spoken_char_end = 0  # the words before it lie before `_spoken_end_sample`
         self._spoken_end_sample = 0
@@ -110,11 +110,11 @@ class WordPolicy:
         for word in words:
             self._places[word.char_start] = len(self._words)
             self._words.append(word)
-            self._usual_before.append(self._usual_before[-1] + usual_samples(word))
+            self._usual_before.append(self._usual_before[-1] + typical_samples(word))
 
     def listen(self, pcm: bytes) -> None:
         """The engine's next audio: PCM16, 24 kHz."""
-        self._pace.push(pcm)
+        self._speech_clock.push(pcm)
 
     def end_segment(self, char_end: int, end_sample: int) -> None:
         """The words before `char_end` have been spoken in the audio up to `end_sample`."""
@@ -135,7 +135,7 @@ class WordPolicy:
                 known = known.best_with(other)
                 self.figures.doubtful += known.is_doubtful and not other.is_doubtful
             self._known[place] = known
-            self._pace.learn(known.timestamp.start_sample, self._usual_before[place])
+            self._speech_clock.calibrate(known.timestamp.start_sample, self._usual_before[place])
 
     def expect_at(self, timestamps: Iterable[WordTimestamp]) -> None:
         """The outlook: replaces the one before."""
@@ -203,11 +203,11 @@ class WordPolicy:
 
     def _estimate(self, place: int) -> int:
         if place == 0:
-            return self._pace.first_sound
+            return self._speech_clock.first_sound
         usual = self._usual_before[place] - self._usual_before[place - 1]
-        start = self._pace.after(self._begun_at(place - 1), usual)
+        start = self._speech_clock.sample_after(self._begun_at(place - 1), usual)
         if self._is_made:
-            return min(start, self._pace.made_samples)
+            return min(start, self._speech_clock.made_samples)
         is_spoken = self._words[place].char_start < self._spoken_char_end
         return min(start, self._spoken_end_sample) if is_spoken else start
 
@@ -224,7 +224,7 @@ class WordPolicy:
     def _is_due(self, source: Source, timestamp: WordTimestamp, reach_sample: int) -> bool:
         if self._is_made and not self._sources:
             return True
-        if self._pace.made_samples == 0:
+        if self._speech_clock.made_samples == 0:
             return False
         is_first_guess = (
             not self._taken and source is Source.ESTIMATE

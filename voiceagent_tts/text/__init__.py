@@ -1,1 +1,1 @@
-"""What the client wrote, and what is spoken of it."""
+"""The client's text: its words, sentences, segments and language, and what is spoken of it."""

@@ -13,10 +13,10 @@ from voiceagent_tts.text.punctuation import CLAUSE_ENDS, SENTENCE_ENDS, WIDE_CLA
 from voiceagent_tts.text.words import split_words
 
 _CLOSING_CHARS = 16
-"""Longest run of closing quotes, brackets, emphasis and emoji that is looked behind."""
+"""Longest run of closing quotes, brackets, emphasis and emoji after a mark."""
 
 _FIRST_WORDS_CHARS = 256
-"""Long enough for any word, with marks and markup around it."""
+"""Characters that contain any first word, with marks and markup around it."""
 
 _BLOCK_START = re.compile(r"(?:[-*+•‣◦–]|\d{1,3}[.)]|#{1,6}|>)\s|\||`{3}")
 _BLOCK_START_CHARS = 7
@@ -24,7 +24,7 @@ _BLOCK_START_CHARS = 7
 
 @lru_cache(maxsize=8192)
 def closes(character: str) -> bool:
-    """Whether it may stand between a mark and the border: quotes, brackets, emphasis, emoji."""
+    """Whether a character may stand between a mark and the border: quotes, emphasis, emoji."""
     if character in "\"'*_~`":
         return True
     category = unicodedata.category(character)
@@ -37,14 +37,14 @@ def _opens(character: str) -> bool:
 
 
 def visible_end(text: Sequence[str], end: int) -> int:
-    """Index behind the last character before `end` that is not white space."""
+    """Index after the last character before `end` that is not white space."""
     while end and text[end - 1].isspace():
         end -= 1
     return end
 
 
 def marks_before(text: Sequence[str], end: int) -> tuple[int, int]:
-    """Span of the sentence marks that end the text before `end`, closing quotes left out."""
+    """Span of the sentence marks at the end of `text[:end]`, without closing quotes after them."""
     stop = _unclosed_end(text, end)
     start = stop
     while start and text[start - 1] in SENTENCE_ENDS:
@@ -60,12 +60,12 @@ def _unclosed_end(text: Sequence[str], end: int) -> int:
 
 
 def may_follow_wide_mark(character: str) -> bool:
-    """Whether what came before a wide mark is over, because this neither closes nor repeats it."""
+    """Whether a wide mark before `character` ends its sentence: the character does not close it."""
     return _opens(character) or not (closes(character) or character in SENTENCE_ENDS)
 
 
 def is_clause_end(text: Sequence[str], at: int) -> bool:
-    """Whether a clause ends at `at`: behind punctuation, or at the end of a line."""
+    """Whether a clause ends at `at`: after punctuation, or at the end of a line."""
     stop = _unclosed_end(text, at)
     if not stop or text[stop - 1].isspace():
         return False
@@ -80,16 +80,16 @@ def is_word_end(text: Sequence[str], at: int) -> bool:
 
 
 def best_border(text: Sequence[str], start: int, limit: int) -> int:
-    """Choose where to cut a text that must end by `limit`, best for the ear first.
+    """Choose where to cut a text that must end by `limit`; a clause end sounds best.
 
     Args:
-        text: known up to and including `limit`.
-        start: index of its first letter or digit; the border lies behind it.
+        text: characters up to and including `limit`.
+        start: index of the first letter or digit; the border lies after it.
         limit: last index that may be chosen.
 
     Returns:
-        The last clause end, else the last white space, of the last two thirds; else the last word
-        border; else, within one long word, a place that splits no combined character.
+        The last clause end in the last two thirds, else the last white space there, else the last
+        word border, else (inside one long word) an index that splits no combined character.
     """
     least = start + (limit - start) // 3
     for is_border in (is_clause_end, is_word_end):
@@ -105,7 +105,7 @@ def best_border(text: Sequence[str], start: int, limit: int) -> int:
 def last_border(
     text: Sequence[str], least: int, limit: int, is_border: Callable[[Sequence[str], int], bool]
 ) -> int | None:
-    """Last index in (`least`, `limit`] that is a border of the kind asked for."""
+    """Last index in (`least`, `limit`] that is a border; None if there is none."""
     return next((at for at in range(limit, least, -1) if is_border(text, at)), None)
 
 
@@ -117,7 +117,7 @@ def _character_border(text: Sequence[str], start: int, limit: int) -> int:
 
 
 def _is_joined(left: str, right: str) -> bool:
-    """Whether both belong to one combined character: marks, emoji sequences, surrogate pairs."""
+    """Whether both are parts of one combined character: marks, emoji sequences, surrogates."""
     is_pair = "\ud800" <= left <= "\udbff" and "\udc00" <= right <= "\udfff"
     return is_pair or left == "\u200d" or unicodedata.category(right) in _EXTENDING
 
@@ -126,10 +126,10 @@ _EXTENDING = frozenset(("Mn", "Mc", "Me", "Cf", "Sk", "Lm"))
 
 
 def complete_words_end(text: str) -> int | None:
-    """End of the last word that later text cannot change, None where there is none.
+    """End of the last word that later text cannot change; None if there is none.
 
-    A word is complete in front of white space or another word, and with a sentence mark ("No.");
-    Han also at the end of the text.
+    A word is complete before white space or another word, and with a sentence mark ("No."). Han is
+    complete at the end of the text too.
     """
     words = split_words(text)
     if words and words[-1].char_end == len(text) and not _is_han_or_closed(text[-1]):
@@ -138,7 +138,7 @@ def complete_words_end(text: str) -> int | None:
 
 
 def has_complete_word(text: str) -> bool:
-    """Whether `text` begins with words of which later text cannot change the first."""
+    """Whether `text` begins with a word that later text cannot change."""
     return complete_words_end(text[:_FIRST_WORDS_CHARS]) is not None
 
 
@@ -149,19 +149,19 @@ def _is_han_or_closed(character: str) -> bool:
 
 
 class Lines:
-    """Follows the lines of a text, to know where markdown's blocks begin and end."""
+    """Tracks the lines of a text to find where markdown blocks begin and end."""
 
     def __init__(self) -> None:
         self._head = ""
-        """First characters of the current line, leading white space left out."""
+        """First characters of the current line, without leading white space."""
         self._length = 0
         self._is_block = False
 
     def border(self, character: str) -> int | None:
-        """Take the next character.
+        """Process the next character.
 
         Returns:
-            How many characters back, this one included, a block border lies; None for no border.
+            Distance back to a block border in characters, this one included; None for no border.
         """
         if character == "\n":
             is_border = self._is_block or not self._head

@@ -1,6 +1,6 @@
 """Times of characters, spread evenly over the time of their word.
 
-Knows nothing of sounds: a character's time is where it stands in its word.
+This module knows no audio: a character's time follows from its place in the word.
 """
 
 from collections.abc import Sequence
@@ -13,15 +13,15 @@ _UNKNOWN_CHARACTER_SAMPLES = (
 
 
 def spread_characters(words: Sequence[WordTimestamp], earliest: int = 0) -> list[WordTimestamp]:
-    """Every visible character of `words` as a word of its own, in order.
+    """Turn every visible character of `words` into a word of its own, in order.
 
-    The first one of a word keeps the word's start and its exactness, the last one its end; those
-    between are estimates, none behind the start of the next word.
+    The first character of a word has the word's start and exactness, the last one its end. The
+    others are estimates, at most at the start of the next word.
 
     Args:
         words: in order.
-        earliest: no character begins before; one that did is moved, and is not exact then. Words
-            that left before have guessed characters, which may lie behind the next word's start.
+        earliest: earliest start of a character; one that would begin before it is moved and is not
+            exact. Estimated characters of words sent earlier may lie after the next word's start.
     """
     characters: list[WordTimestamp] = []
     for word, following in zip(words, [*words[1:], None], strict=True):

@@ -1,7 +1,7 @@
-"""The cut: what was heard of a text, given its word times and how much audio left the speaker.
+"""The cut: which part of a text was heard, given its word times and the samples that were played.
 
 A word counts as heard from its first sample on, which is how agent frameworks commit words. This
-module knows no clock and no network: whoever asks says how many samples were played.
+module knows no clock and no network: the caller passes the number of samples played.
 """
 
 from bisect import bisect_left
@@ -14,21 +14,21 @@ from voiceagent_tts.core import Cut, WordTimestamp
 def cut_text(
     text: str, words: Sequence[WordTimestamp], played_samples: int, *, is_final: bool
 ) -> Cut:
-    """Split `text` at what was heard when `played_samples` of its context have been played.
+    """Split `text` into what was heard and what was not.
 
-    `text_spoken` ends at the end of the last word heard. It is the whole text, with trailing white
-    space and emoji, once no more words will come and playback has reached the end of the last
-    word, or that end is unknown. A text that turned out to have no words makes no sound and stays
-    unspoken until something, be it silence, was played of a context that is final.
+    `text_spoken` ends with the last word heard. It is the whole text, with trailing white space and
+    emoji, once no more words will come and playback has reached the end of the last word or that
+    end is unknown. A text without words stays unspoken until some audio, even silence, of a final
+    context was played.
 
     Args:
-        text: all text of the context, as its word offsets count.
-        words: the word times known so far, in order.
-        played_samples: samples of this context that left the speaker, gaps excluded.
-        is_final: no more words will come for this context.
+        text: all text of the context; the offsets of the words count in it.
+        words: word times known so far, in order.
+        played_samples: samples of this context that were played, gaps excluded.
+        is_final: whether no more words will come for this context.
 
     Returns:
-        A cut whose two texts joined are `text`.
+        A cut whose two texts, joined, are `text`.
     """
     heard = bisect_left(words, played_samples, key=_start_sample)
     last = words[heard - 1] if heard else None
@@ -46,15 +46,15 @@ def _start_sample(word: WordTimestamp) -> int:
 
 
 def _is_over(last: WordTimestamp | None, played_samples: int) -> bool:
-    """Whether nothing of the last word is left to play, as far as its end is known."""
+    """Whether the last word was played to its end, as far as that end is known."""
     return last is None or last.end_sample is None or last.end_sample <= played_samples
 
 
 def keep_inside(words: Sequence[WordTimestamp], audio_samples: int) -> list[WordTimestamp]:
-    """`words` with every start before the end of the audio, now that its length is known.
+    """Move every start before the end of the audio, now that its length is known.
 
-    A guess leaves ahead of the sound and may lie behind the end of it; heard to the end, all words
-    were heard.
+    An estimate is sent before its audio exists and may lie after the end of it. When the audio was
+    played to the end, all words were heard.
     """
     last_start = max(0, audio_samples - 1)
     return [

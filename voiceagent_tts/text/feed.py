@@ -1,8 +1,8 @@
-"""Text as it is written, to a voice that speaks while it is written.
+"""Text for a model that speaks while the text is still being written.
 
-Out come the words as they are spoken (hygiene applied word by word), one word behind what has been
-written, and the places where a long text may go over to a new run of the model: sentence ends. The
-output does not depend on how the text was cut into deltas. Knows no tokens and no time.
+Returns words as they are spoken (hygiene applied word by word), one word behind the written text,
+and the sentence ends at which a long text may continue in a new run of the model. The output does
+not depend on how the text was cut into deltas. This module knows no tokens and no time.
 """
 
 from collections.abc import Iterator
@@ -15,11 +15,11 @@ from voiceagent_tts.text.sentences import Ending, ending_of
 from voiceagent_tts.text.words import is_spoken, is_syllabic
 
 _CONTEXT_CHARS = 40
-"""What the sentence rules see before a mark."""
+"""Characters before a mark that the sentence rules look at."""
 _MAX_LABEL_CHARS = 200
-"""A bracket that is not closed by then is no link."""
+"""A bracket that is not closed within this many characters is no link."""
 _MAX_OVERRUN = 4
-"""A run goes on for this many times its length where no sentence ends."""
+"""Factor on `run_chars` at which a run ends even inside a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +27,9 @@ class Fed:
     """The next part of a run's text.
 
     Attributes:
-        spoken: to be appended to what the run has been fed, as it is.
-        char_end: how far into the client's text this reaches.
-        ends_run: the run is complete; what follows belongs to the next.
+        spoken: text to append to the run's text, unchanged.
+        char_end: offset in the client's text up to which it was fed.
+        ends_run: whether the run is complete; later text belongs to the next run.
     """
 
     spoken: str
@@ -38,36 +38,36 @@ class Fed:
 
 
 class TextFeed:
-    """One context's.
+    """Feeds the text of one context to the model, word by word and run by run.
 
     Args:
-        run_chars: a run ends with the first sentence that ends behind so many characters.
+        run_chars: length at which a run ends with its sentence.
         language: code of the text's language, if known.
     """
 
     def __init__(self, run_chars: int, language: str | None = None) -> None:
         self._run_chars = run_chars
         self._language = language
-        self._text = ""  # written and not yet fed
-        self._char_end = 0  # of what has been fed
-        self._scanned = 0  # of `_text`
+        self._text = ""  # written, not yet fed
+        self._char_end = 0  # end of what has been fed
+        self._scanned = 0  # characters of `_text` without a border
         self._run_start = 0
-        self._said = ""  # the end of what the run has been fed
+        self._said = ""  # end of the run's text so far
 
     def push(self, delta: str) -> list[Fed]:
-        """Take what was written; return what can be spoken of it."""
+        """Append written text; return the words that are complete."""
         self._text += delta
         return list(self._words())
 
     def finish(self) -> list[Fed]:
-        """Return the rest, and end the run; also for a flush, after which more may be pushed."""
+        """Return the rest and end the run; more text may be pushed afterwards."""
         fed = [*self._words()]
         rest, self._text, self._scanned = self._text, "", 0
         fed.append(self._feed(rest, is_end=True))
         return fed
 
     def _words(self) -> Iterator[Fed]:
-        """Every word behind which the next one has begun, and every link that is closed."""
+        """Every word after which the next one has begun, and every closed link."""
         while (end := self._word_end()) is not None:
             word, self._text, self._scanned = self._text[:end], self._text[end:], 0
             yield self._feed(word, is_end=False)
@@ -77,7 +77,7 @@ class TextFeed:
         for index in range(max(1, self._scanned), len(text)):
             if _is_border(text, index) and not _is_in_label(text, index):
                 return index
-        # Brackets may close later, so a text with one is looked at again.
+        # A bracket may close later, so text with one is scanned again.
         self._scanned = 0 if "[" in text else max(0, len(text) - 1)
         return None
 
@@ -91,9 +91,9 @@ class TextFeed:
         return Fed(spoken, self._char_end, ends_run)
 
     def _joined(self, written: str) -> str:
-        """What is spoken of `written`, with the white space or the pause that joins it on."""
+        """What is spoken for `written`, with the white space or pause before it."""
         spoken = speakable(written).spoken
-        if not is_spoken(spoken):  # a dash or a bullet by itself; a late question mark stays
+        if not is_spoken(spoken):  # a dash or bullet alone; a late question mark stays
             return "".join(mark for mark in spoken if mark in SENTENCE_ENDS) if self._said else ""
         if not self._said:
             return spoken
@@ -114,7 +114,7 @@ class TextFeed:
 
 
 def _is_border(text: str, index: int) -> bool:
-    """Whether a new word begins at `index`: behind a visible character, at white space or Han."""
+    """Whether a new word begins at `index`: after a visible character, at white space or Han."""
     character, before = text[index], text[index - 1]
     if before.isspace():
         return False
@@ -124,7 +124,7 @@ def _is_border(text: str, index: int) -> bool:
 
 
 def _is_in_label(text: str, index: int) -> bool:
-    """Whether `[label](target)` is open at `index`."""
+    """Whether `index` is inside an open `[label](target)`."""
     opened = text.rfind("[", max(0, index - _MAX_LABEL_CHARS), index)
     if opened < 0:
         return False

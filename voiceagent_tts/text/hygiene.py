@@ -1,19 +1,19 @@
-r"""Hygiene: the characters of a text that a voice should speak, and where each came from.
+r"""Hygiene: the characters of a text that a voice should speak, and the origin of each.
 
 LLMs write for screens. Skipped are control and format characters, lone surrogates, variation
 selectors, emoji, decorative symbols, HTML-like tags, and the marks of markdown: emphasis, code
 ticks and fences, headings, quotes, list bullets, rules, table borders, link targets and URL
 schemes. Replaced are:
 
-- white space of every kind, and what separated words without being spoken, by one space;
+- white space of every kind, and unspoken characters between words, by one space;
 - a paragraph, heading, list-item or table-row border without punctuation by a full stop, and a
-  table's `|`, `•`, `--` or an arrow by a comma, so that they are heard as pauses;
+  table's `|`, `•`, `--` or an arrow by a comma, so that each becomes a pause;
 - an underscore inside a word by a space (`snake_case`), `*` between numbers by `×`;
 - typographic forms (full-width, mathematical, ligatures, decomposed) by their plain letters.
 
-All else stays as it was written: "3.5", "$42.50", "C#", "#5", "a/b", "me@example.com". Markers are
-handled without looking for their partners, because the text is one segment and the partner may
-be in another. This module knows no language: numbers and abbreviations are the engine's to read.
+Everything else stays as written: "3.5", "$42.50", "C#", "#5", "a/b", "me@example.com". Markers are
+handled without their partners, because the text is one segment and the partner may be in another.
+This module knows no language: engines read numbers and abbreviations themselves.
 """
 
 import re
@@ -21,7 +21,7 @@ import unicodedata
 from dataclasses import dataclass
 from functools import lru_cache
 
-# Stand for what the text meant; the characters themselves never reach these steps from outside.
+# Placeholders for a full stop, a comma and a gap. `_plain` removes these characters from the input.
 _STOP = "\u2029"
 _COMMA = "\u2028"
 _GAP = "\ufffc"
@@ -29,16 +29,21 @@ _GAP = "\ufffc"
 
 @dataclass(frozen=True, slots=True)
 class Speakable:
-    """`spoken[i]` was produced by the character at `offsets[i]` of the text; offsets never fall."""
+    """Cleaned text.
+
+    Attributes:
+        spoken: characters to speak.
+        offsets: index in the original text for each of them; non-decreasing.
+    """
 
     spoken: str
     offsets: tuple[int, ...]
 
 
 def speakable(text: str) -> Speakable:
-    """Return what is to be spoken of one segment; empty where it has nothing to speak.
+    """Return the spoken form of one segment; empty if there is nothing to speak.
 
-    Takes time linear in the length of `text`, whatever it contains.
+    The time is linear in the length of `text`, whatever it contains.
     """
     draft = _plain_characters(text)
     for rule in _RULES:
@@ -48,7 +53,7 @@ def speakable(text: str) -> Speakable:
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """Every match becomes `before`, the match's group `kept` if it has one, and `after`."""
+    """Replaces every match by `before`, the match's group `kept` (if it has one) and `after`."""
 
     pattern: re.Pattern[str]
     before: str = ""
@@ -62,8 +67,8 @@ def _rule(pattern: str, before: str = "", after: str = "") -> _Rule:
 _TARGET = r"\((?:[^()\s]|\([^()\s]*\))*+(?: +\"[^\"\n]*\")? *\)"
 _BLOCK_TAG = r"</?(?:br|p|div|li|ul|ol|tr|td|th|h[1-6])(?:[ /][^<>]*)?>"
 
-# No pattern can be retried from many starts over the same characters: a run is taken whole
-# (possessive `*+`, `++`), or ends at the character that the next attempt begins with.
+# No pattern backtracks over the same characters from many starts: a run is matched whole
+# (possessive `*+`, `++`), or ends at the character at which the next attempt begins.
 _RULES = (
     # Lines
     _rule(r"^ *+(?:`{3,}|~{3,})[^\n`]*$", _STOP),
@@ -130,13 +135,13 @@ def _plain_characters(text: str) -> Speakable:
 
 
 def _composes(base: str, character: str) -> bool:
-    """Whether both are one letter in composed form (a combining mark, a Hangul jamo)."""
+    """Whether both compose into one letter (a combining mark, a Hangul jamo)."""
     return character >= "\u0300" and len(unicodedata.normalize("NFC", base + character)) == 1
 
 
 @lru_cache(maxsize=8192)
 def _plain(character: str) -> str:
-    """The character as the steps after this one know it; empty where it is skipped."""
+    """The character as the rules expect it; empty if it is skipped."""
     if character in "\n\v\f\x85\u2028\u2029":
         return "\n"
     if character.isspace():
@@ -155,7 +160,7 @@ def _is_variation(character: str) -> bool:
     return (
         "\ufe00" <= character <= "\ufe0f"
         or "\U000e0100" <= character <= "\U000e01ef"
-        or character == "\u20e3"  # what makes a keycap of the digit before it
+        or character == "\u20e3"  # combining enclosing keycap, after a digit
     )
 
 
@@ -178,7 +183,7 @@ def _plain_symbol(character: str, category: str) -> str:
 
 
 def _is_read_aloud(character: str) -> bool:
-    """Whether a symbol is a word: the degree sign, and what is written with letters (℃, ™, №)."""
+    """Whether a symbol is read as a word: the degree sign, and those with letters (℃, ™, №)."""
     if character >= "\U0001f000":
         return False
     plain = unicodedata.normalize("NFKC", character)
@@ -186,7 +191,7 @@ def _is_read_aloud(character: str) -> bool:
 
 
 def _joined(draft: Speakable) -> Speakable:
-    """Turn runs of white space, gaps and pauses into what is spoken for them."""
+    """Turn runs of white space, gaps and pauses into spoken separators."""
     spoken: list[str] = []
     offsets: list[int] = []
     waiting: dict[str, int] = {}  # separators since the last spoken character
@@ -211,7 +216,7 @@ _PUNCTUATION = frozenset(".,;:!?…。，、；：！？｡､—–")
 def _separation(
     spoken: list[str], waiting: dict[str, int], following: str
 ) -> list[tuple[str, int]]:
-    """What is spoken between the last character and the `following` one, with its offsets."""
+    """Spoken separators, with offsets, between the last character and the `following` one."""
     if not spoken:
         return []
     place = min(waiting.values())
@@ -228,7 +233,7 @@ def _separation(
 
 
 def _is_punctuated(spoken: list[str]) -> bool:
-    """Whether punctuation, closed by quotes or brackets or not, ends what was spoken so far."""
+    """Whether the text so far ends with punctuation, perhaps with closing quotes after it."""
     for character in reversed(spoken[-4:]):
         if character in _PUNCTUATION:
             return True

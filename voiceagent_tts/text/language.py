@@ -1,7 +1,7 @@
-"""Languages: the code that a name stands for, and which language a text is written in.
+"""Languages: codes of language names, and detection of the language of a text.
 
-The codes are those of the ten languages that Qwen3-TTS speaks, and Cantonese. A region stays on a
-code only where it changes how a voice sounds. This module knows no voice.
+The codes are those of the ten languages that Qwen3-TTS speaks, and of Cantonese. A code keeps its
+region only where the region changes how a voice sounds. This module knows no voices.
 """
 
 import unicodedata
@@ -24,7 +24,7 @@ NAMES = {
     "it": ("italian", "italiano", "ita"),
     "yue": ("cantonese", "粤语", "粵語", "廣東話", "zh-yue", "zh-hk", "zh-mo"),
 }
-"""Code of each language, and what else it is called."""
+"""Other names of each language, by its code."""
 
 CODES = tuple(NAMES)
 
@@ -36,12 +36,12 @@ _LATIN = ("en", "de", "fr", "pt", "es", "it")
 _DEFAULT = "en"
 
 _LIKELY = 0.5
-"""Probability from which a first guess is better than English."""
+"""Probability from which the first detected language is used instead of English."""
 _CERTAIN = 0.6
-"""Probability from which a language may follow another in one context."""
+"""Probability from which the language may change within a context."""
 
 _LETTERS_PER_SYLLABLE = 3
-"""A Han, Kana or Hangul character counts as a word's share of Latin letters."""
+"""Weight of a Han, Kana or Hangul character, in Latin letters."""
 
 
 def normalize_language(name: str) -> str:
@@ -51,7 +51,7 @@ def normalize_language(name: str) -> str:
         A lower-case code, with its region where a voice sounds different for it: `en-gb`.
 
     Raises:
-        InvalidRequestError: the language is none that we speak; `invalid_language`.
+        InvalidRequestError: the language is not supported; `invalid_language`.
     """
     whole = name.strip().casefold().replace("_", "-")
     language, *subtags = whole.split("-")
@@ -67,10 +67,10 @@ def normalize_language(name: str) -> str:
 
 
 def detect_language(text: str, previous: str | None) -> str:
-    """Code of the language that a segment is written in.
+    """Detect the language that a segment is written in.
 
-    The script decides where it can. A Latin text, and one of Han alone, may belong to several
-    languages: short or ambiguous ones stay in the language of the context so far.
+    The script decides where it can. Latin text and Han alone may belong to several languages: a
+    short or ambiguous segment stays in the language of the segment before it.
 
     Args:
         text: one segment.
@@ -98,7 +98,7 @@ def detect_language(text: str, previous: str | None) -> str:
 
 @lru_cache(maxsize=8192)
 def _script(letter: str) -> str:
-    """Script of a letter, by the name that Unicode gives it."""
+    """Script of a letter, from its Unicode name."""
     word = unicodedata.name(letter, "").partition(" ")[0]
     return _SCRIPTS.get(word, "other")
 
@@ -122,7 +122,7 @@ def _han_language(previous: str | None) -> str:
 
 
 def _same_or(previous: str | None, code: str) -> str:
-    """`previous` where it is the same language with a region, else `code`."""
+    """`previous` if it is `code` with a region, else `code`."""
     return previous if previous and previous.partition("-")[0] == code else code
 
 

@@ -1,8 +1,8 @@
-"""The segmenter: text as an LLM writes it goes in, the segments that an engine speaks come out.
+"""The segmenter: cuts the text of an LLM into the segments that an engine speaks.
 
-Every character is judged once, in order, by what came before it, so without timers any chunking
-of a text gives the same segments. A segment ends right behind its last visible character; the
-white space after it belongs to the next one. Segments joined are the text.
+Every character is judged once, in order, by the text before it; so without timers the segments do
+not depend on how the text was cut into deltas. A segment ends right after its last visible
+character; the white space after it belongs to the next one. Segments joined are the text.
 
 A segment ends at
 
@@ -10,8 +10,8 @@ A segment ends at
   An abbreviation, ordinal or ellipsis waits for the next word;
 - a paragraph break, and the borders of list items, headings, quotes and table rows;
 - `max_chars`, at the best place before it: a clause end, else white space, else a word border;
-- for the first segment of a context, a clause end after a few words, or white space once it is
-  long: sound starts early.
+- in the first segment of a context, a clause end after a few words, or white space once it is
+  long, so that audio starts early.
 
 The segmenter has no clock: its owner calls `settle` and `release` when its timers fire.
 """
@@ -37,22 +37,22 @@ from voiceagent_tts.text.words import is_syllabic, split_words
 _FIRST_CLAUSE_WIDTH = 12
 _FIRST_CLAUSE_WORDS = 2
 _FIRST_SEGMENT_WIDTH = 80
-"""About five seconds of speech: enough to play while the next segment is made."""
+"""About five seconds of speech: enough to play while the next segment is generated."""
 _WIDE_CHARACTER_WIDTH = 3
 """A Han, Kana or Hangul character takes about as long to say as three Latin letters."""
 
 _CONTEXT_CHARS = 40
-"""What the sentence rules see of the text before a mark."""
+"""Characters before a mark that the sentence rules look at."""
 
 
 class Segmenter:
     """Cuts the text of one context into segments while it is being written.
 
     Args:
-        max_chars: longest segment. A speechless run before a segment's first word that is longer
-            than half of it is not counted: it has to wait for a word.
-        first_clause: whether the first segment may be a clause.
-        language: code of the text's language, if known; decides which abbreviations exist.
+        max_chars: maximum length of a segment. Unspoken characters before its first word are not
+            counted if they are more than half of it: they have to wait for a word.
+        first_clause: whether the first segment may end with a clause.
+        language: code of the text's language, if known; selects the abbreviations.
     """
 
     def __init__(
@@ -64,27 +64,27 @@ class Segmenter:
         self._is_finished = False
         self._lines = Lines()
         self._text: list[str] = []
-        """Pending characters; a list, as a string would be copied for each one that comes."""
+        """Pending characters; a list, as a string would be copied for each new character."""
         self._char_start = 0
         self._speech_start: int | None = None
-        """Index in `_text` of the first letter or digit."""
+        """Index in `_text` of the first letter or digit; None if there is none."""
         self._undecided: int | None = None
         """Index in `_text` where the segment ends if the next word starts a sentence."""
         self._width = 0
-        """How long `_text` takes to say, counted from the first letter of a first segment."""
+        """Speaking time of the first segment from its first letter, in Latin letters."""
 
     @property
     def pending(self) -> int:
-        """Characters buffered; the owner's release timer runs while there are any."""
+        """Number of pending characters; the owner's release timer runs while there are any."""
         return len(self._text)
 
     @property
     def ends_sentence(self) -> bool:
-        """Whether `settle` would return a segment: the owner's settle timer should run."""
+        """Whether `settle` would return a segment; the owner's settle timer runs meanwhile."""
         return self._settled_end() is not None
 
     def push(self, delta: str) -> list[Segment]:
-        """Take the next characters and return the segments that they complete."""
+        """Append text; return the segments that it completes."""
         assert not self._is_finished, "push after finish"
         segments: list[Segment] = []
         for character in delta:
@@ -95,13 +95,13 @@ class Segmenter:
         return segments
 
     def settle(self) -> list[Segment]:
-        """Take the client's silence as proof of a sentence end at the end of the buffer."""
+        """Cut at a sentence end at the end of the pending text: the client has stopped writing."""
         return self._cut_at(self._settled_end())
 
     def release(self) -> list[Segment]:
-        """Cut at the last clause end, else behind the last word that cannot grow any more.
+        """Cut at the last clause end, else after the last complete word.
 
-        Returns nothing where the buffer holds neither.
+        Returns an empty list if the pending text has neither.
         """
         return self._cut_at(self._released_end())
 
@@ -110,7 +110,7 @@ class Segmenter:
         return [self._take(len(self._text))] if self._text else []
 
     def finish(self) -> list[Segment]:
-        """Make the rest of the text a segment; nothing can be pushed any more."""
+        """Make the rest of the text a segment; no text can be pushed afterwards."""
         self._is_finished = True
         return self.flush()
 
@@ -130,7 +130,7 @@ class Segmenter:
             self._cut(end, segments)
 
     def _cut(self, end: int, segments: list[Segment]) -> None:
-        """End a segment at `end`, if that speaks, and judge what follows anew."""
+        """End a segment at `end` if it has speech, and judge the text after it again."""
         if not self._speaks_before(end):
             return
         rest = self._text[end:]
@@ -150,10 +150,10 @@ class Segmenter:
     def _speaks_before(self, end: int) -> bool:
         return self._speech_start is not None and self._speech_start < end
 
-    # Judgements. Each returns where the segment ends, or None.
+    # Each of the following returns the index at which the segment ends, or None.
 
     def _decided_end(self, character: str) -> int | None:
-        """Judge the text before `character`, which has just come."""
+        """Judge the text before `character`, which has just been appended."""
         at = len(self._text) - 1
         if self._is_first:
             self._width += _width(self._text[at - 1])

@@ -1,9 +1,9 @@
 """Sentence ends: whether the mark at the end of a token ends a sentence.
 
-The rules of abbreviations come from `sentencex`, asked about one border at a time and with the
-last few words only, so no answer depends on text that comes later. Where a context's language is
-not known, a full stop ends a sentence if none of the languages that we speak knows an
-abbreviation there. This module knows no buffer and no time.
+Abbreviations come from `sentencex`, which judges one border at a time from the last few words, so
+no result depends on later text. If the language of a context is unknown, a full stop ends a
+sentence unless one of our languages has an abbreviation there. This module keeps no text and knows
+no time.
 """
 
 import re
@@ -11,16 +11,16 @@ from enum import Enum
 from typing import cast
 
 _LATIN_AND_CYRILLIC = ("en", "de", "fr", "es", "pt", "ru")
-"""Asked where the language is unknown. Not `it`: its list holds "it", "so", "on" and "am"."""
+"""Languages used where the language is unknown. Italian is left out: its abbreviations include
+"it", "so", "on" and "am"."""
 
 _BEFORE_A_NAME_OR_NUMBER = frozenset(
     "ms mlles mmes aprox approx dott dott.ssa inkl zzgl nº abb bd др напр т.е им тел ул".split()
 )
-"""Abbreviations that the list of their language lacks in sentencex 1.0.32, or, Italian, is not
-asked."""
+"""Abbreviations that sentencex 1.0.32 lacks in their language, or that are Italian."""
 
 _WORDS_FIRST = frozenset("me ok Ok OK in may an da auto Auto bien vie ver".split())
-"""On some language's list of sentencex 1.0.32, but words of another far more often."""
+"""Abbreviations of one language in sentencex 1.0.32 that are common words of another."""
 
 _NUMBERED_ITEM = re.compile(r"\W*\d+\.")
 _ORDINAL = re.compile(r"(?:^|[^\d.,:])\d{1,2}\.$")
@@ -28,10 +28,10 @@ _GERMAN_ORDINAL = re.compile(
     r"\b(?:am|im|der|des|dem|den|die|das|vom|zum|zur|beim|seit|ab|bis) \d{1,2}\.$", re.IGNORECASE
 )
 _UNSAFE = re.compile(r"[^\w\s.'’-]")
-"""What sentencex must not see: quotes, which suspend its rules, and surrogates, which crash it."""
+"""Characters removed before sentencex: quotes suspend its rules, and surrogates crash it."""
 _WORD = re.compile(r"[^\W_]+")
 _ANY_NAME = "Xavier"
-"""A next word that starts no sentence more often than it follows an abbreviation."""
+"""A next word that follows an abbreviation as often as it starts a sentence."""
 
 
 class Ending(Enum):
@@ -44,11 +44,11 @@ class Ending(Enum):
 
 
 def ending_of(before: str, marks: str, language: str | None) -> Ending:
-    """Judge the end of a token whose successor is not known yet.
+    """Judge the end of a token whose next word is not known yet.
 
     Args:
         before: the last words, up to and including `marks`.
-        marks: the run of sentence marks that `before` ends with; may be empty.
+        marks: sentence marks at the end of `before`; may be empty.
         language: code of the text's language, if known.
     """
     if not marks:
@@ -61,7 +61,7 @@ def ending_of(before: str, marks: str, language: str | None) -> Ending:
 
 
 def ends_sentence_before(before: str, following: str, language: str | None) -> bool:
-    """Judge an undecided end now that the word after it, or silence (""), is known."""
+    """Judge an undecided end by the word after it; "" if the client has stopped writing."""
     if following[:1].islower():
         return False
     if before.endswith(("..", "…")):
@@ -74,7 +74,7 @@ def ends_sentence_before(before: str, following: str, language: str | None) -> b
 
 
 def _separates(before: str, following: str, language: str | None) -> bool:
-    """Whether every language asked puts a sentence border between the two."""
+    """Whether every possible language has a sentence border between the two."""
     words = _UNSAFE.sub("", before).split()
     last = words[-1][:-1] if words else ""
     if not last or last.lower() in _BEFORE_A_NAME_OR_NUMBER:
@@ -88,7 +88,7 @@ def _separates(before: str, following: str, language: str | None) -> bool:
 
 
 def _starts_english_sentence(before: str, following: str) -> bool:
-    """Whether English, which knows words that begin sentences, sees one behind an abbreviation."""
+    """Whether English puts a border here because `following` is a word that begins sentences."""
     return _separates(before, following, "en") and not _separates(before, _ANY_NAME, "en")
 
 

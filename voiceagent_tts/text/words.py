@@ -1,10 +1,10 @@
-"""Words: the verbatim spans of a text that get a time and that an interruption can cut between.
+"""Words: the verbatim spans of a text that get times, and between which an interruption can cut.
 
 A word is a run without white space. In Han and Kana it is one base character with the small
 kana, long-vowel and combining marks that follow it; a Latin or digit run inside such text is one
-word. Closing punctuation joins the word before it, opening punctuation the word after it. Tokens
-without a letter or digit (emoji, `---`) join the word before them, or the first word where none
-came before; the white space between is then part of that word.
+word. Closing punctuation joins the word before it, opening punctuation the word after it. A token
+without a letter or digit (emoji, `---`) joins the word before it, or the first word if there is
+none before; the white space between is then part of that word.
 
 This module knows no language, no markdown and no pronunciation.
 """
@@ -30,13 +30,13 @@ _JOINS_SYLLABLE = (
 _WIDE_PUNCTUATION = (
     "\u3001-\u3003\u3008-\u3011\u3014-\u301f\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65"
 )
-"""Needs no white space around it, so a Latin run ends here too."""
+"""Punctuation that needs no white space around it, so a Latin run ends here too."""
 
 _SYLLABLE = rf"(?=[^\W_])[{_HAN}{_KANA}][{_JOINS_SYLLABLE}]*"
 _LETTER = rf"[^\W_{_HAN}{_KANA}]"
 _RUN = rf"{_LETTER}(?:[^{_HAN}{_KANA}{_WIDE_PUNCTUATION}]*{_LETTER})?"
 _CORE = re.compile(rf"{_SYLLABLE}|{_RUN}")
-"""What a word is made of, from its first letter or digit to its last."""
+"""A word from its first letter or digit to its last."""
 
 _TOKEN = re.compile(r"\S+")
 _SCRIPT_WITHOUT_SPACES = re.compile(rf"[{_HAN}{_KANA}{_WIDE_PUNCTUATION}]")
@@ -55,7 +55,7 @@ def is_syllabic(character: str) -> bool:
 
 
 _MAX_GROWING_CHARS = 1_000
-"""A word that is longer is cut rather than looked at again with every part that arrives."""
+"""Length above which an unfinished word is cut, so that it is not scanned with every delta."""
 
 
 def split_words(text: str, char_base: int = 0) -> list[Word]:
@@ -66,8 +66,8 @@ def split_words(text: str, char_base: int = 0) -> list[Word]:
         char_base: offset of its first character in the context's text.
 
     Returns:
-        Words in order and disjoint; every letter and digit of `text` is inside exactly one.
-        Empty where `text` has no letter or digit.
+        Words in order, without overlap; every letter and digit of `text` is in exactly one. Empty
+        if `text` has no letter or digit.
     """
     return [
         Word(text[start:end], char_base + start, char_base + end) for start, end in _spans(text)
@@ -76,7 +76,7 @@ def split_words(text: str, char_base: int = 0) -> list[Word]:
 
 def _spans(text: str) -> list[tuple[int, int]]:
     spans: list[tuple[int, int]] = []
-    unspoken_start: int | None = None  # of the tokens before the first word
+    unspoken_start: int | None = None  # start of the tokens before the first word
     for token in _TOKEN.finditer(text):
         starts = list(_word_starts(token.group()))
         if not starts:
@@ -93,7 +93,7 @@ def _spans(text: str) -> list[tuple[int, int]]:
 
 
 def _word_starts(token: str) -> Iterator[int]:
-    """Where the words of a run without white space begin; nothing where it has none."""
+    """Start of each word in a run without white space."""
     if _SCRIPT_WITHOUT_SPACES.search(token) is None:
         if is_spoken(token):
             yield 0
@@ -105,7 +105,7 @@ def _word_starts(token: str) -> Iterator[int]:
 
 
 def _opening_start(token: str, gap_start: int, gap_end: int) -> int:
-    """Start of the opening punctuation that ends the gap between two words."""
+    """Start of the opening punctuation at the end of the gap between two words."""
     start = gap_end
     while start > gap_start and _opens(token[start - 1]):
         start -= 1
@@ -117,14 +117,14 @@ def _opens(character: str) -> bool:
 
 
 class GrowingWords:
-    """Words of a text that arrives in parts: the same as those of the whole text."""
+    """Splits a text that arrives in parts into the words that the whole text has."""
 
     def __init__(self) -> None:
         self._rest = ""
         self._char_start: int = 0
 
     def push(self, delta: str) -> list[Word]:
-        """The words that `delta` completes: all but the last, which may still grow."""
+        """Append text; return the words that it completes: all but the last, which may grow."""
         self._rest += delta
         words = split_words(self._rest, self._char_start)
         if words and self._char_start + len(self._rest) - words[-1].char_start < _MAX_GROWING_CHARS:
@@ -136,7 +136,7 @@ class GrowingWords:
         return words
 
     def finish(self) -> list[Word]:
-        """The words that are left; text that follows begins another word."""
+        """Return the remaining words; later text begins another word."""
         words = split_words(self._rest, self._char_start)
         self._char_start += len(self._rest)
         self._rest = ""

@@ -5,22 +5,28 @@ two classes here keep it, so that the conversation's history is the LLM's own te
 and without spaces. This module knows no sockets and no times.
 """
 
-import re
 import unicodedata
 from collections.abc import AsyncIterator
 
 from pipecat.frames.frames import AggregatedTextFrame, TTSTextFrame
 from pipecat.utils.text.base_text_aggregator import Aggregation, BaseTextAggregator, TextType
 
+from voiceagent_tts.text.punctuation import (
+    CLAUSE_ENDS,
+    CLOSING,
+    SENTENCE_ENDS,
+    WIDE_CLAUSE_ENDS,
+    WIDE_SENTENCE_ENDS,
+    last_mark,
+)
 from voiceagent_tts.text.words import is_spoken
 
 _FIRST_CLAUSE_CHARS = 12
 _CLAUSE_CHARS = 48
 """From this length on, a clause ends at any white space. Two or three words start the sound."""
 
-_ENDS_CLAUSE = re.compile(r"[.!?…,;:—–][\"'”’»)\]]*$")
-_ENDS_WIDE_CLAUSE = re.compile(r"[。！？，、；：][」』）】》〉”’]*$")
-_CLOSES = frozenset("。！？，、；：」』）】》〉”’")
+_WIDE_ENDS = WIDE_SENTENCE_ENDS | WIDE_CLAUSE_ENDS
+_ENDS_BEFORE_SPACE = (SENTENCE_ENDS | CLAUSE_ENDS) - _WIDE_ENDS
 
 
 class ClauseAggregator(BaseTextAggregator):
@@ -73,11 +79,11 @@ class ClauseAggregator(BaseTextAggregator):
         text = self._text.rstrip()
         limit = _FIRST_CLAUSE_CHARS if self._is_first else _CLAUSE_CHARS
         is_long = len(text) >= limit
-        return is_spoken(text) and (is_long or _ENDS_CLAUSE.search(text) is not None)
+        return is_spoken(text) and (is_long or last_mark(text) in _ENDS_BEFORE_SPACE)
 
     def _ends_before(self, character: str) -> bool:
-        is_over = character not in _CLOSES and _ENDS_WIDE_CLAUSE.search(self._text) is not None
-        return is_over and is_spoken(self._text)
+        is_inside = character in _WIDE_ENDS or character in CLOSING
+        return not is_inside and last_mark(self._text) in _WIDE_ENDS and is_spoken(self._text)
 
     def _take(self) -> Aggregation:
         text, self._text, self._is_first = self._text, "", False
