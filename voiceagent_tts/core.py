@@ -6,12 +6,23 @@ This module knows no engine, no socket and no clock.
 """
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 SAMPLE_RATE_HZ = 24_000
 BYTES_PER_SAMPLE = 2  # PCM16, mono, little-endian
 FRAME_SAMPLES = 1_920  # one codec frame: 80 ms
 FRAME_S = FRAME_SAMPLES / SAMPLE_RATE_HZ
 MAX_MESSAGE_PCM_BYTES = 4_096
+
+Encoding = Literal["pcm_s16le", "pcm_f32le", "pcm_mulaw", "pcm_alaw"]
+"""Number format of the samples that a client receives."""
+
+ENCODED_SAMPLE_BYTES: dict[Encoding, int] = {
+    "pcm_s16le": 2,
+    "pcm_f32le": 4,
+    "pcm_mulaw": 1,
+    "pcm_alaw": 1,
+}
 
 
 def samples_to_ms(samples: int) -> int:

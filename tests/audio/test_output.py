@@ -4,7 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from voiceagent_tts.audio.output import OutputStream
-from voiceagent_tts.audio.pcm import ENCODED_SAMPLE_BYTES, encode
+from voiceagent_tts.audio.pcm import encode
+from voiceagent_tts.core import ENCODED_SAMPLE_BYTES
 
 RATES_HZ = [8_000, 16_000, 24_000, 48_000]
 

@@ -16,12 +16,11 @@ from hypothesis.stateful import (
 
 from testbed.server_process import ServerProcess
 from testbed.wire import Heard, Wire
-from voiceagent_tts.core import SAMPLE_RATE_HZ, ms_to_samples
+from voiceagent_tts.core import SAMPLE_RATE_HZ, Encoding, ms_to_samples
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.protocol.messages import (
     AudioFormat,
     CutMessage,
-    Encoding,
     ErrorMessage,
     PongMessage,
 )

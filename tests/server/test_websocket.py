@@ -12,14 +12,13 @@ from websockets.exceptions import ConnectionClosedOK
 
 from testbed.waiting import until
 from testbed.wire import Wire, check_coverage
-from voiceagent_tts.core import SAMPLE_RATE_HZ, ms_to_samples
+from voiceagent_tts.core import SAMPLE_RATE_HZ, Encoding, ms_to_samples
 from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.protocol.messages import (
     AudioFormat,
     ContextOpen,
     ContextOpened,
     CutMessage,
-    Encoding,
     FlushedMessage,
     PongMessage,
     SampleRate,

@@ -6,9 +6,9 @@ nothing of messages, files and clocks.
 
 import numpy as np
 
-from voiceagent_tts.audio.pcm import ENCODED_SAMPLE_BYTES, Encoding, encode
+from voiceagent_tts.audio.pcm import encode
 from voiceagent_tts.audio.resample import Resampler
-from voiceagent_tts.core import SAMPLE_RATE_HZ
+from voiceagent_tts.core import ENCODED_SAMPLE_BYTES, SAMPLE_RATE_HZ, Encoding
 
 
 class OutputStream:

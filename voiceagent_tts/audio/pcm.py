@@ -5,20 +5,11 @@ messages or files. It needs numpy only, so the client and the adapters may use i
 """
 
 from functools import cache
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-Encoding = Literal["pcm_s16le", "pcm_f32le", "pcm_mulaw", "pcm_alaw"]
-
-ENCODED_SAMPLE_BYTES: dict[Encoding, int] = {
-    "pcm_s16le": 2,
-    "pcm_f32le": 4,
-    "pcm_mulaw": 1,
-    "pcm_alaw": 1,
-}
-"""Bytes of one sample in each encoding."""
+from voiceagent_tts.core import Encoding
 
 _FULL_SCALE = 32_768  # a power of two, so PCM16 survives the way to float32 and back
 _MULAW_BIAS = 33  # makes every segment start at a power of two

@@ -26,9 +26,11 @@ from pydantic import (
 from pydantic_core import PydanticCustomError, from_json, to_json
 
 from voiceagent_tts.core import (
+    ENCODED_SAMPLE_BYTES,
     MAX_MESSAGE_PCM_BYTES,
     SAMPLE_RATE_HZ,
     Cut,
+    Encoding,
     Word,
     WordTimestamp,
     ms_to_samples,
@@ -88,18 +90,10 @@ def _small_enough(value: dict[str, JsonValue]) -> dict[str, JsonValue]:
 Name = Annotated[str, Field(min_length=1, max_length=MAX_ID_CHARS), AfterValidator(_printable)]
 Count = Annotated[int, Field(ge=0, le=_MAX_INT)]
 Metadata = Annotated[dict[str, JsonValue], AfterValidator(_small_enough)]
-Encoding = Literal["pcm_s16le", "pcm_f32le", "pcm_mulaw", "pcm_alaw"]
 SampleRate = Literal[8000, 16000, 22050, 24000, 44100, 48000]
 """Of the audio that clients get; the engines' is 24,000."""
 Reason = Literal["complete", "cancelled", "error", "limit", "idle"]
 Basis = Literal["played_ms", "clock"]
-
-BYTES_PER_SAMPLE: dict[Encoding, int] = {
-    "pcm_s16le": 2,
-    "pcm_f32le": 4,
-    "pcm_mulaw": 1,
-    "pcm_alaw": 1,
-}
 
 
 class WireModel(BaseModel):
@@ -139,7 +133,7 @@ class AudioFormat(WireModel):
     @property
     def bytes_per_sample(self) -> int:
         """Bytes that one sample takes; audio is mono."""
-        return BYTES_PER_SAMPLE[self.encoding]
+        return ENCODED_SAMPLE_BYTES[self.encoding]
 
     def samples_to_ms(self, samples: int) -> int:
         """Whole milliseconds of `samples` at this format's rate, rounded down."""

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag, TypeAdapter, ValidationError
 from pydantic_core import from_json, to_json
 
+from voiceagent_tts.core import Encoding
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.protocol.dialects.dialect import (
     Command,
@@ -34,7 +35,6 @@ from voiceagent_tts.protocol.messages import (
     ContextOpen,
     ContextText,
     DoneMessage,
-    Encoding,
     ErrorMessage,
     FlushedMessage,
     Name,

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Protocol
 
+from voiceagent_tts.core import Encoding
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.protocol.messages import (
     AudioFormat,
     AudioMessage,
     ClientMessage,
     ContextOpen,
-    Encoding,
     ServerMessage,
     WordsMessage,
     parse_client_message,
