@@ -33,12 +33,12 @@ from testbed.checkpoint import ready_checkpoint
 from testbed.tiny import TINY_CODEC, tiny_model
 from voiceagent_tts.engine import codec_stream
 from voiceagent_tts.engine.engine import Qwen3Engine
+from voiceagent_tts.engine.passes import Passes
 from voiceagent_tts.engine.runner import Runner
-from voiceagent_tts.engine.sizes import graph_sizes
+from voiceagent_tts.engine.sizes import fitting, graph_sizes
 from voiceagent_tts.engine.voices import VoiceShelf
 from voiceagent_tts.model.checkpoint import load_checkpoint
 from voiceagent_tts.model.codec import load_codec
-from voiceagent_tts.model.rows import Passes, fitting
 from voiceagent_tts.seam.commands import Command, Credit, SpeechOptions, Submit
 
 _OUT = Path("out/buckets")

@@ -19,12 +19,12 @@ import torch
 from torch import Tensor
 
 from testbed.agent_text import agent_monologue
+from voiceagent_tts.engine.generate import Request, generate_codes
+from voiceagent_tts.engine.replay import Choices, choices_along
 from voiceagent_tts.engine.runner import Runner
 from voiceagent_tts.engine.sizes import graph_sizes
 from voiceagent_tts.model.checkpoint import Checkpoint, load_checkpoint
 from voiceagent_tts.model.codec import load_codec
-from voiceagent_tts.model.forced import Choices, choices_along
-from voiceagent_tts.model.generate import Request, generate_codes
 from voiceagent_tts.model.prompt import Preset, Prompt, PromptBuilder
 from voiceagent_tts.model.sampling import SamplingParams, sampling_params
 

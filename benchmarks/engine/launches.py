@@ -23,13 +23,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.common.report import provenance, publish
 from voiceagent_tts.checks.random_weights import PUBLISHED
+from voiceagent_tts.engine.cuda_graph import plainly
+from voiceagent_tts.engine.generate import make_samplers
+from voiceagent_tts.engine.passes import Passes, empty_rows
+from voiceagent_tts.engine.row_table import record_type
 from voiceagent_tts.engine.sizes import graph_sizes
 from voiceagent_tts.model.checkpoint import build_network
 from voiceagent_tts.model.config import ModelConfig
-from voiceagent_tts.model.generate import make_samplers
 from voiceagent_tts.model.kv_pool import empty_pool, pages_for
 from voiceagent_tts.model.layers import Kernels
-from voiceagent_tts.model.rows import Passes, empty_rows, plainly, record_type
 from voiceagent_tts.model.sampling import SamplingParams
 
 _META = torch.device("meta")

@@ -9,12 +9,12 @@ import torch
 
 from benchmarks.engine.answering import answer_requests, peak_mb
 from voiceagent_tts.core import BYTES_PER_SAMPLE, FRAME_SAMPLES
+from voiceagent_tts.engine.generate import Request, generate_codes
 from voiceagent_tts.engine.load import Precision, Qwen3Options, load_runner
+from voiceagent_tts.engine.replay import choices_along
 from voiceagent_tts.engine.runner import Runner, StepResult
 from voiceagent_tts.model.checkpoint import Checkpoint, load_checkpoint
 from voiceagent_tts.model.codec import load_codec
-from voiceagent_tts.model.forced import choices_along
-from voiceagent_tts.model.generate import Request, generate_codes
 from voiceagent_tts.model.prompt import Preset, Prompt, PromptBuilder
 from voiceagent_tts.model.sampling import sampling_params
 

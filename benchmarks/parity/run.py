@@ -39,12 +39,12 @@ from testbed.parity import Verdict, compare_codes, decode_in_windows, random_win
 from testbed.plain_codec import PlainCodec, load_plain_codec
 from voiceagent_tts.audio.reference import read_audio
 from voiceagent_tts.core import FRAME_SAMPLES
+from voiceagent_tts.engine.generate import Request, generate_codes
 from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.model.checkpoint import load_checkpoint
 from voiceagent_tts.model.clone import Cloner
 from voiceagent_tts.model.codec import load_codec
 from voiceagent_tts.model.codec_decoder import CodecDecoder
-from voiceagent_tts.model.generate import Request, generate_codes
 from voiceagent_tts.model.prompt import Cloned, Prompt
 
 TOLERANCE = 1e-4

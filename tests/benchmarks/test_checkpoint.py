@@ -17,10 +17,10 @@ from testbed.checkpoint import (
 )
 from testbed.published import ALIGNER, CODEC, SIZES, Kind, model_config
 from testbed.tiny_aligner import write_tiny_aligner
+from voiceagent_tts.engine.generate import Request, generate_codes
 from voiceagent_tts.model.checkpoint import build_network, load_checkpoint, open_weights
 from voiceagent_tts.model.codec import load_codec
 from voiceagent_tts.model.config import read_model_config
-from voiceagent_tts.model.generate import Request, generate_codes
 from voiceagent_tts.model.prompt import Preset, PromptBuilder
 from voiceagent_tts.model.sampling import SamplingParams, SamplingSettings
 

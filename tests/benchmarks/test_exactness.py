@@ -7,7 +7,7 @@ import torch
 
 from benchmarks.engine.exactness import choices_against_cpu, compare, graphs_against_plain
 from testbed.gpu import DEVICES
-from voiceagent_tts.model.forced import Choices
+from voiceagent_tts.engine.replay import Choices
 
 MODEL = Path(__file__).parents[1] / "reference" / "custom_voice-1b7"
 

@@ -14,8 +14,8 @@ from rich.progress import Progress
 from benchmarks.parity.run import compare_codes, compare_folder, main
 from testbed.official_cases import GREEDY, Case
 from testbed.parity_reference import REFERENCE, all_cases
+from voiceagent_tts.engine.generate import Request, generate_codes
 from voiceagent_tts.model.checkpoint import load_checkpoint
-from voiceagent_tts.model.generate import Request, generate_codes
 
 CHOSEN = ("base-0b6-01", "base-0b6-14", "voice_design-1b7-01")
 """With sound: a clone by its embedding, one by its reference, and a designed voice."""

@@ -14,12 +14,12 @@ from testbed.official_cases import read_cases
 from testbed.parity_reference import REFERENCE
 from testbed.runner_driving import Listener, Spoken, difference, prompt_of, sampling
 from voiceagent_tts.engine.load import Qwen3Options, load_engine, load_runner
+from voiceagent_tts.engine.replay import choices_along
 from voiceagent_tts.engine.runner import Runner
 from voiceagent_tts.engine.sizes import graph_sizes
 from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.model.checkpoint import Checkpoint, load_checkpoint
 from voiceagent_tts.model.codec import Codec, load_codec
-from voiceagent_tts.model.forced import choices_along
 from voiceagent_tts.model.layers import Kernels
 from voiceagent_tts.model.prompt import Prompt
 from voiceagent_tts.seam.events import Done

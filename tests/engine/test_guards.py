@@ -9,10 +9,10 @@ from testbed.engine_driving import CUSTOM_VOICE, Driver, pcm_of
 from testbed.parity_reference import REFERENCE
 from voiceagent_tts.audio.levels import frame_peaks
 from voiceagent_tts.core import FRAME_SAMPLES
-from voiceagent_tts.engine.guards import Watch
+from voiceagent_tts.engine.generate import Request, generate_codes
+from voiceagent_tts.engine.guards import Watch, frame_cap
 from voiceagent_tts.model.checkpoint import Checkpoint, load_checkpoint
 from voiceagent_tts.model.codec import Codec, load_codec
-from voiceagent_tts.model.generate import Request, frame_cap, generate_codes
 from voiceagent_tts.model.prompt import Preset, PromptBuilder
 from voiceagent_tts.model.sampling import sampling_params
 from voiceagent_tts.seam.events import Done, SegmentEnd

@@ -13,10 +13,10 @@ from testbed.official_cases import read_cases
 from testbed.parity_reference import REFERENCE
 from testbed.runner_driving import TEXT, Listener, Spoken, difference, prompt_of, sampling
 from voiceagent_tts.core import FRAME_SAMPLES
+from voiceagent_tts.engine.generate import Request, generate_codes
 from voiceagent_tts.engine.runner import Runner, StepResult
 from voiceagent_tts.engine.sizes import Sizes, exact_sizes, fixed_sizes, graph_sizes
 from voiceagent_tts.errors import InvalidRequestError, OverloadedError
-from voiceagent_tts.model.generate import Request, generate_codes
 from voiceagent_tts.model.kv_pool import PAGE_POSITIONS
 from voiceagent_tts.model.prompt import Preset, Prompt, PromptBuilder
 from voiceagent_tts.model.sampling import SamplingParams, SamplingSettings, sampling_params

@@ -8,10 +8,10 @@ from voiceagent_tts.engine.sizes import (
     WINDOWS_FRAMES,
     Sizes,
     exact_sizes,
+    fitting,
     fixed_sizes,
     graph_sizes,
 )
-from voiceagent_tts.model.rows import fitting
 
 
 @given(

@@ -7,8 +7,9 @@ from torch import Tensor
 
 from testbed.parity_reference import REFERENCE, LoadTiny, reference_voice
 from voiceagent_tts.core import FRAME_SAMPLES
+from voiceagent_tts.engine.design import design_voice
 from voiceagent_tts.errors import InvalidRequestError
-from voiceagent_tts.model.clone import TAIL_SILENCE_S, Cloner, design_voice, load_cloner
+from voiceagent_tts.model.clone import TAIL_SILENCE_S, Cloner, load_cloner
 from voiceagent_tts.model.codec import load_codec
 from voiceagent_tts.model.prompt import Cloned, PromptBuilder
 

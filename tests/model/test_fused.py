@@ -14,10 +14,10 @@ from testbed.gpu import ON_GPU
 from testbed.parity_reference import GREEDY, REFERENCE, all_cases
 from testbed.triton_here import compiling, interpreting
 from voiceagent_tts.checks.random_weights import PUBLISHED
+from voiceagent_tts.engine.generate import Request, generate_codes
 from voiceagent_tts.model import kernels
 from voiceagent_tts.model.checkpoint import load_checkpoint
 from voiceagent_tts.model.config import TalkerConfig, read_model_config
-from voiceagent_tts.model.generate import Request, generate_codes
 from voiceagent_tts.model.kernels import TOLERANCES, differences, find_fault, make_operations
 from voiceagent_tts.model.kv_pool import PAGE_POSITIONS, KVPool, PagedKVCache
 from voiceagent_tts.model.layers import (

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from testbed.gpu import ON_GPU
 from testbed.triton_here import Resources, compiling, interpreting
+from voiceagent_tts.engine.generate import make_samplers
 from voiceagent_tts.model.fused_sampler import FusedSampler
-from voiceagent_tts.model.generate import make_samplers
 from voiceagent_tts.model.sampling import (
     LogitRules,
     RowSettings,
@@ -266,7 +266,7 @@ def test_plain_choosing_needs_no_triton() -> None:
     code = (
         "import sys; sys.modules['triton'] = None\n"
         "import voiceagent_tts.engine.load\n"
-        "from voiceagent_tts.model.generate import SamplingParams, make_samplers\n"
+        "from voiceagent_tts.engine.generate import SamplingParams, make_samplers\n"
         "make_samplers([SamplingParams()])\n"
     )
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)

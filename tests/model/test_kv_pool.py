@@ -3,15 +3,9 @@
 import pytest
 import torch
 
+from voiceagent_tts.engine.prefixes import read_prefix, write_prefix
 from voiceagent_tts.model.checkpoint import Checkpoint
-from voiceagent_tts.model.kv_pool import (
-    PAGE_POSITIONS,
-    KVPool,
-    empty_pool,
-    pages_for,
-    read_prefix,
-    write_prefix,
-)
+from voiceagent_tts.model.kv_pool import PAGE_POSITIONS, KVPool, empty_pool, pages_for
 
 
 @pytest.fixture

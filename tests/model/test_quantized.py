@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from testbed.parity_reference import GREEDY, REFERENCE, all_cases
+from voiceagent_tts.engine.generate import Request, generate_codes
 from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.model.checkpoint import load_checkpoint
-from voiceagent_tts.model.generate import Request, generate_codes
 from voiceagent_tts.model.quantized import quantize
 
 

@@ -21,7 +21,7 @@ from voiceagent_tts.checks.random_weights import (
 from voiceagent_tts.checks.step_times import StepTime, time_steps
 from voiceagent_tts.core import FRAME_S
 from voiceagent_tts.engine.runner import Runner
-from voiceagent_tts.engine.sizes import FRAMES_A_CALL, WINDOWS_FRAMES, Sizes
+from voiceagent_tts.engine.sizes import FRAMES_A_CALL, WINDOWS_FRAMES, Shapes, Sizes
 from voiceagent_tts.model.checkpoint import Checkpoint, load_checkpoint
 from voiceagent_tts.model.codec import Codec, load_codec
 from voiceagent_tts.model.config import (
@@ -36,7 +36,6 @@ from voiceagent_tts.model.kv_pool import PAGE_POSITIONS, pages_for
 from voiceagent_tts.model.layers import Kernels
 from voiceagent_tts.model.network import Network
 from voiceagent_tts.model.prompt import NO_CODEC, Prompt
-from voiceagent_tts.model.rows import Shapes
 from voiceagent_tts.model.sampling import sampling_params
 
 ROWS = (1, 32, 256)

@@ -14,11 +14,13 @@ import torch
 from torch import Tensor
 
 from voiceagent_tts.core import FRAME_S
+from voiceagent_tts.engine.batch import Batch
+from voiceagent_tts.engine.generate import Request, generate_codes
+from voiceagent_tts.engine.guards import frame_cap
 from voiceagent_tts.errors import CheckpointError, ErrorCode, InvalidRequestError
 from voiceagent_tts.model.checkpoint import Checkpoint, load_checkpoint
 from voiceagent_tts.model.clone import Cloner
 from voiceagent_tts.model.codec import Codec, load_codec
-from voiceagent_tts.model.generate import Batch, Request, frame_cap, generate_codes
 from voiceagent_tts.model.prompt import Cloned, Designed, Preset, PromptBuilder, Voice
 from voiceagent_tts.model.sampling import SamplingParams, SamplingSettings, sampling_params
 

@@ -187,8 +187,8 @@ def _design(
     instruct: str, text: str, model: str, language: str | None, seed: int
 ) -> "npt.NDArray[np.float32]":
     from voiceagent_tts.cli.models import model_folder
+    from voiceagent_tts.engine.design import design_voice
     from voiceagent_tts.model.checkpoint import load_checkpoint
-    from voiceagent_tts.model.clone import design_voice
     from voiceagent_tts.model.codec import load_codec
 
     folder = model_folder(model)

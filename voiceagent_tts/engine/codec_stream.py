@@ -14,12 +14,11 @@ import torch
 from torch import Tensor
 
 from voiceagent_tts.core import FRAME_SAMPLES
-from voiceagent_tts.engine.cuda_graph import Lane, Moment
-from voiceagent_tts.engine.sizes import WINDOWS_FRAMES
+from voiceagent_tts.engine.cuda_graph import CompiledCalls, Lane, Moment
+from voiceagent_tts.engine.sizes import WINDOWS_FRAMES, fitting
+from voiceagent_tts.engine.transfer import Upload
 from voiceagent_tts.model.codec import Codec
 from voiceagent_tts.model.codec_state import CodecState
-from voiceagent_tts.model.rows import CompiledCalls, fitting
-from voiceagent_tts.model.transfer import Upload
 
 _PCM_SCALE = 32_767
 _MOST_CALLS = 16

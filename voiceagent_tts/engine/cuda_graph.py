@@ -9,8 +9,11 @@ import gc
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Generic, TypeVar
 
 import torch
+
+_Key = TypeVar("_Key")
 
 _WARM_UPS = 2
 """Calls before a capture: libraries choose kernels and take their workspaces in the first ones."""
@@ -55,6 +58,15 @@ def new_capture(device: torch.device, stream: torch.cuda.Stream | None) -> Captu
     Tests and benchmarks replace this function to inject captures that fail.
     """
     return None if stream is None else GraphCapture(device, stream)
+
+
+Compile = Callable[[Callable[[], None]], Callable[[], None]]
+"""Takes a function over fixed tensors; returns one that does the same."""
+
+
+def plainly(function: Callable[[], None]) -> Callable[[], None]:
+    """The `Compile` that changes nothing."""
+    return function
 
 
 class Moment:
@@ -136,6 +148,43 @@ class Lane:
         """Run functions plainly from now on."""
         self._capture = None
         self.graphs = 0
+
+
+class CompiledCalls(Generic[_Key]):
+    """Calls over fixed tensors, each compiled when it is first used, or ahead of that.
+
+    Args:
+        compile: makes the call of a key.
+    """
+
+    def __init__(self, compile: Callable[[_Key], Callable[[], None]]) -> None:
+        self._compile = compile
+        self._calls: dict[_Key, Callable[[], None]] = {}
+        self._is_sealed = False
+
+    def __getitem__(self, key: _Key) -> Callable[[], None]:
+        """The call of `key`.
+
+        Raises:
+            RuntimeError: it is not compiled, and the table is sealed.
+        """
+        if key not in self._calls:
+            if self._is_sealed:
+                raise RuntimeError(
+                    f"expected a size that was captured at the start, got {key}; a capture now "
+                    "would run its function on the rows that speak"
+                )
+            self._calls[key] = self._compile(key)
+        return self._calls[key]
+
+    def seal(self) -> None:
+        """Refuse keys that are not compiled yet."""
+        self._is_sealed = True
+
+    def clear(self) -> None:
+        """Forget every call, and compile again as calls are used."""
+        self._calls.clear()
+        self._is_sealed = False
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from voiceagent_tts.audio.levels import frame_peaks
 from voiceagent_tts.core import BYTES_PER_SAMPLE, FRAME_SAMPLES, AudioChunk
 from voiceagent_tts.engine.figures import Counts, figures_of, figures_of_device
+from voiceagent_tts.engine.guards import frame_cap
 from voiceagent_tts.engine.prompts import Prompter
 from voiceagent_tts.engine.reader import Reader
 from voiceagent_tts.engine.runner import Runner, Sound, StepResult
@@ -30,7 +31,6 @@ from voiceagent_tts.errors import (
     VoiceAgentError,
 )
 from voiceagent_tts.model.checkpoint import Checkpoint
-from voiceagent_tts.model.generate import frame_cap
 from voiceagent_tts.model.prompt import LANGUAGE_CODES, Prompt
 from voiceagent_tts.model.sampling import sampling_params
 from voiceagent_tts.seam.commands import Append, Cancel, Command, Credit, Flush, Prepare, Submit

@@ -15,16 +15,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from voiceagent_tts.engine.batch import Batch
 from voiceagent_tts.engine.codec_stream import CodecStream, Sound
 from voiceagent_tts.engine.cuda_graph import Lane, Moment
+from voiceagent_tts.engine.generate import make_samplers
 from voiceagent_tts.engine.kv_cache import PageAllocator
+from voiceagent_tts.engine.prefixes import KVPrefix
 from voiceagent_tts.engine.sizes import Sizes, exact_sizes
 from voiceagent_tts.errors import InvalidRequestError, OverloadedError
 from voiceagent_tts.model.checkpoint import Checkpoint
 from voiceagent_tts.model.codec import Codec
 from voiceagent_tts.model.codec_state import CodecState
-from voiceagent_tts.model.generate import Batch, make_samplers
-from voiceagent_tts.model.kv_pool import PAGE_POSITIONS, KVPrefix, pages_for
+from voiceagent_tts.model.kv_pool import PAGE_POSITIONS, pages_for
 from voiceagent_tts.model.layers import Kernels
 from voiceagent_tts.model.prompt import Prompt
 from voiceagent_tts.model.sampling import SamplingParams, sampling_params

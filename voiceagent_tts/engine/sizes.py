@@ -3,12 +3,11 @@
 A graph is captured for every size, and a call is filled up to the next one. Numbers only.
 """
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from voiceagent_tts.model.generate import exact_shapes
 from voiceagent_tts.model.kv_pool import PAGE_POSITIONS
-from voiceagent_tts.model.rows import Shapes
 
 WINDOWS_FRAMES = (1, 2, 4, 8, 12)
 """How many frames of each row a call of the codec decodes; other numbers take several calls."""
@@ -19,6 +18,48 @@ _ROWS = (1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512)
 _WINDOWS = (PAGE_POSITIONS, 2 * PAGE_POSITIONS, 4 * PAGE_POSITIONS)
 _PROMPTS = (32, 128, 512)
 _PROMPT_ROWS = (1, 2, 4)
+_WINDOW = 64
+"""Without graphs, keys are read in multiples of so many positions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shapes:
+    """The sizes that passes come in, each ascending; a call takes the next that is large enough.
+
+    Attributes:
+        rows: of a step.
+        windows: positions that a pass looks back over.
+        prompts: positions of a prompt, or of a part of one: longer ones come in parts.
+        prompt_rows: prompts that are taken in together.
+        has_step_windows: whether a step comes in windows, too; fused kernels look back as far as
+            each row has come, in one.
+    """
+
+    rows: Sequence[int]
+    windows: Sequence[int]
+    prompts: Sequence[int]
+    prompt_rows: Sequence[int] = (1,)
+    has_step_windows: bool = True
+
+    @property
+    def step_windows(self) -> Sequence[int]:
+        """Windows of a step."""
+        return self.windows if self.has_step_windows else self.windows[-1:]
+
+    def takes_in(self, count: int, length: int, window: int) -> bool:
+        """Whether prompts come in this shape: several at once only at their start."""
+        is_whole = count == 1 or window == self.windows[0]
+        return is_whole and length <= window and count * length <= self.prompts[-1]
+
+    @property
+    def positions(self) -> int:
+        """The furthest that any pass looks or writes."""
+        return self.windows[-1]
+
+
+def fitting(sizes: Sequence[int], wanted: int) -> int:
+    """The smallest of `sizes` that is `wanted` or more."""
+    return sizes[bisect_left(sizes, wanted)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +73,12 @@ class Sizes:
 
     talker: Shapes
     codec: Mapping[int, Sequence[int]]
+
+
+def exact_shapes(rows: int, capacity: int) -> Shapes:
+    """Every size as it comes: for passes that are not captured."""
+    windows = range(_WINDOW, capacity + _WINDOW, _WINDOW)
+    return Shapes(range(1, rows + 1), windows, range(1, capacity + 1))
 
 
 def exact_sizes(rows: int, capacity: int) -> Sizes:

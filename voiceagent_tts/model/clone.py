@@ -13,13 +13,11 @@ from torch import Tensor
 
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
-from voiceagent_tts.model.checkpoint import Checkpoint, building, fill, open_weights
-from voiceagent_tts.model.codec import Codec, load_codec
+from voiceagent_tts.model.checkpoint import building, fill, open_weights
+from voiceagent_tts.model.codec import load_codec
 from voiceagent_tts.model.codec_encoder import CodecEncoder
 from voiceagent_tts.model.config import read_model_config
-from voiceagent_tts.model.generate import Request, frame_cap, generate_codes
-from voiceagent_tts.model.prompt import Cloned, Designed, PromptBuilder
-from voiceagent_tts.model.sampling import sampling_params
+from voiceagent_tts.model.prompt import Cloned
 from voiceagent_tts.model.speaker_encoder import SpeakerEncoder
 
 TAIL_SILENCE_S = 0.5
@@ -85,34 +83,3 @@ def load_cloner(folder: Path) -> Cloner:
     codec_encoder = load_codec(folder, has_encoder=True).encoder
     assert codec_encoder is not None
     return Cloner(speaker_encoder, codec_encoder)
-
-
-def design_voice(
-    designer: Checkpoint, codec: Codec, instruct: str, text: str, language: str | None, seed: int
-) -> Tensor:
-    """Let a VoiceDesign model speak as somebody who is described: a reference to be cloned.
-
-    Args:
-        designer: the VoiceDesign model.
-        codec: its codec.
-        instruct: who speaks, and how.
-        text: what they say; a sentence or two.
-        language: name, code, or None to leave it to the model.
-        seed: another one, another voice.
-
-    Returns:
-        [S] float32 in [-1, 1], 24 kHz, on the CPU.
-
-    Raises:
-        InvalidRequestError: the model designs no voices or does not know the language, or there is
-            no text.
-    """
-    builder = PromptBuilder(designer.config, designer.tokenizer)
-    prompt = builder.build(text, Designed(), language, instruct)
-    ids = len(designer.tokenizer.encode(text))
-    max_frames = min(frame_cap(ids), designer.generation.max_new_tokens)
-    request = Request(prompt, sampling_params(designer.generation, seed), max_frames)
-    capacity = len(prompt) + max_frames
-    (codes,) = generate_codes(designer.network, [request], rows=1, capacity=capacity)
-    with torch.inference_mode():
-        return codec.decode(codes.to(designer.network.device)).cpu()

@@ -8,13 +8,16 @@ import torch
 from torch import Tensor
 
 from testbed.parity_reference import REFERENCE
-from voiceagent_tts.model import rows as rows_module
+from voiceagent_tts.engine import passes
+from voiceagent_tts.engine.cuda_graph import plainly
+from voiceagent_tts.engine.passes import Passes, empty_rows
+from voiceagent_tts.engine.row_table import DeviceRecords, record_type
+from voiceagent_tts.engine.sizes import Shapes, fitting
+from voiceagent_tts.engine.transfer import Download, Upload
 from voiceagent_tts.model.checkpoint import build_network
 from voiceagent_tts.model.config import read_model_config
 from voiceagent_tts.model.kv_pool import empty_pool
-from voiceagent_tts.model.rows import Passes, Shapes, empty_rows, fitting, plainly, record_type
 from voiceagent_tts.model.sampling import SamplingBounds, SamplingSettings, TorchSampler
-from voiceagent_tts.model.transfer import Download, Upload
 
 NOWHERE = torch.device("meta")
 """Tensors there have shapes and no values: what would wait for a value fails."""
@@ -40,8 +43,8 @@ class _OnDevice:
 @pytest.fixture
 def without_host(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing comes from the host and nothing goes there."""
-    monkeypatch.setattr(rows_module, "Upload", _OnDevice)
-    monkeypatch.setattr(rows_module, "Download", _OnDevice)
+    monkeypatch.setattr(passes, "Upload", _OnDevice)
+    monkeypatch.setattr(passes, "Download", _OnDevice)
 
 
 @torch.inference_mode()
@@ -86,7 +89,7 @@ def test_a_record_is_a_row_of_numbers() -> None:
     records["talker"]["top_k"], records["predictor"]["temperature"] = 50, 0.25
     records["noise"], records["pages"] = [[0.5, 0.25, 0, 1]] * 2, [[8, 9, 10]] * 2
     packed = torch.from_numpy(records.view(np.int32).reshape(2, -1))
-    read = rows_module._Records(packed, layout)
+    read = DeviceRecords(packed, layout)
     assert read.integer("slot").tolist() == [5, 7]
     assert read.number("penalty").tolist() == [[1.5], [2.5]]
     assert read.settings("talker").top_k.tolist() == [[50], [50]]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from voiceagent_tts.model.generate import Batch
+from voiceagent_tts.engine.batch import Batch
 from voiceagent_tts.model.network import Network
 from voiceagent_tts.model.prompt import Prompt
 from voiceagent_tts.model.sampling import (

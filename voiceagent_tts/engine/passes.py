@@ -7,187 +7,24 @@ and never waits for the device, so that it can be captured once and replayed. Kn
 requests.
 """
 
-from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from voiceagent_tts.engine.cuda_graph import Compile, CompiledCalls
+from voiceagent_tts.engine.row_table import DeviceRecords
+from voiceagent_tts.engine.sizes import Shapes
+from voiceagent_tts.engine.transfer import Download, Upload
 from voiceagent_tts.model.code_predictor import FrameBuffers
 from voiceagent_tts.model.kv_pool import KVPool, PagedKVCache
 from voiceagent_tts.model.network import Network, PromptIds
-from voiceagent_tts.model.sampling import LogitRules, RowSettings, Sampler
-from voiceagent_tts.model.transfer import Download, Upload
-
-_Key = TypeVar("_Key")
-
-Compile = Callable[[Callable[[], None]], Callable[[], None]]
-"""Takes a function over fixed tensors; returns one that does the same."""
-
+from voiceagent_tts.model.sampling import LogitRules, Sampler
 
 PassKey = tuple[str, int, int, int]
 """A pass: its name, rows, positions of each row, and the window that it looks back over."""
-
-
-def plainly(function: Callable[[], None]) -> Callable[[], None]:
-    """The `Compile` that changes nothing."""
-    return function
-
-
-class CompiledCalls(Generic[_Key]):
-    """Calls over fixed tensors, each compiled when it is first used, or ahead of that.
-
-    Args:
-        compile: makes the call of a key.
-    """
-
-    def __init__(self, compile: Callable[[_Key], Callable[[], None]]) -> None:
-        self._compile = compile
-        self._calls: dict[_Key, Callable[[], None]] = {}
-        self._is_sealed = False
-
-    def __getitem__(self, key: _Key) -> Callable[[], None]:
-        """The call of `key`.
-
-        Raises:
-            RuntimeError: it is not compiled, and the table is sealed.
-        """
-        if key not in self._calls:
-            if self._is_sealed:
-                raise RuntimeError(
-                    f"expected a size that was captured at the start, got {key}; a capture now "
-                    "would run its function on the rows that speak"
-                )
-            self._calls[key] = self._compile(key)
-        return self._calls[key]
-
-    def seal(self) -> None:
-        """Refuse keys that are not compiled yet."""
-        self._is_sealed = True
-
-    def clear(self) -> None:
-        """Forget every call, and compile again as calls are used."""
-        self._calls.clear()
-        self._is_sealed = False
-
-
-@dataclass(frozen=True, slots=True)
-class Shapes:
-    """The sizes that passes come in, each ascending; a call takes the next that is large enough.
-
-    Attributes:
-        rows: of a step.
-        windows: positions that a pass looks back over.
-        prompts: positions of a prompt, or of a part of one: longer ones come in parts.
-        prompt_rows: prompts that are taken in together.
-        has_step_windows: whether a step comes in windows, too; fused kernels look back as far as
-            each row has come, in one.
-    """
-
-    rows: Sequence[int]
-    windows: Sequence[int]
-    prompts: Sequence[int]
-    prompt_rows: Sequence[int] = (1,)
-    has_step_windows: bool = True
-
-    @property
-    def step_windows(self) -> Sequence[int]:
-        """Windows of a step."""
-        return self.windows if self.has_step_windows else self.windows[-1:]
-
-    def takes_in(self, count: int, length: int, window: int) -> bool:
-        """Whether prompts come in this shape: several at once only at their start."""
-        is_whole = count == 1 or window == self.windows[0]
-        return is_whole and length <= window and count * length <= self.prompts[-1]
-
-    @property
-    def positions(self) -> int:
-        """The furthest that any pass looks or writes."""
-        return self.windows[-1]
-
-
-def fitting(sizes: Sequence[int], wanted: int) -> int:
-    """The smallest of `sizes` that is `wanted` or more."""
-    return sizes[bisect_left(sizes, wanted)]
-
-
-def record_type(codebooks: int, pages: int) -> np.dtype:
-    """What the host tells a pass of each row: 32-bit numbers, as one row of a matrix.
-
-    `slot` is the row's number, `position` where its next one goes, `frame` the number of the frame
-    that it makes; `text` goes beside that frame. `noise` holds the random numbers of that frame's
-    codebooks 1 and up, and first that of codebook 0 of the frame after it, which `may_end`.
-    """
-    settings = [("is_sampled", "i4"), ("temperature", "f4"), ("top_k", "i4"), ("top_p", "f4")]
-    return np.dtype(
-        [
-            ("slot", "i4"),
-            ("position", "i4"),
-            ("frame", "i4"),
-            ("length", "i4"),
-            ("text", "i4"),
-            ("may_end", "i4"),
-            ("penalty", "f4"),
-            ("talker", settings),
-            ("predictor", settings),
-            ("noise", "f4", (codebooks,)),
-            ("pages", "i4", (pages,)),
-        ]
-    )
-
-
-class _Records:
-    """Records on the device.
-
-    Args:
-        packed: [B, N] int32.
-        layout: by `record_type`.
-    """
-
-    def __init__(self, packed: Tensor, layout: np.dtype) -> None:
-        self._integers, self._floats = packed, packed.view(torch.float32)
-        self._layout = layout
-
-    def integer(self, name: str) -> Tensor:
-        """[B] int64."""
-        return self._integers[:, self._place(name)].long()
-
-    def number(self, name: str) -> Tensor:
-        """[B, 1] float32."""
-        place = self._place(name)
-        return self._floats[:, place : place + 1]
-
-    @property
-    def noise(self) -> Tensor:
-        """[B, K] float32."""
-        return self._floats[:, self._span("noise")]
-
-    @property
-    def table(self) -> Tensor:
-        """[B, n] int64."""
-        return self._integers[:, self._span("pages")].long()
-
-    def settings(self, name: str) -> RowSettings:
-        """How codes are chosen."""
-        start = self._place(name)
-        is_sampled, temperature, top_k, top_p = range(start, start + 4)
-        return RowSettings(
-            self._integers[:, is_sampled : is_sampled + 1] > 0,
-            self._floats[:, temperature : temperature + 1],
-            self._integers[:, top_k : top_k + 1].long(),
-            self._floats[:, top_p : top_p + 1],
-        )
-
-    def _place(self, name: str) -> int:
-        return self._span(name).start
-
-    def _span(self, name: str) -> slice:
-        fields: Any = self._layout.fields  # a mapping of literal names, to the type checker
-        kind, start, *_ = fields[name]
-        return slice(start // 4, (start + kind.itemsize) // 4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,8 +157,8 @@ class Passes:
         run = {"predict": self._predict, "advance": self._advance, "prefill": self._prefill}
         return lambda: run[name](count, length, window)
 
-    def _of(self, count: int) -> _Records:
-        return _Records(self._records.tensor[:count], self._layout)
+    def _of(self, count: int) -> DeviceRecords:
+        return DeviceRecords(self._records.tensor[:count], self._layout)
 
     def _predict(self, count: int, length: int, window: int) -> None:
         rows, records = self._rows, self._of(count)
@@ -373,7 +210,7 @@ class Passes:
         speakers = self._speakers.tensor[:count]
         return PromptIds(ids[..., 0], ids[..., 1], ids[..., 3:], ids[..., 2] > 0, speakers)
 
-    def _choose_first(self, records: _Records, hidden: Tensor, seen: Tensor) -> Tensor:
+    def _choose_first(self, records: DeviceRecords, hidden: Tensor, seen: Tensor) -> Tensor:
         talker, may_end = self._network.talker, records.integer("may_end")[:, None]
         penalty = records.number("penalty")
         rules = LogitRules(seen, penalty, may_end, talker.is_control, talker.is_end)

@@ -11,17 +11,13 @@ import torch
 from torch import Tensor
 
 from testbed.parity_reference import GREEDY, REFERENCE, LoadTiny, all_cases
+from voiceagent_tts.engine.batch import Batch
+from voiceagent_tts.engine.generate import Request, generate_codes, make_samplers
+from voiceagent_tts.engine.guards import frame_cap
+from voiceagent_tts.engine.sizes import Shapes
 from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.model.checkpoint import Checkpoint, load_checkpoint
-from voiceagent_tts.model.generate import (
-    Batch,
-    Request,
-    frame_cap,
-    generate_codes,
-    make_samplers,
-)
 from voiceagent_tts.model.prompt import Preset, Prompt, PromptBuilder
-from voiceagent_tts.model.rows import Shapes
 from voiceagent_tts.model.sampling import (
     LogitRules,
     RowSettings,

@@ -5,9 +5,9 @@ import torch
 
 from testbed.parity import compare_codes
 from testbed.parity_reference import GREEDY, REFERENCE, Case, LoadTiny, all_cases
+from voiceagent_tts.engine.generate import Request, generate_codes
+from voiceagent_tts.engine.replay import choices_along
 from voiceagent_tts.model.checkpoint import load_checkpoint
-from voiceagent_tts.model.forced import choices_along
-from voiceagent_tts.model.generate import Request, generate_codes
 
 
 @pytest.mark.parametrize("case", all_cases(), ids=str)
