@@ -1,8 +1,8 @@
-"""What the demo found: heard against committed, word times against sound, a table and a picture.
+"""The demo's report: words heard against words committed, as a table, a picture and numbers.
 
-Heard is what was played: a word counts when 20 ms of it left the loudspeaker. The word times that
-this relies on are checked against the recording itself: where the text has a comma, the voice
-pauses, and sound must set in where the next word is said to start. Knows no Pipecat.
+A word counts as heard when 20 ms of it were played. The word times are checked against the
+recording: at a comma the voice pauses, and the audio must start again where the next word starts.
+This module knows no Pipecat.
 """
 
 import json
@@ -32,7 +32,16 @@ MIN_EXACT = 0.9
 
 @dataclass
 class Turn:
-    """One answer of the agent; what is not known yet is filled in as it goes on."""
+    """One answer of the agent.
+
+    Attributes:
+        language: language code of the answer.
+        answer: text of the answer.
+        is_cut: whether the user is to interrupt it.
+        context_id: its TTS context; None until it has words.
+        words: word times, filled in as they arrive.
+        committed: its text in the history; None until the turn has ended.
+    """
 
     language: str
     answer: str
@@ -44,14 +53,16 @@ class Turn:
 
 @dataclass(frozen=True)
 class Score:
-    """A turn, judged.
+    """How well a turn's committed text matches what was heard.
 
     Attributes:
-        heard: the answer up to the last word heard.
-        is_exact: the history has just that.
+        turn: the turn.
+        utterance: its played audio.
+        heard: the answer up to the last word that was heard.
+        is_exact: whether the history has exactly `heard`.
         error_words: words committed minus words heard.
-        unspoken_words: words committed of which not a sample was played.
-        onset_errors_ms: |sound - word start| of the words after a pause.
+        unspoken_words: committed words of which no sample was played.
+        onset_errors_ms: distance between audio onset and word start of each word after a pause.
     """
 
     turn: Turn
@@ -64,7 +75,7 @@ class Score:
 
     @property
     def is_cut(self) -> bool:
-        """Whether the user was there before the answer had ended."""
+        """Whether the user interrupted before the answer had ended."""
         last = self.turn.words[-1] if self.turn.words else None
         ended = last is None or (last.end_sample or 0) <= self.utterance.played_samples
         return self.turn.is_cut and not ended
@@ -77,15 +88,17 @@ def report(
     out: Path,
     console: Console,
 ) -> int:
-    """Judge the turns, write `demo.wav`, `demo.png` and `demo.json`, print the table.
+    """Score the turns, write `demo.wav`, `demo.png` and `demo.json`, and print the table.
 
     Returns:
-        0, or 1 where the demo does not show what it claims.
+        The exit status: 0, or 1 if the history is not as good as the demo claims.
     """
     agent, user = transport.tracks()
     played = {utterance.context_id: utterance for utterance in transport.utterances}
     scores = [
-        judge(turn, played[turn.context_id], agent) for turn in turns if turn.context_id in played
+        score_turn(turn, played[turn.context_id], agent)
+        for turn in turns
+        if turn.context_id in played
     ]
     cuts = [score for score in scores if score.is_cut]
     whole = [score for score in scores if not score.is_cut]
@@ -115,8 +128,8 @@ def report(
     return 1 if problems else 0
 
 
-def judge(turn: Turn, utterance: Utterance, agent: npt.NDArray[np.int16]) -> Score:
-    """Compare what was played of a turn with what the history has of it."""
+def score_turn(turn: Turn, utterance: Utterance, agent: npt.NDArray[np.int16]) -> Score:
+    """Compare the played audio of a turn with its text in the history."""
     played = utterance.played_samples
     heard = [word for word in turn.words if word.start_sample + HEARD_SAMPLES <= played]
     begun = [word for word in turn.words if word.start_sample < played]
@@ -138,7 +151,7 @@ def judge(turn: Turn, utterance: Utterance, agent: npt.NDArray[np.int16]) -> Sco
 def onset_errors_ms(
     words: list[WordTimestamp], utterance: Utterance, agent: npt.NDArray[np.int16]
 ) -> list[int]:
-    """How far sound sets in from where the words after a comma are said to start."""
+    """Distance between the start of each word after a comma and the nearest audio onset."""
     start = utterance.chunks[0][0]
     end = sum(utterance.chunks[-1])
     found = [start + onset for onset in onsets(agent[start:end].tobytes())]
@@ -152,7 +165,7 @@ def onset_errors_ms(
 
 
 def find_problems(summary: dict[str, int | None], whole: list[Score]) -> list[str]:
-    """Sentences that say what is not as it should be."""
+    """One sentence for each expectation that was not met."""
     cuts = summary["cuts"] or 0
     exact, within_one = summary["exact"] or 0, summary["within_one"] or 0
     onset_p95_ms = summary["onset_p95_ms"]
@@ -161,13 +174,13 @@ def find_problems(summary: dict[str, int | None], whole: list[Score]) -> list[st
         f"expected every cut within one word, got {within_one} of {cuts}": within_one == cuts,
         f"expected 90 % of the cuts exact, got {exact} of {cuts}": exact >= MIN_EXACT * cuts,
         f"{summary['dropped_turns']} turns were dropped": not summary["dropped_turns"],
-        f"{summary['unspoken_committed']} words were committed that nobody heard": not summary[
+        f"{summary['unspoken_committed']} words were committed that were not played": not summary[
             "unspoken_committed"
         ],
-        f"sound is {onset_p95_ms} ms (p95) from the word times, expected {MAX_ONSET_ERROR_MS}": (
+        f"expected word times within {MAX_ONSET_ERROR_MS} ms of the audio, got {onset_p95_ms}": (
             onset_p95_ms is not None and onset_p95_ms <= MAX_ONSET_ERROR_MS
         ),
-        "a whole answer was not committed whole": all(
+        "expected an answer without interruption to be committed whole": all(
             score.turn.committed == score.turn.answer for score in whole
         ),
     }
@@ -222,7 +235,7 @@ _WIDE_FONTS = ("Noto Sans CJK SC", "Noto Sans SC", "Source Han Sans SC", "WenQua
 def draw(
     scores: list[Score], agent: npt.NDArray[np.int16], user: npt.NDArray[np.int16], path: Path
 ) -> None:
-    """Draw each turn: the sound of both sides, the words, and where the user cut in."""
+    """Draw each turn: the audio of both sides, the words, and the moment of interruption."""
     mpl.rcParams["font.family"] = ["DejaVu Sans", *_installed_wide_fonts()]
     rows = (len(scores) + 1) // 2
     figure = Figure(figsize=(17, 1.8 * rows + 0.6), dpi=110, layout="constrained")
@@ -294,10 +307,10 @@ def _draw_word(
     is_heard = start_s + HEARD_SAMPLES / SAMPLE_RATE_HZ <= end_s
     color = WRONG if is_heard != is_committed else HEARD if is_heard else UNHEARD
     width = max(0.04, stop_s - start_s) - 0.015
-    # A box fades where the word was cut off.
+    # The box of a word that was cut off fades after the cut.
     axes.barh(-1.38, width, left=start_s, height=0.56, color=color, alpha=0.4, zorder=2)
-    sounded = min(width, end_s - start_s) if is_heard else width
-    axes.barh(-1.38, sounded, left=start_s, height=0.56, color=color, zorder=3)
+    played = min(width, end_s - start_s) if is_heard else width
+    axes.barh(-1.38, played, left=start_s, height=0.56, color=color, zorder=3)
     word = timestamp.word.text.rstrip(_MARKS)
     axes.text(
         start_s + width / 2,
@@ -318,5 +331,5 @@ def _installed_wide_fonts() -> list[str]:
 
 
 def _can_draw(text: str) -> bool:
-    """Whether there is a font for `text`; Chinese needs one that matplotlib does not bring."""
+    """Whether a font for `text` is installed; matplotlib has none for Chinese."""
     return max(text, default="") < "\u2e80" or bool(_installed_wide_fonts())

@@ -1,18 +1,21 @@
-"""A voice agent for LiveKit that needs no key and no download.
+"""A voice agent for LiveKit that needs no API key and no model download.
 
-    python -m agents.livekit_voice console    # talk to it: microphone, loudspeaker (libportaudio2)
+    python -m agents.livekit_voice console    # talk to it through microphone and loudspeaker
     python -m agents.livekit_voice start      # join the rooms of the server at LIVEKIT_URL
 
-The voice is a voiceagent-tts server: the one at `VOICEAGENT_TTS_URL`, else the one that answers on
-this machine, else one with the embedded voice that lives as long as the conversation. What finds
-the user's words begin and end (voice activity, turn detector) is bundled with LiveKit. Ears and
-mind are local servers that speak OpenAI's dialect, where the environment names them:
+The console needs the PortAudio library (`apt-get install libportaudio2`).
+
+The voice comes from a voiceagent-tts server: the one at `VOICEAGENT_TTS_URL`, or else the one on
+this machine's default port, or else one with the embedded voice that this program starts. Voice
+activity detection and turn detection use the models that LiveKit bundles. Transcription and the
+language model are optional local servers with an OpenAI-compatible API:
 
     LOCAL_STT_URL=http://127.0.0.1:8000/v1   LOCAL_STT_MODEL=Systran/faster-whisper-small
     LOCAL_LLM_URL=http://127.0.0.1:11434/v1  LOCAL_LLM_MODEL=qwen3:4b
 
-Without them stand-ins do: `Ears` notices that you speak but not what you say, and `ScriptedLLM` has
-its lines. Cut it off, and it tells you the last words that, by its history, you heard.
+Without them, stand-ins take their place: `DurationSTT` notices that you speak but not what you say,
+and `ScriptedLLM` speaks fixed lines. Interrupt the agent, and it repeats the last words that you
+heard, according to its history.
 """
 
 import asyncio
@@ -40,7 +43,7 @@ from livekit.agents import (
 from livekit.plugins.openai import LLM as OpenAILLM
 from livekit.plugins.openai import STT as OpenAISTT
 
-from agents.own_server import serving
+from agents.demo_server import demo_server
 from livekit.plugins import voiceagent
 
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8765
@@ -48,11 +51,11 @@ INSTRUCTIONS = (
     "You are a friendly voice agent. Answer in one or two short sentences without formatting."
 )
 LINES = (
-    "Hello! Say something, and cut me off whenever you like.",
-    "Here is a long list, so that you can cut in: Monday, Tuesday, Wednesday, Thursday, Friday, "
+    "Hello! Say something, and interrupt me whenever you like.",
+    "Here is a long list for you to interrupt: Monday, Tuesday, Wednesday, Thursday, Friday, "
     "Saturday, Sunday. One, two, three, four, five, six, seven, eight, nine, ten.",
-    "Whatever you hear me say is in my history, and what you did not hear is not. Try it: January, "
-    "February, March, April, May, June, July, August, September, October, November, December.",
+    "My history has the words that you heard, and no others. Try it: January, February, March, "
+    "April, May, June, July, August, September, October, November, December.",
 )
 QUOTED_WORDS = 4
 TOKENS_PER_S = 50.0
@@ -63,44 +66,44 @@ server = AgentServer(host="127.0.0.1")
 
 @server.rtc_session()
 async def converse(ctx: JobContext) -> None:
-    """One conversation: at the console, or in a room that LiveKit sends this agent to."""
+    """Run one conversation, at the console or in a room that LiveKit assigns to this agent."""
     stack = contextlib.AsyncExitStack()
     ctx.add_shutdown_callback(stack.aclose)
     url = await stack.enter_async_context(voice_server())
     session = AgentSession[None](
         vad=inference.VAD(model="silero"),
-        stt=ears(),
-        llm=mind(),
+        stt=choose_stt(),
+        llm=choose_llm(),
         tts=voiceagent.TTS(url=url, api_key=os.environ.get("VOICEAGENT_TTS_API_KEY")),
         turn_handling={"turn_detection": inference.TurnDetector(version="v1-mini")},
-        use_tts_aligned_transcript=True,
-        tts_text_transforms=None,
+        use_tts_aligned_transcript=True,  # otherwise LiveKit ignores the voice's word times
+        tts_text_transforms=None,  # the server does not speak markdown, and the history keeps it
     )
     await session.start(Greeter(instructions=INSTRUCTIONS), room=ctx.room)
 
 
 class Greeter(Agent):
-    """Speaks first."""
+    """An agent that speaks first."""
 
     async def on_enter(self) -> None:
-        """Greet whoever has come."""
+        """Greet the user."""
         self.session.generate_reply(instructions="Greet the user.")
 
 
 @contextlib.asynccontextmanager
 async def voice_server() -> AsyncIterator[str]:
-    """URL of the server that speaks; one of our own where none is named and none answers."""
+    """Yield the URL of the voice server; start one if none is configured and none is running."""
     if url := os.environ.get("VOICEAGENT_TTS_URL"):
         yield url
-    elif await answers(DEFAULT_HOST, DEFAULT_PORT):
+    elif await is_listening(DEFAULT_HOST, DEFAULT_PORT):
         yield f"ws://{DEFAULT_HOST}:{DEFAULT_PORT}"
     else:
-        async with serving(Path("out/livekit_voice-server.log")) as url:
+        async with demo_server(Path("out/livekit_voice-server.log")) as url:
             yield url
 
 
-async def answers(host: str, port: int) -> bool:
-    """Whether somebody listens there."""
+async def is_listening(host: str, port: int) -> bool:
+    """Whether a server accepts connections at `host` and `port`."""
     try:
         _, writer = await asyncio.open_connection(host, port)
     except OSError:
@@ -109,24 +112,24 @@ async def answers(host: str, port: int) -> bool:
     return True
 
 
-def ears() -> stt.STT:
-    """The local transcriber that the environment names, or its stand-in."""
+def choose_stt() -> stt.STT:
+    """The transcription server that the environment names, or the stand-in."""
     if url := os.environ.get("LOCAL_STT_URL"):
         model = os.environ.get("LOCAL_STT_MODEL") or "whisper-1"
         return OpenAISTT(model=model, base_url=url, api_key="none", detect_language=True)
-    return Ears()
+    return DurationSTT()
 
 
-def mind() -> llm.LLM:
-    """The local language model that the environment names, or its stand-in."""
+def choose_llm() -> llm.LLM:
+    """The language model server that the environment names, or the stand-in."""
     if url := os.environ.get("LOCAL_LLM_URL"):
         model = os.environ.get("LOCAL_LLM_MODEL") or "default"
         return OpenAILLM(model=model, base_url=url, api_key="none")
     return ScriptedLLM()
 
 
-class Ears(stt.STT):
-    """Hears that somebody speaks and for how long, not what."""
+class DurationSTT(stt.STT):
+    """Reports that the user spoke and for how long, but not what they said."""
 
     def __init__(self) -> None:
         capabilities = stt.STTCapabilities(streaming=False, interim_results=False)
@@ -134,13 +137,13 @@ class Ears(stt.STT):
 
     async def _recognize_impl(self, buffer: utils.AudioBuffer, **options: Any) -> stt.SpeechEvent:
         seconds = utils.audio.calculate_audio_duration(buffer)
-        text = f"(somebody speaks for {seconds:.1f} s)"
-        heard = stt.SpeechData(language=LanguageCode("en"), text=text)
-        return stt.SpeechEvent(stt.SpeechEventType.FINAL_TRANSCRIPT, alternatives=[heard])
+        text = f"(the user spoke for {seconds:.1f} s)"
+        speech = stt.SpeechData(language=LanguageCode("en"), text=text)
+        return stt.SpeechEvent(stt.SpeechEventType.FINAL_TRANSCRIPT, alternatives=[speech])
 
 
 class ScriptedLLM(llm.LLM):
-    """Says its lines in turn, at the pace of a language model."""
+    """Answers with the next of its lines, at the pace of a language model."""
 
     def chat(
         self,
@@ -150,7 +153,7 @@ class ScriptedLLM(llm.LLM):
         conn_options: APIConnectOptions = DEFAULT_API_CONNECT_OPTIONS,
         **options: Any,
     ) -> llm.LLMStream:
-        """The next line."""
+        """Start to write the next line."""
         return _Line(self, chat_ctx=chat_ctx, tools=tools or [], conn_options=conn_options)
 
 
@@ -163,7 +166,7 @@ class _Line(llm.LLMStream):
 
 
 def next_line(history: llm.ChatContext) -> str:
-    """What comes after `history`: first, where the last line was cut off, what was heard of it."""
+    """The line that follows `history`; after an interruption, it first quotes what was heard."""
     said = [message for message in history.messages() if message.role == "assistant"]
     line = LINES[len(said) % len(LINES)]
     if not said or not said[-1].interrupted:
@@ -173,13 +176,13 @@ def next_line(history: llm.ChatContext) -> str:
 
 
 def main() -> None:
-    """Run LiveKit's own command line; a console without a sound library is told what to install."""
+    """Run LiveKit's command line, and name the missing package if the console has no PortAudio."""
     try:
         cli.run_app(server)
     except OSError as error:
         if "PortAudio" not in str(error):
             raise
-        raise SystemExit(f"{error}: `apt-get install libportaudio2` brings it") from error
+        raise SystemExit(f"{error}; try `apt-get install libportaudio2`") from error
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
-"""An agent that is interrupted, and whose history has exactly the words that were heard.
+"""A Pipecat agent that is interrupted, and whose history has exactly the words that were heard.
 
     python -m agents.pipecat_demo
 
-starts the server with its embedded voice and runs a real Pipecat pipeline against it: real context
-aggregators, real voice activity detection (Silero) on the sound of a user who speaks, and an output
+starts a server with the embedded voice and runs a real Pipecat pipeline against it: real context
+aggregators, real voice activity detection (Silero) on the audio of a user who speaks, and an output
 that plays in real time. Only the LLM and the transcription are scripted, because both need a
-network or a download. The user asks a dozen questions in four languages and cuts into every answer
-but the last. What was heard, taken from the samples that were played, is compared with what the
-history says; `out/` gets the recording, a picture of it, and the numbers.
+network or a download. The user asks questions in four languages and interrupts every answer but the
+last. The demo compares the words that were heard, found in the samples that were played, with the
+words in the history, and writes a recording, a picture and the numbers to `out/`.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from agents.demo_report import Turn, report
-from agents.own_server import serving
+from agents.demo_server import demo_server
 from agents.realtime_file_transport import MICROPHONE_RATE_HZ, RealtimeFileTransport
 from agents.scripted import ScriptedLLM, ScriptedSTT
 from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
@@ -55,13 +55,13 @@ AGENT_VOICE = "default"
 USER_VOICE = "nova"
 EARLIEST_CUT_S, LATEST_CUT_S = 0.7, 5.0
 VAD_S = 0.3
-"""About how long the user has to speak until the agent falls silent."""
+"""Approximate time from the user's first sound to the agent's silence."""
 ANSWER_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """A question of the user and the agent's answer to it."""
+    """A question of the user, and the agent's answer."""
 
     language: str
     question: str
@@ -134,22 +134,22 @@ SCRIPT = [
 
 
 def main(
-    out: Annotated[Path, typer.Option(help="Where the results go.")] = Path("out"),
-    seed: Annotated[int, typer.Option(help="Chooses the moments of the interruptions.")] = 7,
+    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("out"),
+    seed: Annotated[int, typer.Option(help="Seed of the moments of interruption.")] = 7,
     url: Annotated[
-        str | None, typer.Option(help="A server that runs; without it, one is started.")
+        str | None, typer.Option(help="URL of a running server. Default: start one.")
     ] = None,
     api_key: Annotated[
-        str | None, typer.Option(envvar="VOICEAGENT_TTS_API_KEY", help="Key for that server.")
+        str | None, typer.Option(envvar="VOICEAGENT_TTS_API_KEY", help="API key of that server.")
     ] = None,
 ) -> None:
-    """Let a user interrupt an agent, and compare what was heard with what the history says."""
+    """Interrupt an agent, and compare the words that were heard with those in its history."""
     logger.remove()
     logger.add(sys.stderr, level="ERROR")
     try:
         out.mkdir(parents=True, exist_ok=True)
-        own = serving(out / "server.log") if url is None else contextlib.nullcontext(url)
-        raise SystemExit(asyncio.run(run(out, seed, own, api_key)))
+        server = demo_server(out / "server.log") if url is None else contextlib.nullcontext(url)
+        raise SystemExit(asyncio.run(run(out, seed, server, api_key)))
     except OSError as error:
         raise SystemExit(str(error)) from error
     except VoiceAgentError as error:
@@ -159,19 +159,19 @@ def main(
 async def run(
     out: Path, seed: int, server: contextlib.AbstractAsyncContextManager[str], api_key: str | None
 ) -> int:
-    """The demo; returns the exit status."""
+    """Run the demo; returns the exit status."""
     console = Console()
     async with server as url:
         console.print(f"server: {url}", highlight=False)
-        questions = await say_questions(url, api_key)
+        questions = await synthesize_questions(url, api_key)
         conversation = Conversation(url, api_key)
-        gc.freeze()  # looking through all the imports for garbage would stop playback for 0.2 s
-        turns = await conversation.hold(questions, choose_cuts(random.Random(seed)), console)
+        gc.freeze()  # a full garbage collection would stop playback for 0.2 s
+        turns = await conversation.run(questions, choose_cuts(random.Random(seed)), console)
     return report(turns, conversation.transport, conversation.ttfa_s, out, console)
 
 
-async def say_questions(url: str, api_key: str | None) -> list[bytes]:
-    """The user's side of the script as sound: the same server, another voice."""
+async def synthesize_questions(url: str, api_key: str | None) -> list[bytes]:
+    """The user's questions as audio, spoken by another voice of the server."""
     audio = AudioFormat(sample_rate=MICROPHONE_RATE_HZ)
     async with TTSClient(url, api_key) as client:
         return [
@@ -193,13 +193,13 @@ async def say_questions(url: str, api_key: str | None) -> list[bytes]:
 
 
 class Conversation:
-    """The agent's pipeline, and a user who talks to it."""
+    """The agent's pipeline, and a simulated user."""
 
     def __init__(self, url: str, api_key: str | None) -> None:
         self.transport = RealtimeFileTransport()
         self.ttfa_s: list[float] = []
         self._words: dict[str, list[WordTimestamp]] = {}
-        self._answers: asyncio.Queue[str] = asyncio.Queue()  # TTS contexts, as they begin
+        self._answers: asyncio.Queue[str] = asyncio.Queue()  # TTS contexts, oldest first
         self._committed: asyncio.Queue[str] = asyncio.Queue()
         self._started = asyncio.Event()
 
@@ -249,10 +249,10 @@ class Conversation:
         async def on_turn_stopped(_: object, message: AssistantTurnStoppedMessage) -> None:
             self._committed.put_nowait(message.content)
 
-    async def hold(
+    async def run(
         self, questions: list[bytes], cuts: list[float | None], console: Console
     ) -> list[Turn]:
-        """Ask all questions, each into the answer to the last; returns how the answers went."""
+        """Ask every question, each one into the previous answer; returns the turns."""
         runner = WorkerRunner(handle_sigint=False)
         await runner.add_workers(self._worker)
         running = asyncio.create_task(runner.run())
@@ -271,7 +271,7 @@ class Conversation:
     async def _ask(
         self, exchange: Exchange, pcm: bytes, turns: list[Turn], cut_s: float | None
     ) -> Turn:
-        """The user speaks, which cuts the last answer; the agent answers up to the next cut."""
+        """Ask a question, which cuts the previous answer, and listen to the answer."""
         self._stt.expect(exchange.question)
         self.transport.say(pcm)
         turn = Turn(exchange.language, exchange.answer, is_cut=cut_s is not None)
@@ -286,7 +286,7 @@ class Conversation:
         return turn
 
     async def _listen(self, turn: Turn, context_id: str, cut_s: float | None) -> None:
-        """The user listens until it is time to speak again, or to the end."""
+        """Listen until it is time to speak again, or to the end of the answer."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 if cut_s is None:
@@ -299,13 +299,13 @@ class Conversation:
 
 
 def choose_cuts(rng: random.Random) -> list[float | None]:
-    """A moment to cut in for each answer, spread over the speech; None for the last answer."""
+    """A moment of interruption for each answer, in seconds of its audio; None for the last one."""
     count = len(SCRIPT) - 1
     parts = [(index + rng.random()) / count for index in range(count)]
     rng.shuffle(parts)
     cuts: list[float | None] = []
     for exchange, part in zip(SCRIPT[:-1], parts, strict=True):
-        word_s = 0.17 if exchange.language == "zh" else 0.3  # no voice speaks faster
+        word_s = 0.17 if exchange.language == "zh" else 0.3  # no voice needs less
         end_s = min(word_s * len(split_words(exchange.answer)), LATEST_CUT_S)
         cuts.append(EARLIEST_CUT_S + part * (end_s - EARLIEST_CUT_S))
     return [*cuts, None]
@@ -317,7 +317,7 @@ def _progress(console: Console) -> Progress:
 
 
 class _FirstAudio(BaseObserver):
-    """Collects how long each turn's text took to become sound."""
+    """Collects the time from text to first audio (TTFA) of each turn."""
 
     def __init__(self, ttfa_s: list[float]) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
-"""A Pipecat transport without a sound card: both sides in real time, into one stereo file.
+"""A Pipecat transport without a sound card: it records both sides in real time.
 
-The output plays at the speed of a loudspeaker and keeps what it played, sample by sample, on the
-clock of the conversation. The input is a microphone in a silent room in which `say` lets somebody
-speak. This module knows nothing of agents, of words and of what anybody says.
+The output plays at the speed of a loudspeaker and records what it played, sample by sample, on the
+clock of the conversation. The input is a microphone in a silent room; `say` plays a user's audio
+into it. This module knows no agents, no words and no text.
 """
 
 import asyncio
@@ -29,21 +29,21 @@ from pipecat.transports.base_output import BaseOutputTransport
 from pipecat.transports.base_transport import BaseTransport, TransportParams
 
 SPEAKER_RATE_HZ = 24_000
-MICROPHONE_RATE_HZ = 16_000  # what voice activity detection takes
+MICROPHONE_RATE_HZ = 16_000  # the sample rate of voice activity detection
 _CARD_BUFFER_S = 0.1
-"""A card that waits for sound for less than this has still some to play, and there is no gap."""
+"""Audio that a sound card buffers: audio that is late by less than this leaves no gap."""
 _TICK_S = 0.02
 _TICK_SAMPLES = round(MICROPHONE_RATE_HZ * _TICK_S)
 
 
 @dataclass
 class Utterance:
-    """What was played of one turn of the agent.
+    """The played audio of one turn of the agent.
 
     Attributes:
-        context_id: the turn's name at the TTS service.
-        chunks: (position in the recording, samples) of each piece of sound, in order.
-        pcm: these pieces joined, PCM16.
+        context_id: the turn's id at the TTS service.
+        chunks: (position in the recording, length) of each audio chunk, in samples and in order.
+        pcm: the chunks joined, PCM16.
     """
 
     context_id: str
@@ -52,11 +52,11 @@ class Utterance:
 
     @property
     def played_samples(self) -> int:
-        """Samples of this turn that left the loudspeaker."""
+        """Length of the turn's played audio."""
         return sum(samples for _, samples in self.chunks)
 
     def position_of(self, sample: int) -> int | None:
-        """Where the turn's `sample` is in the recording, or None if it was not played."""
+        """Position of the turn's `sample` in the recording; None if it was not played."""
         for position, samples in self.chunks:
             if sample < samples:
                 return position + sample
@@ -65,11 +65,12 @@ class Utterance:
 
 
 class RealtimeFileTransport(BaseTransport):
-    """A loudspeaker and a microphone on one clock, recorded.
+    """A recorded loudspeaker and microphone that share one clock.
 
     Attributes:
-        utterances: the agent's turns, as far as they were played.
-        latest_s: how late sound came at most; a busy machine stops both sides for so long.
+        utterances: played audio of the agent's turns.
+        latest_s: the largest delay of audio on its way to the loudspeaker; a busy machine delays
+            both sides by as much.
     """
 
     def __init__(self) -> None:
@@ -77,15 +78,15 @@ class RealtimeFileTransport(BaseTransport):
         self.utterances: list[Utterance] = []
         self.latest_s = 0.0
         self._started_at = 0.0
-        self._played: list[tuple[int, bytes]] = []
-        self._said: list[tuple[int, bytes]] = []
+        self._played: list[tuple[int, bytes]] = []  # (position, PCM)
+        self._said: list[tuple[int, bytes]] = []  # (position, PCM), microphone's rate
         self._has_progress = asyncio.Event()
         params = TransportParams(
             audio_in_enabled=True,
             audio_in_sample_rate=MICROPHONE_RATE_HZ,
             audio_out_enabled=True,
             audio_out_sample_rate=SPEAKER_RATE_HZ,
-            audio_out_10ms_chunks=1,  # as little as possible is played after an interruption
+            audio_out_10ms_chunks=1,  # short, to stop soon after an interruption
             audio_out_end_silence_secs=0,
         )
         self._microphone = _Microphone(self, params)
@@ -100,23 +101,23 @@ class RealtimeFileTransport(BaseTransport):
         return self._speaker
 
     def start_clock(self) -> None:
-        """Begin the recording; both sides call this when they start."""
+        """Start the recording; the first of both sides to start calls this."""
         self._started_at = self._started_at or time.monotonic()
 
     @property
     def now_s(self) -> float:
-        """Seconds since the recording began."""
+        """Seconds since the recording started."""
         return time.monotonic() - self._started_at
 
     def say(self, pcm: bytes) -> None:
-        """Let the user say `pcm` (PCM16 at `MICROPHONE_RATE_HZ`), from now on."""
+        """Play `pcm` (PCM16 at `MICROPHONE_RATE_HZ`) into the microphone, from now on."""
         self._microphone.pending += pcm
 
     async def wait_until_played(self, context_id: str, samples: int) -> Utterance:
-        """Wait until `samples` of the turn `context_id` have left the loudspeaker.
+        """Wait until `samples` of the turn `context_id` were played.
 
-        Not while it makes up for what this program was late: the words of that time are out
-        already.
+        Does not return while the loudspeaker catches up on a delay of this program: Pipecat has
+        released the words of that time already.
         """
         while True:
             if not self._speaker.is_catching_up:
@@ -131,14 +132,14 @@ class RealtimeFileTransport(BaseTransport):
 
     @property
     def said(self) -> list[tuple[int, int]]:
-        """(position in the recording, samples at `SPEAKER_RATE_HZ`) of the user's sound."""
+        """(position in the recording, length) of the user's audio, at `SPEAKER_RATE_HZ`."""
         scale = SPEAKER_RATE_HZ / MICROPHONE_RATE_HZ
         return [
             (round(position * scale), round(len(pcm) // 2 * scale)) for position, pcm in self._said
         ]
 
-    def keep_played(self, at_s: float, pcm: bytes) -> None:
-        """`pcm` began to sound at `at_s`."""
+    def record_played(self, at_s: float, pcm: bytes) -> None:
+        """Record `pcm`, which started to play at `at_s`."""
         position = round(at_s * SPEAKER_RATE_HZ)
         self._played.append((position, pcm))
         if self.utterances:
@@ -146,12 +147,12 @@ class RealtimeFileTransport(BaseTransport):
             self.utterances[-1].pcm += pcm
         self._has_progress.set()
 
-    def keep_said(self, tick: int, pcm: bytes) -> None:
-        """The microphone heard `pcm` in its `tick`."""
+    def record_said(self, tick: int, pcm: bytes) -> None:
+        """Record `pcm`, which the microphone received in its `tick`."""
         self._said.append((tick * _TICK_SAMPLES, pcm))
 
     def tracks(self) -> tuple[npt.NDArray[np.int16], npt.NDArray[np.int16]]:
-        """The recording at `SPEAKER_RATE_HZ`: the agent, and the user."""
+        """The recording at `SPEAKER_RATE_HZ`: (agent, user)."""
         agent = _track(self._played)
         user = _track(self._said)
         user = soxr.resample(user, MICROPHONE_RATE_HZ, SPEAKER_RATE_HZ).astype(np.int16)
@@ -159,7 +160,7 @@ class RealtimeFileTransport(BaseTransport):
         return np.pad(agent, (0, length - len(agent))), np.pad(user, (0, length - len(user)))
 
     def write(self, path: Path) -> None:
-        """Write the recording as stereo WAV: the agent left, the user right."""
+        """Write the recording as a stereo WAV: the agent on the left, the user on the right."""
         soundfile.write(path, np.stack(self.tracks(), axis=1), SPEAKER_RATE_HZ, subtype="PCM_16")
 
 
@@ -192,13 +193,13 @@ class _Microphone(BaseInputTransport):
     async def _listen(self) -> None:
         tick = 0
         while True:
-            heard, self.pending = (
+            said, self.pending = (
                 self.pending[: 2 * _TICK_SAMPLES],
                 self.pending[2 * _TICK_SAMPLES :],
             )
-            if heard:
-                self._transport.keep_said(tick, heard)
-            pcm = heard.ljust(2 * _TICK_SAMPLES, b"\0")
+            if said:
+                self._transport.record_said(tick, said)
+            pcm = said.ljust(2 * _TICK_SAMPLES, b"\0")
             await self.push_audio_frame(InputAudioRawFrame(pcm, MICROPHONE_RATE_HZ, 1))
             tick += 1
             await asyncio.sleep(max(0.0, tick * _TICK_S - self._transport.now_s))
@@ -208,13 +209,13 @@ class _Speaker(BaseOutputTransport):
     def __init__(self, transport: RealtimeFileTransport, params: TransportParams) -> None:
         super().__init__(params)
         self._transport = transport
-        self._silent_from_s = 0.0  # all sound so far has been played
-        self._free_at_s = 0.0  # since then it has waited for more
-        self._is_new = True  # the next sound begins a turn
+        self._silent_from_s = 0.0  # end of the audio so far
+        self._free_at_s = 0.0  # since when it waits for more audio
+        self._is_new = True  # whether the next audio starts a turn
 
     @property
     def is_catching_up(self) -> bool:
-        """Whether sound is played that should have been already."""
+        """Whether audio is played later than its time."""
         now_s = self._transport.now_s
         is_behind = now_s - self._silent_from_s > _TICK_S
         return is_behind and now_s - self._free_at_s <= _CARD_BUFFER_S
@@ -233,19 +234,20 @@ class _Speaker(BaseOutputTransport):
         now_s = self._transport.now_s
         if not self._is_new:
             self._transport.latest_s = max(self._transport.latest_s, now_s - self._silent_from_s)
-        # What this program itself is late, a card is not, as long as sound is there to be played.
+        # A delay of this program leaves no gap on a real card while audio is waiting to be played.
         had_to_wait = now_s - self._free_at_s > _TICK_S
         has_gap = self._is_new or (had_to_wait and now_s - self._silent_from_s > _CARD_BUFFER_S)
-        begin_s = max(now_s, self._silent_from_s) if has_gap else self._silent_from_s
+        start_s = max(now_s, self._silent_from_s) if has_gap else self._silent_from_s
         self._is_new = False
-        self._transport.keep_played(begin_s, frame.audio)
-        self._silent_from_s = begin_s + len(frame.audio) / 2 / SPEAKER_RATE_HZ
+        self._transport.record_played(start_s, frame.audio)
+        self._silent_from_s = start_s + len(frame.audio) / 2 / SPEAKER_RATE_HZ
         await asyncio.sleep(max(0.0, self._silent_from_s - self._transport.now_s))
         self._free_at_s = self._transport.now_s
         return True
 
 
 def _track(pieces: list[tuple[int, bytes]]) -> npt.NDArray[np.int16]:
+    """The pieces at their positions, with silence between them."""
     length = max((position + len(pcm) // 2 for position, pcm in pieces), default=0)
     track = np.zeros(length, np.int16)
     for position, pcm in pieces:

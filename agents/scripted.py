@@ -1,8 +1,8 @@
-"""Stand-ins for the two services that need a network or a download: the LLM and the ears.
+"""Stand-ins for the two services that need a network or a download: the LLM and transcription.
 
-`ScriptedLLM` answers questions that it knows, token by token, at the pace of a language model.
-`ScriptedSTT` "hears" what the script says was said, at the moment when real voice activity
-detection, on real sound, finds that the user has stopped. Nothing here knows speech synthesis.
+`ScriptedLLM` answers known questions, token by token, at the pace of a language model.
+`ScriptedSTT` emits the scripted question at the moment when real voice activity detection, on real
+audio, finds that the user has stopped. This module knows no speech synthesis.
 """
 
 import asyncio
@@ -29,13 +29,13 @@ _TOKEN = re.compile(r"\s?\S{1,4}|\s")
 
 
 class ScriptedLLM(FrameProcessor):
-    """Answers the last question of the context with the reply that the script has for it.
+    """Answers the last question of the context with its scripted reply.
 
     Args:
-        replies: question -> (language code, reply).
-        first_token_s: how long the model thinks.
-        tokens_per_s: how fast it then writes, on average.
-        seed: of the jitter between tokens.
+        replies: maps each question to (language code, reply).
+        first_token_s: time to the first token.
+        tokens_per_s: average rate of the tokens after it.
+        seed: seed of the random times between tokens.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class ScriptedLLM(FrameProcessor):
         self._language: str | None = None
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
-        """Answer a context; an interruption cancels this while it writes."""
+        """Answer a context; an interruption cancels this task while it writes."""
         await super().process_frame(frame, direction)
         if isinstance(frame, LLMContextFrame):
             await self._answer(*self._replies[_last_question(frame.context)])
@@ -74,18 +74,18 @@ class ScriptedLLM(FrameProcessor):
 
 
 class ScriptedSTT(FrameProcessor):
-    """Transcribes what `expect` was told, when voice activity detection finds the end of it."""
+    """Emits the expected text when voice activity detection finds that the user has stopped."""
 
     def __init__(self) -> None:
         super().__init__()
         self._expected: str | None = None
 
     def expect(self, text: str) -> None:
-        """The user begins to say `text`."""
+        """The user starts to say `text`."""
         self._expected = text
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
-        """Pass everything on, and the transcription when it is due."""
+        """Pass every frame on, and push the transcription when the user has stopped."""
         await super().process_frame(frame, direction)
         await self.push_frame(frame, direction)
         if isinstance(frame, VADUserStoppedSpeakingFrame) and self._expected is not None:

@@ -1,4 +1,4 @@
-"""The LiveKit agent at its console: it speaks, is cut off, and its history is what was heard."""
+"""The LiveKit agent at its console: it speaks, is interrupted, and commits what was heard."""
 
 import os
 import subprocess
@@ -25,7 +25,7 @@ CUT_S = 2.0
 
 
 async def spoken(url: str, text: str) -> bytes:
-    """A user's words as sound."""
+    """`text` as the audio of a user who speaks."""
     audio = AudioFormat(sample_rate=RATE_HZ)
     async with TTSClient(url) as client:
         speech = client.say(text, voice="nova", language="en", audio=audio, max_lead_s=0.0)
@@ -33,7 +33,7 @@ async def spoken(url: str, text: str) -> bytes:
 
 
 async def test_a_conversation_at_the_console(server: RunningServer) -> None:
-    """It greets, answers a question, falls silent when cut off, and commits what was heard."""
+    """The agent greets, answers, stops when it is interrupted, and commits what was heard."""
     question = await spoken(server.websocket_url, QUESTION)
     console = (sys.executable, "-m", "livekit.agents", "console", "agents/livekit_voice.py")
     env = {**os.environ, "VOICEAGENT_TTS_URL": server.websocket_url}
@@ -45,29 +45,31 @@ async def test_a_conversation_at_the_console(server: RunningServer) -> None:
         await caller.until(lambda: len(caller.said(ChatRole.ASSISTANT)) == 2)
     greeting, answer = (message.content[0].text for message in caller.said(ChatRole.ASSISTANT))
     assert greeting == livekit_voice.LINES[0]
-    assert "somebody speaks" in caller.said(ChatRole.USER)[0].content[0].text
+    assert "the user spoke" in caller.said(ChatRole.USER)[0].content[0].text
     assert livekit_voice.LINES[1].startswith(answer.rstrip())
     words = await words_of(server.websocket_url, livekit_voice.LINES[1], language="en")
     assert abs(count(words, answer) - heard(words, caller.played_s[1])) <= 1
     assert caller.said(ChatRole.ASSISTANT)[1].interrupted
 
 
-async def test_a_server_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Where no server is named and none answers, one speaks as long as the agent needs it."""
+async def test_the_agent_starts_a_server_if_there_is_none(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """If no server is configured and none is running, one runs while the agent needs it."""
     monkeypatch.delenv("VOICEAGENT_TTS_URL", raising=False)
     monkeypatch.setattr(livekit_voice, "DEFAULT_PORT", 9)
     monkeypatch.chdir(tmp_path)
     async with livekit_voice.voice_server() as url:
         assert await spoken(url, "Hi.")
         port = int(url.split(":")[2].split("/")[0])
-        assert await livekit_voice.answers("127.0.0.1", port)
-    assert not await livekit_voice.answers("127.0.0.1", port)
+        assert await livekit_voice.is_listening("127.0.0.1", port)
+    assert not await livekit_voice.is_listening("127.0.0.1", port)
 
 
-async def test_a_server_that_answers_is_used(
+async def test_a_running_server_is_used(
     server: RunningServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that is named, or else one that runs on this machine, is taken as it is."""
+    """The agent uses the configured server, or else the one that runs on this machine."""
     port = int(server.url.rsplit(":", 1)[1])
     monkeypatch.setattr(livekit_voice, "DEFAULT_PORT", port)
     monkeypatch.delenv("VOICEAGENT_TTS_URL", raising=False)
@@ -78,8 +80,8 @@ async def test_a_server_that_answers_is_used(
         assert url == "ws://elsewhere"
 
 
-def test_a_line_that_was_cut_off_is_answered_for() -> None:
-    """The stand-in goes on with its next line, after the last words that were heard."""
+def test_an_interrupted_line_is_quoted() -> None:
+    """The stand-in quotes the last words that were heard, then speaks its next line."""
     history = llm.ChatContext.empty()
     assert livekit_voice.next_line(history) == livekit_voice.LINES[0]
     history.add_message(role="assistant", content=livekit_voice.LINES[0])
@@ -93,7 +95,7 @@ def test_a_line_that_was_cut_off_is_answered_for() -> None:
 
 @pytest.fixture
 async def local_models() -> AsyncIterator[str]:
-    """A server that transcribes and answers in OpenAI's dialect, one reply each."""
+    """An OpenAI-compatible server with one transcript and one answer."""
 
     async def transcribe(request: web.Request) -> web.Response:
         form = await request.post()
@@ -123,26 +125,26 @@ async def local_models() -> AsyncIterator[str]:
     await runner.cleanup()
 
 
-async def test_local_models_are_the_ears_and_the_mind(
+async def test_local_models_transcribe_and_answer(
     local_models: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Servers that the environment names transcribe and answer, without a key."""
+    """The agent uses the servers that the environment names, without an API key."""
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     for name in ("STT", "LLM"):
         monkeypatch.setenv(f"LOCAL_{name}_URL", local_models)
         monkeypatch.setenv(f"LOCAL_{name}_MODEL", f"tiny-{name}")
     silence = rtc.AudioFrame(bytes(32_000), 16_000, 1, 16_000)
-    event = await livekit_voice.ears().recognize([silence])
+    event = await livekit_voice.choose_stt().recognize([silence])
     assert event.alternatives[0].text == "heard by tiny-STT"
     history = llm.ChatContext.empty()
     history.add_message(role="user", content="Who are you?")
-    async with livekit_voice.mind() as mind, mind.chat(chat_ctx=history) as reply:
+    async with livekit_voice.choose_llm() as model, model.chat(chat_ctx=history) as reply:
         said = [chunk.delta.content or "" async for chunk in reply if chunk.delta]
     assert "".join(said) == "said by tiny-LLM"
 
 
-def test_a_console_without_a_sound_library_says_what_to_install(tmp_path: Path) -> None:
-    """One line at the end, in place of a traceback."""
+def test_a_console_without_portaudio_says_what_to_install(tmp_path: Path) -> None:
+    """The last line names the package; there is no traceback."""
     without_libraries = {**os.environ, "PATH": str(tmp_path), "COLUMNS": "200"}
     result = subprocess.run(
         [sys.executable, "-m", "agents.livekit_voice", "console"], cwd=ROOT,
@@ -151,6 +153,6 @@ def test_a_console_without_a_sound_library_says_what_to_install(tmp_path: Path) 
     )  # fmt: skip
     assert result.returncode == 1
     assert result.stderr.endswith(
-        "PortAudio library not found: `apt-get install libportaudio2` brings it\n"
+        "PortAudio library not found; try `apt-get install libportaudio2`\n"
     )
     assert "Traceback" not in result.stderr

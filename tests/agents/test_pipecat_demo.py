@@ -1,4 +1,4 @@
-"""The demo's mistakes, as a person makes them."""
+"""Wrong command lines of the demo."""
 
 import subprocess
 import sys
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
     ],
 )
 def test_a_mistake_is_one_clear_line(options: list[str], sentence: str, tmp_path: Path) -> None:
-    """What is wrong is said in the last line, with status 1; Pipecat's greeting is before it."""
+    """The last line says what is wrong, and the exit status is 1; Pipecat's banner comes before."""
     options = ["--out", str(tmp_path), *options]
     result = subprocess.run(
         [sys.executable, "-m", "agents.pipecat_demo", *options],

@@ -1,4 +1,4 @@
-"""A voiceagent-tts server of an agent's own, for as long as the agent needs it."""
+"""A voiceagent-tts server that runs as long as a demo agent needs it."""
 
 import asyncio
 import contextlib
@@ -8,11 +8,11 @@ from pathlib import Path
 
 
 @contextlib.asynccontextmanager
-async def serving(log: Path) -> AsyncIterator[str]:
-    """Run a server on the embedded voice; gives its WebSocket URL.
+async def demo_server(log: Path) -> AsyncIterator[str]:
+    """Run a server with the embedded voice; yields the URL of its WebSocket.
 
     Args:
-        log: takes what the server writes to standard error.
+        log: file for the server's standard error.
 
     Raises:
         SystemExit: the server did not start.
@@ -27,7 +27,7 @@ async def serving(log: Path) -> AsyncIterator[str]:
             assert server.stdout is not None
             ready = (await server.stdout.readline()).decode().split()
             if not ready:
-                raise SystemExit(f"the server did not start; {log} says why")
+                raise SystemExit(f"the server did not start; see {log}")
             yield ready[1]
         finally:
             with contextlib.suppress(ProcessLookupError):
