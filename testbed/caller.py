@@ -1,7 +1,7 @@
-"""A person at the agent's console: a microphone, a loudspeaker, and an ear for the history.
+"""A simulated user at an agent's console: microphone, loudspeaker, and the agent's history.
 
-Speaks what `lk agent console` speaks with an agent: protobuf messages over TCP, each behind its
-length, sound at 48 kHz.
+Uses the protocol of `lk agent console`: protobuf messages over TCP, each after its length, with
+audio at 48 kHz.
 """
 
 import asyncio
@@ -25,12 +25,12 @@ _SILENCE = bytes(FRAME_BYTES)
 
 
 class Caller:
-    """One person who is connected to an agent."""
+    """A user who is connected to an agent."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.history: list[ChatMessage] = []
         self.played_s: list[float] = []
-        """How much was heard of each utterance that has ended."""
+        """Played seconds of each utterance that has ended."""
         self._reader, self._writer = reader, writer
         self._to_say: deque[bytes] = deque()
         self._received_s = 0.0
@@ -39,24 +39,24 @@ class Caller:
         self._paused_s: float | None = None
         self._changed = asyncio.Condition()
 
-    async def live(self) -> None:
-        """Listen and be heard until the agent goes."""
+    async def run(self) -> None:
+        """Send and receive audio until the agent disconnects."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._receive())
             group.create_task(self._tick())
 
     def say(self, pcm: bytes) -> None:
-        """Speak PCM16 at 48 kHz into the microphone."""
+        """Play PCM16 at 48 kHz into the microphone."""
         self._to_say += [pcm[at : at + FRAME_BYTES] for at in range(0, len(pcm), FRAME_BYTES)]
 
     async def until(self, is_true: Callable[[], bool]) -> None:
-        """Wait until `is_true`, which is asked after every message and every frame."""
+        """Wait until `is_true`, which is checked after every message and every frame."""
         async with self._changed:
             await self._changed.wait_for(is_true)
 
     @property
-    def hearing_s(self) -> float:
-        """How much was heard of what the agent says now; 0 while it is silent."""
+    def playing_s(self) -> float:
+        """Played seconds of the agent's current utterance; 0 while the agent is silent."""
         if not self._received_s:
             return 0.0
         if self._paused_s is not None:
@@ -64,17 +64,17 @@ class Caller:
         return min(time.monotonic() - self._began_at, self._received_s)
 
     def said(self, role: ChatRole) -> list[ChatMessage]:
-        """Messages of the history by who said them."""
+        """Messages of the history with this role."""
         return [message for message in self.history if message.role == role]
 
     async def _receive(self) -> None:
         while True:
             (length,) = struct.unpack(">I", await self._reader.readexactly(4))
-            self._take(AgentSessionMessage.FromString(await self._reader.readexactly(length)))
+            self._handle(AgentSessionMessage.FromString(await self._reader.readexactly(length)))
             async with self._changed:
                 self._changed.notify_all()
 
-    def _take(self, message: AgentSessionMessage) -> None:
+    def _handle(self, message: AgentSessionMessage) -> None:
         match message.WhichOneof("message"):
             case "audio_output":
                 if not self._received_s:
@@ -95,19 +95,19 @@ class Caller:
                 pass
 
     def _pause_or_resume(self, is_speaking: bool) -> None:
-        """A console is not told of a pause, but of the agent's state, which changes with it."""
+        """Follow the agent's state: a console receives no message about a pause itself."""
         if not is_speaking:
-            self._paused_s = self.hearing_s
+            self._paused_s = self.playing_s
         elif self._paused_s is not None:
             self._began_at = time.monotonic() - self._paused_s
             self._paused_s = None
 
     def _end_utterance(self) -> None:
-        self.played_s.append(self.hearing_s)
+        self.played_s.append(self.playing_s)
         self._received_s = 0.0
 
     async def _tick(self) -> None:
-        """Be a sound card: a frame into the microphone, and the end of what was played."""
+        """Act as a sound card: send microphone frames, and report the end of playback."""
         next_at = time.monotonic()
         while True:
             data = self._to_say.popleft() if self._to_say else _SILENCE
@@ -118,7 +118,7 @@ class Caller:
                 samples_per_channel=FRAME_BYTES // 2,
             )
             self._send(AgentSessionMessage(audio_input=frame))
-            if self._is_whole and self._received_s and self.hearing_s >= self._received_s:
+            if self._is_whole and self._received_s and self.playing_s >= self._received_s:
                 self._end_utterance()
                 finished = AgentSessionMessage.ConsoleIO.AudioPlaybackFinished()
                 self._send(AgentSessionMessage(audio_playback_finished=finished))
@@ -134,12 +134,12 @@ class Caller:
 
 @contextlib.asynccontextmanager
 async def calling(*argv: str, cwd: str, env: dict[str, str]) -> AsyncIterator[Caller]:
-    """Start an agent's console process, which is told where the caller is; ends it too.
+    """Start an agent's console process that connects to a caller; ends it afterwards.
 
     Args:
         argv: the command, without `--connect-addr`.
-        cwd: of the process.
-        env: of the process.
+        cwd: working directory of the process.
+        env: environment of the process.
     """
     arrived: asyncio.Queue[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = asyncio.Queue()
     listener = await asyncio.start_server(
@@ -152,10 +152,10 @@ async def calling(*argv: str, cwd: str, env: dict[str, str]) -> AsyncIterator[Ca
     try:
         reader, writer = await arrived.get()
         caller = Caller(reader, writer)
-        living = asyncio.create_task(caller.live())
+        running = asyncio.create_task(caller.run())
         yield caller
-        living.cancel()
-        await asyncio.wait({living})
+        running.cancel()
+        await asyncio.wait({running})
         writer.close()
         listener.close()
     finally:

@@ -1,6 +1,6 @@
-"""The devices of a LiveKit session without a room: a loudspeaker, a microphone, a screen.
+"""Devices of a LiveKit session without a room: a loudspeaker, a microphone and a screen.
 
-They are of LiveKit's own kinds (`voice.io`), work in real time, and keep what went through them.
+They implement LiveKit's interfaces (`voice.io`), work in real time and record what passes them.
 This module knows no agent, no words and no server.
 """
 
@@ -22,15 +22,15 @@ _MICROPHONE_FRAME_S = 0.02
 
 @dataclass
 class Playback:
-    """What a loudspeaker played of one utterance; times are `time.monotonic()`.
+    """The played part of one utterance; times are `time.monotonic()` unless noted.
 
     Attributes:
-        pcm: what was heard.
-        received_bytes: how much there was to hear.
-        dry_s: silence within it, because there was nothing to play.
-        halted_at: when it was paused last, or stopped.
-        stopped_at: when it was stopped, on `time.time()`.
-        ended_at: when its last sample was heard.
+        pcm: audio that was played.
+        received_bytes: audio that arrived.
+        dry_s: silence within the utterance, because no audio had arrived.
+        halted_at: when it was last paused, or stopped.
+        stopped_at: when it was stopped, in `time.time()`.
+        ended_at: when its last sample was played.
     """
 
     pcm: bytearray = field(default_factory=bytearray)
@@ -42,20 +42,20 @@ class Playback:
 
     @property
     def played_s(self) -> float:
-        """Seconds of sound that were heard."""
+        """Length of the played audio."""
         return len(self.pcm) / BYTES_PER_SAMPLE / SAMPLE_RATE_HZ
 
     @property
     def received_s(self) -> float:
-        """Seconds of sound that there were."""
+        """Length of the audio that arrived."""
         return self.received_bytes / BYTES_PER_SAMPLE / SAMPLE_RATE_HZ
 
 
 class Speaker(io.AudioOutput):
-    """Plays in real time, can be paused, and knows what it played.
+    """A loudspeaker that plays in real time, can be paused, and records what it played.
 
     Attributes:
-        playback: the utterance that is played, or was last.
+        playback: the current utterance, or the last one.
     """
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class Speaker(io.AudioOutput):
         )
         self.playback = Playback()
         self._waiting: deque[bytes] = deque()
-        self._is_capturing = False
+        self._is_capturing = False  # whether more audio of the utterance may arrive
         self._is_playing = False
         self._is_paused = False
         self._is_dry = False
@@ -74,26 +74,26 @@ class Speaker(io.AudioOutput):
         self._progress = asyncio.Condition()
 
     async def capture_frame(self, frame: rtc.AudioFrame) -> None:
-        """Take a piece of sound, to be played behind what is there."""
+        """Queue an audio frame."""
         await super().capture_frame(frame)
         if not self._is_capturing:
             self._is_capturing = True
-            self.forget()
+            self.reset()
         pcm = bytes(frame.data)
         self.playback.received_bytes += len(pcm)
         self._waiting.append(pcm)
 
     def flush(self) -> None:
-        """The utterance is complete."""
+        """Mark the utterance as complete."""
         super().flush()
         self._is_capturing = False
 
-    def forget(self) -> None:
-        """Another utterance is to come."""
+    def reset(self) -> None:
+        """Start a new utterance."""
         self.playback, self._is_dry = Playback(), False
 
     def clear_buffer(self) -> None:
-        """Stop the utterance."""
+        """Stop the utterance and drop its queued audio."""
         if self._is_playing or self._waiting:
             if not self._is_paused:
                 self.playback.halted_at = time.monotonic()
@@ -102,38 +102,38 @@ class Speaker(io.AudioOutput):
             self.playback.stopped_at = time.time()
 
     def pause(self) -> None:
-        """Hold the sound."""
+        """Pause playback."""
         super().pause()
         self._is_paused = True
         self.playback.halted_at = time.monotonic()
 
     def resume(self) -> None:
-        """Go on."""
+        """Resume playback."""
         super().resume()
         self._is_paused = False
 
     @property
     def is_paused(self) -> bool:
-        """Whether the sound is held."""
+        """Whether playback is paused."""
         return self._is_paused
 
     @property
     def is_dry(self) -> bool:
-        """Whether more sound is wanted than there is."""
+        """Whether playback waits for audio that has not arrived."""
         return self._is_dry
 
     @property
     def played(self) -> bytes:
-        """What was heard of the last utterance."""
+        """Played audio of the last utterance."""
         return bytes(self.playback.pcm)
 
     @property
     def played_s(self) -> float:
-        """Seconds of it."""
+        """Length of `played`."""
         return self.playback.played_s
 
     async def play(self) -> None:
-        """Be a sound card: what it holds plays on while the program is busy elsewhere."""
+        """Play like a sound card: queued audio plays on while the event loop is busy."""
         last = time.monotonic()
         while True:
             await asyncio.sleep(TICK_S)
@@ -141,13 +141,13 @@ class Speaker(io.AudioOutput):
             if self._is_stopped:
                 self._finish(interrupted=True)
             elif not self._is_paused:
-                self._take(now - last if self._is_playing else TICK_S, now)
+                self._play_for(now - last if self._is_playing else TICK_S, now)
             last = now
             async with self._progress:
                 self._progress.notify_all()
 
-    def _take(self, seconds: float, now: float) -> None:
-        """Play so much, or what there is of it."""
+    def _play_for(self, seconds: float, now: float) -> None:
+        """Play `seconds` of the queued audio, or all of it if there is less."""
         if not self._waiting:
             if self._is_playing and not self._is_capturing:
                 self._finish(interrupted=False)
@@ -172,33 +172,33 @@ class Speaker(io.AudioOutput):
         self.on_playback_finished(playback_position=self.played_s, interrupted=interrupted)
 
     async def tick(self) -> None:
-        """Wait a moment."""
+        """Wait for the next tick of the loudspeaker."""
         async with self._progress:
             await self._progress.wait()
 
     async def until(self, is_true: Callable[[], bool]) -> None:
-        """Wait until `is_true`, which is asked after every tick."""
+        """Wait until `is_true`, which is checked after every tick."""
         async with self._progress:
             await self._progress.wait_for(is_true)
 
 
 class Screen(io.TextOutput):
-    """Where the session shows the transcript."""
+    """Collects the transcript that the session shows."""
 
     def __init__(self) -> None:
         super().__init__(label="Screen", next_in_chain=None)
         self.text = ""
 
     async def capture_text(self, text: str) -> None:
-        """Show more."""
+        """Append to the shown text."""
         self.text += text
 
     def flush(self) -> None:
-        """Nothing waits here."""
+        """Do nothing: all text is shown at once."""
 
 
 class Microphone(io.AudioInput):
-    """A silent room in which somebody can speak; gives 20 ms at a time, in real time."""
+    """A microphone in a silent room with a user; yields frames of 20 ms in real time."""
 
     def __init__(self) -> None:
         super().__init__(label="Microphone")
@@ -206,11 +206,11 @@ class Microphone(io.AudioInput):
         self._tick_at = time.monotonic()
 
     def say(self, pcm: bytes) -> None:
-        """Speak 16 kHz PCM from now on."""
+        """Play `pcm` (16 kHz) as the user's speech, from now on."""
         self._speech += pcm
 
     async def __anext__(self) -> rtc.AudioFrame:
-        """The next 20 ms."""
+        """The next frame of 20 ms."""
         self._tick_at = max(self._tick_at + _MICROPHONE_FRAME_S, time.monotonic() - 0.1)
         await asyncio.sleep(self._tick_at - time.monotonic())
         samples = round(MICROPHONE_RATE_HZ * _MICROPHONE_FRAME_S)

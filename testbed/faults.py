@@ -1,6 +1,6 @@
-"""What can go wrong between an agent and its voice: a connection that breaks, an engine that dies.
+"""Faults between an agent and the server: a connection that breaks, an engine that dies.
 
-Knows no agent framework and no protocol.
+This module knows no agent framework and no protocol.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ _ENGINE_MODULE = "voiceagent_tts.worker"
 
 
 class Wire:
-    """A TCP connection's way to the server, which can be cut."""
+    """A TCP proxy to the server whose connections can be cut."""
 
     def __init__(self, host: str, port: int) -> None:
         self._address = host, port
@@ -23,18 +23,18 @@ class Wire:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def cut(self) -> None:
-        """Break every connection that is open now, without a closing handshake."""
+        """Break every open connection, without a closing handshake."""
         for writer in self._writers:
             writer.transport.abort()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Carry one connection."""
+        """Forward one connection."""
         from_server, to_server = await asyncio.open_connection(*self._address)
         for source, sink in ((reader, to_server), (from_server, writer)):
             self._writers.add(sink)
-            self._tasks.add(asyncio.create_task(self._carry(source, sink)))
+            self._tasks.add(asyncio.create_task(self._forward(source, sink)))
 
-    async def _carry(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    async def _forward(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError):
             while data := await source.read(65_536):
                 sink.write(data)
@@ -43,7 +43,7 @@ class Wire:
         self._writers.discard(sink)
 
     async def aclose(self) -> None:
-        """End all connections."""
+        """Break all connections, and wait for their tasks."""
         self.cut()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
@@ -53,7 +53,7 @@ _Wire = TypeVar("_Wire", bound=Wire)
 
 @contextlib.asynccontextmanager
 async def wire_to(url: str, kind: type[_Wire] = Wire) -> AsyncIterator[tuple[_Wire, str]]:
-    """A wire to the server at `url`, and the server's URL at the near end of it."""
+    """Yield a proxy to the server at `url`, and the URL of the proxy."""
     parts = urlsplit(url)
     assert parts.hostname is not None and parts.port is not None
     wire = kind(parts.hostname, parts.port)
@@ -67,7 +67,7 @@ async def wire_to(url: str, kind: type[_Wire] = Wire) -> AsyncIterator[tuple[_Wi
 
 
 def kill_engine(server_pid: int) -> None:
-    """SIGKILL for the engine processes of a server; the server starts others."""
+    """Send SIGKILL to the engine processes of a server; the server restarts them."""
     for process in psutil.Process(server_pid).children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
             if _ENGINE_MODULE in process.cmdline():

@@ -1,4 +1,4 @@
-"""A real LiveKit session around the plugin: a speaker in real time, an LLM with a script."""
+"""A real LiveKit session for tests of the plugin: a real-time loudspeaker and a scripted LLM."""
 
 import asyncio
 import contextlib
@@ -25,11 +25,11 @@ from voiceagent_tts.client import TTSClient
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
 
 HEARD_S = 0.02
-"""A word was heard when so much of it was played."""
+"""Played length from which a word counts as heard."""
 
 
 class DeafSTT(stt.STT):
-    """Understands nothing: sound without words, such as a cough."""
+    """Transcribes all audio as nothing, like a sound without words, such as a cough."""
 
     def __init__(self) -> None:
         super().__init__(capabilities=stt.STTCapabilities(streaming=True, interim_results=False))
@@ -50,7 +50,7 @@ class _DeafStream(stt.RecognizeStream):
 
 
 class ScriptedLLM(llm.LLM):
-    """Says what it was told to say, piece by piece; where a piece is an event, it waits for it."""
+    """Writes its `script` piece by piece; a piece that is an event is waited for."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class _ScriptedStream(llm.LLMStream):
 
 
 class Conversation:
-    """One agent turn after the other, and what the history says of them."""
+    """A running session: makes replies, interrupts them, and reads them in the history."""
 
     def __init__(self, voice: tts.TTS, **options: Any) -> None:
         self.voice = voice
@@ -109,7 +109,7 @@ class Conversation:
         )
 
     async def start(self) -> None:
-        """Attach sound and text, and start the agent."""
+        """Attach the devices and start the agent."""
         if self.session.vad is not None:
             self.session.input.audio = self.microphone
         self.session.output.audio = self._sync.audio_output
@@ -122,19 +122,19 @@ class Conversation:
         await self._sync.aclose()
 
     def reply(self, *script: str | asyncio.Event) -> SpeechHandle:
-        """Let the agent reply, piece by piece."""
+        """Start a reply with the pieces of `script`."""
         self.llm.script = script
-        self.speaker.forget()
+        self.speaker.reset()
         return self.session.generate_reply(user_input="Go on.")
 
     async def spoken(self, *script: str | asyncio.Event) -> str:
-        """A whole reply; returns what the history has of it."""
+        """Speak a whole reply; returns its text in the history."""
         handle = self.reply(*script)
         await handle.wait_for_playout()
         return committed(handle)
 
     async def cut(self, at_s: float, *script: str | asyncio.Event) -> str:
-        """A reply that is interrupted when `at_s` of it was played; what the history has of it."""
+        """Interrupt a reply when `at_s` of it were played; returns its text in the history."""
         handle = self.reply(*script)
         await self.played(at_s)
         if not at_s:
@@ -142,11 +142,11 @@ class Conversation:
         return await self.interrupt(handle)
 
     async def played(self, at_s: float) -> None:
-        """Wait until `at_s` of the reply that begins next, or has begun, was played."""
+        """Wait until `at_s` of the current or next reply were played."""
         await self.speaker.until(lambda: self.speaker.played_s >= at_s)
 
     async def interrupt(self, handle: SpeechHandle) -> str:
-        """The user barges in; returns what the history has of the reply."""
+        """Barge in; returns the reply's text in the history."""
         handle.interrupt()
         await handle.wait_for_playout()
         return committed(handle)
@@ -164,7 +164,7 @@ class Conversation:
 
 @contextlib.asynccontextmanager
 async def talking(voice: tts.TTS, **options: Any) -> AsyncIterator[Conversation]:
-    """A conversation whose session runs; ends it and the voice."""
+    """Run a conversation; closes it and the voice afterwards."""
     conversation = Conversation(voice, **options)
     playing = asyncio.create_task(conversation.speaker.play())
     try:
@@ -178,28 +178,28 @@ async def talking(voice: tts.TTS, **options: Any) -> AsyncIterator[Conversation]
 
 
 def real_vad() -> inference.VAD:
-    """The voice activity detection that LiveKit bundles."""
+    """LiveKit's bundled voice activity detection."""
     return inference.VAD(model="silero")
 
 
 def committed(handle: SpeechHandle) -> str:
-    """What the history has of a reply that has ended; "" where it was dropped."""
+    """Text in the history of a reply that has ended; "" if LiveKit dropped it."""
     texts = [item.text_content or "" for item in handle.chat_items if isinstance(item, ChatMessage)]
     return "".join(texts)
 
 
 async def words_of(url: str, text: str, **options: Any) -> list[WordTimestamp]:
-    """The words of `text` as the server times them, without LiveKit."""
+    """Word times of `text` from the server, without LiveKit."""
     async with TTSClient(url) as client:
         events = client.say(text, max_lead_s=0.0, **options)
         return [event async for event in events if isinstance(event, WordTimestamp)]
 
 
 def heard(words: list[WordTimestamp], played_s: float) -> int:
-    """How many of `words` had begun to sound."""
+    """Number of `words` heard after `played_s` of the reply."""
     return sum(word.start_sample / SAMPLE_RATE_HZ + HEARD_S < played_s for word in words)
 
 
 def count(words: list[WordTimestamp], text: str) -> int:
-    """How many of `words` are in `text`, the beginning of a reply."""
+    """Number of `words` in `text`, the start of a reply."""
     return sum(word.word.char_end <= len(text.rstrip()) for word in words)

@@ -1,4 +1,4 @@
-"""A router between adapter and server: it can forget its connections, as NAT does, or be down."""
+"""A router between adapter and server that can forget connections, as NAT does, or go down."""
 
 import asyncio
 import contextlib
@@ -9,7 +9,7 @@ from testbed.faults import Wire, wire_to
 
 
 class Router(Wire):
-    """A wire; what was connected before `forget` is swallowed in silence."""
+    """A proxy that drops the data of connections opened before `forget`, without closing them."""
 
     def __init__(self, host: str, port: int) -> None:
         super().__init__(host, port)
@@ -18,27 +18,27 @@ class Router(Wire):
         self._forgotten: set[asyncio.StreamWriter] = set()
 
     def forget(self) -> None:
-        """Drop what comes on connections that are open now, without closing them."""
+        """Drop the data of all open connections from now on, without closing them."""
         self._forgotten |= self._writers
 
     def go_down(self) -> None:
-        """Break all connections, and refuse others."""
+        """Break all connections, and refuse new ones."""
         self._is_up = False
         self.cut()
 
     def come_back(self) -> None:
-        """Carry connections again."""
+        """Accept connections again."""
         self._is_up = True
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Carry one connection, unless it is down."""
+        """Forward one connection, unless the router is down."""
         if not self._is_up:
             writer.transport.abort()
             return
         self.accepted += 1
         await super().serve(reader, writer)
 
-    async def _carry(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    async def _forward(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError):
             while data := await source.read(65_536):
                 if sink not in self._forgotten:
@@ -48,12 +48,12 @@ class Router(Wire):
 
 
 routing = partial(wire_to, kind=Router)
-"""A router to the server at a URL, and the URL of the server through it."""
+"""Context manager for a router to a server: yields the router and its URL."""
 
 
 @contextlib.asynccontextmanager
 async def black_hole() -> AsyncIterator[str]:
-    """A URL whose server accepts connections, reads, and never answers."""
+    """Yield the URL of a server that accepts connections, reads, and never answers."""
 
     async def swallow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while await reader.read(65_536):

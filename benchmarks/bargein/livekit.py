@@ -139,7 +139,7 @@ class _Agent:
         cut = await self._begun()
         handle, self._words = self._handle, []
         assert handle is not None
-        self.speaker.forget()
+        self.speaker.reset()
         if cut.fault_at_s is not None:
             await self._listen(handle, cut.fault_at_s, LONGEST_WAIT_S)
             self._inject_fault()

@@ -40,7 +40,7 @@ async def test_a_conversation_at_the_console(server: RunningServer) -> None:
     async with calling(*console, cwd=str(ROOT), env=env) as caller:
         await caller.until(lambda: len(caller.said(ChatRole.ASSISTANT)) == 1)
         caller.say(question)
-        await caller.until(lambda: caller.hearing_s >= CUT_S)
+        await caller.until(lambda: caller.playing_s >= CUT_S)
         caller.say(question)
         await caller.until(lambda: len(caller.said(ChatRole.ASSISTANT)) == 2)
     greeting, answer = (message.content[0].text for message in caller.said(ChatRole.ASSISTANT))

@@ -1,1 +1,1 @@
-"""Voice agent frameworks as hosts of this voice."""
+"""Adapters to voice agent frameworks, the hosts: Pipecat and LiveKit Agents."""

@@ -1,7 +1,7 @@
 """voiceagent-tts for LiveKit Agents: `voiceagent.TTS(url="ws://...")`.
 
-The plugin itself is `voiceagent_tts.adapters.livekit`; here is the name under which LiveKit's
-users look for it.
+The implementation is `voiceagent_tts.adapters.livekit`; this package has the name under which
+LiveKit's users look for a plugin.
 """
 
 from livekit.agents import Plugin
@@ -23,7 +23,7 @@ __all__ = [
 
 
 class VoiceAgentPlugin(Plugin):
-    """How LiveKit lists this plugin."""
+    """Registers this plugin in LiveKit's list of plugins."""
 
     def __init__(self) -> None:
         super().__init__(__name__, __version__, __name__, logger)

@@ -1,4 +1,4 @@
-"""The plugin's logger; it names ids and codes, never what is said."""
+"""The plugin's logger; its messages have ids and error codes, never spoken text."""
 
 import logging
 

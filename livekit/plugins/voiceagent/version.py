@@ -1,4 +1,4 @@
-"""The plugin's version is the package's."""
+"""The plugin's version, which is the version of voiceagent-tts."""
 
 from voiceagent_tts import __version__
 

@@ -1,8 +1,8 @@
-"""Text on its way through Pipecat, unchanged: in clauses to the service, word by word out of it.
+"""Keeps the LLM's text verbatim on its way through Pipecat: clauses in, words out.
 
-Pipecat strips the white space between sentences and words and puts single spaces in its place. The
-two classes here keep it, so that the conversation's history is the LLM's own text, in scripts with
-and without spaces. This module knows no sockets and no times.
+Pipecat replaces the white space between sentences and words by single spaces. The two classes here
+keep the original, so that the conversation's history is the LLM's own text, in scripts with and
+without spaces. This module knows no sockets and no times.
 """
 
 import unicodedata
@@ -22,20 +22,21 @@ from voiceagent_tts.text.punctuation import (
 from voiceagent_tts.text.words import is_spoken
 
 _FIRST_CLAUSE_CHARS = 12
+"""Length from which the first clause of a reply ends at any white space: two or three words."""
 _CLAUSE_CHARS = 48
-"""From this length on, a clause ends at any white space. Two or three words start the sound."""
+"""Length from which a later clause ends at any white space."""
 
 _WIDE_ENDS = WIDE_SENTENCE_ENDS | WIDE_CLAUSE_ENDS
 _ENDS_BEFORE_SPACE = (SENTENCE_ENDS | CLAUSE_ENDS) - _WIDE_ENDS
 
 
 class ClauseAggregator(BaseTextAggregator):
-    """Collects LLM tokens and hands them on clause by clause, white space included.
+    """Collects LLM tokens and passes them on clause by clause, white space included.
 
-    Pipecat's own aggregator waits for the first letter of the next sentence. Here a clause leaves
-    with the white space after it, and the first one of a reply leaves after two or three words. The
-    pieces are only Pipecat's bookkeeping: the server joins them and decides itself where to cut
-    the text for speech, so they cost no prosody. Joined, the pieces are the text.
+    Pipecat's own aggregator waits for the first letter of the next sentence. This one passes a
+    clause on with the white space after it, and the first clause of a reply after two or three
+    words. The pieces do not affect prosody: the server joins them and segments the text itself.
+    The pieces joined are the text.
     """
 
     def __init__(self, *, language: str | None = None) -> None:
@@ -45,33 +46,33 @@ class ClauseAggregator(BaseTextAggregator):
 
     @property
     def text(self) -> Aggregation:
-        """What has been collected and not been handed on."""
+        """The collected text that was not passed on yet."""
         return Aggregation(self._text, TextType.SENTENCE)
 
     async def aggregate(self, text: str) -> AsyncIterator[Aggregation]:
-        """Take `text` and give the clauses that are complete with it."""
+        """Append `text`; yields the clauses that it completes."""
         for character in text:
             if character.isspace():
                 self._text += character
                 if self._ends_before_space():
-                    yield self._take()
+                    yield self._pop_clause()
             else:
                 if self._ends_before(character):
-                    yield self._take()
+                    yield self._pop_clause()
                 self._text += character
 
     async def flush(self) -> Aggregation | None:
-        """Give the rest at the end of a reply, if there is any."""
-        rest = self._take() if self._text else None
+        """Return the remaining text at the end of a reply; None if there is none."""
+        rest = self._pop_clause() if self._text else None
         self._is_first = True
         return rest
 
     async def handle_interruption(self) -> None:
-        """Forget what was collected."""
+        """Drop the collected text."""
         await self.reset()
 
     async def reset(self) -> None:
-        """Forget what was collected; a new reply begins."""
+        """Drop the collected text and start a new reply."""
         self._text = ""
         self._is_first = True
 
@@ -85,39 +86,39 @@ class ClauseAggregator(BaseTextAggregator):
         is_inside = character in _WIDE_ENDS or character in CLOSING
         return not is_inside and last_mark(self._text) in _WIDE_ENDS and is_spoken(self._text)
 
-    def _take(self) -> Aggregation:
+    def _pop_clause(self) -> Aggregation:
         text, self._text, self._is_first = self._text, "", False
         return Aggregation(text, TextType.SENTENCE)
 
 
 class VerbatimSpacing:
-    """Gives Pipecat's word frames the white space that stands before them in the reply.
+    """Adds to Pipecat's word frames the white space before each word in the reply.
 
-    A word frame names the segment (the announced `AggregatedTextFrame`) that it is part of. What
-    lies between two words of the announced texts is put in front of the later one, and the frame
-    is marked as one that brings its own spacing.
+    A word frame names its segment, an announced `AggregatedTextFrame`. The white space between two
+    words of the announced texts is added in front of the later word, and that frame is marked as
+    one that brings its own spacing.
     """
 
     def __init__(self) -> None:
-        self._rests: dict[int, str] = {}  # segment -> its text that no word has reached, in order
+        self._rests: dict[int, str] = {}  # segment id -> its text after the last word; in order
         self._segment_id: int | None = None  # of the last word
-        self._before = ""  # the end of what this reply has committed
+        self._before = ""  # the last word of this reply
 
     def start_reply(self) -> None:
         """The next word is the first of a message."""
         self._before = ""
 
     def clear(self) -> None:
-        """Forget all segments: their words will not come."""
+        """Drop all segments, whose words will not come."""
         self._rests.clear()
         self._before = ""
 
     def announce(self, frame: AggregatedTextFrame) -> None:
-        """A segment that is about to be spoken."""
+        """Register a segment that is about to be spoken."""
         self._rests[frame.id] = frame.raw_text or frame.text
 
     def apply(self, frame: TTSTextFrame) -> None:
-        """Put white space in front of `frame`, the next word of its segment."""
+        """Add white space in front of `frame`, the next word of its segment."""
         word = frame.raw_text or frame.text
         space = self._space_before(frame.segment_id, word)
         if space is None:
@@ -130,7 +131,7 @@ class VerbatimSpacing:
         self._before, self._segment_id = word, frame.segment_id
 
     def _space_before(self, segment_id: int | None, word: str) -> str | None:
-        """What stands between the last word and this one, if the announced texts tell."""
+        """White space between the last word and `word`; None if the announced texts lack it."""
         if segment_id not in self._rests:
             return None
         between = ""
@@ -141,14 +142,14 @@ class VerbatimSpacing:
             return None
         self._rests[segment_id] = after
         between += before
-        is_told = between.isspace() or (not between and segment_id == self._segment_id)
-        return between if is_told else None
+        is_known = between.isspace() or (not between and segment_id == self._segment_id)
+        return between if is_known else None
 
 
 def joint(before: str, after: str) -> str:
-    """What has to stand between two texts that are spoken one after the other.
+    """The separator between two texts that are spoken one after the other.
 
-    Nothing where one of them is empty, has white space there, or is written without it (Chinese,
+    Empty if one text is empty, has white space there, or is in a script without spaces (Chinese,
     Japanese); otherwise a space.
     """
     if not before or not after:
