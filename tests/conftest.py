@@ -12,8 +12,9 @@ from testbed.server_process import ServerProcess, serving
 from testbed.servers import StartServer, StartSynthesizer
 from voiceagent_tts.config import Settings
 from voiceagent_tts.server.serve import RunningServer, running
+from voiceagent_tts.synthesizer.options import Limits
 from voiceagent_tts.synthesizer.supervisor import Supervisor
-from voiceagent_tts.synthesizer.synthesizer import Limits, Synthesizer
+from voiceagent_tts.synthesizer.synthesizer import Synthesizer
 from voiceagent_tts.synthesizer.worker_client import WorkerSpec
 
 # How long an example takes says how busy the machine is, not whether the claim holds.

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from testbed.known_speech import Spoken
+from voiceagent_tts.aligner.interface import AlignSession
 from voiceagent_tts.core import (
     BYTES_PER_SAMPLE,
     FRAME_S,
@@ -19,7 +20,6 @@ from voiceagent_tts.core import (
     PlayoutClock,
     WordTimestamp,
 )
-from voiceagent_tts.seam.aligner import AlignSession
 from voiceagent_tts.synthesizer.timeline import Timeline
 from voiceagent_tts.synthesizer.word_policy import Source
 
@@ -95,7 +95,7 @@ class _Simulation:
         self._made_samples = 0
 
     def run(self) -> Playback:
-        words = self._timeline.expect(self._spoken.text, is_whole=True)
+        words = self._timeline.expect_text(self._spoken.text, is_whole=True)
         if self._session is not None:
             self._session.append(words)
         self._at(0.0, self._make_frame)
@@ -116,7 +116,7 @@ class _Simulation:
         )
         pcm = self._spoken.pcm[start * BYTES_PER_SAMPLE : end * BYTES_PER_SAMPLE]
         self._made_samples = end
-        self._timeline.audio(AudioChunk(start, pcm))
+        self._timeline.push_audio(AudioChunk(start, pcm))
         self._take(now)
         self._clock.send(end - start, now)
         is_last = end == self._spoken.samples
@@ -124,7 +124,7 @@ class _Simulation:
             self._follow(self._session, pcm, now, is_last=is_last)
         if is_last:
             self._playback.made_s = now
-            self._timeline.finish()
+            self._timeline.end_audio()
             self._at(now + FORCED_S, self._tell_forced)
         else:
             waits_s = self._clock.lead_s(now) + FRAME_S - _MAX_LEAD_S
@@ -136,24 +136,24 @@ class _Simulation:
             committed, outlook = (*committed, *session.finish()), ()
 
         def answer(_: float) -> None:
-            self._timeline.tell(Source.ONLINE, committed)
-            self._timeline.expect_at(outlook)
+            self._timeline.add_times(Source.ONLINE, committed)
+            self._timeline.set_tentative(outlook)
             if is_last:
-                self._timeline.lose(Source.ONLINE)
+                self._timeline.drop_source(Source.ONLINE)
 
         self._at(now + _ONLINE_S, answer)
 
     def _tell_forced(self, now: float) -> None:
-        self._timeline.tell(Source.FORCED, tuple(self._forced))
-        self._timeline.lose(Source.FORCED)
+        self._timeline.add_times(Source.FORCED, tuple(self._forced))
+        self._timeline.drop_source(Source.FORCED)
 
     def _take(self, now: float) -> None:
         """What leaves now; comes again when the next word is due."""
         played = self._clock.played_samples(now)
-        for word in self._timeline.take(self._clock, now):
+        for word in self._timeline.pop_due(self._clock, now):
             self._playback.late += word.start_sample < played
             self._playback.words.append(word)
-        due = self._timeline.next_take_at(self._clock)
+        due = self._timeline.next_due_at(self._clock)
         if due is not None and due > now:
             self._at(due, lambda _: None)
 

@@ -28,11 +28,12 @@ from benchmarks.service.paced_streams import Plan, carry
 from benchmarks.service.transport import plan_streams
 from voiceagent_tts.cli.serve import configure_logs
 from voiceagent_tts.config import Settings
-from voiceagent_tts.seam.alignment import AlignEvent
+from voiceagent_tts.seam.aligner_messages import AlignEvent
 from voiceagent_tts.seam.events import AudioStep, Event
 from voiceagent_tts.server.serve import RunningServer, running
-from voiceagent_tts.synthesizer.synthesizer import Context, ContextReport
-from voiceagent_tts.synthesizer.worker_client import Listener, WorkerClient
+from voiceagent_tts.synthesizer.context import Context
+from voiceagent_tts.synthesizer.events import ContextDone, ContextReport
+from voiceagent_tts.synthesizer.worker_client import EventHandler, WorkerClient
 
 _MODES = {"without": "off", "with": "online"}
 
@@ -94,7 +95,7 @@ def watching(watch: _Watch) -> Iterator[None]:
     """Overhear the engine and the socket of every context that speaks in the block."""
     attach, sent, close = WorkerClient.attach, Context.sent, Context._close
 
-    def attach_watched(worker: WorkerClient, listener: Listener) -> int:
+    def attach_watched(worker: WorkerClient, listener: EventHandler) -> int:
         context = getattr(listener, "__self__", None)
         if not isinstance(context, Context) or context.options.is_probe:
             return attach(worker, listener)
@@ -112,8 +113,8 @@ def watching(watch: _Watch) -> Iterator[None]:
         watch.leave(context, samples)
         watch.delays.late_frames += context._clock.underrun_s > underrun_s
 
-    def close_watched(context: Context, reason: Any) -> Any:
-        done = close(context, reason)
+    def close_watched(context: Context) -> ContextDone:
+        done = close(context)
         watch.end(context, done.report)
         return done
 

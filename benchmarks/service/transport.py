@@ -44,10 +44,10 @@ from voiceagent_tts.config import Settings
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import OverloadedError
 from voiceagent_tts.protocol.client_connection import ClientAudio
-from voiceagent_tts.seam.alignment import AlignEvent
+from voiceagent_tts.seam.aligner_messages import AlignEvent
 from voiceagent_tts.seam.events import AudioStep, Event
 from voiceagent_tts.server.serve import running
-from voiceagent_tts.synthesizer.worker_client import Listener, WorkerClient
+from voiceagent_tts.synthesizer.worker_client import EventHandler, WorkerClient
 
 _FASTEST_WORDS_PER_S = 3.2  # of the embedded voice over these texts: no stream is too short
 _DEFAULT_MAX_LEAD_S: float = Settings.model_fields["max_lead_s"].default
@@ -149,7 +149,7 @@ def wiretap() -> Iterator[list[bytearray]]:
     tapes: list[bytearray] = []
     attach = WorkerClient.attach
 
-    def attach_both(worker: WorkerClient, listener: Listener) -> int:
+    def attach_both(worker: WorkerClient, listener: EventHandler) -> int:
         tapes.append(tape := bytearray())
 
         def hear(event: Event | AlignEvent) -> None:

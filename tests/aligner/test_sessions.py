@@ -9,7 +9,7 @@ from voiceagent_tts.aligner.sessions import OnlineSessions
 from voiceagent_tts.core import AudioChunk, WordTimestamp
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.espeak.engine import EspeakEngine
-from voiceagent_tts.seam.alignment import (
+from voiceagent_tts.seam.aligner_messages import (
     AlignCommand,
     Aligned,
     AlignEvent,

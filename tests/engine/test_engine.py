@@ -127,20 +127,20 @@ def test_ten_minutes_roll_over_at_sentence_ends() -> None:
     driver.run(submit, credit)
     for start in range(0, len(text), 1000):  # faster than speech
         driver.send(Append(1, text[start : start + 1000], start, True, None))
-        timeline.expect(text[start : start + 1000], is_whole=False)
+        timeline.expect_text(text[start : start + 1000], is_whole=False)
     events = driver.run(Append(1, "", len(text), False, None), steps=20_000)
     samples = 0
     for event in events:
         if isinstance(event, AudioStep):
             chunk = event.rows[0].chunk
             assert chunk.start_sample == samples
-            assert timeline.audio(chunk) == chunk
-            words += timeline.take(clock, now=samples / SAMPLE_RATE_HZ)
+            assert timeline.push_audio(chunk) == chunk
+            words += timeline.pop_due(clock, now=samples / SAMPLE_RATE_HZ)
             clock.send(chunk.samples, now=samples / SAMPLE_RATE_HZ)
             samples = chunk.end_sample
-    timeline.expect("", is_whole=True)
-    timeline.finish()
-    words += timeline.take(clock, now=samples / SAMPLE_RATE_HZ)
+    timeline.expect_text("", is_whole=True)
+    timeline.end_audio()
+    words += timeline.pop_due(clock, now=samples / SAMPLE_RATE_HZ)
     assert [word.word for word in words] == split_words(text)
     ends = [event for event in events if isinstance(event, SegmentEnd)]
     assert len(ends) > 20

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from voiceagent_tts.core import AudioChunk, Word, WordTimestamp
 from voiceagent_tts.errors import EngineError, ErrorCode
-from voiceagent_tts.seam.alignment import Aligned, Expect, Finish, Follow
+from voiceagent_tts.seam.aligner_messages import Aligned, Expect, Finish, Follow
 from voiceagent_tts.seam.commands import Append, Cancel, Credit, Prepare, SpeechOptions, Submit
 from voiceagent_tts.seam.events import (
     AudioStep,

@@ -13,7 +13,7 @@ from testbed.waiting import until
 from testbed.wire import Wire
 from voiceagent_tts.server.health import Watchdog
 from voiceagent_tts.server.serve import RunningServer
-from voiceagent_tts.synthesizer.synthesizer import Limits
+from voiceagent_tts.synthesizer.options import Limits
 
 IMPATIENT = Limits(worker_wait_s=0.01)
 
@@ -94,7 +94,7 @@ async def test_an_engine_that_stays_broken_is_tried_ever_less_often(
     watchdog = Watchdog(synthesizer, 15.0, sleep)
     await watchdog.probe()
     await synthesizer.close()
-    synthesizer.heard_at = -math.inf
+    synthesizer.audio_at = -math.inf
     with pytest.raises(InterruptedError):
         await watchdog.run()
     assert waits == [5.0, 0.5, 1.0, 2.0, 4.0, 5.0]

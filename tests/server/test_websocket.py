@@ -28,7 +28,7 @@ from voiceagent_tts.protocol.messages import (
 from voiceagent_tts.protocol.server_connection import ServerConnection
 from voiceagent_tts.server.serve import RunningServer
 from voiceagent_tts.server.websocket import Outlet
-from voiceagent_tts.synthesizer.synthesizer import ContextOptions
+from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.text.cut import cut_text
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -1,4 +1,4 @@
-"""The aligner processes as contexts meet them: there, hanging, gone."""
+"""Aligner processes that answer, hang or die, as contexts see them."""
 
 import asyncio
 import os
@@ -10,10 +10,10 @@ import pytest
 from testbed.waiting import until
 from voiceagent_tts.core import AudioChunk
 from voiceagent_tts.errors import EngineError
-from voiceagent_tts.seam.alignment import Aligned, AlignEvent
+from voiceagent_tts.seam.aligner_messages import Aligned, AlignEvent
 from voiceagent_tts.seam.events import Done, Failed
 from voiceagent_tts.synthesizer import aligner_handles as module
-from voiceagent_tts.synthesizer.aligner_handles import Aligners, Follower
+from voiceagent_tts.synthesizer.aligner_handles import AlignerHandle, Aligners
 from voiceagent_tts.synthesizer.supervisor import Supervisor
 from voiceagent_tts.synthesizer.word_policy import Source
 from voiceagent_tts.synthesizer.worker_client import WorkerClient, WorkerSpec
@@ -34,106 +34,107 @@ async def aligners() -> AsyncIterator[Aligners]:
     await started.close()
 
 
-def watched(follower: Follower) -> "asyncio.Queue[AlignEvent]":
-    """What a follower is told."""
+def attach(aligners: Aligners) -> "tuple[list[AlignerHandle], asyncio.Queue[AlignEvent]]":
+    """Connect a new context; returns its handles and the queue of all answers."""
     answers: asyncio.Queue[AlignEvent] = asyncio.Queue()
-    follower.on_answer = lambda source, event: answers.put_nowait(event)
-    return answers
+    return aligners.attach(lambda source, event: answers.put_nowait(event)), answers
 
 
 def workers(aligners: Aligners) -> list[WorkerClient]:
-    """Those that run now."""
+    """The processes that run now."""
     supervisors = aligners.supervisors.values()
     return [supervisor.worker for supervisor in supervisors if supervisor.worker is not None]
 
 
 async def test_a_context_is_followed_to_its_end(aligners: Aligners) -> None:
-    """Words and sound go to one process, which tells every word and then `Done`."""
-    (follower,) = aligners.followers()
-    assert follower.source is Source.ONLINE
-    answers = watched(follower)
-    follower.follow("en", "v", WORDS[:1])
-    follower.expect(WORDS[1:])
+    """Words and audio go to one process, which answers with every word and then `Done`."""
+    (handle,), answers = attach(aligners)
+    assert handle.source is Source.ONLINE
+    handle.expect(WORDS[:1])
+    handle.follow("en", "v")
+    handle.expect(WORDS[1:])
     for start in (0, 1920):
-        follower.listen(AudioChunk(start, SILENCE))
-    follower.end_segment(WORDS[-1].char_end, 3840)
-    follower.finish()
-    told: list[AlignEvent] = []
-    while not isinstance(told[-1] if told else None, Done):
-        told.append(await answers.get())
-    aligned = [event for event in told if isinstance(event, Aligned)]
+        handle.push_audio(AudioChunk(start, SILENCE))
+    handle.end_segment(WORDS[-1].char_end, 3840)
+    handle.finish()
+    received: list[AlignEvent] = []
+    while not isinstance(received[-1] if received else None, Done):
+        received.append(await answers.get())
+    aligned = [event for event in received if isinstance(event, Aligned)]
     assert [word.word for event in aligned for word in event.words] == WORDS
     assert aligned[1].end_sample == 3840
-    assert follower.worst_lag_s > 0
+    assert handle.worst_lag_s > 0
     assert not any(worker.rows_used for worker in workers(aligners))
 
 
 async def test_contexts_are_spread(aligners: Aligners) -> None:
     """Contexts take turns over the processes, and leave no row behind when they close."""
-    followers = [aligners.followers()[0] for _ in range(6)]
+    handles = [attach(aligners)[0][0] for _ in range(6)]
     assert [worker.rows_used for worker in workers(aligners)] == [3, 3]
-    for follower in followers[:3]:
-        follower.follow("en", "v", WORDS)
-    for follower in followers:
-        follower.close()
-        follower.close()
+    for handle in handles[:3]:
+        handle.expect(WORDS)
+        handle.follow("en", "v")
+    for handle in handles:
+        handle.close()
+        handle.close()
     await until(lambda: not any(w.rows_used for w in workers(aligners)), "all rows are free")
 
 
-async def test_a_dead_aligner_is_told_and_not_waited_for(aligners: Aligners) -> None:
-    """Who was followed learns of the end; a new context gets another process, or none."""
-    followers = [aligners.followers()[0] for _ in range(2)]
-    answers = [watched(follower) for follower in followers]
-    for follower in followers:
-        follower.follow("en", "v", WORDS)
+async def test_a_dead_aligner_is_reported_and_not_waited_for(aligners: Aligners) -> None:
+    """Contexts that it followed receive `Failed`; a new one gets another process, or none."""
+    attached = [attach(aligners) for _ in range(2)]
+    handles = [handles[0] for handles, _ in attached]
+    for handle in handles:
+        handle.expect(WORDS)
+        handle.follow("en", "v")
     for worker in workers(aligners):
         os.kill(worker.pid, signal.SIGKILL)
-    for each in answers:
-        assert isinstance(await each.get(), Failed)
-    assert aligners.followers() == []
-    followers[0].listen(AudioChunk(0, SILENCE))
-    followers[0].finish()
+    for _, answers in attached:
+        assert isinstance(await answers.get(), Failed)
+    assert attach(aligners)[0] == []
+    handles[0].push_audio(AudioChunk(0, SILENCE))
+    handles[0].finish()
     await until(lambda: len(workers(aligners)) == 2, "both are replaced")
-    assert len(aligners.followers()) == 1
+    assert len(attach(aligners)[0]) == 1
     assert [supervisor.restarts for supervisor in aligners.supervisors.values()] == [1, 1]
 
 
 async def test_an_aligner_that_does_not_answer_is_left(
     aligners: Aligners, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sound does not pile up before a process that hangs: its context fails there, once."""
-    monkeypatch.setitem(module._PATIENCE_S, Source.ONLINE, 0.0)
-    (follower,) = aligners.followers()
-    answers = watched(follower)
+    """Audio does not pile up in front of a process that hangs: the context fails there, once."""
+    monkeypatch.setitem(module._ANSWER_TIMEOUT_S, Source.ONLINE, 0.0)
+    (handle,), answers = attach(aligners)
     stopped = next(worker for worker in workers(aligners) if worker.rows_used)
     os.kill(stopped.pid, signal.SIGSTOP)
     try:
-        follower.follow("en", "v", WORDS)
+        handle.expect(WORDS)
+        handle.follow("en", "v")
         for start in range(0, 5 * 1920, 1920):
-            follower.listen(AudioChunk(start, SILENCE))
+            handle.push_audio(AudioChunk(start, SILENCE))
             await asyncio.sleep(0)
         assert isinstance(answers.get_nowait(), Failed)
         assert answers.empty()
     finally:
         os.kill(stopped.pid, signal.SIGCONT)
-    await until(lambda: stopped.rows_used == 0, "it is forgotten there")
+    await until(lambda: stopped.rows_used == 0, "its row is free")
 
 
-async def test_what_cannot_start_is_left_out() -> None:
-    """An aligner that nobody insists on does not keep a server from starting."""
+async def test_an_aligner_that_cannot_start_is_left_out() -> None:
+    """A server starts without an aligner that it does not require."""
     aligners = Aligners(
         {Source.ONLINE: [Supervisor(WorkerSpec("online"))], Source.FORCED: [Supervisor(BROKEN)]}
     )
     await aligners.start()
     try:
-        assert [follower.source for follower in aligners.followers()] == [Source.ONLINE]
+        assert [handle.source for handle in attach(aligners)[0]] == [Source.ONLINE]
         assert list(aligners.supervisors) == ["online-0"]
     finally:
         await aligners.close()
 
 
-async def test_what_was_asked_for_must_start() -> None:
-    """An aligner that was asked for by name ends the start with its reason."""
+async def test_a_required_aligner_must_start() -> None:
+    """The start fails with the reason of the required aligner that cannot start."""
     aligners = Aligners({Source.FORCED: [Supervisor(BROKEN)]}, is_required=True)
     with pytest.raises(EngineError, match="ended with status 2"):
         await aligners.start()

@@ -13,20 +13,19 @@ from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk, WordTimestamp
 from voiceagent_tts.errors import EngineError, ErrorCode, InvalidRequestError, OverloadedError
 from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.synthesizer.aligner_handles import Aligners
-from voiceagent_tts.synthesizer.supervisor import Supervisor
-from voiceagent_tts.synthesizer.synthesizer import (
-    Context,
+from voiceagent_tts.synthesizer.context import Context
+from voiceagent_tts.synthesizer.events import (
     ContextCancelled,
     ContextDone,
     ContextEvent,
     ContextFailed,
     ContextFlushed,
-    ContextOptions,
     ContextReport,
     ContextWords,
-    Limits,
-    Synthesizer,
 )
+from voiceagent_tts.synthesizer.options import ContextOptions, Limits
+from voiceagent_tts.synthesizer.supervisor import Supervisor
+from voiceagent_tts.synthesizer.synthesizer import Synthesizer
 from voiceagent_tts.synthesizer.word_policy import Source
 from voiceagent_tts.synthesizer.worker_client import WorkerClient, WorkerSpec
 

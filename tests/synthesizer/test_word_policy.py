@@ -43,7 +43,7 @@ def policy_of(*sources: Source, made_s: float = 10.0) -> WordPolicy:
     """A policy that expects `WORDS` and has heard even sound."""
     policy = WordPolicy(sources)
     policy.expect(WORDS)
-    policy.listen(sound(made_s))
+    policy.push_audio(sound(made_s))
     return policy
 
 
@@ -66,47 +66,47 @@ def test_the_engines_own_times_leave_at_once() -> None:
     """Native words wait for nothing, not even for sound."""
     policy = WordPolicy([Source.NATIVE])
     policy.expect(WORDS[:1])
-    policy.tell(Source.NATIVE, [at(WORDS[0], 40)])
-    assert policy.take(0, 0) == (at(WORDS[0], 40),)
+    policy.add_times(Source.NATIVE, [at(WORDS[0], 40)])
+    assert policy.pop_due(0, 0) == (at(WORDS[0], 40),)
 
 
 def test_the_best_source_waits_for_nothing() -> None:
     """What the forced aligner says leaves at once; so does the online one's where it is best."""
     for best, sources in ((Source.FORCED, ALL), (Source.ONLINE, [Source.ONLINE])):
         policy = policy_of(*sources)
-        policy.tell(best, [at(WORDS[0], 400)])
-        assert policy.take(0, 0) == (at(WORDS[0], 400),)
+        policy.add_times(best, [at(WORDS[0], 400)])
+        assert policy.pop_due(0, 0) == (at(WORDS[0], 400),)
 
 
 def test_a_better_time_is_waited_for_until_the_deadline() -> None:
     """The online aligner's time stays while the forced one's may come, and leaves when it must."""
     policy = policy_of(*ALL)
-    policy.tell(Source.ONLINE, [at(WORDS[0], 400), at(WORDS[1], 700)])
-    policy.tell(Source.FORCED, [])
-    assert policy.take(ms_to_samples(399), 0) == ()
-    assert policy.take(ms_to_samples(400), 0) == (at(WORDS[0], 400),)
-    policy.tell(Source.FORCED, [at(WORDS[1], 650)])
-    assert starts_ms(policy.take(ms_to_samples(400), 0)) == [685]  # between the two
-    assert dict(policy.figures.sources) == {Source.ONLINE: 1, Source.FORCED: 1}
+    policy.add_times(Source.ONLINE, [at(WORDS[0], 400), at(WORDS[1], 700)])
+    policy.add_times(Source.FORCED, [])
+    assert policy.pop_due(ms_to_samples(399), 0) == ()
+    assert policy.pop_due(ms_to_samples(400), 0) == (at(WORDS[0], 400),)
+    policy.add_times(Source.FORCED, [at(WORDS[1], 650)])
+    assert starts_ms(policy.pop_due(ms_to_samples(400), 0)) == [685]  # between the two
+    assert dict(policy.counts.sources) == {Source.ONLINE: 1, Source.FORCED: 1}
 
 
 def test_a_source_that_is_lost_is_not_waited_for() -> None:
     """When the forced aligner fails, what the online one has said leaves at once."""
     policy = policy_of(*ALL)
-    policy.tell(Source.ONLINE, [at(WORDS[0], 400)])
-    assert policy.take(0, 0) == ()
-    policy.lose(Source.FORCED)
-    assert policy.take(0, 0) == (at(WORDS[0], 400),)
+    policy.add_times(Source.ONLINE, [at(WORDS[0], 400)])
+    assert policy.pop_due(0, 0) == ()
+    policy.drop_source(Source.FORCED)
+    assert policy.pop_due(0, 0) == (at(WORDS[0], 400),)
 
 
 def test_the_outlook_leaves_only_when_it_must() -> None:
     """A guess of the aligner may still change, so that it waits; it is as exact as it says."""
     policy = policy_of(Source.ONLINE)
-    policy.expect_at([at(WORDS[0], 100)])
-    assert policy.take(ms_to_samples(99), 0) == ()
-    policy.expect_at([at(WORDS[0], 120, is_exact=False)])
-    assert policy.take(ms_to_samples(119), 0) == ()
-    (taken,) = policy.take(ms_to_samples(120), 0)
+    policy.set_tentative([at(WORDS[0], 100)])
+    assert policy.pop_due(ms_to_samples(99), 0) == ()
+    policy.set_tentative([at(WORDS[0], 120, is_exact=False)])
+    assert policy.pop_due(ms_to_samples(119), 0) == ()
+    (taken,) = policy.pop_due(ms_to_samples(120), 0)
     assert starts_ms((taken,)) == [120]
     assert not taken.is_exact
 
@@ -114,21 +114,21 @@ def test_the_outlook_leaves_only_when_it_must() -> None:
 def test_without_any_source_words_are_estimated() -> None:
     """Estimates follow the pace of what is known of the words before."""
     policy = policy_of(Source.ONLINE)
-    policy.tell(Source.ONLINE, [at(WORDS[0], 0), at(WORDS[1], 1000)])
-    taken = policy.take(ms_to_samples(1500), 0)
+    policy.add_times(Source.ONLINE, [at(WORDS[0], 0), at(WORDS[1], 1000)])
+    taken = policy.pop_due(ms_to_samples(1500), 0)
     assert [time.word.text for time in taken] == ["one", "two", "three"]
     assert [time.is_exact for time in taken] == [True, True, False]
     assert starts_ms(taken)[2] == pytest.approx(1000 + 4000 / 17, abs=20)
-    assert policy.figures.sources[Source.ESTIMATE] == 1
+    assert policy.counts.sources[Source.ESTIMATE] == 1
 
 
 def test_nothing_is_estimated_before_there_is_sound() -> None:
     """A text that waits for its voice has no times."""
     policy = WordPolicy([])
     policy.expect(WORDS)
-    assert policy.take(NEVER, 0) == ()
-    policy.listen(sound(0.08))
-    assert starts_ms(policy.take(0, 0)) == [0]
+    assert policy.pop_due(NEVER, 0) == ()
+    policy.push_audio(sound(0.08))
+    assert starts_ms(policy.pop_due(0, 0)) == [0]
 
 
 @pytest.mark.parametrize(
@@ -143,20 +143,20 @@ def test_the_first_word_is_not_before_its_sound(
     """
     policy = WordPolicy([Source.ONLINE])
     policy.expect(WORDS)
-    policy.listen(sound(lead_s, 0) + sound(sound_s))
-    assert starts_ms(policy.take(0, 0)) == [start_ms]
+    policy.push_audio(sound(lead_s, 0) + sound(sound_s))
+    assert starts_ms(policy.pop_due(0, 0)) == [start_ms]
 
 
 def test_what_nobody_knows_leaves_at_the_end() -> None:
     """When all audio is there and no source is left, every word is, none behind the audio."""
     policy = policy_of(Source.ONLINE, made_s=0.5)
     policy.end_audio()
-    assert policy.take(0, 0) == () or policy.next_start is not None
-    policy.lose(Source.ONLINE)
-    policy.take(0, 0)
+    assert policy.pop_due(0, 0) == () or policy.next_start is not None
+    policy.drop_source(Source.ONLINE)
+    policy.pop_due(0, 0)
     assert policy.next_start is None
     assert policy.next_char is None
-    assert policy.figures.sources.total() == len(WORDS)
+    assert policy.counts.sources.total() == len(WORDS)
     refined = policy.refined()
     assert refined is None, "nothing better than the estimates is known"
 
@@ -166,7 +166,7 @@ def test_a_spoken_word_is_not_guessed_behind_its_segment() -> None:
     policy = policy_of(made_s=2.0)
     end = ms_to_samples(1000)
     policy.end_segment(WORDS[5].char_end, end)
-    taken = policy.take(end, 0)
+    taken = policy.pop_due(end, 0)
     assert [time.word for time in taken] == WORDS[:6]
     assert taken[-1].start_sample == end
     assert policy.next_start is not None
@@ -179,10 +179,10 @@ def test_a_spoken_word_is_not_guessed_behind_its_segment() -> None:
 def test_a_word_never_lies_before_the_last_one() -> None:
     """A time that contradicts a word that has left is moved behind it, and is not exact then."""
     policy = policy_of(Source.ONLINE)
-    policy.expect_at([at(WORDS[0], 500)])
-    policy.take(ms_to_samples(500), 0)
-    policy.tell(Source.ONLINE, [at(WORDS[0], 300), at(WORDS[1], 400)])
-    (second,) = policy.take(ms_to_samples(500), 0)
+    policy.set_tentative([at(WORDS[0], 500)])
+    policy.pop_due(ms_to_samples(500), 0)
+    policy.add_times(Source.ONLINE, [at(WORDS[0], 300), at(WORDS[1], 400)])
+    (second,) = policy.pop_due(ms_to_samples(500), 0)
     assert (starts_ms((second,)), second.is_exact) == ([500], False)
     assert second.end_sample == ms_to_samples(500)
 
@@ -190,10 +190,10 @@ def test_a_word_never_lies_before_the_last_one() -> None:
 def test_a_word_never_lies_in_what_was_played() -> None:
     """A time that comes too late becomes the moment of its leaving, and is counted."""
     policy = policy_of(Source.ONLINE)
-    policy.tell(Source.ONLINE, [at(WORDS[0], 300)])
-    taken, *_ = policy.take(ms_to_samples(700), ms_to_samples(700))
+    policy.add_times(Source.ONLINE, [at(WORDS[0], 300)])
+    taken, *_ = policy.pop_due(ms_to_samples(700), ms_to_samples(700))
     assert (starts_ms((taken,)), taken.is_exact) == ([700], False)
-    assert policy.figures.late >= 1
+    assert policy.counts.late >= 1
 
 
 @pytest.mark.parametrize("sources", [ALL, ALL[::-1]])
@@ -203,11 +203,11 @@ def test_sources_that_disagree_are_doubted(sources: tuple[Source, ...]) -> None:
              Source.FORCED: [at(WORDS[0], 301), at(WORDS[1], 580)]}  # fmt: skip
     policy = policy_of(*ALL)
     for source in sources:
-        policy.tell(source, times[source])
-    first, second = policy.take(0, 0)
+        policy.add_times(source, times[source])
+    first, second = policy.pop_due(0, 0)
     assert starts_ms((first, second)) == [301, 580]
     assert (first.is_exact, second.is_exact) == (False, True)
-    assert policy.figures.doubtful == 1
+    assert policy.counts.doubtful == 1
 
 
 @pytest.mark.parametrize(
@@ -223,18 +223,18 @@ def test_aligners_that_agree_share_a_word(forced_ms: int, start_ms: int) -> None
     for order in (ALL, ALL[::-1]):
         policy = policy_of(*ALL)
         for source in order:
-            policy.tell(source, [times[source]])
-        (taken,) = policy.take(0, 0)
+            policy.add_times(source, [times[source]])
+        (taken,) = policy.pop_due(0, 0)
         assert (starts_ms((taken,)), taken.is_exact) == ([start_ms], True)
 
 
 def test_refined_times_are_the_best_in_the_end() -> None:
     """What was said of words after they had left is in the refined list, in order."""
     policy = policy_of(*ALL)
-    policy.expect_at([at(word, 100 * place) for place, word in enumerate(WORDS[:3])])
-    policy.take(ms_to_samples(200), 0)
-    policy.tell(Source.ONLINE, [at(WORDS[0], 30), at(WORDS[1], 60)])
-    policy.tell(Source.FORCED, [at(WORDS[0], 50), at(WORDS[2], 40)])
+    policy.set_tentative([at(word, 100 * place) for place, word in enumerate(WORDS[:3])])
+    policy.pop_due(ms_to_samples(200), 0)
+    policy.add_times(Source.ONLINE, [at(WORDS[0], 30), at(WORDS[1], 60)])
+    policy.add_times(Source.FORCED, [at(WORDS[0], 50), at(WORDS[2], 40)])
     refined = policy.refined()
     assert refined is not None
     assert [time.word for time in refined] == WORDS[:3]
@@ -245,11 +245,11 @@ def test_refined_times_are_the_best_in_the_end() -> None:
 def test_the_last_outlook_refines_what_nobody_committed() -> None:
     """A context that ends before its aligner has the last word takes what it said before."""
     policy = policy_of(Source.ONLINE)
-    policy.take(0, 0)
-    policy.expect_at([at(WORDS[0], 30)])
-    assert policy.awaits_answers
-    policy.lose(Source.ONLINE)
-    assert not policy.awaits_answers
+    policy.pop_due(0, 0)
+    policy.set_tentative([at(WORDS[0], 30)])
+    assert policy.awaits_aligners
+    policy.drop_source(Source.ONLINE)
+    assert not policy.awaits_aligners
     assert policy.refined() == [at(WORDS[0], 30)]
 
 
@@ -257,8 +257,8 @@ def test_times_that_were_right_need_no_refinement() -> None:
     """Native words are never said twice."""
     policy = WordPolicy([Source.NATIVE])
     policy.expect(WORDS)
-    policy.tell(Source.NATIVE, [at(word, 100 * place) for place, word in enumerate(WORDS)])
-    assert len(policy.take(0, 0)) == len(WORDS)
+    policy.add_times(Source.NATIVE, [at(word, 100 * place) for place, word in enumerate(WORDS)])
+    assert len(policy.pop_due(0, 0)) == len(WORDS)
     assert policy.refined() is None
 
 
@@ -314,7 +314,7 @@ class Run:
     def __post_init__(self) -> None:
         self.clock = PlayoutClock()
         self.timeline = Timeline(self.voice.speed, [a.source for a in self.aligners])
-        self.timeline.expect(TEXT, is_whole=True)
+        self.timeline.expect_text(TEXT, is_whole=True)
         self.audio_at: list[float] = []
         self._spans: list[tuple[int, float]] = []  # (first sample, when it is played) of each chunk
 
@@ -333,7 +333,7 @@ class Run:
         self._at(due, self._end)
         for aligner in self.aligners:
             end = min(due, self.now + aligner.dies_at_s) + aligner.delay_s
-            self._at(end, lambda source=aligner.source: self.timeline.lose(source))
+            self._at(end, lambda source=aligner.source: self.timeline.drop_source(source))
         while self._later:
             self._pass_until(self._later[0][0])
             self.now, _, act = heapq.heappop(self._later)
@@ -345,12 +345,12 @@ class Run:
 
     def _pass_until(self, when: float) -> None:
         """Wake up for words, as a context's timer does."""
-        while (due := self.timeline.next_take_at(self.clock)) is not None and due < when:
+        while (due := self.timeline.next_due_at(self.clock)) is not None and due < when:
             self.now = max(self.now, due)
             assert self._take(), "a timer that fires lets a word go"
 
     def _take(self) -> bool:
-        taken = self.timeline.take(self.clock, self.now)
+        taken = self.timeline.pop_due(self.clock, self.now)
         played = self.clock.played_samples(self.now)
         assert all(timestamp.start_sample >= played - 1 for timestamp in taken)
         self.left += [(self.now, timestamp) for timestamp in taken]
@@ -358,7 +358,7 @@ class Run:
 
     def _make(self, frame: int) -> None:
         chunk = AudioChunk(frame * FRAME_SAMPLES, sound(FRAME_S))
-        heard = self.timeline.audio(chunk)
+        heard = self.timeline.push_audio(chunk)
         self._take()
         self._send(heard)
         for aligner in self.aligners:
@@ -374,10 +374,10 @@ class Run:
             for word, start, error in zip(WORDS, self.voice.starts, aligner.errors, strict=True)
             if start + aligner.look_samples <= end_sample
         ]
-        self.timeline.tell(aligner.source, tuple(certain))
+        self.timeline.add_times(aligner.source, tuple(certain))
 
     def _end(self) -> None:
-        self._send(self.timeline.finish())
+        self._send(self.timeline.end_audio())
 
     def _send(self, heard: AudioChunk | None) -> None:
         if heard is not None:
@@ -440,9 +440,9 @@ def test_what_is_known_leaves_before_playback_can_reach_it(voice: Voice) -> None
     run = Run(voice, [Aligner(Source.FORCED, 1e6, 0, [0] * len(WORDS), 1e9)])
     known = zip(WORDS, voice.starts, strict=True)
     times = tuple(WordTimestamp(word, int(start), None, True) for word, start in known)
-    run.timeline.tell(Source.ONLINE, times)
+    run.timeline.add_times(Source.ONLINE, times)
     run.play()
-    assert run.timeline.figures.late == 0
+    assert run.timeline.counts.late == 0
     for (left_at, timestamp), start in zip(run.left, voice.starts, strict=True):
         assert timestamp.is_exact
         assert timestamp.start_sample == round(start / voice.speed)
@@ -454,14 +454,14 @@ def test_what_is_known_leaves_before_playback_can_reach_it(voice: Voice) -> None
 def test_no_word_waits_past_its_deadline(voice: Voice, crew: list[Aligner]) -> None:
     """At every moment, what playback can reach within 150 ms has left, by the best known times."""
     run = Run(voice, crew)
-    take = run.timeline.take
+    take = run.timeline.pop_due
 
     def watched(clock: PlayoutClock, now: float) -> tuple[WordTimestamp, ...]:
         taken = take(clock, now)
-        if clock.sent_samples and (due := run.timeline.next_take_at(clock)) is not None:
+        if clock.sent_samples and (due := run.timeline.next_due_at(clock)) is not None:
             assert due > now
         return taken
 
-    run.timeline.take = watched  # the same, looked at
+    run.timeline.pop_due = watched  # the same, looked at
     run.play()
     assert run.timeline.next_char is None

@@ -13,7 +13,7 @@ import pytest
 
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import EngineError, ErrorCode, OverloadedError
-from voiceagent_tts.seam.alignment import Aligned, AlignEvent
+from voiceagent_tts.seam.aligner_messages import Aligned, AlignEvent
 from voiceagent_tts.seam.commands import Credit, Submit
 from voiceagent_tts.seam.events import AudioStep, Cancelled, Done, Event, Failed, SegmentEnd, Words
 from voiceagent_tts.synthesizer.supervisor import Supervisor

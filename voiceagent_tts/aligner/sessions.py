@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from voiceagent_tts.aligner.interface import Aligner, AlignSession
 from voiceagent_tts.core import AudioChunk, WordTimestamp
 from voiceagent_tts.errors import EngineError, VoiceAgentError
-from voiceagent_tts.seam.aligner import Aligner, AlignSession
-from voiceagent_tts.seam.alignment import (
+from voiceagent_tts.seam.aligner_messages import (
     AlignCommand,
     Aligned,
     AlignInbox,

@@ -109,8 +109,9 @@ async def _voice() -> Finding:
     """Start the embedded voice in its process and let it speak."""
     try:
         from voiceagent_tts.cli.serve import configure_logs
+        from voiceagent_tts.synthesizer.options import ContextOptions
         from voiceagent_tts.synthesizer.supervisor import Supervisor
-        from voiceagent_tts.synthesizer.synthesizer import ContextOptions, Synthesizer
+        from voiceagent_tts.synthesizer.synthesizer import Synthesizer
         from voiceagent_tts.synthesizer.worker_client import WorkerSpec
 
         configure_logs(is_json=False, is_quiet=True)

@@ -77,7 +77,8 @@ async def _spoken(synthesizer: "Synthesizer", text: str, language: str) -> "Know
     from voiceagent_tts.aligner.forced.prompt import Clip
     from voiceagent_tts.checks.verify_aligner import KnownSpeech
     from voiceagent_tts.core import AudioChunk, WordTimestamp
-    from voiceagent_tts.synthesizer.synthesizer import ContextFailed, ContextOptions, ContextWords
+    from voiceagent_tts.synthesizer.events import ContextFailed, ContextWords
+    from voiceagent_tts.synthesizer.options import ContextOptions
 
     pcm, truth = bytearray(), list[WordTimestamp]()
     context = await synthesizer.open(ContextOptions(language=language, max_lead_s=0))

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from voiceagent_tts.core import AudioChunk, Word, WordTimestamp
 from voiceagent_tts.errors import EngineError, ErrorCode
-from voiceagent_tts.seam.alignment import (
+from voiceagent_tts.seam.aligner_messages import (
     AlignCommand,
     Aligned,
     AlignEvent,

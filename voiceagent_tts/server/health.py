@@ -19,7 +19,8 @@ from voiceagent_tts import __version__
 from voiceagent_tts.core import AudioChunk
 from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.seam.commands import SpeechOptions
-from voiceagent_tts.synthesizer.synthesizer import ContextOptions, Synthesizer
+from voiceagent_tts.synthesizer.options import ContextOptions
+from voiceagent_tts.synthesizer.synthesizer import Synthesizer
 
 _PROBE_TEXT = "ok"
 _PROBE_INSTRUCT = "a calm voice"
@@ -75,14 +76,14 @@ class Watchdog:
             else:
                 await self._sleep(retry_s)
                 retry_s = min(2 * retry_s, period_s)
-            if time.monotonic() - self._synthesizer.heard_at < period_s:
+            if time.monotonic() - self._synthesizer.audio_at < period_s:
                 self._last_error = None  # somebody hears it speak: a probe would only take a row
             else:
                 await self.probe()
 
     @property
     def _spoken_at(self) -> float:
-        return max(self._succeeded_at, self._synthesizer.heard_at)
+        return max(self._succeeded_at, self._synthesizer.audio_at)
 
     async def probe(self) -> None:
         """Speak one word and see whether there is sound."""

@@ -8,8 +8,9 @@ from prometheus_client.registry import Collector
 
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.seam.events import Stats
+from voiceagent_tts.synthesizer.events import ContextReport
 from voiceagent_tts.synthesizer.supervisor import Supervisor
-from voiceagent_tts.synthesizer.synthesizer import ContextReport, Synthesizer
+from voiceagent_tts.synthesizer.synthesizer import Synthesizer
 
 _TTFA_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2, 5)
 _LAG_BUCKETS_S = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
@@ -94,7 +95,7 @@ class Metrics:
 
     def _observe_words(self, report: ContextReport) -> None:
         for source, count in report.words.sources.items():
-            self._words.labels(source.name.lower()).inc(count)
+            self._words.labels(source.label).inc(count)
         self._late_words.inc(report.words.late)
         self._doubtful_words.inc(report.words.doubtful)
         for source, lag_s in report.aligner_lag_s.items():

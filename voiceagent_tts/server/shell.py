@@ -17,8 +17,9 @@ from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.server.health import Watchdog
 from voiceagent_tts.server.metrics import Metrics
 from voiceagent_tts.synthesizer.aligner_handles import Aligners
+from voiceagent_tts.synthesizer.options import Limits
 from voiceagent_tts.synthesizer.supervisor import Supervisor
-from voiceagent_tts.synthesizer.synthesizer import Limits, Synthesizer
+from voiceagent_tts.synthesizer.synthesizer import Synthesizer
 from voiceagent_tts.synthesizer.word_policy import Source
 from voiceagent_tts.synthesizer.worker_client import WorkerSpec
 from voiceagent_tts.voices import VoiceFolder

@@ -29,13 +29,9 @@ from voiceagent_tts.errors import (
 from voiceagent_tts.protocol.dialects.cartesia import BytesRequest
 from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.server.shell import Shell
-from voiceagent_tts.synthesizer.synthesizer import (
-    Context,
-    ContextDone,
-    ContextEvent,
-    ContextFailed,
-    ContextOptions,
-)
+from voiceagent_tts.synthesizer.context import Context
+from voiceagent_tts.synthesizer.events import ContextDone, ContextEvent, ContextFailed
+from voiceagent_tts.synthesizer.options import ContextOptions
 
 MODELS = ("qwen3-tts", "qwen-tts", "tts-1", "tts-1-hd", "gpt-4o-mini-tts")
 """Other vendors' names are aliases, so that programs written for them run unchanged."""

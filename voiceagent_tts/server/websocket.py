@@ -48,16 +48,16 @@ from voiceagent_tts.protocol.refusals import RefusedMessageError
 from voiceagent_tts.protocol.server_connection import ServerConnection
 from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.server.shell import Shell
-from voiceagent_tts.synthesizer.synthesizer import (
-    Context,
+from voiceagent_tts.synthesizer.context import Context
+from voiceagent_tts.synthesizer.events import (
     ContextCancelled,
     ContextDone,
     ContextEvent,
     ContextFailed,
     ContextFlushed,
-    ContextOptions,
     ContextWords,
 )
+from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.text.characters import spread_characters
 
 _CUT_MEMORY_S = 120.0

@@ -1,19 +1,20 @@
-"""The aligners of a server: which processes follow a context, and what they say of it.
+"""The aligner processes of a server, and one context's connections to them.
 
-An aligner that is missing, late or gone costs a context its exact times and nothing else: nothing
-here is waited for. Knows no clock of a listener and no rule of which time is best.
+An aligner that is missing, late or gone costs a context its exact word times and nothing else: no
+context waits for one. Knows no playback and no rule of which time is best.
 """
 
 import asyncio
 import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
+from enum import Enum, auto
 
 import structlog
 
 from voiceagent_tts.core import AudioChunk, Word
 from voiceagent_tts.errors import EngineError, ErrorCode
-from voiceagent_tts.seam.alignment import (
+from voiceagent_tts.seam.aligner_messages import (
     AlignCommand,
     Aligned,
     AlignEvent,
@@ -34,20 +35,22 @@ from voiceagent_tts.synthesizer.supervisor import Supervisor
 from voiceagent_tts.synthesizer.word_policy import Source
 from voiceagent_tts.synthesizer.worker_client import WorkerClient
 
-_PATIENCE_S = {Source.ONLINE: 10.0, Source.FORCED: 30.0}
-"""A context leaves an aligner that has not answered for so long, so that its sound does not pile
-up there."""
+OnAlignerEvent = Callable[[Source, AlignEvent], None]
+
+_ANSWER_TIMEOUT_S = {Source.ONLINE: 10.0, Source.FORCED: 30.0}
+"""A context leaves an aligner that has not answered for this long, so that its audio does not pile
+up in front of a process that hangs."""
 
 _log = structlog.get_logger(__name__)
 
 
 class Aligners:
-    """All aligner processes.
+    """All aligner processes of the server.
 
     Args:
-        supervisors: of the processes, by what they are; contexts are spread over those of a kind.
+        supervisors: the processes by kind; contexts are spread over the processes of a kind.
         is_required: whether the server must not start without one of them.
-        uses_native_words: whether an engine that tells when its words sound is believed.
+        uses_native_words: whether word times that an engine sends itself are used.
     """
 
     def __init__(
@@ -97,88 +100,113 @@ class Aligners:
             for number, supervisor in enumerate(supervisors)
         }
 
-    def followers(self) -> "list[Follower]":
-        """A process of each kind for a new context; none of a kind that is being restarted."""
+    def attach(self, on_event: OnAlignerEvent) -> "list[AlignerHandle]":
+        """Connect a new context to one process of each kind; kinds without a free one are left out.
+
+        Args:
+            on_event: receives what the aligners answer.
+        """
         turn = next(self._turns)
-        followers: list[Follower] = []
+        handles: list[AlignerHandle] = []
         for source, supervisors in self._supervisors.items():
             running = [s.worker for s in supervisors if s.worker is not None]
             free = [w for w in running if w.rows_used < w.capabilities.max_rows]
             if free:
-                followers.append(Follower(free[turn % len(free)], source))
-        return followers
+                handles.append(AlignerHandle(free[turn % len(free)], source, on_event))
+        return handles
 
 
-class Follower:
-    """One context, as one aligner follows it.
+class _State(Enum):
+    RESERVED = auto()
+    """The aligner does not know the context yet."""
+    FOLLOWING = auto()
+    """The aligner receives the context's words and audio."""
+    CLOSED = auto()
+    """Nothing more is sent or received."""
+
+
+class AlignerHandle:
+    """Sends one context's words and audio to one aligner, and receives the answers.
+
+    Args:
+        worker: the aligner process.
+        source: its kind.
+        on_event: receives the answers; the last one is `Done` or `Failed`.
 
     Attributes:
-        source: what it is.
-        on_answer: told what it says; its last answer is `Done` or `Failed`.
-        worst_lag_s: longest time from sound to the answer that took it into account.
+        source: kind of the aligner.
+        worst_lag_s: longest time from audio to the answer that took it into account.
     """
 
-    def __init__(self, worker: WorkerClient, source: Source) -> None:
+    def __init__(self, worker: WorkerClient, source: Source, on_event: OnAlignerEvent) -> None:
         self.source = source
-        self.on_answer: Callable[[Source, AlignEvent], None] = lambda source, event: None
         self.worst_lag_s = 0.0
+        self._on_event = on_event
         self._worker = worker
-        self._number = worker.attach(self._on_event)
-        self._is_followed = False
-        self._is_closed = False
-        self._asked: tuple[int, float] | None = None  # sound without an answer, and since when
+        self._number = worker.attach(self._receive)
+        self._state = _State.RESERVED
+        self._expected: list[Word] = []  # words from before `follow`
+        self._asked: tuple[int, float] | None = None  # end of unanswered audio, and since when
 
-    def follow(self, language: str, voice: str, words: Sequence[Word]) -> None:
-        """Begin, with the words that are known by now."""
-        self._is_followed = True
-        self._send(Follow(self._number, language, voice))
-        self.expect(words)
+    @property
+    def is_following(self) -> bool:
+        """Whether the aligner knows the context and may still answer."""
+        return self._state is _State.FOLLOWING
+
+    def follow(self, language: str, voice: str) -> None:
+        """Start, with the words that are known by now; idempotent."""
+        if self._state is _State.RESERVED:
+            self._state = _State.FOLLOWING
+            self._worker.send(Follow(self._number, language, voice))
+            self.expect(self._expected)
 
     def expect(self, words: Sequence[Word]) -> None:
-        """More words of the context, in order."""
-        if words:
+        """Add words of the context, in order."""
+        if self._state is _State.RESERVED:
+            self._expected += words
+        elif words:
             self._send(Expect(self._number, tuple(words)))
 
-    def listen(self, chunk: AudioChunk) -> None:
-        """The engine's next audio."""
+    def push_audio(self, chunk: AudioChunk) -> None:
+        """Send the engine's next audio; leave an aligner that has not answered for long."""
         now = time.monotonic()
         if self._asked is None:
             self._asked = (chunk.end_sample, now)
-        elif not self._is_closed and now - self._asked[1] > _PATIENCE_S[self.source]:
+        elif self.is_following and now - self._asked[1] > _ANSWER_TIMEOUT_S[self.source]:
             self._give_up()
         self._send(AudioStep((ContextAudio(self._number, chunk),)))
 
     def end_segment(self, char_end: int, end_sample: int) -> None:
-        """The text up to `char_end` has been spoken in the audio so far."""
+        """Report that the text before `char_end` is spoken in the audio so far."""
         self._send(SegmentEnd(self._number, char_end, end_sample))
 
     def finish(self) -> None:
-        """All words and all audio are there."""
+        """Report that all words and all audio are there."""
         self._send(Finish(self._number))
 
     def close(self) -> None:
-        """Stop following; nothing is answered any more; idempotent."""
-        self._is_closed = True
-        self._worker.detach(self._number, needs_cancel=self._is_followed)
+        """Leave the aligner and receive no more answers; idempotent."""
+        self._worker.detach(self._number, needs_cancel=self.is_following)
+        self._state = _State.CLOSED
 
     def _send(self, command: AlignCommand) -> None:
-        if not self._is_closed:
+        if self.is_following:
             self._worker.send(command)
 
     def _give_up(self) -> None:
         _log.warning("aligner_too_slow", aligner=self.source.name.lower())
         self.close()
-        message = f"the aligner gave no answer for {_PATIENCE_S[self.source]:g} s"
-        self.on_answer(self.source, Failed(self._number, ErrorCode.ENGINE_ERROR, message))
+        message = f"the aligner gave no answer for {_ANSWER_TIMEOUT_S[self.source]:g} s"
+        self._on_event(self.source, Failed(self._number, ErrorCode.ENGINE_ERROR, message))
 
-    def _on_event(self, event: Event | AlignEvent) -> None:
+    def _receive(self, event: Event | AlignEvent) -> None:
         match event:
             case Aligned():
                 self._note_lag(event.end_sample)
-                self.on_answer(self.source, event)
+                self._on_event(self.source, event)
             case Done() | Failed() | Cancelled():
-                self._is_closed = True
-                self.on_answer(self.source, event)
+                self._state = _State.CLOSED
+                self._on_event(self.source, event)
             case _:
                 pass
 

@@ -1,7 +1,7 @@
-"""From an engine's clock to its listener's: stretched time, and words before they are heard.
+"""From an engine's clock to its listener's: stretched audio, and words before they are heard.
 
-Audio of one context goes in as the engine made it and comes out as it is heard; words come out when
-the policy lets them go, on the same clock. Knows no processes, no pacing and no sockets.
+A context's audio goes in as the engine generated it and comes out as it is played; words come out
+on the same clock, when the policy publishes them. Knows no processes, no pacing and no sockets.
 """
 
 import math
@@ -16,45 +16,49 @@ from voiceagent_tts.core import (
     Word,
     WordTimestamp,
 )
-from voiceagent_tts.synthesizer.word_policy import Source, WordFigures, WordPolicy
+from voiceagent_tts.synthesizer.word_policy import Source, WordCounts, WordPolicy
 from voiceagent_tts.text.words import GrowingWords
 
-_ON_ITS_WAY_S = 0.02
-"""How late a timer and a socket may be."""
-AHEAD_S = 0.15 + _ON_ITS_WAY_S
-"""A word leaves so long before playback can reach it: 150 ms before, as the protocol says."""
+_DELIVERY_S = 0.02
+"""Longest delay of a timer and a socket together."""
+AHEAD_S = 0.15 + _DELIVERY_S
+"""Time from publishing a word to the moment when playback can reach it. The protocol promises
+150 ms."""
 _TIMER_S = 0.001
-"""So much later the word is due also by whole samples."""
+"""Added to a deadline so that the word is due also when positions are rounded to samples."""
 
 
 class Timeline:
-    """One context's.
+    """Maps one context's engine audio and word times onto the listener's clock.
 
     Args:
-        speed: how much faster than the engine the listener hears it; 1.0 where the engine itself
-            speaks at the speed that was asked for.
-        sources: who may tell when words sound.
+        speed: how much faster than the engine's audio the listener's is; 1.0 where the engine
+            itself speaks at the requested speed.
+        sources: sources that may send word times.
+
+    Attributes:
+        end_sample: end of the audio so far, on the listener's clock.
     """
 
     def __init__(self, speed: float, sources: Iterable[Source]) -> None:
         sources = frozenset(sources)
+        self.end_sample = 0
         self._speed = speed
         self._stretch = None if speed == 1.0 else TimeStretch(speed)
         self._policy = WordPolicy(sources)
         self._growing_words = None if Source.NATIVE in sources else GrowingWords()
-        self._end_sample = 0
 
     # The engine's clock.
 
-    def expect(self, text: str, *, is_whole: bool) -> list[Word]:
-        """More of the context's text, whose words will sound some time.
+    def expect_text(self, text: str, *, is_whole: bool) -> list[Word]:
+        """Add text whose words will be spoken.
 
         Args:
             text: the part that follows all parts before.
             is_whole: whether its last word is complete.
 
         Returns:
-            The words that it completes; none where the engine itself tells of its words.
+            The words that it completes; none where the engine itself sends its words.
         """
         if self._growing_words is None:
             return []
@@ -64,52 +68,55 @@ class Timeline:
         self._policy.expect(words)
         return words
 
-    def tell(self, source: Source, timestamps: tuple[WordTimestamp, ...]) -> None:
-        """Final times from `source`."""
+    def add_times(self, source: Source, timestamps: tuple[WordTimestamp, ...]) -> None:
+        """Add final times from `source`."""
         if source is Source.NATIVE:
             self._policy.expect(timestamp.word for timestamp in timestamps)
-        self._policy.tell(source, timestamps)
+        self._policy.add_times(source, timestamps)
 
-    def expect_at(self, timestamps: tuple[WordTimestamp, ...]) -> None:
-        """The online aligner's outlook, in place of the one before."""
-        self._policy.expect_at(timestamps)
+    def set_tentative(self, timestamps: tuple[WordTimestamp, ...]) -> None:
+        """Replace the tentative times of the online aligner."""
+        self._policy.set_tentative(timestamps)
 
-    def lose(self, source: Source) -> None:
-        """Nothing more will come of `source`."""
-        self._policy.lose(source)
+    def drop_source(self, source: Source) -> None:
+        """Note that no more times will come from `source`."""
+        self._policy.drop_source(source)
 
-    def audio(self, chunk: AudioChunk) -> AudioChunk | None:
-        """The engine's next audio as it is heard, as far as that is known by now."""
+    def push_audio(self, chunk: AudioChunk) -> AudioChunk | None:
+        """Return the engine's next audio at the listener's speed, as far as it is known by now."""
         if self._growing_words is not None:
-            self._policy.listen(chunk.pcm)
-        return chunk if self._stretch is None else self._heard(self._stretch.push(chunk.pcm))
+            self._policy.push_audio(chunk.pcm)
+        if self._stretch is not None:
+            return self._append(self._stretch.push(chunk.pcm))
+        self.end_sample = chunk.end_sample
+        return chunk
 
     def end_segment(self, char_end: int, end_sample: int) -> None:
-        """The text up to `char_end` has been spoken in the engine's audio up to `end_sample`."""
+        """Note that the text before `char_end` is spoken in the engine's audio to `end_sample`."""
         self._policy.end_segment(char_end, end_sample)
 
-    def finish(self) -> AudioChunk | None:
-        """The rest of the audio: the engine has made it all."""
+    def end_audio(self) -> AudioChunk | None:
+        """Return the rest of the audio, as the engine has sent all of it."""
         self._policy.end_audio()
-        return None if self._stretch is None else self._heard(self._stretch.finish())
+        return None if self._stretch is None else self._append(self._stretch.finish())
 
-    def to_engine(self, samples: int) -> int:
-        """How much the engine must make so that `samples` can be heard."""
+    def to_engine_samples(self, samples: int) -> int:
+        """Samples that the engine must generate so that `samples` can be played."""
         return samples if self._stretch is None else round(samples * self._speed) + HELD_SAMPLES
 
     # The listener's clock.
 
-    def take(self, clock: PlayoutClock, now: float) -> tuple[WordTimestamp, ...]:
-        """The words that leave at `now` (`time.monotonic()`)."""
+    def pop_due(self, clock: PlayoutClock, now: float) -> tuple[WordTimestamp, ...]:
+        """Words to publish at `now` (`time.monotonic()`)."""
         ahead_s = AHEAD_S - clock.lead_s(now)
         reach = (clock.sent_samples + ahead_s * SAMPLE_RATE_HZ) * self._speed
-        on_arrival = clock.played_samples(now) + _ON_ITS_WAY_S * SAMPLE_RATE_HZ
+        on_arrival = clock.played_samples(now) + _DELIVERY_S * SAMPLE_RATE_HZ
         played = min(on_arrival, clock.sent_samples) * self._speed
-        taken = self._policy.take(math.ceil(reach), math.ceil(played))
-        return tuple(map(self._place, taken))
+        due = self._policy.pop_due(math.ceil(reach), math.ceil(played))
+        return tuple(map(self._place, due))
 
-    def next_take_at(self, clock: PlayoutClock) -> float | None:
-        """When the next word must leave if nothing happens; None where only an event can tell."""
+    def next_due_at(self, clock: PlayoutClock) -> float | None:
+        """When the next word is due if nothing else happens; None where it depends on an event."""
         start = self._policy.next_start
         if start is None or not clock.sent_samples:
             return None
@@ -119,9 +126,14 @@ class Timeline:
         return clock.playout_end + unsent_s - AHEAD_S + _TIMER_S
 
     @property
-    def awaits_answers(self) -> bool:
-        """Whether an aligner may still say something."""
-        return self._policy.awaits_answers
+    def has_all_audio(self) -> bool:
+        """Whether the engine has sent all of its audio."""
+        return self._policy.has_all_audio
+
+    @property
+    def awaits_aligners(self) -> bool:
+        """Whether an aligner may still send times."""
+        return self._policy.awaits_aligners
 
     @property
     def next_char(self) -> int | None:
@@ -129,17 +141,17 @@ class Timeline:
         return self._policy.next_char
 
     @property
-    def figures(self) -> WordFigures:
+    def counts(self) -> WordCounts:
         """How the words got their times."""
-        return self._policy.figures
+        return self._policy.counts
 
     def refined(self) -> tuple[WordTimestamp, ...] | None:
-        """All words that have left, with the best times known now; None where nothing is better."""
+        """All published words with the best times known now; None where no time is better."""
         refined = self._policy.refined()
         return None if refined is None else tuple(map(self._place, refined))
 
-    def _heard(self, pcm: bytes) -> AudioChunk | None:
-        start, self._end_sample = self._end_sample, self._end_sample + len(pcm) // BYTES_PER_SAMPLE
+    def _append(self, pcm: bytes) -> AudioChunk | None:
+        start, self.end_sample = self.end_sample, self.end_sample + len(pcm) // BYTES_PER_SAMPLE
         return AudioChunk(start, pcm) if pcm else None
 
     def _place(self, timestamp: WordTimestamp) -> WordTimestamp:

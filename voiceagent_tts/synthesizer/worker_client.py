@@ -21,7 +21,7 @@ import zmq.asyncio
 
 from voiceagent_tts.errors import EngineError, ErrorCode
 from voiceagent_tts.seam import wire
-from voiceagent_tts.seam.alignment import AlignCommand, Aligned, AlignEvent
+from voiceagent_tts.seam.aligner_messages import AlignCommand, Aligned, AlignEvent
 from voiceagent_tts.seam.commands import Cancel, Command
 from voiceagent_tts.seam.events import (
     AudioStep,
@@ -36,8 +36,8 @@ from voiceagent_tts.seam.events import (
     Words,
 )
 
-Listener = Callable[[Event | AlignEvent], None]
-"""Takes the events of one context; audio arrives as an `AudioStep` with that context's row only."""
+EventHandler = Callable[[Event | AlignEvent], None]
+"""Receives the events of one context; an `AudioStep` has that context's row only."""
 
 _LOOKS = 4
 """How often a worker is looked at in the time that it may be silent."""
@@ -85,7 +85,7 @@ class WorkerClient:
     def __init__(self, spec: WorkerSpec) -> None:
         self._spec = spec
         self._numbers = itertools.count(1)
-        self._listeners: dict[int, Listener] = {}
+        self._listeners: dict[int, EventHandler] = {}
         self._rows: set[int] = set()
         self._ready = asyncio.get_running_loop().create_future()
         self._is_heard = False  # since `_watch` has looked last
@@ -114,7 +114,7 @@ class WorkerClient:
         """Contexts that hold a row, or may still hold one: freed by their last event."""
         return len(self._rows)
 
-    def attach(self, listener: Listener) -> int:
+    def attach(self, listener: EventHandler) -> int:
         """Reserve a row for a new context, whose events go to `listener`.
 
         Returns:

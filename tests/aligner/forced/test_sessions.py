@@ -12,7 +12,7 @@ from voiceagent_tts.aligner.forced.prompt import Clip
 from voiceagent_tts.aligner.forced.sessions import ForcedSessions, Pacing
 from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk, WordTimestamp
 from voiceagent_tts.errors import ErrorCode
-from voiceagent_tts.seam.alignment import (
+from voiceagent_tts.seam.aligner_messages import (
     AlignCommand,
     Aligned,
     AlignEvent,

@@ -16,7 +16,7 @@ from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import CheckpointError
 from voiceagent_tts.hub import ALIGNER_ID, find_model
 from voiceagent_tts.model.checkpoint import find_device
-from voiceagent_tts.seam.alignment import AlignInbox, AlignOutbox
+from voiceagent_tts.seam.aligner_messages import AlignInbox, AlignOutbox
 from voiceagent_tts.text.morphemes import japanese_tokenizer
 
 Precision = Literal["float32", "bfloat16", "float16"]

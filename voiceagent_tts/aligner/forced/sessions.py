@@ -15,7 +15,7 @@ from voiceagent_tts.aligner.forced.prompt import Clip
 from voiceagent_tts.aligner.sessions import AlignerSessions, ContextInput, aligner_capabilities
 from voiceagent_tts.core import BYTES_PER_SAMPLE, AudioChunk, Word, WordTimestamp, ms_to_samples
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
-from voiceagent_tts.seam.alignment import Aligned, AlignInbox, AlignOutbox, Expect, Finish
+from voiceagent_tts.seam.aligner_messages import Aligned, AlignInbox, AlignOutbox, Expect, Finish
 from voiceagent_tts.seam.events import SegmentEnd
 
 _MAX_CONTEXTS = 256

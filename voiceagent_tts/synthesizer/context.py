@@ -1,0 +1,394 @@
+"""The straight path of an utterance: text in; audio and word times out, on one clock.
+
+A context hands its text to the intake, which cuts it into segments; sends these to the engine;
+grants the engine credit as playback proceeds (the pacer); and publishes words ahead of their audio
+(the words). It knows no sockets, no messages of the wire and no torch.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from enum import IntEnum, auto
+from typing import Literal
+
+from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk, Cut, PlayoutClock, Segment
+from voiceagent_tts.errors import (
+    EngineError,
+    ErrorCode,
+    InvalidRequestError,
+    OverloadedError,
+    VoiceAgentError,
+)
+from voiceagent_tts.seam.aligner_messages import AlignEvent
+from voiceagent_tts.seam.events import AudioStep, Done, Event, Failed, SegmentEnd, Words
+from voiceagent_tts.synthesizer.aligner_handles import Aligners
+from voiceagent_tts.synthesizer.engine_handle import EngineHandle
+from voiceagent_tts.synthesizer.events import (
+    ContextCancelled,
+    ContextDone,
+    ContextEvent,
+    ContextFailed,
+    ContextReport,
+    ContextWords,
+    DoneReason,
+)
+from voiceagent_tts.synthesizer.flushes import FlushQueue
+from voiceagent_tts.synthesizer.intake import Intake
+from voiceagent_tts.synthesizer.options import ContextOptions, ContextRequest, Limits
+from voiceagent_tts.synthesizer.pacer import Pacer
+from voiceagent_tts.synthesizer.timers import Timer
+from voiceagent_tts.synthesizer.words import WordPublisher
+from voiceagent_tts.synthesizer.worker_client import WorkerClient
+from voiceagent_tts.text.cut import cut_text, keep_inside
+
+
+class _State(IntEnum):
+    """What a context still does; it only moves downwards."""
+
+    OPEN = auto()
+    """Accepts text."""
+    FINISHING = auto()
+    """Accepts no more text; audio or words of the text it has are missing."""
+    ENDED = auto()
+    """Complete, failed or at a limit; sends what is queued, then `ContextDone`."""
+    CANCELLED = auto()
+    """Cancelled; sends only `ContextCancelled` and `ContextDone`."""
+    DONE = auto()
+    """Has sent `ContextDone`."""
+
+
+class Context:
+    """One agent turn: text in; audio and words out, in order; cancelled at any time.
+
+    Everything here runs on the event loop and returns at once. Use `next_event` with `on_event`, or
+    iterate; report each audio chunk that has left with `sent`.
+
+    Args:
+        worker: the engine worker.
+        request: what the client asked for, resolved.
+        limits: limits of every context.
+        aligners: find the times of words; None where the engine itself sends them.
+        on_event: called whenever `next_event` has something new; None for a caller that iterates.
+        on_audio: called for every audio chunk of the engine.
+        on_end: receives the context and its report when `ContextDone` leaves.
+    """
+
+    def __init__(
+        self,
+        worker: WorkerClient,
+        request: ContextRequest,
+        limits: Limits,
+        aligners: Aligners | None,
+        *,
+        on_event: Callable[[], None] | None,
+        on_audio: Callable[[], None],
+        on_end: "Callable[[Context, ContextReport], None]",
+    ) -> None:
+        self.options = options = request.options
+        self.voice = request.voice
+        self.language = request.language
+        self._feeding = request.feeding
+        self._limits = limits
+        self._state = _State.OPEN
+        self._reason: DoneReason = "complete"
+        self._queue: deque[ContextEvent] = deque()
+        self._wake = asyncio.Event()
+        self._on_event = on_event or self._wake.set
+        self._on_audio = on_audio
+        self._on_end = on_end
+        self._clock = PlayoutClock()
+        self._flushes = FlushQueue()
+        self._idle = Timer(self._on_idle)
+        self._engine = EngineHandle(worker, request, self._on_engine_event)
+        self._intake = Intake(
+            request.language,
+            request.feeding,
+            options.max_buffer_delay_ms / 1000,
+            limits.settle_s,
+            self._speak,
+        )
+        self._words = WordPublisher(
+            aligners,
+            request.voice.name,
+            self._intake.speech_language,
+            1.0 if worker.capabilities.has_native_speed else options.speech.speed,
+            self._clock,
+            self._on_word_progress,
+        )
+        self._pacer = Pacer(
+            self._engine,
+            self._clock,
+            self._words.timeline.to_engine_samples,
+            _max_lead_s(options, limits),
+            limits.max_unsent_s,
+        )
+        self._engine.prepare()
+        self._idle.start(limits.context_idle_s)
+
+    # Text in.
+
+    def push_text(self, delta: str) -> None:
+        """Append `delta`, verbatim, to the context's text.
+
+        Raises:
+            InvalidRequestError: the context accepts no more text (`context_closed`), or more text
+                is waiting than `max_text_chars` (`text_too_long`); nothing of `delta` was accepted.
+        """
+        self._refuse_unless_open()
+        waiting = self._intake.unspoken_chars + len(delta)
+        if waiting > self._limits.max_text_chars:
+            raise InvalidRequestError(
+                f"expected at most {self._limits.max_text_chars} characters waiting to be spoken, "
+                f"got {waiting}; send the rest when audio has come",
+                code=ErrorCode.TEXT_TOO_LONG,
+            )
+        if delta:
+            self._idle.start(self._limits.context_idle_s)
+            self._intake.push(delta)
+
+    def flush(self, flush_id: int) -> None:
+        """Speak all text so far; `ContextFlushed(flush_id)` follows its audio and words.
+
+        Raises:
+            InvalidRequestError: the context accepts no more text (`context_closed`).
+        """
+        self._refuse_unless_open()
+        if self._feeding == "token" and self._engine.is_speaking:
+            self._engine.flush()
+            self._words.expect("", is_whole=True)
+        self._intake.flush()
+        self._flushes.add(flush_id, self._intake.submitted_char_end)
+        self._answer_flushes()
+
+    def finish(self) -> None:
+        """Accept no more text and speak what there is; idempotent."""
+        if self._state is not _State.OPEN:
+            return
+        self._state = _State.FINISHING
+        self._idle.stop()
+        self._words.expect("", is_whole=True)
+        if self._intake.finish():
+            return
+        if self._engine.is_speaking:
+            self._engine.end_text(self._intake.submitted_char_end)
+        else:  # the context never had any text
+            self._end_audio()
+
+    def cancel(self, played_samples: int | None = None) -> Cut | None:
+        """Stop now and free the row; what is queued is dropped.
+
+        Args:
+            played_samples: samples of this context that were played, gaps excluded; None to go by
+                the playout clock.
+
+        Returns:
+            What was heard, or None where `ContextDone` has been sent already.
+        """
+        if self._state is _State.DONE:
+            return None
+        basis: Literal["played_ms", "clock"] = "clock" if played_samples is None else "played_ms"
+        cut = self.cut(played_samples)
+        self._drop_queue()
+        self._queue.append(ContextCancelled(cut, self._clock.sent_samples, basis))
+        self._end("cancelled")
+        return cut
+
+    def abandon(self) -> None:
+        """Cancel for a client that is gone: no event is left to send; idempotent."""
+        if self._state is not _State.DONE:
+            self.cancel()
+            self._close()
+
+    def cut(self, played_samples: int | None = None) -> Cut:
+        """What the listener heard; also after the end. Arguments as for `cancel`."""
+        now = time.monotonic()
+        heard = self._clock.played_samples(now) if played_samples is None else played_samples
+        heard = max(0, min(heard, self._clock.sent_samples))
+        words, is_final = self._words.published, self._words.is_complete
+        if is_final:
+            words = keep_inside(words, self._words.timeline.end_sample)
+        return cut_text(self._intake.text, words, heard, is_final=is_final)
+
+    # Events out.
+
+    def next_event(self) -> ContextEvent | None:
+        """The next event, or None where there is none yet; words come before all else."""
+        if self._words.has_unsent:
+            return ContextWords(self._words.pop_unsent())
+        if self._queue:
+            return self._queue.popleft()
+        return self._close() if self._state in (_State.ENDED, _State.CANCELLED) else None
+
+    @property
+    def has_words_next(self) -> bool:
+        """Whether `next_event` would return words."""
+        return self._words.has_unsent
+
+    @property
+    def has_audio_next(self) -> bool:
+        """Whether `next_event` would return audio."""
+        is_audio = bool(self._queue) and isinstance(self._queue[0], AudioChunk)
+        return is_audio and not self.has_words_next
+
+    def sent(self, samples: int) -> None:
+        """Note that `samples` of this context's audio have just left for the listener."""
+        self._pacer.record_sent(samples)
+        if self._state < _State.CANCELLED:
+            self._words.schedule()
+
+    async def __aiter__(self) -> AsyncIterator[ContextEvent]:
+        """Every event up to and including `ContextDone`; audio counts as sent when it is read."""
+        while True:
+            self._wake.clear()
+            while (event := self.next_event()) is not None:
+                if isinstance(event, AudioChunk):
+                    self.sent(event.samples)
+                yield event
+                if isinstance(event, ContextDone):
+                    return
+            await self._wake.wait()
+
+    # Between intake, engine and words.
+
+    def _speak(self, segment: Segment, is_last: bool) -> None:
+        """Send a segment of the intake to the engine."""
+        self._words.expect(segment.text, is_whole=self._feeding == "segment")
+        is_first = not self._engine.is_speaking
+        self._engine.speak(segment, self._intake.segment_language, is_last=is_last)
+        if is_first:
+            self._pacer.update()
+
+    def _on_engine_event(self, event: Event | AlignEvent) -> None:
+        match event:
+            case AudioStep((row,)):
+                self._put_audio(self._words.push_audio(row.chunk))
+                if self._words.timeline.end_sample > self._limits.max_audio_s * SAMPLE_RATE_HZ:
+                    self._words.stop_aligning()
+                    self._end("limit")
+            case Words(_, words):
+                self._words.add_native_words(words)
+            case SegmentEnd(_, char_end, end_sample):
+                self._words.end_segment(char_end, end_sample)
+                self._mark_spoken(char_end)
+            case Done():
+                self._engine.release()
+                self._end_audio()
+            case Failed():
+                self._words.stop_aligning()
+                self._queue.append(ContextFailed(_error_of(event)))
+                self._end("error")
+            case _:
+                pass
+
+    def _put_audio(self, audio: AudioChunk | None) -> None:
+        if audio is not None:
+            self._queue.append(audio)
+            self._on_event()
+            self._on_audio()
+
+    def _end_audio(self) -> None:
+        """All audio of the context is here; only words may be missing."""
+        self._put_audio(self._words.timeline.end_audio())
+        self._mark_spoken(self._intake.chars)
+        self._words.finish()
+
+    def _mark_spoken(self, char_end: int) -> None:
+        self._intake.mark_spoken(char_end)
+        self._answer_flushes()
+
+    def _on_word_progress(self) -> None:
+        if self._words.has_unsent:
+            self._on_event()
+        self._answer_flushes()
+        if self._words.is_complete and self._state < _State.ENDED:
+            self._end(self._reason)
+
+    def _answer_flushes(self) -> None:
+        if self._state > _State.FINISHING:
+            return
+        timeline = self._words.timeline
+        answers = self._flushes.pop_answers(
+            self._intake.spoken_char_end, timeline.end_sample, timeline.next_char
+        )
+        if answers:
+            self._queue += answers
+            self._on_event()
+
+    # The end.
+
+    def _on_idle(self) -> None:
+        self._reason = "idle"
+        self.finish()
+
+    def _end(self, reason: DoneReason) -> None:
+        """Free the row and do nothing more by itself; `ContextDone` follows what is queued."""
+        self._reason = reason
+        self._state = _State.CANCELLED if reason == "cancelled" else _State.ENDED
+        for part in (self._idle, self._intake, self._pacer, self._words):
+            part.stop()
+        self._engine.release()
+        self._on_event()
+
+    def _close(self) -> ContextDone:
+        self._state = _State.DONE
+        self._words.stop()
+        self._drop_queue()
+        refined = self._words.timeline.refined() if self._words.is_complete else None
+        done = ContextDone(self._reason, self._report(), refined)
+        self._on_end(self, done.report)
+        return done
+
+    def _drop_queue(self) -> None:
+        self._queue.clear()
+        self._words.pop_unsent()
+
+    def _report(self) -> ContextReport:
+        now = time.monotonic()
+        started_at, first_sent_at = self._intake.first_text_at, self._pacer.first_sent_at
+        ttfa_s = None
+        if started_at is not None and first_sent_at is not None:
+            ttfa_s = first_sent_at - started_at
+        audio_samples = self._words.timeline.end_sample
+        discarded_samples = 0
+        if self._reason == "cancelled":
+            discarded_samples = audio_samples - self._clock.played_samples(now)
+        return ContextReport(
+            reason=self._reason,
+            chars=self._intake.chars,
+            audio_samples=audio_samples,
+            discarded_samples=discarded_samples,
+            ttfa_s=ttfa_s,
+            gen_s=0.0 if started_at is None else now - started_at,
+            underrun_s=self._clock.underrun_s,
+            words=self._words.timeline.counts,
+            aligner_lag_s=self._words.aligner_lag_s,
+        )
+
+    def _refuse_unless_open(self) -> None:
+        if self._state is not _State.OPEN:
+            raise InvalidRequestError(
+                "this context takes no more text: it was ended, cancelled, or has failed",
+                code=ErrorCode.CONTEXT_CLOSED,
+            )
+
+
+def _max_lead_s(options: ContextOptions, limits: Limits) -> float | None:
+    """Longest lead over playback; None for no pacing."""
+    if options.max_lead_s == 0:
+        return None
+    return limits.max_lead_s if options.max_lead_s is None else options.max_lead_s
+
+
+_CLIENT_ERRORS: dict[ErrorCode, type[VoiceAgentError]] = {
+    ErrorCode.INVALID_VOICE: InvalidRequestError,
+    ErrorCode.INVALID_LANGUAGE: InvalidRequestError,
+    ErrorCode.INVALID_PARAM: InvalidRequestError,
+    ErrorCode.OVERLOADED: OverloadedError,
+}
+"""Errors that an engine reports and has not caused."""
+
+
+def _error_of(event: Failed) -> VoiceAgentError:
+    kind = _CLIENT_ERRORS.get(event.code, EngineError)
+    return kind(event.message, code=event.code, retry_after_ms=event.retry_after_ms)

@@ -1,0 +1,80 @@
+"""One context's connection to the engine worker that speaks it."""
+
+from enum import Enum, auto
+
+from voiceagent_tts.core import Segment
+from voiceagent_tts.seam.commands import Append, Credit, Flush, Prepare, Submit
+from voiceagent_tts.synthesizer.options import ContextRequest
+from voiceagent_tts.synthesizer.worker_client import EventHandler, WorkerClient
+
+
+class _Row(Enum):
+    RESERVED = auto()
+    """The worker keeps a row free, and has no text yet."""
+    SPEAKING = auto()
+    """The worker has received text."""
+    RELEASED = auto()
+    """The context needs its row no more."""
+
+
+class EngineHandle:
+    """Sends one context's commands to its engine worker, whose row it reserves.
+
+    Args:
+        worker: the engine worker.
+        request: what the context asks for.
+        on_event: receives the engine's events for the context.
+
+    Raises:
+        EngineError: the worker has ended.
+    """
+
+    def __init__(
+        self, worker: WorkerClient, request: ContextRequest, on_event: EventHandler
+    ) -> None:
+        self._worker = worker
+        self._request = request
+        self._number = worker.attach(on_event)
+        self._row = _Row.RESERVED
+
+    @property
+    def is_speaking(self) -> bool:
+        """Whether the worker has text of the context and still holds its row."""
+        return self._row is _Row.SPEAKING
+
+    def prepare(self) -> None:
+        """Let the worker do now what would delay the first audio."""
+        request = self._request
+        # The prompt begins with the language, which segments without one take from their text.
+        if request.language is not None or request.feeding == "token":
+            speech = request.options.speech
+            voice = request.voice.name
+            self._worker.send(Prepare(voice, request.language, request.feeding, speech))
+
+    def speak(self, segment: Segment, language: str | None, *, is_last: bool) -> None:
+        """Send the next segment; the first one starts the row."""
+        place = (self._number, segment.text, segment.char_start, not is_last)
+        if self.is_speaking:
+            self._worker.send(Append(*place, language))
+            return
+        self._row = _Row.SPEAKING
+        request = self._request
+        speech = request.options.speech
+        self._worker.send(Submit(*place, request.voice.name, language, request.feeding, speech))
+
+    def end_text(self, char_end: int) -> None:
+        """Report that no text follows the text before `char_end`."""
+        self._worker.send(Append(self._number, "", char_end, False, None))
+
+    def flush(self) -> None:
+        """Let the engine speak all text so far as if it had ended."""
+        self._worker.send(Flush(self._number))
+
+    def grant(self, playout_end: float, samples_wanted: int) -> None:
+        """Send credit; arguments as for `Credit`."""
+        self._worker.send(Credit(self._number, playout_end, samples_wanted))
+
+    def release(self) -> None:
+        """Give the row back and receive no more events; idempotent."""
+        self._worker.detach(self._number, needs_cancel=self.is_speaking)
+        self._row = _Row.RELEASED

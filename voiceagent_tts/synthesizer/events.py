@@ -1,0 +1,86 @@
+"""What a context produces: audio, words, answers, and a report at its end."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from voiceagent_tts.core import AudioChunk, Cut, WordTimestamp
+from voiceagent_tts.errors import VoiceAgentError
+from voiceagent_tts.synthesizer.word_policy import Source, WordCounts
+
+DoneReason = Literal["complete", "cancelled", "error", "limit", "idle"]
+
+
+@dataclass(frozen=True, slots=True)
+class ContextWords:
+    """Word times, each word of the context once, in order, ahead of the audio they describe."""
+
+    words: tuple[WordTimestamp, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ContextFlushed:
+    """All text up to the flush is spoken; the context's next sample is `end_sample`."""
+
+    flush_id: int
+    end_sample: int
+
+
+@dataclass(frozen=True, slots=True)
+class ContextCancelled:
+    """The answer to `cancel`; only `ContextDone` follows."""
+
+    cut: Cut
+    sent_samples: int
+    basis: Literal["played_ms", "clock"]
+
+
+@dataclass(frozen=True, slots=True)
+class ContextFailed:
+    """The error that ended the context; only `ContextDone` follows."""
+
+    error: VoiceAgentError
+
+
+@dataclass(frozen=True, slots=True)
+class ContextReport:
+    """Metrics of one context, taken at its end.
+
+    Args:
+        reason: why the context ended.
+        chars: characters received.
+        audio_samples: samples received from the engine.
+        discarded_samples: of those, the samples that a cancel left unplayed.
+        ttfa_s: first text received to first audio sent; None where no audio was sent.
+        gen_s: first text received to the end.
+        underrun_s: silence between sent audio, for want of more.
+        words: how its words got their times.
+        aligner_lag_s: longest time from audio to the aligner's answer, by aligner.
+    """
+
+    reason: DoneReason
+    chars: int
+    audio_samples: int
+    discarded_samples: int
+    ttfa_s: float | None
+    gen_s: float
+    underrun_s: float
+    words: WordCounts
+    aligner_lag_s: Mapping[Source, float]
+
+
+@dataclass(frozen=True, slots=True)
+class ContextDone:
+    """The last event of every context.
+
+    `words_final` holds all words again, where better times are known now than when they were sent.
+    """
+
+    reason: DoneReason
+    report: ContextReport
+    words_final: tuple[WordTimestamp, ...] | None = None
+
+
+ContextEvent = (
+    AudioChunk | ContextWords | ContextFlushed | ContextCancelled | ContextFailed | ContextDone
+)

@@ -1,0 +1,143 @@
+"""The text of a context on its way in: buffered, cut into segments, counted.
+
+Knows no engine, no audio and no listener: it hands every segment to its owner.
+"""
+
+import time
+from collections.abc import Callable
+
+from voiceagent_tts.core import Segment
+from voiceagent_tts.seam.commands import Feeding
+from voiceagent_tts.synthesizer.timers import Timer
+from voiceagent_tts.text.language import detect_language
+from voiceagent_tts.text.segmenter import Segmenter
+
+_SHORTEST_RETRY_S = 0.05
+
+
+class Intake:
+    """Cuts the text of one context into segments, also when it stops coming.
+
+    A sentence end at the end of the buffer is final after a pause of `settle_s`. Other text waits
+    for `max_buffer_delay_s`; then its complete words are released. In token feeding every delta is
+    a segment, and nothing is buffered.
+
+    Args:
+        language: code of the text's language; None to detect it for each segment.
+        feeding: how text reaches the engine.
+        max_buffer_delay_s: longest wait of buffered text for the rest of its sentence.
+        settle_s: pause after which a sentence end is final.
+        on_segment: receives each segment, and whether it is the last one.
+
+    Attributes:
+        chars: characters received.
+        submitted_char_end: end of the text that was handed on.
+        spoken_char_end: end of the text whose audio is complete.
+        first_text_at: `time.monotonic()` of the first text; None before it.
+        segment_language: language of the segment handed on last; None where unknown.
+    """
+
+    def __init__(
+        self,
+        language: str | None,
+        feeding: Feeding,
+        max_buffer_delay_s: float,
+        settle_s: float,
+        on_segment: Callable[[Segment, bool], None],
+    ) -> None:
+        self.chars = 0
+        self.submitted_char_end = 0
+        self.spoken_char_end = 0
+        self.first_text_at: float | None = None
+        self.segment_language = language
+        self._detects_language = language is None and feeding == "segment"
+        self._is_buffered = feeding == "segment"
+        self._max_buffer_delay_s = max_buffer_delay_s
+        self._settle_s = settle_s
+        self._on_segment = on_segment
+        self._deltas: list[str] = []
+        self._segmenter = Segmenter(language=language)
+        self._settle = Timer(self._on_settle)
+        self._release = Timer(self._on_release)
+
+    @property
+    def text(self) -> str:
+        """All text received."""
+        return "".join(self._deltas)
+
+    @property
+    def unspoken_chars(self) -> int:
+        """Characters received whose audio is not complete."""
+        return self.chars - self.spoken_char_end
+
+    def speech_language(self) -> str:
+        """Language of the speech so far, detected where nothing named it."""
+        return self.segment_language or detect_language(self.text, None)
+
+    def push(self, delta: str) -> None:
+        """Append `delta`, which is not empty, to the text."""
+        if self.first_text_at is None:
+            self.first_text_at = time.monotonic()
+        self._deltas.append(delta)
+        self.chars += len(delta)
+        if not self._is_buffered:
+            self._submit(Segment(delta, self.submitted_char_end))
+            return
+        segments = self._segmenter.push(delta)
+        self._submit(*segments)
+        if segments:
+            self._release.stop()  # the oldest character in the buffer is a new one
+        self._start_timers()
+
+    def flush(self) -> None:
+        """Hand on all buffered text."""
+        self._submit(*self._segmenter.flush())
+        self._start_timers()
+
+    def finish(self) -> bool:
+        """Hand on all buffered text as the last segment.
+
+        Returns:
+            Whether there was any.
+        """
+        self.stop()
+        segments = self._segmenter.finish()
+        self._submit(*segments, is_last=True)
+        return bool(segments)
+
+    def mark_spoken(self, char_end: int) -> None:
+        """Note that the audio of the text before `char_end` is complete."""
+        self.spoken_char_end = max(self.spoken_char_end, char_end)
+
+    def stop(self) -> None:
+        """Stop the timers: buffered text stays where it is."""
+        self._settle.stop()
+        self._release.stop()
+
+    def _submit(self, *segments: Segment, is_last: bool = False) -> None:
+        for index, segment in enumerate(segments):
+            if self._detects_language:
+                self.segment_language = detect_language(segment.text, self.segment_language)
+            self.submitted_char_end = segment.char_end
+            self._on_segment(segment, is_last and index == len(segments) - 1)
+
+    def _start_timers(self) -> None:
+        if not self._segmenter.pending:
+            self.stop()
+            return
+        if self._segmenter.ends_sentence:
+            self._settle.start(self._settle_s)
+        else:
+            self._settle.stop()
+        if not self._release.is_running:
+            self._release.start(self._max_buffer_delay_s)
+
+    def _on_settle(self) -> None:
+        self._submit(*self._segmenter.settle())
+        if not self._segmenter.pending:
+            self._release.stop()
+
+    def _on_release(self) -> None:
+        self._submit(*self._segmenter.release())
+        if self._segmenter.pending:
+            self._release.start(max(_SHORTEST_RETRY_S, self._max_buffer_delay_s))

@@ -1,0 +1,80 @@
+"""Credit for the engine: how far generation may run ahead of playback."""
+
+import time
+from collections.abc import Callable
+
+from voiceagent_tts.core import SAMPLE_RATE_HZ, PlayoutClock
+from voiceagent_tts.synthesizer.engine_handle import EngineHandle
+from voiceagent_tts.synthesizer.timers import Timer
+
+_MIN_LEAD_S = 0.2
+"""Smallest lead: timers and the delay of the resampler use up a shorter one."""
+_LONGEST_STEP_S = 0.5
+
+
+class Pacer:
+    """Grants credit as playback proceeds, in steps large enough to be worth a message.
+
+    Args:
+        engine: receives the credit.
+        clock: the context's playback.
+        to_engine: converts samples of the listener's audio to samples of the engine's.
+        max_lead_s: longest lead of generation over playback; None for no pacing.
+        max_unsent_s: longest audio generated and not yet sent; limits also what is not paced.
+
+    Attributes:
+        first_sent_at: `time.monotonic()` of the first audio sent; None before it.
+    """
+
+    def __init__(
+        self,
+        engine: EngineHandle,
+        clock: PlayoutClock,
+        to_engine: Callable[[int], int],
+        max_lead_s: float | None,
+        max_unsent_s: float,
+    ) -> None:
+        self.first_sent_at: float | None = None
+        self._engine = engine
+        self._clock = clock
+        self._to_engine = to_engine
+        self._lead_s = None if max_lead_s is None else max(max_lead_s, _MIN_LEAD_S)
+        self._max_unsent_s = max_unsent_s
+        self._step_s = _LONGEST_STEP_S
+        if self._lead_s is not None:
+            self._step_s = min(_LONGEST_STEP_S, self._lead_s / 4)
+        self._granted_samples = 0
+        self._next = Timer(self.update)
+
+    def record_sent(self, samples: int) -> None:
+        """Note that `samples` have just left for the listener."""
+        now = time.monotonic()
+        if self.first_sent_at is None:
+            self.first_sent_at = now
+        self._clock.send(samples, now)
+        self.update()
+
+    def update(self) -> None:
+        """Grant the credit that playback allows now, and look again after a step of playback."""
+        if not self._engine.is_speaking:
+            return
+        now = time.monotonic()
+        wanted = self._wanted_samples(now)
+        if wanted - self._granted_samples >= self._step_s * SAMPLE_RATE_HZ:
+            self._granted_samples = wanted
+            playout_end = max(self._clock.playout_end, now)
+            self._engine.grant(playout_end, self._to_engine(wanted))
+        is_paced = self._lead_s is not None
+        if is_paced and self._clock.lead_s(now) > 0 and not self._next.is_running:
+            self._next.start(self._step_s)
+
+    def stop(self) -> None:
+        """Grant nothing more by itself."""
+        self._next.stop()
+
+    def _wanted_samples(self, now: float) -> int:
+        by_memory = self._clock.sent_samples + round(self._max_unsent_s * SAMPLE_RATE_HZ)
+        if self._lead_s is None:
+            return by_memory
+        by_playback = self._clock.played_samples(now) + round(self._lead_s * SAMPLE_RATE_HZ)
+        return min(by_memory, by_playback)

@@ -1,0 +1,32 @@
+"""A restartable one-shot timer on the running event loop."""
+
+import asyncio
+from collections.abc import Callable
+
+
+class Timer:
+    """Calls a function once, some seconds after its last start, unless it is stopped before."""
+
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self._callback = callback
+        self._handle: asyncio.TimerHandle | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the call is still to come."""
+        return self._handle is not None
+
+    def start(self, delay_s: float) -> None:
+        """Schedule the call in `delay_s` seconds; replaces an earlier start."""
+        self.stop()
+        self._handle = asyncio.get_running_loop().call_later(delay_s, self._fire)
+
+    def stop(self) -> None:
+        """Drop the scheduled call, if any."""
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+    def _fire(self) -> None:
+        self._handle = None
+        self._callback()
