@@ -3,18 +3,19 @@
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
-EXTRAS := server,espeak,japanese,qwen3,pipecat,livekit,agents,bench,dev
+EXTRAS := server,espeak,japanese,qwen3,quantize,pipecat,livekit,agents,bench,dev
 # The version that is tested, in its CPU build: PyPI's is for CUDA, on x86 Linux. The small one comes with
 # PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu in the environment.
 TORCH ?= torch==2.13.0
 
-.PHONY: setup demo test check flite bench-ttfa bench-transport bench-load bench-alignment \
+.PHONY: setup demo test test-thorough check flite bench-ttfa bench-transport bench-load bench-alignment \
 	bench-bargein bench-engine bench-gpu gpu-wheels clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo             hear (and see) an agent that is interrupted, on the embedded voice"
-	@echo "make test             run every test"
+	@echo "make test             run the tests, on two cores in about six minutes"
+	@echo "make test-thorough    run what \`make test\` leaves out, and property tests with more examples"
 	@echo "make check            formatting, lint, types, import rules, tests"
 	@echo "make bench-ttfa       time to first audio, as a client hears it"
 	@echo "make bench-transport  how many paced streams one server carries"
@@ -38,8 +39,16 @@ $(VENV)/.installed: pyproject.toml
 demo: setup
 	$(BIN)/python -m agents.pipecat_demo
 
+# Two of the workers compute at a lower priority; the others play and mostly wait (testbed/workers.py).
+WORKERS ?= 5
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST_OPTIONS)
+LEFT_OUT := thorough or services or browser or install or soak
+
 test: setup
-	$(BIN)/python -m pytest
+	$(PYTEST) -m "not ($(LEFT_OUT))"
+
+test-thorough: setup
+	$(PYTEST) -m "hypothesis or $(LEFT_OUT)" --hypothesis-profile=thorough
 
 check: setup
 	scripts/check

@@ -2,14 +2,17 @@
 
 import contextlib
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from typing import Any
 
-import hypothesis
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import Scheduling
 
+from testbed.examples import register_profiles
 from testbed.server_process import ServerProcess, serving
 from testbed.servers import StartServer, StartSynthesizer
+from testbed.workers import RealtimeScheduling, lower_priority, mark_realtime
 from voiceagent_tts.config import Settings
 from voiceagent_tts.server.serve import RunningServer, running
 from voiceagent_tts.synthesizer.options import Limits
@@ -17,12 +20,50 @@ from voiceagent_tts.synthesizer.supervisor import Supervisor
 from voiceagent_tts.synthesizer.synthesizer import Synthesizer
 from voiceagent_tts.synthesizer.worker_client import WorkerSpec
 
-# How long an example takes says how busy the machine is, not whether the claim holds.
-hypothesis.settings.register_profile("no deadline", deadline=None)
-hypothesis.settings.load_profile("no deadline")
+register_profiles()
 
 # What a shell starts in the background ignores SIGINT, and so would every process of these tests.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+HARDWARE = ("gpu", "weights")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--complete`, for machines on which every test must run."""
+    parser.addoption(
+        "--complete", action="store_true", help="a skipped test fails, unless it needs hardware"
+    )
+
+
+def pytest_configure() -> None:
+    """Lower the priority of workers whose tests compute."""
+    lower_priority()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Group tests that play on the wall clock, before workers name their tests by group."""
+    mark_realtime(items)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling:
+    """Distribute tests by whether they play or compute."""
+    return RealtimeScheduling(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """With `--complete`, report a skipped test as failed."""
+    report = yield
+    needs_hardware = any(item.get_closest_marker(name) for name in HARDWARE)
+    if item.config.getoption("--complete") and report.skipped and not needs_hardware:
+        if not hasattr(report, "wasxfail"):
+            report.outcome = "failed"
+            report.longrepr = f"skipped with --complete: {report.longrepr}"
+    return report
 
 
 @pytest.fixture(scope="session")
