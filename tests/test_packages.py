@@ -6,6 +6,7 @@ import sys
 import tomllib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -127,6 +128,7 @@ MODULES = {
     "prometheus-client": "prometheus_client",
     "pydantic-settings": "pydantic_settings",
     "pytest-asyncio": "pytest_asyncio",
+    "pytest-xdist": "xdist",
     "pyyaml": "yaml",
     "pyzmq": "zmq",
 }
@@ -211,15 +213,23 @@ def within(module: str, parent: str) -> bool:
     return module == parent or module.startswith(f"{parent}.")
 
 
-def imports(sources: Iterable[str]) -> Iterator[tuple[str, str]]:
+def imports(sources: Iterable[str]) -> set[tuple[str, str]]:
     """(room, module) of every import in these folders, those inside functions included."""
-    for source in sources:
-        for path in (ROOT / source).rglob("*.py"):
-            parts = path.relative_to(ROOT).with_suffix("").parts
-            room = parts[1] if source == "voiceagent_tts" else source
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                for module in _modules_of(node):
-                    yield room, module
+    return set().union(*map(_imports_of, sources))
+
+
+@cache
+def _imports_of(source: str) -> frozenset[tuple[str, str]]:
+    return frozenset(_read_imports(source))
+
+
+def _read_imports(source: str) -> Iterator[tuple[str, str]]:
+    for path in (ROOT / source).rglob("*.py"):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        room = parts[1] if source == "voiceagent_tts" else source
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            for module in _modules_of(node):
+                yield room, module
 
 
 def _modules_of(node: ast.AST) -> list[str]:
