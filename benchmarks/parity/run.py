@@ -37,7 +37,7 @@ from benchmarks.common.report import publish
 from testbed.official_cases import GREEDY, Case, official_voice, read_cases
 from testbed.parity import Verdict, compare_codes, decode_in_windows, random_windows
 from testbed.plain_codec import PlainCodec, load_plain_codec
-from voiceagent_tts.audio.reference import read_audio
+from voiceagent_tts.audio.file_reader import read_audio
 from voiceagent_tts.core import FRAME_SAMPLES
 from voiceagent_tts.engine.generate import Request, generate_codes
 from voiceagent_tts.errors import VoiceAgentError

@@ -6,7 +6,7 @@ from voiceagent_tts.core import SAMPLE_RATE_HZ
 
 @pytest.fixture(scope="session")
 def speech() -> np.ndarray:
-    """1.3 s of a gliding voice over a little noise, loud to its last sample: [S] int16, 24 kHz."""
+    """1.3 s of a gliding tone with a little noise, loud to its end: [S] int16, 24 kHz."""
     rng = np.random.default_rng(7)
     time_s = np.arange(31_335) / SAMPLE_RATE_HZ
     pitch_hz = 120 + 40 * np.sin(2 * np.pi * 1.7 * time_s) + 30 * time_s

@@ -26,7 +26,7 @@ FFMPEG_FORMAT = {"mp3": "mp3", "opus": "ogg", "aac": "aac", "flac": "flac", "wav
 def encode_file(
     container_format: ContainerFormat, samples: np.ndarray, sample_rate_hz: int, chunk: int = 1_920
 ) -> bytes:
-    """Encode samples, chunk by chunk, into a whole file."""
+    """Encode samples, chunk by chunk, into a complete file."""
     encoder = ContainerEncoder(container_format, sample_rate_hz)
     pushed = [
         encoder.push(samples[start : start + chunk].tobytes())
@@ -36,7 +36,7 @@ def encode_file(
 
 
 def decode_file(container_format: ContainerFormat, data: bytes) -> tuple[np.ndarray, int]:
-    """Return [S] int16 and its rate, as FFmpeg reads a pipe: from front to back."""
+    """Return [S] int16 and its rate, read from front to back as FFmpeg reads a pipe."""
     to_pcm16 = av.AudioResampler("s16", "mono")
     with av.open(io.BytesIO(data), format=FFMPEG_FORMAT[container_format]) as container:
         frames = [pcm for f in container.decode(audio=0) for pcm in to_pcm16.resample(f)]
@@ -44,17 +44,17 @@ def decode_file(container_format: ContainerFormat, data: bytes) -> tuple[np.ndar
 
 
 def at_rate(samples: np.ndarray, sample_rate_hz: int) -> np.ndarray:
-    """Return what a stream at this rate carries of the samples."""
+    """Return the samples, resampled to this rate."""
     stream = OutputStream("pcm_s16le", sample_rate_hz)
     return np.frombuffer(stream.push(samples.tobytes()) + stream.finish(), "<i2")
 
 
 @pytest.mark.parametrize("sample_rate_hz", RATES_HZ)
 @pytest.mark.parametrize("container_format", ["flac", "wav"])
-def test_lossless_files_hold_every_sample(
+def test_lossless_files_contain_every_sample(
     container_format, sample_rate_hz: int, speech: np.ndarray
 ) -> None:
-    """A lossless file decodes to the samples that went in, all of them and no other."""
+    """A lossless file decodes to exactly its input samples."""
     decoded, rate_hz = decode_file(
         container_format, encode_file(container_format, speech, sample_rate_hz)
     )
@@ -64,20 +64,20 @@ def test_lossless_files_hold_every_sample(
 
 @pytest.mark.parametrize("sample_rate_hz", RATES_HZ)
 def test_pcm_is_the_bare_samples(sample_rate_hz: int, speech: np.ndarray) -> None:
-    """A pcm file is nothing but samples."""
+    """A pcm file contains only samples."""
     assert encode_file("pcm", speech, sample_rate_hz) == at_rate(speech, sample_rate_hz).tobytes()
 
 
 @pytest.mark.parametrize("sample_rate_hz", RATES_HZ)
 @pytest.mark.parametrize("container_format", LOSSY)
-def test_lossy_files_hold_the_tail(
+def test_lossy_files_contain_the_tail(
     container_format, sample_rate_hz: int, speech: np.ndarray
 ) -> None:
-    """A lossy file lasts no less than its audio, and its last 100 ms are there to be heard."""
+    """A lossy file is at least as long as its audio and contains its last 100 ms."""
     data = encode_file(container_format, speech, sample_rate_hz)
     decoded, rate_hz = decode_file(container_format, data)
     original = at_rate(speech, rate_hz)
-    # mp3 and aac prepend their delay and fill up their last frame; Ogg Opus declares both.
+    # mp3 and aac prepend their delay and pad their last frame; Ogg Opus declares both.
     added = len(decoded) - len(original)
     most_added = 0 if container_format == "opus" else 1_105 + 2 * 1_152
     assert 0 <= added <= most_added
@@ -101,7 +101,7 @@ def test_opus_files_last_exactly_as_long(speech: np.ndarray) -> None:
 @given(lengths=st.lists(st.integers(0, 3_000), min_size=1, max_size=6))
 @settings(max_examples=15, deadline=None)
 def test_chunks_do_not_matter(container_format, lengths: list[int]) -> None:
-    """However a context is cut, its file holds the same audio."""
+    """The audio of a file does not depend on how the context was cut into chunks."""
     samples = np.random.default_rng(3).integers(-9_000, 9_000, 2_400 + sum(lengths))
     samples = samples.astype("<i2")
     encoder = ContainerEncoder(container_format)
@@ -118,8 +118,8 @@ def test_chunks_do_not_matter(container_format, lengths: list[int]) -> None:
     ("container_format", "most_ms"),
     [("pcm", 5), ("wav", 5), ("flac", 30), ("opus", 40), ("mp3", 50), ("aac", 90)],
 )
-def test_first_audio_leaves_early(container_format, most_ms: int, speech: np.ndarray) -> None:
-    """Audio leaves as soon as the codec can let go of it, long before the file is complete."""
+def test_first_audio_is_emitted_early(container_format, most_ms: int, speech: np.ndarray) -> None:
+    """Audio is emitted as soon as the codec has it, long before the file is complete."""
     encoder = ContainerEncoder(container_format)
     headers = encoder.push(b"")
     chunk = 120  # 5 ms
@@ -133,8 +133,8 @@ def test_first_audio_leaves_early(container_format, most_ms: int, speech: np.nda
 
 
 @pytest.mark.parametrize("container_format", [*LOSSY, "flac"])
-def test_a_file_is_sent_while_it_is_made(container_format, speech: np.ndarray) -> None:
-    """What has left before the end decodes by itself to all but the codec's last frames."""
+def test_a_file_is_emitted_while_it_is_generated(container_format, speech: np.ndarray) -> None:
+    """The bytes before the end decode to all audio but the codec's last frames."""
     encoder = ContainerEncoder(container_format)
     data = encoder.push(speech.tobytes())
     decoded, rate_hz = decode_file(container_format, data)
@@ -153,7 +153,7 @@ def test_streamed_wav_declares_no_length(speech: np.ndarray) -> None:
 
 
 def test_wav_header_with_a_length() -> None:
-    """A header of known length is what the standard library writes."""
+    """A header with a known length equals that of the standard library."""
     pcm = struct.pack("<5h", *range(5))
     expected = io.BytesIO()
     with wave.open(expected, "wb") as writer:
@@ -163,14 +163,14 @@ def test_wav_header_with_a_length() -> None:
 
 
 @pytest.mark.parametrize("container_format", CONTENT_TYPES)
-def test_no_audio_is_no_error(container_format) -> None:
-    """A context that said nothing ends in a file without audio: at most headers."""
+def test_empty_audio_is_accepted(container_format) -> None:
+    """A context without audio becomes a file with at most headers."""
     encoder = ContainerEncoder(container_format)
     assert len(encoder.push(b"") + encoder.finish()) < 200
 
 
 def test_content_types() -> None:
-    """Every format is announced with a type of its own."""
+    """Every format has a content type of its own."""
     types = [ContainerEncoder(name).content_type for name in CONTENT_TYPES]
     assert len(set(types)) == 6
     assert ContainerEncoder("mp3").content_type == "audio/mpeg"

@@ -13,24 +13,24 @@ def drain(queue: MessageQueue) -> list[bytes]:
     return list(iter(queue.pop, None))
 
 
-def test_nothing_queued_gives_no_message() -> None:
-    """An empty queue gives None, also after empty data."""
+def test_an_empty_queue_has_no_message() -> None:
+    """An empty queue returns None, even after empty data."""
     queue = MessageQueue()
     queue.push(b"")
     assert queue.pop() is None
     assert queue.queued_bytes == 0
 
 
-def test_a_frame_is_not_held_back() -> None:
-    """What is queued goes out as it is, though the message is not full."""
+def test_a_frame_is_not_delayed() -> None:
+    """Queued bytes are returned at once, even if the message is not full."""
     queue = MessageQueue()
     queue.push(b"\x01\x02" * 10)
     assert queue.pop() == b"\x01\x02" * 10
     assert queue.pop() is None
 
 
-def test_queued_frames_are_merged_up_to_the_cap() -> None:
-    """Three codec frames that waited make two full messages and a rest."""
+def test_queued_frames_are_merged_up_to_the_maximum() -> None:
+    """Three queued codec frames become two full messages and a rest."""
     queue = MessageQueue()
     frames = [bytes([n]) * 3_840 for n in range(3)]
     for frame in frames:
@@ -42,8 +42,8 @@ def test_queued_frames_are_merged_up_to_the_cap() -> None:
 
 @pytest.mark.parametrize("sample_bytes", [1, 2, 4])
 @given(data=st.data())
-def test_messages_are_the_stream(sample_bytes: int, data) -> None:
-    """In any order of pushes and pops all bytes come out once, in order, in whole samples."""
+def test_messages_joined_are_the_input(sample_bytes: int, data) -> None:
+    """For any pushes and pops, all bytes are returned once, in order, in whole samples."""
     queue, pushed, popped = MessageQueue(), b"", []
     for samples in data.draw(st.lists(st.none() | st.integers(0, 5_000), max_size=20)):
         if samples is None:
@@ -61,7 +61,7 @@ def test_messages_are_the_stream(sample_bytes: int, data) -> None:
 
 
 def test_a_pop_copies_only_its_message() -> None:
-    """From 8 MB queued in one piece, messages are taken without copying what remains."""
+    """Popping from 8 MB queued in one piece does not copy the rest."""
     queue = MessageQueue()
     queue.push(bytes(8 << 20))
     tracemalloc.start()

@@ -8,12 +8,12 @@ from voiceagent_tts.core import ms_to_samples
 
 
 def silence(ms: float) -> np.ndarray:
-    """So many milliseconds of zeros."""
+    """`ms` milliseconds of zeros."""
     return np.zeros(ms_to_samples(ms), np.int16)
 
 
 def sound(ms: float, amplitude: float = 8_000) -> np.ndarray:
-    """So many milliseconds of a 200 Hz tone that begins at its peak."""
+    """`ms` milliseconds of a 200 Hz tone that begins at its peak."""
     time_s = np.arange(ms_to_samples(ms)) / 24_000
     return (amplitude * np.cos(2 * np.pi * 200 * time_s)).astype(np.int16)
 
@@ -25,14 +25,14 @@ def pcm(*parts: np.ndarray) -> bytes:
 
 @given(st.integers(0, 5_000), st.integers(AUDIBLE_LEVEL, 32_768))
 def test_leading_silence_ends_at_the_first_audible_sample(quiet: int, level: int) -> None:
-    """Samples below the level count as silence, the first at the level, of either sign, ends it."""
+    """Samples below the level are silence; the first at the level, of either sign, ends it."""
     hum = np.full(quiet, AUDIBLE_LEVEL - 1, np.int16)
     click = np.array([-level, 0, 0], np.int16)
     assert leading_silence_samples(pcm(hum, click)) == quiet
 
 
-def test_silence_leads_to_its_end() -> None:
-    """Audio without sound is silence from end to end, and has no onsets."""
+def test_audio_without_sound_is_all_leading_silence() -> None:
+    """Audio without sound is leading silence to its end, and has no onsets."""
     assert leading_silence_samples(pcm(silence(50))) == 1_200
     assert leading_silence_samples(b"") == 0
     assert onsets(pcm(silence(50))) == []
@@ -41,7 +41,7 @@ def test_silence_leads_to_its_end() -> None:
 
 @given(st.lists(st.tuples(st.integers(120, 600), st.integers(60, 500)), min_size=1, max_size=6))
 def test_onsets_are_where_words_begin(words: list[tuple[int, int]]) -> None:
-    """Each sound after a pause has one onset, no later than it begins and within 5 ms of it."""
+    """Each sound after a pause has one onset, at most 5 ms before its beginning."""
     parts, starts, position_ms = [], [], 0
     for pause_ms, sound_ms in words:
         parts += [silence(pause_ms), sound(sound_ms)]
@@ -58,12 +58,12 @@ def test_sound_without_a_pause_before_it_is_an_onset() -> None:
 
 @pytest.mark.parametrize(("closure_ms", "count"), [(60, 1), (95, 1), (100, 2), (150, 2)])
 def test_short_silences_are_inside_a_word(closure_ms: int, count: int) -> None:
-    """A silence shorter than the least pause begins no word."""
+    """A silence shorter than the minimum pause begins no word."""
     assert len(onsets(pcm(sound(200), silence(closure_ms), sound(200)))) == count
 
 
 def test_a_noise_floor_is_not_sound() -> None:
-    """Noise 45 dB under the voice fills the pauses without hiding the onsets."""
+    """Noise 45 dB below the voice fills the pauses without hiding the onsets."""
     audio = np.concatenate((silence(200), sound(300), silence(200), sound(300)))
     noise = np.random.default_rng(5).normal(0, 32, len(audio))
     assert onsets((audio + noise).astype(np.int16).tobytes()) == [4_800, ms_to_samples(700)]

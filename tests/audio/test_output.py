@@ -15,8 +15,8 @@ def convert(stream: OutputStream, chunks: list[bytes]) -> bytes:
     return b"".join([*map(stream.push, chunks), stream.finish()])
 
 
-def test_native_format_passes_through(speech: np.ndarray) -> None:
-    """24 kHz PCM16 is handed on as the same object, and nothing is left for the end."""
+def test_the_native_format_passes_through(speech: np.ndarray) -> None:
+    """24 kHz PCM16 is returned uncopied, and `finish` returns nothing."""
     stream, pcm = OutputStream("pcm_s16le", 24_000), speech.tobytes()
     assert stream.push(pcm) is pcm
     assert stream.finish() == b""
@@ -25,7 +25,7 @@ def test_native_format_passes_through(speech: np.ndarray) -> None:
 @pytest.mark.parametrize("encoding", ENCODED_SAMPLE_BYTES)
 @pytest.mark.parametrize("sample_rate_hz", RATES_HZ)
 def test_encoding_follows_the_rate(encoding, sample_rate_hz: int, speech: np.ndarray) -> None:
-    """An encoding holds the PCM16 of its rate, sample by sample."""
+    """Encoded audio is the resampled PCM16, encoded sample by sample."""
     pcm = convert(OutputStream("pcm_s16le", sample_rate_hz), [speech.tobytes()])
     stream = OutputStream(encoding, sample_rate_hz)
     assert convert(stream, [speech.tobytes()]) == encode(pcm, encoding)
@@ -36,7 +36,7 @@ def test_encoding_follows_the_rate(encoding, sample_rate_hz: int, speech: np.nda
 @given(lengths=st.lists(st.integers(0, 2_000), max_size=6), data=st.data())
 @settings(max_examples=40, deadline=None)
 def test_chunks_do_not_matter(sample_rate_hz: int, lengths: list[int], data) -> None:
-    """However a context is cut, the same bytes come out, for exactly as long as it lasts."""
+    """The bytes do not depend on how the context was cut, and their duration is exact."""
     encoding = data.draw(st.sampled_from(sorted(ENCODED_SAMPLE_BYTES)))
     total = sum(lengths)
     samples = np.random.default_rng(total).integers(-9_000, 9_000, total).astype("<i2")
@@ -50,7 +50,7 @@ def test_chunks_do_not_matter(sample_rate_hz: int, lengths: list[int], data) -> 
 
 
 @pytest.mark.parametrize("sample_rate_hz", RATES_HZ)
-def test_first_audio_leaves_with_the_first_chunk(sample_rate_hz: int) -> None:
-    """Of a first chunk of 10 ms at least 5 ms go out at once, at every rate."""
+def test_first_audio_comes_with_the_first_chunk(sample_rate_hz: int) -> None:
+    """At least 5 ms of a first chunk of 10 ms are returned at once, at every rate."""
     first = OutputStream("pcm_s16le", sample_rate_hz).push(bytes(2 * 240))
     assert len(first) / 2 / sample_rate_hz >= 0.005

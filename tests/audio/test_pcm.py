@@ -20,20 +20,20 @@ EVERY_CODE = bytes(range(256))
 
 @pytest.fixture
 def audioop():
-    """Python's own G.711, where it still has one."""
+    """Python's own G.711, in versions that have it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         return pytest.importorskip("audioop", reason="Python 3.13 has no audioop")
 
 
 def test_mulaw_is_bit_exact(audioop) -> None:
-    """Every sample and every mu-law code convert as the C code of Python's audioop does it."""
+    """Every sample and every mu-law code convert as in the C code of Python's audioop."""
     assert encode(EVERY_SAMPLE, "pcm_mulaw") == audioop.lin2ulaw(EVERY_SAMPLE, 2)
     assert decode(EVERY_CODE, "pcm_mulaw") == audioop.ulaw2lin(EVERY_CODE, 2)
 
 
 def test_alaw_is_bit_exact(audioop) -> None:
-    """Every sample and every A-law code convert as the C code of Python's audioop does it."""
+    """Every sample and every A-law code convert as in the C code of Python's audioop."""
     assert encode(EVERY_SAMPLE, "pcm_alaw") == audioop.lin2alaw(EVERY_SAMPLE, 2)
     assert decode(EVERY_CODE, "pcm_alaw") == audioop.alaw2lin(EVERY_CODE, 2)
 
@@ -50,31 +50,31 @@ def test_alaw_is_bit_exact(audioop) -> None:
     ],
 )
 def test_g711_ends_of_the_scale(encoding, sample: int, code: int) -> None:
-    """Zero and full scale have the codes of G.711's tables, also where audioop is gone."""
+    """Zero and full scale have the codes of G.711's tables; this needs no audioop."""
     assert encode(np.int16(sample).tobytes(), encoding) == bytes([code])
 
 
 @pytest.mark.parametrize("encoding", ["pcm_mulaw", "pcm_alaw"])
 def test_g711_decoded_samples_keep_their_code(encoding) -> None:
-    """Decoding and encoding again gives the code back; mu-law's second zero becomes the first."""
+    """Decoding and encoding returns the code; mu-law's second zero becomes the first."""
     expected = EVERY_CODE.replace(b"\x7f", b"\xff") if encoding == "pcm_mulaw" else EVERY_CODE
     assert encode(decode(EVERY_CODE, encoding), encoding) == expected
 
 
 @pytest.mark.parametrize("encoding", ENCODED_SAMPLE_BYTES)
 def test_encoded_size(encoding) -> None:
-    """Each sample takes as many bytes as the table says."""
+    """Each sample has the size that the table lists."""
     assert len(encode(EVERY_SAMPLE, encoding)) == 65_536 * ENCODED_SAMPLE_BYTES[encoding]
 
 
 @pytest.mark.parametrize("encoding", ["pcm_s16le", "pcm_f32le"])
 def test_wide_encodings_lose_nothing(encoding) -> None:
-    """PCM16 comes back unchanged from PCM16 and from float32."""
+    """PCM16 is unchanged after PCM16 and float32 round trips."""
     assert decode(encode(EVERY_SAMPLE, encoding), encoding) == EVERY_SAMPLE
 
 
 def test_pcm16_is_not_copied() -> None:
-    """PCM16 asked for as PCM16 is the same object."""
+    """PCM16 encoded as PCM16 is returned as the input object."""
     assert encode(EVERY_SAMPLE, "pcm_s16le") is EVERY_SAMPLE
 
 
@@ -88,7 +88,7 @@ def test_float_scale() -> None:
 
 @given(hnp.arrays(np.float32, st.integers(0, 50), elements=st.floats(-4, 4, width=32)))
 def test_floats_are_rounded_and_clipped(samples: np.ndarray) -> None:
-    """A float becomes the nearest sample, and the nearest end of the scale where it is outside."""
+    """A float becomes the nearest sample; outside the scale, the nearest end of it."""
     pcm = np.frombuffer(float_to_pcm(samples), "<i2").astype(float)
     nearest = np.clip(samples.astype(float) * 32_768, -32_768, 32_767)
     assert np.all(np.abs(pcm - nearest) <= 0.5)

@@ -35,7 +35,7 @@ def level_db(samples: np.ndarray) -> float:
 
 @pytest.mark.parametrize(("source_hz", "target_hz"), RATES)
 def test_agrees_with_soxr(source_hz: int, target_hz: int) -> None:
-    """Below 80 % of the lower Nyquist rate the samples are soxr's best, but for rounding."""
+    """Below 80 % of the lower Nyquist rate the samples equal soxr's best, but for rounding."""
     rng = np.random.default_rng(1)
     spectrum = np.fft.rfft(rng.standard_normal(source_hz))
     spectrum[int(0.4 * min(source_hz, target_hz)) :] = 0
@@ -55,8 +55,8 @@ def test_agrees_with_soxr(source_hz: int, target_hz: int) -> None:
     ("target_hz", "frequency_hz"),
     [(8_000, 4_300), (8_000, 7_900), (16_000, 8_300), (16_000, 11_900)],
 )
-def test_nothing_folds_back(target_hz: int, frequency_hz: int) -> None:
-    """A tone above the new Nyquist rate is 80 dB down instead of at another pitch."""
+def test_there_is_no_aliasing(target_hz: int, frequency_hz: int) -> None:
+    """A tone above the new Nyquist rate is attenuated by 80 dB."""
     assert level_db(resample(tone(frequency_hz, 24_000), 24_000, target_hz)) < -80
 
 
@@ -67,8 +67,8 @@ def test_the_pass_band_is_flat(target_hz: int, frequency_hz: int) -> None:
 
 
 @pytest.mark.parametrize(("source_hz", "target_hz"), RATES)
-def test_what_is_known_leaves_at_once(source_hz: int, target_hz: int) -> None:
-    """At any time no more than the filter's reach, 4 ms at 8 kHz, is held back."""
+def test_the_delay_is_the_filters_reach(source_hz: int, target_hz: int) -> None:
+    """At any time at most the filter's reach, 4 ms at 8 kHz, is not in the output yet."""
     resampler, chunk, received, produced = Resampler(source_hz, target_hz), 240, 0, 0
     held_s = REACH / min(source_hz, target_hz) + 1 / target_hz
     for _ in range(50):
@@ -81,7 +81,7 @@ def test_what_is_known_leaves_at_once(source_hz: int, target_hz: int) -> None:
 @given(lengths=st.lists(st.integers(0, 700), max_size=8))
 @settings(max_examples=60, deadline=None)
 def test_chunks_do_not_matter(source_hz: int, target_hz: int, lengths: list[int]) -> None:
-    """However a stream is cut, the same samples come out, to the bit, and as many as its time."""
+    """The output is bit for bit independent of the chunks, and its length is exact."""
     samples = np.random.default_rng(sum(lengths)).integers(-32_768, 32_768, sum(lengths))
     samples = samples.astype(np.int16)
     resampler = Resampler(source_hz, target_hz)
@@ -94,7 +94,7 @@ def test_chunks_do_not_matter(source_hz: int, target_hz: int, lengths: list[int]
 
 @pytest.mark.parametrize(("source_hz", "target_hz"), RATES)
 def test_full_scale_is_clipped(source_hz: int, target_hz: int) -> None:
-    """The overshoot at the edges of a full-scale square wave stays at the edge of the scale."""
+    """The overshoot at the edges of a full-scale square wave is clipped."""
     square = np.repeat(np.tile([32_767, -32_768], 20), 100).astype(np.int16)
     resampled = resample(square, source_hz, target_hz)
     assert (resampled.max(), resampled.min()) == (32_767, -32_768)
@@ -104,8 +104,8 @@ def test_full_scale_is_clipped(source_hz: int, target_hz: int) -> None:
 
 
 @pytest.mark.parametrize(("source_hz", "target_hz"), RATES)
-def test_the_clock_is_kept(source_hz: int, target_hz: int) -> None:
-    """A click comes out at its own time, so word times hold at every rate."""
+def test_the_clock_is_not_shifted(source_hz: int, target_hz: int) -> None:
+    """A click keeps its time, so word times are valid at every rate."""
     click = np.zeros(source_hz, np.int16)
     click[source_hz // 2] = 30_000
     assert np.argmax(resample(click, source_hz, target_hz)) == target_hz // 2

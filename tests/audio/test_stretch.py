@@ -15,7 +15,7 @@ def tone(seconds: float) -> NDArray[np.int16]:
 
 
 def stretch(samples: NDArray[np.int16], speed: float, chunk: int) -> NDArray[np.int16]:
-    """`samples` in chunks through a `TimeStretch`."""
+    """`samples`, stretched in chunks."""
     stretcher = TimeStretch(speed)
     pieces = [
         stretcher.push(samples[start : start + chunk].tobytes())
@@ -26,7 +26,7 @@ def stretch(samples: NDArray[np.int16], speed: float, chunk: int) -> NDArray[np.
 
 @pytest.mark.parametrize("speed", [0.5, 0.8, 1.25, 2.0])
 def test_time_changes_and_pitch_stays(speed: float) -> None:
-    """The length is divided by the speed, the strongest frequency is what it was."""
+    """The length is divided by the speed; the strongest frequency is unchanged."""
     out = stretch(tone(4.0), speed, FRAME_SAMPLES)
     assert len(out) == pytest.approx(4.0 * SAMPLE_RATE_HZ / speed, rel=0.01)
     spectrum = np.abs(np.fft.rfft(out[: 2 * SAMPLE_RATE_HZ] * np.hanning(2 * SAMPLE_RATE_HZ)))
@@ -34,14 +34,14 @@ def test_time_changes_and_pitch_stays(speed: float) -> None:
 
 
 def test_chunks_do_not_matter() -> None:
-    """The same samples come out however they went in."""
+    """The output does not depend on how the input was cut into chunks."""
     samples = tone(1.0)
     whole = stretch(samples, 1.25, len(samples))
     assert np.array_equal(stretch(samples, 1.25, 700), whole)
 
 
-def test_little_is_held_back() -> None:
-    """Sound comes out as soon as two frames are in."""
+def test_the_delay_is_short() -> None:
+    """Audio is returned as soon as two frames are pushed."""
     stretcher = TimeStretch(1.25)
     fed = 0
     while not stretcher.push(tone(0.08).tobytes()):
@@ -49,8 +49,8 @@ def test_little_is_held_back() -> None:
         assert fed <= HELD_SAMPLES
 
 
-def test_nothing_in_is_nothing_out() -> None:
-    """A context without sound stays without."""
+def test_empty_input_has_empty_output() -> None:
+    """A context without audio has no stretched audio."""
     stretcher = TimeStretch(2.0)
     assert stretcher.push(b"") == b""
     assert stretcher.finish() == b""

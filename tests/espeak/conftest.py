@@ -7,7 +7,7 @@ from voiceagent_tts.espeak.voices import VoiceCatalogue
 
 @pytest.fixture
 def driver() -> Driver:
-    """An engine of its own, over the process's espeak-ng."""
+    """A new engine over the process's espeak-ng."""
     return Driver()
 
 
@@ -19,5 +19,5 @@ def library() -> EspeakLibrary:
 
 @pytest.fixture(scope="session")
 def catalogue(library: EspeakLibrary) -> VoiceCatalogue:
-    """The voices that are installed."""
+    """The installed voices."""
     return VoiceCatalogue(library.voices(), library.variants())

@@ -19,12 +19,12 @@ def submit(context: int, text: str = TEXT, *, more: bool = False, **options) -> 
 
 
 def credit(context: int, samples_wanted: int = UNLIMITED, playout_end: float = 0.0) -> Credit:
-    """Let a context be stepped."""
+    """Credit for a context."""
     return Credit(context, playout_end, samples_wanted)
 
 
 def first_index(events: list[Event], kind: type[Event], context: int) -> int:
-    """Where a context first appears in an event of this type."""
+    """Index of the first event of this type for a context."""
     for index, event in enumerate(events):
         if isinstance(event, AudioStep) and kind is AudioStep:
             if any(part.context == context for part in event.rows):
@@ -35,7 +35,7 @@ def first_index(events: list[Event], kind: type[Event], context: int) -> int:
 
 
 def test_it_is_an_engine(driver: Driver) -> None:
-    """It stands at the seam and says what it can do."""
+    """It implements `Engine` and reports its capabilities."""
     engine: Engine = driver.engine
     capabilities = engine.capabilities
     assert capabilities.engine == "espeak"
@@ -47,7 +47,7 @@ def test_it_is_an_engine(driver: Driver) -> None:
 
 
 def test_a_whole_text_gives_words_then_audio_then_the_end(driver: Driver) -> None:
-    """Every word once, before its audio; the segment's end and the context's end agree."""
+    """Every word comes once, before its audio; segment and context end at the same sample."""
     events = driver.run(submit(1), credit(1))
     assert [type(event) for event in events[:2]] == [Words, AudioStep]
     assert [word.word for word in words_of(events, 1)] == split_words(TEXT)
@@ -74,7 +74,7 @@ def test_segments_follow_each_other_on_one_clock(driver: Driver) -> None:
 
 
 def test_a_sentence_pauses_only_where_more_may_follow(driver: Driver) -> None:
-    """The pause after the last sentence would only delay the context's end."""
+    """The last sentence has no pause after it, which would only delay the context's end."""
     last = len(pcm_of(driver.run(submit(1, "Hello there."), credit(1)), 1))
     followed = len(pcm_of(driver.run(submit(2, "Hello there.", more=True), credit(2)), 2))
     unfinished = len(pcm_of(driver.run(submit(3, "Hello there", more=True), credit(3)), 3))
@@ -83,7 +83,7 @@ def test_a_sentence_pauses_only_where_more_may_follow(driver: Driver) -> None:
 
 
 def test_a_row_without_credit_is_not_stepped(driver: Driver) -> None:
-    """Audio goes as far as credit allows; the words of what is spoken are sent whole."""
+    """Audio is sent as far as credit allows; the words of a spoken piece are sent at once."""
     assert driver.run(submit(1)) == []
     assert driver.engine.step() is None
     events = driver.run(credit(1, 5_000))
@@ -96,7 +96,7 @@ def test_a_row_without_credit_is_not_stepped(driver: Driver) -> None:
 
 
 def test_the_first_chunk_is_small_and_none_is_long(driver: Driver) -> None:
-    """One frame leaves first; then at most a second at a time."""
+    """The first chunk is one frame; later ones are at most a second."""
     events = driver.run(submit(1, LONG_TEXT), credit(1))
     chunks = [part.chunk.samples for step in of_type(AudioStep, events) for part in step.rows]
     assert chunks[0] == FRAME_SAMPLES
@@ -104,7 +104,7 @@ def test_the_first_chunk_is_small_and_none_is_long(driver: Driver) -> None:
 
 
 def test_a_long_text_does_not_delay_another_contexts_first_audio(driver: Driver) -> None:
-    """Whoever comes while a long text is spoken is heard next."""
+    """A context that is submitted while a long text is spoken gets its first audio next."""
     driver.send(submit(1, LONG_TEXT), credit(1))
     driver.engine.step()
     driver.send(submit(2), credit(2))
@@ -119,7 +119,7 @@ def test_a_long_text_does_not_delay_another_contexts_first_audio(driver: Driver)
 
 
 def test_new_contexts_are_served_in_the_order_in_which_they_came(driver: Driver) -> None:
-    """First audio goes to the oldest that nobody has heard."""
+    """The oldest context without audio is spoken first."""
     contexts = [5, 3, 9, 1]
     events = driver.run(*map(submit, contexts), *map(credit, reversed(contexts)))
     firsts = [first_index(events, AudioStep, context) for context in contexts]
@@ -127,7 +127,7 @@ def test_new_contexts_are_served_in_the_order_in_which_they_came(driver: Driver)
 
 
 def test_the_row_whose_playout_ends_first_is_spoken_first(driver: Driver) -> None:
-    """Among contexts that are being heard, the nearest deadline wins."""
+    """Among contexts with audio, the earliest end of playout is first."""
     driver.run(*(submit(i, more=True) for i in (1, 2)), credit(1), credit(2))
     appends = (Append(i, "And more of it.", len(TEXT), False, "en") for i in (1, 2))
     events = driver.run(*appends, credit(1, playout_end=9.0), credit(2, playout_end=3.0))
@@ -135,7 +135,7 @@ def test_the_row_whose_playout_ends_first_is_spoken_first(driver: Driver) -> Non
 
 
 def test_a_cancel_while_speaking_stops_within_one_chunk(driver: Driver) -> None:
-    """The row is free at once and nothing follows for its context."""
+    """The row is free at once, and no event follows for its context."""
     driver.send(submit(1, LONG_TEXT), credit(1))
     driver.send(Cancel(1), after_inbox_calls=2)
     driver.engine.step()
@@ -145,8 +145,8 @@ def test_a_cancel_while_speaking_stops_within_one_chunk(driver: Driver) -> None:
     assert isinstance(driver.run(submit(2), credit(2))[-1], Done)
 
 
-def test_other_commands_that_come_while_speaking_take_effect(driver: Driver) -> None:
-    """Text for the row being spoken, a new context, a bad one: all are handled."""
+def test_other_commands_while_speaking_take_effect(driver: Driver) -> None:
+    """Text for the row that is spoken, a new context and a wrong request are all handled."""
     driver.send(submit(1, more=True), credit(1))
     driver.send(
         Append(1, " The end.", len(TEXT), False, "en"),
@@ -164,7 +164,7 @@ def test_other_commands_that_come_while_speaking_take_effect(driver: Driver) -> 
 
 
 def test_cancel_is_always_answered(driver: Driver) -> None:
-    """Unknown contexts, waiting ones, finished ones, and twice."""
+    """For unknown, waiting and finished contexts, and a second time."""
     assert driver.run(Cancel(7)) == [Cancelled(7)]
     assert driver.run(submit(1), Cancel(1), Cancel(1)) == [Cancelled(1), Cancelled(1)]
     driver.run(submit(2), credit(2))
@@ -176,7 +176,7 @@ def test_cancel_is_always_answered(driver: Driver) -> None:
 
 @pytest.mark.parametrize("text", [" ", "...", "\U0001f600", "\x00\x07", "---\n"])
 def test_text_without_speech_ends_at_once(driver: Driver, text: str) -> None:
-    """It needs no credit and leaves the clock where it was."""
+    """It needs no credit and does not advance the clock."""
     assert driver.run(submit(1, text)) == [SegmentEnd(1, len(text), 0), Done(1, 0)]
     driver.run(submit(2, "One.", more=True), credit(2))
     end = of_type(SegmentEnd, driver.events)[-1].end_sample
@@ -185,13 +185,13 @@ def test_text_without_speech_ends_at_once(driver: Driver, text: str) -> None:
 
 
 def test_a_context_may_be_opened_and_ended_without_text(driver: Driver) -> None:
-    """Empty text is no segment."""
+    """Empty text does not become a segment."""
     assert driver.run(submit(1, "", more=True)) == []
     assert driver.run(Append(1, "", 0, False, "en")) == [Done(1, 0)]
 
 
 def test_a_segment_in_another_language_is_spoken_by_its_voice(driver: Driver) -> None:
-    """The variant stays, the language changes with the text."""
+    """The variant stays; the language follows the text."""
     german = "Guten Tag."
     events = driver.run(
         submit(1, "Good day. ", more=True, voice="f3"),
@@ -223,7 +223,7 @@ def test_a_wrong_request_fails_alone(driver: Driver, options: dict, code: ErrorC
 
 
 def test_a_wrong_language_in_the_middle_fails_the_context(driver: Driver) -> None:
-    """What was spoken before stays; nothing follows."""
+    """The audio before it stays; no event follows."""
     driver.run(submit(1, more=True), credit(1))
     (failed,) = driver.run(Append(1, "More.", len(TEXT), True, "xx"), credit(1))
     assert isinstance(failed, Failed) and failed.code is ErrorCode.INVALID_LANGUAGE
@@ -231,21 +231,21 @@ def test_a_wrong_language_in_the_middle_fails_the_context(driver: Driver) -> Non
 
 
 def test_text_after_the_end_fails_the_context(driver: Driver) -> None:
-    """The sender said that no text follows."""
+    """Text after `more=False` is an error of the sender."""
     driver.run(submit(1))
     (failed,) = driver.run(Append(1, "More.", len(TEXT), False, "en"))
     assert isinstance(failed, Failed) and failed.code is ErrorCode.CONTEXT_CLOSED
 
 
 def test_a_context_cannot_be_opened_twice(driver: Driver) -> None:
-    """Two rows with one name could not be told apart."""
+    """A second `Submit` for an open context fails."""
     (failed,) = driver.run(submit(1), submit(1))
     assert isinstance(failed, Failed) and failed.code is ErrorCode.CONTEXT_EXISTS
     assert driver.engine.rows_used == 0
 
 
 def test_a_full_engine_refuses_and_recovers() -> None:
-    """Beyond max_rows a submit fails as overloaded; a freed row can be taken."""
+    """Beyond `max_rows` a submit fails as overloaded; a freed row can be used again."""
     driver = Driver(max_rows=2)
     driver.run(submit(1), submit(2))
     (failed,) = driver.run(submit(3))
@@ -255,8 +255,8 @@ def test_a_full_engine_refuses_and_recovers() -> None:
     assert isinstance(driver.run(submit(4), credit(4))[-1], Done)
 
 
-def test_step_says_when_it_has_more_to_do(driver: Driver) -> None:
-    """0.0 while a row can be stepped, None while only a command can change something."""
+def test_step_returns_whether_there_is_more_work(driver: Driver) -> None:
+    """It returns 0.0 while a row can be stepped, and None while only a command adds work."""
     assert driver.engine.step() is None
     driver.send(submit(1, LONG_TEXT), credit(1, 3 * SAMPLE_RATE_HZ))
     waits = []
@@ -266,15 +266,15 @@ def test_step_says_when_it_has_more_to_do(driver: Driver) -> None:
     assert len(pcm_of(driver.events, 1)) == 2 * 3 * SAMPLE_RATE_HZ
 
 
-def test_preparing_changes_nothing_that_is_heard(driver: Driver) -> None:
-    """Also for a voice that does not exist, whose submit will say so."""
+def test_prepare_changes_no_audio(driver: Driver) -> None:
+    """An unknown voice is ignored here and fails at its submit."""
     commands = [Prepare("nobody", "en"), Prepare("f1", "ru")]
     assert driver.run(*commands) == []
     assert isinstance(driver.run(submit(1), credit(1))[-1], Done)
 
 
 def test_close_frees_every_row(driver: Driver) -> None:
-    """And may be called twice."""
+    """Closing frees every row and may be repeated."""
     driver.run(submit(1), submit(2), credit(1, 2_000))
     driver.engine.close()
     driver.engine.close()

@@ -13,17 +13,17 @@ pytest.importorskip("janome")
 
 
 def kana(text: str, base: int = 0) -> SpokenText:
-    """Read `text`, which begins at `base` of its context."""
+    """The reading of `text`, which begins at offset `base` of its context."""
     return to_kana(SpokenText(text, range(base, base + len(text))))
 
 
 def test_kanji_become_readings_with_spaces_between_morphemes() -> None:
-    """Particles are read as they are pronounced; punctuation stays."""
+    """Particles are read as pronounced; punctuation stays."""
     assert kana("今日は東京へ行きます。").text == "キョー ワ トーキョー エ イキ マス。"
 
 
-def test_every_kana_keeps_the_place_it_stands_for() -> None:
-    """Kana that end a word stand for themselves; the kanji before them share the rest."""
+def test_every_kana_keeps_its_offset() -> None:
+    """Kana at the end of a word keep their own offsets; the kanji share the rest of the reading."""
     spoken = kana("届きます", base=100)
     assert spoken.text == "トドキ マス"
     assert list(spoken.offsets) == [100, 100, 101, 102, 102, 103]
@@ -31,19 +31,19 @@ def test_every_kana_keeps_the_place_it_stands_for() -> None:
 
 
 def test_a_border_inside_a_run_of_kanji_is_a_guess() -> None:
-    """電話 is デンワ: where 話 begins in it, nobody says."""
+    """電話 is デンワ; the reading does not show where 話 begins."""
     spoken = kana("電話です")
     assert spoken.text == "デンワ デス"
     assert spoken.guessed == {1}
 
 
 def test_other_scripts_stay_as_they_are() -> None:
-    """Latin words and numbers are espeak's to read, with their own spaces only."""
+    """Latin words and numbers stay unchanged, with their own spaces only."""
     assert kana("Python 3.11を使う").text == "Python 3.11 ヲ ツカウ"
 
 
-def test_offsets_never_fall_and_match_the_text() -> None:
-    """What time_words needs of any spoken text."""
+def test_offsets_never_decrease_and_match_the_text() -> None:
+    """`time_words` relies on it for every spoken text."""
     text = "お名前をもう一度、ＡＰＩと45ユーロ「はい」 々々 ッ ー 𠮷野家 で\u3000す。"
     spoken = kana(text)
     assert len(spoken.text) == len(spoken.offsets)
@@ -52,7 +52,7 @@ def test_offsets_never_fall_and_match_the_text() -> None:
 
 
 def test_words_are_the_clients_characters(driver: Driver) -> None:
-    """The client is told about its kanji, not about their readings."""
+    """Word events contain the client's kanji, not their readings."""
     text = "明日、東京で会いましょう。"
     driver.speak(text, "ja")
     words = [word.word for event in of_type(Words, driver.events) for word in event.words]
@@ -60,7 +60,7 @@ def test_words_are_the_clients_characters(driver: Driver) -> None:
 
 
 def test_without_janome_one_warning_says_what_to_install() -> None:
-    """Kana is spoken as before; the warning comes once and without the text."""
+    """The text stays as it is; the warning comes once and does not contain the text."""
     program = """
 import sys
 sys.modules["janome"] = None

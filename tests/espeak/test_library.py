@@ -10,11 +10,11 @@ from voiceagent_tts.espeak.library import ESPEAK_RATE_HZ, EspeakLibrary, EventTy
 VOICE = "gmw/en-US"
 
 _VARIATION = ESPEAK_RATE_HZ // 40
-"""Samples by which espeak lets one text differ from time to time."""
+"""Difference in samples that espeak may have between two calls with one text."""
 
 
 class Recording:
-    """Takes what `synthesize` hands over; stops after `max_chunks`."""
+    """Records the chunks of `synthesize`; stops after `max_chunks`."""
 
     def __init__(self, max_chunks: int = 1_000_000) -> None:
         self.chunks: list[np.ndarray] = []
@@ -32,7 +32,7 @@ class Recording:
 
 
 def test_words_and_phonemes_come_with_their_chunk(library: EspeakLibrary) -> None:
-    """Events are never later than the sound that they describe, and name characters from 0."""
+    """Events are never later than their audio, and their character indices begin at 0."""
     end = 0
 
     def on_chunk(samples: np.ndarray, events: list[SpeechEvent]) -> bool:
@@ -49,7 +49,7 @@ def test_words_and_phonemes_come_with_their_chunk(library: EspeakLibrary) -> Non
 
 
 def test_a_stopped_speech_leaves_the_library_usable(library: EspeakLibrary) -> None:
-    """After False no further chunk comes, and the next text sounds as it did before."""
+    """After False no chunk follows, and the next text sounds as before."""
     before, stopped, after = Recording(), Recording(max_chunks=2), Recording()
     library.synthesize("One two three.", VOICE, 175, 50, before)
     assert not library.synthesize("A long sentence. " * 500, VOICE, 175, 50, stopped)
@@ -60,7 +60,7 @@ def test_a_stopped_speech_leaves_the_library_usable(library: EspeakLibrary) -> N
 
 
 def test_an_error_in_the_callback_reaches_the_caller(library: EspeakLibrary) -> None:
-    """Ctypes would print and forget it."""
+    """The exception of a callback is raised, although ctypes alone would only print it."""
 
     def fail(samples: np.ndarray, events: list[SpeechEvent]) -> bool:
         raise LookupError("from the callback")
@@ -70,8 +70,8 @@ def test_an_error_in_the_callback_reaches_the_caller(library: EspeakLibrary) -> 
     assert library.synthesize("One.", VOICE, 175, 50, Recording())
 
 
-def test_settings_do_not_stay_for_the_next_text(library: EspeakLibrary) -> None:
-    """Espeak keeps parameters, so every call sets them all."""
+def test_settings_do_not_affect_the_next_text(library: EspeakLibrary) -> None:
+    """Espeak keeps its parameters, so every call sets all of them."""
     normal, other, again = Recording(), Recording(), Recording()
     library.synthesize("One two three four.", VOICE, 175, 50, normal)
     library.synthesize("One two three four.", VOICE + "+f3", 350, 90, other)
@@ -80,8 +80,8 @@ def test_settings_do_not_stay_for_the_next_text(library: EspeakLibrary) -> None:
     assert abs(len(again.samples) - len(normal.samples)) < _VARIATION
 
 
-def test_the_end_pause_is_a_choice(library: EspeakLibrary) -> None:
-    """With it a sentence is followed by about 0.3 s of silence, without it by none."""
+def test_the_end_pause_is_optional(library: EspeakLibrary) -> None:
+    """With it a sentence has about 0.3 s of silence after it, without it none."""
     plain, paused = Recording(), Recording()
     library.synthesize("One two.", VOICE, 175, 50, plain)
     library.synthesize("One two.", VOICE, 175, 50, paused, has_end_pause=True)
@@ -90,20 +90,20 @@ def test_the_end_pause_is_a_choice(library: EspeakLibrary) -> None:
 
 @pytest.mark.parametrize("voice", ["nowhere", "", "../../etc/passwd", "gmw/../../x"])
 def test_an_unknown_voice_is_an_engine_error(library: EspeakLibrary, voice: str) -> None:
-    """Espeak's status becomes a sentence, and the next voice works."""
+    """Espeak's error status becomes an `EngineError`, and the next voice works."""
     with pytest.raises(EngineError, match="has no voice"):
         library.synthesize("One.", voice, 175, 50, Recording())
     assert library.synthesize("One.", VOICE, 175, 50, Recording())
 
 
 def test_nul_is_refused(library: EspeakLibrary) -> None:
-    """NUL would silently end the text in C."""
+    """A NUL character would silently end the text in C."""
     with pytest.raises(EngineError, match="NUL"):
         library.synthesize("One\0two", VOICE, 175, 50, Recording())
 
 
 def test_text_without_sound_is_not_an_error(library: EspeakLibrary) -> None:
-    """An empty text and a lone surrogate give a few milliseconds and no phoneme."""
+    """An empty text and a lone surrogate give a few milliseconds of audio and no phoneme."""
     for text in ("", " ", "...", "\ud800"):
         recording = Recording()
         assert library.synthesize(text, VOICE, 175, 50, recording)
@@ -111,7 +111,7 @@ def test_text_without_sound_is_not_an_error(library: EspeakLibrary) -> None:
 
 
 def test_phonemes_are_those_of_the_speech(library: EspeakLibrary) -> None:
-    """A text has as many phonemes on paper as are heard, also after another voice spoke."""
+    """`phonemes` and the events agree in number, even after another voice spoke."""
     recording = Recording()
     library.synthesize("안녕하세요", "ko", 175, 50, Recording())
     library.synthesize("of the world", VOICE, 175, 50, recording)
@@ -121,7 +121,7 @@ def test_phonemes_are_those_of_the_speech(library: EspeakLibrary) -> None:
 
 
 def test_every_listed_voice_and_variant_speaks(library: EspeakLibrary) -> None:
-    """Voices whose dictionary is missing are not listed, so each gives sound."""
+    """Voices without a dictionary are not listed, so every listed one produces sound."""
     for name in [v.identifier for v in library.voices()] + [
         f"{VOICE}+{variant}" for variant in library.variants()
     ]:
@@ -132,7 +132,7 @@ def test_every_listed_voice_and_variant_speaks(library: EspeakLibrary) -> None:
 
 
 def test_another_thread_is_refused(library: EspeakLibrary) -> None:
-    """Two threads inside espeak crash the process, so the second is stopped at the door."""
+    """Two threads inside espeak would crash the process, so a second one is refused."""
     failures: list[BaseException] = []
 
     def use() -> None:
@@ -147,13 +147,13 @@ def test_another_thread_is_refused(library: EspeakLibrary) -> None:
     assert len(failures) == 1
 
 
-def test_there_is_one_library_in_a_process(library: EspeakLibrary) -> None:
-    """Espeak's state is global, so `open` gives the same object again."""
+def test_a_process_has_one_library(library: EspeakLibrary) -> None:
+    """Espeak's state is global, so `open` always returns one object."""
     assert EspeakLibrary.open() is library
 
 
 def test_a_long_data_path_is_linked_to_a_short_one(tmp_path) -> None:
-    """Espeak cannot be started from a path of 160 bytes or more."""
+    """Espeak does not start with a path of 160 bytes or more."""
     long = tmp_path.joinpath(*["a" * 50] * 4)
     long.mkdir(parents=True)
     short = library_module._short_path(long)

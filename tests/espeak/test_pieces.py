@@ -7,7 +7,7 @@ from voiceagent_tts.text.words import split_words
 
 
 def test_a_short_segment_is_one_piece() -> None:
-    """Its end is the segment's end, and offsets are the context's."""
+    """It ends with the segment, and its offsets count in the context."""
     (piece,) = split_pieces(Segment(" Hello, **world**! ", 100))
     assert piece.spoken.text == "Hello, world!"
     assert piece.spoken.offsets[0] == 101
@@ -16,8 +16,8 @@ def test_a_short_segment_is_one_piece() -> None:
     assert piece.ends_clause
 
 
-def test_a_segment_is_cut_behind_its_clauses() -> None:
-    """Not behind a very short one, nor where a mark may belong to an abbreviation."""
+def test_a_segment_is_cut_after_its_clauses() -> None:
+    """But not after a very short clause or a mark that may belong to an abbreviation."""
     pieces = split_pieces(Segment("Well, dear Dr. Smith, it is 3,500 at 5:30, no? Yes.", 0))
     assert [piece.spoken.text for piece in pieces] == [
         "Well, dear Dr. Smith,",
@@ -29,7 +29,7 @@ def test_a_segment_is_cut_behind_its_clauses() -> None:
 
 
 def test_a_long_segment_is_cut_where_a_clause_ends() -> None:
-    """No cut falls inside a sentence that fits."""
+    """A sentence that fits is not cut."""
     pieces = split_pieces(Segment("This is one sentence. " * 50, 0))
     assert len(pieces) > 3
     assert all(piece.ends_clause for piece in pieces)
@@ -37,14 +37,14 @@ def test_a_long_segment_is_cut_where_a_clause_ends() -> None:
 
 
 def test_a_clause_that_does_not_fit_is_cut_between_words() -> None:
-    """Such a piece is not followed by a pause."""
+    """There is no pause after such a piece."""
     pieces = split_pieces(Segment("word " * 100, 0))
     assert {word.text for piece in pieces for word in piece.words} == {"word"}
     assert not any(piece.ends_clause for piece in pieces)
 
 
 def test_a_word_longer_than_a_piece_belongs_to_its_first() -> None:
-    """The rest of it is spoken, but is no word of its own."""
+    """The rest of the word is spoken without a word of its own."""
     pieces = split_pieces(Segment("a" * 1000, 0))
     assert [len(piece.words) for piece in pieces] == [1, 0, 0, 0]
     assert sum(len(piece.spoken.text) for piece in pieces) == 1000
@@ -66,7 +66,7 @@ def test_text_without_letters_is_silent() -> None:
     st.integers(0, 10**6),
 )
 def test_pieces_tile_the_segment(text: str, base: int) -> None:
-    """Every word once and in order; no piece is longer than allowed; one ends the segment."""
+    """Every word is in one piece, in order; no piece is too long; one ends the segment."""
     pieces = split_pieces(Segment(text * 3, base))
     words = split_words(text * 3, base)
     assert [word for piece in pieces for word in piece.words] == words

@@ -1,4 +1,4 @@
-"""Texts that nobody would write; each program runs in a process of its own, which must live."""
+"""Extreme texts: each program runs in a process of its own, which must not crash."""
 
 import subprocess
 import sys
@@ -102,7 +102,7 @@ for context in opened:  # nothing follows an end but the answer to a cancel
 
 
 def run_program(program: str) -> None:
-    """Run it with assertions on; a crash or a failed assertion shows its output."""
+    """Run `program` with assertions on; show its output if it crashes or fails."""
     done = subprocess.run(
         [sys.executable, "-X", "faulthandler", "-c", program], capture_output=True, text=True
     )
@@ -111,15 +111,15 @@ def run_program(program: str) -> None:
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_random_texts_never_end_the_process(seed: int) -> None:
-    """Any text, voice and speed ends in Done, with every word once inside the audio."""
+    """Every text, voice and speed ends with `Done`, with every word once inside the audio."""
     run_program(RANDOM_TEXTS.replace("SEED", str(seed)))
 
 
 def test_very_long_texts_never_end_the_process() -> None:
-    """100,000 characters of one kind can be begun, cancelled, and followed by a normal text."""
+    """100,000 characters of one kind can be started, cancelled and followed by a normal text."""
     run_program(LONG_TEXTS)
 
 
 def test_random_cancels_leave_no_row_behind() -> None:
-    """2,000 commands in any order: every context ends once, and the engine is empty."""
+    """After 2,000 commands in random order every context has ended once, and no row is left."""
     run_program(CANCELS)

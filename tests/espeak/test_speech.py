@@ -31,8 +31,8 @@ def samples_of(speech: Speech) -> np.ndarray:
 
 
 @pytest.mark.parametrize("length", [1, 147, 148, 4_411, 100_003])
-def test_resampling_keeps_the_length_and_the_places(length: int) -> None:
-    """Word positions are scaled by the ratio of the rates, so every sample must be too."""
+def test_resampling_keeps_length_and_positions(length: int) -> None:
+    """Word positions are scaled by the ratio of the rates, so the samples must be too."""
     samples = np.zeros(length, np.int16)
     samples[length // 2] = 30_000
     resampled = np.frombuffer(_at_24_khz(samples), "<i2").astype(int)
@@ -42,7 +42,7 @@ def test_resampling_keeps_the_length_and_the_places(length: int) -> None:
 
 
 def test_the_first_sound_comes_early(library: EspeakLibrary) -> None:
-    """Silence before the first sound is left out but for 2 ms, and words move with the sound."""
+    """Silence before the first sound is cut to 2 ms, and the words move with the audio."""
     for text in ("Go on.", "Table.", "Hello there.", "Apples."):
         whole, trimmed = speech_of(library, text), speech_of(library, text, trims_lead=True)
         first = int(np.argmax(np.abs(samples_of(trimmed)) >= 64))
@@ -54,7 +54,7 @@ def test_the_first_sound_comes_early(library: EspeakLibrary) -> None:
 
 
 def test_speech_ends_in_silence(library: EspeakLibrary) -> None:
-    """So the next segment can follow without a click."""
+    """The next segment can follow without a click."""
     for text in ("Hello there.", "I am going to", "Stop!", "a b c"):
         for has_end_pause in (False, True):
             tail = samples_of(speech_of(library, text, has_end_pause=has_end_pause))[-100:]
@@ -62,7 +62,7 @@ def test_speech_ends_in_silence(library: EspeakLibrary) -> None:
 
 
 def test_words_lie_inside_the_sound(library: EspeakLibrary) -> None:
-    """Also at the fastest rate and with silence removed."""
+    """Even at the fastest rate and with silence removed."""
     speech = speech_of(library, "Go, to the end of it.", words_per_minute=350, trims_lead=True)
     borders = [
         border for word in speech.words for border in (word.start_sample, word.end_sample or 0)
@@ -72,7 +72,7 @@ def test_words_lie_inside_the_sound(library: EspeakLibrary) -> None:
 
 
 def test_what_cannot_be_pronounced_has_words_but_no_sound(library: EspeakLibrary) -> None:
-    """Espeak passes over Hawaiian's ʻokina alone; the word is reported all the same."""
+    """Espeak skips a lone Hawaiian ʻokina; the word is still reported."""
     speech = speech_of(library, "\u02bb")
     assert speech.pcm == b""
     assert len(speech.words) == 1
@@ -81,14 +81,14 @@ def test_what_cannot_be_pronounced_has_words_but_no_sound(library: EspeakLibrary
 
 @pytest.mark.parametrize("speed", [0.5, 2.0])
 def test_speed_scales_the_duration(driver: Driver, speed: float) -> None:
-    """Espeak's own rate does it, within a fifth of the number asked for."""
+    """Espeak's own rate is within a fifth of the requested one."""
     text = "The total comes to forty five euros and it should arrive within five business days."
     normal, changed = driver.speak(text), driver.speak(text, speed=speed)
     assert len(normal) / len(changed) == pytest.approx(speed, rel=0.2)
 
 
 def test_a_fresh_process_gives_the_same_samples() -> None:
-    """The same bits and word times, with a breathy voice too, whenever the process starts."""
+    """Samples and word times are equal in every new process, even with a breathy voice."""
     program = """
 import sys
 from testbed.espeak_driving import Driver
@@ -110,7 +110,7 @@ sys.stdout.buffer.write(pcm + repr(driver.events).encode())
 def test_pieces_sound_as_their_segment_does_in_one_call(
     library: EspeakLibrary, catalogue: VoiceCatalogue, language: str
 ) -> None:
-    """Espeak speaks clause by clause, so cutting behind clauses changes no pause and no word."""
+    """Espeak speaks clause by clause, so a cut after a clause changes no pause and no word."""
     voice = catalogue.resolve("default", language)
     text = " ".join(SENTENCES[language][:2])
     pieces = split_pieces(Segment(text, 0))

@@ -33,7 +33,7 @@ from voiceagent_tts.espeak.voices import LANGUAGES, PRESETS, VoiceCatalogue
 def test_names_resolve(
     catalogue: VoiceCatalogue, name: str, language: str, identifier: str
 ) -> None:
-    """A language voice in the name decides; else the language of the text does."""
+    """The language voice in the name decides, else the language of the text."""
     assert catalogue.resolve(name, language).identifier == identifier
 
 
@@ -41,21 +41,21 @@ def test_names_resolve(
     "name", ["", "+", "+f3", "de+", "de+f3+f3", "nobody", "en-us+nobody", "f3+en-us", "../x"]
 )
 def test_unknown_voices_are_refused(catalogue: VoiceCatalogue, name: str) -> None:
-    """The error has the voices' code and lists the known."""
+    """The error has the code of unknown voices and lists the known ones."""
     with pytest.raises(InvalidRequestError, match="alloy.*f3.*en-us") as caught:
         catalogue.resolve(name, "en")
     assert caught.value.code is ErrorCode.INVALID_VOICE
 
 
 def test_unknown_languages_are_refused(catalogue: VoiceCatalogue) -> None:
-    """The error has the languages' code and lists the known."""
+    """The error has the code of unknown languages and lists the known ones."""
     with pytest.raises(InvalidRequestError, match="pt-br") as caught:
         catalogue.resolve("default", "tlh")
     assert caught.value.code is ErrorCode.INVALID_LANGUAGE
 
 
-def test_every_name_and_language_that_is_listed_works(catalogue: VoiceCatalogue) -> None:
-    """Names are unique without regard to case, and none shadows another."""
+def test_every_listed_name_and_language_works(catalogue: VoiceCatalogue) -> None:
+    """Names are unique regardless of case, and none hides another."""
     assert len({name.lower() for name in catalogue.names}) == len(catalogue.names)
     identifiers = {catalogue.resolve(name, "it").identifier for name in catalogue.names}
     assert len(identifiers) > 230
@@ -65,7 +65,7 @@ def test_every_name_and_language_that_is_listed_works(catalogue: VoiceCatalogue)
 
 
 def test_presets_sound_different(driver: Driver) -> None:
-    """Any two differ by two semitones or more in pitch and brightness taken together."""
+    """Any two presets differ by at least two semitones in pitch and brightness together."""
     text = "The quick brown fox jumps over the lazy dog, and we are all fine today."
     sounds = {}
     for name in PRESETS:

@@ -8,12 +8,12 @@ from voiceagent_tts.text.words import split_words
 
 
 def word_at(char_index: int, sample: int) -> SpeechEvent:
-    """A word that espeak sees at `char_index`."""
+    """A WORD event at `char_index`."""
     return SpeechEvent(EventType.WORD, char_index, sample)
 
 
 def phoneme(sample: int, name: str = "a") -> SpeechEvent:
-    """A phoneme of the word before it."""
+    """A phoneme of the last word."""
     return SpeechEvent(EventType.PHONEME, 0, sample, name)
 
 
@@ -23,12 +23,12 @@ def pause(sample: int) -> SpeechEvent:
 
 
 def letters(text: str) -> int:
-    """A language in which every letter or digit is one phoneme."""
+    """Phonemes of a language in which every letter or digit is one phoneme."""
     return sum(character.isalnum() for character in text)
 
 
 def times(text: str, *events: SpeechEvent) -> list[tuple[int, int, bool]]:
-    """Start, end and exactness of the words of `text`, spoken as it stands."""
+    """Start, end and exactness of the words of `text`, spoken as written."""
     spoken = SpokenText(text, range(len(text)))
     spans = time_words(split_words(text), spoken, events, letters)
     return [(span.start, span.end, span.is_exact) for span in spans]
@@ -45,7 +45,7 @@ def test_a_word_begins_at_its_first_phoneme_and_ends_at_a_pause_or_the_next_word
 
 
 def test_an_event_on_the_space_before_a_word_belongs_to_the_word() -> None:
-    """Espeak sometimes names the preceding space, as in "St., doesn't"."""
+    """Espeak sometimes reports the space before a word, as in "St., doesn't"."""
     assert times("a b", word_at(0, 0), phoneme(0), word_at(1, 50), phoneme(50), pause(90)) == [
         (0, 50, True),
         (50, 90, True),
@@ -62,19 +62,19 @@ def test_the_first_of_several_events_of_a_word_counts() -> None:
 
 
 def test_words_that_share_a_sound_are_cut_at_their_phonemes() -> None:
-    """Where the words' phonemes are those that were heard, the cut is exact."""
+    """If the words have as many phonemes as the sound, the division is exact."""
     events = [word_at(0, 0), *map(phoneme, (0, 20, 30, 70, 80)), pause(100)]
     assert times("of the", *events) == [(0, 30, True), (30, 100, True)]
 
 
 def test_a_sound_with_other_phonemes_is_cut_in_proportion() -> None:
-    """The cut stays at a phoneme and is reported as an estimate."""
+    """The division is at a phoneme and is reported as an estimate."""
     events = [word_at(0, 0), *map(phoneme, (0, 20, 30, 70)), pause(100)]
     assert times("of them", *events) == [(0, 20, True), (20, 100, False)]
 
 
 def test_a_word_that_hygiene_removed_has_no_length() -> None:
-    """It stands where the word before it ends."""
+    """It is placed at the end of the word before it."""
     spoken = SpokenText("hi yo", [0, 1, 2, 8, 9])
     words = [Word("hi", 0, 2), Word("<b>x", 3, 7), Word("yo", 8, 10)]
     events = [word_at(0, 0), *map(phoneme, (0, 5)), pause(9), word_at(3, 10), phoneme(10)]
@@ -86,13 +86,13 @@ def test_a_word_that_hygiene_removed_has_no_length() -> None:
 
 
 def test_words_before_the_first_event_share_its_sound() -> None:
-    """No word is lost where espeak reports a word too late."""
+    """No word is lost if espeak reports its first word late."""
     events = [word_at(3, 10), *map(phoneme, (10, 20, 30)), pause(40)]
     assert times("a bc", *events) == [(10, 20, True), (20, 40, True)]
 
 
-def test_a_guessed_place_is_not_exact() -> None:
-    """Where one reading stands for two kanji, the border between them is an estimate."""
+def test_a_guessed_offset_is_not_exact() -> None:
+    """If one reading covers two kanji, the border between them is an estimate."""
     spoken = SpokenText("denwa", [0, 0, 0, 1, 1], guessed=frozenset([1]))
     words = [Word("電", 0, 1), Word("話", 1, 2)]
     events = [word_at(0, 0), *map(phoneme, range(5)), pause(5)]
@@ -100,8 +100,8 @@ def test_a_guessed_place_is_not_exact() -> None:
     assert [(span.start, span.is_exact) for span in spans] == [(0, True), (3, False)]
 
 
-def test_without_any_event_every_word_stands_at_the_start() -> None:
-    """A text that espeak could not pronounce still reports its words."""
+def test_without_events_every_word_is_at_the_start() -> None:
+    """The words of a text that espeak cannot pronounce are still reported."""
     assert times("a b") == [(0, 0, False), (0, 0, False)]
 
 
@@ -114,7 +114,7 @@ def test_without_any_event_every_word_stands_at_the_start() -> None:
     counts=st.lists(st.integers(0, 9), min_size=1),
 )
 def test_any_events_give_every_word_once_in_order(text, events, counts) -> None:
-    """Whatever espeak reports: each word once, starts never fall, nothing outside the sound."""
+    """For any events: each word once, starts never decrease, no time outside the audio."""
     speech = [
         SpeechEvent(kind, char_index, 7 * number, name if kind is EventType.PHONEME else "")
         for number, (kind, char_index, name) in enumerate(events)

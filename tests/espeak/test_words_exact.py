@@ -1,4 +1,4 @@
-"""How well the words of real speech are timed, language by language."""
+"""Accuracy of word times in real speech, language by language."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ def spoken_words(driver: Driver, text: str, language: str) -> tuple[list[WordTim
 
 @pytest.mark.parametrize("language", SENTENCES)
 def test_most_words_carry_exact_times(driver: Driver, language: str) -> None:
-    """At least 95 % do, and 75 % in Japanese, where two kanji may share a reading."""
+    """At least 95 % of them; 75 % in Japanese, where two kanji may share a reading."""
     words = [
         word
         for sentence in SENTENCES[language]
@@ -33,8 +33,8 @@ def test_most_words_carry_exact_times(driver: Driver, language: str) -> None:
 
 
 @pytest.mark.parametrize("language", COMMA_LISTS)
-def test_word_starts_agree_with_the_sound(driver: Driver, language: str) -> None:
-    """After pauses, energy sets in within 40 ms of the word's start (p95), without a bias."""
+def test_word_starts_agree_with_the_audio(driver: Driver, language: str) -> None:
+    """After pauses, energy begins within 40 ms of the word's start (p95), without a bias."""
     words, pcm = spoken_words(driver, COMMA_LISTS[language], language)
     heard = np.array(onsets(pcm, min_pause_ms=40))
     errors_ms = [
@@ -49,7 +49,7 @@ def test_word_starts_agree_with_the_sound(driver: Driver, language: str) -> None
 def test_the_second_word_of_a_pair_begins_at_its_own_phoneme(
     driver: Driver, library: EspeakLibrary
 ) -> None:
-    """Espeak has one event for "of the"; the th of "the" is where the second word begins."""
+    """Espeak has one event for "of the"; the second word begins at its own "th"."""
     events: list[SpeechEvent] = []
     text = "It is one of the best."
     library.synthesize(text, "gmw/en-US", 175, 50, lambda samples, new: events.extend(new) is None)

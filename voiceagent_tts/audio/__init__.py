@@ -1,1 +1,1 @@
-"""Samples: encodings, rates, messages and files."""
+"""Audio: sample encodings, rates, messages, levels and files."""

@@ -1,8 +1,8 @@
-"""A context's audio as a file that is sent while it is made.
+"""Encode a context's audio as a file that is sent while it is generated.
 
-In go 24 kHz PCM16 chunks, out come the bytes of an mp3, opus, aac, flac, wav or pcm file, as soon
-as the codec lets go of them. Nothing is ever written twice, so no header holds a length: WAV
-declares the largest, FLAC an unknown one. The room knows nothing of HTTP.
+Takes 24 kHz PCM16 chunks and returns the bytes of an mp3, opus, aac, flac, wav or pcm file as soon
+as the codec emits them. No byte is rewritten later, so headers have no length: WAV declares the
+largest, FLAC an unknown one. This module knows no HTTP.
 """
 
 import struct
@@ -29,19 +29,19 @@ CONTENT_TYPES: dict[ContainerFormat, str] = {
     "wav": "audio/wav",
     "pcm": "audio/pcm",
 }
-"""What the OpenAI API answers for each format."""
+"""Content type of each format, as in the OpenAI API."""
 
 _UNKNOWN_LENGTH = 0xFFFF_FFFF
 _AAC_MAX_BITS_PER_SAMPLE = 6  # ISO/IEC 14496-3: 6,144 bits in a frame of 1,024 samples
 
 
 class ContainerEncoder:
-    """One file, made from one context.
+    """Encodes the audio of one context into one file.
 
     Args:
         container_format: kind of file.
-        sample_rate_hz: rate of the audio in it; for Opus, which always plays at 48 kHz, that of the
-            encoder's input: 8, 16, 24 or 48 kHz.
+        sample_rate_hz: rate of the audio in it. Opus always plays at 48 kHz; for Opus this is the
+            rate of the encoder's input: 8, 16, 24 or 48 kHz.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class ContainerEncoder:
         self._writer = _open_writer(container_format, sample_rate_hz)
 
     def push(self, pcm: bytes) -> bytes:
-        """Take whole 24 kHz samples and return the file's next bytes, possibly none."""
+        """Append whole 24 kHz samples; return the file's next bytes, possibly none."""
         return self._writer.write(self._output.push(pcm))
 
     def finish(self) -> bytes:
@@ -78,7 +78,7 @@ def _open_writer(container_format: ContainerFormat, sample_rate_hz: int) -> _Wri
 def wav_header(sample_rate_hz: int, data_bytes: int = _UNKNOWN_LENGTH) -> bytes:
     """Return the 44 bytes before the PCM16 mono samples of a WAV file.
 
-    Without `data_bytes` both lengths are 0xFFFFFFFF, which players take as "until the end".
+    Without `data_bytes` both lengths are 0xFFFFFFFF, which players read as "until the end".
     """
     riff_bytes = min(data_bytes + 36, _UNKNOWN_LENGTH)
     byte_rate = sample_rate_hz * BYTES_PER_SAMPLE
@@ -93,7 +93,7 @@ def wav_header(sample_rate_hz: int, data_bytes: int = _UNKNOWN_LENGTH) -> bytes:
 
 
 class _PlainWriter:
-    """A header, then the samples as they are."""
+    """Writes a header, then the samples unchanged."""
 
     def __init__(self, header: bytes) -> None:
         self._header = header
@@ -108,7 +108,7 @@ class _PlainWriter:
 
 @dataclass(frozen=True, slots=True)
 class _Muxing:
-    """Names that FFmpeg gives to a container and its codec, and what they are told."""
+    """FFmpeg's names of a container and its codec, and their options."""
 
     muxer: str
     codec: str
@@ -119,7 +119,7 @@ class _Muxing:
 
 
 _MUXINGS = {
-    # Without a bit reservoir a frame leaves when it is full; the Xing header would be rewritten.
+    # Without a bit reservoir a frame is emitted when it is full; a Xing header is rewritten later.
     "mp3": _Muxing(
         "mp3",
         "libmp3lame",
@@ -128,12 +128,12 @@ _MUXINGS = {
         muxer_options={"write_xing": "0", "id3v2_version": "0"},
         codec_options={"reservoir": "0"},
     ),
-    # A page (in microseconds) is never longer than the 20 ms packet that opened it.
+    # In microseconds: a page is never longer than its first 20 ms packet.
     "opus": _Muxing(
         "opus", "libopus", "s16", bit_rate=48_000, muxer_options={"page_duration": "1"}
     ),
     "aac": _Muxing("adts", "aac", "fltp", bit_rate=64_000),
-    # The highest level whose blocks are 27 ms long; above it they are 105 ms.
+    # The highest compression level with blocks of 27 ms; higher levels have 105 ms.
     "flac": _Muxing(
         "flac",
         "flac",
@@ -145,7 +145,7 @@ _MUXINGS = {
 
 
 class _MuxedWriter:
-    """Samples through a codec into a container, both FFmpeg's."""
+    """Encodes samples with an FFmpeg codec into an FFmpeg container."""
 
     def __init__(self, muxing: _Muxing, sample_rate_hz: int) -> None:
         self._sample_rate_hz = sample_rate_hz
@@ -168,12 +168,12 @@ class _MuxedWriter:
     def write(self, pcm: bytes) -> bytes:
         if pcm:
             self._container.mux(self._stream.encode(self._frame(pcm)))
-        return self._sink.take()
+        return self._sink.pop()
 
     def close(self) -> bytes:
         self._container.mux(self._stream.encode(None))
         self._container.close()
-        return self._sink.take()
+        return self._sink.pop()
 
     def _frame(self, pcm: bytes) -> "av.AudioFrame":
         import av
@@ -195,7 +195,7 @@ def _allowed_bit_rate(muxing: _Muxing, sample_rate_hz: int) -> int:
 
 
 class _Sink:
-    """A file that can only be written, and is emptied by being read: it cannot seek."""
+    """A write-only file without seeking; `pop` empties it."""
 
     def __init__(self) -> None:
         self._data = bytearray()
@@ -204,6 +204,6 @@ class _Sink:
         self._data += data
         return len(data)
 
-    def take(self) -> bytes:
+    def pop(self) -> bytes:
         data, self._data = bytes(self._data), bytearray()
         return data

@@ -1,7 +1,7 @@
-"""A context's encoded bytes, cut into messages.
+"""A context's encoded audio, cut into messages.
 
-The first bytes go out at once; what has queued up by the time of the next message is merged, up
-to the cap. The room knows nothing of sockets and pacing: it never waits, it is asked.
+The first bytes are sent at once; bytes that queue until the next message are merged, up to a
+maximum. This module knows no sockets and no pacing, and never waits.
 """
 
 from collections import deque
@@ -10,12 +10,12 @@ from voiceagent_tts.core import MAX_MESSAGE_PCM_BYTES
 
 
 class MessageQueue:
-    """Whole samples in, messages of whole samples out, in order.
+    """Queues whole samples and returns them in messages of whole samples, in order.
 
-    `push` and `pop` cost no more than the bytes that they move, however much is queued.
+    The cost of `push` and `pop` depends on the bytes that they move, not on the queue's length.
 
     Args:
-        max_bytes: most bytes in a message; a multiple of the size of a sample.
+        max_bytes: maximum size of a message; a multiple of the size of a sample.
     """
 
     def __init__(self, max_bytes: int = MAX_MESSAGE_PCM_BYTES) -> None:
@@ -29,20 +29,20 @@ class MessageQueue:
         return self._queued_bytes
 
     def push(self, data: bytes) -> None:
-        """Queue whole samples; they are kept as they are until they are popped."""
+        """Queue whole samples without copying them."""
         if data:
             self._pieces.append(memoryview(data))
             self._queued_bytes += len(data)
 
     def pop(self) -> bytes | None:
-        """Take the next message: all that is queued, up to the cap; None where nothing is."""
+        """Remove and return the next message: the queue up to `max_bytes`; None if it is empty."""
         if not self._pieces:
             return None
-        message = b"".join(self._take(min(self._queued_bytes, self._max_bytes)))
+        message = b"".join(self._pop_pieces(min(self._queued_bytes, self._max_bytes)))
         self._queued_bytes -= len(message)
         return message
 
-    def _take(self, size: int) -> list[memoryview]:
+    def _pop_pieces(self, size: int) -> list[memoryview]:
         taken: list[memoryview] = []
         while size:
             piece = self._pieces.popleft()

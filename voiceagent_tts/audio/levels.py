@@ -1,7 +1,7 @@
-"""Where sound is in PCM16 at 24 kHz: frames, its first audible sample, its onsets after pauses.
+"""Levels of PCM16 at 24 kHz: frame peaks, the first audible sample, onsets after pauses.
 
-Engines know silent frames by it; benchmarks and demos compare what was promised with what can be
-heard. The room knows no words.
+Engines detect silent frames with it; benchmarks and demos compare reported times with the audio.
+This module knows no words.
 """
 
 import numpy as np
@@ -10,34 +10,35 @@ import numpy.typing as npt
 from voiceagent_tts.core import FRAME_SAMPLES, ms_to_samples
 
 AUDIBLE_LEVEL = 328
-"""Magnitude from which a sample counts as sound: 1 % of full scale, -40 dBFS."""
+"""Magnitude from which a sample is audible: 1 % of full scale, -40 dBFS."""
 
 _HOP_SAMPLES = ms_to_samples(5)
 
 
 def frame_peaks(pcm: bytes) -> list[int]:
-    """The largest magnitude within each codec frame of `pcm`, which is whole frames."""
+    """The largest magnitude in each codec frame of `pcm`, which must be whole frames."""
     frames = np.frombuffer(pcm, "<i2").reshape(-1, FRAME_SAMPLES)
     return np.maximum(frames.max(axis=1), -frames.min(axis=1).astype(np.int32)).tolist()
 
 
 def leading_silence_samples(pcm: bytes, level: int = AUDIBLE_LEVEL) -> int:
-    """Count the samples before the first whose magnitude is at least `level`; all, if none is."""
+    """Count the samples before the first whose magnitude is at least `level`; all if none is."""
     samples = np.frombuffer(pcm, "<i2").astype(np.int32)
     audible = np.flatnonzero(np.abs(samples) >= level)
     return int(audible[0]) if len(audible) else len(samples)
 
 
 def onsets(pcm: bytes, *, min_pause_ms: int = 100, below_peak_db: float = 35.0) -> list[int]:
-    """Find where sound sets in after a pause, in samples, at a resolution of 5 ms.
+    """Find where sound begins after a pause, in samples, with a resolution of 5 ms.
 
-    Sound is a 5 ms hop whose energy is no more than `below_peak_db` under the loudest hop's. The
-    start counts as a pause of any length, so the first sound is an onset too.
+    A 5 ms hop is sound if its energy is at most `below_peak_db` below the loudest hop's. The first
+    sound is an onset too.
 
     Args:
         pcm: PCM16 mono at 24 kHz.
-        min_pause_ms: shorter silences, such as the closure of a plosive, are inside a word.
-        below_peak_db: how far under the loudest hop sound may be.
+        min_pause_ms: minimum length of a pause; shorter silences, such as the closure of a plosive,
+            are inside a word.
+        below_peak_db: range of sound below the loudest hop, in dB.
     """
     loud = np.flatnonzero(_is_loud(_hop_energies(pcm), below_peak_db))
     if not len(loud):

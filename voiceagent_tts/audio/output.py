@@ -1,7 +1,7 @@
-"""A context's audio as its client asked for it: rate and encoding.
+"""A context's audio in the rate and encoding that its client requested.
 
-In go the 24 kHz PCM16 chunks of one context, in order; out come encoded bytes. The room knows
-nothing of messages, files and clocks.
+Takes the 24 kHz PCM16 chunks of one context, in order, and returns encoded bytes. This module knows
+no messages, no files and no clock.
 """
 
 import numpy as np
@@ -12,14 +12,14 @@ from voiceagent_tts.core import ENCODED_SAMPLE_BYTES, SAMPLE_RATE_HZ, Encoding
 
 
 class OutputStream:
-    """One context's way from 24 kHz PCM16 to `encoding` at `sample_rate_hz`.
+    """Converts one context's 24 kHz PCM16 to `encoding` at `sample_rate_hz`.
 
-    The bytes do not depend on how the PCM was cut into chunks. At 24 kHz nothing is held back;
-    at other rates the last milliseconds wait for what follows (see `Resampler`).
+    The bytes do not depend on how the PCM was cut into chunks. At 24 kHz there is no delay; at
+    other rates the last milliseconds wait for the samples after them (see `Resampler`).
 
     Args:
-        encoding: number format of the samples that come out.
-        sample_rate_hz: their rate.
+        encoding: number format of the output samples.
+        sample_rate_hz: rate of the output samples.
     """
 
     def __init__(self, encoding: Encoding, sample_rate_hz: int) -> None:
@@ -31,11 +31,11 @@ class OutputStream:
 
     @property
     def sample_bytes(self) -> int:
-        """Bytes of one sample that comes out."""
+        """Size of one output sample."""
         return ENCODED_SAMPLE_BYTES[self.encoding]
 
     def push(self, pcm: bytes) -> bytes:
-        """Take whole samples and return what is known by now; 24 kHz PCM16 is not copied."""
+        """Append whole samples; return the output so far. 24 kHz PCM16 is not copied."""
         if self._resampler is not None:
             pcm = self._resampler.push(np.frombuffer(pcm, "<i2")).astype("<i2").tobytes()
         return encode(pcm, self.encoding)
@@ -43,7 +43,7 @@ class OutputStream:
     def finish(self) -> bytes:
         """Return the rest; call once, after the last chunk.
 
-        All in all `round(samples_in * sample_rate_hz / 24000)` samples have come out.
+        The total output is `round(samples_in * sample_rate_hz / 24000)` samples.
         """
         if self._resampler is None:
             return b""

@@ -1,7 +1,7 @@
 """Samples in other number formats: float32, mu-law and A-law.
 
-Everything here is one sample in, one sample out: it keeps no state and knows no sample rates,
-messages or files. It needs numpy only, so the client and the adapters may use it.
+Every function converts sample by sample, without state. This module knows no sample rates, messages
+or files. It needs only numpy, so the client and the adapters may use it.
 """
 
 from functools import cache
@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from voiceagent_tts.core import Encoding
 
-_FULL_SCALE = 32_768  # a power of two, so PCM16 survives the way to float32 and back
+_FULL_SCALE = 32_768  # a power of two, so PCM16 to float32 and back is exact
 _MULAW_BIAS = 33  # makes every segment start at a power of two
 _MULAW_CLIP = 8_191 - _MULAW_BIAS  # the last segment ends at 8,192
 
@@ -22,13 +22,13 @@ def pcm_to_float(pcm: bytes) -> npt.NDArray[np.float32]:
 
 
 def float_to_pcm(samples: npt.NDArray[np.floating]) -> bytes:
-    """Turn [S] floats in [-1, 1] into PCM16; what lies outside is clipped."""
+    """Turn [S] floats in [-1, 1] into PCM16; values outside are clipped."""
     scaled = np.rint(samples * _FULL_SCALE)
     return np.clip(scaled, -_FULL_SCALE, _FULL_SCALE - 1).astype("<i2").tobytes()
 
 
 def encode(pcm: bytes, encoding: Encoding) -> bytes:
-    """Turn PCM16 into `encoding`; PCM16 itself comes back as the same object."""
+    """Turn PCM16 into `encoding`; for PCM16 itself `pcm` is returned unchanged."""
     match encoding:
         case "pcm_s16le":
             return pcm
@@ -41,7 +41,7 @@ def encode(pcm: bytes, encoding: Encoding) -> bytes:
 
 
 def decode(data: bytes, encoding: Encoding) -> bytes:
-    """Turn samples in `encoding` into PCM16; PCM16 itself comes back as the same object."""
+    """Turn samples in `encoding` into PCM16; for PCM16 itself `data` is returned unchanged."""
     match encoding:
         case "pcm_s16le":
             return data

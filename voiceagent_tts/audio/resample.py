@@ -1,11 +1,11 @@
-"""Samples at another rate, as a stream, with a look-ahead of a few milliseconds.
+"""Streaming resampling with a look-ahead of a few milliseconds.
 
-A polyphase FIR: output `n` is the input, seen through a low-pass filter, at the time of `n`. It
-holds `REACH` samples of the lower rate: from 24 kHz, 4 ms on the way to 8 kHz, 2 ms to 16 kHz and
-1.3 ms to 48 kHz. soxr's stream works in blocks and holds 75, 38 and 39 ms (`HQ`), 40, 20 and 20 ms
-(`LQ`), which would be added to every first audio.
+A polyphase FIR filter: output `n` is the low-pass filtered input at the time of `n`. The delay is
+`REACH` samples of the lower rate: from 24 kHz it is 4 ms to 8 kHz, 2 ms to 16 kHz and 1.3 ms to
+48 kHz. soxr's stream works in blocks and delays 75, 38 and 39 ms (`HQ`) or 40, 20 and 20 ms (`LQ`),
+which would be added to every first audio.
 
-The room knows nothing of encodings and contexts.
+This module knows no encodings and no contexts.
 """
 
 import math
@@ -16,20 +16,20 @@ import numpy as np
 import numpy.typing as npt
 
 REACH = 32
-"""How far the filter looks to each side, in samples of the lower of the two rates."""
+"""Reach of the filter on each side, in samples of the lower of the two rates."""
 
 _ATTENUATION_DB = 80.0
 _COEFFICIENT_SCALE = 1 << 24
 _BLOCK_SAMPLES = 128
-"""Outputs of a block, at least: fewer are slow, more are wasted where chunks are short."""
+"""Minimum outputs of a block: smaller blocks are slow, larger ones waste work on short chunks."""
 
 
 class Resampler:
-    """One stream of PCM16 from `source_hz` to `target_hz`.
+    """Resamples one stream of PCM16 from `source_hz` to `target_hz`.
 
-    Output `n` is at the time `n / target_hz` of the input: nothing is delayed on the clock, some
-    is only known later. The output does not depend on how the input was cut into chunks, to the
-    bit: coefficients and samples are integers, and every sum of theirs is exact in float64.
+    Output `n` is at the time `n / target_hz` of the input: the clock is not shifted, but the last
+    outputs are known only later. The output is bit for bit independent of how the input was cut
+    into chunks: coefficients and samples are integers, and all their sums are exact in float64.
 
     Args:
         source_hz: rate of the input.
@@ -40,11 +40,11 @@ class Resampler:
         self._filter = _block_filter(source_hz, target_hz)
         self._received = 0
         self._produced = 0
-        # Inputs that later outputs still see, from the first that this block's first output sees.
+        # Inputs that later outputs need, beginning with the first that the current block needs.
         self._window = np.zeros(self._filter.reach - 1)
 
     def push(self, samples: npt.NDArray[np.int16]) -> npt.NDArray[np.int16]:
-        """Take [S] samples and return the [R] that are known by now."""
+        """Append [S] samples; return the [R] output samples that are known so far."""
         self._received += len(samples)
         certain = self._received - self._filter.reach
         known = -(-certain * self._filter.outputs // self._filter.inputs)
@@ -53,7 +53,7 @@ class Resampler:
     def finish(self) -> npt.NDArray[np.int16]:
         """Return the rest, as if silence followed the input.
 
-        Over the stream's life `round(received * target_hz / source_hz)` samples come out.
+        The total output is `round(received * target_hz / source_hz)` samples.
         """
         total = round(self._received * self._filter.outputs / self._filter.inputs)
         return self._produce(np.empty(0, np.int16), total)
@@ -69,13 +69,13 @@ class Resampler:
 
 @dataclass(frozen=True, slots=True)
 class _BlockFilter:
-    """All filters of a block of outputs as one matrix, since products of matrices are fast.
+    """The filters of one block of outputs as a matrix, because matrix products are fast.
 
     Attributes:
-        outputs: of a block.
-        inputs: from one block to the next.
-        reach: inputs that an output sees after the one that it is at, or before.
-        weights: [inputs that a block sees, outputs], whole numbers.
+        outputs: outputs per block.
+        inputs: distance between the starts of two blocks, in inputs.
+        reach: inputs on either side that an output needs.
+        weights: [inputs of a block, outputs] float64, integers.
     """
 
     outputs: int
@@ -84,7 +84,7 @@ class _BlockFilter:
     weights: npt.NDArray[np.float64]
 
     def apply(self, window: npt.NDArray[np.float64], count: int) -> npt.NDArray[np.float64]:
-        """The first [count] outputs of what begins with `window`, silence behind it."""
+        """The first `count` outputs of the input `window`, followed by silence."""
         seen = len(self.weights)
         blocks = max(1, math.ceil(count / self.outputs))
         padding = (blocks - 1) * self.inputs + seen - len(window)
@@ -108,7 +108,7 @@ def _block_filter(source_hz: int, target_hz: int) -> _BlockFilter:
 
 
 def _polyphase_filters(up: int, down: int) -> npt.NDArray[np.float64]:
-    """Filters [up, taps] of whole numbers, one for each place of an output between two inputs.
+    """Filters [up, taps] of integers, one for each phase of an output between two inputs.
 
     A sinc under a Kaiser window whose stop band begins at half of the lower rate.
 

@@ -1,7 +1,7 @@
-"""Speech faster or slower at its own pitch, while it is made.
+"""Streaming time stretch: faster or slower speech at its own pitch.
 
-FFmpeg's `atempo` (waveform similarity overlap-add) over 24 kHz PCM16 of one context. It holds back
-about two codec frames. Knows nothing of words; positions scale by `1 / speed`.
+FFmpeg's `atempo` (waveform similarity overlap-add) on the 24 kHz PCM16 of one context, with a delay
+of about two codec frames. Positions scale by `1 / speed`. This module knows no words.
 """
 
 from fractions import Fraction
@@ -11,11 +11,11 @@ import numpy as np
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 
 HELD_SAMPLES = 3_840
-"""Most input that has gone in and not come out."""
+"""Maximum input that is not in the output yet."""
 
 
 class TimeStretch:
-    """One context's way from the engine's speed to its listener's.
+    """Stretches one context's audio from the engine's speed to the requested one.
 
     Args:
         speed: 0.5 to 2.0; 2.0 takes half the time.
@@ -39,7 +39,7 @@ class TimeStretch:
         self._pushed_samples = 0
 
     def push(self, pcm: bytes) -> bytes:
-        """Take whole samples and return what is known by now, possibly nothing."""
+        """Append whole samples; return the output so far, possibly empty."""
         if not pcm:
             return b""
         import av

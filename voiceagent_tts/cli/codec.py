@@ -38,7 +38,7 @@ def encode(
     model: Model,
 ) -> None:
     """Write the codes of a sound file of up to ten minutes."""
-    from voiceagent_tts.audio.reference import AudioLimits, read_audio
+    from voiceagent_tts.audio.file_reader import AudioLimits, read_audio
     from voiceagent_tts.cli.files import check_target, read_file
 
     check_target(target, (".npz",))

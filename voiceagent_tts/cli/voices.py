@@ -91,7 +91,7 @@ def add(
         return
     if model is None:
         raise InvalidRequestError("--model: expected the Base model that will speak the voice")
-    from voiceagent_tts.audio.reference import read_audio
+    from voiceagent_tts.audio.file_reader import read_audio
 
     _keep(name, _hear(read_audio(data), text, model, tail_silence=tail_silence))
 

@@ -1,11 +1,11 @@
-"""The embedded voice at the engine's seam: segments in, words and audio out, fairly.
+"""The embedded voice as an engine: segments in, words and audio out, scheduled fairly.
 
-Each `Submit` or `Append` with text is one segment. Its pieces are spoken one by one, a piece as a
-whole (a second of sound takes about a millisecond): first its words are sent, then its audio as
-far as credit allows. One step speaks at most one piece of one row: rows that nobody has heard yet
-come first, the oldest first, then those whose playout ends soonest.
+Each `Submit` or `Append` with text is one segment. Its pieces are spoken one by one, each as a
+whole (a second of audio takes about a millisecond): first its words are sent, then its audio as far
+as credit allows. One step speaks at most one piece of one row: first the rows without any audio,
+oldest first, then those whose playout ends soonest.
 
-This module knows no socket, no clock and no process; it must be used by one thread.
+This module knows no socket, no clock and no process; one thread must use it.
 """
 
 import logging
@@ -46,15 +46,15 @@ NORMAL_WORDS_PER_MINUTE = 175
 MIN_SPEED = 0.5
 MAX_SPEED = 2.0
 
-_FIRST_CHUNK_SAMPLES = FRAME_SAMPLES  # leaves at once
+_FIRST_CHUNK_SAMPLES = FRAME_SAMPLES  # small, so that it is sent at once
 _CHUNK_SAMPLES = SAMPLE_RATE_HZ
-_ROWS_PER_STEP = 16  # bounds one `AudioStep` to 16 s of sound, so that new rows need not wait
-_ROWS_BESIDE_NEW = 2  # while a row waits for its first sound, which queues behind what is sent now
+_ROWS_PER_STEP = 16  # limits one `AudioStep` to 16 s of audio, so that new rows need not wait
+_ROWS_BESIDE_NEW = 2  # limit while a row waits for its first audio, which queues after this step's
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
-    """A piece that waits to be spoken, with the voice that its language asks for."""
+class _QueuedPiece:
+    """A piece that waits to be spoken, with the voice of its language."""
 
     piece: Piece
     voice: EspeakVoice
@@ -62,21 +62,26 @@ class _Line:
 
 @dataclass(slots=True)
 class _Row:
-    """One context.
+    """The state of one context.
 
     Attributes:
-        lines: what is not spoken yet.
+        context: number of the context.
+        voice_name: name of its voice, as in `Submit`.
+        words_per_minute: speaking rate.
+        expects_text: whether more text may follow.
+        queue: pieces that are not spoken yet.
         current: the piece whose audio is being sent.
         unsent: PCM of `current` that waits for credit.
-        end_sample: end of what was sent, on the context's clock.
-        playback_start: when its listener heard, or would have heard, the first sample.
+        end_sample: end of the audio sent so far, on the context's clock.
+        samples_wanted: audio that the credit allows, from the context's first sample.
+        playback_start: time in seconds at which playout began or would have begun without gaps.
     """
 
     context: int
     voice_name: str
     words_per_minute: int
     expects_text: bool = True
-    lines: deque[_Line] = field(default_factory=deque[_Line])
+    queue: deque[_QueuedPiece] = field(default_factory=deque[_QueuedPiece])
     current: Piece | None = None
     unsent: memoryview = memoryview(b"")
     end_sample: int = 0
@@ -89,7 +94,7 @@ class _Row:
 
     @property
     def can_speak(self) -> bool:
-        return self.current is None and bool(self.lines) and self.has_credit
+        return self.current is None and bool(self.queue) and self.has_credit
 
     @property
     def can_send(self) -> bool:
@@ -97,21 +102,21 @@ class _Row:
 
     @property
     def is_done(self) -> bool:
-        return not (self.expects_text or self.lines or self.current)
+        return not (self.expects_text or self.queue or self.current)
 
     @property
     def deadline(self) -> tuple[bool, float]:
-        """Sorts rows without audio first, in the order in which they came, then by playout end.
+        """Sort key: rows without audio first, in order of arrival, then by the end of playout.
 
-        That moves with every chunk, not only when credit comes, or a row that is far ahead would
-        count as urgent until then.
+        The end of playout moves with every chunk, not only with credit; otherwise a row that is far
+        ahead would count as urgent until its next credit.
         """
         if not self.end_sample:
             return False, 0.0
         return True, self.playback_start + self.end_sample / SAMPLE_RATE_HZ
 
-    def take_audio(self) -> AudioChunk:
-        """Cut the next chunk from the unsent audio."""
+    def pop_chunk(self) -> AudioChunk:
+        """Remove and return the next chunk of the unsent audio."""
         limit = _CHUNK_SAMPLES if self.end_sample else _FIRST_CHUNK_SAMPLES
         size = min(limit, self.samples_wanted - self.end_sample) * BYTES_PER_SAMPLE
         chunk = AudioChunk(self.end_sample, bytes(self.unsent[:size]))
@@ -121,16 +126,16 @@ class _Row:
 
 
 class EspeakEngine:
-    """Implements `seam.engine.Engine` over the process's espeak-ng.
+    """Implements `seam.engine.Engine` with the process's espeak-ng.
 
     `seed` and `instruct` have no meaning for espeak and are ignored, and so are clone prompts:
-    a `Submit` that asks for one fails as an unknown voice. One text sounds the same in every
-    fresh process.
+    a `Submit` with a clone prompt fails as an unknown voice. The samples of a text are equal in
+    every new process.
 
     Args:
-        inbox: where commands come from; also asked while a piece is spoken.
-        outbox: where events go.
-        max_rows: contexts at a time; a `Submit` beyond it fails as overloaded.
+        inbox: source of commands; also read while a piece is spoken.
+        outbox: destination of events.
+        max_rows: maximum number of open contexts; a `Submit` beyond it fails as overloaded.
 
     Raises:
         EngineError: espeak cannot be loaded.
@@ -147,7 +152,7 @@ class EspeakEngine:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What this engine can do."""
+        """Voices, languages and features of this engine."""
         return Capabilities(
             engine="espeak",
             model=f"espeak-ng {self._library.version}",
@@ -161,17 +166,21 @@ class EspeakEngine:
 
     @property
     def rows_used(self) -> int:
-        """Contexts that hold a row now."""
+        """Number of open contexts."""
         return len(self._rows)
 
     @property
     def figures(self) -> dict[str, float]:
-        """None beside those that every worker has."""
+        """Empty: the embedded voice has no metrics beyond those of every worker."""
         return {}
 
     def step(self) -> float | None:
-        """Take commands, speak at most one piece, and send the audio that is wanted."""
-        self._take_commands()
+        """Handle commands, speak at most one piece, and send the audio that credit allows.
+
+        Returns:
+            0.0 if there is more work, None if the process can wait for commands.
+        """
+        self._handle_commands()
         self._prepare()
         row = min(
             (row for row in self._rows.values() if row.can_speak),
@@ -189,14 +198,14 @@ class EspeakEngine:
         self._rows.clear()
         self._preparations.clear()
 
-    # Commands are also taken between two chunks of a piece, when espeak must not be entered
-    # again: none of them calls the library.
+    # Commands are also handled between two chunks of a piece, when espeak must not be entered
+    # again, so none of them may call the library.
 
-    def _take_commands(self) -> None:
+    def _handle_commands(self) -> None:
         for command in self._inbox():
-            self._take(command)
+            self._handle(command)
 
-    def _take(self, command: Command) -> None:
+    def _handle(self, command: Command) -> None:
         match command:
             case Submit():
                 with self._failing(command.context):
@@ -212,12 +221,12 @@ class EspeakEngine:
             case Prepare():
                 self._preparations.append(command)
             case Flush():
-                pass  # a segment is spoken as a whole: nothing waits for more text
+                pass  # segments are spoken as a whole, so none waits for more text
 
     def _submit(self, command: Submit) -> None:
         if command.context in self._rows:
             raise InvalidRequestError(
-                f"context {command.context} is open already", code=ErrorCode.CONTEXT_EXISTS
+                f"context {command.context} is already open", code=ErrorCode.CONTEXT_EXISTS
             )
         if len(self._rows) >= self._max_rows:
             raise OverloadedError(f"all {self._max_rows} rows of the embedded voice are in use")
@@ -227,11 +236,11 @@ class EspeakEngine:
 
     def _append(self, command: Append) -> None:
         row = self._rows.get(command.context)
-        if row is None:  # it ended by a cancel or a failure that the sender has not seen yet
+        if row is None:  # it was cancelled or failed, and the sender does not know yet
             return
         if not row.expects_text:
             raise InvalidRequestError(
-                f"context {command.context} was told that no text follows, but text came",
+                f"context {command.context} received text after its last text",
                 code=ErrorCode.CONTEXT_CLOSED,
             )
         self._add_text(row, command)
@@ -240,9 +249,9 @@ class EspeakEngine:
         voice = self._catalogue.resolve(row.voice_name, command.language or "en")
         if command.text:
             pieces = split_pieces(Segment(command.text, command.char_base))
-            row.lines.extend(_Line(piece, voice) for piece in pieces)
+            row.queue.extend(_QueuedPiece(piece, voice) for piece in pieces)
         row.expects_text = command.more
-        self._advance(row)
+        self._report_progress(row)
 
     def _credit(self, command: Credit) -> None:
         row = self._rows.get(command.context)
@@ -251,7 +260,7 @@ class EspeakEngine:
             row.samples_wanted = max(row.samples_wanted, command.samples_wanted)
 
     def _prepare(self) -> None:
-        """Load a voice that is about to speak; one that is unknown fails when it is submitted."""
+        """Load a voice that will be used soon; an unknown voice fails when it is submitted."""
         if not self._preparations:
             return
         wanted = self._preparations.popleft()
@@ -264,27 +273,27 @@ class EspeakEngine:
             japanese_tokenizer()  # loaded now, so that the first text need not wait for it
 
     def _speak(self, row: _Row) -> None:
-        line = row.lines[0]  # stays there until it is spoken: commands may look at the row
+        queued = row.queue[0]  # stays queued while it is spoken: commands may read the row
         delivery = Delivery(
-            voice=line.voice,
+            voice=queued.voice,
             words_per_minute=row.words_per_minute,
-            has_end_pause=line.piece.ends_clause and (row.expects_text or len(row.lines) > 1),
+            has_end_pause=queued.piece.ends_clause and (row.expects_text or len(row.queue) > 1),
             trims_lead=row.end_sample == 0,
         )
         with self._failing(row.context):
-            speech = speak(self._library, line.piece, delivery, lambda: self._still_wants(row))
+            speech = speak(self._library, queued.piece, delivery, lambda: self._continues(row))
             if speech is not None:
-                row.lines.popleft()
-                self._begin(row, line.piece, speech)
-                self._advance(row)
+                row.queue.popleft()
+                self._begin(row, queued.piece, speech)
+                self._report_progress(row)
 
-    def _still_wants(self, row: _Row) -> bool:
-        """Take commands while `row` is being spoken; False where one of them ended it."""
-        self._take_commands()
+    def _continues(self, row: _Row) -> bool:
+        """Handle commands while `row` is spoken; return False if one of them ended it."""
+        self._handle_commands()
         return self._rows.get(row.context) is row
 
     def _begin(self, row: _Row, piece: Piece, speech: Speech) -> None:
-        """Send a piece's words, whose audio follows all that the row has sent."""
+        """Send a piece's words and queue its audio after all audio of the row."""
         words = tuple(word.later(row.end_sample) for word in speech.words)
         if words:
             self._outbox(Words(row.context, words))
@@ -297,17 +306,17 @@ class EspeakEngine:
         rows = sorted(waiting, key=lambda row: row.deadline)[:limit]
         if not rows:
             return
-        self._outbox(AudioStep(tuple(ContextAudio(row.context, row.take_audio()) for row in rows)))
+        self._outbox(AudioStep(tuple(ContextAudio(row.context, row.pop_chunk()) for row in rows)))
         for row in rows:
-            self._advance(row)
+            self._report_progress(row)
 
-    def _advance(self, row: _Row) -> None:
-        """Report what is complete: pieces that are sent, pieces without sound, the context."""
+    def _report_progress(self, row: _Row) -> None:
+        """Report what is complete: sent pieces, pieces without sound, and the context."""
         while not row.unsent:
             self._end_piece(row)
-            if not row.lines or not row.lines[0].piece.is_silent:
+            if not row.queue or not row.queue[0].piece.is_silent:
                 break
-            piece = row.lines.popleft().piece
+            piece = row.queue.popleft().piece
             self._begin(row, piece, Speech.silence(piece.words))
         if row.is_done:
             del self._rows[row.context]
@@ -320,7 +329,7 @@ class EspeakEngine:
 
     @contextmanager
     def _failing(self, context: int) -> Iterator[None]:
-        """Turn an error into the failure of one context, so that the others go on."""
+        """Turn an error into the failure of one context; the others continue."""
         try:
             yield
         except VoiceAgentError as error:
@@ -338,7 +347,7 @@ class EspeakEngine:
 def _words_per_minute(speed: float) -> int:
     if not MIN_SPEED <= speed <= MAX_SPEED:
         raise InvalidRequestError(
-            f"speed must be between {MIN_SPEED} and {MAX_SPEED}, not {speed}",
+            f"expected a speed from {MIN_SPEED} to {MAX_SPEED}; got {speed}",
             code=ErrorCode.INVALID_PARAM,
         )
     return round(NORMAL_WORDS_PER_MINUTE * speed)

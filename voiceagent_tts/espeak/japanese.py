@@ -1,8 +1,8 @@
-"""Kanji to kana: espeak's Japanese voice reads kana and spells out every kanji.
+"""Kanji to kana: espeak's Japanese voice reads kana but spells out every kanji.
 
-Readings come from janome (extra `japanese`), a morpheme at a time, with spaces between them so
-that espeak reports where each begins. Every kana keeps the place of the characters it stands for.
-This module knows no library, no audio and no times.
+Readings come from janome (extra `japanese`), one morpheme at a time, with spaces between them so
+that espeak reports where each begins. Every kana keeps the offset of the characters it stands for.
+This module knows no espeak library, no audio and no times.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ _NO_READING = "*"
 
 
 def to_kana(spoken: SpokenText) -> SpokenText:
-    """Replace kanji by their readings; without janome the text stays as it is."""
+    """Replace kanji by their readings; without janome the text is returned unchanged."""
     tokenizer = japanese_tokenizer()
     if tokenizer is None:
         return spoken
@@ -47,7 +47,8 @@ def _reading(token: Any) -> str:
 def _places(surface: str, reading: str) -> Iterator[int]:
     """Index in `surface` of each character of `reading`.
 
-    The kana that end a surface end its reading too; the kanji before them share the rest.
+    Kana at the end of a surface are at the end of its reading too; the rest of the reading is
+    divided evenly among the kanji before them.
     """
     head = _head_length(surface)
     read_head = len(reading) - (len(surface) - head)
@@ -59,5 +60,5 @@ def _places(surface: str, reading: str) -> Iterator[int]:
 
 
 def _head_length(surface: str) -> int:
-    """Length of `surface` up to its last kanji; 0 where it is all kana."""
+    """Length of `surface` up to its last kanji; 0 if it is all kana."""
     return len(surface.rstrip(_KANA))

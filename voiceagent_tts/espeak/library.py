@@ -1,8 +1,8 @@
-"""The thinnest binding of espeak-ng: one text in, PCM and events out through a callback.
+"""A thin binding of espeak-ng: one text in, PCM and events out through a callback.
 
 The library keeps its state in global variables and crashes when two threads enter it, so a
-process has one `EspeakLibrary` and only the thread that opened it may use it. This module knows
-no voice names of ours, no rows and no words; it reports espeak's events as they come.
+process has one `EspeakLibrary`, and only the thread that opened it may use it. This module knows
+only espeak's own voice names and events; it knows no rows and no words.
 
 Source: `speak_lib.h` of espeak-ng 1.52 for every number and structure layout.
 """
@@ -27,7 +27,7 @@ DEFAULT_PITCH = 50
 
 _OUTPUT_SYNCHRONOUS = 2
 _INITIALIZE_PHONEME_EVENTS = 0x0001
-_INITIALIZE_DONT_EXIT = 0x8000  # without it espeak ends the process where it finds no data
+_INITIALIZE_DONT_EXIT = 0x8000  # without it espeak ends the process if it finds no data
 _CHARS_UTF8 = 1
 _END_PAUSE = 0x1000
 _POSITION_CHARACTER = 1
@@ -38,12 +38,12 @@ _DEFAULT_RANGE = 50
 _OK = 0
 _NOISE_SEED = 1
 
-_CHUNK_MS = 200  # a cancel waits for one callback: 200 ms of sound take about 0.2 ms
+_CHUNK_MS = 200  # a cancel waits for one callback; 200 ms of audio take about 0.2 ms
 _MAX_DATA_PATH = 150  # espeak_Initialize fails at 160
 
 
 class EventType(IntEnum):
-    """The kinds of event that are passed on."""
+    """The kinds of espeak event that are reported."""
 
     WORD = 1
     END = 5
@@ -52,14 +52,14 @@ class EventType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class SpeechEvent:
-    """Something that happens at a sample of the spoken text's audio.
+    """An event at a sample of the spoken text's audio.
 
     Attributes:
-        kind: what happens.
-        char_index: 0-based character of the text where the word stands; phonemes carry their
-            word's, pauses nothing of use.
+        kind: kind of event.
+        char_index: 0-based index of the word in the text; a phoneme has its word's index, that of a
+            pause is undefined.
         sample: position at 22,050 Hz from the first sample of this text.
-        phoneme: espeak's name of the phoneme; pauses begin with "_". "" for other kinds.
+        phoneme: espeak's name of the phoneme; pauses begin with "_". Empty for other kinds.
     """
 
     kind: EventType
@@ -75,14 +75,14 @@ class SpeechEvent:
 
 @dataclass(frozen=True, slots=True)
 class InstalledVoice:
-    """A language voice of espeak's data: what to call it and which language it speaks."""
+    """A language voice in espeak's data: its identifier and its language."""
 
     identifier: str
     language: str
 
 
 OnChunk = Callable[[np.ndarray, list[SpeechEvent]], bool]
-"""Takes int16 samples [S] at 22,050 Hz and the events up to their end; False stops the speech."""
+"""Receives int16 samples [S] at 22,050 Hz and the events up to their end; returns False to stop."""
 
 
 class _EventId(ctypes.Union):
@@ -123,8 +123,8 @@ _Callback = ctypes.CFUNCTYPE(
 
 
 @dataclass(slots=True)
-class _Run:
-    """One `synthesize` call as the callback sees it."""
+class _Synthesis:
+    """State of one `synthesize` call, shared with the callback."""
 
     on_chunk: OnChunk
     is_stopped: bool = False
@@ -132,7 +132,7 @@ class _Run:
 
 
 class EspeakLibrary:
-    """The process's espeak-ng; `EspeakLibrary.open()` gives the one instance.
+    """The process's espeak-ng; `EspeakLibrary.open()` returns the only instance.
 
     Raises:
         EngineError: espeakng-loader is not installed, or espeak finds no data.
@@ -142,7 +142,7 @@ class EspeakLibrary:
 
     @classmethod
     def open(cls) -> "EspeakLibrary":
-        """Return the process's instance, opened by the first caller's thread."""
+        """Return the process's instance; only the thread of the first call may use it."""
         if cls._instance is None:
             cls._instance = cls()
         cls._instance._check_thread()
@@ -151,7 +151,7 @@ class EspeakLibrary:
     def __init__(self) -> None:
         self._thread_id = threading.get_ident()
         self._voice: str | None = None
-        self._run: _Run | None = None
+        self._run: _Synthesis | None = None
         self._dll, self._data_path = _load()
         self._initialize(self._data_path)
         # espeak keeps the pointer, so the callback object must live as long as the library.
@@ -166,8 +166,8 @@ class EspeakLibrary:
         )
         if rate_hz != ESPEAK_RATE_HZ:
             raise EngineError(
-                f"espeak-ng was expected to start at {ESPEAK_RATE_HZ} Hz from {path} "
-                f"but answered {rate_hz}; reinstall espeakng-loader"
+                f"espeak-ng: expected {ESPEAK_RATE_HZ} Hz from the data in {path}, got {rate_hz}; "
+                "try reinstalling espeakng-loader"
             )
 
     @property
@@ -195,15 +195,15 @@ class EspeakLibrary:
         *,
         has_end_pause: bool = False,
     ) -> bool:
-        """Speak `text`, handing each chunk to `on_chunk` as it is made.
+        """Speak `text`, passing each chunk to `on_chunk` as soon as it is generated.
 
         Args:
             text: plain text; event positions are its characters.
             voice: an `InstalledVoice.identifier`, with `+variant` if wanted.
             words_per_minute: 80 to 450.
             pitch: 0 to 99.
-            on_chunk: returns whether to go on; the library can be used again after a False.
-            has_end_pause: whether the pause that the last punctuation asks for is spoken.
+            on_chunk: returns whether to continue; the library stays usable after False.
+            has_end_pause: whether the pause of the last punctuation mark is included.
 
         Returns:
             Whether the whole text was spoken.
@@ -213,16 +213,14 @@ class EspeakLibrary:
         """
         self._check_thread()
         if "\0" in text:
-            raise EngineError(
-                "a text for espeak must not contain NUL characters, which would end it"
-            )
+            raise EngineError("expected a text without NUL characters, which end a text in espeak")
         self._set_voice(voice)
         self._set_prosody(words_per_minute, pitch)
-        # The breath of some voices is noise, which espeak would seed from the time of day.
+        # The breath of some voices is noise, which espeak otherwise seeds from the time of day.
         self._dll.espeak_ng_SetRandSeed(ctypes.c_long(_NOISE_SEED))
         encoded = text.encode("utf-8", errors="replace") + b"\0"
         flags = _CHARS_UTF8 | (_END_PAUSE if has_end_pause else 0)
-        run = self._run = _Run(on_chunk)
+        run = self._run = _Synthesis(on_chunk)
         status = self._dll.espeak_Synth(
             encoded, len(encoded), 0, _POSITION_CHARACTER, 0, flags, None, None
         )
@@ -230,11 +228,13 @@ class EspeakLibrary:
         if run.failure is not None:
             raise run.failure
         if status != _OK and not run.is_stopped:
-            raise EngineError(f"espeak-ng could not speak {len(text)} characters (status {status})")
+            raise EngineError(
+                f"espeak-ng could not speak a text of {len(text)} characters (status {status})"
+            )
         return not run.is_stopped
 
     def load_voice(self, voice: str) -> None:
-        """Read a voice's data now, which the next call with another voice undoes.
+        """Load a voice's data now; the next call with another voice replaces it.
 
         Raises:
             EngineError: the voice is unknown.
@@ -243,7 +243,7 @@ class EspeakLibrary:
         self._set_voice(voice)
 
     def phonemes(self, text: str, voice: str) -> list[str]:
-        """Names of the phonemes of `text`, without pauses and marks of a change of language."""
+        """Names of the phonemes of `text`, without pauses and language marks."""
         self._check_thread()
         self._set_voice(voice)
         buffer = ctypes.create_string_buffer(text.encode("utf-8", errors="replace"))
@@ -257,7 +257,7 @@ class EspeakLibrary:
         return [name for name in names if not name.startswith(("_", "("))]
 
     def _set_voice(self, voice: str) -> None:
-        # Loading a voice's dictionary takes up to 2 ms, as long as speaking a sentence.
+        # Loading a dictionary takes up to 2 ms, as long as speaking a sentence.
         if voice == self._voice:
             return
         self._voice = None
@@ -277,7 +277,7 @@ class EspeakLibrary:
                 raise EngineError(f"espeak-ng refused the value {value} for parameter {parameter}")
 
     def _receive(self, samples: Any, count: int, events: Any) -> int:
-        """Pass a chunk on; ctypes would only print an exception, so it is kept for the caller."""
+        """Pass a chunk on; an exception is kept for the caller, as ctypes would only print it."""
         run = self._run
         if run is None or run.is_stopped:
             return 1
@@ -285,12 +285,12 @@ class EspeakLibrary:
             pcm = ctypes.string_at(samples, count * 2) if samples else b""
             chunk = np.frombuffer(pcm, np.int16)
             run.is_stopped = not run.on_chunk(chunk, list(_read_events(events)))
-        except BaseException as failure:  # also KeyboardInterrupt, which C would swallow
+        except BaseException as failure:  # including KeyboardInterrupt, which C code would swallow
             run.failure, run.is_stopped = failure, True
         return int(run.is_stopped)
 
     def _has_dictionary(self, voice: InstalledVoice) -> bool:
-        """Whether espeak's data holds the words of a voice; it lists some voices without."""
+        """Whether a voice's dictionary is installed; espeak lists some voices without one."""
         definition = self._data_path / "lang" / voice.identifier
         name = definition.name.split("-")[0].lower()
         for line in definition.read_text(encoding="utf-8").splitlines():
@@ -300,12 +300,12 @@ class EspeakLibrary:
 
     def _check_thread(self) -> None:
         assert threading.get_ident() == self._thread_id, (
-            f"espeak-ng belongs to thread {self._thread_id}, called from {threading.get_ident()}"
+            f"espeak-ng: expected a call from thread {self._thread_id}, got {threading.get_ident()}"
         )
 
 
 def _load() -> tuple[Any, Path]:
-    """Open the shared library and declare the calls whose C types are not int."""
+    """Open the shared library and declare the functions whose C types are not int."""
     try:
         import espeakng_loader
     except ImportError as error:

@@ -1,8 +1,8 @@
-"""Segments to pieces: what espeak is given in one call.
+"""Segments to pieces: the text of one espeak call.
 
-espeak cannot pause inside a call, so a piece is short: the first sound comes sooner and other
-contexts need not wait. espeak speaks clause by clause, so a segment that is cut behind a comma
-sounds as it does whole. This module knows no library, no voice and no audio.
+espeak cannot pause inside a call, so pieces are short: the first audio comes sooner, and other
+contexts need not wait. espeak speaks clause by clause, so a segment that is cut after a comma
+sounds like the whole segment. This module knows no espeak library, no voice and no audio.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,10 +22,10 @@ from voiceagent_tts.text.punctuation import (
 from voiceagent_tts.text.words import is_spoken, split_words
 
 MAX_PIECE_CHARS = 250
-"""About 15 s of sound, which take about 15 ms to make."""
+"""About 15 s of audio, which take about 15 ms to generate."""
 
 MIN_PIECE_CHARS = 12
-"""A shorter clause stays with the next one: a call has a cost of its own."""
+"""A shorter clause joins the next one, as each call has a cost of its own."""
 
 _CERTAIN_CLAUSE_ENDS = (SENTENCE_ENDS | CLAUSE_ENDS) - DASHES - frozenset(".:：…")
 """Marks that always end a clause: a full stop or a colon may belong to an abbreviation or time."""
@@ -33,13 +33,14 @@ _CERTAIN_CLAUSE_ENDS = (SENTENCE_ENDS | CLAUSE_ENDS) - DASHES - frozenset(".:：
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of a segment, with what is spoken for it.
+    """A part of a segment, with its spoken text.
 
     Attributes:
-        words: the client's words inside.
+        words: the client's words in it.
         spoken: the cleaned text.
-        ends_clause: whether a speaker would pause after it.
-        segment_end: offset of the first character after the segment, if this is its last piece.
+        ends_clause: whether a speaker pauses after it.
+        segment_end: offset of the first character after the segment if this is its last piece, else
+            None.
     """
 
     words: tuple[Word, ...]
@@ -49,14 +50,14 @@ class Piece:
 
     @property
     def is_silent(self) -> bool:
-        """Whether there is nothing to speak."""
+        """Whether it has nothing to speak."""
         return not is_spoken(self.spoken.text)
 
 
 def split_pieces(segment: Segment) -> list[Piece]:
-    """Cut a segment behind clauses, and between words where a clause is too long.
+    """Cut a segment after clauses, and between words where a clause is too long.
 
-    A word that is longer than a piece is cut too, and belongs to the piece where it begins.
+    A word longer than a piece is cut too; it belongs to the piece in which it begins.
     """
     words = split_words(segment.text, segment.char_start)
     firsts = [0, *_cuts(words)]

@@ -1,6 +1,6 @@
-"""One piece of text to sound at 24 kHz and the times of its words.
+"""One piece of text to audio at 24 kHz and the times of its words.
 
-This module knows no rows, no credit and no context's clock: samples count from the piece's first.
+This module knows no rows and no credit; samples count from the first of the piece.
 """
 
 from collections.abc import Callable, Iterable
@@ -20,7 +20,7 @@ from voiceagent_tts.espeak.voices import EspeakVoice
 from voiceagent_tts.espeak.words import WordSpan, time_words
 
 _SILENCE_LEVEL = 64  # of 32,768: -54 dB
-_KEPT_LEAD_SAMPLES = ms_to_samples(2)  # the attack of the first sound
+_KEPT_LEAD_SAMPLES = ms_to_samples(2)  # keeps the attack of the first sound
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +28,10 @@ class Delivery:
     """How a piece is spoken.
 
     Attributes:
+        voice: the espeak voice.
         words_per_minute: 80 to 450.
-        has_end_pause: whether the pause after its last clause belongs to it.
-        trims_lead: whether silence before its first sound is left out.
+        has_end_pause: whether the pause after its last clause is included.
+        trims_lead: whether silence before its first sound is removed.
     """
 
     voice: EspeakVoice
@@ -41,30 +42,30 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class Speech:
-    """PCM16 at 24 kHz, and every word of the piece; positions count from `pcm`'s first sample."""
+    """PCM16 at 24 kHz, and every word of the piece with its times from `pcm`'s first sample."""
 
     pcm: bytes
     words: tuple[WordTimestamp, ...]
 
     @classmethod
     def silence(cls, words: Iterable[Word]) -> "Speech":
-        """No sound at all; its words have no length."""
+        """Speech without audio; its words have no length."""
         return cls(b"", tuple(WordTimestamp(word, 0, 0, is_exact=False) for word in words))
 
 
 def speak(
-    library: EspeakLibrary, piece: Piece, delivery: Delivery, goes_on: Callable[[], bool]
+    library: EspeakLibrary, piece: Piece, delivery: Delivery, continues: Callable[[], bool]
 ) -> Speech | None:
     """Speak a piece as a whole.
 
     Args:
-        library: the process's espeak.
-        piece: what to speak; where espeak finds no sound in it, the speech has no samples.
-        delivery: how.
-        goes_on: asked after every 200 ms of sound; False stops the speech.
+        library: the process's espeak-ng.
+        piece: the text to speak; if espeak pronounces nothing, the speech has no samples.
+        delivery: how it is spoken.
+        continues: called after every 200 ms of audio; returns False to stop the speech.
 
     Returns:
-        The speech, or None where it was stopped.
+        The speech, or None if it was stopped.
 
     Raises:
         EngineError: espeak could not speak it.
@@ -75,7 +76,7 @@ def speak(
     def on_chunk(samples: npt.NDArray[np.int16], new_events: list[SpeechEvent]) -> bool:
         chunks.append(samples)
         events.extend(new_events)
-        return goes_on()
+        return continues()
 
     voice = delivery.voice
     spoken = to_kana(piece.spoken) if voice.reads_kana_only else piece.spoken
@@ -102,18 +103,24 @@ def speak(
 
 
 def _at_24_khz(samples: npt.NDArray[np.int16]) -> bytes:
-    """Resample a whole piece at once, so that no border inside it can click."""
+    """Resample a whole piece at once, so that there are no clicks inside it."""
     floats = samples.astype(np.float32) / np.float32(1 << 15)
     return float_to_pcm(soxr.resample(floats, ESPEAK_RATE_HZ, SAMPLE_RATE_HZ, quality="HQ"))
 
 
 def _removable_lead(pcm: bytes) -> int:
-    """Samples of silence that need not be heard before the first sound."""
+    """Samples of silence that can be removed before the first sound."""
     return max(0, leading_silence_samples(pcm, _SILENCE_LEVEL) - _KEPT_LEAD_SAMPLES)
 
 
 def _timestamp(span: WordSpan, lead: int, end: int) -> WordTimestamp:
-    """`span` on the 24 kHz clock that begins `lead` samples later and ends at `end`."""
+    """`span` on the 24 kHz clock of the trimmed audio.
+
+    Args:
+        span: times at espeak's rate, before trimming.
+        lead: samples removed at the beginning.
+        end: length of the trimmed audio in samples.
+    """
     start_sample, end_sample = (
         min(max(round(sample * SAMPLE_RATE_HZ / ESPEAK_RATE_HZ) - lead, 0), end)
         for sample in (span.start, span.end)

@@ -1,9 +1,9 @@
-"""Names to voices: which espeak voice, variant and pitch speak for a voice name and a language.
+"""Voice names to espeak voices: the espeak voice, variant and pitch for a name and a language.
 
 A voice name is a preset (`default`, `alloy`), an espeak variant (`f3`), a language voice (`de`), or
-a language voice with one of the former (`en-gb+f3`). Without a language voice the language of the
-text chooses it. Names are compared without regard to case. This module knows no library call; it
-is given what is installed.
+a language voice with a preset or variant (`en-gb+f3`). If the name has no language voice, the
+language of the text selects it. Names are not case-sensitive. This module does not call espeak; it
+receives the list of installed voices.
 """
 
 from collections.abc import Iterable
@@ -39,7 +39,7 @@ LANGUAGES = {
     "es-mx": "es-419",
     "it": "it",
 }
-"""Language of a text -> code of the espeak voice. Other regions speak as their language does."""
+"""espeak voice code for the language of a text; other regions use their language's voice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +66,15 @@ PRESETS = {
     "marin": Preset("linda", 40),
     "cedar": Preset("m1", 38),
 }
-"""`default`, and the names that clients of OpenAI's API send, each with a sound of its own."""
+"""`default`, and the voice names of OpenAI's API, each with a timbre of its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class EspeakVoice:
-    """What the library needs to know.
+    """A voice as espeak-ng takes it.
 
     Attributes:
-        identifier: espeak's own, with `+variant`.
+        identifier: espeak's identifier, with `+variant` if there is one.
         pitch: 0 to 99.
         reads_kana_only: whether kanji must be replaced by their readings.
     """
@@ -88,13 +88,13 @@ class VoiceCatalogue:
     """The voices of one espeak installation.
 
     Args:
-        installed: its language voices.
-        variants: the names that may follow `+`.
+        installed: language voices.
+        variants: names that may follow `+`.
     """
 
     def __init__(self, installed: Iterable[InstalledVoice], variants: Iterable[str]) -> None:
         self._identifiers: dict[str, str] = {}
-        for voice in installed:  # a language's first voice is its main one
+        for voice in installed:  # the first voice of a language is its main one
             self._identifiers.setdefault(voice.language, voice.identifier)
         for language, code in LANGUAGES.items():
             self._identifiers.setdefault(language, self._identifiers[code])
@@ -102,12 +102,12 @@ class VoiceCatalogue:
 
     @property
     def languages(self) -> tuple[str, ...]:
-        """Codes of the languages that a text may have."""
+        """Codes of the supported languages."""
         return tuple(LANGUAGES)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Presets, variants and language voices; a language voice and a variant join with `+`."""
+        """Presets, variants and language voices; `+` joins a language voice and a variant."""
         variants = sorted(self._presets.keys() - PRESETS.keys())
         return (*PRESETS, *variants, *sorted(self._identifiers))
 
@@ -115,7 +115,8 @@ class VoiceCatalogue:
         """Find the voice called `name` for a text in `language`.
 
         Raises:
-            InvalidRequestError: INVALID_VOICE or INVALID_LANGUAGE; the message lists the known.
+            InvalidRequestError: unknown voice (INVALID_VOICE) or language (INVALID_LANGUAGE); the
+                message lists the known ones.
         """
         wanted = name.lower()
         if wanted in self._presets:
@@ -136,13 +137,13 @@ class VoiceCatalogue:
             if candidate in LANGUAGES:
                 return self._identifiers[LANGUAGES[candidate]]
         raise InvalidRequestError(
-            f"language {language!r} is not known; known are {', '.join(LANGUAGES)}",
+            f"expected a language, got {language!r}; known are {', '.join(LANGUAGES)}",
             code=ErrorCode.INVALID_LANGUAGE,
         )
 
     def _unknown_voice(self, name: str) -> InvalidRequestError:
         return InvalidRequestError(
-            f"voice {name!r} is not known; a voice is a name, or a language voice and a variant "
-            f"joined by '+', of {', '.join(self.names)}",
+            f"expected a voice, got {name!r}; try a name, or a language voice and a variant joined "
+            f"by '+', of {', '.join(self.names)}",
             code=ErrorCode.INVALID_VOICE,
         )

@@ -1,13 +1,13 @@
 """espeak's events to the times of the client's words.
 
-espeak reports where a word begins (WORD) and every phoneme in it. It gives one WORD to pairs that
-its dictionary holds together ("of the"), several to a number, and sometimes names the space before
-a word. So an event belongs to the first word that ends after its position, the first event of a
-word counts, and words without one share the sound of the word before them, divided at the phoneme
-where their own pronunciation says that they begin.
+espeak reports where each word begins (a WORD event) and every phoneme in it. It reports one WORD
+for pairs that its dictionary combines ("of the"), several for a number, and sometimes the position
+of the space before a word. So an event belongs to the first word that ends after its position, and
+the first event of a word counts. Words without an event share the sound of the word before them,
+divided at the phoneme at which they begin when pronounced on their own.
 
-A word begins at its first phoneme, not at its WORD event: between the two lies the silence in
-which a plosive closes the mouth. This module knows no library, no rows and no context's clock.
+A word begins at its first phoneme, not at its WORD event: between the two lies the silence of a
+plosive's closure. This module knows no espeak library, no rows and no context's clock.
 """
 
 from bisect import bisect_left, bisect_right
@@ -19,17 +19,17 @@ from voiceagent_tts.core import Word
 from voiceagent_tts.espeak.library import EventType, SpeechEvent
 
 CountPhonemes = Callable[[str], int]
-"""How many phonemes a text has when it is spoken on its own."""
+"""Returns the number of phonemes of a text that is spoken on its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpokenText:
-    """What espeak is given for a client's text.
+    """The text that espeak speaks for a client's text.
 
     Attributes:
-        text: the characters that espeak reads.
-        offsets: for each of them, the offset in the client's context that it stands for; ascending.
-        guessed: the client's offsets whose place among `offsets` is an estimate.
+        text: characters that espeak reads.
+        offsets: for each of them, an offset in the client's context; non-decreasing.
+        guessed: the client's offsets whose place in `offsets` is an estimate.
     """
 
     text: str
@@ -37,14 +37,14 @@ class SpokenText:
     guessed: frozenset[int] = frozenset()
 
     def range_of(self, word: Word) -> range:
-        """Characters of `text` that speak `word`."""
+        """Indices in `text` of the characters that speak `word`."""
         start = bisect_left(self.offsets, word.char_start)
         return range(start, bisect_left(self.offsets, word.char_end, start))
 
 
 @dataclass(frozen=True, slots=True)
 class WordSpan:
-    """When a word sounds, in samples at espeak's rate from the first sample of its text."""
+    """Start and end of a word, in samples at espeak's rate from the first sample of its text."""
 
     word: Word
     start: int
@@ -54,13 +54,13 @@ class WordSpan:
 
 @dataclass(slots=True)
 class _Sound:
-    """What espeak says between two of its WORD events."""
+    """The phonemes between two WORD events."""
 
     char_index: int
     phoneme_starts: list[int] = field(default_factory=list[int])
     end: int = 0
     is_open: bool = True
-    """Whether neither a pause nor another WORD has ended it."""
+    """Whether neither a pause nor another WORD event has ended it."""
 
 
 def time_words(
@@ -69,17 +69,17 @@ def time_words(
     events: Iterable[SpeechEvent],
     count_phonemes: CountPhonemes,
 ) -> list[WordSpan]:
-    """Give every word its time, in order and without overlap.
+    """Find the times of every word, in order and without overlap.
 
     Args:
-        words: the words of the client's text, in order.
-        spoken: what espeak was given for that text.
-        events: what espeak reported, in the order of their samples.
-        count_phonemes: asked only about words that share a sound.
+        words: words of the client's text, in order.
+        spoken: the text that espeak spoke for it.
+        events: espeak's events, in the order of their samples.
+        count_phonemes: called only for words that share a sound.
 
     Returns:
-        One span a word. A word without sound, such as one that hygiene removed, has no length and
-        stands where the word before it ends.
+        One span per word. A word without sound, such as one that hygiene removed, has no length and
+        is placed at the end of the word before it.
     """
     if not words:
         return []
@@ -97,7 +97,7 @@ def time_words(
 
 
 def _sounds(events: Iterable[SpeechEvent]) -> list[_Sound]:
-    """Collect the phonemes after each WORD event, and where the pause after them begins."""
+    """Collect the phonemes after each WORD event, and the start of the pause after them."""
     sounds: list[_Sound] = []
     sample = 0
     for event in events:
@@ -117,13 +117,13 @@ def _sounds(events: Iterable[SpeechEvent]) -> list[_Sound]:
 
 
 def _close(sounds: list[_Sound], sample: int) -> None:
-    """End the sound under way; one that a pause has ended keeps that end."""
+    """End the last sound; if a pause has ended it, it keeps that end."""
     if sounds and sounds[-1].is_open:
         sounds[-1].end, sounds[-1].is_open = sample, False
 
 
 def _sounds_by_word(sounds: Iterable[_Sound], word_ends: Sequence[int]) -> dict[int, _Sound]:
-    """Join the sounds of each word, under the word's index; ascending."""
+    """Join the sounds of each word; keys are word indices, ascending."""
     by_word: dict[int, _Sound] = {}
     current = 0
     for sound in sounds:
@@ -138,18 +138,18 @@ def _sounds_by_word(sounds: Iterable[_Sound], word_ends: Sequence[int]) -> dict[
 
 
 def _groups(sounds: dict[int, _Sound], word_count: int) -> Iterator[tuple[range, _Sound]]:
-    """Pair each sound with its words; words before the first sound share it."""
+    """Pair each sound with its words; words before the first sound share that sound."""
     firsts = [0, *list(sounds)[1:], word_count]
     for first, end, sound in zip(firsts, firsts[1:], sounds.values(), strict=False):
         yield range(first, end), sound
 
 
 def _bounds(texts: Sequence[str], count_phonemes: CountPhonemes) -> list[int]:
-    """Phonemes of a sound up to the end of each of its words, after a leading 0.
+    """Number of phonemes of a sound up to the end of each of its words, after a leading 0.
 
     Args:
         texts: the sound's text up to the end of each word.
-        count_phonemes: counts them together, as words of one sound change each other.
+        count_phonemes: counts the words together, as neighbours change each other's phonemes.
     """
     counts = [1] if len(texts) == 1 else [count_phonemes(text) for text in texts]
     return [0, *accumulate(counts if counts[-1] > 0 else map(len, texts), max)]
@@ -158,9 +158,9 @@ def _bounds(texts: Sequence[str], count_phonemes: CountPhonemes) -> list[int]:
 def _divide(
     words: Sequence[Word], bounds: Sequence[int], sound: _Sound, guessed: frozenset[int]
 ) -> Iterator[WordSpan]:
-    """Cut a sound at the phonemes where its words begin.
+    """Divide a sound at the phonemes at which its words begin.
 
-    The cut is exact where the words have as many phonemes as were heard.
+    The division is exact if the words have as many phonemes as the sound.
     """
     marks = [*sound.phoneme_starts, sound.end]
     heard, total = len(sound.phoneme_starts), max(1, bounds[-1])

@@ -1,8 +1,8 @@
-"""Audio that somebody sent, as mono samples at 24 kHz, or a sentence why not.
+"""Read an audio file of unknown origin as mono samples at 24 kHz, or refuse it with a reason.
 
-Files are decoded by a process of its own (`reference_decoder`), whose memory and time are limited:
-decoders are large, the files are strangers', and a few kilobytes can hold hours of silence. Knows
-no voices and no codes; blocks for as long as decoding takes, so that a server calls it in a thread.
+A separate process (`file_decoder`) with limited memory and time decodes the file: decoders are
+large, the file is untrusted, and a few kilobytes can contain hours of silence. Reading blocks until
+the file is decoded, so a server calls it in a thread. This module knows no voices.
 """
 
 import importlib
@@ -17,21 +17,21 @@ import numpy.typing as npt
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 
 _FORMATS = "WAV, FLAC, MP3 or Ogg"
-_SILENCE_LEVEL = 0.001  # -60 dBFS, under the noise of a quiet room's recording
+_SILENCE_LEVEL = 0.001  # -60 dBFS, below the noise of a recording in a quiet room
 _TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class AudioLimits:
-    """What a file may be; the defaults are those of a voice's reference.
+    """Limits on a file; the defaults are those of a voice's reference recording.
 
     Attributes:
-        min_s: shorter audio tells nothing about a voice.
-        max_s: longer audio makes a voice no better, and every prompt longer.
-        max_bytes: of the file.
-        cpu_s: of the process that decodes it.
-        memory_bytes: of the address space of that process, beyond what it has to begin with.
-        may_be_silent: whether there need not be a voice in it.
+        min_s: minimum duration; shorter audio does not identify a voice.
+        max_s: maximum duration; longer audio does not improve a voice but lengthens every prompt.
+        max_bytes: maximum size of the file.
+        cpu_s: CPU time of the decoder process.
+        memory_bytes: address space of the decoder process, beyond what it has when it starts.
+        may_be_silent: whether a file without sound is accepted.
     """
 
     min_s: float = 0.5
@@ -46,21 +46,23 @@ REFERENCE_LIMITS = AudioLimits()
 
 
 def read_audio(data: bytes, limits: AudioLimits = REFERENCE_LIMITS) -> npt.NDArray[np.float32]:
-    """Decode a file that somebody sent.
+    """Decode an untrusted file.
 
     Args:
         data: a WAV, FLAC, MP3 or Ogg file; rate and channels are converted.
-        limits: what is refused.
+        limits: limits above which the file is refused.
 
     Returns:
         [S] float32, mono, 24 kHz.
 
     Raises:
-        InvalidRequestError: the file is of another kind, damaged, too short, too long or too big,
-            silent, holds numbers that are none, or wants more memory or time than `limits` allow.
-        ModuleNotFoundError: the package that reads sound is not installed.
+        InvalidRequestError: the file has another format, is damaged, too short, too long, too big
+            or silent, has samples that are not finite, or needs more memory or time than `limits`.
+        ModuleNotFoundError: the package `soundfile` is not installed.
     """
-    importlib.import_module("soundfile")  # of the extra `server`; the decoder could not say so
+    importlib.import_module(
+        "soundfile"
+    )  # in the extra `server`; the decoder process could not report it
     _check_file(data, limits)
     samples = _decode(data, limits)
     if not np.isfinite(samples).all():
@@ -81,7 +83,7 @@ def _check_file(data: bytes, limits: AudioLimits) -> None:
 
 
 def _is_audio(start: bytes) -> bool:
-    """Whether a file begins as one of ours does; an MP3 with a tag or with its first frame."""
+    """Whether a file begins like a supported format; an MP3 with a tag or with its first frame."""
     if start.startswith((b"fLaC", b"OggS", b"ID3")):
         return True
     if start.startswith((b"RIFF", b"RF64")):
@@ -91,7 +93,7 @@ def _is_audio(start: bytes) -> bool:
 
 
 def _decode(data: bytes, limits: AudioLimits) -> npt.NDArray[np.float32]:
-    argv = [sys.executable, "-m", "voiceagent_tts.audio.reference_decoder"]
+    argv = [sys.executable, "-m", "voiceagent_tts.audio.file_decoder"]
     argv.append(json.dumps(asdict(limits)))
     try:
         done = subprocess.run(

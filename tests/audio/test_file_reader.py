@@ -1,4 +1,4 @@
-"""Reference audio: what is read, and what is refused with a sentence."""
+"""Audio files: which are read, and which are refused with a reason."""
 
 import io
 from dataclasses import replace
@@ -8,7 +8,7 @@ import pytest
 import soundfile
 
 from voiceagent_tts.audio.containers import ContainerEncoder
-from voiceagent_tts.audio.reference import REFERENCE_LIMITS, read_audio
+from voiceagent_tts.audio.file_reader import REFERENCE_LIMITS, read_audio
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 
@@ -35,7 +35,7 @@ def audio_file(
 
 
 def refusal(data: bytes) -> InvalidRequestError:
-    """The error that the file is refused with."""
+    """The error with which the file is refused."""
     with pytest.raises(InvalidRequestError) as caught:
         read_audio(data)
     return caught.value
@@ -53,7 +53,7 @@ def refusal(data: bytes) -> InvalidRequestError:
     ],
 )
 def test_files_become_samples(kind: str, subtype: str | None) -> None:
-    """Each of the formats gives the tone that was put into it, at the same place."""
+    """Each format decodes to the encoded tone, at its position."""
     read = read_audio(audio_file(tone(1.0), kind=kind, subtype=subtype))
     assert read.dtype == np.float32
     assert abs(len(read) - SAMPLE_RATE_HZ) <= 100
@@ -63,7 +63,7 @@ def test_files_become_samples(kind: str, subtype: str | None) -> None:
 
 @pytest.mark.parametrize("rate_hz", [8_000, 16_000, 44_100, 48_000])
 def test_other_rates_are_converted(rate_hz: int) -> None:
-    """A file at another rate gives the same tone at 24 kHz."""
+    """A file at another rate decodes to its tone at 24 kHz."""
     read = read_audio(audio_file(tone(1.0, rate_hz), rate_hz, subtype="FLOAT"))
     assert len(read) == SAMPLE_RATE_HZ
     middle = slice(2_000, 22_000)
@@ -71,7 +71,7 @@ def test_other_rates_are_converted(rate_hz: int) -> None:
 
 
 def test_channels_are_mixed() -> None:
-    """A stereo file gives the mean of its channels."""
+    """A stereo file decodes to the mean of its channels."""
     stereo = np.stack((tone(1.0), np.zeros(SAMPLE_RATE_HZ, np.float32)), axis=1)
     read = read_audio(audio_file(stereo, subtype="FLOAT"))
     assert np.abs(read - tone(1.0) / 2).max() < 1e-6
@@ -79,7 +79,7 @@ def test_channels_are_mixed() -> None:
 
 @pytest.mark.parametrize("container", ["wav", "flac"])
 def test_a_file_of_unknown_length_is_read(container: str) -> None:
-    """A file that was written as a stream, whose header holds no length, is read to its end."""
+    """A streamed file whose header has no length is read to its end."""
     encoder = ContainerEncoder(container)  # type: ignore[arg-type]
     data = encoder.push((tone(1.0) * 32_767).astype("<i2").tobytes()) + encoder.finish()
     assert len(read_audio(data)) == SAMPLE_RATE_HZ
@@ -87,27 +87,27 @@ def test_a_file_of_unknown_length_is_read(container: str) -> None:
 
 @pytest.mark.parametrize("seconds", [0.0, 0.1])
 def test_too_short_is_refused(seconds: float) -> None:
-    """Audio that is too short to be a voice is refused with how long it is."""
+    """Audio that is too short is refused; the message has its length."""
     error = refusal(audio_file(tone(seconds)))
     assert f"at least 0.5 s; got {seconds:.2f} s" in error.message
     assert error.code == ErrorCode.INVALID_PARAM
 
 
 def test_too_long_is_refused() -> None:
-    """Ten minutes are refused with how long they are."""
+    """Ten minutes are refused; the message has their length."""
     assert "at most 60 s; got 600 s" in refusal(audio_file(tone(600.0))).message
 
 
 @pytest.mark.parametrize("kind", ["FLAC", "OGG", "MP3"])
 def test_a_bomb_is_refused_by_its_header(kind: str) -> None:
-    """A small file that holds minutes is refused by the length that it claims."""
+    """A small file with minutes of audio is refused by its declared length."""
     bomb = audio_file(np.zeros(300 * 8_000, np.int16), 8_000, kind)
     assert len(bomb) < 400_000
     assert "at most 60 s; got 300 s" in refusal(bomb).message
 
 
 def test_a_bomb_without_a_length_is_refused() -> None:
-    """A file that does not say how long it is is refused as soon as it has been too long."""
+    """A file without a declared length is refused as soon as it is too long."""
     encoder = ContainerEncoder("flac")
     second = bytes(2 * SAMPLE_RATE_HZ)
     bomb = b"".join(encoder.push(second) for _ in range(600)) + encoder.finish()
@@ -116,7 +116,7 @@ def test_a_bomb_without_a_length_is_refused() -> None:
 
 
 def test_memory_is_limited() -> None:
-    """A file whose decoding needs more memory than it may have is refused, not the machine."""
+    """A file that needs more memory than the limit is refused and harms no other process."""
     limits = replace(REFERENCE_LIMITS, memory_bytes=2**20)
     eight_channels = np.stack([tone(5.0)] * 8, axis=1)
     with pytest.raises(InvalidRequestError, match="more memory or time"):
@@ -124,21 +124,21 @@ def test_memory_is_limited() -> None:
 
 
 def test_time_is_limited() -> None:
-    """A file whose decoding takes more processor time than it may is refused."""
+    """A file that needs more CPU time than the limit is refused."""
     with pytest.raises(InvalidRequestError, match="more memory or time"):
         read_audio(audio_file(tone(59.0, 192_000), 192_000), replace(REFERENCE_LIMITS, cpu_s=0))
 
 
 def test_silence_is_refused() -> None:
-    """A file without sound is refused, unless silence is welcome."""
+    """A file without sound is refused, unless silence is allowed."""
     silence = audio_file(np.zeros(SAMPLE_RATE_HZ, np.int16))
     assert "is silent" in refusal(silence).message
     assert not read_audio(silence, replace(REFERENCE_LIMITS, may_be_silent=True)).any()
 
 
 @pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
-def test_what_is_no_number_is_refused(number: float) -> None:
-    """One sample that is not a finite number is enough."""
+def test_samples_that_are_not_finite_are_refused(number: float) -> None:
+    """A single sample that is not finite is enough."""
     samples = tone(1.0)
     samples[5_000] = number
     assert "not finite" in refusal(audio_file(samples, subtype="FLOAT")).message
@@ -156,7 +156,7 @@ def test_what_is_no_number_is_refused(number: float) -> None:
     ids=["nothing", "one byte", "a program", "AAC", "video"],
 )
 def test_other_files_are_refused(data: bytes) -> None:
-    """What does not begin as one of the formats is refused with their names."""
+    """A file of another format is refused; the message lists the supported formats."""
     assert "expected a WAV, FLAC, MP3 or Ogg file" in refusal(data).message
 
 
@@ -164,13 +164,13 @@ def test_other_files_are_refused(data: bytes) -> None:
     "start", [b"RIFF\0\0\0\0WAVE", b"fLaC", b"OggS", b"ID3", b"\xff\xfb\x90\x64"]
 )
 def test_damaged_files_are_refused(start: bytes) -> None:
-    """What begins as audio and goes on as noise is refused."""
+    """A file that begins as audio and continues as noise is refused."""
     noise = np.random.default_rng(3).bytes(20_000)
     assert "is damaged" in refusal(start + noise).message
 
 
 def test_a_large_file_is_refused() -> None:
-    """A file over the limit is refused unseen."""
+    """A file over the size limit is refused without decoding."""
     with pytest.raises(InvalidRequestError) as caught:
         read_audio(audio_file(tone(1.0)), replace(REFERENCE_LIMITS, max_bytes=1_000))
     assert caught.value.code == ErrorCode.MESSAGE_TOO_BIG
@@ -178,6 +178,6 @@ def test_a_large_file_is_refused() -> None:
 
 @pytest.mark.parametrize(("rate_hz", "channels"), [(4_000, 1), (24_000, 9)])
 def test_strange_layouts_are_refused(rate_hz: int, channels: int) -> None:
-    """Rates under a telephone's and more channels than a cinema's are refused with what is not."""
+    """Rates below 8 kHz and more than eight channels are refused; the message has the limits."""
     samples = np.stack([tone(1.0, rate_hz)] * channels, axis=1)
     assert "; got " in refusal(audio_file(samples, rate_hz)).message

@@ -1,9 +1,9 @@
-"""A program: an audio file on standard input, a verdict and its samples on standard output.
+"""A program that decodes an audio file from standard input to samples on standard output.
 
-The first line is empty and float32 samples (mono, 24 kHz) follow, or it says in a few words why
-the file is refused. It limits its own memory and time before it looks at the file, reads the
-length that the file claims before it decodes, and stops decoding where the file is longer than it
-may be, whatever it claims. Its one argument is `AudioLimits` as JSON.
+The first line of the output is empty and float32 samples (mono, 24 kHz) follow, or the line says
+why the file is refused. The program limits its own memory and time before it reads the file, checks
+the declared length before it decodes, and stops when the file is longer than allowed, whatever its
+header says. Its argument is `AudioLimits` as JSON.
 """
 
 import io
@@ -16,23 +16,23 @@ import numpy.typing as npt
 import soundfile
 import soxr
 
-from voiceagent_tts.audio.reference import AudioLimits
+from voiceagent_tts.audio.file_reader import AudioLimits
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 
 _MIN_RATE_HZ, _MAX_RATE_HZ = 8_000, 192_000
 _MAX_CHANNELS = 8
 _BLOCK_FRAMES = 65_536
-_UNKNOWN_FRAMES = 2**63 - 1  # of a FLAC file that was written as a stream
+_UNKNOWN_FRAMES = 2**63 - 1  # in a FLAC file that was written as a stream
 
 
 class _RefusedError(Exception):
-    """In a few words, why."""
+    """The file is refused; the message is the reason."""
 
 
 class _Forward(soundfile.SoundFile):
-    """A file that is read from front to back.
+    """A file that is only read from front to back.
 
-    After every read of another one the library seeks to where it already is, which fails where
+    After every read of a seekable file the library seeks to its current position, which fails where
     the length is unknown.
     """
 
@@ -41,7 +41,7 @@ class _Forward(soundfile.SoundFile):
 
 
 def main() -> None:
-    """Answer for the file on standard input."""
+    """Decode the file on standard input."""
     limits = AudioLimits(**json.loads(sys.argv[1]))
     data = sys.stdin.buffer.read()
     _limit_process(limits)
@@ -58,7 +58,7 @@ def main() -> None:
 def _limit_process(limits: AudioLimits) -> None:
     try:
         import resource
-    except ImportError:  # Windows; the parent's clock and the caps on length still hold
+    except ImportError:  # Windows: only the parent's timeout and the limits on length apply
         return
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_CPU, (limits.cpu_s, limits.cpu_s))
@@ -69,7 +69,7 @@ def _limit_process(limits: AudioLimits) -> None:
 
 
 def _address_space_bytes() -> int:
-    """What this process has mapped; 0 where the system does not say so (and sets no limit)."""
+    """Address space of this process; 0 where the system does not report it (no limit is set)."""
     try:
         with open("/proc/self/statm", encoding="ascii") as file:
             pages = int(file.read().split()[0])
