@@ -95,7 +95,7 @@ def test_an_engine_needs_no_triton() -> None:
         import torch
         import voiceagent_tts.engine.load
         from voiceagent_tts.model.kernels import find_fault, make_operations
-        from voiceagent_tts.model.layers import attend_sdpa
+        from voiceagent_tts.model.attention import attend_sdpa
         from voiceagent_tts.checks.random_weights import PUBLISHED
         make_operations("plain", attend_sdpa)
         torch.version.cuda = "13.0"

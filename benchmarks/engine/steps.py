@@ -30,7 +30,7 @@ from benchmarks.engine.bench import (
 from benchmarks.engine.figures import table_of
 from benchmarks.engine.plot import plot
 from voiceagent_tts.engine.load import KernelChoice, Precision, Qwen3Options
-from voiceagent_tts.model.layers import AttentionBackend
+from voiceagent_tts.model.attention import AttentionBackend
 from voiceagent_tts.model.quantized import Quantization
 
 

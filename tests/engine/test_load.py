@@ -40,8 +40,8 @@ def test_a_row_has_four_thousand_positions() -> None:
         ({"device": "tpu"}, "device: expected cpu, cuda or cuda:N; got 'tpu'"),
         ({"device": "cuda:99"}, "device: there is no cuda:99 here"),
         ({"codec_device": "cuda:1"}, "codec_device is cuda:1 beside a model on cpu"),
-        ({"attention": "flash"}, "flash-attn computes in bfloat16 or float16"),
-        ({"kernels": "fused"}, "kernels is fused, which cannot be here: cpu is no NVIDIA GPU"),
+        ({"attention": "flash"}, "flash-attn: expected bfloat16 or float16"),
+        ({"kernels": "fused"}, "kernels is fused, which cannot be here: cpu is not an NVIDIA GPU"),
     ],
 )
 def test_what_cannot_be_is_refused(options: dict[str, str], sentence: str) -> None:
@@ -69,9 +69,9 @@ def test_kernels_that_cannot_be_are_plain_ones(caplog: pytest.LogCaptureFixture)
         _choose_kernels("auto", config, torch.float32, torch.device(device))
         for device in ("cpu", "meta")
     ]
-    assert choices == [("plain", None), ("plain", "meta is no NVIDIA GPU")]
+    assert choices == [("plain", None), ("plain", "meta is not an NVIDIA GPU")]
     assert [record.getMessage() for record in caplog.records] == [
-        "plain kernels run, which are slower: fused ones cannot be here: meta is no NVIDIA GPU"
+        "plain kernels run, which are slower: fused ones cannot be here: meta is not an NVIDIA GPU"
     ]
 
 

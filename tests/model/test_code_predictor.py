@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from testbed.parity_reference import LoadTiny
-from voiceagent_tts.model.layers import Keys, rotation
+from voiceagent_tts.model.attention import Keys
+from voiceagent_tts.model.layers import rotation
 from voiceagent_tts.model.network import Network
 
 ROWS = 3
@@ -47,7 +48,7 @@ def test_the_cached_frame_is_the_plain_one(load_tiny: LoadTiny, name: str) -> No
     """Cached keys and folded embeddings give the codes of sixteen uncached passes."""
     network = load_tiny(name).network
     predictor = network.code_predictor
-    cache = predictor.new_cache(ROWS)
+    cache = predictor.new_buffers(ROWS)
     books: list[int] = []
 
     def choose(logits: torch.Tensor, book: int) -> torch.Tensor:

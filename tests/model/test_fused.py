@@ -16,17 +16,16 @@ from testbed.triton_here import compiling, interpreting
 from voiceagent_tts.checks.random_weights import PUBLISHED
 from voiceagent_tts.engine.generate import Request, generate_codes
 from voiceagent_tts.model import kernels
+from voiceagent_tts.model.attention import Attend, attend_sdpa
 from voiceagent_tts.model.checkpoint import load_checkpoint
 from voiceagent_tts.model.config import TalkerConfig, read_model_config
 from voiceagent_tts.model.kernels import TOLERANCES, differences, find_fault, make_operations
 from voiceagent_tts.model.kv_pool import PAGE_POSITIONS, KVPool, PagedKVCache
 from voiceagent_tts.model.layers import (
-    Attend,
     HeadNorm,
     Kernels,
     Operations,
     PlainOperations,
-    attend_sdpa,
     inverse_frequencies,
     rotation,
 )
@@ -239,7 +238,7 @@ def test_a_look_finds_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_look_says_what_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever breaks on the way is a reason, not an error."""
-    assert find_fault(TINY, torch.float32, CPU) == "cpu is no NVIDIA GPU"
+    assert find_fault(TINY, torch.float32, CPU) == "cpu is not an NVIDIA GPU"
 
     def break_down(*arguments: object) -> Operations:
         raise RuntimeError("Failed to find C compiler.\nAnd more.")

@@ -3,15 +3,8 @@
 import pytest
 import torch
 
-from voiceagent_tts.model.layers import (
-    HeadNorm,
-    Keys,
-    RMSNorm,
-    attend_sdpa,
-    attention,
-    inverse_frequencies,
-    rotation,
-)
+from voiceagent_tts.model.attention import Keys, attend_sdpa, make_attention
+from voiceagent_tts.model.layers import HeadNorm, RMSNorm, inverse_frequencies, rotation
 
 HEADS, GROUPS, WIDTH = 8, 2, 16
 
@@ -109,6 +102,6 @@ def test_a_prefill_sees_what_came_before() -> None:
 
 
 def test_flash_attention_is_refused_in_float32() -> None:
-    """flash-attn has no float32; the sentence says what to use."""
-    with pytest.raises(ValueError, match=r"bfloat16 or float16, not in torch.float32; use sdpa"):
-        attention("flash", torch.float32)
+    """flash-attn has no float32 kernels; the error says what to try."""
+    with pytest.raises(ValueError, match=r"bfloat16 or float16, got torch.float32; try sdpa"):
+        make_attention("flash", torch.float32)

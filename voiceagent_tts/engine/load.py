@@ -23,11 +23,12 @@ from voiceagent_tts.engine.voices import VoiceShelf
 from voiceagent_tts.engine.warm_up import measure_costs
 from voiceagent_tts.errors import ErrorCode, VoiceAgentError
 from voiceagent_tts.hub import find_model
+from voiceagent_tts.model.attention import AttentionBackend, make_attention
 from voiceagent_tts.model.checkpoint import Checkpoint, find_device, load_checkpoint
 from voiceagent_tts.model.codec import Codec, load_codec
 from voiceagent_tts.model.config import ModelConfig, read_model_config
 from voiceagent_tts.model.kernels import find_fault
-from voiceagent_tts.model.layers import AttentionBackend, Kernels, attention
+from voiceagent_tts.model.layers import Kernels
 from voiceagent_tts.model.quantized import Quantization, quantize
 from voiceagent_tts.seam.engine import Inbox, Outbox
 from voiceagent_tts.voices import VoiceFolder
@@ -260,7 +261,7 @@ def _best_attention(device: torch.device, dtype: torch.dtype) -> AttentionBacken
     """flash-attn where it can be used: an installation that cannot be loaded is none."""
     if device.type == "cuda":
         with contextlib.suppress(ValueError):
-            attention("flash", dtype)
+            make_attention("flash", dtype)
             return "flash"
     return "sdpa"
 

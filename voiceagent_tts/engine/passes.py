@@ -57,7 +57,7 @@ def empty_rows(network: Network, rows: int, frames: int, pool: KVPool) -> Rows:
 
     return Rows(
         pool,
-        network.code_predictor.new_cache(rows),
+        network.code_predictor.new_buffers(rows),
         zeros(talker.hidden_size, dtype=network.talker.codec_embedding.dtype),
         zeros(dtype=torch.int64),
         zeros(talker.vocab_size, dtype=torch.bool),

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from voiceagent_tts.errors import CheckpointError, ErrorCode, InvalidRequestError
+from voiceagent_tts.model.attention import AttentionBackend, make_attention
 from voiceagent_tts.model.code_predictor import CodePredictor, predictor_dtype
 from voiceagent_tts.model.config import (
     GenerationConfig,
@@ -29,7 +30,7 @@ from voiceagent_tts.model.config import (
     read_model_config,
 )
 from voiceagent_tts.model.kernels import make_operations
-from voiceagent_tts.model.layers import AttentionBackend, Kernels, Weights, attention
+from voiceagent_tts.model.layers import Kernels, Weights
 from voiceagent_tts.model.network import Network
 from voiceagent_tts.model.packed import pack
 from voiceagent_tts.model.speaker_encoder import SpeakerEncoder
@@ -216,12 +217,13 @@ def build_network(
     kernels: Kernels = "plain",
 ) -> Network:
     """The modules of a model, with weights still to be filled; arguments as `load_checkpoint`'s."""
+    operations = make_operations(kernels, make_attention(backend, dtype))
     with building(dtype, device):
-        talker = Talker(config.talker_config, make_operations(kernels, attention(backend, dtype)))
+        talker = Talker(config.talker_config, operations)
     of_predictor = predictor_dtype(dtype)
     if of_predictor != dtype:
         backend = "sdpa"
-    operations = make_operations(kernels, attention(backend, of_predictor))
+    operations = make_operations(kernels, make_attention(backend, of_predictor))
     with building(of_predictor, device):
         code_predictor = CodePredictor(config.talker_config, operations)
     return Network(config, talker, code_predictor, kernels)

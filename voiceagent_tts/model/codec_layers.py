@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from voiceagent_tts.model.attention import attend_sdpa
 from voiceagent_tts.model.codec_state import Past
 from voiceagent_tts.model.config import CodecDecoderConfig
 from voiceagent_tts.model.layers import (
@@ -20,7 +21,6 @@ from voiceagent_tts.model.layers import (
     RMSNorm,
     Rotation,
     Weights,
-    attend_sdpa,
     inverse_frequencies,
     rotation,
 )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from voiceagent_tts.model.layers import Keys
+from voiceagent_tts.model.attention import Keys
 
 
 @dataclass(frozen=True, slots=True)

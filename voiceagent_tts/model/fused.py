@@ -1,20 +1,20 @@
-"""The operations of a layer as three kernels: what lies between two matrices is one launch.
+"""Triton kernels for the operations between two matrix products: one launch each.
 
-They round where the plain ones round, so that only the order of sums differs, and attention reads
-pages where they lie, only as far as each row has come: no window, no mask, no copy. A pass over
-more than two positions, a prompt's, has the plain attention. Whoever imports this needs Triton.
+The kernels round where PyTorch's operations round, so results differ only in the order of sums.
+Attention reads pages in place, up to each row's own position: no window, no mask, no copy. Passes
+over more than two positions (prompts) use the plain attention. Importing this module needs Triton.
 
-A program of the attention computes a row's queries that share keys. All figures here are counted,
-not measured, for 1.7B on an H200. Dot products are plain sums: two queries would leave seven
-eighths of a tensor core's tile empty, and the 2 ms a frame that sums take for 256 rows of 1,024
-positions hide behind the 7 ms of reading. Keys are not split over several programs. The 8 programs
-of a lone row read 32 positions in about 1 µs: 0.2 ms a frame for 200 positions, of which a split
-would save little more than its 28 launches more take; 0.9 ms for 1,024, and 4 ms for the 4,608 that
-a row has at most, where it would pay. Agents' rows are short, and from 32 on their programs fill
-the GPU.
+One program of the attention kernel computes the queries of a row that share keys. The figures here
+are counted, not measured, for the 1.7B model on an H200. Dot products are plain sums: two queries
+would leave seven eighths of a tensor core's tile empty, and the 2 ms per frame that the sums take
+for 256 rows of 1,024 positions overlap with 7 ms of memory reads. Keys are not split over several
+programs. The 8 programs of a single row read 32 positions in about 1 µs: 0.2 ms per frame for 200
+positions, where a split would gain little more than its 28 extra launches cost; 0.9 ms for 1,024;
+and 4 ms for the maximum of 4,608 positions, where a split would pay. Rows of voice agents are
+short, and from 32 rows on the programs fill the GPU.
 """
 
-# What `triton.jit` compiles is in Triton's language: its releases type that differently.
+# Functions under `triton.jit` are in Triton's language, which its releases type differently.
 # pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
 # pyright: reportGeneralTypeIssues=false, reportIndexIssue=false, reportOperatorIssue=false
 
@@ -25,22 +25,23 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from voiceagent_tts.model.layers import HeadNorm, KVCache, Operations, RMSNorm, Rotation
+from voiceagent_tts.model.attention import KVCache
+from voiceagent_tts.model.layers import HeadNorm, Operations, RMSNorm, Rotation
 
 _MOST_STEPS = 2
-"""New positions of a row that the attention's kernel takes: a step's, and a frame's first two."""
+"""Maximum new positions per row of the attention kernel: one of a step, two of a frame's start."""
 _WARPS = 8
-"""Of the attention."""
+"""Warps per program of the attention kernel."""
 _THREAD_BYTES = 16
-"""What a thread loads at once."""
+"""Bytes that a thread loads at once."""
 _BLOCK_BYTES = 8_192
-"""Keys that a program reads at once; as many values go along. They are held in registers, of which
-two programs have enough on a multiprocessor, whichever release of Triton compiles them: 3.7 to 3.9
-keep more of a block at a time than 3.6, and spilled from blocks of twice the size."""
+"""Bytes of keys that a program reads at once, plus the same of values. They stay in registers, and
+two programs fit on one multiprocessor with every release of Triton: 3.7 to 3.9 keep more of a block
+in registers than 3.6 and spilled with blocks of twice the size."""
 _GATE_BLOCK = 1024
-# `enable_fp_fusion`: releases of Triton from 3.10 on no longer fuse of themselves.
+# `enable_fp_fusion` is explicit because Triton no longer fuses by default from 3.10 on.
 _NOTHING = tl.constexpr(-1e30)
-"""A score that nothing has; finite, so that differences of two are."""
+"""Initial maximum of the scores, below any real score. Finite, so a difference of two is finite."""
 
 
 @triton.jit
@@ -48,7 +49,7 @@ def _add_norm(
     x, added, weight, total, normed, eps,
     HAS_ADDED: tl.constexpr, WIDTH: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """A program a row; `WIDE` is the power of two that holds `WIDTH`."""
+    """Add and normalise one row per program; `WIDE` is `WIDTH` rounded up to a power of two."""
     dtype = x.dtype.element_ty
     place = tl.arange(0, WIDE)
     at, is_in = tl.program_id(0).to(tl.int64) * WIDTH + place, place < WIDTH
@@ -65,7 +66,7 @@ def _add_norm(
 
 @triton.jit
 def _gate(gate_up, gated, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
-    """A program for a block of a row."""
+    """Compute `silu(gate) * up` for one block of a row per program."""
     dtype = gate_up.dtype.element_ty
     row, place = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     is_in = place < WIDTH
@@ -77,7 +78,7 @@ def _gate(gate_up, gated, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
 
 @triton.jit
 def _turn(heads, weight, cos, sin, is_in, eps, WIDTH: tl.constexpr, WIDE: tl.constexpr):
-    """Norm and rotate heads: pointers [N, 1] to each one's first number -> [N, WIDE] float32."""
+    """Normalise and rotate heads: pointers [N, 1] to their first numbers -> [N, WIDE] float32."""
     dtype = heads.dtype.element_ty
     place = tl.arange(0, WIDE)[None, :]
     opposite = (place + WIDTH // 2) % WIDTH  # the other component of the rotation
@@ -93,7 +94,7 @@ def _turn(heads, weight, cos, sin, is_in, eps, WIDTH: tl.constexpr, WIDE: tl.con
     return (here + there.to(dtype).to(tl.float32)).to(dtype).to(tl.float32)
 
 
-# A pass of the code predictor may begin at any of a frame's positions.
+# A pass of the code predictor may start at any position of a frame.
 @triton.jit(do_not_specialize_on_alignment=("positions",))
 def _attend(
     heads, weight, cos, sin, keys, values, table, positions, attended,
@@ -102,11 +103,11 @@ def _attend(
     PAGE: tl.constexpr, LINES: tl.constexpr, NEW: tl.constexpr, WIDE: tl.constexpr,
     DEPTH: tl.constexpr, SLOTS: tl.constexpr,
 ):  # fmt: skip
-    """A program for the queries of a row that share keys: `LINES` of them, steps by heads.
+    """Attend for the queries of one row that share keys: `LINES` of them, steps times heads.
 
-    `LINES`, `NEW` and `WIDE` are the powers of two that hold the queries, the steps and a head.
-    Earlier keys come in blocks of `DEPTH` by `SLOTS`. Each slot has a softmax of its own until the
-    end: threads that hold other slots need not be waited for.
+    `LINES`, `NEW` and `WIDE` are the numbers of queries, steps and numbers per head, rounded up to
+    powers of two. Earlier keys are read in blocks of `DEPTH` by `SLOTS`. Each slot has a softmax of
+    its own until the end, so threads with different slots do not synchronise in the loop.
     """
     dtype = keys.dtype.element_ty
     share: tl.constexpr = QUERIES // GROUPS
@@ -146,7 +147,7 @@ def _attend(
     tl.store(keys + goal, new_keys.to(dtype), is_new)
     tl.store(values + goal, new_values, is_new)
 
-    # All that follows is [LINES, SLOTS, DEPTH, WIDE], or one where it is the same.
+    # All tensors below broadcast to [LINES, SLOTS, DEPTH, WIDE].
     queries = queries[:, None, None, :]
     slot, depth = tl.arange(0, SLOTS), tl.arange(0, DEPTH)
     ahead = slot[None, :, None, None] + SLOTS * depth[None, None, :, None]
@@ -186,10 +187,10 @@ def _attend(
 
 
 class FusedOperations:
-    """Each operation in one launch.
+    """Operations by Triton, one launch each.
 
     Args:
-        plain: for the attention of passes that are longer than a step.
+        plain: operations for the attention of longer passes.
     """
 
     def __init__(self, plain: Operations) -> None:
@@ -208,20 +209,22 @@ class FusedOperations:
         return total, normed
 
     def attend(
-        self, heads: Tensor, norm: HeadNorm, rotated: Rotation, memory: KVCache, layer: int
+        self, heads: Tensor, norm: HeadNorm, rotated: Rotation, cache: KVCache, layer: int
     ) -> Tensor:
         """See `Operations`."""
         rows, steps, count, width = heads.shape
         if steps > _MOST_STEPS:
-            return self._plain.attend(heads, norm, rotated, memory, layer)
-        heads, pages = heads.contiguous(), memory.pages(layer)
+            return self._plain.attend(heads, norm, rotated, cache, layer)
+        heads, pages = heads.contiguous(), cache.pages(layer)
         queries, groups, page = norm.queries, count - len(norm.weight), pages.keys.shape[1]
         wide, lines = _power(width), _power(steps * (queries // groups))
         head_bytes = heads.element_size() * wide
         slots = min(_power(page), 32 * _WARPS * _THREAD_BYTES // head_bytes)
         block = min(_power(page), _BLOCK_BYTES // head_bytes)
-        assert pages.keys.is_contiguous() and pages.values.is_contiguous(), "expected whole pages"
-        assert page % block == 0 or page < block, f"a page of {page} has no whole blocks of {block}"
+        assert pages.keys.is_contiguous() and pages.values.is_contiguous(), (
+            "expected contiguous pages"
+        )
+        assert page % block == 0 or page < block, f"pages of {page}, blocks of {block}"
         attended = torch.empty_like(heads[:, :, :queries], memory_format=torch.contiguous_format)
         _attend[rows, groups](
             heads, norm.weight, rotated.cos, rotated.sin, pages.keys, pages.values, pages.table,
@@ -250,10 +253,10 @@ class FusedOperations:
 
 
 def _power(size: int) -> int:
-    """The smallest that is as large."""
+    """Round up to a power of two."""
     return 1 << (size - 1).bit_length()
 
 
 def _warps(width: int) -> int:
-    """Such that each thread has eight numbers, as a thread reads sixteen bytes at once."""
+    """Return the warps for eight numbers per thread: a thread reads sixteen bytes at once."""
     return min(16, max(1, _power(width) // 256))

@@ -1,7 +1,7 @@
-"""Which kernels compute what lies between a network's matrices: PyTorch's, or fused ones.
+"""Select the kernels between a network's matrix products: PyTorch's or fused ones.
 
-Fused ones need Triton, which is loaded where they are asked for and nowhere else, and an NVIDIA GPU
-of which a look tells whether they compute there what plain ones do. Knows no checkpoint.
+Fused kernels need Triton, which is imported only when they are selected, and an NVIDIA GPU.
+`find_fault` runs them on the device and compares their results with PyTorch's. Knows no checkpoint.
 """
 
 from collections.abc import Callable, Iterator
@@ -9,18 +9,16 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
+from voiceagent_tts.model.attention import Attend, KVCache, attend_sdpa
 from voiceagent_tts.model.code_predictor import FrameBuffers, FrameKVCache, predictor_dtype
 from voiceagent_tts.model.config import TalkerConfig, TransformerConfig
 from voiceagent_tts.model.kv_pool import PAGE_POSITIONS, KVPool, PagedKVCache
 from voiceagent_tts.model.layers import (
-    Attend,
     HeadNorm,
     Kernels,
-    KVCache,
     Operations,
     PlainOperations,
     RMSNorm,
-    attend_sdpa,
     inverse_frequencies,
     rotation,
 )
@@ -34,61 +32,61 @@ from voiceagent_tts.model.sampling import (
 )
 
 TOLERANCES = {torch.float32: 1e-5, torch.float16: 2.0**-9, torch.bfloat16: 2.0**-6}
-"""How far fused results may be from plain ones, as a share of a row's largest number: sums in
-another order, and two steps of the precision."""
+"""Maximum difference of fused from plain results, relative to the largest number of a row: sums in
+another order, and two rounding steps of the dtype."""
 
 _STARTS = (0, PAGE_POSITIONS - 1, PAGE_POSITIONS, 2 * PAGE_POSITIONS + 37)
 _TABLE = ((4, 1, 7), (2, 9, 0), (8, 3, 0), (6, 5, 10))
-"""Positions and pages of some rows: at the borders of pages, and in no order."""
+"""Start positions and block tables of the test rows: at page borders, with pages out of order."""
 _PAGES = 1 + max(map(max, _TABLE))
 _CHOICES = 16
-"""Codes that are chosen: few enough that no random number lies at the border of two codes."""
+"""Sampled codes: few enough that no random number lies at the border between two codes."""
 
 Draw = Callable[..., Tensor]
-"""Random numbers of a shape; the same in every run."""
+"""Function from a shape to random numbers, equal in every run."""
 
 
 def make_operations(kernels: Kernels, attend: Attend) -> Operations:
-    """The operations of a network's layers.
+    """Return the operations of a network's layers.
 
     Args:
-        kernels: fused ones only where `find_fault` finds none.
-        attend: how attention is computed where no fused kernel does it.
+        kernels: `fused` only if `find_fault` returns None.
+        attend: attention function for passes without a fused kernel.
     """
     plain = PlainOperations(attend)
     if kernels == "plain":
         return plain
-    from voiceagent_tts.model.fused import FusedOperations  # Triton is not everywhere
+    from voiceagent_tts.model.fused import FusedOperations  # Triton is optional
 
     return FusedOperations(plain)
 
 
 def make_sampler(kernels: Kernels, bounds: SamplingBounds) -> Sampler:
-    """What chooses codes: fused kernels have no top-p, and leave rows that may have one to others.
+    """Return the sampler for these bounds; with top-p always PyTorch's.
 
     Args:
-        kernels: as of `make_operations`.
-        bounds: what rows may ask for.
+        kernels: as in `make_operations`.
+        bounds: widest settings of any row.
     """
     if kernels == "plain" or bounds.has_top_p:
         return TorchSampler(bounds)
-    from voiceagent_tts.model.fused_sampler import FusedSampler  # Triton is not everywhere
+    from voiceagent_tts.model.fused_sampler import FusedSampler  # Triton is optional
 
     return FusedSampler(bounds)
 
 
 def find_fault(config: TalkerConfig, dtype: torch.dtype, device: torch.device) -> str | None:
-    """Why a model cannot have fused kernels on this device; None where it can.
+    """Return why a model cannot use fused kernels on this device, or None if it can.
 
-    Compiles them, and compares what they compute of some random numbers with what plain ones do.
+    Compiles the kernels and compares their results on random numbers with those of plain ones.
     """
     if device.type != "cuda" or torch.version.cuda is None:
-        return f"{device} is no NVIDIA GPU"
+        return f"{device} is not an NVIDIA GPU"
     try:
         for name, difference, bound in differences(config, dtype, device):
             if not difference <= bound:
-                return f"{name}: {difference:.2g} away from plain kernels, {bound:.2g} at most"
-    except Exception as error:  # of an import, a compiler, a driver: whichever fails
+                return f"{name}: {difference:.2g} from plain kernels, expected at most {bound:.2g}"
+    except Exception as error:  # an import, the compiler or the driver may fail
         return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
     return None
 
@@ -96,39 +94,39 @@ def find_fault(config: TalkerConfig, dtype: torch.dtype, device: torch.device) -
 def differences(
     config: TalkerConfig, dtype: torch.dtype, device: torch.device
 ) -> Iterator[tuple[str, float, float]]:
-    """How far fused kernels on a device are from plain ones on the CPU.
+    """Compare fused kernels on a device with plain kernels on the CPU.
 
     Args:
-        config: its sizes are those of the kernels that are compared.
-        dtype: of the talker.
-        device: a GPU; the CPU where Triton interprets.
+        config: sizes of the compared kernels.
+        dtype: precision of the talker.
+        device: a GPU, or the CPU with Triton's interpreter.
 
-    Returns:
-        For each result of the talker's operations and of the code predictor's its name, the largest
-        difference, as a share of the largest number of its row or page, and the bound; for codes
-        the share that is not the same.
+    Yields:
+        For each result of the talker and of the code predictor: its name, the largest difference
+        relative to the largest number of its row or page, and the tolerance. For sampled codes: the
+        fraction that differs.
     """
     fused = make_operations("fused", attend_sdpa)
-    of_predictor = predictor_dtype(dtype)
+    predictor_type = predictor_dtype(dtype)
     frame = range(config.num_code_groups)
-    for name, part, of_part, memory in (
-        ("step", config, dtype, _of_rows),
-        ("frame's start", config.code_predictor_config, of_predictor, _of_frame(frame[:2])),
-        ("frame", config.code_predictor_config, of_predictor, _of_frame(frame[3:4])),
+    for name, part, part_type, make_cache in (
+        ("step", config, dtype, _step_cache),
+        ("frame's start", config.code_predictor_config, predictor_type, _frame_cache(frame[:2])),
+        ("frame", config.code_predictor_config, predictor_type, _frame_cache(frame[3:4])),
     ):
         plain = PlainOperations(attend_sdpa)
-        expected = _results(plain, part, memory, of_part, torch.device("cpu"))
-        found = _results(fused, part, memory, of_part, device)
+        expected = _results(plain, part, make_cache, part_type, torch.device("cpu"))
+        found = _results(fused, part, make_cache, part_type, device)
         for result, numbers in expected.items():
             off = (found[result] - numbers).abs().flatten(1).amax(1)
             share = off / numbers.abs().flatten(1).amax(1)
-            yield f"{result} of a {name}", float(share.max()), TOLERANCES[of_part]
-    for name, size, of_part, has_rules in (
+            yield f"{result} of a {name}", float(share.max()), TOLERANCES[part_type]
+    for name, size, part_type, has_rules in (
         ("codebook 0", config.vocab_size, dtype, True),
-        ("the others", config.code_predictor_config.vocab_size, of_predictor, False),
+        ("the others", config.code_predictor_config.vocab_size, predictor_type, False),
     ):
-        on_cpu = _codes("plain", size, of_part, torch.device("cpu"), has_rules=has_rules)
-        chosen = _codes("fused", size, of_part, device, has_rules=has_rules)
+        on_cpu = _codes("plain", size, part_type, torch.device("cpu"), has_rules=has_rules)
+        chosen = _codes("fused", size, part_type, device, has_rules=has_rules)
         yield f"codes of {name}", float((chosen != on_cpu).float().mean()), 0.0
 
 
@@ -141,7 +139,7 @@ def _codes(
     *,
     has_rules: bool,
 ) -> Tensor:
-    """What is chosen of random logits, on the CPU: [R] int64, of rows sampled and not."""
+    """Sample from random logits, some rows greedily; return [R] int64 on the CPU."""
     generator = torch.Generator().manual_seed(0)
     settings = SamplingSettings(top_k=min(50, size))
     logits = (4 * torch.randn(_CHOICES, size, generator=generator)).to(device, dtype)
@@ -165,8 +163,8 @@ def _codes(
     return sampler.sample(logits, uniform, row_settings, rules if has_rules else None).cpu()
 
 
-def _of_rows(config: TransformerConfig, draw: Draw) -> tuple[KVCache, Tensor]:
-    """Memory of a step, and positions [B, 1]."""
+def _step_cache(config: TransformerConfig, draw: Draw) -> tuple[KVCache, Tensor]:
+    """Return the KV cache of a talker step, and positions [B, 1]."""
     shape = (1, _PAGES, PAGE_POSITIONS, config.num_key_value_heads, config.head_dim)
     pool = KVPool(draw(*shape), draw(*shape))
     table, positions = (torch.tensor(of, device=pool.keys.device) for of in (_TABLE, _STARTS))
@@ -174,8 +172,8 @@ def _of_rows(config: TransformerConfig, draw: Draw) -> tuple[KVCache, Tensor]:
     return PagedKVCache(pool, table, positions[:, None], window), positions[:, None]
 
 
-def _of_frame(place: range) -> Callable[[TransformerConfig, Draw], tuple[KVCache, Tensor]]:
-    """The same of some of a frame's positions; [1, T]."""
+def _frame_cache(place: range) -> Callable[[TransformerConfig, Draw], tuple[KVCache, Tensor]]:
+    """Return a function that makes the KV cache of a frame, and its positions `place` [1, T]."""
 
     def make(config: TransformerConfig, draw: Draw) -> tuple[KVCache, Tensor]:
         heads = (config.num_key_value_heads, config.head_dim)
@@ -191,17 +189,17 @@ def _of_frame(place: range) -> Callable[[TransformerConfig, Draw], tuple[KVCache
 def _results(
     operations: Operations,
     config: TransformerConfig,
-    memory_of: Callable[[TransformerConfig, Draw], tuple[KVCache, Tensor]],
+    make_cache: Callable[[TransformerConfig, Draw], tuple[KVCache, Tensor]],
     dtype: torch.dtype,
     device: torch.device,
 ) -> dict[str, Tensor]:
-    """What the operations of a layer make of random numbers, on the CPU in float32."""
+    """Run the operations of a layer on random numbers; return float32 results on the CPU."""
     generator = torch.Generator().manual_seed(0)
 
     def draw(*shape: int) -> Tensor:
         return torch.randn(shape, generator=generator).to(device, dtype)
 
-    memory, positions = memory_of(config, draw)
+    cache, positions = make_cache(config, draw)
     rows, steps, width = len(_STARTS), positions.shape[1], config.head_dim
     queries, groups = config.num_attention_heads, config.num_key_value_heads
     norm = RMSNorm(config.hidden_size, config.rms_norm_eps).to(device, dtype)
@@ -213,8 +211,8 @@ def _results(
     x, added = (draw(rows, steps, config.hidden_size) for _ in range(2))
     total, normed = operations.add_norm(x, added, norm)
     heads = draw(rows, steps, queries + 2 * groups, width)
-    attended = operations.attend(heads, head_norm, rotated, memory, 0)
-    pages = memory.pages(0)
+    attended = operations.attend(heads, head_norm, rotated, cache, 0)
+    pages = cache.pages(0)
     results = {
         "sum": total,
         "norm of a sum": normed,

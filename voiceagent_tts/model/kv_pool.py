@@ -14,8 +14,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from voiceagent_tts.model.attention import PagedKeys, Pages
 from voiceagent_tts.model.config import TransformerConfig
-from voiceagent_tts.model.layers import PagedKeys, Pages
 
 PAGE_POSITIONS = 256
 """What flash-attn's kernels take; at the published sizes a page has 29 MB in bfloat16."""

@@ -1,4 +1,4 @@
-"""Talker and code predictor of one checkpoint, and the embeddings that need both.
+"""The talker and code predictor of one checkpoint, and the embeddings that need both.
 
 Knows no rows and no sampling.
 """
@@ -17,13 +17,13 @@ from voiceagent_tts.model.talker import Talker
 
 @dataclass(frozen=True, slots=True)
 class PromptIds:
-    """Positions of R prompts, on the device; columns as of a `Prompt`.
+    """Positions of R prompts on the device; the columns of a `Prompt`.
 
     Attributes:
         text_ids: [R, T] int64.
         codec_ids: [R, T] int64.
-        rest: [R, T, K - 1] int64, codes of codebooks 1 and up at reference frames.
-        is_reference: [R, T] bool, whether `rest` counts.
+        rest: [R, T, K - 1] int64, codes of codebooks 1 and up.
+        is_reference: [R, T] bool, True at reference frames: only there `rest` is used.
         speaker: [R, hidden] float32, speaker embeddings.
     """
 
@@ -38,10 +38,10 @@ class Network(nn.Module):
     """The part of a checkpoint that turns text into codes.
 
     Args:
-        config: the checkpoint's.
-        talker: may be of another precision than `code_predictor`.
-        code_predictor: of the same checkpoint.
-        kernels: that both compute with.
+        config: configuration of the checkpoint.
+        talker: talker; its precision may differ from that of `code_predictor`.
+        code_predictor: code predictor of the same checkpoint.
+        kernels: kernels that both use.
     """
 
     def __init__(
@@ -55,22 +55,22 @@ class Network(nn.Module):
 
     @property
     def codebooks(self) -> int:
-        """K: codes of a frame."""
+        """K, the number of codes per frame."""
         return self.config.talker_config.num_code_groups
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """Device of the weights."""
         return self.talker.codec_embedding.device
 
     def embed_frames(self, codes: Tensor) -> Tensor:
-        """Frames [..., K] -> [..., hidden]: the sum over the codebooks."""
+        """Embed frames [..., K] -> [..., hidden]: the sum over the codebooks."""
         first = self.talker.embed_codec(codes[..., :1])
         rest = self.code_predictor.embed(codes[..., 1:])
         return torch.cat((first, rest), dim=-2).sum(dim=-2).to(first.dtype)
 
     def embed_prompt(self, prompt: PromptIds) -> Tensor:
-        """[R, T, hidden]: what the talker reads at each position of R prompts."""
+        """Embed R prompts: [R, T, hidden], the talker's input at each position."""
         talker, codec_ids = self.talker, prompt.codec_ids
         first = talker.embed_codec(codec_ids.clamp(min=0)) * (codec_ids >= 0)[..., None]
         rest = self.code_predictor.embed(prompt.rest) * prompt.is_reference[..., None, None]
@@ -80,6 +80,6 @@ class Network(nn.Module):
         return talker.embed_text(prompt.text_ids) + codec
 
     def weights(self) -> Weights:
-        """All tensors under the checkpoint's names."""
+        """Yield all tensors under the checkpoint's names."""
         yield from self.talker.weights()
         yield from self.code_predictor.weights()

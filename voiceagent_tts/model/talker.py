@@ -1,7 +1,7 @@
-"""The talker: a prompt, or the previous frame with its text, becomes codebook 0 of the next frame.
+"""The talker: from a prompt, or the previous frame and its text, to codebook 0 of the next frame.
 
-Knows no requests and no sampling: it returns hidden states and logits. Rows of one batch are
-independent of each other; what they remember is passed in as a `KVCache`.
+Returns hidden states and logits; knows no requests and no sampling. The rows of a batch are
+independent of each other. The caller passes earlier keys and values as a `KVCache`.
 
 Source: qwen-tts 0.1.1, `Qwen3TTSTalkerForConditionalGeneration`.
 """
@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from voiceagent_tts.model.attention import KVCache
 from voiceagent_tts.model.config import TalkerConfig
 from voiceagent_tts.model.layers import (
-    KVCache,
     Linear,
     Operations,
     Transformer,
@@ -22,15 +22,15 @@ from voiceagent_tts.model.layers import (
 )
 
 CONTROL_IDS = 1024
-"""How many ids at the end of the talker's vocabulary are no codes."""
+"""Control ids (not codes) at the end of the talker's vocabulary."""
 
 
 class Talker(nn.Module):
-    """Weights of the talker, and the pass over new positions.
+    """The talker network.
 
     Args:
         config: sizes.
-        operations: that layers are made of beside their matrices.
+        operations: operations between the matrix products.
     """
 
     def __init__(self, config: TalkerConfig, operations: Operations) -> None:
@@ -52,34 +52,34 @@ class Talker(nn.Module):
         is_end = ids == config.codec_eos_token_id
         is_control = (ids >= config.vocab_size - CONTROL_IDS) & ~is_end
         self.is_end = nn.Buffer(is_end)
-        """[V] bool: the id that ends a row."""
+        """[V] bool, the id that ends a sequence."""
         self.is_control = nn.Buffer(is_control)
-        """[V] bool: ids that no frame may have."""
+        """[V] bool, ids that are never a code."""
 
     def embed_text(self, ids: Tensor) -> Tensor:
-        """Text token ids [...] -> [..., hidden]."""
+        """Embed text token ids [...] -> [..., hidden]."""
         embedded = F.embedding(ids, self.text_embedding)
         return self.text_projection_out(F.silu(self.text_projection_in(embedded)))
 
     def embed_codec(self, ids: Tensor) -> Tensor:
-        """Codes of codebook 0 and control ids [...] -> [..., hidden]."""
+        """Embed codes of codebook 0 and control ids [...] -> [..., hidden]."""
         return F.embedding(ids, self.codec_embedding)
 
-    def run(self, x: Tensor, positions: Tensor, memory: KVCache) -> Tensor:
-        """New positions of every row: a prompt, a part of one, or a step.
+    def run(self, x: Tensor, positions: Tensor, cache: KVCache) -> Tensor:
+        """Run new positions of every row: a prompt, a part of one, or one step.
 
         Args:
-            x: [B, T, hidden], their embeddings.
+            x: [B, T, hidden], embeddings of the new positions.
             positions: [B, T] int64, consecutive.
-            memory: of the positions before them; takes these in.
+            cache: keys and values of earlier positions; stores the new ones.
 
         Returns:
             [B, T, hidden].
         """
-        return self.transformer(x, rotation(positions, self.frequencies, x.dtype), memory)
+        return self.transformer(x, rotation(positions, self.frequencies, x.dtype), cache)
 
     def weights(self) -> Weights:
-        """This module's tensors under the checkpoint's names."""
+        """Yield this module's tensors under the checkpoint's names."""
         yield "talker.model.text_embedding.weight", self.text_embedding
         yield "talker.model.codec_embedding.weight", self.codec_embedding
         yield from self.text_projection_in.weights("talker.text_projection.linear_fc1")
