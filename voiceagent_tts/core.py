@@ -1,4 +1,4 @@
-"""The words every room speaks: samples, frames, words, and the listener's playout clock.
+"""Vocabulary of all rooms: samples, words, segments, and the listener's playout clock.
 
 Positions are samples at 24 kHz, counted from the first sample of their context (its clock).
 Character offsets count Unicode code points in the concatenation of a context's text messages.
@@ -46,9 +46,13 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class WordTimestamp:
-    """When a word sounds on its context's clock.
+    """Time of a word on its context's clock.
 
-    `end_sample` is None while the end is not yet known; `is_exact` is False for an estimate.
+    Args:
+        word: the word.
+        start_sample: where it begins.
+        end_sample: where it ends; None while that is unknown.
+        is_exact: whether the time was measured; False for an estimate.
     """
 
     word: Word
@@ -57,14 +61,14 @@ class WordTimestamp:
     is_exact: bool
 
     def later(self, samples: int) -> "WordTimestamp":
-        """The same word `samples` later: on a clock that began so much earlier."""
+        """The timestamp moved by `samples`, for a clock that began that much earlier."""
         end_sample = None if self.end_sample is None else self.end_sample + samples
         return replace(self, start_sample=self.start_sample + samples, end_sample=end_sample)
 
 
 @dataclass(frozen=True, slots=True)
 class AudioChunk:
-    """PCM16 mono at 24 kHz that begins at `start_sample` of its context."""
+    """Audio of a context from `start_sample` on: PCM16, mono, 24 kHz."""
 
     start_sample: int
     pcm: bytes
@@ -82,7 +86,7 @@ class AudioChunk:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """The piece of a context that one engine run speaks; segments of a context tile its text."""
+    """Piece of a context's text that an engine speaks in one run; joined, they are the text."""
 
     text: str
     char_start: int
@@ -95,40 +99,49 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What of a text was heard; `text_spoken + text_remaining` is the text, always."""
+    """A text, divided at the point that playback had reached.
+
+    Args:
+        text_spoken: the part that was heard.
+        text_remaining: the rest; both parts joined are the text.
+        is_partial: whether playback ended within the last word of `text_spoken`.
+    """
 
     text_spoken: str
     text_remaining: str
     is_partial: bool
-    """Whether the last word spoken was cut before its end."""
 
 
 class PlayoutClock:
-    """When the listener hears what: playback re-anchored on every audio sent.
+    """Models the listener's playback of one context, from when its audio was sent.
 
-    `playout_end = max(playout_end, now) + duration`: a listener who ran dry starts again with the
-    next audio, so a stall neither makes a row urgent for ever nor lets words run ahead of sound.
-    Time is passed in (`time.monotonic()` seconds); positions are samples at 24 kHz.
+    Playback is re-anchored on every audio sent, `playout_end = max(playout_end, now) + duration`:
+    after an underrun it continues with the next audio. So a stall neither makes a row urgent for
+    ever nor moves words ahead of their audio. Time is passed in, as `time.monotonic()` seconds;
+    positions are samples at 24 kHz.
+
+    Attributes:
+        sent_samples: audio sent so far.
+        playout_end: time at which playback of it ends.
+        underrun_s: silence between sent audio, for want of more.
     """
 
     def __init__(self) -> None:
         self.sent_samples = 0
         self.playout_end = 0.0
-        """The time at which everything sent so far has been heard."""
         self.underrun_s = 0.0
-        """Silence that the listener heard between sent audio."""
 
     def send(self, samples: int, now: float) -> None:
-        """Audio of `samples` leaves for the listener at `now`."""
+        """Note that audio of `samples` leaves for the listener at `now`."""
         if self.sent_samples and now > self.playout_end:
             self.underrun_s += now - self.playout_end
         self.playout_end = max(self.playout_end, now) + samples / SAMPLE_RATE_HZ
         self.sent_samples += samples
 
     def lead_s(self, now: float) -> float:
-        """Seconds of audio that were sent and are still to be heard."""
+        """Seconds of sent audio that are not played yet."""
         return max(0.0, self.playout_end - now)
 
     def played_samples(self, now: float) -> int:
-        """How much of what was sent has been heard at `now`, gaps excluded."""
+        """Samples of the sent audio that are played at `now`, gaps excluded."""
         return max(0, self.sent_samples - round(self.lead_s(now) * SAMPLE_RATE_HZ))

@@ -131,13 +131,13 @@ class _Simulation:
             self._at(now + max(self._rtf * FRAME_S, waits_s), self._make_frame)
 
     def _follow(self, session: AlignSession, pcm: bytes, now: float, *, is_last: bool) -> None:
-        committed, outlook = session.push(pcm), session.outlook()
+        committed, tentative = session.push(pcm), session.tentative()
         if is_last:
-            committed, outlook = (*committed, *session.finish()), ()
+            committed, tentative = (*committed, *session.finish()), ()
 
         def answer(_: float) -> None:
             self._timeline.add_times(Source.ONLINE, committed)
-            self._timeline.set_tentative(outlook)
+            self._timeline.set_tentative(tentative)
             if is_last:
                 self._timeline.drop_source(Source.ONLINE)
 

@@ -280,7 +280,7 @@ def _frames(spoken: Spoken) -> Iterable[bytes]:
 def cpu_per_audio_s(contexts: Sequence[Spoken]) -> float:
     """Seconds of one core that a second of audio costs, where 100 contexts take turns by frames.
 
-    References included, with an outlook after every frame, as the workers ask for it.
+    References included, with tentative times after every frame, as the workers ask for them.
     """
     aligner = OnlineAligner()
     chosen = [contexts[index % len(contexts)] for index in range(_SESSIONS)]
@@ -300,7 +300,7 @@ def _followed(aligner: OnlineAligner, spoken: Spoken) -> Iterator[bytes]:
     session.append(split_words(spoken.text))
     for pcm in _frames(spoken):
         session.push(pcm)
-        session.outlook()
+        session.tentative()
         yield pcm
     session.finish()
 

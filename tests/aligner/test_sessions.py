@@ -107,10 +107,10 @@ def test_every_word_is_told_once_with_how_far_it_heard(
     assert driver.sessions.rows_used == 0
 
 
-def test_the_outlook_is_of_words_that_are_not_final(
+def test_tentative_times_are_of_words_that_are_not_final(
     spoken: tuple[bytes, list[WordTimestamp]],
 ) -> None:
-    """An outlook begins with the first word that is not final, and never takes one back."""
+    """Tentative times begin with the first word that is not final."""
     driver = Driver()
     driver.step(Follow(1, "en", "v"), Expect(1, tuple(split_words(TEXT))))
     told = 0
@@ -118,8 +118,8 @@ def test_the_outlook_is_of_words_that_are_not_final(
         (aligned,) = driver.step(step)
         assert isinstance(aligned, Aligned)
         told += len(aligned.words)
-        if aligned.outlook:
-            assert aligned.outlook[0].word == split_words(TEXT)[told]
+        if aligned.tentative:
+            assert aligned.tentative[0].word == split_words(TEXT)[told]
 
 
 def test_a_context_that_fails_fails_alone(spoken: tuple[bytes, list[WordTimestamp]]) -> None:

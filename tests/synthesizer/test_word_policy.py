@@ -99,7 +99,7 @@ def test_a_source_that_is_lost_is_not_waited_for() -> None:
     assert policy.pop_due(0, 0) == (at(WORDS[0], 400),)
 
 
-def test_the_outlook_leaves_only_when_it_must() -> None:
+def test_a_tentative_time_is_published_only_at_its_deadline() -> None:
     """A guess of the aligner may still change, so that it waits; it is as exact as it says."""
     policy = policy_of(Source.ONLINE)
     policy.set_tentative([at(WORDS[0], 100)])
@@ -242,7 +242,7 @@ def test_refined_times_are_the_best_in_the_end() -> None:
     assert [time.is_exact for time in refined] == [True, True, True]
 
 
-def test_the_last_outlook_refines_what_nobody_committed() -> None:
+def test_the_last_tentative_time_refines_an_uncommitted_word() -> None:
     """A context that ends before its aligner has the last word takes what it said before."""
     policy = policy_of(Source.ONLINE)
     policy.pop_due(0, 0)

@@ -205,5 +205,5 @@ class OnlineSessions(AlignerSessions[_OnlineContext]):
         self, context: int, session: _OnlineContext, words: tuple[WordTimestamp, ...]
     ) -> None:
         """Send the words that have become final, and the tentative words after them."""
-        tentative = session.session.outlook()
+        tentative = session.session.tentative()
         self._outbox(Aligned(context, words, tentative, session.end_sample))

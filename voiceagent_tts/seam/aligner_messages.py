@@ -1,8 +1,8 @@
-"""What the server and the process of an aligner say to each other.
+"""Messages between the server and an aligner process.
 
-Commands go in, `Aligned` comes out, beside the messages of `core` that mean the same here: audio
-steps, segment ends and `Cancel` are commands, `Done`, `Cancelled` and `Failed` are answers.
-Positions are samples on the engine's clock. Knows no sockets.
+Besides the messages below, an aligner receives the engine's `AudioStep`, `SegmentEnd` and `Cancel`,
+and answers with `Done`, `Cancelled` and `Failed`. Positions are samples on the engine's clock.
+Knows no sockets.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,13 @@ from voiceagent_tts.seam.events import AudioStep, Cancelled, Done, Failed, Segme
 
 @dataclass(frozen=True, slots=True)
 class Follow:
-    """Follow a new context; arguments as for `Aligner.open`."""
+    """Follow a new context.
+
+    Args:
+        context: the server's number for it.
+        language: lower-case code with an optional region, as in `Submit`.
+        voice: name under which the aligner keeps what it learns of the voice.
+    """
 
     context: int
     language: str
@@ -24,7 +30,7 @@ class Follow:
 
 @dataclass(frozen=True, slots=True)
 class Expect:
-    """More words of a context, in order, each once."""
+    """Adds words of a context, in order, each once."""
 
     context: int
     words: tuple[Word, ...]
@@ -32,7 +38,7 @@ class Expect:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """All words and all audio are there; answered by the rest of the words, then by `Done`."""
+    """All words and all audio have been sent; answered by the remaining words, then `Done`."""
 
     context: int
 
@@ -42,22 +48,25 @@ AlignCommand = Follow | Expect | AudioStep | SegmentEnd | Finish | Cancel
 
 @dataclass(frozen=True, slots=True)
 class Aligned:
-    """What an aligner knows of a context.
+    """Word times of a context.
 
-    `words` are final, in order, each word once. `outlook` replaces the outlook before: guesses for
-    words that are not final. `end_sample` is how much of the audio it has heard.
+    Args:
+        context: the server's number for it.
+        words: final times, in order, each word once.
+        tentative: times of the next words, which may still change; replaces the last ones.
+        end_sample: end of the audio that the times take into account.
     """
 
     context: int
     words: tuple[WordTimestamp, ...]
-    outlook: tuple[WordTimestamp, ...]
+    tentative: tuple[WordTimestamp, ...]
     end_sample: int
 
 
 AlignEvent = Aligned | Done | Cancelled | Failed
 
 AlignInbox = Callable[[], list[AlignCommand]]
-"""Takes the commands that have arrived since the last call; never blocks."""
+"""Returns the commands that have arrived since the last call; never blocks."""
 
 AlignOutbox = Callable[[AlignEvent], None]
-"""Takes one answer, which is on its way when the call returns."""
+"""Sends one answer; returns when it is on its way."""

@@ -1,15 +1,15 @@
 """Commands that the server sends to an engine.
 
 `context` is the server's own number for a context, unique in the life of a worker. Text is the
-client's, verbatim: the engine cleans it (`text.hygiene`) and reports words as spans of what it was
-given. Positions are samples at 24 kHz, counted from the first sample of their context.
+client's, verbatim: the engine cleans it (`text.hygiene`) and reports words as spans of the verbatim
+text. Positions are samples at 24 kHz, counted from the first sample of their context.
 """
 
 from dataclasses import dataclass
 from typing import Literal
 
 Feeding = Literal["token", "segment"]
-"""How text reaches an engine: as it arrives, or cut into segments that are spoken as wholes."""
+"""How text reaches an engine: token by token as it arrives, or in whole segments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +36,21 @@ class SpeechOptions:
 
 @dataclass(frozen=True, slots=True)
 class Submit:
-    """Open a row for `context` and speak `text`, whose first character is `char_base`.
+    """Starts a row for a context with its first text.
 
     In segment feeding each `Submit` and `Append` carries one segment; in token feeding, text as it
-    arrives, to be spoken while the rest is still being written. With `more` false no text follows
-    and the row ends after this text.
+    arrives, to be spoken while the rest is still being written.
+
+    Args:
+        context: the server's number for the context.
+        text: the first part of its text.
+        char_base: offset of `text` in the context's text.
+        more: whether more text may follow; without, the row ends after this text.
+        voice: name of the voice.
+        language: lower-case code, with a region where one is known: `en`, `pt-br`. None, allowed in
+            token feeding only, lets the engine decide.
+        feeding: how text reaches the engine.
+        options: what the client chose about the speech.
     """
 
     context: int
@@ -49,15 +59,13 @@ class Submit:
     more: bool
     voice: str
     language: str | None
-    """Lower-case code, with a region where one is known: `en`, `pt-br`. None, only in token
-    feeding, leaves it to the engine."""
     feeding: Feeding = "segment"
     options: SpeechOptions = SpeechOptions()
 
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """More text for a context; empty `text` with `more` false only ends it."""
+    """Adds text to a context; fields as in `Submit`. An empty last `text` only ends the context."""
 
     context: int
     text: str
@@ -68,9 +76,9 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class Flush:
-    """Speak all of a token-fed context's text so far as if it had ended, with a `SegmentEnd`.
+    """Makes the engine speak a token-fed context's text so far to its end, with a `SegmentEnd`.
 
-    Text that follows begins anew, in the same voice and on the same clock.
+    Text that follows starts a new segment, with the same voice and on the same clock.
     """
 
     context: int
@@ -78,28 +86,34 @@ class Flush:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """Stop `context` and free its row; answered by `Cancelled`, also where it is unknown."""
+    """Stops a context and frees its row; answered by `Cancelled`, also for an unknown context."""
 
     context: int
 
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
-    """A turn is about to open with this voice: do now what would delay its first audio."""
+    """Announces a context, so that the engine computes ahead what would delay its first audio.
+
+    Fields as in `Submit`. In segment feeding `language` is None where only the text will tell.
+    """
 
     voice: str
     language: str | None
-    """As in `Submit`; in segment feeding None where it is not known before the text."""
     feeding: Feeding = "token"
     options: SpeechOptions = SpeechOptions()
 
 
 @dataclass(frozen=True, slots=True)
 class Credit:
-    """How far a context's listener is; the only thing that lets its row be stepped.
+    """Permits the engine to generate audio; without credit a row is not stepped.
 
-    `samples_wanted` counts from the context's first sample and never decreases. `playout_end` is
-    the `time.monotonic()` at which what was sent so far has been heard: the row's deadline.
+    Args:
+        context: the server's number for the context.
+        playout_end: `time.monotonic()` at which playback of the sent audio ends: the row's
+            deadline.
+        samples_wanted: end of the audio that may be generated, in samples from the context's first
+            sample; never decreases.
     """
 
     context: int

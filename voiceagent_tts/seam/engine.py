@@ -7,51 +7,51 @@ from voiceagent_tts.seam.events import Capabilities, Event
 
 
 class Inbox(Protocol):
-    """Where an engine takes commands from; never blocks."""
+    """Source of an engine's commands; never blocks."""
 
     def __call__(self) -> list[Command]:
-        """Take the commands that have arrived since the last call."""
+        """Return the commands that have arrived since the last call."""
         ...
 
 
 class Outbox(Protocol):
-    """Where an engine leaves events; they are on their way when the call returns."""
+    """Destination of an engine's events."""
 
     def __call__(self, event: Event, /) -> None:
-        """Hand over one event."""
+        """Send one event; returns when it is on its way."""
         ...
 
 
 class Engine(Protocol):
-    """What stands behind a worker: commands in from an `Inbox`, events out to an `Outbox`."""
+    """Speaks the contexts of one worker: commands from an `Inbox`, events to an `Outbox`."""
 
     @property
     def capabilities(self) -> Capabilities:
-        """What this engine can do; fixed for its life."""
+        """Voices, languages and limits of this engine; constant."""
         ...
 
     @property
     def rows_used(self) -> int:
-        """Contexts that hold a row now."""
+        """Number of contexts that occupy a row."""
         ...
 
     @property
     def figures(self) -> dict[str, float]:
-        """What operators may want to know of this kind of engine, for `/metrics`.
+        """Metrics of this kind of engine for `/metrics`, by name.
 
-        Names end in a unit, and in `_total` where the figure counts from the worker's start.
+        Names end in a unit, and in `_total` where the value counts from the worker's start.
         """
         ...
 
     def step(self) -> float | None:
-        """Take commands and do one step for the rows that may be stepped.
+        """Receive commands and do one step for all rows with credit.
 
         Returns:
-            Seconds until the next step has something to do: 0.0 for at once, None for not before
-            a command arrives.
+            Seconds until the next step has work: 0.0 for at once, None for not before a command
+            arrives.
         """
         ...
 
     def close(self) -> None:
-        """Release what the engine owns; idempotent."""
+        """Release the engine's resources; idempotent."""
         ...

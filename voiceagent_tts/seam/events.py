@@ -1,7 +1,7 @@
 """Events that an engine sends to the server.
 
 Positions are samples at 24 kHz, counted from the first sample of their context. Word spans are
-offsets into the client's text, as the engine was given it.
+offsets into the client's verbatim text.
 """
 
 from dataclasses import dataclass, field
@@ -13,36 +13,46 @@ from voiceagent_tts.seam.commands import Feeding
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a worker can do; `voices` and `languages` are the names it accepts."""
+    """Voices, languages and limits of a worker.
+
+    Args:
+        engine: name of the engine.
+        model: name of its model.
+        has_native_words: whether it sends word times itself.
+        text_feeding: ways in which it accepts text; the first one suits text still being written.
+        languages: codes that it accepts.
+        voices: names that it accepts.
+        max_rows: contexts at the same time.
+        has_native_speed: whether it speaks at the requested speed itself.
+        needs_instruct: whether a voice is made from the description in `instruct`.
+        clone_width: numbers in the speaker embeddings of the clones that it also speaks, which may
+            be added and removed while it runs; None where it speaks no clones.
+        max_batch_rows: batch contexts at the same time; None for `max_rows`.
+    """
 
     engine: str
     model: str
     has_native_words: bool
     text_feeding: tuple[Feeding, ...]
-    """The ways this engine takes text; the first is meant for text that is still being written."""
     languages: tuple[str, ...]
     voices: tuple[str, ...]
     max_rows: int
     has_native_speed: bool = False
     needs_instruct: bool = False
-    """A voice is made from the description in `instruct`."""
     clone_width: int | None = None
-    """Numbers in the speaker embeddings of the clones that it also speaks, which come and go while
-    it runs; None where it speaks none."""
     max_batch_rows: int | None = None
-    """Of its rows, how many may be batch contexts; None for all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The worker can be used."""
+    """The worker accepts contexts now."""
 
     capabilities: Capabilities
 
 
 @dataclass(frozen=True, slots=True)
 class ContextAudio:
-    """One row's part of an audio step: (context, where it begins, PCM16 at 24 kHz)."""
+    """One context's part of an audio step."""
 
     context: int
     chunk: AudioChunk
@@ -50,7 +60,7 @@ class ContextAudio:
 
 @dataclass(frozen=True, slots=True)
 class AudioStep:
-    """What one step made, for all rows together."""
+    """Audio of all rows that one engine step generated."""
 
     rows: tuple[ContextAudio, ...]
 
@@ -65,7 +75,7 @@ class Words:
 
 @dataclass(frozen=True, slots=True)
 class SegmentEnd:
-    """All audio and words of the context's segments up to `char_end` are out."""
+    """All audio and words of the context's text before `char_end` have been sent."""
 
     context: int
     char_end: int
@@ -74,7 +84,7 @@ class SegmentEnd:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The context has spoken all of its text; its row is free."""
+    """All text of the context is spoken; its row is free."""
 
     context: int
     end_sample: int
@@ -82,14 +92,14 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
-    """The row is free; nothing follows for this context."""
+    """The context's row is free; no event follows for the context."""
 
     context: int
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The context (or, where it is None, the worker) failed; its row is free."""
+    """The context, or the worker where `context` is None, failed; its row is free."""
 
     context: int | None
     code: ErrorCode
@@ -99,15 +109,19 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """Sent every second, and so the worker's heartbeat."""
+    """Metrics of a worker, sent every second; also its heartbeat.
+
+    Args:
+        rows_used: contexts that occupy a row.
+        audio_samples: samples generated since the worker started.
+        busy_s: seconds spent in steps since the worker started.
+        figures: metrics of the engine, as in `Engine.figures`.
+    """
 
     rows_used: int
     audio_samples: int
-    """Samples made since the worker started."""
     busy_s: float
-    """Seconds spent in steps since the worker started."""
     figures: dict[str, float] = field(default_factory=dict[str, float])
-    """What else the engine tells operators: see `Engine.figures`."""
 
 
 Event = Ready | AudioStep | Words | SegmentEnd | Done | Cancelled | Failed | Stats

@@ -62,7 +62,7 @@ _FIELDS = {kind: tuple(field.name for field in fields(kind)) for kind in _PLAIN.
 
 
 def encode(message: Message) -> list[bytes]:
-    """Multipart form of a command or event."""
+    """Encode a command or event as the parts of one ZeroMQ message."""
     match message:
         case Submit() | Prepare():
             *values, options = (getattr(message, field.name) for field in fields(message))
@@ -75,8 +75,8 @@ def encode(message: Message) -> list[bytes]:
         case Expect(context, words):
             plain = [[word.text, word.char_start, word.char_end] for word in words]
             return [_json(["expect", context, plain])]
-        case Aligned(context, words, outlook, end_sample):
-            known = [[_pack_word(word) for word in row] for row in (words, outlook)]
+        case Aligned(context, words, tentative, end_sample):
+            known = [[_pack_word(word) for word in row] for row in (words, tentative)]
             return [_json(["aligned", context, *known, end_sample])]
         case Ready(capabilities):
             values = [getattr(capabilities, field.name) for field in fields(Capabilities)]
@@ -89,10 +89,10 @@ def encode(message: Message) -> list[bytes]:
 
 
 def decode(parts: Sequence[bytes]) -> Message:
-    """The command or event of a multipart message.
+    """Decode the parts of one ZeroMQ message.
 
     Raises:
-        EngineError: the message is not one of ours; the two ends are of different versions.
+        EngineError: the parts are no message of this version.
     """
     try:
         tag, *values = json.loads(parts[0])
@@ -107,7 +107,7 @@ def decode(parts: Sequence[bytes]) -> Message:
 
 
 def _json(value: list[Any]) -> bytes:
-    # Lone surrogates survive as escapes, which is why the text stays ASCII here.
+    # ASCII, because lone surrogates survive only as escapes.
     return json.dumps(value, separators=(",", ":")).encode("ascii")
 
 
@@ -151,8 +151,8 @@ def _expect(values: list[Any], _parts: Sequence[bytes]) -> Expect:
 
 def _aligned(values: list[Any], _parts: Sequence[bytes]) -> Aligned:
     context, *known, end_sample = values
-    words, outlook = (tuple(_unpack_word(word) for word in row) for row in known)
-    return Aligned(context, words, outlook, end_sample)
+    words, tentative = (tuple(_unpack_word(word) for word in row) for row in known)
+    return Aligned(context, words, tentative, end_sample)
 
 
 def _ready(values: list[Any], _parts: Sequence[bytes]) -> Ready:

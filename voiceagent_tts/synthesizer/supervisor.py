@@ -1,7 +1,6 @@
 """Keeps one worker running: starts it, notices its end, starts it again.
 
-A dead worker fails its contexts (`worker.client` tells them); the next context gets the next
-worker.
+The contexts of a dead worker fail (`worker_client`); the next context gets the next worker.
 """
 
 import asyncio
@@ -20,10 +19,10 @@ _log = structlog.get_logger(__name__)
 
 
 class Supervisor:
-    """One worker and its successors.
+    """Runs one worker, and replaces it when it ends.
 
     Attributes:
-        restarts: how many times a worker that had ended was replaced.
+        restarts: number of replacements.
     """
 
     def __init__(self, spec: WorkerSpec) -> None:
@@ -37,7 +36,7 @@ class Supervisor:
         """Start the first worker.
 
         Raises:
-            EngineError: it cannot start. Later failures are retried without an end instead.
+            EngineError: it cannot start. Later failures are retried without limit.
         """
         self._worker = await WorkerClient.start(self._spec)
         self._capabilities = self._worker.capabilities
@@ -45,25 +44,25 @@ class Supervisor:
 
     @property
     def group(self) -> str | None:
-        """Workers of one group speak the same voices alike; None for one without its like."""
+        """Name shared by workers with the same voices; None for a single worker."""
         return self._spec.group
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the worker can do; valid after `start`, also while one is being replaced."""
+        """Capabilities of the worker; valid after `start`, also while it is being replaced."""
         return self._capabilities
 
     @property
     def worker(self) -> WorkerClient | None:
-        """The worker of this moment, or None while there is none."""
+        """The running worker; None while it is being replaced."""
         is_running = self._worker is not None and not self._worker.closed.is_set()
         return self._worker if is_running else None
 
     async def wait_for_worker(self, timeout_s: float) -> WorkerClient:
-        """The running worker, or the next one if it is ready within `timeout_s`.
+        """Return the running worker, or the next one if it is ready within `timeout_s`.
 
         Raises:
-            OverloadedError: with code `model_not_ready`, where there is none in time.
+            OverloadedError: with code `model_not_ready`, where none is ready in time.
         """
         if worker := self.worker:
             return worker
@@ -80,7 +79,7 @@ class Supervisor:
         return self._worker
 
     async def close(self) -> None:
-        """Stop the worker and start no other; idempotent."""
+        """Stop the worker for good; idempotent."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):

@@ -1,8 +1,7 @@
 """One worker process, seen from the server's event loop.
 
-Starts the process, sends it commands, hands each event to the context it belongs to, and tells
-every context when the process is gone. It does not restart anything (`worker.supervisor` does) and
-knows no voices, sockets or users.
+Starts the process, sends it commands, hands each event to its context, and fails every context when
+the process ends. Restarting is the `supervisor`'s work. Knows no voices and no client sockets.
 """
 
 import asyncio
@@ -39,24 +38,24 @@ from voiceagent_tts.seam.events import (
 EventHandler = Callable[[Event | AlignEvent], None]
 """Receives the events of one context; an `AudioStep` has that context's row only."""
 
-_LOOKS = 4
-"""How often a worker is looked at in the time that it may be silent."""
+_CHECKS = 4
+"""Checks for signs of life within the heartbeat timeout."""
 
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerSpec:
-    """Which worker to run and how long to believe in it.
+    """Describes a worker process.
 
     Args:
         engine: name of an engine or aligner that `python -m voiceagent_tts.worker` knows.
-        options: what that engine is told, as JSON can hold it.
-        throttle: fields of `worker.throttled.Throttle`; None for the engine as it is.
-        ready_timeout_s: from start to `Ready`.
-        heartbeat_timeout_s: a worker that is silent for longer is killed.
-        environment: variables beside the server's own.
-        group: workers of one group speak the same voices alike; None for one without its like.
+        options: options of that engine, as JSON values.
+        throttle: fields of `worker.throttled.Throttle`; None for no throttle.
+        ready_timeout_s: longest time from start to `Ready`.
+        heartbeat_timeout_s: longest silence; a worker that is silent for longer is killed.
+        environment: variables added to the server's own.
+        group: name shared by workers with the same voices; None for a single worker.
     """
 
     engine: str
@@ -78,17 +77,23 @@ class WorkerSpec:
 
 
 class WorkerClient:
-    """A running worker. Create it with `start`."""
+    """Talks to a running worker process. Create it with `start`.
+
+    Attributes:
+        capabilities: what the worker can do.
+        stats: its last heartbeat.
+        closed: set when the process has ended.
+    """
 
     capabilities: Capabilities
 
     def __init__(self, spec: WorkerSpec) -> None:
         self._spec = spec
         self._numbers = itertools.count(1)
-        self._listeners: dict[int, EventHandler] = {}
+        self._handlers: dict[int, EventHandler] = {}
         self._rows: set[int] = set()
         self._ready = asyncio.get_running_loop().create_future()
-        self._is_heard = False  # since `_watch` has looked last
+        self._has_sign_of_life = False  # since the last check of `_watch`
         self._failure: str | None = None
         self.stats = Stats(0, 0, 0.0)
         self.closed = asyncio.Event()
@@ -111,34 +116,34 @@ class WorkerClient:
 
     @property
     def rows_used(self) -> int:
-        """Contexts that hold a row, or may still hold one: freed by their last event."""
+        """Number of contexts that occupy a row or may still do so, until their last event."""
         return len(self._rows)
 
-    def attach(self, listener: EventHandler) -> int:
-        """Reserve a row for a new context, whose events go to `listener`.
+    def attach(self, handler: EventHandler) -> int:
+        """Reserve a row for a new context, whose events go to `handler`.
 
         Returns:
             The context's number on this worker.
 
         Raises:
-            EngineError: the worker is gone.
+            EngineError: the worker has ended.
         """
         if self.closed.is_set():
             raise EngineError("the engine has just stopped; try again")
         context = next(self._numbers)
-        self._listeners[context] = listener
+        self._handlers[context] = handler
         self._rows.add(context)
         return context
 
     def detach(self, context: int, *, needs_cancel: bool) -> None:
-        """Stop listening to `context`; idempotent.
+        """Receive no more events of `context`; idempotent.
 
         Args:
             context: a number from `attach`.
-            needs_cancel: whether the worker was told of it and must free a row. The row counts as
-                used until the worker says that it is free.
+            needs_cancel: whether the worker knows the context and must free its row. The row counts
+                as used until the worker reports it free.
         """
-        if self._listeners.pop(context, None) is None:
+        if self._handlers.pop(context, None) is None:
             return
         if needs_cancel:
             self.send(Cancel(context))
@@ -146,13 +151,13 @@ class WorkerClient:
             self._rows.discard(context)
 
     def send(self, command: Command | AlignCommand) -> None:
-        """Hand a command to the worker; lost, like its context, if the worker is gone."""
+        """Send a command to the worker; dropped if the worker has ended."""
         if not self.closed.is_set():
-            # There is no high-water mark, so the send is complete when the call returns.
+            # Without a high-water mark the send is complete when the call returns.
             self._socket.send_multipart(wire.encode(command))
 
     async def close(self) -> None:
-        """Stop the process, fail what it still held, and wait until it is gone; idempotent."""
+        """Stop the process, fail its contexts, and wait until it has ended; idempotent."""
         self._failure = self._failure or "the engine was stopped"
         assert self._process.stdin is not None
         self._process.stdin.close()
@@ -210,24 +215,24 @@ class WorkerClient:
     async def _receive(self) -> None:
         while True:
             event = wire.decode(await self._socket.recv_multipart())
-            self._is_heard = True
+            self._has_sign_of_life = True
             self._dispatch(event)  # pyright: ignore[reportArgumentType]
-            # A message that is here already is received without a pause: let its readers go first.
+            # Waiting messages are received without a pause: give other tasks a turn.
             await asyncio.sleep(0)
 
     def _dispatch(self, event: Event | AlignEvent) -> None:
         match event:
             case AudioStep(rows):
                 for row in rows:
-                    if listener := self._listeners.get(row.context):
-                        listener(AudioStep((row,)))
+                    if handler := self._handlers.get(row.context):
+                        handler(AudioStep((row,)))
             case Words(context) | SegmentEnd(context) | Aligned(context):
-                if listener := self._listeners.get(context):
-                    listener(event)
+                if handler := self._handlers.get(context):
+                    handler(event)
             case Done(context) | Cancelled(context) | Failed(int(context)):
                 self._rows.discard(context)
-                if listener := self._listeners.pop(context, None):
-                    listener(event)
+                if handler := self._handlers.pop(context, None):
+                    handler(event)
             case Ready(capabilities):
                 self._ready.set_result(capabilities)
             case Stats():
@@ -236,25 +241,25 @@ class WorkerClient:
                 self._failure = message
 
     async def _watch(self) -> None:
-        """Kill a worker that has stopped to give signs of life.
+        """Kill a worker that gives no sign of life within the heartbeat timeout.
 
-        Looks are counted, not seconds: where this process stood still, they say nothing of the
-        worker, whose signs wait to be received.
+        Checks are counted, not seconds: if this process itself was suspended, the worker's messages
+        wait to be received.
         """
         timeout_s = self._spec.heartbeat_timeout_s
-        silent_looks = 0
-        while silent_looks < _LOOKS:
-            self._is_heard = False
-            await asyncio.sleep(timeout_s / _LOOKS)
-            is_silent = self._ready.done() and not self._is_heard
-            silent_looks = silent_looks + 1 if is_silent else 0
+        silent_checks = 0
+        while silent_checks < _CHECKS:
+            self._has_sign_of_life = False
+            await asyncio.sleep(timeout_s / _CHECKS)
+            is_silent = self._ready.done() and not self._has_sign_of_life
+            silent_checks = silent_checks + 1 if is_silent else 0
         self._failure = f"the engine gave no sign of life for {timeout_s:g} s"
         self._process.kill()
 
     async def _reap(self, receiving: asyncio.Task[None], watching: asyncio.Task[None]) -> None:
-        """When the process ends: free everything, then tell every context."""
+        """Wait for the end of the process, release its resources and fail its contexts."""
         status = await self._process.wait()
-        # Let what it sent last be received, and what was received be handed on.
+        # Receive its last messages and hand them on.
         while not receiving.done() and int(self._socket.get(zmq.EVENTS)) & zmq.POLLIN:
             await asyncio.sleep(0)
         await asyncio.sleep(0)
@@ -265,9 +270,9 @@ class WorkerClient:
         _log.info("worker_ended", engine=self._spec.engine, pid=self.pid, status=status)
         self.closed.set()
         self._release()
-        listeners, self._listeners = self._listeners, {}
+        handlers, self._handlers = self._handlers, {}
         self._rows.clear()
         if not self._ready.done():
             self._ready.set_exception(EngineError(message))
-        for context, listener in listeners.items():
-            listener(Failed(context, ErrorCode.ENGINE_ERROR, message))
+        for context, handler in handlers.items():
+            handler(Failed(context, ErrorCode.ENGINE_ERROR, message))

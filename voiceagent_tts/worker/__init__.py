@@ -1,1 +1,1 @@
-"""The process that hosts an engine, and the server's end of it."""
+"""The process that hosts one engine or aligner."""

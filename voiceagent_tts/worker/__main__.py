@@ -1,4 +1,4 @@
-"""`python -m voiceagent_tts.worker KIND ENDPOINT`: an engine or aligner, started by the server."""
+"""`python -m voiceagent_tts.worker KIND ENDPOINT`: host an engine or aligner for the server."""
 
 import argparse
 import json
@@ -39,11 +39,11 @@ _KINDS = {"espeak": _espeak, "qwen3": _qwen3, "online": _online, "forced": _forc
 
 
 def main() -> int:
-    """Host one engine or aligner until the parent goes."""
+    """Host one engine or aligner until the parent process ends."""
     parser = argparse.ArgumentParser(prog="python -m voiceagent_tts.worker", description=__doc__)
     parser.add_argument("kind", choices=sorted(_KINDS))
-    parser.add_argument("endpoint", help="where the parent listens: ipc://PATH")
-    parser.add_argument("--options", type=json.loads, default={}, help="for this kind, as JSON")
+    parser.add_argument("endpoint", help="address on which the parent listens: ipc://PATH")
+    parser.add_argument("--options", type=json.loads, default={}, help="its options, as JSON")
     parser.add_argument("--throttle", type=json.loads, help="fields of Throttle, as JSON")
     arguments = parser.parse_args()
     make_engine = _KINDS[arguments.kind](arguments.options)

@@ -1,7 +1,7 @@
 """Runs one engine or aligner in this process: commands from a socket in, events out, a heartbeat.
 
-The host knows none of them by name, no contexts and no listeners. It ends when its parent goes: the
-parent holds the other end of standard input, which reads as closed the moment the parent dies.
+Knows no engine by name and no contexts. It ends with its parent: the parent keeps the other end of
+standard input open, which reads as closed the moment the parent dies.
 """
 
 import math
@@ -22,19 +22,19 @@ from voiceagent_tts.seam.wire import Message
 HEARTBEAT_S = 1.0
 
 MakeEngine = Callable[[Callable[[], list[Any]], Callable[[Any], None]], Engine]
-"""Of an engine or an aligner: both take what has arrived and are stepped; they differ in the
-messages that come and go."""
+"""Creates an engine or aligner from its inbox and outbox. Both are stepped alike; their messages
+differ."""
 
 
 def run(endpoint: str, make_engine: MakeEngine) -> int:
-    """Serve the parent at `endpoint` (`ipc://...`) until it goes.
+    """Serve the parent at `endpoint` (`ipc://...`) until it ends.
 
     Returns:
-        Exit status: 0 where the parent went, 1 where the engine failed.
+        Exit status: 0 where the parent ended, 1 where the engine failed.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the server's to handle: it drains
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server handles Ctrl-C: it drains
     with zmq.Context() as zmq_context, zmq_context.socket(zmq.PAIR) as socket:
-        # Credit bounds what is on its way; a high-water mark would drop or block instead.
+        # Credit bounds the messages in flight; a high-water mark would drop or block them.
         socket.set_hwm(0)
         socket.setsockopt(zmq.LINGER, 200)
         socket.connect(endpoint)
@@ -42,6 +42,8 @@ def run(endpoint: str, make_engine: MakeEngine) -> int:
 
 
 class _Host:
+    """Steps one engine, and carries its messages over `socket`."""
+
     def __init__(self, socket: "zmq.Socket[bytes]") -> None:
         self._socket = socket
         self._parent = sys.stdin.fileno()
@@ -54,14 +56,14 @@ class _Host:
 
     def run(self, make_engine: MakeEngine) -> int:
         try:
-            engine = make_engine(self._take, self._send)
+            engine = make_engine(self._receive, self._send)
             self._send(Ready(engine.capabilities))
             self._loop(engine)
         except VoiceAgentError as error:
             self._send(Failed(None, error.code, error.message))
             return 1
         except Exception as error:
-            # Only the kind of the exception: its text may hold words that were to be spoken.
+            # Only the type of the exception: its text may contain the client's words.
             self._send(Failed(None, ErrorCode.ENGINE_ERROR, f"the engine raised {type(error)}"))
             raise
         engine.close()
@@ -76,20 +78,20 @@ class _Host:
             if now >= self._next_heartbeat:
                 self._next_heartbeat = now + HEARTBEAT_S
                 self._send(self._stats(engine))
-            if self._parent_is_gone(wait_s):
+            if self._is_parent_gone(wait_s):
                 return
 
     def _stats(self, engine: Engine) -> Stats:
         return Stats(engine.rows_used, self._audio_samples, self._busy_s, engine.figures)
 
-    def _parent_is_gone(self, wait_s: float | None) -> bool:
-        """Sleep until a command, the next step or the next heartbeat is due."""
+    def _is_parent_gone(self, wait_s: float | None) -> bool:
+        """Sleep until a command arrives, or the next step or heartbeat is due."""
         until_heartbeat_s = max(0.0, self._next_heartbeat - time.monotonic())
         timeout_s = until_heartbeat_s if wait_s is None else min(wait_s, until_heartbeat_s)
         ready = dict(self._poller.poll(math.ceil(timeout_s * 1000)))
         return self._parent in ready  # nothing is ever written there: readable means closed
 
-    def _take(self) -> list[Message]:
+    def _receive(self) -> list[Message]:
         commands: list[Message] = []
         while True:
             try:

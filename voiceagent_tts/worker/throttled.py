@@ -1,7 +1,8 @@
-"""A slow or faulty engine for tests and benchmarks: the real one, its sound held back.
+"""A slow or faulty engine for tests and benchmarks: a real one, its audio delayed.
 
-Words pass at once, as a native engine knows its words before it has made their sound. Audio leaves
-in codec frames at the pace of a chosen real-time factor. Nothing here is used in production.
+Words pass at once, as an engine with native words knows them before it generates their audio. Audio
+is sent in codec frames at the pace of a chosen real-time factor. Nothing here is used in
+production.
 """
 
 import heapq
@@ -28,22 +29,23 @@ from voiceagent_tts.seam.events import (
     Words,
 )
 
-_LEAVING_S = 0.05
-"""What was let go leaves in a thread of its own, which dies with the process."""
+_SENDING_S = 0.05
+"""Time for the socket's thread to send the last event: it dies with the process."""
 
 
 @dataclass(frozen=True, slots=True)
 class Throttle:
-    """How to be slow or faulty.
+    """Delays and faults of an engine.
 
     Args:
-        rtf: compute seconds per audio second; 0 is the engine's own speed.
-        first_audio_s: each context's first audio comes this much later.
-        is_silent: take text and send nothing back, not even an end; heartbeats go on.
-        crash_after_s: the process kills itself once it has let this much audio of one context go.
-        without_words: drop the engine's words, as an engine without word times.
-        truth_folder: where to keep what the engine made of each context, whatever of it leaves:
-            what benchmarks compare with (`Truth`).
+        rtf: compute seconds per audio second; 0 for the engine's own speed.
+        first_audio_s: delay of each context's first audio.
+        is_silent: whether the engine accepts text and sends no events; heartbeats continue.
+        crash_after_s: seconds of audio of one context after which the process kills itself; None
+            for never.
+        without_words: whether the engine's words are dropped, as if it had none.
+        truth_folder: folder for the undelayed audio and words of each context, with which
+            benchmarks compare (`Truth`); None for none.
     """
 
     rtf: float = 0.0
@@ -55,7 +57,7 @@ class Throttle:
 
 
 class Throttled:
-    """An engine whose events leave late, never, or with the process."""
+    """Delays or drops the events of the engine inside it."""
 
     def __init__(
         self,
@@ -66,16 +68,16 @@ class Throttled:
     ) -> None:
         self._outbox = outbox
         self._throttle = throttle
-        self._held: list[tuple[float, int, Event]] = []
+        self._delayed: list[tuple[float, int, Event]] = []  # heap of (due, order, event)
         self._order = itertools.count()
-        self._free_at: dict[int, float] = {}  # when each context's next event may leave
+        self._free_at: dict[int, float] = {}  # when each context's next event may be sent
         folder = throttle.truth_folder
         self._truth = None if folder is None else Truth(Path(folder))
-        self._engine = make_engine(inbox, self._hold)
+        self._engine = make_engine(inbox, self._receive)
 
     @property
     def capabilities(self) -> Capabilities:
-        """Those of the engine inside, less what is withheld."""
+        """Capabilities of the engine inside, without words where they are dropped."""
         capabilities = self._engine.capabilities
         if self._throttle.without_words:
             return replace(capabilities, has_native_words=False)
@@ -83,35 +85,35 @@ class Throttled:
 
     @property
     def rows_used(self) -> int:
-        """Rows of the engine inside; a row is free there before its held audio has left."""
+        """Rows of the engine inside; a row is free there before its delayed audio is sent."""
         return self._engine.rows_used
 
     @property
     def figures(self) -> dict[str, float]:
-        """Those of the engine inside."""
+        """Metrics of the engine inside."""
         return self._engine.figures
 
     def step(self) -> float | None:
-        """Step the engine inside, then let go what is due."""
+        """Step the engine inside, then send the events that are due."""
         wait_s = self._engine.step()
         now = time.monotonic()
-        while self._held and self._held[0][0] <= now:
-            self._let_go(heapq.heappop(self._held)[2])
-        if not self._held:
+        while self._delayed and self._delayed[0][0] <= now:
+            self._send(heapq.heappop(self._delayed)[2])
+        if not self._delayed:
             return wait_s
-        until_due_s = max(0.0, self._held[0][0] - now)
+        until_due_s = max(0.0, self._delayed[0][0] - now)
         return until_due_s if wait_s is None else min(wait_s, until_due_s)
 
     def close(self) -> None:
         """Close the engine inside."""
         self._engine.close()
 
-    def _hold(self, event: Event) -> None:
+    def _receive(self, event: Event) -> None:
         if self._truth is not None:
-            self._truth.keep(event)
+            self._truth.write(event)
         match event:
             case Cancelled(context):
-                self._forget(context)
+                self._drop(context)
                 self._outbox(event)
             case Words():
                 if not self._throttle.without_words and not self._throttle.is_silent:
@@ -135,32 +137,32 @@ class Throttled:
         due = max(now, self._free_at[context]) + compute_s
         self._free_at[context] = due
         if not self._throttle.is_silent:
-            heapq.heappush(self._held, (due, next(self._order), event))
+            heapq.heappush(self._delayed, (due, next(self._order), event))
 
-    def _let_go(self, event: Event) -> None:
+    def _send(self, event: Event) -> None:
         self._outbox(event)
         match event:
             case AudioStep((row,)):
                 self._crash_if_asked(row.chunk.end_sample)
             case Done(context) | Failed(int(context)):
-                self._forget(context)
+                self._drop(context)
             case _:
                 pass
 
-    def _forget(self, context: int) -> None:
+    def _drop(self, context: int) -> None:
         self._free_at.pop(context, None)
-        self._held = [held for held in self._held if _context_of(held[2]) != context]
-        heapq.heapify(self._held)
+        self._delayed = [entry for entry in self._delayed if _context_of(entry[2]) != context]
+        heapq.heapify(self._delayed)
 
     def _crash_if_asked(self, end_sample: int) -> None:
         crash_after_s = self._throttle.crash_after_s
         if crash_after_s is not None and end_sample >= crash_after_s * SAMPLE_RATE_HZ:
-            time.sleep(_LEAVING_S)
+            time.sleep(_SENDING_S)
             os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Truth:
-    """Keeps the sound and the words of every context in two files, named by process and context.
+    """Writes the audio and the words of every context to two files, named by process and context.
 
     `PID-CONTEXT.pcm` is PCM16 at 24 kHz. Each line of `PID-CONTEXT.words` is a JSON list: a word's
     text, its `char_start` and `char_end`, its `start_sample` and `end_sample`.
@@ -169,8 +171,8 @@ class Truth:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def keep(self, event: Event) -> None:
-        """Write down what `event` tells of a context."""
+    def write(self, event: Event) -> None:
+        """Write the audio or words of `event`."""
         match event:
             case AudioStep(rows):
                 for row in rows:

@@ -167,7 +167,7 @@ def generated_text(rng: random.Random, language: str) -> str:
 
 
 def test_nothing_looks_ahead(same_reference: SameReference) -> None:
-    """What was committed, and the outlook, are the same whatever follows."""
+    """Committed and tentative times are the same whatever follows."""
     spoken = espeak(SENTENCE, "en", "f3")
     other = espeak("Something else is said from here on, by a much louder voice.", "en", "m8")
     for frames in (10, 25, 40):
@@ -177,10 +177,10 @@ def test_nothing_looks_ahead(same_reference: SameReference) -> None:
             session.append(split_words(SENTENCE))
         committed = alone.push(start)
         assert followed.push(start + other.pcm)[: len(committed)] == committed
-        assert alone.outlook()
+        assert alone.tentative()
 
 
-def test_the_outlook_says_what_comes() -> None:
+def test_tentative_times_run_ahead() -> None:
     """At any moment it holds the words that have begun, the next one, and times near the truth."""
     spoken = espeak(SENTENCE, "en", "f3")
     session = OnlineAligner().open("en", "v")
@@ -189,7 +189,7 @@ def test_the_outlook_says_what_comes() -> None:
     errors: list[float] = []
     for count, part in enumerate(cut(spoken.pcm, ()), start=1):
         seen += len(session.push(part))
-        ahead = session.outlook()
+        ahead = session.tentative()
         assert [row.word for row in ahead] == [
             row.word for row in spoken.words[seen : seen + len(ahead)]
         ]

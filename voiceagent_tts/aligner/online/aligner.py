@@ -126,7 +126,7 @@ class OnlineSession:
             final += self._pop_final_words()
         return tuple(final)
 
-    def outlook(self) -> tuple[WordTimestamp, ...]:
+    def tentative(self) -> tuple[WordTimestamp, ...]:
         """The tentative times of the words that come next."""
         return tuple(self._tentative_words())
 
