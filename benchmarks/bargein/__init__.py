@@ -1,1 +1,1 @@
-"""After a barge-in, does the history have the words that were heard? `run` is the benchmark."""
+"""The barge-in benchmark: does the history have the words that were heard? Start with `run`."""

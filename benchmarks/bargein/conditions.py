@@ -1,6 +1,6 @@
-"""Under which conditions the user barges in: engines, word times, faults, and whose adapter it is.
+"""The conditions of the barge-in benchmark: engines, word times, faults and adapters.
 
-Knows no agent framework; a host says which voices it has.
+This module knows no agent framework.
 """
 
 import json
@@ -17,7 +17,7 @@ SESSIONS = 8
 _RELEASE_CUTS = 8
 _RELEASE_LATEST_S = 1.2
 _SHORT_LEAD_S = 0.5
-"""With more, a short reply is all there before a fault could hurt it."""
+"""With a larger lead, all audio of a short reply would arrive before the fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +25,9 @@ class ServerSpec:
     """How the server is started.
 
     Args:
-        engine: what speaks; `qwen3` is a tiny model with random weights.
-        throttle: fields of `worker.throttled.Throttle`.
-        aligner: the setting of that name; None where the engine itself knows its words.
+        engine: the engine; `qwen3` is a tiny model with random weights.
+        throttle: (field, value) pairs of `worker.throttled.Throttle`.
+        aligner: value of the setting `aligner`; None for an engine that times its words itself.
     """
 
     engine: Literal["espeak", "qwen3"] = "espeak"
@@ -35,7 +35,7 @@ class ServerSpec:
     aligner: str | None = None
 
     def environment(self, truth_folder: Path) -> dict[str, str]:
-        """Its settings."""
+        """Environment variables with the server's settings."""
         throttle = dict(self.throttle) | {"truth_folder": str(truth_folder)}
         settings = {"VOICEAGENT_TTS_THROTTLE": json.dumps(throttle)}
         if self.aligner is not None:
@@ -48,16 +48,16 @@ class Condition:
     """One row of the table.
 
     Args:
-        name: for people, and in the results.
-        cuts: how many.
+        name: name in the table and in the results.
+        cuts: number of cuts.
         server: how the server is started.
         voice_kind: how the agent speaks.
-        llm_stalls: the LLM stops in mid-reply.
-        fault: what fails in mid-reply.
-        sessions: side by side.
-        latest_s: no cut is planned later.
-        hosts: those that can.
-        is_quick: whether people in a hurry see it, too.
+        llm_stalls: whether the LLM pauses in mid-reply.
+        fault: what fails in mid-reply; None for no fault.
+        sessions: number of concurrent sessions.
+        latest_s: latest planned cut; None for the default.
+        hosts: hosts that support the condition.
+        is_quick: whether `--quick` includes the condition.
     """
 
     name: str
@@ -73,7 +73,7 @@ class Condition:
 
     @property
     def max_lead_s(self) -> float | None:
-        """How far the server may run ahead; None for its own choice."""
+        """How far the server may run ahead of playback; None for the server's default."""
         return None if self.fault is None else _SHORT_LEAD_S
 
     def plans(self, rng: random.Random) -> list[list[Cut]]:
@@ -117,16 +117,17 @@ CONDITIONS = (
     Condition("online aligner, RTF 0.9", 40, _aligned(0.9)),
     Condition("Qwen3-TTS, random weights", 20, ServerSpec("qwen3"), sessions=4),
 )
-"""Those with the same server stand together: it is started once. The first is what counts."""
+"""Conditions with equal servers are adjacent, so that each server starts once. The first condition
+is the main one."""
 
 
 def conditions_for(host: Host, *, is_quick: bool, only: str) -> list[Condition]:
-    """What is measured, in order.
+    """The conditions to measure, in order.
 
     Args:
-        host: which agent framework.
-        is_quick: fewer conditions, and one cut a session.
-        only: names that contain this, or are just this.
+        host: the agent framework.
+        is_quick: select fewer conditions, with one cut per session.
+        only: select the condition of this name, or those whose names contain it.
     """
     chosen = [condition for condition in CONDITIONS if host in condition.hosts]
     named = [condition for condition in chosen if condition.name == only]

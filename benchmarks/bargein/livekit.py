@@ -1,8 +1,8 @@
-"""Barge-ins in a LiveKit `AgentSession`: its synchronizer, its voice activity detection, real time.
+"""Barge-ins in a LiveKit `AgentSession`: its synchronizer and voice activity detection, real time.
 
-A user says something, the agent replies, the user cuts in by saying it again, and so on. The words
-of the user and those of the agent are a script: an STT that always understands the same, an LLM
-that writes its next reply. All between is LiveKit's and the text-to-speech plugin's.
+A user speaks, the agent replies, the user interrupts by speaking again, and so on. The STT and the
+LLM are scripted: the STT always returns one text, and the LLM writes its next reply. Everything
+between is LiveKit's and the text-to-speech plugin's.
 """
 
 import asyncio
@@ -38,16 +38,16 @@ from testbed.devices import Microphone, Playback, Screen, Speaker
 from voiceagent_tts.core import WordTimestamp
 
 _SILENT_FRAMES = 5
-"""After so many frames without sound the STT has understood."""
+"""Number of silent frames after which the STT returns its text."""
 _TURNS: dict[str, Any] = {
     "turn_detection": "vad",
     "endpointing": {"min_delay": 0.1, "max_delay": 0.5},
     "interruption": {"min_duration": 0.1, "false_interruption_timeout": 4.0},
     "preemptive_generation": {"enabled": False},
 }
-"""A user who is quick to interrupt, so that the first words can be cut, too."""
+"""Settings that interrupt early, so that cuts can fall into the first words."""
 _REACTION_S = 0.14
-"""About how long the user has to speak until the agent falls silent."""
+"""Approximate time from the user's first sound to the agent's silence."""
 _FAST = APIConnectOptions(max_retry=3, retry_interval=0.1, timeout=5.0)
 
 
@@ -57,7 +57,7 @@ async def talk(
     inject_fault: Callable[[], None],
     on_spoken: Callable[[Spoken], None],
 ) -> None:
-    """Talk through `cuts` in a session of their own."""
+    """Play `cuts` in a session of their own."""
     async with aiohttp.ClientSession() as http:
         language = cuts[0].language
         voice = make_voice(call, language, http)
@@ -84,7 +84,7 @@ async def _agent(
 
 
 class _Agent:
-    """A session, its devices, and the user in front of them."""
+    """A session, its devices, and a simulated user."""
 
     def __init__(
         self,
@@ -114,10 +114,10 @@ class _Agent:
             next_in_chain_audio=self.speaker, next_in_chain_text=Screen()
         )
         self._session.on("speech_created", self._note_handle)
-        voice.on("words", self._note_words)  # ours alone tells
+        voice.on("words", self._note_words)  # only our plugin emits them
 
     async def start(self) -> None:
-        """Attach the devices, and start the agent."""
+        """Attach the devices and start the agent."""
         self._session.input.audio = self.microphone
         self._session.output.audio = self._sync.audio_output
         self._session.output.transcription = self._sync.text_output
@@ -135,7 +135,7 @@ class _Agent:
         self._words += words
 
     async def reply(self) -> Spoken:
-        """The agent's next reply, until the user has cut in."""
+        """Play the agent's next reply until the user has interrupted it."""
         cut = await self._begun()
         handle, self._words = self._handle, []
         assert handle is not None
@@ -150,7 +150,7 @@ class _Agent:
         return self._spoken(cut, handle, self.speaker.playback, said_at)
 
     async def _begun(self) -> Cut:
-        """The reply that the agent begins; the user asks again where none comes."""
+        """Wait for the agent's next reply; the user asks again if none starts."""
         for _ in range(TRIES):
             with contextlib.suppress(TimeoutError):
                 return await asyncio.wait_for(self._llm.begun.get(), ANSWER_PATIENCE_S)
@@ -158,7 +158,7 @@ class _Agent:
         raise TimeoutError("the agent does not answer")
 
     async def _listen(self, handle: SpeechHandle, until_s: float, patience_s: float) -> None:
-        """Until so much was played, or the user has lost patience with the silence within it."""
+        """Wait until `until_s` were played, or the reply was silent for over `patience_s`."""
 
         def is_time() -> bool:
             played = self.speaker.playback
@@ -186,10 +186,10 @@ class _Agent:
 
 
 class ScriptedLLM(llm.LLM):
-    """Writes one reply after the other at the pace of a language model.
+    """Writes one reply after another at the pace of a language model.
 
     Attributes:
-        begun: replies that it has begun to write.
+        begun: replies whose writing has started.
     """
 
     def __init__(self, cuts: Sequence[Cut]) -> None:
@@ -205,7 +205,7 @@ class ScriptedLLM(llm.LLM):
         conn_options: APIConnectOptions = DEFAULT_API_CONNECT_OPTIONS,
         **options: Any,
     ) -> llm.LLMStream:
-        """Begin the next reply; after the last, say nothing."""
+        """Start the next reply; write nothing after the last one."""
         cut = self._cuts.popleft() if self._cuts else None
         if cut is not None:
             self.begun.put_nowait(cut)
@@ -231,7 +231,7 @@ class _ScriptedWriting(llm.LLMStream):
 
 
 class ScriptedSTT(stt.STT):
-    """Understands the same whenever somebody has spoken."""
+    """Returns one fixed text whenever the user has spoken."""
 
     def __init__(self) -> None:
         super().__init__(capabilities=stt.STTCapabilities(streaming=True, interim_results=False))
@@ -242,7 +242,7 @@ class ScriptedSTT(stt.STT):
     def stream(
         self, *, conn_options: APIConnectOptions = DEFAULT_API_CONNECT_OPTIONS, **options: Any
     ) -> stt.RecognizeStream:
-        """Listen."""
+        """Start to transcribe."""
         return _ScriptedHearing(stt=self, conn_options=conn_options)
 
 

@@ -1,8 +1,8 @@
-"""The voices that LiveKit sessions of the barge-in benchmark speak with, ours and others.
+"""The voices of LiveKit sessions in the barge-in benchmark: our plugin, stock ones and a plain one.
 
-`PlainTTS` is a plugin as one writes it at first: it hands on the server's audio as it comes, and
-either no words or those of a sentence when that sentence is complete, as servers do that align
-words after speaking them. It uses the same server and the same sound as our plugin.
+`PlainTTS` is a simple plugin for comparison. It passes the server's audio on as it arrives, and
+either no words or the words of each complete sentence, like a server that aligns words after it has
+spoken them. It uses the same server and the same audio as our plugin.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ _SENTENCE_ENDS = (".", "!", "?", "。")
 
 
 def make_voice(call: Call, language: str, http: aiohttp.ClientSession) -> tts.TTS:
-    """The voice that `call` asks for."""
+    """The voice that `call` requests."""
     match call.voice_kind:
         case "ours" | "words ignored":
             return TTS(
@@ -63,7 +63,7 @@ def _stock_voice(
 
 
 class PlainTTS(tts.TTS):
-    """Audio from the server as it comes; words never, or sentence by sentence when spoken."""
+    """Passes audio on as it arrives, and no words or those of each complete sentence."""
 
     def __init__(self, call: Call, language: str) -> None:
         super().__init__(
@@ -84,7 +84,7 @@ class PlainTTS(tts.TTS):
     def stream(
         self, *, conn_options: APIConnectOptions = DEFAULT_API_CONNECT_OPTIONS
     ) -> tts.SynthesizeStream:
-        """Speak one reply while it is being written."""
+        """Speak one reply while its text is being written."""
         return _PlainStream(self, conn_options)
 
     async def aclose(self) -> None:
@@ -108,13 +108,13 @@ class _PlainStream(tts.SynthesizeStream):
                 stream=True,
             )
             output_emitter.start_segment(segment_id=context.context_id)
-            feeding = asyncio.create_task(self._feed(context))
+            sending = asyncio.create_task(self._send_text(context))
             try:
                 await self._pass_on(context, output_emitter)
             finally:
-                await utils.aio.cancel_and_wait(feeding)
+                await utils.aio.cancel_and_wait(sending)
 
-    async def _feed(self, context: ClientContext) -> None:
+    async def _send_text(self, context: ClientContext) -> None:
         async for item in self._input_ch:
             if isinstance(item, str):
                 self._mark_started()
@@ -135,7 +135,7 @@ class _PlainStream(tts.SynthesizeStream):
     def _pass_words_on(
         self, text: str, emitter: tts.AudioEmitter, samples: int, *, is_over: bool = False
     ) -> None:
-        """Hand on the words of the sentences that are complete in `samples` of sound."""
+        """Push the words of the sentences that are complete in the first `samples` of audio."""
         spoken = [word for word in self._words if is_over or (word.end_sample or 0) <= samples]
         ends = [n for n, word in enumerate(spoken, 1) if word.word.text.endswith(_SENTENCE_ENDS)]
         count = len(spoken) if is_over else max(ends, default=0)
@@ -147,7 +147,7 @@ class _PlainStream(tts.SynthesizeStream):
 
 
 def _timed(text: str, timestamp: WordTimestamp) -> TimedString:
-    """A word with the white space behind it, and its true times."""
+    """A word with the white space after it, and its true times."""
     word = timestamp.word
     behind = text[word.char_end :]
     space = behind[: len(behind) - len(behind.lstrip())]

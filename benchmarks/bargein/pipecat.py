@@ -1,8 +1,8 @@
-"""Barge-ins in a Pipecat pipeline: its aggregators, its voice activity detection, real time.
+"""Barge-ins in a Pipecat pipeline: its aggregators and voice activity detection, real time.
 
-A user says something, the agent replies, the user cuts in by saying it again, and so on. The words
-of the user and those of the agent are a script: a transcription that is always the same, an LLM
-that writes its next reply. All between is Pipecat's and the text-to-speech service's.
+A user speaks, the agent replies, the user interrupts by speaking again, and so on. Transcription
+and LLM are scripted: the transcription always returns one text, and the LLM writes its next reply.
+Everything between is Pipecat's and the text-to-speech service's.
 """
 
 import asyncio
@@ -47,11 +47,11 @@ from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, WordTimestamp
 
 _REACTION_S = 0.2
-"""About how long the user has to speak until the agent falls silent."""
+"""Approximate time from the user's first sound to the agent's silence."""
 _POLL_S = 0.01
 _SILENT_S = 0.3
 _COMMIT_PATIENCE_S = 2.0
-"""A turn whose end is not told so long after the user has cut in has left nothing behind."""
+"""Wait for the end of a turn after an interruption; a turn without one committed nothing."""
 
 
 async def talk(
@@ -60,7 +60,7 @@ async def talk(
     inject_fault: Callable[[], None],
     on_spoken: Callable[[Spoken], None],
 ) -> None:
-    """Talk through `cuts` in a session of their own."""
+    """Play `cuts` in a session of their own."""
     async with _running(_Agent(call, cuts, inject_fault)) as agent:
         agent.say()
         for _ in cuts:
@@ -81,7 +81,7 @@ async def _running(agent: "_Agent") -> AsyncIterator["_Agent"]:
 
 
 class _Agent:
-    """A pipeline, its transport, and the user in front of it."""
+    """A pipeline, its transport, and a simulated user."""
 
     def __init__(self, call: Call, cuts: Sequence[Cut], inject_fault: Callable[[], None]) -> None:
         self.transport = RealtimeFileTransport()
@@ -136,12 +136,12 @@ class _Agent:
                 self._words += words
 
     def say(self) -> None:
-        """The user speaks from now on."""
+        """Start the user's speech."""
         self._stt.expect(USER_TEXT)
         self.transport.say(self._call.user_pcm)
 
     async def reply(self) -> Spoken:
-        """The agent's next reply, until the user has cut in."""
+        """Play the agent's next reply until the user has interrupted it."""
         first = len(self.transport.utterances)
         cut = await self._begun()
         self._words, self._turns = [], asyncio.Queue()
@@ -158,7 +158,7 @@ class _Agent:
         return self._spoken(cut, is_cut, committed, self.transport.utterances[first:], said_at)
 
     async def _begun(self) -> Cut:
-        """The reply that the agent begins; the user asks again where none comes."""
+        """Wait for the agent's next reply; the user asks again if none starts."""
         for _ in range(TRIES):
             with contextlib.suppress(TimeoutError):
                 return await asyncio.wait_for(self._llm.begun.get(), ANSWER_PATIENCE_S)
@@ -166,7 +166,7 @@ class _Agent:
         raise TimeoutError("the agent does not answer")
 
     async def _cut_in(self) -> tuple[float, AssistantTurnStoppedMessage | None]:
-        """The user speaks, again where nobody noticed; returns when, and how the turn ended."""
+        """Interrupt, again if it was not noticed; returns the time and the turn's end."""
         for _ in range(TRIES):
             said_at = self.transport.now_s
             self.say()
@@ -174,10 +174,10 @@ class _Agent:
                 return said_at, await asyncio.wait_for(self._turns.get(), _COMMIT_PATIENCE_S)
             if self._watcher.halted_at >= said_at:
                 return said_at, None
-        raise TimeoutError("the user was not heard")
+        raise TimeoutError("the agent did not notice the user")
 
     async def _listen(self, first: int, until_s: float, patience_s: float) -> None:
-        """Until so much was played, or the user has lost patience with the silence within it."""
+        """Wait until `until_s` were played, or the reply was silent for over `patience_s`."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LONGEST_WAIT_S):
                 while self._turns.empty():
@@ -189,7 +189,7 @@ class _Agent:
                     await asyncio.sleep(_POLL_S)
 
     async def _played_out(self, first: int) -> None:
-        """Until a reply that has ended by itself is silent."""
+        """Wait until a reply that was not interrupted has been played."""
         while chunks := _chunks(self.transport.utterances[first:]):
             if self.transport.now_s - _end_s(chunks) > _SILENT_S:
                 return
@@ -230,11 +230,11 @@ def _end_s(chunks: Sequence[tuple[int, int]]) -> float:
 
 
 class _Watcher(BaseObserver):
-    """Notes when the pipeline was interrupted, and how much sound its service made.
+    """Records the last interruption of the pipeline and the audio of its service.
 
     Attributes:
-        halted_at: the last interruption, on the transport's clock.
-        received_samples: sound of this reply that has left the service.
+        halted_at: time of the last interruption, on the transport's clock.
+        received_samples: audio of this reply that has left the service.
     """
 
     def __init__(self, tts: TTSService, transport: RealtimeFileTransport) -> None:
@@ -246,11 +246,11 @@ class _Watcher(BaseObserver):
         self.received_samples = 0
 
     def begin_reply(self) -> None:
-        """Count from here."""
+        """Reset the count of audio."""
         self.received_samples = 0
 
     async def on_push_frame(self, data: FramePushed) -> None:
-        """A frame goes from one processor to the next."""
+        """Record a frame that one processor pushes to the next."""
         frame = data.frame
         if isinstance(frame, InterruptionFrame) and frame.id != self._interruption:
             self._interruption, self.halted_at = frame.id, self._transport.now_s
@@ -259,10 +259,10 @@ class _Watcher(BaseObserver):
 
 
 class ScriptedWriter(FrameProcessor):
-    """Writes one reply after the other at the pace of a language model.
+    """Writes one reply after another at the pace of a language model.
 
     Attributes:
-        begun: replies that it has begun to write.
+        begun: replies whose writing has started.
     """
 
     def __init__(self, cuts: Sequence[Cut]) -> None:
@@ -271,7 +271,7 @@ class ScriptedWriter(FrameProcessor):
         self.begun: asyncio.Queue[Cut] = asyncio.Queue()
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
-        """Answer a context; an interruption cancels this while it writes."""
+        """Answer a context; an interruption cancels this task while it writes."""
         await super().process_frame(frame, direction)
         if isinstance(frame, LLMContextFrame):
             if self._cuts:

@@ -1,8 +1,8 @@
-"""The voices that Pipecat sessions of the barge-in benchmark speak with, ours and others.
+"""The voices of Pipecat sessions in the barge-in benchmark: our service, a stock and a plain one.
 
-`PlainTTSService` is a service as one writes it at first: it hands on the server's audio as it
-comes, and either no words or those of a sentence when that sentence is complete, as servers do that
-align words after speaking them. It uses the same server and the same sound as our service.
+`PlainTTSService` is a simple service for comparison. It passes the server's audio on as it arrives,
+and either no words or the words of each complete sentence, like a server that aligns words after it
+has spoken them. It uses the same server and the same audio as our service.
 """
 
 from collections.abc import AsyncGenerator
@@ -22,7 +22,7 @@ _SENTENCE_ENDS = (".", "!", "?", "。")
 
 
 def make_service(call: Call, language: str) -> TTSService:
-    """The voice that `call` asks for."""
+    """The voice that `call` requests."""
     match call.voice_kind:
         case "ours":
             return VoiceAgentTTSService(
@@ -43,7 +43,7 @@ def make_service(call: Call, language: str) -> TTSService:
 
 
 class PlainTTSService(TTSService):
-    """Audio from the server as it comes; words never, or sentence by sentence when spoken."""
+    """Passes audio on as it arrives, and no words or those of each complete sentence."""
 
     def __init__(self, call: Call, language: str) -> None:
         super().__init__(
@@ -66,12 +66,12 @@ class PlainTTSService(TTSService):
         yield None
 
     async def flush_audio(self, context_id: str | None = None) -> None:
-        """No more text for this turn."""
+        """End the text of this turn."""
         if context_id in self._contexts:
             await self._contexts[context_id].end()
 
     async def on_audio_context_interrupted(self, context_id: str) -> None:
-        """Stop the server."""
+        """Cancel the context on the server."""
         context = self._contexts.pop(context_id, None)
         if context is not None:
             await context.cancel()
@@ -108,7 +108,7 @@ class PlainTTSService(TTSService):
     async def _pass_words_on(
         self, words: list[WordTimestamp], context_id: str, samples: int, *, is_over: bool = False
     ) -> list[WordTimestamp]:
-        """Hand on the words of the sentences that are complete in `samples`; returns the rest."""
+        """Push the words of sentences complete in the first `samples`; returns the other words."""
         spoken = [word for word in words if is_over or (word.end_sample or 0) <= samples]
         ends = [n for n, word in enumerate(spoken, 1) if word.word.text.endswith(_SENTENCE_ENDS)]
         count = len(spoken) if is_over else max(ends, default=0)

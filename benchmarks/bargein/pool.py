@@ -1,7 +1,7 @@
-"""Sessions side by side, each in a process of its own, as both hosts run them in production.
+"""Runs concurrent sessions, each in a process of its own, as both hosts do in production.
 
-A process is started once and holds one session after the other. Sessions in one event loop would
-wait for each other, which would be measured, too.
+A process runs one session after another. Sessions that shared an event loop would delay each other,
+and the measurements would include that.
 """
 
 import asyncio
@@ -27,17 +27,17 @@ Host = Literal["livekit", "pipecat"]
 
 _POLL_S = 0.2
 _STAGGER_S = 0.15
-"""Between the beginnings of two sessions, so that their first replies do not begin together."""
+"""Time between the starts of two sessions, so that their first replies do not coincide."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """What one session told.
+    """The results of one session.
 
     Args:
-        spoken: its replies, in order; fewer than asked for where it broke off.
-        lags_s: how late the process's event loop ran, many times.
-        error: why it broke off; "" if it did not.
+        spoken: replies in order; fewer than planned if the session broke off.
+        lags_s: samples of the lag of the process's event loop.
+        error: why the session broke off; "" if it did not.
     """
 
     spoken: list[Spoken]
@@ -46,7 +46,7 @@ class Conversation:
 
 
 class SessionPool:
-    """Processes that hold sessions of one host."""
+    """A pool of processes that run sessions of one host."""
 
     def __init__(self, host: Host, size: int) -> None:
         context = multiprocessing.get_context("spawn")
@@ -55,7 +55,7 @@ class SessionPool:
         self._executor = ProcessPoolExecutor(size, context, _prepare, (host, self._done))
 
     async def __aenter__(self) -> Self:
-        """Start the processes, all at once: each is ready when the host is imported."""
+        """Start all processes; each is ready when it has imported the host."""
         loop = asyncio.get_running_loop()
         naps = [loop.run_in_executor(self._executor, time.sleep, 0.2) for _ in range(self.size)]
         await asyncio.gather(*naps)
@@ -73,12 +73,12 @@ class SessionPool:
     async def talk(
         self, call: Call, plans: Sequence[Sequence[Cut]], on_progress: Callable[[int], None]
     ) -> list[Conversation]:
-        """Hold a session for each plan, side by side.
+        """Run a session for each plan, concurrently.
 
         Args:
-            call: where the agents get their voice.
+            call: server and voice of the agents.
             plans: the cuts of each session.
-            on_progress: called now and then with the number of replies so far.
+            on_progress: called regularly with the number of replies so far.
         """
         with self._done.get_lock():
             self._done.value = 0
@@ -100,12 +100,12 @@ class SessionPool:
             on_progress(self._done.value)
 
 
-# What runs in each process.
+# In each process.
 
 
 @dataclass
 class _Here:
-    """This process: which host it holds, and where it tells how far it is."""
+    """State of this process: its host, and the shared counter of replies."""
 
     talk: Talk
     done: "Synchronized[int]"
@@ -115,7 +115,7 @@ _here: _Here | None = None
 
 
 def _prepare(host: Host, done: "Synchronized[int]") -> None:
-    """Import the host once, and keep its chatter to itself."""
+    """Import the host once, and silence its logs."""
     global _here
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
@@ -126,11 +126,11 @@ def _prepare(host: Host, done: "Synchronized[int]") -> None:
     talk: Talk = importlib.import_module(f"benchmarks.bargein.{host}").talk
     _here = _Here(talk, done)
     gc.collect()
-    gc.freeze()  # looking through all imports for garbage would stop playback for 0.2 s
+    gc.freeze()  # a full garbage collection would stop playback for 0.2 s
 
 
 def _talk_alone(call: Call, cuts: list[Cut], number: int) -> Conversation:
-    """Hold one session."""
+    """Run one session."""
     assert _here is not None
     return asyncio.run(_converse(_here, call, cuts, number))
 
@@ -143,7 +143,7 @@ async def _converse(here: _Here, call: Call, cuts: list[Cut], number: int) -> Co
         with here.done.get_lock():
             here.done.value += 1
 
-    watch = LoopWatch()
+    watch = LoopLag()
     watching = asyncio.create_task(watch.run())
     error = ""
     await asyncio.sleep(number * _STAGGER_S)
@@ -152,24 +152,24 @@ async def _converse(here: _Here, call: Call, cuts: list[Cut], number: int) -> Co
             wired = call if call.fault != "socket" else replace(call, url=url)
             inject = wire.cut if call.fault == "socket" else lambda: kill_engine(call.server_pid)
             await here.talk(wired, cuts, inject, note)
-    except Exception as reason:  # the other sessions go on, and the report tells
+    except Exception as reason:  # the other sessions continue, and the report shows it
         error = f"{type(reason).__name__}: {reason}"
     watching.cancel()
     return Conversation(spoken, watch.lags_s, error)
 
 
 @dataclass
-class LoopWatch:
-    """How late the event loop runs: a busy machine makes every measure worse.
+class LoopLag:
+    """Samples the lag of the event loop, which a busy machine adds to every measurement.
 
     Attributes:
-        lags_s: how much too long each sleep of 10 ms took.
+        lags_s: excess length of each sleep of 10 ms.
     """
 
     lags_s: list[float] = field(default_factory=list)
 
     async def run(self) -> None:
-        """Watch until cancelled."""
+        """Sample until cancelled."""
         while True:
             started = time.monotonic()
             await asyncio.sleep(0.01)

@@ -1,6 +1,6 @@
-"""How the barge-in benchmark is told: a table, the same in markdown, a picture, and the figures.
+"""The report of the barge-in benchmark: a table, its markdown form, a plot and the figures.
 
-The room knows no agent framework and no server.
+This module knows no agent framework and no server.
 """
 
 from collections import Counter
@@ -19,7 +19,7 @@ EXACT, WITHIN_ONE, FURTHER, DROPPED = "#2a9d6f", "#9fd3bd", "#e9b44c", "#d64550"
 _WIDEST_DIFFERENCE = 6
 _DARK_PERCENT = 60
 _MOST_UNKNOWN_S = 0.5
-"""Transports fill their last chunk with silence."""
+"""Unknown audio that is not reported: transports fill their last chunk with silence."""
 _COLUMNS = {
     "cuts": "cuts",
     "exact %": "exact_pct",
@@ -31,17 +31,18 @@ _COLUMNS = {
     "discarded s": "discarded_s",
     "loop lag p99 ms": "loop_lag_p99_ms",
 }
-"""Silent: from the user's first sound on. The loop's lag says how busy the machine was."""
+"""Column headings and figures. "Silent" counts from the user's first sound; the loop lag shows how
+busy the machine was."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One condition, measured.
+    """The measurement of one condition.
 
     Args:
-        name: of the condition.
-        outcomes: of every reply that made a sound.
-        facts: what else there is to tell, under its names in the JSON object.
+        name: name of the condition.
+        outcomes: outcomes of all replies with audio.
+        facts: other figures, by their names in the JSON output.
     """
 
     name: str
@@ -55,7 +56,7 @@ class Result:
 
 
 def table_of(host: str, results: Sequence[Result]) -> Table:
-    """The figures for people."""
+    """The figures as a table for the terminal."""
     table = Table(title=f"After a barge-in, on {host}", title_justify="left", box=None)
     table.add_column("condition", no_wrap=True)
     for heading in _COLUMNS:
@@ -66,7 +67,7 @@ def table_of(host: str, results: Sequence[Result]) -> Table:
 
 
 def complaints_about(results: Sequence[Result]) -> list[str]:
-    """Sentences about what makes a result less than it seems."""
+    """One sentence for each fact that makes a result doubtful."""
     complaints: list[str] = []
     for result in results:
         facts, name = result.figures, result.name
@@ -85,7 +86,7 @@ def complaints_about(results: Sequence[Result]) -> list[str]:
 
 
 def markdown_of(results: Sequence[Result]) -> str:
-    """The same table for the documentation."""
+    """The table as markdown, for the documentation."""
     headings = ["condition", *_COLUMNS]
     rows = [headings, ["---", *("---:" for _ in _COLUMNS)]]
     rows += [[result.name, *_cells(result)] for result in results]
@@ -98,7 +99,7 @@ def _cells(result: Result) -> list[str]:
 
 
 def plot(host: str, results: Sequence[Result], path: Path) -> None:
-    """Draw, for each condition, how many of its histories were off, and by how many words."""
+    """Draw for each condition the share of wrong histories, and by how many words they differ."""
     measured = [result for result in results if result.outcomes]
     figure, (bars, histograms) = plt.subplots(
         1, 2, figsize=(13, 1.6 + 0.36 * len(measured)), width_ratios=(3, 2), layout="constrained"
@@ -121,13 +122,13 @@ def _draw_bars(axes: Any, results: Sequence[Result]) -> None:
     ):
         axes.barh(names, widths, left=left, color=color, label=label)
         left += widths
-    axes.set_ylim(len(results) - 0.5, -0.5)  # as the rows beside it
+    axes.set_ylim(len(results) - 0.5, -0.5)  # aligned with the histogram rows
     axes.set(xlim=(0, 100), xlabel="% of the replies that were cut off (their number)")
     axes.legend(ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False, fontsize=8)
 
 
 def _shares(result: Result) -> tuple[float, float, float, float]:
-    """Percent exact, one word off, further off, dropped."""
+    """Percentages of replies: exact, one word off, further off, dropped."""
     kinds = Counter[str]()
     for outcome in result.outcomes:
         verdict = judge(outcome.text, outcome.committed, outcome.heard)
@@ -145,7 +146,7 @@ def _shares(result: Result) -> tuple[float, float, float, float]:
 
 
 def _draw_histograms(axes: Any, results: Sequence[Result]) -> None:
-    """One histogram a row, in shades and percent; what is further off counts at the border."""
+    """Draw one histogram per row, in percent; larger differences count in the outer columns."""
     places = np.arange(-_WIDEST_DIFFERENCE, _WIDEST_DIFFERENCE + 1)
     percent = np.zeros((len(results), len(places)))
     for row, result in enumerate(results):

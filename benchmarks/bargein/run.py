@@ -1,14 +1,13 @@
-"""After a barge-in, does the history have the words that were heard?
+"""Measures whether the history after a barge-in has the words that were heard.
 
     python -m benchmarks.bargein --host livekit|pipecat
 
-Real conversations in real time, eight at once: the host's own session, its voice activity detection
-on the sound of a user, its synchronizer or output transport, and our adapter on a server in a
-process of its own. The user cuts in between 0.2 and 3.4 s of playback, in five languages. What the
-loudspeaker had played by then is found again in what the engine made (`truth`), and set
-beside what the history says (`score` defines every figure). The first condition is the one
-that the summary is about; the others show slow engines, word times that come later, faults, and how
-else one could speak through the same server.
+runs real conversations in real time, eight at once: the host's own session, its voice activity
+detection on a user's audio, its synchronizer or output transport, and our adapter with a server in
+a process of its own. The user interrupts after 0.2 to 3.4 s of playback, in five languages. The
+played audio is located in the engine's audio (`truth`) and compared with the history (`score`
+defines every figure). The summary shows the first condition; the others show slow engines, later
+word times, faults, and other adapters with the same server.
 """
 
 import asyncio
@@ -64,7 +63,7 @@ _SUMMARY = (
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A running server, and where its engine leaves the truth."""
+    """A running server, and the folder to which its engine writes the truth."""
 
     server: OwnServer
     truth: Path
@@ -77,7 +76,7 @@ class Place:
 
 
 class Places:
-    """Servers, one at a time: the last one stays until another kind is wanted."""
+    """Runs one server at a time, and keeps it until another kind is requested."""
 
     def __init__(self, log_folder: Path) -> None:
         self._log_folder = log_folder
@@ -86,7 +85,7 @@ class Places:
         self._stack = contextlib.AsyncExitStack()
 
     async def get(self, spec: ServerSpec) -> Place:
-        """A server of this kind."""
+        """Return the server of this kind; start it if another one runs."""
         if self._place is None or spec != self._spec:
             await self.aclose()
             self._spec = spec
@@ -113,7 +112,7 @@ class Places:
 
 
 def _tiny_model(folder: Path) -> tuple[list[str], str]:
-    """Arguments of a server with a random model, which needs torch, and its voice."""
+    """Command-line arguments and the voice of a server with a random model, which needs torch."""
     from benchmarks.bargein.tiny_model import VOICE, write_tiny_model
 
     write_tiny_model(folder)
@@ -122,7 +121,7 @@ def _tiny_model(folder: Path) -> tuple[list[str], str]:
 
 
 async def user_speech(url: str) -> bytes:
-    """What the user says, as a microphone has it."""
+    """The user's speech, as a microphone records it."""
     audio = AudioFormat(sample_rate=_USER_RATE_HZ)
     async with TTSClient(url) as client:
         events = client.say(
@@ -134,7 +133,7 @@ async def user_speech(url: str) -> bytes:
 async def measure(
     condition: Condition, place: Place, pool: SessionPool, call: Call, rng: random.Random, show: Any
 ) -> Result:
-    """One condition."""
+    """Measure one condition."""
     began = time.monotonic()
     slots = _SlotWatch(place.server.url)
     watching = asyncio.create_task(slots.run()) if condition.sessions == 1 else None
@@ -161,11 +160,11 @@ async def measure(
 
 
 def _outcome(reply: Spoken, speeches: Sequence[Speech] | None) -> Outcome:
-    """What became of a reply, with what was heard of it.
+    """The outcome of a reply, with the words that were heard.
 
     Args:
-        reply: as the session told it.
-        speeches: the engine's truth; None where only the server's own words are known.
+        reply: result of the reply from its session.
+        speeches: the engine's truth; None if only the server's own word times are known.
     """
     samples = len(reply.played) // BYTES_PER_SAMPLE
     if speeches is None:
@@ -186,14 +185,14 @@ def _outcome(reply: Spoken, speeches: Sequence[Speech] | None) -> Outcome:
 
 
 def _noise(conversations: Sequence[Conversation]) -> dict[str, float]:
-    """How late the sessions' event loops ran: what a busy machine adds to every error."""
+    """Lag of the sessions' event loops, which a busy machine adds to every error."""
     lags_ms = [1000 * lag_s for c in conversations for lag_s in c.lags_s] or [0.0]
     named = {f"loop_lag_{rank}": value for rank, value in percentiles(lags_ms).items()}
     return named | {"loop_lag_max_ms": round(max(lags_ms), 1)}
 
 
 async def _metrics(url: str) -> dict[str, Any]:
-    """What the server's own metrics say at the end of a condition."""
+    """The server's own metrics at the end of a condition."""
     async with httpx.AsyncClient(base_url=_http_url(url)) as http:
         figures = _read_metrics((await http.get("/metrics")).text)
     names = ("tts_ws_accepted_total", "tts_contexts_active", "tts_worker_restarts")
@@ -278,17 +277,17 @@ async def run(
 
 
 def main(
-    host: Annotated[Host, typer.Option(help="Which agent framework.")],
-    quick: Annotated[bool, typer.Option(help="Fewer conditions, one cut a session.")] = False,
-    only: Annotated[str, typer.Option(help="Conditions whose names contain this.")] = "",
-    seed: Annotated[int, typer.Option(help="Chooses the moments of the cuts.")] = 1,
-    markdown: Annotated[bool, typer.Option(help="Print the table as markdown, too.")] = False,
-    out: Annotated[Path, typer.Option(help="Where server logs go.")] = Path("out"),
+    host: Annotated[Host, typer.Option(help="Agent framework.")],
+    quick: Annotated[bool, typer.Option(help="Fewer conditions, one cut per session.")] = False,
+    only: Annotated[str, typer.Option(help="Only conditions whose names contain this.")] = "",
+    seed: Annotated[int, typer.Option(help="Seed of the moments of the cuts.")] = 1,
+    markdown: Annotated[bool, typer.Option(help="Also print the table as markdown.")] = False,
+    out: Annotated[Path, typer.Option(help="Folder for server logs.")] = Path("out"),
     results_folder: Annotated[
-        Path, typer.Option("--results", help="Where figures and plot go.")
+        Path, typer.Option("--results", help="Folder for figures and plot.")
     ] = Path("benchmarks/results"),
 ) -> None:
-    """Cut into an agent's replies, and compare its history with what was heard."""
+    """Interrupt an agent's replies, and compare its history with the words that were heard."""
     origin = provenance()
     conditions = conditions_for(host, is_quick=quick, only=only)
     if not conditions:

@@ -1,19 +1,18 @@
-"""The history against the ear: how one interrupted reply is judged, and many together.
+"""Scores of interrupted replies: the words in the history against the words that were heard.
 
-A word counts as *heard* when 20 ms of it were played, and as *unspoken* when not one sample was:
-the definition of the demo, too. Of each reply that the user cut off, the words in the history are
-compared with the words heard:
+A word counts as *heard* when 20 ms of it were played, and as *unspoken* when no sample of it was
+played; the demo uses the same definitions. Each reply that the user interrupted is scored:
 
-- exact: the history has the words heard, all and no other;
-- exact either way: the same, where the word that was being spoken at the cut may count or not;
+- exact: the history has exactly the words that were heard;
+- exact either way: exact if the word at the cut may count as heard or not;
 - within one: at most one word is too many or missing;
-- verbatim: the history is the reply's own text up to some point, spelling and spaces included;
-- dropped: a word was heard, and the history has nothing of the reply;
-- lost: words heard that the history has not;
-- unspoken: words in the history that are not in what was played.
+- verbatim: the history is a prefix of the reply's text, spelling and spaces included;
+- dropped: a word was heard, but the history has no word of the reply;
+- lost: words that were heard but are not in the history;
+- unspoken: words in the history that were not played.
 
-Words are compared without case and punctuation, so that only what was said counts. The room knows
-no agent framework, no sound and no clock.
+Words are compared without case and punctuation. This module knows no agent framework, no audio and
+no clock.
 """
 
 from collections import Counter
@@ -30,18 +29,18 @@ from voiceagent_tts.text.words import split_words
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One reply that was cut off.
+    """One reply that was interrupted.
 
     Args:
-        language: of the reply.
-        text: what the agent was to say.
-        committed: what the history has of it; "" for nothing.
-        heard: what a listener heard of it.
-        played_s: how much sound was played.
-        received_s: how much sound the agent had got for it.
-        cancel_ms: from the framework's interruption to the last sample.
-        barge_in_ms: from the user's first sound to the last sample.
-        dry_s: silence within the reply, because there was nothing to play.
+        language: language code of the reply.
+        text: the whole reply.
+        committed: text of the reply in the history; "" for none.
+        heard: words that were heard.
+        played_s: length of the played audio.
+        received_s: length of the audio that had arrived.
+        cancel_ms: time from the framework's interruption to the last sample.
+        barge_in_ms: time from the user's first sound to the last sample.
+        dry_s: silence within the reply, because no audio had arrived.
     """
 
     language: str
@@ -57,7 +56,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """An outcome, judged; see the module for the words."""
+    """The scores of one outcome; the module's docstring defines them."""
 
     is_exact: bool
     is_exact_either: bool
@@ -71,7 +70,7 @@ class Verdict:
 
 
 def judge(text: str, committed: str, heard: Heard) -> Verdict:
-    """Compare what the history has of `text` with what was heard of it."""
+    """Compare the committed part of `text` with the words that were heard."""
     reply, history = _plain_words(text), _plain_words(committed)
     found = frozenset(_places(history, reply))
     extra = len(history) - len(found)
@@ -94,14 +93,14 @@ def _plain_words(text: str) -> list[str]:
 
 
 def _places(history: Sequence[str], reply: Sequence[str]) -> list[int]:
-    """Which words of `reply` are in `history`, in order; those at the beginning come first."""
+    """Indices of the words of `reply` that are in `history`, in order; early matches win."""
     matcher = SequenceMatcher(None, history, reply, autojunk=False)
     blocks = matcher.get_matching_blocks()
     return [block.b + offset for block in blocks for offset in range(block.size)]
 
 
 def summarize(outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """The figures of many cuts, under their names in the JSON object."""
+    """The figures of all `outcomes`, by their names in the JSON output."""
     verdicts = [judge(outcome.text, outcome.committed, outcome.heard) for outcome in outcomes]
     count = len(verdicts)
 

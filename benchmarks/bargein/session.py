@@ -1,7 +1,7 @@
-"""What a session of the barge-in benchmark is asked for, and what it tells, whatever the host.
+"""The input and output of one session of the barge-in benchmark, for any host.
 
-A host talks through a list of cuts: the agent replies, the user cuts in, and what was played is set
-beside what the history says. This module knows no agent framework and no server.
+A host plays a list of cuts: the agent replies, the user interrupts, and the host reports the played
+audio and the committed text. This module knows no agent framework and no server.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -14,33 +14,33 @@ from voiceagent_tts.core import WordTimestamp
 VoiceKind = Literal[
     "ours", "words ignored", "no words", "sentence-end words", "baseten", "cartesia"
 ]
-"""How the agent speaks: our adapter; our adapter in a session that does not look at its words; our
-audio with no words, or with words at the end of each sentence; a stock plugin on our server."""
+"""How the agent speaks: our adapter; our adapter in a session that ignores its words; our audio
+without words, or with words at the end of each sentence; a stock plugin with our server."""
 
 ANSWER_PATIENCE_S = 5.0
-"""A user who gets no answer for so long asks again: a busy machine loses some of what is said."""
+"""Wait for an answer before the user asks again: a busy machine may lose the user's audio."""
 TRIES = 3
-"""So often the user tries to be heard."""
+"""Attempts of the user to be noticed."""
 LONGEST_WAIT_S = 12.0
-"""A reply that takes longer to come, or to end, is given up."""
+"""Longest wait for a reply to start or to end."""
 
 
 FaultKind = Literal["socket", "worker"]
-"""What fails where a cut asks for it: the connection to the server, or the server's engine."""
+"""What a fault breaks: the connection to the server, or the server's engine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Where a session's agent gets its voice.
+    """The server and the voice of a session's agent.
 
     Args:
-        url: of the server, `ws://HOST:PORT`.
-        server_pid: its process.
+        url: URL of the server, `ws://HOST:PORT`.
+        server_pid: process id of the server.
         voice_kind: how the agent speaks.
-        voice: a name that the server knows.
-        user_pcm: what the user says, at 16 kHz.
-        max_lead_s: how far the server may run ahead of playback; None for its own choice.
-        fault: what fails where a cut asks for it.
+        voice: id of a voice of the server.
+        user_pcm: the user's speech, PCM16 at 16 kHz.
+        max_lead_s: how far the server may run ahead of playback; None for its default.
+        fault: what the faults of the cuts break.
     """
 
     url: str
@@ -54,19 +54,19 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """What became of one reply.
+    """The result of one reply.
 
     Args:
-        cut: what was planned.
-        is_cut: whether the host interrupted it; it may also have ended by itself.
-        played: PCM16 at 24 kHz that left the loudspeaker.
-        committed: what the history has of it; "" for nothing.
-        words: as the server sent them, where the adapter tells.
-        received_s: sound that had reached the loudspeaker's queue.
-        dry_s: silence within the reply.
-        cancel_ms: from the host's interruption to the last sample.
-        barge_in_ms: from the user's first sound to the last sample.
-        interrupted_at: when the host gave the reply up, on `time.time()`.
+        cut: the planned cut.
+        is_cut: whether the host interrupted the reply; False if it ended before.
+        played: played audio, PCM16 at 24 kHz.
+        committed: text of the reply in the history; "" for none.
+        words: word times from the server, if the adapter reports them.
+        received_s: length of the audio that reached the loudspeaker's queue.
+        dry_s: silence within the reply, because no audio had arrived.
+        cancel_ms: time from the host's interruption to the last sample.
+        barge_in_ms: time from the user's first sound to the last sample.
+        interrupted_at: time of the host's interruption, in `time.time()`.
     """
 
     cut: Cut
@@ -84,5 +84,5 @@ class Spoken:
 Talk = Callable[
     [Call, Sequence[Cut], Callable[[], None], Callable[[Spoken], None]], Awaitable[None]
 ]
-"""A host: talks through the cuts, one after the other, and tells what became of each. The first
-function injects the fault that a cut asks for."""
+"""A host: plays the cuts one after another. The first function injects a fault; the second one
+receives each result."""

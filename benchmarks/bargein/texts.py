@@ -1,7 +1,7 @@
-"""Who says what in the barge-in benchmark, when an LLM writes it, and when the user cuts in.
+"""The script of the barge-in benchmark: replies, the pace of the LLM, and the moments of the cuts.
 
-The agent's replies are in five languages, with numbers, pauses and more than one sentence. The room
-knows no agent framework, no server and no sound.
+The agent's replies are in five languages, with numbers, pauses and more than one sentence. This
+module knows no agent framework, no server and no audio.
 """
 
 import random
@@ -16,7 +16,7 @@ _FIRST_TOKEN_S = 0.1
 _TOKEN = re.compile(r"\s?\S{1,4}|\s")
 
 USER_TEXT = "Oh wait a minute."
-"""What the user says to interrupt, and to get the next reply."""
+"""What the user says to interrupt a reply and to request the next one."""
 
 REPLIES = {
     "en": (
@@ -55,15 +55,15 @@ REPLIES = {
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A reply of the agent, and when the user cuts into it.
+    """A reply of the agent, and when the user interrupts it.
 
     Args:
-        language: of the reply.
-        text: the reply.
-        at_s: so much of it is to have been played.
-        stall: the LLM stops (before this token, for so many seconds), or does not.
-        fault_at_s: a fault is injected when so much was played; None for none.
-        patience_s: the user cuts in as soon as the reply was silent for so long in all.
+        language: language code of the reply.
+        text: text of the reply.
+        at_s: played length at which the user interrupts.
+        stall: (index of the token before which the LLM pauses, length in seconds), or None.
+        fault_at_s: played length at which a fault is injected; None for no fault.
+        patience_s: total silence within the reply after which the user interrupts earlier.
     """
 
     language: str
@@ -74,7 +74,7 @@ class Cut:
     patience_s: float = 3.0
 
     def script(self) -> Iterator[tuple[float, str]]:
-        """(seconds until it is written, token) of the whole reply."""
+        """(wait in seconds, token) of each token of the reply."""
         wait_s = _FIRST_TOKEN_S
         for index, token in enumerate(tokens_of(self.text)):
             if self.stall is not None and index == self.stall[0]:
@@ -84,14 +84,14 @@ class Cut:
 
 
 def tokens_of(text: str) -> list[str]:
-    """`text` as a language model writes it."""
+    """`text` in pieces like an LLM's tokens."""
     return _TOKEN.findall(text)
 
 
 def plan(
     cuts: int, sessions: int, rng: random.Random, latest_s: float = LATEST_CUT_S
 ) -> list[list[Cut]]:
-    """The cuts of each session, in all spread evenly over the replies; one language a session."""
+    """The cuts of each session, spread evenly over a reply; one language per session."""
     parts = [(index + rng.random()) / cuts for index in range(cuts)]
     rng.shuffle(parts)
     planned: list[list[Cut]] = [[] for _ in range(min(sessions, cuts))]
@@ -105,9 +105,9 @@ def plan(
 
 
 def with_stalls(cuts: Sequence[Cut], rng: random.Random) -> list[Cut]:
-    """The same cuts into replies of an LLM that stops somewhere; some in the silence of the stall.
+    """`cuts` with a pause of the LLM in each reply; some cuts fall into the silence of the pause.
 
-    The stalls are longer than what can be spoken of a short reply while it is being written.
+    The pauses are longer than the audio that a short reply has by then.
     """
     stalled: list[Cut] = []
     for cut in cuts:
@@ -117,7 +117,7 @@ def with_stalls(cuts: Sequence[Cut], rng: random.Random) -> list[Cut]:
 
 
 def _word_borders(text: str) -> list[int]:
-    """Tokens of the first half of `text` before which no word is half written."""
+    """Indices of the tokens in the first half of `text` that start a word."""
     tokens = tokens_of(text)
     has_spaces = " " in text
     half = range(1, len(tokens) // 2)
@@ -125,5 +125,5 @@ def _word_borders(text: str) -> list[int]:
 
 
 def with_faults(cuts: Sequence[Cut], rng: random.Random) -> list[Cut]:
-    """The same cuts into replies that lose their server on the way to the cut, or soon after."""
+    """`cuts` with a fault at a random point before each cut."""
     return [replace(cut, fault_at_s=rng.uniform(0.1, cut.at_s)) for cut in cuts]

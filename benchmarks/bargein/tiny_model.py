@@ -1,6 +1,6 @@
-"""A Qwen3-TTS checkpoint so small that eight of its voices speak at a time on two cores.
+"""A Qwen3-TTS checkpoint small enough for eight concurrent contexts on two cores.
 
-Its layout and vocabularies are those of a published model, its weights are random: it speaks noise.
+It has the layout and vocabularies of a published model, but random weights: it speaks noise.
 """
 
 from pathlib import Path
@@ -54,7 +54,7 @@ _ENCODER = {
 
 
 def write_tiny_model(folder: Path) -> None:
-    """Write it to `folder`, which is made; the same files every time."""
+    """Create `folder` with the checkpoint; the files are identical every time."""
     model: dict[str, Any] = model_config(SIZES["0.6b"], "custom_voice")
     predictor = PREDICTOR | _PREDICTOR
     model["talker_config"] |= _TALKER | {"code_predictor_config": predictor}

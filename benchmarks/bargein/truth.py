@@ -1,9 +1,9 @@
-"""Which words were heard: the samples that a loudspeaker played, against what the engine made.
+"""Finds the words that were heard: compares the played samples with the engine's audio.
 
-The engine leaves the sound and the words of each context in a folder (`worker.throttled.Truth`).
-What was played is found again in that sound, sample by sample, also where a reply was spoken by
-several contexts one after the other, so no adapter, no protocol and no clock is trusted. The room
-knows no agent framework.
+The engine writes the audio and the words of each context to a folder (`worker.throttled.Truth`).
+The played audio is located in it sample by sample, even if several contexts spoke a reply one after
+another, so the result depends on no adapter, no protocol and no clock. This module knows no agent
+framework.
 """
 
 import json
@@ -19,18 +19,18 @@ from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, Word, WordTime
 from voiceagent_tts.text.words import split_words
 
 HEARD_SAMPLES = ms_to_samples(20)
-"""So much of a word was played when it counts as heard."""
+"""Played length from which a word counts as heard."""
 _PROBE_SAMPLES = 64
-"""Sound that agrees for so long is taken for the same."""
+"""Length over which equal audio counts as the start of a context."""
 _OVERLAP_SAMPLES = ms_to_samples(60)
-"""Sound of two contexts may agree for so long behind the place where one took over."""
+"""Length over which the audio of two contexts may agree after one took over from the other."""
 _PADDING_SAMPLES = ms_to_samples(20)
-"""Silence that a transport may put behind a context, to fill its last chunk."""
+"""Silence that a transport may add after a context to fill its last chunk."""
 
 
 @dataclass(frozen=True, slots=True)
 class Speech:
-    """What the engine made of one context: PCM16 at 24 kHz, and its words."""
+    """The engine's output for one context: PCM16 at 24 kHz, and its words."""
 
     pcm: bytes
     words: tuple[WordTimestamp, ...]
@@ -38,13 +38,13 @@ class Speech:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What a listener heard of a reply; words by their number in it.
+    """The words of a reply that were played, by their index in the reply.
 
     Args:
-        finished: were played to their end.
-        heard: of which at least 20 ms were played.
-        begun: of which at least one sample was played.
-        unknown_s: sound that is not the engine's.
+        finished: words that were played to their end.
+        heard: words of which at least 20 ms were played.
+        begun: words of which at least one sample was played.
+        unknown_s: length of played audio that is not the engine's.
     """
 
     finished: frozenset[int]
@@ -54,7 +54,7 @@ class Heard:
 
 
 def read_speeches(folder: Path) -> list[Speech]:
-    """All contexts that an engine left in `folder`."""
+    """All contexts that an engine wrote to `folder`."""
     speeches: list[Speech] = []
     for path in sorted(folder.glob("*.pcm")):
         words = path.with_suffix(".words")
@@ -69,14 +69,14 @@ def _word(line: str) -> WordTimestamp:
 
 
 def heard_of(text: str, played: bytes, speeches: Sequence[Speech]) -> Heard:
-    """What a listener to `played` heard of the reply `text`."""
+    """The words of the reply `text` that are heard in `played`."""
     texts = [word.text for word in split_words(text)]
     heard = Heard(frozenset(), frozenset(), frozenset())
     for speech, samples in trace(played, speeches):
         if speech is None:
             heard = replace(heard, unknown_s=heard.unknown_s + samples / SAMPLE_RATE_HZ)
             continue
-        # The word that broke off may be said again.
+        # A word that broke off may be spoken again.
         first = max(heard.begun, default=0)
         base = _place([word.word.text for word in speech.words], texts, first)
         piece = heard_in(speech.words, samples, base)
@@ -90,7 +90,7 @@ def heard_of(text: str, played: bytes, speeches: Sequence[Speech]) -> Heard:
 
 
 def heard_in(words: Iterable[WordTimestamp], played_samples: int, base: int = 0) -> Heard:
-    """What of `words`, the first of which is number `base`, was heard in so much of their sound."""
+    """The words heard in the first `played_samples` of their audio; `base` is the first index."""
     finished, heard, begun = set[int](), set[int](), set[int]()
     for number, word in enumerate(words, base):
         heard_at = word.start_sample + HEARD_SAMPLES
@@ -104,7 +104,7 @@ def heard_in(words: Iterable[WordTimestamp], played_samples: int, base: int = 0)
 
 
 def trace(played: bytes, speeches: Sequence[Speech]) -> list[tuple[Speech | None, int]]:
-    """The pieces that `played` consists of: (whose beginning it is, samples of it) in order."""
+    """Split `played` into (context, samples from its start) in order; None is unknown audio."""
     search = _Search(played, speeches)
     pieces: list[tuple[Speech | None, int]] = []
     position = 0
@@ -115,7 +115,7 @@ def trace(played: bytes, speeches: Sequence[Speech]) -> list[tuple[Speech | None
             break
         if found.start > position:
             pieces.append((None, found.start - position))
-        elif found.start < position:  # the last piece only seemed to go on for so long
+        elif found.start < position:  # the last piece seemed longer by coincidence
             speech, length = pieces[-1]
             pieces[-1] = (speech, length - (position - found.start))
         pieces.append((found.speech, found.samples))
@@ -131,21 +131,21 @@ class _Found:
 
 
 class _Search:
-    """Finds beginnings of speeches in sound."""
+    """Finds the starts of speeches in audio."""
 
     def __init__(self, played: bytes, speeches: Sequence[Speech]) -> None:
-        self._sound = np.frombuffer(played, "<i2")
+        self._audio = np.frombuffer(played, "<i2")
         self._by_head: dict[bytes, list[Speech]] = defaultdict(list)
         for speech in speeches:
             self._by_head[speech.pcm[: _PROBE_SAMPLES * BYTES_PER_SAMPLE]].append(speech)
 
     @property
     def samples(self) -> int:
-        """Length of the sound."""
-        return len(self._sound)
+        """Length of the audio."""
+        return len(self._audio)
 
     def find(self, position: int) -> _Found | None:
-        """The piece that begins about `position`, and goes on behind it."""
+        """The piece that starts near `position` and ends after it."""
         earliest = max(0, position - _OVERLAP_SAMPLES)
         latest = min(self.samples, position + _PADDING_SAMPLES + 1)
         for start in (*range(position, earliest - 1, -1), *range(position + 1, latest)):
@@ -155,7 +155,7 @@ class _Search:
         return None
 
     def _longest_from(self, start: int) -> _Found | None:
-        rest = self._sound[start:]
+        rest = self._audio[start:]
         head = rest[:_PROBE_SAMPLES].tobytes()
         lengths = [
             (self._agreement(rest, speech), speech) for speech in self._by_head.get(head, ())
@@ -167,7 +167,7 @@ class _Search:
 
     @staticmethod
     def _agreement(rest: npt.NDArray[np.int16], speech: Speech) -> int:
-        """How many samples the two have in common from their beginnings on."""
+        """Number of equal samples at the start of both."""
         candidate = np.frombuffer(speech.pcm, "<i2")
         length = min(len(rest), len(candidate))
         differ = np.flatnonzero(rest[:length] != candidate[:length])
@@ -175,7 +175,7 @@ class _Search:
 
 
 def _place(texts: Sequence[str], reply: Sequence[str], first: int) -> int:
-    """Where in `reply` the words `texts` stand, from `first` on."""
+    """Index in `reply` of the words `texts`, at `first` or later."""
     for base in range(first, len(reply)):
         if list(reply[base : base + len(texts)]) == list(texts[: len(reply) - base]):
             return base

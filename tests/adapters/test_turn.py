@@ -1,4 +1,4 @@
-"""Where a reply goes on when the context that spoke it broke off."""
+"""Where a turn resumes after a server context broke off."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +12,7 @@ LENGTHS_MS = st.lists(st.integers(30, 600), min_size=7, max_size=7)
 
 
 def timed(lengths_ms: list[int], *, is_exact: bool = True) -> list[WordTimestamp]:
-    """The words of the text, one right behind the other."""
+    """Word times of the text, without gaps."""
     timestamps, start = [], 0
     for word, length_ms in zip(split_words(TEXT), lengths_ms, strict=True):
         end = start + ms_to_samples(length_ms)
@@ -22,10 +22,10 @@ def timed(lengths_ms: list[int], *, is_exact: bool = True) -> list[WordTimestamp
 
 
 @given(LENGTHS_MS, st.integers(0, 5000))
-def test_a_word_is_said_again_unless_nearly_all_of_its_sound_has_come(
+def test_a_word_is_spoken_again_unless_nearly_all_of_its_audio_arrived(
     lengths_ms: list[int], received_ms: int
 ) -> None:
-    """However short it is: one that has not begun is never passed over."""
+    """A word is spoken again if its audio is incomplete, however short the word is."""
     words, received = timed(lengths_ms), ms_to_samples(received_ms)
     place = resume_position(TEXT, words, received)
     assert place in (0, *(word.word.char_end for word in words))
@@ -39,23 +39,23 @@ def test_a_word_is_said_again_unless_nearly_all_of_its_sound_has_come(
             assert missing > 0
 
 
-def test_a_word_of_60_ms_that_has_not_begun_is_said() -> None:
-    """Its end lies within what another word may lack."""
+def test_a_word_of_60_ms_that_has_not_started_is_spoken() -> None:
+    """A short word that has not started is spoken, although little audio is missing."""
     words = timed([300, 60, 300, 300, 300, 300, 300])
     assert resume_position(TEXT, words, ms_to_samples(295)) == len("Your")
     assert resume_position(TEXT, words, ms_to_samples(335)) == len("Your order")
 
 
-def test_without_any_word_all_is_said_again() -> None:
-    """Sound alone says nothing of the text."""
+def test_without_any_word_the_whole_text_is_spoken_again() -> None:
+    """Audio without any word time does not show how much text was spoken."""
     assert resume_position(TEXT, [], ms_to_samples(900)) == 0
 
 
 @given(LENGTHS_MS, st.integers(1, 6), st.integers(0, 5000))
-def test_words_that_were_not_told_yet_go_on_at_the_pace_of_those_told(
+def test_unknown_words_are_estimated_at_the_pace_of_known_ones(
     lengths_ms: list[int], told: int, received_ms: int
 ) -> None:
-    """Guesses are in order, and a guess never counts as the last word that was whole."""
+    """Estimates increase, and an estimated word never counts as the last complete word."""
     words = timed(lengths_ms, is_exact=False)
     guessed = all_words(TEXT, words[:told])
     assert [timestamp.word for timestamp in guessed] == split_words(TEXT)
@@ -69,9 +69,7 @@ def test_words_that_were_not_told_yet_go_on_at_the_pace_of_those_told(
 
 
 @given(LENGTHS_MS, st.integers(1, 6))
-def test_an_exact_engine_has_no_words_that_it_has_not_told(
-    lengths_ms: list[int], told: int
-) -> None:
-    """Its words come with their sound."""
+def test_words_of_an_exact_engine_are_not_estimated(lengths_ms: list[int], told: int) -> None:
+    """An exact engine sends each word with its audio, so no word is estimated."""
     words = timed(lengths_ms)[:told]
     assert all_words(TEXT, words) == words

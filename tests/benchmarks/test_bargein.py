@@ -1,4 +1,4 @@
-"""The barge-in benchmark: how it judges, where its truth comes from, and that it runs."""
+"""The barge-in benchmark: its scores, its truth, its plan, and a real run."""
 
 import random
 from io import StringIO
@@ -36,7 +36,7 @@ TEXTS = st.sampled_from([text for texts in REPLIES.values() for text in texts])
 
 
 def heard_words(count: int, begun: int | None = None, finished: int | None = None) -> Heard:
-    """A listener who heard so many words, all of them to the end unless told otherwise."""
+    """The first `count` words as heard, and by default as begun and finished."""
     counts = (count if finished is None else finished, count, count if begun is None else begun)
     return Heard(*(frozenset(range(n)) for n in counts))
 
@@ -47,7 +47,7 @@ def outcome(committed: str, heard: Heard) -> Outcome:
 
 
 def speech(text: str, seed: int) -> Speech:
-    """Noise that stands for `text`: a quarter of a second each word, the same for a seed."""
+    """Noise in place of `text`: a quarter of a second per word, repeatable by its seed."""
     words = tuple(
         WordTimestamp(word, index * WORD_SAMPLES, (index + 1) * WORD_SAMPLES, True)
         for index, word in enumerate(split_words(text))
@@ -60,7 +60,7 @@ def speech(text: str, seed: int) -> Speech:
 
 @given(text=TEXTS, data=st.data())
 def test_a_history_of_the_words_heard_is_exact(text: str, data: st.DataObject) -> None:
-    """It is off by the words between the two ends, on either side, and by no other."""
+    """A history with other words differs by the words between the two ends."""
     words = split_words(text)
     heard = data.draw(st.integers(0, len(words)))
     committed = data.draw(st.integers(0, len(words)))
@@ -92,7 +92,7 @@ def test_a_history_of_the_words_heard_is_exact(text: str, data: st.DataObject) -
 def test_the_word_at_the_cut_may_count_either_way(
     committed: str, is_exact: bool, is_exact_either: bool, unspoken: int
 ) -> None:
-    """Two words finished, a third half heard, a fourth just begun."""
+    """Two words are finished, a third is half heard, a fourth has just begun."""
     verdict = judge(REPLY, committed, heard_words(3, begun=4, finished=2))
     assert verdict.is_exact == is_exact
     assert verdict.is_exact_either == is_exact_either
@@ -101,13 +101,13 @@ def test_the_word_at_the_cut_may_count_either_way(
 
 
 def test_a_hole_in_the_history_is_found() -> None:
-    """Words that are missing in the middle are lost, though the end is right."""
+    """Words missing in the middle count as lost, even if the end is right."""
     verdict = judge(REPLY, "One, four,", heard_words(4))
     assert (verdict.lost, verdict.unspoken, verdict.is_within_one) == (2, 0, False)
 
 
 def test_a_summary_counts_what_the_verdicts_say() -> None:
-    """Shares of all cuts, sums of words, quantiles of times."""
+    """A summary has shares of all cuts, sums of words and quantiles of times."""
     cuts = [
         outcome("One, two,", heard_words(2)),
         outcome("One, two, three,", heard_words(2)),
@@ -130,7 +130,7 @@ def test_a_summary_counts_what_the_verdicts_say() -> None:
 
 @given(played=st.integers(HEARD_SAMPLES, 5 * WORD_SAMPLES))
 def test_words_are_counted_in_the_samples_played(played: int) -> None:
-    """A word is heard when 20 ms of it were played, whichever context made it."""
+    """A word is heard when 20 ms of it were played, whichever context spoke it."""
     made = speech(REPLY, seed=1)
     heard = heard_of(REPLY, made.pcm[: 2 * played], [speech(REPLY, seed=2), made])
     assert heard.begun == frozenset(range(-(-played // WORD_SAMPLES)))
@@ -143,7 +143,7 @@ def test_words_are_counted_in_the_samples_played(played: int) -> None:
 
 @given(cut=st.integers(HEARD_SAMPLES, 4 * WORD_SAMPLES), rest=st.integers(64, 2 * WORD_SAMPLES))
 def test_a_reply_that_another_context_went_on_with_is_put_together(cut: int, rest: int) -> None:
-    """The second begins with the word that broke off; each word is counted once."""
+    """The second context starts with the word that broke off; each word is counted once."""
     first = speech(REPLY, seed=1)
     broken_off = cut // WORD_SAMPLES
     second = speech(REPLY[WORDS[broken_off].char_start :], seed=2)
@@ -157,14 +157,14 @@ def test_a_reply_that_another_context_went_on_with_is_put_together(cut: int, res
 
 
 def test_silence_between_two_contexts_is_not_the_engines() -> None:
-    """A transport fills its last chunk; what follows is found behind it."""
+    """A transport fills its last chunk with silence; the next context is found after it."""
     first, second = speech(REPLY, seed=1), speech(REPLY[10:], seed=2)
     played = first.pcm[:20_000] + bytes(400) + second.pcm[:20_000]
     assert trace(played, [first, second]) == [(first, 10_000), (None, 200), (second, 10_000)]
 
 
-def test_sound_that_nobody_made_is_unknown() -> None:
-    """It counts as no word."""
+def test_audio_of_no_context_is_unknown() -> None:
+    """Unknown audio counts as no word."""
     heard = heard_of(REPLY, random.Random(3).randbytes(SAMPLE_RATE_HZ), [speech(REPLY, 1)])
     assert not heard.begun and heard.unknown_s == 0.5
 
@@ -172,7 +172,7 @@ def test_sound_that_nobody_made_is_unknown() -> None:
 async def test_the_engine_keeps_the_truth_that_it_withholds(
     start_server: StartServer, tmp_path: Path
 ) -> None:
-    """The sound as clients get it, and the words that they are not told."""
+    """The folder has the audio as clients receive it, and the words that they do not receive."""
     throttle = {"without_words": True, "truth_folder": str(tmp_path)}
     server = await start_server(throttle=throttle, aligner="off")
     async with TTSClient(server.websocket_url) as client:
@@ -186,7 +186,7 @@ async def test_the_engine_keeps_the_truth_that_it_withholds(
 
 
 def test_cuts_are_spread_over_languages_and_time() -> None:
-    """Two hundred cuts: five languages, and no long stretch of the replies without one."""
+    """Two hundred cuts cover five languages and leave no long gap in time."""
     planned = plan(200, 8, random.Random(1))
     cuts = [cut for session in planned for cut in session]
     assert len(cuts) == 200
@@ -198,7 +198,7 @@ def test_cuts_are_spread_over_languages_and_time() -> None:
 
 
 def test_the_script_of_a_reply_is_the_reply() -> None:
-    """Token by token, at thirty a second, with a stall before some word where that is asked for."""
+    """The tokens come at thirty per second, with one requested pause before a word."""
     for cut in with_stalls(plan(40, 8, random.Random(1))[0], random.Random(2)):
         script = list(cut.script())
         assert "".join(token for _, token in script) == cut.text
@@ -209,7 +209,7 @@ def test_the_script_of_a_reply_is_the_reply() -> None:
 
 @pytest.mark.parametrize("host", ["livekit", "pipecat"])
 def test_quick_runs_have_the_main_condition_first(host: Host) -> None:
-    """One cut a session, on every host; names can be asked for."""
+    """A quick run has one cut per session on every host; a name selects one condition."""
     quick = conditions_for(host, is_quick=True, only="")
     assert quick[0].name == MAIN
     assert all(condition.cuts == condition.sessions for condition in quick)
@@ -222,7 +222,7 @@ def test_quick_runs_have_the_main_condition_first(host: Host) -> None:
 
 @pytest.mark.parametrize("host", ["livekit", "pipecat"])
 async def test_a_real_session_is_measured(host: Host, tmp_path: Path) -> None:
-    """The host, the server and the user, each in a process of its own, in real time."""
+    """Host and server each run in a process of their own, in real time."""
     condition = Condition(MAIN, 2, sessions=2, latest_s=0.8)
     (result,) = await run(host, [condition], 1, tmp_path, Console(file=StringIO()))
     figures = result.figures
@@ -236,8 +236,8 @@ async def test_a_real_session_is_measured(host: Host, tmp_path: Path) -> None:
     assert (tmp_path / "plot.png").stat().st_size > 10_000
 
 
-def test_what_makes_a_result_doubtful_is_said() -> None:
-    """Replies without sound, replies that were not cut, and sessions that broke off."""
+def test_the_report_names_what_makes_a_result_doubtful() -> None:
+    """Replies without audio, missing replies and broken sessions are reported."""
     facts = {
         "silent_turns": 1,
         "not_cut": 0,

@@ -1,4 +1,4 @@
-"""The plugin on a real server, and the check that a test leaves no task behind."""
+"""Fixtures: the plugin on a real server, and a check that a test leaves no task running."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -15,7 +15,7 @@ from voiceagent_tts.server.serve import RunningServer
 
 @pytest.fixture(autouse=True)
 async def no_task_is_left() -> AsyncIterator[None]:
-    """What a test starts ends with it; runs around all other fixtures."""
+    """Check that every task of a test ends with the test; runs around all other fixtures."""
     before = asyncio.all_tasks()
     yield
     left = asyncio.all_tasks() - before - {asyncio.current_task()}
@@ -26,7 +26,7 @@ async def no_task_is_left() -> AsyncIterator[None]:
 
 @pytest.fixture
 async def make_voice() -> AsyncIterator[MakeVoice]:
-    """Make plugins that speak English through a server; all are closed with the test."""
+    """Return a function that makes plugins for a server, in English; closes them after the test."""
     made: list[TTS] = []
     async with aiohttp.ClientSession() as session:
 

@@ -41,11 +41,11 @@ CUTS = {
     "de": ("Guten Tag! Ihre Bestellung wurde heute Morgen verschickt.", (1, 2, 4, 6)),
     "zh": ("你好。您的订单昨天已经发出,三到五天之内就会送到。", (2, 6, 11, 16)),
 }
-"""Replies, and the words in whose middle they are interrupted."""
+"""Replies, and the words in the middle of which they are interrupted."""
 
 
 async def pieces_of(stream: tts.SynthesizeStream | tts.ChunkedStream) -> list[TimedString]:
-    """The words of a stream, read to its end."""
+    """All words of a stream."""
     return [
         piece
         async for event in stream
@@ -63,19 +63,19 @@ async def say(voice: tts.TTS, *texts: str) -> list[tts.SynthesizedAudio]:
 
 
 def pcm(events: list[tts.SynthesizedAudio]) -> bytes:
-    """The samples of a stream."""
+    """The PCM of a stream."""
     return b"".join(bytes(event.frame.data) for event in events)
 
 
 async def pcm_of(server: RunningServer, text: str, voice: str = "default") -> bytes:
-    """The samples of a text, without LiveKit."""
+    """The PCM of a text from the server, without LiveKit."""
     async with TTSClient(server.websocket_url) as client:
         events = client.say(text, voice=voice, language="en", max_lead_s=0.0)
         return b"".join([event.pcm async for event in events if isinstance(event, ClientAudio)])
 
 
 async def metrics_of(server: RunningServer) -> dict[str, float]:
-    """What `/metrics` shows, labels dropped."""
+    """The values of `/metrics`, without labels."""
     async with aiohttp.ClientSession() as session, session.get(f"{server.url}/metrics") as response:
         lines = (await response.text()).splitlines()
     samples = [line.rsplit(" ", 1) for line in lines if not line.startswith("#")]
@@ -96,7 +96,7 @@ async def until_metric(server: RunningServer, name: str, value: float) -> None:
 async def test_group_01_an_interrupted_reply_is_committed_as_far_as_it_was_heard(
     start_server: StartServer, make_voice: MakeVoice, throttle: dict[str, float] | None
 ) -> None:
-    """Wherever the user cuts in, the history is within one word of what was heard."""
+    """Wherever the user interrupts, the history is within one word of what was heard."""
     server = await start_server(throttle=throttle)
 
     async def cut_often(language: str) -> list[int]:
@@ -125,7 +125,7 @@ async def test_group_01_an_interrupted_reply_is_committed_as_far_as_it_was_heard
 async def test_group_01_no_word_is_shown_before_it_sounds(
     served: ServerProcess, make_voice: MakeVoice
 ) -> None:
-    """The transcript follows the sound, and has each word until the next one is half spoken."""
+    """The transcript follows playback, and shows each word before the next one is half spoken."""
     words = await words_of(served.websocket_url, COUNTING, voice="default", language="en")
     middles_s = [
         (word.start_sample + after.start_sample) / 2 / SAMPLE_RATE_HZ
@@ -145,7 +145,7 @@ async def test_group_01_no_word_is_shown_before_it_sounds(
 async def test_group_01_a_reply_that_is_cut_at_once_is_in_the_history(
     served: ServerProcess, make_voice: MakeVoice
 ) -> None:
-    """Its first word goes with its first audio."""
+    """The first word is sent with the first audio."""
     async with talking(make_voice(served)) as conversation:
         for _ in range(3):
             assert (await conversation.cut(0.08, COUNTING)).split() == ["One,"]
@@ -154,7 +154,7 @@ async def test_group_01_a_reply_that_is_cut_at_once_is_in_the_history(
 async def test_group_01_words_behind_a_stall_wait_for_their_sound(
     served: ServerProcess, make_voice: MakeVoice
 ) -> None:
-    """Where the LLM stalls in mid-reply, no word runs ahead of the sound behind the gap."""
+    """If the LLM stalls in mid-reply, no word after the gap is sent before its audio plays."""
     first, second = "One, two, three. ", "Four, five, six, seven, eight, nine."
     go_on = asyncio.Event()
     async with talking(make_voice(served)) as conversation:
@@ -178,7 +178,7 @@ async def test_group_01_words_behind_a_stall_wait_for_their_sound(
 async def test_group_02_a_server_without_words_drops_no_turn(
     start_server: StartServer, make_voice: MakeVoice
 ) -> None:
-    """Without any word time a whole reply is committed whole, and an interrupted one in part."""
+    """Without word times, a whole reply is committed whole and an interrupted one in part."""
     server = await start_server(throttle={"without_words": True})
 
     async def listen() -> None:
@@ -213,7 +213,7 @@ async def test_group_02_a_server_without_words_drops_no_turn(
 async def test_group_03_the_words_joined_are_the_text(
     served: ServerProcess, make_voice: MakeVoice, text: str
 ) -> None:
-    """Every character that was pushed comes back, in order, once."""
+    """Every character that was pushed comes back once and in order."""
     voice = make_voice(served, language=None)
     async with voice.stream() as stream:
         for token in tokens(text):
@@ -247,7 +247,7 @@ async def test_group_04_the_history_has_the_original_spelling(
 async def test_group_05_a_server_lost_before_sound_is_retried_once(
     start_server: StartServer, make_voice: MakeVoice
 ) -> None:
-    """The framework's retry speaks all of the text, once."""
+    """LiveKit's retry speaks the whole text once."""
     server = await start_server(throttle={"first_audio_s": 0.5})
     whole_s = len(await pcm_of(server, FIVE)) / BYTES_PER_SAMPLE / SAMPLE_RATE_HZ
     async with talking(make_voice(server)) as conversation:
@@ -264,7 +264,7 @@ async def test_group_05_a_server_lost_before_sound_is_retried_once(
 async def test_group_05_a_server_lost_in_mid_reply_goes_on_where_it_broke_off(
     server: RunningServer, make_voice: MakeVoice
 ) -> None:
-    """Listener and history get each word once, and nothing is reported as failed."""
+    """Each word is heard once and committed once, and no error is reported."""
     whole_s = len(await pcm_of(server, COUNTING)) / BYTES_PER_SAMPLE / SAMPLE_RATE_HZ
     async with talking(make_voice(server, max_lead_s=0.5)) as conversation:
         handle = conversation.reply(*tokens(COUNTING))
@@ -276,10 +276,10 @@ async def test_group_05_a_server_lost_in_mid_reply_goes_on_where_it_broke_off(
         assert abs(conversation.speaker.played_s - whole_s) < 0.8  # one word is begun again
 
 
-async def test_group_05_sound_whose_words_are_not_told_yet_is_not_repeated(
+async def test_group_05_audio_whose_words_are_not_known_yet_is_not_repeated(
     start_server: StartServer, make_voice: MakeVoice
 ) -> None:
-    """Where words come just ahead of playback, the reply goes on near where its sound broke off."""
+    """If words arrive just ahead of playback, the reply resumes near the end of its audio."""
     server = await start_server(throttle={"without_words": True}, max_lead_s=2.5, aligner="online")
     whole_s = len(await pcm_of(server, COUNTING)) / BYTES_PER_SAMPLE / SAMPLE_RATE_HZ
     async with talking(make_voice(server)) as conversation:
@@ -294,7 +294,7 @@ async def test_group_05_sound_whose_words_are_not_told_yet_is_not_repeated(
 async def test_group_05_an_engine_that_dies_again_and_again_says_it_all(
     start_server: StartServer, make_voice: MakeVoice
 ) -> None:
-    """As long as there is progress between its deaths, the reply goes on."""
+    """The reply resumes as long as each attempt speaks another word."""
     server = await start_server(throttle={"rtf": 0.5, "crash_after_s": 1.5})
     async with talking(make_voice(server)) as conversation:
         assert await conversation.spoken(COUNTING) == COUNTING
@@ -305,7 +305,7 @@ async def test_group_05_an_engine_that_dies_again_and_again_says_it_all(
 async def test_group_05_what_a_dead_server_never_spoke_is_not_committed(
     start_server: StartServer, make_voice: MakeVoice
 ) -> None:
-    """A reply that cannot go on ends with the words that were heard."""
+    """A reply that cannot resume ends with the words that were heard."""
     server = await start_server()
     words = await words_of(server.websocket_url, COUNTING, voice="default", language="en")
     async with talking(make_voice(server, max_lead_s=0.5)) as conversation:
@@ -322,7 +322,7 @@ async def test_group_05_what_a_dead_server_never_spoke_is_not_committed(
 
 
 def close_sockets(server: RunningServer) -> None:
-    """Close every socket, as a failing server does."""
+    """Close every socket with an internal error, as a failing server does."""
     for session in list(server.shell.sessions):
         session.close(1011, "as a failing server does")
 
@@ -333,7 +333,7 @@ def close_sockets(server: RunningServer) -> None:
 async def test_group_06_every_turn_finds_the_socket_open(
     server: RunningServer, make_voice: MakeVoice
 ) -> None:
-    """Also the first, thanks to `prewarm`, and the one after a barge-in."""
+    """Every reply finds an open socket, also the first one and the one after a barge-in."""
     async with talking(make_voice(server)) as conversation:
         await until_metric(server, "tts_ws_connections", 1)
         await conversation.spoken("Yes.")
@@ -347,7 +347,7 @@ async def test_group_06_every_turn_finds_the_socket_open(
 async def test_group_06_a_restarted_server_is_found(
     start_server: StartServer, make_voice: MakeVoice
 ) -> None:
-    """The plugin reconnects while nobody speaks; the next turn finds the socket open."""
+    """The plugin reconnects between replies, so the next reply finds an open socket."""
     server = await start_server()
     async with talking(make_voice(server)) as conversation:
         await conversation.spoken("Yes.")
@@ -363,7 +363,7 @@ async def test_group_06_a_restarted_server_is_found(
 async def test_group_06_an_idle_connection_that_nat_forgot_is_replaced(
     server: RunningServer, make_voice: MakeVoice
 ) -> None:
-    """The heartbeat finds it out before anybody speaks."""
+    """The heartbeat finds the dead connection before the next reply."""
     async with routing(server.websocket_url) as (router, url):
         async with talking(make_voice(url, heartbeat_s=0.4)) as conversation:
             await conversation.spoken("Yes.")
@@ -378,7 +378,7 @@ async def test_group_06_an_idle_connection_that_nat_forgot_is_replaced(
 async def test_group_06_a_turn_on_a_connection_that_nat_forgot_speaks(
     served: ServerProcess, make_voice: MakeVoice
 ) -> None:
-    """A ping goes with the turn's first message: nobody waits ten seconds for a timeout."""
+    """A ping goes with the first message, so the reply does not wait ten seconds for a timeout."""
     async with routing(served.websocket_url) as (router, url):
         async with talking(make_voice(url)) as conversation:
             await conversation.spoken("Yes.")
@@ -390,7 +390,7 @@ async def test_group_06_a_turn_on_a_connection_that_nat_forgot_speaks(
 async def test_group_06_a_draining_server_finishes_and_the_next_takes_over(
     server: RunningServer, make_voice: MakeVoice
 ) -> None:
-    """A reply ends on the socket that drains; the next one has a socket of its own."""
+    """A reply ends on the draining socket; the next reply uses a new socket."""
     async with talking(make_voice(server)) as conversation:
         handle = conversation.reply(FIVE)
         await conversation.played(0.5)
@@ -410,7 +410,7 @@ async def test_group_06_a_draining_server_finishes_and_the_next_takes_over(
 async def test_group_07_thirty_interruptions_leave_one_socket_and_no_context(
     start_server: StartServer, make_voice: MakeVoice
 ) -> None:
-    """Rows are free as soon as the user cuts in, and the next reply is spoken at once."""
+    """An interruption frees the row at once, and the next reply starts at once."""
     server = await start_server(throttle={"rtf": 0.5})
     async with talking(make_voice(server)) as conversation:
         for number in range(30):
@@ -428,7 +428,7 @@ async def test_group_07_thirty_interruptions_leave_one_socket_and_no_context(
 async def test_group_08_the_samples_are_the_servers(
     start_server: StartServer, make_voice: MakeVoice
 ) -> None:
-    """Nothing is resampled, lost or doubled on the way to the speaker."""
+    """No sample is resampled, lost or doubled on the way to the loudspeaker."""
     async with talking(make_voice(await start_server())) as conversation:
         await conversation.spoken(FIVE)
         played = bytes(conversation.speaker.played)
@@ -439,7 +439,7 @@ async def test_group_08_the_samples_are_the_servers(
 async def test_group_08_other_rates_last_as_long(
     served: ServerProcess, make_voice: MakeVoice
 ) -> None:
-    """All rates are declared as they are, also behind a fallback that resamples."""
+    """The declared rate is the true one, also behind a fallback that resamples."""
 
     async def duration_s(voice: tts.TTS, rate_hz: int) -> float:
         events = await say(voice, "I can do that.")
@@ -461,7 +461,7 @@ async def test_group_08_other_rates_last_as_long(
 async def test_group_09_silence_ahead_is_counted(
     served: ServerProcess, make_voice: MakeVoice
 ) -> None:
-    """A reply may begin with silence, and its words know."""
+    """Word times account for silence before the reply."""
     (plain,) = _times(await say(make_voice(served), "Hello."))
     events = await say(make_voice(served, leading_silence_ms=400), "Hello.")
     assert pcm(events).startswith(bytes(SAMPLE_RATE_HZ * 4 // 10 * BYTES_PER_SAMPLE))
@@ -485,7 +485,7 @@ def _times(events: list[tts.SynthesizedAudio]) -> list[TimedString]:
 async def test_group_10_text_without_sound_is_no_failure(
     served: ServerProcess, make_voice: MakeVoice, text: str
 ) -> None:
-    """A reply that cannot be spoken is a moment of silence, and is committed."""
+    """A reply without speakable text is a short silence, and is committed."""
     async with talking(make_voice(served), tts_text_transforms=None) as conversation:
         assert await conversation.spoken(text) == text
         assert await conversation.spoken("Yes.") == "Yes."
@@ -494,7 +494,7 @@ async def test_group_10_text_without_sound_is_no_failure(
 
 @pytest.mark.parametrize("text", ["", " ", "\n\n"])
 async def test_group_10_blank_text_needs_no_server(make_voice: MakeVoice, text: str) -> None:
-    """Nothing to say, nothing to connect for."""
+    """Blank text opens no connection."""
     voice = make_voice("ws://127.0.0.1:9/v1/tts/ws")
     assert await say(voice, text) == []
     assert await say(voice) == []
@@ -528,7 +528,7 @@ async def test_group_11_a_sentence_is_spoken_before_the_next_token(
 async def test_group_12_time_to_first_byte_is_the_wires(
     start_server: StartServer, make_voice: MakeVoice
 ) -> None:
-    """TTFB is what the server measured, and starts when the text is sent, not when it is made."""
+    """TTFB matches the wire: it starts when the text is sent, not when the stream is made."""
     server = await start_server(throttle={"first_audio_s": 0.4})
     go_on = asyncio.Event()
     async with talking(make_voice(server)) as conversation:
@@ -547,7 +547,7 @@ async def test_group_12_time_to_first_byte_is_the_wires(
 async def test_group_12_a_cold_turn_reports_how_long_it_took_to_connect(
     served: ServerProcess, make_voice: MakeVoice
 ) -> None:
-    """`acquire_time` and `connection_reused` tell a cold turn from a warm one."""
+    """`acquire_time` and `connection_reused` distinguish a cold reply from a warm one."""
     voice = make_voice(served)
     reports: list[TTSMetrics] = []
     voice.on("metrics_collected", reports.append)
@@ -563,7 +563,7 @@ async def test_group_12_a_cold_turn_reports_how_long_it_took_to_connect(
 async def test_group_13_sixty_four_replies_at_once_have_no_gap(
     server: RunningServer, make_voice: MakeVoice
 ) -> None:
-    """On one socket, all at once: sound that has begun goes on, as far as this process runs."""
+    """All replies share one socket, and the audio of each one has no gap."""
     voice = make_voice(server)
     loop = asyncio.get_running_loop()
     stalls_s = [0.0]
@@ -593,7 +593,7 @@ async def test_group_13_sixty_four_replies_at_once_have_no_gap(
 async def test_group_13_what_cannot_be_spoken_is_refused_before_any_sound(
     start_server: StartServer, make_voice: MakeVoice
 ) -> None:
-    """Too many at once are told so, and can be tried again; the others speak."""
+    """Replies beyond the limit get a retryable error; the others are spoken."""
     server = await start_server(max_contexts=4, throttle={"rtf": 0.5})
     voice = make_voice(server)
     results = await asyncio.gather(
@@ -612,7 +612,7 @@ async def test_group_13_what_cannot_be_spoken_is_refused_before_any_sound(
 async def test_group_14_a_fallback_takes_over_before_any_sound(
     start_server: StartServer, make_voice: MakeVoice
 ) -> None:
-    """An overloaded server is left for the next one, and nobody hears it."""
+    """A fallback leaves an overloaded server before any audio is played."""
     full, free = await start_server(max_contexts=1), await start_server()
     first = make_voice(full)
     async with first.stream() as holding:
@@ -628,7 +628,7 @@ async def test_group_14_a_fallback_takes_over_before_any_sound(
 async def test_group_14_a_bad_voice_fails_its_turn_only(
     served: ServerProcess, make_voice: MakeVoice
 ) -> None:
-    """A request that cannot succeed is not retried, and the session lives on."""
+    """A request that cannot succeed is not retried, and the session continues."""
     voice = make_voice(served, voice="nobody")
     async with talking(voice) as conversation:
         assert await conversation.spoken("Yes.") == ""
@@ -645,7 +645,7 @@ async def test_group_14_a_bad_voice_fails_its_turn_only(
 async def test_group_15_a_new_voice_speaks_from_the_next_reply_on(
     start_server: StartServer, make_voice: MakeVoice
 ) -> None:
-    """The reply that has begun ends in the old voice."""
+    """A reply that has started ends in the old voice."""
     voice = make_voice(await start_server())
     async with talking(voice) as conversation:
         handle = conversation.reply(FIVE)
@@ -669,7 +669,7 @@ async def test_group_15_a_new_voice_speaks_from_the_next_reply_on(
 async def test_group_17_a_pause_before_the_first_sound_loses_nothing(
     start_server: StartServer, make_voice: MakeVoice
 ) -> None:
-    """The plugin is not told of a pause; the reply waits, and is complete."""
+    """The plugin does not see the pause; the reply waits and is complete."""
     server = await start_server(throttle={"first_audio_s": 0.5})
     async with talking(make_voice(server)) as conversation:
         handle = conversation.reply(FIVE)
@@ -684,10 +684,10 @@ async def test_group_17_a_pause_before_the_first_sound_loses_nothing(
         assert committed(handle) == FIVE
 
 
-async def test_group_17_little_is_made_that_nobody_hears(
+async def test_group_17_a_short_lead_wastes_little_audio(
     start_server: StartServer, make_voice: MakeVoice
 ) -> None:
-    """With a short lead an interruption throws little away, whatever the length of the text."""
+    """With a short lead, an interruption wastes little audio, however long the text is."""
     server = await start_server()
     async with talking(make_voice(server, max_lead_s=0.5)) as conversation:
         await conversation.cut(0.5, COUNTING * 5)
@@ -696,7 +696,7 @@ async def test_group_17_little_is_made_that_nobody_hears(
 
 
 async def test_errors_are_those_of_livekit(served: ServerProcess, make_voice: MakeVoice) -> None:
-    """Whatever a stream raises is an `APIError`: all else would end the session."""
+    """A stream raises only `APIError`s, because any other error would end the session."""
     for options in ({"voice": "nobody"}, {"language": "xx"}, {"speed": 9.0}):
         with pytest.raises(APIError) as raised:
             await say(make_voice(served, **options), "Yes.")

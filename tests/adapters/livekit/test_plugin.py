@@ -1,4 +1,4 @@
-"""The plugin's own promises: its socket, its voices, its name, and what it leaves behind."""
+"""The plugin's own behaviour: its socket, its voices, its name and its tasks."""
 
 import asyncio
 import subprocess
@@ -45,7 +45,7 @@ COUNTING = "One, two, three, four, five. Six, seven, eight, nine, ten."
 
 
 async def user_says(server: ServerProcess, text: str) -> bytes:
-    """A person's voice, as a microphone has it."""
+    """A user's speech, as a microphone records it."""
     audio = AudioFormat(sample_rate=MICROPHONE_RATE_HZ)
     async with TTSClient(server.websocket_url) as client:
         events = client.say(text, voice="en-gb+f3", language="en", audio=audio, max_lead_s=0.0)
@@ -53,7 +53,7 @@ async def user_says(server: ServerProcess, text: str) -> bytes:
 
 
 async def test_a_user_who_barges_in_is_heard(served: ServerProcess, make_voice: MakeVoice) -> None:
-    """Real sound, real voice activity detection: the history is what was heard until then."""
+    """With real voice activity detection, the history has the words heard before the barge-in."""
     words = await words_of(served.websocket_url, COUNTING, voice="default", language="en")
     voice_of_user = await user_says(served, "Excuse me, could you wait a moment please?")
     turns = {"turn_detection": None, "interruption": {"resume_false_interruption": False}}
@@ -72,7 +72,7 @@ async def test_a_user_who_barges_in_is_heard(served: ServerProcess, make_voice: 
 async def test_a_cough_pauses_the_reply_and_loses_nothing(
     served: ServerProcess, make_voice: MakeVoice
 ) -> None:
-    """After a false interruption of more than three seconds the reply goes on, and is whole."""
+    """After a false interruption of more than three seconds, the reply resumes and is complete."""
     cough = await user_says(served, "Hm, hm, hm.")
     options = {
         "vad": real_vad(),
@@ -100,7 +100,7 @@ async def test_a_cough_pauses_the_reply_and_loses_nothing(
 
 
 async def test_prewarm_connects_and_prepares(server: RunningServer, make_voice: MakeVoice) -> None:
-    """The socket is open before the first reply, and a second call opens no other."""
+    """`prewarm` opens the socket before the first reply, and a second call opens no other."""
     voice = make_voice(server)
     assert voice.model == "unknown"
     voice.prewarm()
@@ -113,17 +113,17 @@ async def test_prewarm_connects_and_prepares(server: RunningServer, make_voice: 
 
 
 async def test_prewarm_waits_for_a_server_that_comes_later(make_voice: MakeVoice) -> None:
-    """An agent may start first; a server that cannot be reached is no failure of `prewarm`."""
+    """An agent may start before the server: `prewarm` does not fail if it cannot connect."""
     voice = make_voice("ws://127.0.0.1:9")
     voice.prewarm()
     with pytest.raises(APIConnectionError):
         await voice.synthesize("Yes.", conn_options=APIConnectOptions(max_retry=0)).collect()
 
 
-async def test_a_wrong_key_is_told_and_not_retried(
+async def test_a_wrong_key_is_reported_and_not_retried(
     start_server: StartServer, make_voice: MakeVoice
 ) -> None:
-    """HTTP 401 of the handshake is the status of the error."""
+    """The error has the status of the handshake, HTTP 401."""
     server = await start_server(api_keys=("right",))
     with pytest.raises(APIStatusError) as raised:
         await make_voice(server, api_key="wrong").synthesize("Yes.").collect()
@@ -134,7 +134,7 @@ async def test_a_wrong_key_is_told_and_not_retried(
 async def test_close_ends_streams_and_is_final(
     served: ServerProcess, make_voice: MakeVoice
 ) -> None:
-    """`aclose` ends a reply that is being spoken; afterwards the plugin says that it is closed."""
+    """`aclose` ends a reply in progress; later calls fail because the plugin is closed."""
     voice = make_voice(served)
     stream = voice.stream()
     stream.push_text(COUNTING)
@@ -153,7 +153,7 @@ async def test_close_ends_streams_and_is_final(
 async def test_a_language_model_may_think_in_mid_word(
     served: ServerProcess, make_voice: MakeVoice, begun: str
 ) -> None:
-    """A server that waits for the rest of a word is not silent, however long the model takes."""
+    """A server that waits for the rest of a word does not count as silent."""
     short = SessionConnectOptions(tts_conn_options=APIConnectOptions(max_retry=0, timeout=1.0))
     voice, go_on = make_voice(served), asyncio.Event()
     async with talking(voice, conn_options=short, tts_text_transforms=None) as conversation:
@@ -165,10 +165,8 @@ async def test_a_language_model_may_think_in_mid_word(
         assert not conversation.errors
 
 
-async def test_an_agent_that_is_busy_takes_no_server_for_dead(
-    served: ServerProcess, make_voice: MakeVoice
-) -> None:
-    """The answer that came while the agent's own code held the loop is read before it is missed."""
+async def test_a_busy_agent_does_not_time_out(served: ServerProcess, make_voice: MakeVoice) -> None:
+    """Answers that arrive while the agent's code blocks the loop are read before a timeout."""
     voice = make_voice(served)
     await voice.synthesize("Yes.").collect()
     one_attempt = APIConnectOptions(max_retry=0, timeout=2.0)
@@ -181,10 +179,10 @@ async def test_an_agent_that_is_busy_takes_no_server_for_dead(
         assert sum([event.frame.duration async for event in stream]) > 4
 
 
-async def test_who_has_time_does_not_fail_with_who_has_not(
+async def test_each_reply_waits_for_its_own_timeout(
     served: ServerProcess, make_voice: MakeVoice
 ) -> None:
-    """One connection is made for all that wait for it; each of them waits as long as it said."""
+    """Waiting replies share one connection attempt, and each one keeps its own timeout."""
     router = Router("127.0.0.1", int(served.url.rpartition(":")[2]))
     silent: list[asyncio.StreamReader] = []
 
@@ -212,7 +210,7 @@ async def test_who_has_time_does_not_fail_with_who_has_not(
 
 
 async def test_voices_are_listed(served: ServerProcess, make_voice: MakeVoice) -> None:
-    """Each can be asked for by its id, and says which languages it speaks."""
+    """Each voice has an id and the languages that it speaks."""
     voices = await make_voice(served).list_voices()
     assert "default" in [voice.id for voice in voices]
     assert all("en" in voice.languages for voice in voices if voice.id == "default")
@@ -223,7 +221,7 @@ async def test_voices_are_listed(served: ServerProcess, make_voice: MakeVoice) -
 async def test_a_key_that_no_header_can_carry_is_named(
     served: ServerProcess, make_voice: MakeVoice
 ) -> None:
-    """The end of the line that it was read from is no part of a key."""
+    """A key with a line end is refused with an error that says so."""
     voice = make_voice(served, api_key="secret\n")
     with pytest.raises(APIError, match="api_key: expected printable"):
         await voice.list_voices()
@@ -240,10 +238,10 @@ async def test_a_key_that_no_header_can_carry_is_named(
         ("https://127.0.0.1:{}", b"\x16\x03\x01"),
     ],
 )
-async def test_voices_are_asked_for_where_the_socket_is(
+async def test_voices_are_requested_from_the_same_server(
     make_voice: MakeVoice, url: str, asked: bytes
 ) -> None:
-    """Behind the same proxy, and enciphered where the socket is: a key is never sent in clear."""
+    """The voices URL uses the same proxy and, for `wss`, encryption: no key is sent in clear."""
     begun: list[bytes] = []
 
     async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -260,7 +258,7 @@ async def test_voices_are_asked_for_where_the_socket_is(
 async def test_a_whole_text_comes_faster_than_it_plays(
     served: ServerProcess, make_voice: MakeVoice
 ) -> None:
-    """`synthesize` is not paced: a recording need not be waited for."""
+    """`synthesize` is not paced, because its audio is recorded rather than played."""
     loop = asyncio.get_running_loop()
     started = loop.time()
     audio = await make_voice(served).synthesize(COUNTING * 4).collect()
@@ -268,10 +266,10 @@ async def test_a_whole_text_comes_faster_than_it_plays(
     assert loop.time() - started < audio.duration / 2
 
 
-async def test_word_times_are_told_as_they_come(
+async def test_word_times_are_emitted_as_they_arrive(
     served: ServerProcess, make_voice: MakeVoice
 ) -> None:
-    """Whoever listens to `words` has the true times, ahead of their sound."""
+    """The event `words` has the true times, ahead of playback."""
     expected = await words_of(served.websocket_url, COUNTING, voice="default", language="en")
     voice = make_voice(served)
     told: list[WordTimestamp] = []
@@ -285,10 +283,10 @@ async def test_word_times_are_told_as_they_come(
     assert told[0].is_exact
 
 
-async def test_a_stream_that_nobody_plays_is_not_held_back(
+async def test_words_outside_of_a_session_are_not_held_back(
     served: ServerProcess, make_voice: MakeVoice
 ) -> None:
-    """Outside of a session words go with their audio, as fast as it comes."""
+    """Outside of a session, words are sent with their audio as it arrives."""
     loop = asyncio.get_running_loop()
     started = loop.time()
     async with make_voice(served).stream() as stream:
@@ -303,7 +301,7 @@ async def test_a_stream_that_nobody_plays_is_not_held_back(
 
 
 def test_the_conventional_import_is_this_plugin() -> None:
-    """`from livekit.plugins import voiceagent` gives the class, registered once, and its names."""
+    """`from livekit.plugins import voiceagent` has the public names and one registration."""
     from livekit.agents import Plugin
 
     from livekit.plugins import voiceagent
@@ -317,14 +315,14 @@ def test_the_conventional_import_is_this_plugin() -> None:
 
 
 def test_the_namespace_stays_livekits() -> None:
-    """A file of ours in `livekit/` or `livekit/plugins/` would hide LiveKit itself."""
+    """A file of this project in `livekit/` or `livekit/plugins/` would hide LiveKit itself."""
     files = {path.relative_to(ROOT) for path in (ROOT / "livekit").rglob("*.py")}
     assert files and all(path.parts[:3] == ("livekit", "plugins", "voiceagent") for path in files)
     assert (ROOT / "livekit/plugins/voiceagent/py.typed").exists()
 
 
 def test_the_import_is_light() -> None:
-    """An agent needs neither torch nor the server's packages."""
+    """The import loads neither torch nor the server's packages."""
     program = (
         "import sys; from livekit.plugins import voiceagent;"
         "print([name for name in ('torch', 'fastapi', 'zmq', 'pipecat') if name in sys.modules])"

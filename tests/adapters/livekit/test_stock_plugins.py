@@ -33,7 +33,7 @@ MakeStock = Callable[..., tts.TTS]
 
 @pytest.fixture
 async def make_stock() -> AsyncIterator[MakeStock]:
-    """Make stock plugins that speak through a server; a session closes what it is given."""
+    """Return a function that makes stock plugins for a server; sessions close their plugins."""
     async with aiohttp.ClientSession() as session:
 
         def make(name: str, server: RunningServer | ServerProcess, **options: Any) -> tts.TTS:
@@ -63,21 +63,21 @@ async def make_stock() -> AsyncIterator[MakeStock]:
 
 
 def rows_used(server: RunningServer) -> int:
-    """Rows of the engine that somebody holds."""
+    """Rows of the engine that are in use."""
     worker = server.shell.synthesizer.supervisors["espeak"].worker
     assert worker is not None
     return worker.rows_used
 
 
 async def for_each(names: Iterable[str], talk: Callable[[str], Awaitable[None]]) -> None:
-    """Let several plugins talk at a time: they do so in real time."""
+    """Run the conversations of several plugins concurrently, because they run in real time."""
     async with asyncio.TaskGroup() as group:
         for name in names:
             group.create_task(talk(name), name=name)
 
 
 async def test_group_16_a_stock_plugin_speaks(server: RunningServer, make_stock: MakeStock) -> None:
-    """All of a reply is heard and committed, word for word; so is the next, and of signs alone."""
+    """A reply is heard and committed word for word, and so is the next one."""
     words = await words_of(server.websocket_url, SHORT, voice="default", language="en")
     last_start_s = words[-1].start_sample / SAMPLE_RATE_HZ
 
@@ -97,7 +97,7 @@ async def test_group_16_a_stock_plugin_speaks(server: RunningServer, make_stock:
 async def test_group_16_a_whole_text_may_be_synthesized(
     served: ServerProcess, make_stock: MakeStock
 ) -> None:
-    """`synthesize` gives the frames that LiveKit's own tests ask for."""
+    """`synthesize` yields the frames that LiveKit's own tests require."""
     for name in ALL:
         voice = make_stock(name, served)
         async with voice.synthesize(SHORT) as stream:
@@ -109,7 +109,7 @@ async def test_group_16_a_whole_text_may_be_synthesized(
 async def test_group_16_a_barge_in_frees_the_row(
     start_server: StartServer, make_stock: MakeStock, names: tuple[str, ...]
 ) -> None:
-    """No more than what was heard is committed, the engine stops, and the next reply is whole."""
+    """Only heard words are committed, the engine stops, and the next reply is complete."""
     server = await start_server(throttle={"rtf": 0.5})
     are_cut = asyncio.Barrier(len(names))
 
@@ -130,7 +130,7 @@ async def test_group_16_a_barge_in_frees_the_row(
 async def test_group_16_words_are_there_before_they_are_heard(
     start_server: StartServer, make_stock: MakeStock
 ) -> None:
-    """At an RTF of 0.9 every word comes ahead of its sound, with the time that our plugin gets."""
+    """At RTF 0.9 every word arrives before its audio plays, with the time that our plugin gets."""
     server = await start_server(throttle={"rtf": 0.9})
     words = await words_of(server.websocket_url, SHORT, voice="default", language="en")
 
@@ -159,7 +159,7 @@ async def test_group_16_words_are_there_before_they_are_heard(
 async def test_group_16_an_unknown_voice_fails_its_turn_only(
     served: ServerProcess, make_stock: MakeStock
 ) -> None:
-    """The plugin raises an error that names the voices; with another voice it speaks."""
+    """The plugin raises an error that names the known voices; with one of them it speaks."""
 
     async def talk(name: str) -> None:
         voice = make_stock(name, served, voice="nobody")
@@ -174,7 +174,7 @@ async def test_group_16_an_unknown_voice_fails_its_turn_only(
 
 
 async def test_group_16_baseten_lists_the_voices(server: RunningServer) -> None:
-    """Its helper asks the same address."""
+    """The plugin's helper lists the voices from the server's address."""
     url = f"ws{server.url.removeprefix('http')}/v1/audio/speech/stream"
     answer = await baseten.list_voices(model_endpoint=url, api_key="none")
     assert answer["voices"] == server.shell.synthesizer.voices.names()
@@ -183,7 +183,7 @@ async def test_group_16_baseten_lists_the_voices(server: RunningServer) -> None:
 async def test_group_16_a_stock_plugin_needs_the_key(
     start_server: StartServer, make_stock: MakeStock
 ) -> None:
-    """A wrong key is refused at the handshake; the right one, sent as the plugin does, opens."""
+    """A wrong key is refused at the handshake; the right key is accepted as the plugin sends it."""
     server = await start_server(api_keys=("right",))
 
     async def talk(name: str) -> None:

@@ -1,4 +1,4 @@
-"""What LiveKit's own tests ask of every TTS plugin, without its cloud: frames, metrics, retries."""
+"""LiveKit's own tests of TTS plugins, run without its cloud: frames, metrics and retries."""
 
 import asyncio
 
@@ -25,7 +25,7 @@ class Watch:
 
 
 async def test_synthesize(served: ServerProcess, make_voice: MakeVoice) -> None:
-    """A whole text gives sound in one request, and one report."""
+    """A whole text yields audio with one request and one metrics report."""
     voice = make_voice(served)
     watch = Watch(voice)
     async with voice.synthesize(TEXT) as stream:
@@ -42,7 +42,7 @@ async def test_synthesize(served: ServerProcess, make_voice: MakeVoice) -> None:
 
 
 async def test_stream(served: ServerProcess, make_voice: MakeVoice) -> None:
-    """Text at the pace of a language model gives one segment, and one report."""
+    """Text at the pace of a language model yields one segment and one metrics report."""
     voice = make_voice(served)
     watch = Watch(voice)
     async with voice.stream() as stream:
@@ -65,7 +65,7 @@ async def test_stream(served: ServerProcess, make_voice: MakeVoice) -> None:
 
 
 async def test_a_flush_speaks_what_is_there(served: ServerProcess, make_voice: MakeVoice) -> None:
-    """Without an end of the input, and without the end of a sentence."""
+    """A flush speaks text without the end of a sentence or of the input."""
     voice = make_voice(served, max_buffer_delay_ms=3000)
     async with voice.stream() as stream:
         stream.push_text("And then")
@@ -78,7 +78,7 @@ async def test_a_flush_speaks_what_is_there(served: ServerProcess, make_voice: M
 async def test_an_interrupted_stream_leaves_the_socket(
     server: RunningServer, make_voice: MakeVoice
 ) -> None:
-    """Closing a stream in mid-reply ends its context and nothing else."""
+    """Closing a stream in mid-reply ends only its context."""
     voice = make_voice(server)
     for _ in range(3):
         async with voice.stream() as stream:
@@ -90,7 +90,7 @@ async def test_an_interrupted_stream_leaves_the_socket(
 
 
 async def test_black_hole(make_voice: MakeVoice) -> None:
-    """A server that accepts and never answers is a timeout, in time and without a report."""
+    """A server that accepts and never answers causes a timeout, and no metrics report."""
     async with black_hole() as url:
         voice = make_voice(url)
         watch = Watch(voice)
@@ -106,7 +106,7 @@ async def test_black_hole(make_voice: MakeVoice) -> None:
 
 @pytest.mark.parametrize("is_streamed", [True, False])
 async def test_retries_in_a_black_hole(make_voice: MakeVoice, is_streamed: bool) -> None:
-    """Each attempt reports its error; the last one says that it was the last."""
+    """Each attempt reports an error; the last one is marked as unrecoverable."""
     async with black_hole() as url:
         voice = make_voice(url)
         watch = Watch(voice)
@@ -125,7 +125,7 @@ async def test_retries_in_a_black_hole(make_voice: MakeVoice, is_streamed: bool)
 
 
 async def test_a_server_that_is_not_there(make_voice: MakeVoice) -> None:
-    """A refused connection is told at once, for a fallback to take over."""
+    """A refused connection is reported at once, so that a fallback can take over."""
     voice = make_voice("ws://127.0.0.1:9")
     with pytest.raises(APIConnectionError) as raised:
         await voice.synthesize(TEXT, conn_options=APIConnectOptions(max_retry=0)).collect()

@@ -53,7 +53,7 @@ def turn_errors(conversation: Conversation) -> list[str]:
 
 
 async def test_a_server_lost_before_sound_says_it_all(start_server: StartServer) -> None:
-    """A turn that nobody has heard yet is said on the next connection."""
+    """A turn without audio is spoken on the next connection."""
     server = await start_server(throttle={"first_audio_s": 0.5})
     whole_s = await length_s(server, COUNTING)
     async with talking(service(server.websocket_url)) as conversation:
@@ -68,7 +68,7 @@ async def test_a_server_lost_before_sound_says_it_all(start_server: StartServer)
 
 
 async def test_a_server_lost_in_mid_turn_goes_on_where_it_broke_off(server: RunningServer) -> None:
-    """Listener and history get each word once, and nothing is reported as failed."""
+    """Each word is heard once and committed once, and no error is reported."""
     whole_s = await length_s(server, COUNTING)
     async with talking(service(server.websocket_url)) as conversation:
         context_id = await conversation.reply(COUNTING)
@@ -81,7 +81,7 @@ async def test_a_server_lost_in_mid_turn_goes_on_where_it_broke_off(server: Runn
 
 
 async def test_what_was_heard_after_a_failure_is_committed(server: RunningServer) -> None:
-    """Words of the context that goes on are timed by the sound of the whole turn."""
+    """Words of the resuming context are timed by the audio of the whole turn."""
     async with talking(service(server.websocket_url)) as conversation:
         context_id = await conversation.reply(COUNTING)
         await conversation.play(context_id, 1.0)
@@ -93,10 +93,10 @@ async def test_what_was_heard_after_a_failure_is_committed(server: RunningServer
         await until(lambda: not server.shell.synthesizer.contexts_active, "the row is free")
 
 
-async def test_sound_whose_words_are_not_told_yet_is_not_repeated(
+async def test_audio_whose_words_are_not_known_yet_is_not_repeated(
     start_server: StartServer,
 ) -> None:
-    """Where words come just ahead of playback, the turn goes on near where its sound broke off."""
+    """If words arrive just ahead of playback, the turn resumes near the end of its audio."""
     server = await start_server(throttle={"without_words": True}, max_lead_s=2.5, aligner="online")
     whole_s = await length_s(server, COUNTING)
     async with talking(service(server.websocket_url, max_lead_s=None)) as conversation:
@@ -109,7 +109,7 @@ async def test_sound_whose_words_are_not_told_yet_is_not_repeated(
 
 
 async def test_an_engine_that_dies_again_and_again_says_it_all(start_server: StartServer) -> None:
-    """As long as there is progress between its deaths, the turn goes on."""
+    """The turn resumes as long as each attempt speaks another word."""
     server = await start_server(throttle={"rtf": 0.5, "crash_after_s": 1.5})
     async with talking(service(server.websocket_url)) as conversation:
         await conversation.reply(COUNTING)
@@ -119,7 +119,7 @@ async def test_an_engine_that_dies_again_and_again_says_it_all(start_server: Sta
 
 
 async def test_an_engine_that_dies_at_one_word_is_given_up(start_server: StartServer) -> None:
-    """Sound that takes a turn no word further is no progress."""
+    """Audio without another complete word does not count as progress."""
     server = await start_server(throttle={"crash_after_s": 0.08})
     async with talking(service(server.websocket_url)) as conversation:
         context_id = await conversation.reply(COUNTING)
@@ -132,7 +132,7 @@ async def test_an_engine_that_dies_at_one_word_is_given_up(start_server: StartSe
 
 
 async def test_what_a_dead_server_never_spoke_is_not_committed(server: RunningServer) -> None:
-    """A turn that cannot go on ends with the words that were heard, and with one error."""
+    """A turn that cannot resume ends with the words that were heard, and one error."""
     async with (
         routing(server.websocket_url) as (line, url),
         talking(service(url)) as conversation,
@@ -152,7 +152,7 @@ async def test_what_a_dead_server_never_spoke_is_not_committed(server: RunningSe
 
 
 async def test_an_interruption_during_an_outage_ends_the_turn(server: RunningServer) -> None:
-    """Nothing of it is spoken or committed when the server is back."""
+    """An interrupted turn is not spoken or committed when the server is back."""
     async with (
         routing(server.websocket_url) as (line, url),
         talking(service(url)) as conversation,
@@ -177,7 +177,7 @@ async def test_an_interruption_during_an_outage_ends_the_turn(server: RunningSer
 async def test_text_that_comes_during_an_outage_is_spoken(
     server: RunningServer, before: str
 ) -> None:
-    """The LLM writes on, or begins, while there is no connection."""
+    """Text that the LLM writes during an outage is spoken after it."""
     after = "Four, five, six."
     async with (
         routing(server.websocket_url) as (line, url),
@@ -198,7 +198,7 @@ async def test_text_that_comes_during_an_outage_is_spoken(
 
 
 async def test_a_new_voice_during_an_outage_loses_no_word(server: RunningServer) -> None:
-    """What came before the change is spoken as it was begun, what comes after with the change."""
+    """Text before the change keeps the old voice; text after it has the new voice."""
     async with (
         routing(server.websocket_url) as (line, url),
         talking(service(url)) as conversation,
@@ -218,7 +218,7 @@ async def test_a_new_voice_during_an_outage_loses_no_word(server: RunningServer)
 
 
 async def test_an_end_that_comes_late_overtakes_no_word(server: RunningServer) -> None:
-    """A transport that begins sooner than thought moves what follows, but behind the last word."""
+    """A transport that starts early moves later frames forward, but not before the last word."""
     async with (
         routing(server.websocket_url) as (line, url),
         talking(service(url)) as conversation,
@@ -240,7 +240,7 @@ async def test_an_end_that_comes_late_overtakes_no_word(server: RunningServer) -
 
 
 async def test_a_connection_that_is_lost_in_silence_is_replaced(server: RunningServer) -> None:
-    """A router that has forgotten the connection tells nobody; the turn goes on nevertheless."""
+    """A router drops the connection without a sign, and the turn still resumes."""
     async with (
         routing(server.websocket_url) as (router, url),
         talking(service(url, response_timeout_s=1.0)) as conversation,
@@ -254,7 +254,7 @@ async def test_a_connection_that_is_lost_in_silence_is_replaced(server: RunningS
 
 
 async def test_a_turn_longer_than_a_context_may_be_goes_on(start_server: StartServer) -> None:
-    """The server's limit is that of a context, not of a turn."""
+    """A turn may be longer than the server's limit for one context."""
     server = await start_server(max_audio_s=1.5)
     async with talking(service(server.websocket_url)) as conversation:
         await conversation.reply(COUNTING)
@@ -266,7 +266,7 @@ async def test_a_turn_longer_than_a_context_may_be_goes_on(start_server: StartSe
 async def test_the_rest_of_an_idle_turn_is_spoken(
     start_server: StartServer, mode: TextAggregationMode
 ) -> None:
-    """An LLM that thinks for longer than the server waits for text loses no word."""
+    """No word is lost if the LLM pauses for longer than the server waits for text."""
     server = await start_server(context_idle_s=0.5)
     tts = service(server.websocket_url, text_aggregation_mode=mode)
     async with talking(tts) as conversation:
@@ -280,7 +280,7 @@ async def test_the_rest_of_an_idle_turn_is_spoken(
 
 
 async def test_turns_in_a_row_all_go_on(server: RunningServer) -> None:
-    """Several outages, each in another turn, leave nothing behind."""
+    """Outages in several turns do not affect later turns."""
     async with talking(service(server.websocket_url)) as conversation:
         for _ in range(3):
             context_id = await conversation.reply("One, two, three, four.")

@@ -1,4 +1,4 @@
-"""The Pipecat service on real pipelines: the history is what was heard."""
+"""The Pipecat service on real pipelines: the history has the words that were heard."""
 
 import asyncio
 import socket
@@ -43,7 +43,7 @@ CUT_POINTS_S = [0.4 + 0.31 * k for k in range(8)]
 
 
 def service(server: RunningServer, **options: Any) -> VoiceAgentTTSService:
-    """The service, connected to `server`, speaking English unless told otherwise."""
+    """A service for `server`, in English by default."""
     return VoiceAgentTTSService(
         url=server.websocket_url, **{"settings": ENGLISH, "response_timeout_s": 5.0} | options
     )
@@ -68,7 +68,7 @@ def service(server: RunningServer, **options: Any) -> VoiceAgentTTSService:
 async def test_a_whole_turn_is_committed_verbatim(
     server: RunningServer, language: str, text: str
 ) -> None:
-    """The history has the LLM's own text, white space and all, in every script."""
+    """The history has the LLM's own text, including white space, in every script."""
     settings = VoiceAgentTTSService.Settings(language=language, speed=2.0)
     async with talking(service(server, settings=settings)) as conversation:
         await conversation.reply(*text)
@@ -79,7 +79,7 @@ async def test_a_whole_turn_is_committed_verbatim(
 
 @pytest.mark.parametrize("rtf", [1 / 5, 1 / 1.2])
 async def test_sixteen_cut_points_are_exact(start_server: StartServer, rtf: float) -> None:
-    """Wherever the user cuts in, the history has the words that had begun to sound, no other."""
+    """Wherever the user interrupts, the history has exactly the words whose audio had started."""
     server = await start_server(throttle={"rtf": rtf})
     settings = VoiceAgentTTSService.Settings(language="en", speed=0.9)
     async with talking(service(server, settings=settings)) as conversation:
@@ -97,7 +97,7 @@ async def test_sixteen_cut_points_are_exact(start_server: StartServer, rtf: floa
 
 
 async def test_words_wait_for_sound_that_stalls(server: RunningServer) -> None:
-    """Where the LLM stalls in mid-turn, the words behind the gap come with their sound."""
+    """If the LLM stalls in mid-turn, the words after the gap are committed with their audio."""
     async with talking(service(server)) as conversation:
         first, second = "One, two. ", "Four, five, six, seven, eight."
         context_id = await conversation.begin(first)
@@ -114,7 +114,7 @@ async def test_words_wait_for_sound_that_stalls(server: RunningServer) -> None:
 
 
 async def test_a_program_that_was_late_is_cut_exactly(server: RunningServer) -> None:
-    """What made the agent's loop late made its words late, and its sound; the card had both."""
+    """A delay of the agent's loop delays words and audio alike, so the cut stays exact."""
     async with talking(service(server)) as conversation:
         context_id = await conversation.reply(COUNTING)
         await conversation.play(context_id, 0.9)
@@ -124,7 +124,7 @@ async def test_a_program_that_was_late_is_cut_exactly(server: RunningServer) -> 
 
 
 async def test_words_of_a_second_utterance_wait_for_the_first(server: RunningServer) -> None:
-    """A context that plays behind another is timed from where its own sound begins."""
+    """A context that plays after another is timed from the start of its own audio."""
     async with talking(service(server)) as conversation:
         first, second = "One, two, three, four.", "Five, six, seven, eight."
         await conversation.push(TTSSpeakFrame(first), TTSSpeakFrame(second))
@@ -137,7 +137,7 @@ async def test_words_of_a_second_utterance_wait_for_the_first(server: RunningSer
 
 
 async def test_words_wait_for_speech_that_cannot_be_interrupted(server: RunningServer) -> None:
-    """What outlives an interruption in the transport is heard before the next reply."""
+    """Audio that survives an interruption is heard before the next reply."""
     async with talking(service(server)) as conversation:
         speech, reply = TTSSpeakFrame(COUNTING), "Eleven, twelve, thirteen, fourteen."
         speech.interruptible = False
@@ -155,14 +155,14 @@ async def test_words_wait_for_speech_that_cannot_be_interrupted(server: RunningS
 
 
 async def test_without_word_times_a_whole_turn_is_committed(start_server: StartServer) -> None:
-    """An engine that knows no words and is not interrupted loses no text (row D2)."""
+    """Without word times and without an interruption, no text is lost (row D2)."""
     server = await start_server(throttle={"without_words": True})
     async with talking(service(server)) as conversation:
         await speaks(conversation)
 
 
 async def test_a_late_first_audio_changes_nothing(start_server: StartServer) -> None:
-    """Sound that begins after four seconds is played and committed (row K)."""
+    """Audio that starts after four seconds is played and committed (row K)."""
     server = await start_server(throttle={"first_audio_s": 3.6})
     async with talking(service(server)) as conversation:
         context_id = await conversation.reply(COUNTING)
@@ -172,7 +172,7 @@ async def test_a_late_first_audio_changes_nothing(start_server: StartServer) -> 
 
 
 async def test_the_samples_are_the_servers(start_server: StartServer) -> None:
-    """Nothing is lost, doubled or changed between the server and the transport."""
+    """No sample is lost, doubled or changed between the server and the transport."""
     server, twin = await start_server(), await start_server()  # espeak's noise depends on its past
     async with TTSClient(twin.websocket_url) as client:
         events = client.say(COUNTING, language="en", voice="default")
@@ -206,7 +206,7 @@ async def test_other_ways_of_pipecat_work(server: RunningServer, options: dict[s
 
 
 async def test_a_turn_without_sound_commits_nothing(server: RunningServer) -> None:
-    """Text that makes no sound was not spoken (row G)."""
+    """Text without audio does not count as spoken (row G)."""
     async with talking(service(server)) as conversation:
         await conversation.reply("...")
         assert await conversation.spoken() == ""
@@ -214,7 +214,7 @@ async def test_a_turn_without_sound_commits_nothing(server: RunningServer) -> No
 
 
 async def test_a_silent_server_fails_the_turn(start_server: StartServer) -> None:
-    """A server that takes text and sends nothing is an error, and nothing is committed."""
+    """A server that accepts text and sends nothing causes an error, and nothing is committed."""
     server = await start_server(throttle={"is_silent": True})
     async with talking(service(server, response_timeout_s=1.0)) as conversation:
         await conversation.reply(COUNTING)
@@ -224,7 +224,7 @@ async def test_a_silent_server_fails_the_turn(start_server: StartServer) -> None
 
 
 async def test_a_bad_request_does_not_mute_the_bot(server: RunningServer) -> None:
-    """An unknown voice fails its turn with its name; with a known one the next turn speaks."""
+    """An unknown voice fails its turn; with a known voice, the next turn speaks."""
     settings = VoiceAgentTTSService.Settings(voice="nobody", language="en")
     async with talking(service(server, settings=settings)) as conversation:
         await conversation.reply(COUNTING)
@@ -239,7 +239,7 @@ async def test_a_bad_request_does_not_mute_the_bot(server: RunningServer) -> Non
 
 
 async def test_a_wrong_key_is_permanent(start_server: StartServer) -> None:
-    """Only a key can make the service unusable at once: no retry would help."""
+    """A wrong key makes the service unusable at once, because no retry would help."""
     server = await start_server(api_keys=("right",))
     tts = service(server, api_key="wrong")
     refused = asyncio.Event()
@@ -256,7 +256,7 @@ async def test_a_wrong_key_is_permanent(start_server: StartServer) -> None:
 
 
 async def test_a_server_that_comes_later_is_found() -> None:
-    """The pipeline may start first; the service connects when the server is there."""
+    """The pipeline may start before the server; the service connects when the server runs."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     tts = VoiceAgentTTSService(url=f"ws://127.0.0.1:{port}/v1/tts/ws", settings=ENGLISH)
@@ -278,7 +278,7 @@ async def test_a_server_that_comes_later_is_found() -> None:
 
 
 async def test_a_draining_server_is_left(server: RunningServer) -> None:
-    """Between turns the service goes to the server that the address now leads to."""
+    """Between turns, the service reconnects to the server that now has the address."""
     tts = service(server)
     connected: asyncio.Queue[None] = asyncio.Queue()
 
@@ -297,7 +297,7 @@ async def test_a_draining_server_is_left(server: RunningServer) -> None:
 
 
 async def test_a_reply_behind_a_draining_servers_last_is_spoken(server: RunningServer) -> None:
-    """It waits for as long as the server still speaks, and is spoken by the next."""
+    """The reply waits until the draining server has finished, and the next server speaks it."""
     async with talking(service(server, max_lead_s=0.5)) as conversation:
         first = f"{COUNTING} {COUNTING}"
         await conversation.push(TTSSpeakFrame(first))
@@ -314,7 +314,7 @@ async def test_a_reply_behind_a_draining_servers_last_is_spoken(server: RunningS
 
 
 async def test_an_interruption_stops_the_server(start_server: StartServer) -> None:
-    """No sound of an interrupted turn leaves after the interruption, and its row is free."""
+    """After an interruption, no audio of the turn leaves, and its row is free."""
     server = await start_server(throttle={"rtf": 0.8})
     async with talking(service(server)) as conversation:
         context_id = await conversation.reply(COUNTING)
@@ -329,7 +329,7 @@ async def test_an_interruption_stops_the_server(start_server: StartServer) -> No
 
 
 async def test_a_turn_without_text_leaves_nothing_open(server: RunningServer) -> None:
-    """A reply that is only a function call, or is cut before its first word, frees its context."""
+    """A reply without text, or interrupted before its first word, frees its context."""
     async with talking(service(server)) as conversation:
         await conversation.push(LLMFullResponseStartFrame(), LLMFullResponseEndFrame())
         assert await conversation.spoken() == ""
@@ -343,7 +343,7 @@ async def test_a_turn_without_text_leaves_nothing_open(server: RunningServer) ->
 
 
 async def test_fifty_interruptions_on_one_socket(server: RunningServer) -> None:
-    """Barge-ins in quick succession leave neither contexts nor sockets behind."""
+    """Barge-ins in quick succession leave no contexts and no sockets open."""
     tts = service(server)
     connections = 0
 
@@ -365,7 +365,7 @@ async def test_fifty_interruptions_on_one_socket(server: RunningServer) -> None:
 async def test_a_new_voice_in_mid_turn_loses_no_word(
     server: RunningServer, mode: TextAggregationMode
 ) -> None:
-    """Settings change without a reconnect: the next clause has the new voice, the words stay."""
+    """The next clause has the new voice, without a reconnect and without a lost word."""
     tts = service(server, text_aggregation_mode=mode)
     voices: list[str] = []
     async with talking(tts) as conversation:
@@ -392,7 +392,7 @@ async def test_each_turn_is_measured_once(server: RunningServer) -> None:
 
 
 async def test_connection_events_are_raised_once(server: RunningServer) -> None:
-    """`on_connected` and `on_disconnected` come once in the life of a pipeline."""
+    """`on_connected` and `on_disconnected` are called once in the life of a pipeline."""
     tts = service(server)
     events: list[str] = []
 
@@ -410,7 +410,7 @@ async def test_connection_events_are_raised_once(server: RunningServer) -> None:
 
 
 async def test_connections_that_break_soon_do_not_mute_the_bot(server: RunningServer) -> None:
-    """Pipecat gives a service up after three; not one whose server was ready."""
+    """Pipecat gives up after three short connections, unless the server was ready on them."""
     accepted = server.shell.metrics.registry.get_sample_value
     async with talking(service(server)) as conversation:
         for count in range(1, 6):
@@ -422,7 +422,7 @@ async def test_connections_that_break_soon_do_not_mute_the_bot(server: RunningSe
 
 
 async def test_a_service_that_has_given_up_commits_nothing(start_server: StartServer) -> None:
-    """Pipecat takes the text of a turn that it does not even try to speak for spoken."""
+    """Text of a turn that is not sent to an unusable service is not committed."""
     server = await start_server()
     async with talking(
         service(server, reconnect_attempts=1, response_timeout_s=1.0)
@@ -438,7 +438,7 @@ async def test_a_service_that_has_given_up_commits_nothing(start_server: StartSe
 
 
 async def speaks(conversation: Conversation, text: str = "Yes, I can.") -> None:
-    """A turn is spoken and committed as if nothing had been before it."""
+    """Check that a turn is spoken and committed whole."""
     await conversation.reply(text)
     assert await conversation.spoken() == text
 
@@ -447,7 +447,7 @@ async def speaks(conversation: Conversation, text: str = "Yes, I can.") -> None:
 
 
 async def test_an_option_that_no_context_has_is_refused(server: RunningServer) -> None:
-    """With a sentence when a service is made, and with an error where it runs, which it goes on."""
+    """An unknown option is a `ValueError` at construction, and an error frame later."""
     settings = VoiceAgentTTSService.Settings(language="en", extra={"pitch": 2})
     with pytest.raises(
         ValueError, match=r"settings\.extra: expected .*leading_silence.*; got pitch"
@@ -485,12 +485,12 @@ async def test_an_option_that_no_context_has_is_refused(server: RunningServer) -
     ],
 )
 def test_private_methods_of_pipecat_exist(owner: type, name: str) -> None:
-    """What the service overrides or calls of Pipecat's inside is still there."""
+    """The private methods of Pipecat that the service overrides or calls exist."""
     assert callable(getattr(owner, name))
 
 
 def test_private_attributes_of_pipecat_exist() -> None:
-    """What the service reads and sets of Pipecat's inside is still there."""
+    """The private attributes of Pipecat that the service reads or sets exist."""
     names = (
         "_turn_context_id", "_text_aggregator", "_word_timestamp_tracker", "_settings",
         "_aggregated_frame_sequencer",
@@ -505,7 +505,7 @@ def test_private_attributes_of_pipecat_exist() -> None:
 
 
 def test_the_import_is_light() -> None:
-    """An agent needs neither torch nor the server's packages."""
+    """The import loads neither torch nor the server's packages."""
     program = (
         "import sys, voiceagent_tts.adapters.pipecat;"
         "print([name for name in ('torch', 'fastapi', 'zmq') if name in sys.modules])"

@@ -19,21 +19,21 @@ PIECES = [f"{word} " for word in TEXT.split()[:-1]] + [TEXT.split()[-1]]
 
 
 def service(server: RunningServer, voice: str | None = None, **options: Any) -> CartesiaTTSService:
-    """The stock service, connected to `server`."""
+    """A stock service for `server`."""
     url = f"ws{server.url.removeprefix('http')}/tts/websocket"
     settings = CartesiaTTSService.Settings(voice=voice)
     return CartesiaTTSService(api_key="none", url=url, settings=settings, **options)
 
 
 async def words_of(server: RunningServer, text: str) -> list[WordTimestamp]:
-    """The words of `text` as the server times them."""
+    """Word times of `text` from the server."""
     async with TTSClient(server.websocket_url) as client:
         events = client.say(text, language="en", max_lead_s=0)
         return [event async for event in events if isinstance(event, WordTimestamp)]
 
 
 def heard_s(conversation: Conversation, context_id: str) -> float:
-    """How much of a context was played."""
+    """Played seconds of a context."""
     played = [u for u in conversation.transport.utterances if u.context_id == context_id]
     return (sum(u.played_samples for u in played) - HEARD_SAMPLES) / SAMPLE_RATE_HZ
 
@@ -42,7 +42,7 @@ def heard_s(conversation: Conversation, context_id: str) -> float:
 async def test_a_turn_is_spoken_and_committed(
     server: RunningServer, mode: TextAggregationMode
 ) -> None:
-    """Word for word, by sentences and by tokens; the second turn on the same socket."""
+    """Turns are committed word for word, by sentences and by tokens, on one socket."""
     async with talking(service(server, text_aggregation_mode=mode)) as conversation:
         for text in (PIECES, ["Yes."]):
             await conversation.reply(*text)
@@ -55,7 +55,7 @@ async def test_a_turn_is_spoken_and_committed(
 
 
 async def test_a_barge_in_frees_the_row(start_server: StartServer) -> None:
-    """The history has what was heard, within a word; the row is free, the socket stays."""
+    """The history is within a word of what was heard; the row is free and the socket stays open."""
     server = await start_server(throttle={"rtf": 0.8})
     words = await words_of(server, TEXT)
     worker = server.shell.synthesizer.supervisors["espeak"].worker
@@ -75,7 +75,7 @@ async def test_a_barge_in_frees_the_row(start_server: StartServer) -> None:
 
 
 async def test_an_unknown_voice_is_an_error_of_pipecat(server: RunningServer) -> None:
-    """The service pushes an error that names the voices, and its reader lives on."""
+    """The service pushes an error that names the known voices, and continues to read."""
     async with talking(service(server, voice="nobody")) as conversation:
         await conversation.reply("Yes.")
         await until(lambda: bool(conversation.errors), "an error has come")
@@ -84,7 +84,7 @@ async def test_an_unknown_voice_is_an_error_of_pipecat(server: RunningServer) ->
 
 @pytest.mark.parametrize("rate_hz", [8000, 22_050, 44_100])
 async def test_the_service_has_its_rate(server: RunningServer, rate_hz: int) -> None:
-    """What the service asks for is what comes: the same seconds at another rate."""
+    """The audio has the requested rate and an equal duration at every rate."""
     words = await words_of(server, "Yes, of course.")
     end = words[-1].end_sample
     assert end is not None

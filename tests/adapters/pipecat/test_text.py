@@ -1,4 +1,4 @@
-"""Text through Pipecat: clauses leave early, and words come back with their own white space."""
+"""Text through Pipecat: clauses are passed on early, and words keep their white space."""
 
 from collections.abc import Iterable
 
@@ -14,7 +14,7 @@ TEXTS = st.text(alphabet="ab Z.,!?\n\t 「」你。、好$4é😊-", max_size=12
 
 
 async def pieces_of(chunks: Iterable[str]) -> list[str]:
-    """What the aggregator hands on for `chunks` of one reply."""
+    """The pieces that the aggregator passes on for the `chunks` of one reply."""
     aggregator = ClauseAggregator()
     pieces = [piece.text for chunk in chunks async for piece in aggregator.aggregate(chunk)]
     rest = await aggregator.flush()
@@ -23,7 +23,7 @@ async def pieces_of(chunks: Iterable[str]) -> list[str]:
 
 @given(text=TEXTS, cuts=st.lists(st.integers(0, 120)))
 async def test_clauses_are_the_text_however_it_was_chunked(text: str, cuts: list[int]) -> None:
-    """Joined, the pieces are the text; chunking changes neither them nor where they end."""
+    """The pieces joined are the text, and do not depend on the chunks."""
     borders = sorted({min(cut, len(text)) for cut in cuts} | {0, len(text)})
     chunks = [text[start:end] for start, end in zip(borders, borders[1:], strict=False)]
     pieces = await pieces_of(chunks)
@@ -44,12 +44,12 @@ async def test_clauses_are_the_text_however_it_was_chunked(text: str, cuts: list
     ],
 )
 async def test_a_clause_leaves_with_the_white_space_after_it(text: str, pieces: list[str]) -> None:
-    """A clause, or the first two or three words, need no look at what comes next."""
+    """A clause, or the first two or three words, is passed on without the text after it."""
     assert await pieces_of(text) == pieces
 
 
 async def test_an_interruption_forgets_the_unfinished_clause() -> None:
-    """Text of an interrupted reply does not begin the next one."""
+    """Text of an interrupted reply does not appear in the next one."""
     aggregator = ClauseAggregator()
     assert [piece async for piece in aggregator.aggregate("Never")] == []
     await aggregator.handle_interruption()
@@ -59,7 +59,7 @@ async def test_an_interruption_forgets_the_unfinished_clause() -> None:
 
 @given(text=TEXTS)
 async def test_words_with_their_spacing_are_the_text(text: str) -> None:
-    """Word frames joined are the text up to the last word, for clauses cut anywhere."""
+    """The word frames joined are the text up to the last word, wherever clauses end."""
     spacing = VerbatimSpacing()
     joined = ""
     for piece in await pieces_of(text):
@@ -74,19 +74,19 @@ async def test_words_with_their_spacing_are_the_text(text: str) -> None:
 
 
 def test_stripped_sentences_are_joined_by_a_space() -> None:
-    """Pipecat's own aggregator drops the space between sentences; it comes back."""
+    """The space between sentences that Pipecat's own aggregator drops is restored."""
     spacing = VerbatimSpacing()
     assert spoken(spacing, ["Yes."], ["No."]) == "Yes. No."
 
 
 def test_sentences_without_spaces_are_joined_without_one() -> None:
-    """Chinese and Japanese stay as they were written."""
+    """Chinese and Japanese sentences are joined without a space."""
     spacing = VerbatimSpacing()
     assert spoken(spacing, ["好", "。"], ["再", "见"]) == "好。再见"
 
 
 def test_a_new_reply_begins_without_a_space() -> None:
-    """The first word of a message has nothing to be separated from."""
+    """The first word of a message has no space before it."""
     spacing = VerbatimSpacing()
     spoken(spacing, ["Yes."])
     spacing.start_reply()
@@ -94,7 +94,7 @@ def test_a_new_reply_begins_without_a_space() -> None:
 
 
 def test_a_word_that_is_not_in_its_segment_is_still_separated() -> None:
-    """What a text transform made of the text gets an ordinary space."""
+    """A word that a text transform has changed is separated by an ordinary space."""
     spacing = VerbatimSpacing()
     segment = AggregatedTextFrame("It is 42.", "sentence")
     spacing.announce(segment)
@@ -118,17 +118,17 @@ def test_a_word_that_is_not_in_its_segment_is_still_separated() -> None:
     ],
 )
 def test_texts_are_joined_as_their_script_is_written(before: str, after: str, space: str) -> None:
-    """A space separates texts, except where white space is there or is not used."""
+    """Texts are separated by a space, unless white space is there or the script has none."""
     assert joint(before, after) == space
 
 
 def word_frame(word: str, segment: AggregatedTextFrame) -> TTSTextFrame:
-    """A word frame as Pipecat's sequencer makes it."""
+    """A word frame like those of Pipecat's sequencer."""
     return TTSTextFrame(word, "word", raw_text=word, segment_id=segment.id)
 
 
 def spoken(spacing: VerbatimSpacing, *segments: list[str]) -> str:
-    """The words of `segments`, each segment announced as its words joined, with their spacing."""
+    """The words of `segments` with their spacing; each segment is announced as its words joined."""
     joined = ""
     for words in segments:
         segment = AggregatedTextFrame("".join(words), "sentence")

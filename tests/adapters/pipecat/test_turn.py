@@ -1,4 +1,4 @@
-"""A turn and its server contexts: each word is handed on once, wherever they break off."""
+"""A turn and its server contexts: each word is committed once, wherever contexts break off."""
 
 import pytest
 from hypothesis import given
@@ -17,7 +17,7 @@ LOST = VoiceAgentError("lost", code=ErrorCode.CONNECTION_LOST)
 
 
 def new_turn(text: str = TEXT) -> PipecatTurn:
-    """A turn with all of its text, and no server context."""
+    """A turn with all its text and without a server context."""
     turn = PipecatTurn("turn", OpenOptions(), latency_s=0.02, now_s=0.0)
     turn.text = text
     return turn
@@ -45,7 +45,7 @@ def receive(turn: PipecatTurn, received_ms: int) -> list[WordTime]:
 
 
 def spoken(text: str) -> list[WordTimestamp]:
-    """The words of `text`, one right behind the other."""
+    """Word times of `text`, without gaps."""
     length = ms_to_samples(WORD_MS)
     return [
         WordTimestamp(word, number * length, (number + 1) * length, is_exact=True)
@@ -54,15 +54,15 @@ def spoken(text: str) -> list[WordTimestamp]:
 
 
 def done(chars: int) -> DoneMessage:
-    """The end of a context that took so much text."""
+    """The `done` of a context that spoke `chars` characters."""
     return DoneMessage(
         context_id="turn", reason="complete", audio_ms=0, chars=chars, ttfa_ms=None, gen_ms=None
     )
 
 
 @given(st.lists(st.integers(0, 4000), max_size=8))
-def test_each_word_is_handed_on_once_and_in_order(received_ms: list[int]) -> None:
-    """Wherever contexts break off, the words joined are the text, and their times rise."""
+def test_each_word_is_committed_once_and_in_order(received_ms: list[int]) -> None:
+    """Wherever contexts break off, the words joined are the text, and their times increase."""
     turn = new_turn()
     words: list[WordTime] = []
     for ms in received_ms:
@@ -81,8 +81,8 @@ def test_each_word_is_handed_on_once_and_in_order(received_ms: list[int]) -> Non
 
 
 @given(st.integers(0, 4000), st.sampled_from([8000, 24_000, 48_000]))
-def test_words_without_their_sound_are_not_handed_on(received_ms: int, rate_hz: int) -> None:
-    """A word counts from its first 20 ms on, and a context goes on behind its last whole one."""
+def test_words_without_their_audio_are_not_committed(received_ms: int, rate_hz: int) -> None:
+    """A word counts from its first 20 ms on; the next context starts after the last whole one."""
     turn = new_turn()
     words = speak(turn, received_ms, rate_hz) + turn.break_off()
     begun = sum(number * WORD_MS < received_ms - 20 for number in range(10))
@@ -91,8 +91,8 @@ def test_words_without_their_sound_are_not_handed_on(received_ms: int, rate_hz: 
     assert turn.rest.split() == TEXT.split()[whole:]
 
 
-def test_a_word_that_is_said_again_keeps_its_first_time() -> None:
-    """The listener has heard the beginning of "two," when it broke off."""
+def test_a_word_that_is_spoken_again_keeps_its_first_time() -> None:
+    """The word "two," broke off after its start was heard; it keeps the time of that start."""
     turn = new_turn()
     assert speak(turn, 600) == [("One,", 0.0), ("two,", 0.4)]
     assert turn.break_off() == []
@@ -101,7 +101,7 @@ def test_a_word_that_is_said_again_keeps_its_first_time() -> None:
 
 
 def test_a_word_of_a_later_context_is_on_the_turns_clock() -> None:
-    """Listeners to word times see one turn, whoever speaks it."""
+    """Word times count from the start of the turn, not of the server context."""
     turn = new_turn()
     speak(turn, 800)
     turn.break_off()
@@ -115,14 +115,14 @@ def test_a_word_of_a_later_context_is_on_the_turns_clock() -> None:
 
 
 def test_each_context_has_a_name_of_its_own() -> None:
-    """The first has that of the turn."""
+    """The first context has the id of the turn; later ones have a number."""
     turn = new_turn()
     names = [turn.next_server_context_id() for _ in range(3)]
     assert names == ["turn", "turn-2", "turn-3"]
 
 
-def test_text_that_a_finished_context_did_not_take_is_left() -> None:
-    """It crossed the server's `done`."""
+def test_text_that_a_finished_context_did_not_speak_is_left() -> None:
+    """Text that crossed the server's `done` is left for the next context."""
     turn = new_turn("One, two.")
     speak(turn, 800)
     turn.text += " Three."
@@ -130,8 +130,8 @@ def test_text_that_a_finished_context_did_not_take_is_left() -> None:
     assert turn.rest == " Three."
 
 
-def test_sound_is_owed_for_text_and_for_an_end() -> None:
-    """Not where a context has spoken all it got, nor where there is none."""
+def test_audio_is_owed_for_text_and_for_an_end() -> None:
+    """No audio is owed when a context has spoken all its text, or without a context."""
     turn = new_turn("One, two.")
     assert not turn.is_owed_audio
     speak(turn, 100)
@@ -142,8 +142,8 @@ def test_sound_is_owed_for_text_and_for_an_end() -> None:
     assert turn.is_owed_audio
 
 
-def test_a_turn_goes_on_three_times_without_a_word() -> None:
-    """At once, then after a short wait; a word in between begins the count again."""
+def test_a_turn_resumes_three_times_without_a_word() -> None:
+    """The first attempt starts at once, later ones after a wait; a spoken word resets the count."""
     turn = new_turn()
     for _ in range(2):
         waits_s = [turn.retry_wait_s(LOST) for _ in range(4)]
@@ -157,12 +157,12 @@ def test_a_turn_goes_on_three_times_without_a_word() -> None:
 
 @pytest.mark.parametrize(("retry_after_ms", "wait_s"), [(None, 0.0), (1500, 1.5)])
 def test_a_turn_waits_as_long_as_the_server_asks(retry_after_ms: int | None, wait_s: float) -> None:
-    """Also before the first attempt."""
+    """The wait that the server requests also applies to the first attempt."""
     error = OverloadedError("full", retry_after_ms=retry_after_ms)
     assert new_turn().retry_wait_s(error) == wait_s
 
 
 def test_a_request_that_is_wrong_is_not_repeated() -> None:
-    """No other context would speak it."""
+    """An invalid request is not retried, because every context would refuse it."""
     wrong = InvalidRequestError("no such voice", code=ErrorCode.INVALID_VOICE)
     assert new_turn().retry_wait_s(wrong) is None
