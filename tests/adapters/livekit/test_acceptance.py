@@ -1,7 +1,6 @@
-"""What LiveKit's users complained about, one section per group of issues, on real sessions.
+"""Problems that LiveKit's users have reported, one section per group of issues, on real sessions.
 
-The numbers of the groups are those of the plugin's acceptance list; issue numbers are those of
-livekit/agents.
+Group numbers are those of the plugin's acceptance list; issue numbers are those of livekit/agents.
 """
 
 import asyncio
@@ -89,7 +88,7 @@ async def until_metric(server: RunningServer, name: str, value: float) -> None:
             await asyncio.sleep(0.02)
 
 
-# 1: the history has words that nobody heard (#2607, #2580).
+# 1: the history has words that were not heard (#2607, #2580).
 
 
 @pytest.mark.parametrize("throttle", [None, {"rtf": 0.8}], ids=["fast", "slow"])
@@ -161,7 +160,7 @@ async def test_group_01_words_behind_a_stall_wait_for_their_sound(
         handle = conversation.reply(first, go_on, second)
         await conversation.speaker.until(lambda: conversation.speaker.is_dry)
         stalled_at = conversation.speaker.played_s
-        await asyncio.sleep(2.0)  # longer than the words behind the gap take: this is the stall
+        await asyncio.sleep(2.0)  # the stall: longer than the words after the gap take
         assert conversation.screen.text.strip() == first.strip()
         go_on.set()
         await conversation.played(stalled_at + 0.9)
@@ -172,7 +171,7 @@ async def test_group_01_words_behind_a_stall_wait_for_their_sound(
         assert spoken.startswith(first) and played >= 2
 
 
-# 2: aligned transcripts are on, and there is no transcript (#6493, #3667).
+# 2: no transcript although aligned transcripts are on (#6493, #3667).
 
 
 async def test_group_02_a_server_without_words_drops_no_turn(
@@ -225,7 +224,7 @@ async def test_group_03_the_words_joined_are_the_text(
     assert times == sorted(map(seconds, times))
 
 
-# 4: what the engine makes of the text leaks into the history (pc#4424, #3330).
+# 4: the engine's normalized text leaks into the history (pc#4424, #3330).
 
 
 async def test_group_04_the_history_has_the_original_spelling(
@@ -241,7 +240,7 @@ async def test_group_04_the_history_has_the_original_spelling(
         assert spoken.startswith("Dr. Smith owes $25")
 
 
-# 5: retries repeat or lose what was said (#5242, #4409, #4620, #4135).
+# 5: retries repeat or lose words (#5242, #4409, #4620, #4135).
 
 
 async def test_group_05_a_server_lost_before_sound_is_retried_once(
@@ -273,7 +272,7 @@ async def test_group_05_a_server_lost_in_mid_reply_goes_on_where_it_broke_off(
         await handle.wait_for_playout()
         assert committed(handle) == COUNTING
         assert not conversation.errors
-        assert abs(conversation.speaker.played_s - whole_s) < 0.8  # one word is begun again
+        assert abs(conversation.speaker.played_s - whole_s) < 0.8  # one word is started again
 
 
 async def test_group_05_audio_whose_words_are_not_known_yet_is_not_repeated(
@@ -404,7 +403,7 @@ async def test_group_06_a_draining_server_finishes_and_the_next_takes_over(
         assert not conversation.errors
 
 
-# 7: the server goes on after an interruption (#5844, #5845, js#1985, #3859).
+# 7: the server continues after an interruption (#5844, #5845, js#1985, #3859).
 
 
 async def test_group_07_thirty_interruptions_leave_one_socket_and_no_context(
@@ -432,7 +431,7 @@ async def test_group_08_the_samples_are_the_servers(
     async with talking(make_voice(await start_server())) as conversation:
         await conversation.spoken(FIVE)
         played = bytes(conversation.speaker.played)
-    # espeak says the same text the same way only as the first of a process.
+    # espeak speaks a text identically only as the first text of its process.
     assert played == await pcm_of(await start_server(), FIVE)
 
 
@@ -455,7 +454,7 @@ async def test_group_08_other_rates_last_as_long(
     await both.aclose()
 
 
-# 9: the first sound is swallowed (#5158, #3161).
+# 9: the output drops the first audio (#5158, #3161).
 
 
 async def test_group_09_silence_ahead_is_counted(
@@ -500,15 +499,15 @@ async def test_group_10_blank_text_needs_no_server(make_voice: MakeVoice, text: 
     assert await say(voice) == []
 
 
-# 11: short replies wait for text that never comes (#3798, #2713, #2892).
+# 11: short replies wait for more text (#3798, #2713, #2892).
 
 
 async def test_group_11_a_sentence_is_spoken_before_the_next_token(
     served: ServerProcess, make_voice: MakeVoice
 ) -> None:
-    """`Hi!` sounds while the LLM is still thinking, and the report says when it was sent.
+    """`Hi!` is spoken while the LLM is still thinking, and the metrics have the time of sending.
 
-    LiveKit's own markdown filter holds the `!` back until the next token comes.
+    LiveKit's own markdown filter holds the `!` back until the next token arrives.
     """
     go_on = asyncio.Event()
     async with talking(make_voice(served), tts_text_transforms=None) as conversation:
@@ -534,7 +533,7 @@ async def test_group_12_time_to_first_byte_is_the_wires(
     async with talking(make_voice(server)) as conversation:
         await until_metric(server, "tts_ws_connections", 1)
         handle = conversation.reply(" ", go_on, "Yes.")
-        await asyncio.sleep(0.3)  # the LLM thinks: no part of the time to first byte
+        await asyncio.sleep(0.3)  # the LLM's time, which is not part of the time to first byte
         go_on.set()
         await handle.wait_for_playout()
         (metric,) = conversation.metrics
@@ -639,7 +638,7 @@ async def test_group_14_a_bad_voice_fails_its_turn_only(
         assert await conversation.spoken("Yes.") == "Yes."
 
 
-# 15: a new voice comes a turn late, or cuts the old one (#3500, #4412).
+# 15: a new voice starts a turn late, or cuts the old one (#3500, #4412).
 
 
 async def test_group_15_a_new_voice_speaks_from_the_next_reply_on(
@@ -660,10 +659,10 @@ async def test_group_15_a_new_voice_speaks_from_the_next_reply_on(
     assert second == await pcm_of(reference, FIVE, "en-gb+f3")
 
 
-# 16 is about plugins that were written for others: test_stock_plugins.py.
+# 16: plugins for other services, in test_stock_plugins.py.
 
 
-# 17: a pause before the first sound (#5038), and sound that nobody hears (#2981).
+# 17: a pause before the first audio (#5038), and wasted audio (#2981).
 
 
 async def test_group_17_a_pause_before_the_first_sound_loses_nothing(

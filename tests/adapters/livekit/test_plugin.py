@@ -41,7 +41,7 @@ ROOT = Path(__file__).parents[3]
 COUNTING = "One, two, three, four, five. Six, seven, eight, nine, ten."
 
 
-# Real ears.
+# Real voice activity detection.
 
 
 async def user_says(server: ServerProcess, text: str) -> bytes:
@@ -146,7 +146,7 @@ async def test_close_ends_streams_and_is_final(
         await voice.synthesize("Yes.").collect()
 
 
-# Patience.
+# Timeouts.
 
 
 @pytest.mark.parametrize("begun", ["One, two, three. Four fi", "See **"])
@@ -158,7 +158,7 @@ async def test_a_language_model_may_think_in_mid_word(
     voice, go_on = make_voice(served), asyncio.Event()
     async with talking(voice, conn_options=short, tts_text_transforms=None) as conversation:
         handle = conversation.reply(begun, go_on, "ve, six.")
-        await asyncio.sleep(2.5)  # the model thinks
+        await asyncio.sleep(2.5)  # the pause of the model
         go_on.set()
         await handle.wait_for_playout()
         assert committed(handle) == begun + "ve, six."
@@ -174,7 +174,7 @@ async def test_a_busy_agent_does_not_time_out(served: ServerProcess, make_voice:
         stream.push_text(COUNTING)
         stream.end_input()
         for _ in range(20):
-            await asyncio.sleep(0)  # the text goes out
+            await asyncio.sleep(0)  # lets the text be sent
         time.sleep(2.5)
         assert sum([event.frame.duration async for event in stream]) > 4
 

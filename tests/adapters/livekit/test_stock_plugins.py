@@ -1,8 +1,8 @@
-"""Group 16 of the acceptance list: plugins that others wrote for others, by URL, on real sessions.
+"""Group 16 of the acceptance list: plugins for other services, by URL, on real sessions.
 
-What they cannot do is not claimed here: those for HTTP have no word times, that for Cartesia leaves
-its socket open when the user barges in, up to the next reply, and none makes its times for the
-clock of LiveKit, so that a history may be two words off.
+The tests allow for the limits of these plugins: those for HTTP have no word times, the one for
+Cartesia keeps its socket open after a barge-in until the next reply, and none adapts its word times
+to LiveKit's clock, so that a history may be two words off.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ async def make_stock() -> AsyncIterator[MakeStock]:
                     return baseten.TTS(
                         model="qwen3-tts", model_endpoint=url, **common | speaking | options
                     )
-                case "cartesia":  # its default voice is one of Cartesia's library
+                case "cartesia":  # its default is a voice of Cartesia's library
                     return cartesia.TTS(base_url=server.url, **common | options)
                 case "openai":
                     return openai.TTS(
@@ -118,7 +118,7 @@ async def test_group_16_a_barge_in_frees_the_row(
             spoken = await conversation.cut(1.2, *tokens(f"{TEXT} {TEXT}"))
             assert spoken.strip() and TEXT.startswith(spoken.rstrip()), name
             async with are_cut:
-                if name != "cartesia":  # it tells the server when the next reply begins
+                if name != "cartesia":  # it sends the cancel when the next reply starts
                     await until(lambda: not rows_used(server), f"the row of {name} is free")
             assert (await conversation.spoken("Yes.")).rstrip() == "Yes.", name
             await until(lambda: not rows_used(server), f"the row of {name} is free")

@@ -1,4 +1,4 @@
-"""A Pipecat turn whose server context broke off goes on: each word is heard and committed once."""
+"""A Pipecat turn whose server context broke off resumes: each word is committed once."""
 
 from typing import Any
 
@@ -22,13 +22,13 @@ COUNTING = "One, two, three, four, five. Six, seven, eight, nine, ten."
 
 
 def service(url: str, **options: Any) -> VoiceAgentTTSService:
-    """The service at `url`; its server is never far ahead of the listener."""
+    """A service for `url` whose server runs only a little ahead of playback."""
     options = {"settings": ENGLISH, "response_timeout_s": 5.0, "max_lead_s": 0.5} | options
     return VoiceAgentTTSService(url=url, **options)
 
 
 async def length_s(server: RunningServer, text: str) -> float:
-    """How long `text` sounds where nothing fails."""
+    """Duration of `text` without failures."""
     async with TTSClient(server.websocket_url) as client:
         events = client.say(text, language="en", voice="default", max_lead_s=0.0)
         sizes = [len(event.pcm) async for event in events if isinstance(event, ClientAudio)]
@@ -36,18 +36,18 @@ async def length_s(server: RunningServer, text: str) -> float:
 
 
 def played_s(conversation: Conversation, context_id: str) -> float:
-    """How much of a turn was played."""
+    """Played seconds of a turn."""
     return conversation.played_samples(context_id) / SAMPLE_RATE_HZ
 
 
 async def lose(conversation: Conversation, line: Router) -> None:
-    """Take the line down, and wait until the service has tried in vain to connect again."""
+    """Take the line down, and wait until the service has failed to reconnect."""
     line.go_down()
     await until(lambda: bool(conversation.errors), "the outage is noticed")
 
 
 def turn_errors(conversation: Conversation) -> list[str]:
-    """The codes of what made a turn fail; not what was told of the connection."""
+    """Error codes of failed turns, without the errors of the connection."""
     codes = [error.error.partition(":")[0] for error in conversation.errors]
     return [code for code in codes if code in set(ErrorCode)]
 
@@ -77,7 +77,7 @@ async def test_a_server_lost_in_mid_turn_goes_on_where_it_broke_off(server: Runn
         assert await conversation.spoken() == COUNTING
         await conversation.played_out()
         assert not conversation.errors
-        assert abs(played_s(conversation, context_id) - whole_s) < 0.8  # a word is begun again
+        assert abs(played_s(conversation, context_id) - whole_s) < 0.8  # one word is started again
 
 
 async def test_what_was_heard_after_a_failure_is_committed(server: RunningServer) -> None:
@@ -228,7 +228,7 @@ async def test_an_end_that_comes_late_overtakes_no_word(server: RunningServer) -
         await lose(conversation, line)
         sounds = [frame for frame in conversation.frames if isinstance(frame, TTSAudioRawFrame)]
         left_s = sum(len(sound.audio) for sound in sounds) / BYTES_PER_SAMPLE / SAMPLE_RATE_HZ
-        await conversation.play(first, left_s - 0.02)  # the loudspeaker is about to run dry
+        await conversation.play(first, left_s - 0.02)  # just before the loudspeaker runs dry
         line.come_back()
         delta = VoiceAgentTTSService.Settings(voice="en-gb+f3")
         await conversation.push(TTSUpdateSettingsFrame(delta=delta))

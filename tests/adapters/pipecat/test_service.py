@@ -49,7 +49,7 @@ def service(server: RunningServer, **options: Any) -> VoiceAgentTTSService:
     )
 
 
-# Heard is committed.
+# Committed words are the words heard.
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ async def test_words_wait_for_sound_that_stalls(server: RunningServer) -> None:
         first, second = "One, two. ", "Four, five, six, seven, eight."
         context_id = await conversation.begin(first)
         await conversation.until(TTSAudioRawFrame)
-        await asyncio.sleep(2.0)  # longer than the first sentence: this is the stall
+        await asyncio.sleep(2.0)  # the stall: longer than the first sentence
         played = conversation.transport.utterances[0].played_samples / SAMPLE_RATE_HZ
         await conversation.go_on(second)
         await conversation.end()
@@ -173,7 +173,10 @@ async def test_a_late_first_audio_changes_nothing(start_server: StartServer) -> 
 
 async def test_the_samples_are_the_servers(start_server: StartServer) -> None:
     """No sample is lost, doubled or changed between the server and the transport."""
-    server, twin = await start_server(), await start_server()  # espeak's noise depends on its past
+    server, twin = (
+        await start_server(),
+        await start_server(),
+    )  # espeak's noise depends on its earlier texts
     async with TTSClient(twin.websocket_url) as client:
         events = client.say(COUNTING, language="en", voice="default")
         expected = b"".join([event.pcm async for event in events if isinstance(event, ClientAudio)])
@@ -202,7 +205,7 @@ async def test_other_ways_of_pipecat_work(server: RunningServer, options: dict[s
         assert not conversation.errors
 
 
-# What fails is not committed, and the next turn works.
+# Failures are not committed, and the next turn works.
 
 
 async def test_a_turn_without_sound_commits_nothing(server: RunningServer) -> None:
@@ -443,7 +446,7 @@ async def speaks(conversation: Conversation, text: str = "Yes, I can.") -> None:
     assert await conversation.spoken() == text
 
 
-# The edges.
+# Edge cases.
 
 
 async def test_an_option_that_no_context_has_is_refused(server: RunningServer) -> None:
