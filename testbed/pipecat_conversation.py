@@ -35,13 +35,13 @@ from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
 from voiceagent_tts.server.serve import RunningServer
 
 HEARD_SAMPLES = 480
-"""Played length from which a word counts as heard: the service's default `output_latency_s`."""
+"""A word was heard when 20 ms of it were played: the service's default `output_latency_s`."""
 
 ENGLISH = VoiceAgentTTSService.Settings(voice="default", language="en")
 
 
 class Conversation:
-    """A running pipeline: makes replies, interrupts them, and reads them in the history."""
+    """One agent turn after the other, and what the history says of them."""
 
     def __init__(self, tts: VoiceAgentTTSService) -> None:
         self.tts = tts
@@ -74,10 +74,10 @@ class Conversation:
 
         @tts.event_handler("on_words")
         async def on_words(_: object, context_id: str, words: list[WordTimestamp]) -> None:
-            # After a break-off, words come again from there on; earlier ones were played.
+            # What has sounded of a word that broke off stays; only what never will is told anew.
             first = words[0].start_sample
-            known = [w for w in self.words.get(context_id, []) if w.start_sample < first]
-            self.words[context_id] = known + words
+            told = [w for w in self.words.get(context_id, []) if w.start_sample < first]
+            self.words[context_id] = told + words
 
         @tts.event_handler("on_tts_request")
         async def on_tts_request(_: object, context_id: str, text: str) -> None:
@@ -86,7 +86,7 @@ class Conversation:
             self.texts[context_id] = self.texts.get(context_id, "") + text
 
     async def note(self, frame: Frame) -> None:
-        """Record a frame that has left."""
+        """A frame has left."""
         async with self._changed:
             if isinstance(frame, ErrorFrame):
                 self.errors.append(frame)
@@ -95,12 +95,12 @@ class Conversation:
             self._changed.notify_all()
 
     async def until(self, kind: type[Frame], count: int = 1) -> None:
-        """Wait until `count` frames of `kind` have left the service or the loudspeaker."""
+        """Wait until `count` frames of `kind` have left the service, or the loudspeaker."""
         async with self._changed:
             await self._changed.wait_for(lambda: self.count(kind) >= count)
 
     def count(self, kind: type[Frame]) -> int:
-        """Number of frames of `kind` that have left."""
+        """Frames of `kind` that have left."""
         return sum(isinstance(frame, kind) for frame in [*self.frames, *self.errors])
 
     async def started(self) -> None:
@@ -113,35 +113,35 @@ class Conversation:
             await self.worker.queue_frame(frame)
 
     async def begun(self) -> str:
-        """Wait for the next TTS context that receives text; returns its id."""
+        """The next TTS context that gets text."""
         return await self._spoke.get()
 
     async def begin(self, *pieces: str) -> str:
-        """Start an LLM reply with these pieces of text; returns its TTS context."""
+        """Begin an LLM reply with these pieces of text; returns its TTS context."""
         await self.push(LLMFullResponseStartFrame(), *map(LLMTextFrame, pieces))
         return await self.begun()
 
     async def go_on(self, *pieces: str) -> None:
-        """Send more pieces of the reply."""
+        """More pieces of the reply."""
         await self.push(*map(LLMTextFrame, pieces))
 
     async def end(self) -> None:
-        """End the reply."""
+        """The reply is complete."""
         await self.push(LLMFullResponseEndFrame())
 
     async def reply(self, *pieces: str) -> str:
-        """Send a whole reply; returns its TTS context once that has text."""
+        """A whole reply; returns its TTS context at its first piece."""
         await self.push(LLMFullResponseStartFrame(), *map(LLMTextFrame, pieces))
         await self.end()
         return await self.begun()
 
     async def interrupt(self) -> str:
-        """Barge in; returns the turn's text in the history."""
+        """The user barges in; returns what the history has of the turn."""
         await self.push(InterruptionFrame())
         return (await self.turns.get()).content
 
     async def spoken(self) -> str:
-        """Wait for the end of the turn; returns its text in the history."""
+        """Wait for the end of the turn; returns what the history has of it."""
         return (await self.turns.get()).content
 
     async def played_out(self) -> None:
@@ -149,16 +149,16 @@ class Conversation:
         await self.until(BotStoppedSpeakingFrame)
 
     async def play(self, context_id: str, seconds: float) -> None:
-        """Wait until `seconds` of the turn were played."""
+        """Wait until so much of the turn was played."""
         await self.transport.wait_until_played(context_id, round(seconds * SAMPLE_RATE_HZ))
 
     def played_samples(self, context_id: str) -> int:
-        """Played audio of a context."""
+        """How much of a context has been played."""
         played = [u for u in self.transport.utterances if u.context_id == context_id]
         return sum(utterance.played_samples for utterance in played)
 
     def heard(self, context_id: str, text: str) -> str:
-        """The part of the context's `text` that was heard."""
+        """What of `text`, the context's, had been played far enough to be heard."""
         played = self.played_samples(context_id)
         ends = [
             timestamp.word.char_end
@@ -169,14 +169,14 @@ class Conversation:
 
     @property
     def committed(self) -> Sequence[str]:
-        """Assistant messages in the history."""
+        """The assistant's messages in the history."""
         messages = cast("list[dict[str, str]]", self.context.get_messages())
         return [each["content"] for each in messages if each["role"] == "assistant"]
 
 
 @contextlib.asynccontextmanager
 async def talking(tts: VoiceAgentTTSService) -> AsyncIterator[Conversation]:
-    """Run a conversation; ends its pipeline afterwards."""
+    """A conversation whose pipeline runs."""
     conversation = Conversation(tts)
     runner = WorkerRunner(handle_sigint=False)
     await runner.add_workers(conversation.worker)
@@ -186,7 +186,7 @@ async def talking(tts: VoiceAgentTTSService) -> AsyncIterator[Conversation]:
         yield conversation
     finally:
         await conversation.worker.cancel()
-        # Bounded: if Pipecat swallows a cancellation, a failed test must still end.
+        # Not awaited: where Pipecat swallows a cancellation, a test that failed would never end.
         await asyncio.wait({running}, timeout=PATIENCE_S)
         assert running.done(), "the pipeline does not end"
         running.result()
@@ -194,7 +194,7 @@ async def talking(tts: VoiceAgentTTSService) -> AsyncIterator[Conversation]:
 
 def close_sockets(server: RunningServer) -> None:
     """Close every socket with an internal error, as a failing server does."""
-    for session in list(server.shell.sessions):
+    for session in list(server.state.sessions):
         session.close(1011, "as a failing server does")
 
 

@@ -14,7 +14,7 @@ StartSynthesizer = Callable[..., Awaitable[Synthesizer]]
 
 def metric_value(server: RunningServer, name: str, **labels: str) -> float:
     """Return a metric of the server; 0 where it has not been counted yet."""
-    return server.shell.metrics.registry.get_sample_value(name, labels) or 0.0
+    return server.state.metrics.registry.get_sample_value(name, labels) or 0.0
 
 
 async def scrape(server: RunningServer) -> dict[str, float]:

@@ -126,7 +126,7 @@ async def test_a_worker_that_dies_costs_nothing(
     server = await start_server(throttle={"rtf": 0.2})
     (texts / "dos.txt").write_bytes(b"One line.\r\nAnother line.\r\n")
     argv = ("batch", "texts", "-o", "wavs", "--words", "--url", server.websocket_url)
-    worker = server.shell.synthesizer.supervisors["espeak"].worker
+    worker = server.state.synthesizer.supervisors["espeak"].worker
     assert worker is not None
     await until(lambda: worker.rows_used == 0, "the start-up probe has gone")
     process = await start(*argv, folder=tmp_path)
@@ -146,7 +146,7 @@ async def test_ctrl_c_leaves_nothing_half(
     server = await start_server(throttle={"rtf": 2.0})
     argv = ("batch", "texts", "-o", "wavs", "--url", server.websocket_url)
     process = await start(*argv, folder=tmp_path)
-    while not server.shell.sessions:
+    while not server.state.sessions:
         await asyncio.sleep(0.02)
     process.send_signal(signal.SIGINT)
     outcome = await finished(process)

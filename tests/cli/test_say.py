@@ -105,7 +105,7 @@ async def test_say_speaks_standard_input_as_it_comes(
 
 def audio_samples(server: RunningServer) -> int:
     """What the server's engine has made so far."""
-    worker = server.shell.synthesizer.supervisors["espeak"].worker
+    worker = server.state.synthesizer.supervisors["espeak"].worker
     assert worker is not None
     return worker.stats.audio_samples
 
@@ -207,7 +207,7 @@ async def test_ctrl_c_ends_say_though_its_input_stays_open(
     """Whoever has heard enough is obeyed, and sees no traceback."""
     argv = ("say", "-o", "a.wav", "--url", server.websocket_url)
     process = await start(*argv, folder=tmp_path)
-    while not server.shell.sessions:
+    while not server.state.sessions:
         await asyncio.sleep(0.02)
     process.send_signal(signal.SIGINT)
     outcome = await finished(process)
@@ -297,7 +297,7 @@ async def test_voices_are_listed_one_a_line(server: RunningServer, command: Comm
     assert (outcome.status, outcome.errors) == (0, "")
     names = outcome.output.splitlines()
     assert names[0] == "default"
-    assert names == server.shell.synthesizer.voices.names()
+    assert names == server.state.synthesizer.voices.names()
 
 
 @pytest.mark.parametrize(

@@ -74,12 +74,12 @@ def exact_share(heard: Heard) -> float:
 
 def counted(server: RunningServer, name: str, **labels: str) -> float:
     """A metric of the server."""
-    return server.shell.metrics.registry.get_sample_value(name, labels) or 0.0
+    return server.state.metrics.registry.get_sample_value(name, labels) or 0.0
 
 
 def aligner_of(server: RunningServer, name: str = "online-0") -> WorkerClient:
     """A running aligner."""
-    worker = server.shell.synthesizer.aligners[name].worker
+    worker = server.state.synthesizer.aligners[name].worker
     assert worker is not None
     return worker
 
@@ -89,7 +89,7 @@ async def test_words_are_as_good_as_the_engines_own(
     native: RunningServer, aligned: RunningServer
 ) -> None:
     """An engine without words, twice as fast as speech: its words are those that it withholds."""
-    aligners = native.shell.synthesizer.aligners.values()
+    aligners = native.state.synthesizer.aligners.values()
     assert not any(aligner.worker for aligner in aligners), "none is needed"
     async with Wire.connected(native.websocket_url) as wire:
         truth = starts_ms(await wire.say(TEXT, language="en"))
@@ -138,7 +138,7 @@ async def test_without_an_aligner_words_are_the_engines_or_guesses(
     """`off` means estimates whatever the engine knows; `native` believes an engine that knows."""
     for throttle, share in ((None, exact), ({"without_words": True}, 0)):
         server = await start_server(throttle=throttle, aligner=aligner)
-        assert server.shell.synthesizer.aligners == {}
+        assert server.state.synthesizer.aligners == {}
         async with Wire.connected(server.websocket_url) as wire:
             heard = await say(wire, TEXT)
         assert [word.word for word in heard.words] == split_words(TEXT)
@@ -204,7 +204,7 @@ async def test_a_killed_aligner_costs_exactness_alone(start_server: StartServer)
         assert [word.word for word in heard.words] == split_words(TEXT)
         assert sum(word.is_exact for word in heard.words) <= known + 3, "what was on its way"
         assert heard.words_late == 0
-        supervisor = server.shell.synthesizer.aligners["online-0"]
+        supervisor = server.state.synthesizer.aligners["online-0"]
         await supervisor.wait_for_worker(20.0)
         again = await say(wire, TEXT)
     assert exact_share(again) > 0.8
@@ -247,7 +247,7 @@ async def test_the_whole_chain_under_barge_ins(start_server: StartServer, tmp_pa
         aligner_model=str(write_tiny_aligner(tmp_path / "tiny")),
         aligner_device="cpu",
     )
-    assert list(server.shell.synthesizer.aligners) == ["online-0", "forced-0"]
+    assert list(server.state.synthesizer.aligners) == ["online-0", "forced-0"]
     source = random.Random(5)
     async with Wire.connected(server.websocket_url) as wire:
         whole = await say(wire, "Hi.", voice="vivian", seed=1, max_lead_s=0)
@@ -279,5 +279,5 @@ async def test_the_whole_chain_under_barge_ins(start_server: StartServer, tmp_pa
 
 
 def _all_workers(server: RunningServer):
-    synthesizer = server.shell.synthesizer
+    synthesizer = server.state.synthesizer
     return [*synthesizer.supervisors.values(), *synthesizer.aligners.values()]

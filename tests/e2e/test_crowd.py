@@ -60,7 +60,7 @@ async def test_survivors_do_not_hear_who_comes_and_goes(crowded: RunningServer) 
     assert left["cancelled"] and left["hung up"]
     assert all(alone)
     assert among_others == alone
-    (supervisor,) = crowded.shell.synthesizer.supervisors.values()
+    (supervisor,) = crowded.state.synthesizer.supervisors.values()
     worker = supervisor.worker
     assert worker is not None
     await until(lambda: worker.rows_used == 0, "every row is free")
@@ -118,7 +118,7 @@ async def test_workers_of_a_model_share_its_contexts(
     server = await start_server(
         engine="qwen3", models=(short_runs,), workers=2, rows=2, threads=1, aligner="off"
     )
-    supervisors = server.shell.synthesizer.supervisors
+    supervisors = server.state.synthesizer.supervisors
     assert list(supervisors) == [short_runs, f"{short_runs}#2"]
     workers = [supervisor.worker for supervisor in supervisors.values()]
 
@@ -153,7 +153,7 @@ async def test_files_leave_a_row_to_those_who_listen(
     server = await start_server(
         engine="qwen3", models=(short_runs,), rows=8, threads=1, aligner="off"
     )
-    worker = server.shell.synthesizer.supervisors[short_runs].worker
+    worker = server.state.synthesizer.supervisors[short_runs].worker
     assert worker is not None
     await until(lambda: worker.rows_used == 0, "the start-up probe has gone")
     async with TTSClient(server.websocket_url) as client:

@@ -70,7 +70,7 @@ async def client(qwen3: RunningServer) -> AsyncIterator[TTSClient]:
 
 def all_free(server: RunningServer) -> bool:
     """Whether all workers are there, and none of their rows is in use."""
-    workers = [supervisor.worker for supervisor in server.shell.synthesizer.supervisors.values()]
+    workers = [supervisor.worker for supervisor in server.state.synthesizer.supervisors.values()]
     return all(worker is not None and not worker.rows_used for worker in workers)
 
 
@@ -151,7 +151,7 @@ def with_short_runs(model: Path, folder: Path) -> Path:
 @in_shared_loop
 async def test_cancel_and_disconnect_free_the_rows(qwen3: RunningServer, client: TTSClient) -> None:
     """Three rows are used by three contexts, a fourth is refused; all are free after they go."""
-    worker = qwen3.shell.synthesizer.supervisors[MODELS[0]].worker
+    worker = qwen3.state.synthesizer.supervisors[MODELS[0]].worker
     assert worker is not None
     contexts = [await client.open(voice="ryan", seed=seed) for seed in range(3)]
     for context in contexts:
@@ -199,13 +199,13 @@ async def test_a_killed_worker_is_replaced(qwen3: RunningServer, client: TTSClie
     context = await client.open(voice="vivian")
     await context.send_text(SENTENCE)
     await anext(aiter(context))
-    worker = qwen3.shell.synthesizer.supervisors[MODELS[0]].worker
+    worker = qwen3.state.synthesizer.supervisors[MODELS[0]].worker
     assert worker is not None
     os.kill(worker.pid, signal.SIGKILL)
     with pytest.raises(EngineError):
         async for _ in context:
             pass
-    supervisor = qwen3.shell.synthesizer.supervisors[MODELS[0]]
+    supervisor = qwen3.state.synthesizer.supervisors[MODELS[0]]
     await supervisor.wait_for_worker(60.0)
     async with await client.open(voice="vivian") as following:
         await following.send_text(SENTENCE)
@@ -255,7 +255,7 @@ async def test_how_often_a_clone_was_at_hand_is_counted(
         async with await client.open(voice="anna", seed=1) as context:
             await context.send_text(SENTENCE)
             await anext(aiter(context))
-    worker = server.shell.synthesizer.supervisors[model].worker
+    worker = server.state.synthesizer.supervisors[model].worker
     assert worker is not None
     await until(lambda: worker.stats.figures["clone_cache_hits_total"] > 0, "a heartbeat tells")
     figures = await scrape(server)

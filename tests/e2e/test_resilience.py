@@ -28,14 +28,14 @@ SENTENCE = "The quick brown fox jumps over the lazy dog. "
 
 def worker_of(server: RunningServer) -> WorkerClient:
     """The running engine."""
-    worker = server.shell.synthesizer.supervisors["espeak"].worker
+    worker = server.state.synthesizer.supervisors["espeak"].worker
     assert worker is not None
     return worker
 
 
 async def until_free(server: RunningServer) -> None:
     """Wait until no context is open and no row is in use."""
-    synthesizer = server.shell.synthesizer
+    synthesizer = server.state.synthesizer
     await until(lambda: synthesizer.contexts_active == 0, "no context is open")
     await until(lambda: worker_of(server).rows_used == 0, "no row is in use")
 
@@ -63,7 +63,7 @@ async def test_a_lost_socket_frees_its_rows(server: RunningServer, is_reset: boo
         wire.reset()
     await wire.close()
     await until_free(server)
-    assert not server.shell.sessions
+    assert not server.state.sessions
 
 
 async def test_2000_cancels_and_disconnects_leak_nothing(server: RunningServer) -> None:
@@ -77,7 +77,7 @@ async def test_2000_cancels_and_disconnects_leak_nothing(server: RunningServer) 
     await until(lambda: _resources()[0] <= tasks, "no task is left")
     await until(lambda: _resources()[1] <= descriptors, "no descriptor is left")
     assert _resources()[2] == processes
-    assert server.shell.synthesizer.supervisors["espeak"].restarts == 0
+    assert server.state.synthesizer.supervisors["espeak"].restarts == 0
     async with Wire.connected(server.websocket_url) as wire:
         assert (await wire.say(SENTENCE)).done.reason == "complete"
 
@@ -148,7 +148,7 @@ async def test_a_client_that_never_reads_is_closed(start_server: StartServer) ->
         async with asyncio.TaskGroup() as group:
             listening = group.create_task(_underrun_s(neighbour, heard))
             await until(lambda: worker_of(server).rows_used == 5, "all contexts are open")
-            await until(lambda: len(server.shell.sessions) == 1, "the never-reader is closed")
+            await until(lambda: len(server.state.sessions) == 1, "the never-reader is closed")
             await until(lambda: worker_of(server).rows_used <= 1, "its rows are free")
             with pytest.raises(ConnectionClosedError) as closed:
                 while True:
@@ -176,13 +176,13 @@ async def test_a_drain_ends_when_the_sockets_are_told(start_server: StartServer)
     unread = await _flooded(server)
     await until(lambda: not unread.websocket.transport.is_reading(), "its buffers are full")
     draining = asyncio.create_task(server.drain(is_hurried=lambda: True))
-    await until(lambda: server.shell.is_draining, "the drain has begun")
+    await until(lambda: server.state.is_draining, "the drain has begun")
     assert not draining.done()
     with pytest.raises(ConnectionClosed) as closed:
         while True:
             await unread.receive()
     await draining
-    assert not server.shell.sessions
+    assert not server.state.sessions
     assert closed.value.rcvd is not None
     assert closed.value.rcvd.code == 1001
 
@@ -209,7 +209,7 @@ async def test_sockets_have_a_limit(start_server: StartServer) -> None:
             await Wire.connect(server.websocket_url)
         assert refused.value.response.status_code == 503
         assert refused.value.response.headers["Retry-After"] == "1"
-    await until(lambda: not server.shell.sessions, "the first has left")
+    await until(lambda: not server.state.sessions, "the first has left")
     async with Wire.connected(server.websocket_url) as wire:
         assert (await wire.say("There is room.")).done.reason == "complete"
 
@@ -226,7 +226,7 @@ async def test_a_client_that_answers_no_ping_is_closed(start_server: StartServer
     async with asyncio.timeout(20):
         await reader.read()  # ends with the connection
     writer.close()
-    await until(lambda: not server.shell.sessions, "the session has ended")
+    await until(lambda: not server.state.sessions, "the session has ended")
 
 
 # Engines.
@@ -310,7 +310,7 @@ async def test_a_client_that_goes_before_the_first_sound(start_server: StartServ
     async with httpx.AsyncClient(base_url=server.url, timeout=0.3) as http:
         with pytest.raises(httpx.ReadTimeout):
             await http.post("/v1/audio/speech", json={"input": SENTENCE})
-    registry = server.shell.metrics.registry
+    registry = server.state.metrics.registry
     labels = {"reason": "cancelled"}
     await until(lambda: registry.get_sample_value("tts_contexts_total", labels) == 1, "cancelled")
 
@@ -338,5 +338,5 @@ async def test_a_server_that_closes_while_its_worker_restarts(start_server: Star
     os.kill(worker.pid, signal.SIGKILL)
     await worker.closed.wait()
     await until(lambda: set(psutil.Process().children()) != before, "the next worker starts")
-    await server.shell.close()
+    await server.state.close()
     assert set(psutil.Process().children()) == before

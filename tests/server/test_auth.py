@@ -55,7 +55,7 @@ async def test_the_socket_is_refused_before_the_upgrade(
         await Wire.connect(keyed_server.websocket_url, **REFUSED[name])
     assert refused.value.response.status_code == 401
     assert b'"code":"unauthorized"' in (refused.value.response.body or b"")
-    assert not keyed_server.shell.sessions
+    assert not keyed_server.state.sessions
 
 
 @pytest.mark.parametrize("path", PATHS)

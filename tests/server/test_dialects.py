@@ -122,10 +122,10 @@ async def check_alive(raw: Raw, dialect: str) -> None:
 
 async def check_rows_are_free(server: RunningServer) -> None:
     """Nothing is spoken any more."""
-    worker = server.shell.synthesizer.supervisors["espeak"].worker
+    worker = server.state.synthesizer.supervisors["espeak"].worker
     assert worker is not None
     await until(lambda: not worker.rows_used, "no row is used")
-    await until(lambda: not server.shell.synthesizer.contexts_active, "no context is open")
+    await until(lambda: not server.state.synthesizer.contexts_active, "no context is open")
 
 
 # vLLM-Omni's.
@@ -168,7 +168,7 @@ async def test_voices_may_be_asked_for_first(shared_server: RunningServer) -> No
         await raw.send({"type": "voice.list"})
         answer = await raw.receive()
         assert isinstance(answer, dict)
-        assert answer["voices"] == shared_server.shell.synthesizer.voices.names()
+        assert answer["voices"] == shared_server.state.synthesizer.voices.names()
 
 
 async def test_an_unknown_voice_is_told_at_once(shared_server: RunningServer) -> None:

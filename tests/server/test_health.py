@@ -11,8 +11,8 @@ from structlog.testing import capture_logs
 from testbed.servers import StartServer, StartSynthesizer
 from testbed.waiting import until
 from testbed.wire import Wire
-from voiceagent_tts.server.health import Watchdog
 from voiceagent_tts.server.serve import RunningServer
+from voiceagent_tts.server.watchdog import Watchdog
 from voiceagent_tts.synthesizer.options import Limits
 
 IMPATIENT = Limits(worker_wait_s=0.01)
@@ -36,23 +36,23 @@ async def test_a_server_that_has_started_is_ready(server: RunningServer) -> None
 async def test_readiness_follows_the_engine(start_server: StartServer) -> None:
     """A dead engine ends readiness until its successor has really spoken."""
     server = await start_server(watchdog_s=0.3)
-    worker = server.shell.synthesizer.supervisors["espeak"].worker
+    worker = server.state.synthesizer.supervisors["espeak"].worker
     assert worker is not None
     os.kill(worker.pid, signal.SIGSTOP)
-    await until(lambda: not server.shell.watchdog.is_healthy, "the hanging engine is noticed")
+    await until(lambda: not server.state.watchdog.is_healthy, "the hanging engine is noticed")
     async with httpx.AsyncClient(base_url=server.url) as http:
         response = await http.get("/health/ready")
         assert (response.status_code, response.json()["status"]) == (503, "unhealthy")
         assert response.json()["reason"]
         os.kill(worker.pid, signal.SIGKILL)
-        await until(lambda: server.shell.watchdog.is_healthy, "the next engine has spoken")
+        await until(lambda: server.state.watchdog.is_healthy, "the next engine has spoken")
         assert (await http.get("/health/ready")).status_code == 200
 
 
 async def test_a_probe_is_not_counted(server: RunningServer) -> None:
     """The server's own words are in no figure of what was spoken."""
-    await server.shell.watchdog.probe()
-    value = server.shell.metrics.registry.get_sample_value
+    await server.state.watchdog.probe()
+    value = server.state.metrics.registry.get_sample_value
     assert value("tts_audio_seconds_total") == 0
     assert value("tts_time_to_first_audio_seconds_count") == 0
 

@@ -30,7 +30,7 @@ async def test_contexts_and_rows_are_gauged(server: RunningServer) -> None:
         for heard in contexts:
             await wire.cancel(heard)
             await wire.finish(heard)
-        worker = server.shell.synthesizer.supervisors["espeak"].worker
+        worker = server.state.synthesizer.supervisors["espeak"].worker
         assert worker is not None
         await until(lambda: not worker.rows_used, "the rows are free")
         figures = await scrape(server)
@@ -69,7 +69,7 @@ async def test_each_worker_tells_its_own_figures(server: RunningServer) -> None:
     """A worker's audio, and the time that it took, are counted under the worker's name."""
     async with Wire.connected(server.websocket_url) as wire:
         heard = await wire.say(SENTENCE)
-    worker = server.shell.synthesizer.supervisors["espeak"].worker
+    worker = server.state.synthesizer.supervisors["espeak"].worker
     assert worker is not None
     await until(lambda: worker.stats.audio_samples >= heard.audio_ms * 24, "a heartbeat tells")
     figures = await scrape(server)
@@ -93,7 +93,7 @@ async def test_errors_are_counted_by_code(server: RunningServer) -> None:
 
 async def test_contexts_of_a_dead_engine_are_errors(server: RunningServer) -> None:
     """An engine that dies is no cancel of a client; who is told of it is counted."""
-    worker = server.shell.synthesizer.supervisors["espeak"].worker
+    worker = server.state.synthesizer.supervisors["espeak"].worker
     assert worker is not None
     body = {"input": SENTENCE * 400, "response_format": "pcm"}
     async with (
@@ -111,7 +111,7 @@ async def test_contexts_of_a_dead_engine_are_errors(server: RunningServer) -> No
         with pytest.raises(httpx.RemoteProtocolError):
             async for _ in chunks:
                 pass
-    await until(lambda: not server.shell.synthesizer.contexts_active, "both have ended")
+    await until(lambda: not server.state.synthesizer.contexts_active, "both have ended")
     figures = await scrape(server)
     assert figures['tts_contexts_total{reason="error"}'] == 2
     assert 'tts_contexts_total{reason="cancelled"}' not in figures
@@ -125,6 +125,6 @@ async def test_no_figure_holds_what_was_said(server: RunningServer) -> None:
         await wire.text(heard, "Xylophone.")
         await wire.end(heard)
         await wire.finish(heard)
-    text = server.shell.metrics.render().decode()
+    text = server.state.metrics.render().decode()
     assert "Xylophone" not in text
     assert "id-of-a-caller" not in text

@@ -85,8 +85,8 @@ async def test_long_texts_are_streamed(
     body = {"input": SENTENCE * 400, "response_format": "pcm"}
     async with http.stream("POST", "/v1/audio/speech", json=body) as response:
         await anext(response.aiter_bytes(4096))
-        assert shared_server.shell.synthesizer.contexts_active == 1
-    await until(lambda: not shared_server.shell.synthesizer.contexts_active, "it is cancelled")
+        assert shared_server.state.synthesizer.contexts_active == 1
+    await until(lambda: not shared_server.state.synthesizer.contexts_active, "it is cancelled")
 
 
 @pytest.mark.parametrize("stream_format", ["audio", "sse"])
@@ -98,7 +98,7 @@ async def test_a_client_that_goes_cancels(
     body = {"input": SENTENCE * 400, "response_format": "pcm", "stream_format": stream_format}
     async with http.stream("POST", "/v1/audio/speech", json=body) as response:
         await anext(response.aiter_bytes(100))
-    synthesizer = shared_server.shell.synthesizer
+    synthesizer = shared_server.state.synthesizer
     worker = synthesizer.supervisors["espeak"].worker
     assert worker is not None
     await until(lambda: not synthesizer.contexts_active, "no context is open")

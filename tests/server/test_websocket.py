@@ -26,8 +26,8 @@ from voiceagent_tts.protocol.messages import (
     WordsMessage,
 )
 from voiceagent_tts.protocol.server_connection import ServerConnection
+from voiceagent_tts.server.context_writer import ContextWriter
 from voiceagent_tts.server.serve import RunningServer
-from voiceagent_tts.server.websocket import Outlet
 from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.text.cut import cut_text
 
@@ -44,7 +44,7 @@ SUBTYPES = {
 
 def engine_samples(server: RunningServer) -> float:
     """Samples that the engine has made, at 24 kHz."""
-    seconds = server.shell.metrics.registry.get_sample_value("tts_audio_seconds_total")
+    seconds = server.state.metrics.registry.get_sample_value("tts_audio_seconds_total")
     assert seconds is not None
     return seconds * SAMPLE_RATE_HZ
 
@@ -189,7 +189,7 @@ async def test_a_cancel_may_meet_the_end(wire: Wire) -> None:
 
 async def test_a_cancel_may_meet_the_last_audio(shared_server: RunningServer) -> None:
     """A cancel between the end of a context and its last message, as on a slow socket."""
-    synthesizer = shared_server.shell.synthesizer
+    synthesizer = shared_server.state.synthesizer
     connection = ServerConnection(
         SessionLimits(max_text_chars=99, context_idle_s=9, max_audio_s=9, max_lead_s=9)
     )
@@ -200,20 +200,20 @@ async def test_a_cancel_may_meet_the_last_audio(shared_server: RunningServer) ->
     assert isinstance(message, ContextOpen)
     context = await synthesizer.open(ContextOptions(language="en", max_lead_s=0))
     connection.opened("c", voice="default", language="en", seed=None, queue_ms=0)
-    outlet = Outlet(connection, message, context)
+    writer = ContextWriter(connection, message, context)
     context.push_text("Hello.")
     context.finish()
     while synthesizer.contexts_active:
-        if (outgoing := outlet.next_message()) is None:
+        if (outgoing := writer.next_message()) is None:
             await asyncio.sleep(0.001)
         else:
             outgoing.on_sent()
-    assert not outlet.is_over, "the resampler's last samples were the last message"
+    assert not writer.is_over, "the resampler's last samples were the last message"
     connection.receive('{"type":"cancel","context_id":"c"}')
-    outlet.cancel(None)
+    writer.cancel(None)
     frames = []
-    while not outlet.is_over:
-        outgoing = outlet.next_message()
+    while not writer.is_over:
+        outgoing = writer.next_message()
         assert outgoing is not None, "the context is still owed its `done`"
         frames += outgoing.frames
     assert '"type":"done"' in str(frames[-1])
@@ -246,7 +246,7 @@ async def test_a_close_is_obeyed_at_once(shared_server: RunningServer) -> None:
         assert closed.value.rcvd is not None
         assert closed.value.rcvd.code == 1000
         assert heard.record.done is None
-    synthesizer = shared_server.shell.synthesizer
+    synthesizer = shared_server.state.synthesizer
     await until(lambda: not synthesizer.contexts_active, "its context is cancelled")
 
 

@@ -85,11 +85,6 @@ class ServerConnection:
         """Ids of the contexts without their `done`, oldest first."""
         return self._contexts.ids
 
-    @property
-    def is_sequential(self) -> bool:
-        """Whether contexts speak one after the other, in the order of their opening."""
-        return self._dialect.is_sequential
-
     # Messages from the client.
 
     def receive(self, data: str | bytes) -> list[Command]:

@@ -1,4 +1,4 @@
-"""The server's doors: every route, over one shell.
+"""The server's doors: every route, over one state.
 
 Keys and origins are checked here before anything else runs, and every error leaves in one shape.
 """
@@ -23,15 +23,15 @@ from voiceagent_tts.protocol.dialects.cartesia import Cartesia
 from voiceagent_tts.protocol.dialects.dialect import Dialect, TtsV1
 from voiceagent_tts.protocol.dialects.vllm_omni import VllmOmni
 from voiceagent_tts.server import auth, health, speech, voices
-from voiceagent_tts.server.shell import Shell
+from voiceagent_tts.server.state import ServerState
 from voiceagent_tts.server.websocket import Session
 
 MAX_BODY_BYTES = 1 << 20
 _OPEN_PATHS = ("/health",)  # probes and load balancers carry no keys
 
 
-def create_app(shell: Shell) -> FastAPI:
-    """All routes over one shell."""
+def create_app(state: ServerState) -> FastAPI:
+    """All routes over one state."""
     app = FastAPI(
         title="voiceagent-tts",
         version=__version__,
@@ -39,17 +39,17 @@ def create_app(shell: Shell) -> FastAPI:
         "`/v1/tts/ws`, and those of vLLM-Omni and Cartesia at `/v1/audio/speech/stream` and "
         "`/tts/websocket`, are described in docs/protocol.md.",
     )
-    app.state.shell = shell
+    app.state.server = state
     app.add_middleware(_BodyGuard)
-    app.add_middleware(_KeyGuard, shell=shell)
+    app.add_middleware(_KeyGuard, state=state)
     # Outermost, as a browser asks without a key whether it may send one.
     app.add_middleware(
         CORSMiddleware,
-        allow_origins=shell.settings.allowed_origins,
+        allow_origins=state.settings.allowed_origins,
         allow_methods=["GET", "POST"],
         allow_headers=["Authorization", "Content-Type", "X-API-Key"],
     )
-    _answer_errors(app, shell)
+    _answer_errors(app, state)
     app.include_router(speech.router)
     app.include_router(voices.router)
     app.include_router(health.router)
@@ -57,13 +57,13 @@ def create_app(shell: Shell) -> FastAPI:
     @app.get("/metrics", tags=["operations"])
     async def metrics() -> Response:
         """Counts and seconds in the Prometheus text format."""
-        return Response(shell.metrics.render(), media_type="text/plain; version=0.0.4")
+        return Response(state.metrics.render(), media_type="text/plain; version=0.0.4")
 
     async def serve(websocket: WebSocket, dialect: Dialect, key: str | None = None) -> None:
-        if refusal := _refusal(shell, websocket, key):
+        if refusal := _refusal(state, websocket, key):
             await websocket.send_denial_response(_error_response(refusal))
             return
-        await Session(shell, websocket, dialect).run()
+        await Session(state, websocket, dialect).run()
 
     @app.websocket("/v1/tts/ws")
     async def tts(websocket: WebSocket) -> None:
@@ -71,7 +71,7 @@ def create_app(shell: Shell) -> FastAPI:
 
     @app.websocket("/v1/audio/speech/stream")
     async def vllm_omni(websocket: WebSocket) -> None:
-        await serve(websocket, VllmOmni(shell.synthesizer.voices.names))
+        await serve(websocket, VllmOmni(state.synthesizer.voices.names))
 
     @app.websocket("/tts/websocket")
     async def cartesia(websocket: WebSocket) -> None:
@@ -84,14 +84,14 @@ def create_app(shell: Shell) -> FastAPI:
 class _KeyGuard:
     """Keys and origins of HTTP requests, before their bodies are read."""
 
-    def __init__(self, app: ASGIApp, shell: Shell) -> None:
+    def __init__(self, app: ASGIApp, state: ServerState) -> None:
         self._app = app
-        self._shell = shell
+        self._state = state
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and not scope["path"].startswith(_OPEN_PATHS):
             try:
-                auth.check(self._shell.settings, Headers(scope=scope))
+                auth.check(self._state.settings, Headers(scope=scope))
             except UnauthorizedError as error:
                 await _error_response(error)(scope, receive, send)
                 return
@@ -118,10 +118,10 @@ class _BodyGuard:
         await self._app(scope, receive_some if scope["type"] == "http" else receive, send)
 
 
-def _answer_errors(app: FastAPI, shell: Shell) -> None:
+def _answer_errors(app: FastAPI, state: ServerState) -> None:
     @app.exception_handler(VoiceAgentError)
     async def on_error(_: Request, error: VoiceAgentError) -> Response:
-        shell.metrics.errors.labels(error.code).inc()
+        state.metrics.errors.labels(error.code).inc()
         return _error_response(error)
 
     @app.exception_handler(RequestValidationError)
@@ -137,17 +137,19 @@ def _answer_errors(app: FastAPI, shell: Shell) -> None:
         return await on_error(_, VoiceAgentError(f"the server failed with {type(error).__name__}"))
 
 
-def _refusal(shell: Shell, websocket: WebSocket, query_key: str | None) -> VoiceAgentError | None:
+def _refusal(
+    state: ServerState, websocket: WebSocket, query_key: str | None
+) -> VoiceAgentError | None:
     try:
         offered = websocket.scope["subprotocols"]
-        auth.check(shell.settings, websocket.headers, offered, query_key)
+        auth.check(state.settings, websocket.headers, offered, query_key)
     except UnauthorizedError as error:
         return error
-    if shell.is_draining:
+    if state.is_draining:
         return OverloadedError("the server is shutting down", code=ErrorCode.DRAINING)
-    if len(shell.sessions) >= shell.settings.max_sockets:
+    if len(state.sessions) >= state.settings.max_sockets:
         return OverloadedError(
-            f"all {shell.settings.max_sockets} sockets of this server are in use",
+            f"all {state.settings.max_sockets} sockets of this server are in use",
             retry_after_ms=1000,
         )
     return None

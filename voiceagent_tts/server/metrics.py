@@ -99,7 +99,7 @@ class Metrics:
         self._late_words.inc(report.words.late)
         self._doubtful_words.inc(report.words.doubtful)
         for source, lag_s in report.aligner_lag_s.items():
-            self._aligner_lag.labels(source.name.lower()).observe(lag_s)
+            self._aligner_lag.labels(source.label).observe(lag_s)
 
     def watch(self, synthesizer: Synthesizer) -> None:
         """Read the gauges of `synthesizer` whenever metrics are asked for."""

@@ -18,7 +18,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 
 from voiceagent_tts.config import Settings
 from voiceagent_tts.server.app import create_app
-from voiceagent_tts.server.shell import CLOSE_GRACE_S, Shell
+from voiceagent_tts.server.state import CLOSE_GRACE_S, ServerState
 
 MAX_MESSAGE_BYTES = 1 << 20
 _SEND_BUFFER_BYTES = 64 * 1024
@@ -101,7 +101,7 @@ class RunningServer:
     """A server that speaks; `url` is its `http://` address."""
 
     url: str
-    shell: Shell
+    state: ServerState
     uvicorn_server: uvicorn.Server
     serving: "asyncio.Task[None]"
 
@@ -112,7 +112,7 @@ class RunningServer:
 
     async def drain(self, is_hurried: Callable[[], bool] = lambda: False) -> None:
         """Let open contexts finish for `drain_s`, unless `is_hurried`, and close the sockets."""
-        await self.shell.drain(self.shell.settings.drain_s, is_hurried)
+        await self.state.drain(self.state.settings.drain_s, is_hurried)
 
 
 @contextlib.asynccontextmanager
@@ -123,22 +123,22 @@ async def running(settings: Settings) -> AsyncIterator[RunningServer]:
         OSError: the address cannot be bound.
         EngineError: the engine cannot start.
     """
-    shell = Shell(settings)
+    state = ServerState(settings)
     listener = listen(settings.host, settings.port, settings.slow_consumer_s)
     host, port = listener.getsockname()[:2]
-    server = _Server(_uvicorn_config(settings, shell))
+    server = _Server(_uvicorn_config(settings, state))
     try:
-        await shell.start()
+        await state.start()
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
         try:
-            yield RunningServer(url, shell, server, serving)
+            yield RunningServer(url, state, server, serving)
         finally:
-            await shell.drain(0)
+            await state.drain(0)
             server.should_exit = True
             await serving
     finally:
-        await shell.close()
+        await state.close()
         listener.close()
 
 
@@ -182,15 +182,15 @@ async def serve(
         await server.drain(hurried.is_set)
 
 
-def _uvicorn_config(settings: Settings, shell: Shell) -> uvicorn.Config:
+def _uvicorn_config(settings: Settings, state: ServerState) -> uvicorn.Config:
     return uvicorn.Config(
-        create_app(shell),
+        create_app(state),
         ws=SocketProtocol,
         ws_max_size=MAX_MESSAGE_BYTES,
         ws_ping_interval=settings.ping_interval_s,
         ws_ping_timeout=settings.ping_interval_s,
         ws_per_message_deflate=False,  # 55 µs for 3 % of a PCM message, and twice the memory
-        lifespan="off",  # `running` starts and ends the shell, so that errors reach its caller
+        lifespan="off",  # `running` starts and ends the state, so that errors reach its caller
         log_config=None,
         access_log=False,
         timeout_graceful_shutdown=2,

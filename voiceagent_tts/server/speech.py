@@ -28,7 +28,7 @@ from voiceagent_tts.errors import (
 )
 from voiceagent_tts.protocol.dialects.cartesia import BytesRequest
 from voiceagent_tts.seam.commands import SpeechOptions
-from voiceagent_tts.server.shell import Shell
+from voiceagent_tts.server.state import ServerState
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.events import ContextDone, ContextEvent, ContextFailed
 from voiceagent_tts.synthesizer.options import ContextOptions
@@ -140,17 +140,17 @@ def _answer_format(body: SpeechRequest, accept: str) -> tuple[ContainerFormat, s
 
 async def _speak(request: Request, text: str, options: ContextOptions) -> AsyncIterator[bytes]:
     """The PCM of a text, once the first of it is there."""
-    shell: Shell = request.app.state.shell
-    if shell.is_draining:
+    state: ServerState = request.app.state.server
+    if state.is_draining:
         raise OverloadedError("the server is shutting down", code=ErrorCode.DRAINING)
     if not text.strip():
         raise InvalidRequestError("expected text to speak, got none", code=ErrorCode.INVALID_PARAM)
-    context = await shell.synthesizer.open(options)
+    context = await state.synthesizer.open(options)
     try:
         context.push_text(text)
         context.finish()
         events = aiter(context)
-        first = await _first_audio(request, events, shell.settings.first_audio_s)
+        first = await _first_audio(request, events, state.settings.first_audio_s)
     except BaseException:
         context.abandon()
         raise

@@ -12,7 +12,7 @@ router = APIRouter(tags=["voices"])
 @router.get("/v1/audio/voices")
 async def list_voices(request: Request) -> dict[str, Any]:
     """Every voice, the default first, and the languages that each speaks."""
-    synthesizer = request.app.state.shell.synthesizer
+    synthesizer = request.app.state.server.synthesizer
     languages = {
         name: list(supervisor.capabilities.languages)
         for name, supervisor in synthesizer.supervisors.items()

@@ -322,7 +322,7 @@ async def test_group_05_what_a_dead_server_never_spoke_is_not_committed(
 
 def close_sockets(server: RunningServer) -> None:
     """Close every socket with an internal error, as a failing server does."""
-    for session in list(server.shell.sessions):
+    for session in list(server.state.sessions):
         session.close(1011, "as a failing server does")
 
 
@@ -393,7 +393,7 @@ async def test_group_06_a_draining_server_finishes_and_the_next_takes_over(
     async with talking(make_voice(server)) as conversation:
         handle = conversation.reply(FIVE)
         await conversation.played(0.5)
-        for session in list(server.shell.sessions):
+        for session in list(server.state.sessions):
             session.drain(30_000)
         await until_metric(server, "tts_ws_accepted_total", 2)
         await handle.wait_for_playout()

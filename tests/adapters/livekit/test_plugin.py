@@ -108,7 +108,7 @@ async def test_prewarm_connects_and_prepares(server: RunningServer, make_voice: 
         await asyncio.sleep(0.01)
     voice.prewarm()
     await voice.synthesize("Yes.").collect()
-    assert len(server.shell.sessions) == 1
+    assert len(server.state.sessions) == 1
     assert voice.model.startswith("espeak")
 
 

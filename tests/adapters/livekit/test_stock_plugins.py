@@ -64,7 +64,7 @@ async def make_stock() -> AsyncIterator[MakeStock]:
 
 def rows_used(server: RunningServer) -> int:
     """Rows of the engine that are in use."""
-    worker = server.shell.synthesizer.supervisors["espeak"].worker
+    worker = server.state.synthesizer.supervisors["espeak"].worker
     assert worker is not None
     return worker.rows_used
 
@@ -177,7 +177,7 @@ async def test_group_16_baseten_lists_the_voices(server: RunningServer) -> None:
     """The plugin's helper lists the voices from the server's address."""
     url = f"ws{server.url.removeprefix('http')}/v1/audio/speech/stream"
     answer = await baseten.list_voices(model_endpoint=url, api_key="none")
-    assert answer["voices"] == server.shell.synthesizer.voices.names()
+    assert answer["voices"] == server.state.synthesizer.voices.names()
 
 
 async def test_group_16_a_stock_plugin_needs_the_key(

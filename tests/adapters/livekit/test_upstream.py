@@ -85,7 +85,7 @@ async def test_an_interrupted_stream_leaves_the_socket(
             stream.push_text(TEXT)
             await anext(stream)
     assert voice.is_connected
-    while server.shell.synthesizer.contexts_active:
+    while server.state.synthesizer.contexts_active:
         await asyncio.sleep(0.01)
 
 

@@ -58,7 +58,7 @@ async def test_a_server_lost_before_sound_says_it_all(start_server: StartServer)
     whole_s = await length_s(server, COUNTING)
     async with talking(service(server.websocket_url)) as conversation:
         context_id = await conversation.reply(COUNTING)
-        await until(lambda: server.shell.synthesizer.contexts_active == 1, "a context is open")
+        await until(lambda: server.state.synthesizer.contexts_active == 1, "a context is open")
         assert not conversation.count(TTSAudioRawFrame)
         close_sockets(server)
         assert await conversation.spoken() == COUNTING
@@ -90,7 +90,7 @@ async def test_what_was_heard_after_a_failure_is_committed(server: RunningServer
         committed = await conversation.interrupt()
         assert committed == conversation.heard(context_id, COUNTING)
         assert "five" in committed
-        await until(lambda: not server.shell.synthesizer.contexts_active, "the row is free")
+        await until(lambda: not server.state.synthesizer.contexts_active, "the row is free")
 
 
 async def test_audio_whose_words_are_not_known_yet_is_not_repeated(
@@ -115,7 +115,7 @@ async def test_an_engine_that_dies_again_and_again_says_it_all(start_server: Sta
         await conversation.reply(COUNTING)
         assert await conversation.spoken() == COUNTING
         assert not conversation.errors
-        assert server.shell.synthesizer.supervisors["espeak"].restarts >= 2
+        assert server.state.synthesizer.supervisors["espeak"].restarts >= 2
 
 
 async def test_an_engine_that_dies_at_one_word_is_given_up(start_server: StartServer) -> None:
@@ -146,7 +146,7 @@ async def test_what_a_dead_server_never_spoke_is_not_committed(server: RunningSe
         assert committed and committed != COUNTING
         assert turn_errors(conversation) == [ErrorCode.CONNECTION_LOST]
         line.come_back()
-        await until(lambda: len(server.shell.sessions) == 1, "the service is connected")
+        await until(lambda: len(server.state.sessions) == 1, "the service is connected")
         await conversation.reply("Yes, I can.")
         assert await conversation.spoken() == "Yes, I can."
 
@@ -164,7 +164,7 @@ async def test_an_interruption_during_an_outage_ends_the_turn(server: RunningSer
         assert committed == conversation.heard(context_id, COUNTING) != ""
         sounds = conversation.count(TTSAudioRawFrame)
         line.come_back()
-        await until(lambda: len(server.shell.sessions) == 1, "the service is connected")
+        await until(lambda: len(server.state.sessions) == 1, "the service is connected")
         await conversation.reply("Yes, I can.")
         assert await conversation.spoken() == "Yes, I can."
         assert conversation.committed == [committed, "Yes, I can."]
@@ -272,7 +272,7 @@ async def test_the_rest_of_an_idle_turn_is_spoken(
     async with talking(tts) as conversation:
         await conversation.begin("One, two. ")
         await conversation.played_out()
-        await until(lambda: not server.shell.synthesizer.contexts_active, "the context has ended")
+        await until(lambda: not server.state.synthesizer.contexts_active, "the context has ended")
         await conversation.go_on("Three, four.")
         await conversation.end()
         assert await conversation.spoken() == "One, two. Three, four."
@@ -288,4 +288,4 @@ async def test_turns_in_a_row_all_go_on(server: RunningServer) -> None:
             close_sockets(server)
             assert await conversation.spoken() == "One, two, three, four."
         assert not conversation.errors
-        await until(lambda: not server.shell.synthesizer.contexts_active, "no context is left")
+        await until(lambda: not server.state.synthesizer.contexts_active, "no context is left")

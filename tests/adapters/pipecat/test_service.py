@@ -292,7 +292,7 @@ async def test_a_draining_server_is_left(server: RunningServer) -> None:
     async with talking(tts) as conversation:
         await connected.get()
         await speaks(conversation)
-        for session in list(server.shell.sessions):
+        for session in list(server.state.sessions):
             session.drain(1000)
         await connected.get()
         await speaks(conversation)
@@ -305,7 +305,7 @@ async def test_a_reply_behind_a_draining_servers_last_is_spoken(server: RunningS
         first = f"{COUNTING} {COUNTING}"
         await conversation.push(TTSSpeakFrame(first))
         await conversation.play(await conversation.begun(), 0.3)
-        for session in list(server.shell.sessions):
+        for session in list(server.state.sessions):
             session.drain(30_000)
         await conversation.push(TTSSpeakFrame("Yes, I can."))
         assert await conversation.spoken() == first
@@ -322,13 +322,13 @@ async def test_an_interruption_stops_the_server(start_server: StartServer) -> No
     async with talking(service(server)) as conversation:
         context_id = await conversation.reply(COUNTING)
         await conversation.play(context_id, 0.5)
-        assert server.shell.synthesizer.contexts_active == 1
+        assert server.state.synthesizer.contexts_active == 1
         await conversation.interrupt()
         sent = conversation.count(TTSAudioRawFrame)
         await speaks(conversation, "Yes.")
         later = [frame for frame in conversation.frames if isinstance(frame, TTSAudioRawFrame)]
         assert all(frame.context_id != context_id for frame in later[sent:])
-        assert server.shell.synthesizer.contexts_active == 0
+        assert server.state.synthesizer.contexts_active == 0
 
 
 async def test_a_turn_without_text_leaves_nothing_open(server: RunningServer) -> None:
@@ -337,11 +337,11 @@ async def test_a_turn_without_text_leaves_nothing_open(server: RunningServer) ->
         await conversation.push(LLMFullResponseStartFrame(), LLMFullResponseEndFrame())
         assert await conversation.spoken() == ""
         await conversation.push(LLMFullResponseStartFrame())
-        while server.shell.synthesizer.contexts_active == 0:
+        while server.state.synthesizer.contexts_active == 0:
             await asyncio.sleep(0.01)
         assert await conversation.interrupt() == ""
         await speaks(conversation)
-        assert server.shell.synthesizer.contexts_active == 0
+        assert server.state.synthesizer.contexts_active == 0
         assert not conversation.errors
 
 
@@ -361,7 +361,7 @@ async def test_fifty_interruptions_on_one_socket(server: RunningServer) -> None:
             await conversation.interrupt()
         await speaks(conversation)
         assert connections == 1
-        assert server.shell.synthesizer.contexts_active == 0
+        assert server.state.synthesizer.contexts_active == 0
 
 
 @pytest.mark.parametrize("mode", list(TextAggregationMode))
@@ -414,7 +414,7 @@ async def test_connection_events_are_raised_once(server: RunningServer) -> None:
 
 async def test_connections_that_break_soon_do_not_mute_the_bot(server: RunningServer) -> None:
     """Pipecat gives up after three short connections, unless the server was ready on them."""
-    accepted = server.shell.metrics.registry.get_sample_value
+    accepted = server.state.metrics.registry.get_sample_value
     async with talking(service(server)) as conversation:
         for count in range(1, 6):
             await until(lambda n=count: accepted("tts_ws_accepted_total") == n, f"socket {count}")

@@ -50,7 +50,7 @@ async def test_a_turn_is_spoken_and_committed(
             await conversation.played_out()
         assert not conversation.errors
         assert conversation.count(TTSAudioRawFrame) > 10
-        accepted = server.shell.metrics.registry.get_sample_value("tts_ws_accepted_total")
+        accepted = server.state.metrics.registry.get_sample_value("tts_ws_accepted_total")
         assert accepted == 1
 
 
@@ -58,7 +58,7 @@ async def test_a_barge_in_frees_the_row(start_server: StartServer) -> None:
     """The history is within a word of what was heard; the row is free and the socket stays open."""
     server = await start_server(throttle={"rtf": 0.8})
     words = await words_of(server, TEXT)
-    worker = server.shell.synthesizer.supervisors["espeak"].worker
+    worker = server.state.synthesizer.supervisors["espeak"].worker
     assert worker is not None
     async with talking(service(server)) as conversation:
         context_id = await conversation.reply(*PIECES)

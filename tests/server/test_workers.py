@@ -1,5 +1,5 @@
 from voiceagent_tts.config import Settings
-from voiceagent_tts.server.shell import worker_specs
+from voiceagent_tts.server.workers import worker_specs
 
 
 def test_every_model_has_workers_on_every_gpu() -> None:

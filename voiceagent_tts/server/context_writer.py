@@ -1,0 +1,164 @@
+"""Turns one context's events into messages for its client."""
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from voiceagent_tts.audio.framing import MessageQueue
+from voiceagent_tts.audio.output import OutputStream
+from voiceagent_tts.core import (
+    MAX_MESSAGE_PCM_BYTES,
+    SAMPLE_RATE_HZ,
+    AudioChunk,
+    WordTimestamp,
+    ms_to_samples,
+    samples_to_ms,
+)
+from voiceagent_tts.errors import VoiceAgentError
+from voiceagent_tts.protocol.dialects.dialect import Frames
+from voiceagent_tts.protocol.messages import ContextOpen, WordList
+from voiceagent_tts.protocol.server_connection import ServerConnection
+from voiceagent_tts.synthesizer.context import Context
+from voiceagent_tts.synthesizer.events import (
+    ContextCancelled,
+    ContextDone,
+    ContextEvent,
+    ContextFailed,
+    ContextFlushed,
+    ContextWords,
+)
+from voiceagent_tts.text.characters import spread_characters
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """WebSocket messages to send together, and what to call when they have been sent."""
+
+    frames: Frames
+    on_sent: Callable[[], None] = lambda: None
+
+
+class ContextWriter:
+    """Turns a context's events into messages, with audio in the client's rate and encoding.
+
+    Args:
+        connection: checks and builds the messages.
+        message: the options of the context.
+        context: the source of the events.
+        on_error: called with each error that is sent to the client.
+    """
+
+    def __init__(
+        self,
+        connection: ServerConnection,
+        message: ContextOpen,
+        context: Context,
+        on_error: Callable[[VoiceAgentError], None] = lambda error: None,
+    ) -> None:
+        self.context = context
+        self.is_over = False
+        """Whether `next_message` has returned the context's `done`."""
+        self._on_error = on_error
+        self._connection = connection
+        self._context_id = message.context_id
+        self._timestamps = message.timestamps
+        self._format = message.audio
+        self._output = OutputStream(message.audio.encoding, message.audio.sample_rate)
+        self._audio = MessageQueue()
+        self._sample_offset = 0  # at the client's rate
+        self._last_start = 0  # of the words returned so far, in samples
+        self._after_audio: ContextDone | None = None
+
+    def cancel(self, played_ms: int | None) -> None:
+        """Cancel the context, and drop the audio that has not been sent.
+
+        A context that has ended still sends its last audio and its `done`.
+        """
+        if self._after_audio is None:
+            self._audio = MessageQueue()
+            self.context.cancel(None if played_ms is None else ms_to_samples(played_ms))
+
+    def next_message(self) -> Outgoing | None:
+        """The next message, or None if there is none yet.
+
+        Words come before all audio. Queued audio is merged into one message up to its maximum
+        size, but never waits for more.
+        """
+        while True:
+            if not self.context.has_words_next and self._is_audio_due():
+                return self._audio_message()
+            event = self._after_audio or self.context.next_event()
+            if event is None:
+                return None
+            if isinstance(event, AudioChunk):
+                self._audio.push(self._output.push(event.pcm))
+            elif (
+                isinstance(event, ContextDone)
+                and event.reason != "cancelled"
+                and (event is not self._after_audio)
+            ):
+                self._audio.push(self._output.finish())
+                self._after_audio = event
+            elif (frames := self._encode(event)) or self.is_over:
+                return Outgoing(frames)
+
+    def _is_audio_due(self) -> bool:
+        queued_bytes = self._audio.queued_bytes
+        is_full = queued_bytes >= MAX_MESSAGE_PCM_BYTES
+        return is_full or (queued_bytes > 0 and not self.context.has_audio_next)
+
+    def _audio_message(self) -> Outgoing:
+        pcm = self._audio.pop()
+        assert pcm is not None
+        start = self._sample_offset
+        self._sample_offset += len(pcm) // self._format.bytes_per_sample
+        frames = self._connection.audio(self._context_id, pcm, start)
+        samples = self._to_clock(self._sample_offset) - self._to_clock(start)
+        return Outgoing(frames, functools.partial(self.context.sent, samples))
+
+    def _to_clock(self, sample_offset: int) -> int:
+        """A position at the client's rate, on the context's clock (24 kHz)."""
+        return round(sample_offset * SAMPLE_RATE_HZ / self._format.sample_rate)
+
+    def _encode(self, event: ContextEvent) -> Frames:
+        context_id = self._context_id
+        match event:
+            case ContextWords(words):
+                return self._encode_words(words)
+            case ContextFlushed(flush_id, end_sample):
+                return self._connection.flushed(context_id, flush_id, samples_to_ms(end_sample))
+            case ContextCancelled(cut, _, basis):
+                return self._connection.cancelled(context_id, cut, basis)
+            case ContextFailed(error):
+                self._on_error(error)
+                return self._connection.error(error, context_id)
+            case ContextDone(reason, report, words_final):
+                self.is_over = True
+                return self._connection.done(
+                    context_id,
+                    reason,
+                    chars=report.chars,
+                    ttfa_ms=None if report.ttfa_s is None else round(report.ttfa_s * 1000),
+                    gen_ms=round(report.gen_s * 1000),
+                    words_final=self._encode_final(words_final),
+                )
+            case AudioChunk():
+                raise AssertionError("audio is queued, not encoded")
+
+    def _encode_words(self, words: Sequence[WordTimestamp]) -> Frames:
+        if self._timestamps == "none":
+            return []
+        timestamps = self._words_or_characters(words, self._last_start)
+        self._last_start = timestamps[-1].start_sample
+        return self._connection.words(self._context_id, timestamps)
+
+    def _encode_final(self, words: Sequence[WordTimestamp] | None) -> WordList | None:
+        if words is None or self._timestamps == "none":
+            return None
+        return WordList.of(self._words_or_characters(words))
+
+    def _words_or_characters(
+        self, words: Sequence[WordTimestamp], earliest: int = 0
+    ) -> Sequence[WordTimestamp]:
+        """The words, or their characters if the client asked for these."""
+        return spread_characters(words, earliest) if self._timestamps == "char" else words

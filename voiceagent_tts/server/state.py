@@ -1,0 +1,112 @@
+"""What all routes share: settings, metrics, the synthesizer, the open sockets, and the drain.
+
+This module starts and ends things. It answers no request and knows no engine.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from voiceagent_tts.config import Settings
+from voiceagent_tts.server.metrics import Metrics
+from voiceagent_tts.server.watchdog import Watchdog
+from voiceagent_tts.server.workers import aligners_of, worker_specs
+from voiceagent_tts.synthesizer.options import Limits
+from voiceagent_tts.synthesizer.supervisor import Supervisor
+from voiceagent_tts.synthesizer.synthesizer import Synthesizer
+from voiceagent_tts.voices import VoiceFolder
+
+CLOSE_GRACE_S = 2.0
+"""Time for a client to read the close of its socket, before the connection is aborted."""
+
+_DRAIN_INTERVAL_S = 0.02
+
+
+class OpenSocket(Protocol):
+    """What the drain needs of an open socket."""
+
+    @property
+    def is_speaking(self) -> bool:
+        """Whether a context of this socket has not sent its `done` yet."""
+        ...
+
+    def drain(self, deadline_ms: int) -> None:
+        """Send `draining` to the client, and refuse new contexts."""
+        ...
+
+    def close(self, code: int, reason: str) -> None:
+        """Close the socket."""
+        ...
+
+
+class ServerState:
+    """What the routes share; start it before the first request."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.metrics = Metrics()
+        self.synthesizer = Synthesizer(
+            {name: Supervisor(spec) for name, spec in worker_specs(settings).items()},
+            Limits(
+                max_text_chars=settings.max_text_chars,
+                max_audio_s=settings.max_audio_s,
+                context_idle_s=settings.context_idle_s,
+                max_lead_s=settings.max_lead_s,
+            ),
+            self.metrics.observe,
+            VoiceFolder(settings.voices_folder.expanduser()),
+            aligners_of(settings),
+        )
+        self.watchdog = Watchdog(self.synthesizer, settings.watchdog_s)
+        self.sessions: set[OpenSocket] = set()
+        self.is_draining = False
+        self._watching: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Start the workers, and speak one word to check them.
+
+        Raises:
+            EngineError: an engine cannot start.
+        """
+        await self.synthesizer.start()
+        self.metrics.watch(self.synthesizer)
+        self.metrics.sockets_open.set_function(lambda: len(self.sessions))
+        await self.watchdog.probe()
+        self._watching = asyncio.create_task(self.watchdog.run())
+
+    async def drain(self, drain_s: float, is_hurried: Callable[[], bool] = lambda: False) -> None:
+        """Refuse new contexts, let open ones finish, then close the sockets with 1001.
+
+        Returns when every socket has sent its last message and its close, or when a client has not
+        read for 2 s after the close.
+
+        Args:
+            drain_s: maximum time for open contexts to finish.
+            is_hurried: ends the wait for open contexts when it returns True.
+        """
+        self.is_draining = True
+        deadline = time.monotonic() + drain_s
+        for session in list(self.sessions):
+            session.drain(round(drain_s * 1000))
+        while self._is_speaking() and time.monotonic() < deadline and not is_hurried():
+            await asyncio.sleep(_DRAIN_INTERVAL_S)
+        for session in list(self.sessions):
+            session.close(1001, "the server has drained")
+        deadline = time.monotonic() + CLOSE_GRACE_S
+        while self.sessions and time.monotonic() < deadline:
+            await asyncio.sleep(_DRAIN_INTERVAL_S)
+
+    def _is_speaking(self) -> bool:
+        # A context may have ended in the synthesizer while its last message waits for a socket.
+        in_sockets = any(session.is_speaking for session in self.sessions)
+        return in_sockets or self.synthesizer.contexts_active > 0
+
+    async def close(self) -> None:
+        """Stop the workers; idempotent."""
+        if self._watching is not None:
+            self._watching.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._watching
+        await self.synthesizer.close()
