@@ -87,12 +87,12 @@ _MESSAGES = st.one_of(
 
 @given(_MESSAGES)
 def test_what_is_encoded_is_decoded(message: Any) -> None:
-    """Every command and event survives its way through the socket unchanged."""
+    """Every command and event is decoded to an equal one."""
     assert decode(encode(message)) == message
 
 
 def test_capabilities_keep_their_types() -> None:
-    """Lists of names are tuples again, so that capabilities stay hashable and comparable."""
+    """Lists of names are decoded as tuples, so that capabilities stay hashable and comparable."""
     ready = Ready(
         Capabilities("espeak", "espeak-ng", True, ("segment",), ("en", "de"), ("a",), 4, True)
     )
@@ -107,6 +107,6 @@ def test_lone_surrogates_pass() -> None:
 
 @pytest.mark.parametrize("parts", [[b""], [b"{}"], [b'["nonsense"]'], [b'["audio",[[1,0]]]']])
 def test_other_messages_are_refused(parts: list[bytes]) -> None:
-    """A message of another version is an error that says so, not a crash somewhere else."""
+    """A message of another version raises an error that says so."""
     with pytest.raises(EngineError, match="same installation"):
         decode(parts)

@@ -1,4 +1,4 @@
-"""A context at its own level: timers, credit, cuts and ends, on the real espeak worker."""
+"""A context: timers, credit, cuts and ends, on the real espeak worker."""
 
 import asyncio
 import os
@@ -37,7 +37,7 @@ UNPACED = ContextOptions(language="en", max_lead_s=0, max_buffer_delay_ms=NEVER_
 
 @dataclass(frozen=True)
 class Spoken:
-    """All events of a context, sorted."""
+    """All events of a context by kind."""
 
     words: list[str]
     samples: int
@@ -47,7 +47,7 @@ class Spoken:
 
 
 async def collect(context: Context) -> Spoken:
-    """Iterate to the end; chunks are gap-free, words come ahead of the audio they describe."""
+    """Read to the end; check that chunks are gap-free and words precede their audio."""
     words: list[str] = []
     samples, flushes, error = 0, [], None
     async for event in context:
@@ -71,7 +71,7 @@ async def collect(context: Context) -> Spoken:
 
 
 async def first(context: Context, kind: type[ContextEvent]) -> ContextEvent:
-    """The next event of a kind."""
+    """Read up to the next event of a kind."""
     async for event in context:
         if isinstance(event, kind):
             return event
@@ -86,7 +86,7 @@ def worker_of(synthesizer: Synthesizer) -> WorkerClient:
 
 
 async def made_samples(synthesizer: Synthesizer, least: int) -> int:
-    """What the engine has made, from a heartbeat after it made at least `least`."""
+    """Samples that the engine has generated, from a heartbeat after it reached `least`."""
     worker = worker_of(synthesizer)
     await until(lambda: worker.stats.audio_samples >= least, f"{least} samples are made")
     last = worker.stats
@@ -98,7 +98,7 @@ async def made_samples(synthesizer: Synthesizer, least: int) -> int:
 
 
 async def test_speaks_a_text(start_synthesizer: StartSynthesizer) -> None:
-    """All words, then `ContextDone` with a report that agrees with what was heard."""
+    """All words, then `ContextDone` with a report that agrees with the events."""
     reports: list[ContextReport] = []
     synthesizer = await start_synthesizer(observe=reports.append)
     context = await synthesizer.open(UNPACED)
@@ -118,7 +118,7 @@ async def test_speaks_a_text(start_synthesizer: StartSynthesizer) -> None:
 
 
 async def test_silence_settles_a_sentence(start_synthesizer: StartSynthesizer) -> None:
-    """A client that is silent after a full stop has ended its sentence, but not its context."""
+    """A pause after a full stop ends the sentence, but not the context."""
     synthesizer = await start_synthesizer(Limits(settle_s=0.05))
     context = await synthesizer.open(UNPACED)
     context.push_text("Hello there.")
@@ -128,8 +128,8 @@ async def test_silence_settles_a_sentence(start_synthesizer: StartSynthesizer) -
     assert (await collect(context)).report.reason == "complete"
 
 
-async def test_patience_releases_whole_words(start_synthesizer: StartSynthesizer) -> None:
-    """Text without a mark waits for `max_buffer_delay_ms`; a word that may grow still waits."""
+async def test_the_buffer_delay_releases_whole_words(start_synthesizer: StartSynthesizer) -> None:
+    """Text without punctuation waits for `max_buffer_delay_ms`; a word that may grow waits on."""
     synthesizer = await start_synthesizer(Limits(settle_s=NEVER_S))
     context = await synthesizer.open(ContextOptions("default", "en", max_buffer_delay_ms=50))
     context.push_text("Hello there my fri")
@@ -144,7 +144,7 @@ async def test_patience_releases_whole_words(start_synthesizer: StartSynthesizer
 async def test_without_timers_text_waits_for_its_sentence(
     start_synthesizer: StartSynthesizer,
 ) -> None:
-    """A sentence that has not ended is in no row, and a flush speaks it."""
+    """An unfinished sentence is not sent to the engine, until a flush speaks it."""
     synthesizer = await start_synthesizer(Limits(settle_s=NEVER_S))
     context = await synthesizer.open(UNPACED)
     context.push_text("Hello there")
@@ -168,8 +168,8 @@ async def test_flushes_are_answered_in_order(start_synthesizer: StartSynthesizer
     assert (await collect(context)).flushes == [2, 3, 4, 5]
 
 
-async def test_a_flush_does_not_wait_for_a_guess(start_synthesizer: StartSynthesizer) -> None:
-    """Where nobody knows when words sound, and guesses are late, a segment's end ends its words."""
+async def test_a_flush_does_not_wait_for_an_estimate(start_synthesizer: StartSynthesizer) -> None:
+    """Without any aligner, the end of a segment publishes its words, however late the estimates."""
     synthesizer = await start_synthesizer(throttle={"without_words": True})
     context = await synthesizer.open(replace(UNPACED, speech=SpeechOptions(speed=2.0)))
     context.push_text(SENTENCE)
@@ -187,7 +187,7 @@ async def test_a_flush_does_not_wait_for_a_guess(start_synthesizer: StartSynthes
 async def test_too_much_text_is_refused_until_some_is_spoken(
     start_synthesizer: StartSynthesizer,
 ) -> None:
-    """What waits is limited, not what is said: when it has been spoken there is room again."""
+    """Only waiting text is limited: once it is spoken, more is accepted."""
     synthesizer = await start_synthesizer(Limits(max_text_chars=100))
     context = await synthesizer.open(UNPACED)
     context.push_text(f"{SENTENCE} ")
@@ -203,7 +203,7 @@ async def test_too_much_text_is_refused_until_some_is_spoken(
     assert spoken.report.chars == len(SENTENCE) + 1 + 100
 
 
-async def test_an_ended_context_takes_nothing(start_synthesizer: StartSynthesizer) -> None:
+async def test_an_ended_context_refuses_text(start_synthesizer: StartSynthesizer) -> None:
     """After `finish`, `cancel` or a failure, text and flushes are refused."""
     synthesizer = await start_synthesizer()
     finished, cancelled = [await synthesizer.open(UNPACED) for _ in range(2)]
@@ -223,7 +223,7 @@ async def test_an_ended_context_takes_nothing(start_synthesizer: StartSynthesize
 async def test_a_context_without_text_goes_idle(
     start_synthesizer: StartSynthesizer, text: str
 ) -> None:
-    """A client that sends no more text ends its context: what it sent is spoken to the end."""
+    """A context without more text ends; the text that it has is spoken to the end."""
     synthesizer = await start_synthesizer(Limits(context_idle_s=0.1))
     context = await synthesizer.open(UNPACED)
     context.push_text(text)
@@ -248,7 +248,7 @@ async def test_audio_has_a_limit(start_synthesizer: StartSynthesizer) -> None:
 
 
 async def test_abandon_is_idempotent(start_synthesizer: StartSynthesizer) -> None:
-    """Who is gone gets nothing more, is counted once, and holds no row."""
+    """An abandoned context sends nothing, is reported once, and frees its row."""
     reports: list[ContextReport] = []
     synthesizer = await start_synthesizer(observe=reports.append)
     context = await synthesizer.open(UNPACED)
@@ -276,7 +276,7 @@ async def test_abandon_after_the_end_changes_nothing(start_synthesizer: StartSyn
 
 
 async def test_a_probe_is_not_observed(start_synthesizer: StartSynthesizer) -> None:
-    """The server's own probes are in no figure."""
+    """The metrics leave out the server's own probes."""
     reports: list[ContextReport] = []
     synthesizer = await start_synthesizer(observe=reports.append)
     context = await synthesizer.open(ContextOptions(max_lead_s=0, is_probe=True))
@@ -288,7 +288,7 @@ async def test_a_probe_is_not_observed(start_synthesizer: StartSynthesizer) -> N
 
 
 async def test_closing_ends_every_context(start_synthesizer: StartSynthesizer) -> None:
-    """Whoever waits for a context of a synthesizer that closes gets its end."""
+    """A context that is being read ends when its synthesizer closes."""
     synthesizer = await start_synthesizer()
     context = await synthesizer.open(UNPACED)
     context.push_text(SENTENCE * 50)
@@ -305,7 +305,7 @@ async def test_closing_ends_every_context(start_synthesizer: StartSynthesizer) -
 async def test_a_cut_goes_by_what_was_played_or_by_the_clock(
     start_synthesizer: StartSynthesizer,
 ) -> None:
-    """The listener's own figure counts; without it, what was sent and has had time to play."""
+    """The client's position counts; without one, the sent audio that has had time to play."""
     synthesizer = await start_synthesizer()
     context = await synthesizer.open(UNPACED)
     context.push_text(SENTENCE)
@@ -324,9 +324,9 @@ async def test_a_cut_goes_by_what_was_played_or_by_the_clock(
 
 
 async def test_only_the_end_leaves_after_a_cancel(start_synthesizer: StartSynthesizer) -> None:
-    """Audio that was on its way to the listener leaves after the cancel, and takes no words along.
+    """Audio that is reported as sent after the cancel publishes no words.
 
-    A neighbour's words leave when its own would have.
+    Another context's words are published when their deadline comes.
     """
     synthesizer = await start_synthesizer(throttle={"without_words": True})
     contexts = [await synthesizer.open(UNPACED) for _ in range(2)]
@@ -345,7 +345,7 @@ async def test_only_the_end_leaves_after_a_cancel(start_synthesizer: StartSynthe
     neighbour.abandon()
 
 
-async def test_a_cancel_says_what_it_went_by(start_synthesizer: StartSynthesizer) -> None:
+async def test_a_cancel_reports_its_basis(start_synthesizer: StartSynthesizer) -> None:
     """`ContextCancelled` is next, whatever was queued, with the cut that `cancel` returns."""
     synthesizer = await start_synthesizer()
     for played, basis in ((SAMPLE_RATE_HZ // 2, "played_ms"), (None, "clock")):
@@ -367,7 +367,7 @@ async def test_a_cancel_says_what_it_went_by(start_synthesizer: StartSynthesizer
 
 
 async def test_a_paced_row_waits_for_its_listener(start_synthesizer: StartSynthesizer) -> None:
-    """The engine makes `max_lead_s` and not a sample more until something was played."""
+    """The engine generates `max_lead_s` and not a sample more until some of it is played."""
     synthesizer = await start_synthesizer(Limits(max_lead_s=1))
     context = await synthesizer.open(ContextOptions(language="en"))
     context.push_text(SENTENCE * 20)
@@ -399,7 +399,7 @@ async def test_a_long_lead_is_bounded_too(start_synthesizer: StartSynthesizer) -
 
 
 async def test_a_late_engine_shows_in_the_report(start_synthesizer: StartSynthesizer) -> None:
-    """The report tells how late the first audio was, and the gaps that its listener heard."""
+    """The report contains the delay of the first audio and the underruns."""
     synthesizer = await start_synthesizer(throttle={"first_audio_s": 0.3, "rtf": 1.5})
     context = await synthesizer.open(UNPACED)
     context.push_text("Hello.")
@@ -411,7 +411,7 @@ async def test_a_late_engine_shows_in_the_report(start_synthesizer: StartSynthes
 
 
 async def test_a_silent_engine_can_be_cancelled(start_synthesizer: StartSynthesizer) -> None:
-    """An engine that says nothing does not keep its context from being cancelled."""
+    """A context can be cancelled although its engine sends no events."""
     synthesizer = await start_synthesizer(throttle={"is_silent": True})
     context = await synthesizer.open(UNPACED)
     context.push_text(SENTENCE)
@@ -442,7 +442,7 @@ async def test_a_dead_engine_fails_its_contexts(start_synthesizer: StartSynthesi
 async def test_words_that_were_found_outlive_the_engine(
     start_synthesizer: StartSynthesizer,
 ) -> None:
-    """Words of audio that has left leave before the end, where an aligner has found them."""
+    """After a crash, the found words of audio already sent are published before the end."""
     stopped = Supervisor(WorkerSpec("online"))  # in place of a better one that is late
     aligners = Aligners(
         {Source.ONLINE: [Supervisor(WorkerSpec("online"))], Source.FORCED: [stopped]}
@@ -462,7 +462,7 @@ async def test_words_that_were_found_outlive_the_engine(
 
 
 async def test_rows_are_not_promised_twice(start_synthesizer: StartSynthesizer) -> None:
-    """When every row is taken a context is refused; an ended one makes room at once."""
+    """A context is refused while all rows are used; an ended one makes room at once."""
     synthesizer = await start_synthesizer()
     rows = worker_of(synthesizer).capabilities.max_rows
     contexts = [await synthesizer.open(UNPACED) for _ in range(rows)]
@@ -484,7 +484,7 @@ async def test_rows_are_not_promised_twice(start_synthesizer: StartSynthesizer) 
 async def test_impossible_options_are_refused(
     start_synthesizer: StartSynthesizer, options: ContextOptions, code: ErrorCode
 ) -> None:
-    """What no voice here can do is refused before a row is taken."""
+    """Options that no voice supports are refused before a row is reserved."""
     synthesizer = await start_synthesizer()
     with pytest.raises(InvalidRequestError) as refused:
         await synthesizer.open(options)

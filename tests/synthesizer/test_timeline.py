@@ -11,7 +11,7 @@ NOW = 100.0
 
 
 def test_a_native_engine_is_left_alone() -> None:
-    """Where the engine does all, its audio passes as the same object and its words unchanged."""
+    """An engine with native words and speed: audio passes as the same object, words unchanged."""
     timeline = Timeline(1.0, [Source.NATIVE])
     assert timeline.expect_text("one two", is_whole=True) == []
     timeline.add_times(Source.NATIVE, (WORD,))
@@ -26,7 +26,7 @@ def test_a_native_engine_is_left_alone() -> None:
 
 @pytest.mark.parametrize("speed", [0.5, 2.0])
 def test_words_are_scaled_with_the_sound(speed: float) -> None:
-    """At another speed audio gets shorter or longer, gap-free, and words move with it."""
+    """At another speed the audio's length changes, without gaps, and words move with it."""
     timeline = Timeline(speed, [Source.NATIVE])
     timeline.add_times(Source.NATIVE, (WORD,))
     (word,) = timeline.pop_due(PlayoutClock(), NOW)
@@ -41,7 +41,7 @@ def test_words_are_scaled_with_the_sound(speed: float) -> None:
 
 
 def test_an_engine_without_words_gets_guesses_ahead_of_the_sound() -> None:
-    """Every word of the text comes, the first one no later than the first audio."""
+    """Every word of the text is published, the first one no later than the first audio."""
     timeline, clock = Timeline(1.0, ()), PlayoutClock()
     assert timeline.expect_text("one tw", is_whole=False) == [Word("one", 0, 3)]
     assert timeline.pop_due(clock, NOW) == ()
@@ -58,7 +58,7 @@ def test_an_engine_without_words_gets_guesses_ahead_of_the_sound() -> None:
 
 
 def test_it_says_when_the_next_word_must_leave() -> None:
-    """The moment is 150 ms before playback gets there, and more audio does not change it."""
+    """The deadline is 150 ms before playback reaches the word; more audio does not change it."""
     timeline, clock = Timeline(1.0, [Source.FORCED]), PlayoutClock()
     timeline.expect_text("one two", is_whole=True)
     timeline.push_audio(AudioChunk(0, SECOND))

@@ -1,4 +1,4 @@
-"""One rule for all sources, on a fake clock: the policy behind a context's timeline."""
+"""The rule that picks and publishes word times, with every source, on a fake clock."""
 
 import heapq
 import itertools
@@ -29,18 +29,18 @@ TEXT = "one two three four five six seven eight nine ten eleven twelve"
 WORDS = split_words(TEXT)
 ALL = (Source.ONLINE, Source.FORCED)
 LEAD_MS = 150
-"""How long before playback can reach it a word leaves."""
+"""Time from publishing a word to the moment when playback can reach it."""
 NEVER = 10**9
 
 
 def at(word: Word, start_ms: float, length_ms: float = 100, *, is_exact: bool = True):
-    """An exact time of a word."""
+    """Build an exact time of a word."""
     start = ms_to_samples(start_ms)
     return WordTimestamp(word, start, start + ms_to_samples(length_ms), is_exact)
 
 
 def policy_of(*sources: Source, made_s: float = 10.0) -> WordPolicy:
-    """A policy that expects `WORDS` and has heard even sound."""
+    """Build a policy that expects `WORDS` and has received a steady tone."""
     policy = WordPolicy(sources)
     policy.expect(WORDS)
     policy.push_audio(sound(made_s))
@@ -49,13 +49,13 @@ def policy_of(*sources: Source, made_s: float = 10.0) -> WordPolicy:
 
 @cache
 def sound(seconds: float, level: int = 8000) -> bytes:
-    """A tone, audible from its first samples."""
+    """Build a tone that is audible from its first samples."""
     tone = np.cos(np.arange(round(seconds * SAMPLE_RATE_HZ)) / 20) * level
     return tone.astype("<i2").tobytes()
 
 
 def starts_ms(taken: tuple[WordTimestamp, ...]) -> list[int]:
-    """Starts in milliseconds."""
+    """Return the starts in milliseconds."""
     return [time.start_sample * 1000 // SAMPLE_RATE_HZ for time in taken]
 
 
@@ -63,7 +63,7 @@ def starts_ms(taken: tuple[WordTimestamp, ...]) -> list[int]:
 
 
 def test_the_engines_own_times_leave_at_once() -> None:
-    """Native words wait for nothing, not even for sound."""
+    """Native words are published at once, even before any audio."""
     policy = WordPolicy([Source.NATIVE])
     policy.expect(WORDS[:1])
     policy.add_times(Source.NATIVE, [at(WORDS[0], 40)])
@@ -71,7 +71,7 @@ def test_the_engines_own_times_leave_at_once() -> None:
 
 
 def test_the_best_source_waits_for_nothing() -> None:
-    """What the forced aligner says leaves at once; so does the online one's where it is best."""
+    """The best source's times are published at once: forced ones, or online ones without it."""
     for best, sources in ((Source.FORCED, ALL), (Source.ONLINE, [Source.ONLINE])):
         policy = policy_of(*sources)
         policy.add_times(best, [at(WORDS[0], 400)])
@@ -79,7 +79,7 @@ def test_the_best_source_waits_for_nothing() -> None:
 
 
 def test_a_better_time_is_waited_for_until_the_deadline() -> None:
-    """The online aligner's time stays while the forced one's may come, and leaves when it must."""
+    """An online time waits for a forced one, and is published at its deadline."""
     policy = policy_of(*ALL)
     policy.add_times(Source.ONLINE, [at(WORDS[0], 400), at(WORDS[1], 700)])
     policy.add_times(Source.FORCED, [])
@@ -91,7 +91,7 @@ def test_a_better_time_is_waited_for_until_the_deadline() -> None:
 
 
 def test_a_source_that_is_lost_is_not_waited_for() -> None:
-    """When the forced aligner fails, what the online one has said leaves at once."""
+    """When the forced aligner fails, the online aligner's times are published at once."""
     policy = policy_of(*ALL)
     policy.add_times(Source.ONLINE, [at(WORDS[0], 400)])
     assert policy.pop_due(0, 0) == ()
@@ -100,7 +100,7 @@ def test_a_source_that_is_lost_is_not_waited_for() -> None:
 
 
 def test_a_tentative_time_is_published_only_at_its_deadline() -> None:
-    """A guess of the aligner may still change, so that it waits; it is as exact as it says."""
+    """A tentative time may still change, so it waits; it is exact where it is marked so."""
     policy = policy_of(Source.ONLINE)
     policy.set_tentative([at(WORDS[0], 100)])
     assert policy.pop_due(ms_to_samples(99), 0) == ()
@@ -112,7 +112,7 @@ def test_a_tentative_time_is_published_only_at_its_deadline() -> None:
 
 
 def test_without_any_source_words_are_estimated() -> None:
-    """Estimates follow the pace of what is known of the words before."""
+    """Estimates follow the pace of the words before."""
     policy = policy_of(Source.ONLINE)
     policy.add_times(Source.ONLINE, [at(WORDS[0], 0), at(WORDS[1], 1000)])
     taken = policy.pop_due(ms_to_samples(1500), 0)
@@ -123,7 +123,7 @@ def test_without_any_source_words_are_estimated() -> None:
 
 
 def test_nothing_is_estimated_before_there_is_sound() -> None:
-    """A text that waits for its voice has no times."""
+    """Text without any audio yet has no word times."""
     policy = WordPolicy([])
     policy.expect(WORDS)
     assert policy.pop_due(NEVER, 0) == ()
@@ -137,7 +137,7 @@ def test_nothing_is_estimated_before_there_is_sound() -> None:
 def test_the_first_word_is_not_before_its_sound(
     lead_s: float, sound_s: float, start_ms: int
 ) -> None:
-    """It leaves ahead of the first audio, however long that is, and begins where it can be heard.
+    """It is published ahead of the first audio, however long that is, and begins with its sound.
 
     Where the first audio is silent the word begins behind it.
     """
@@ -148,7 +148,7 @@ def test_the_first_word_is_not_before_its_sound(
 
 
 def test_what_nobody_knows_leaves_at_the_end() -> None:
-    """When all audio is there and no source is left, every word is, none behind the audio."""
+    """With all audio and no source left, every word is published, none after the end."""
     policy = policy_of(Source.ONLINE, made_s=0.5)
     policy.end_audio()
     assert policy.pop_due(0, 0) == () or policy.next_start is not None
@@ -162,7 +162,7 @@ def test_what_nobody_knows_leaves_at_the_end() -> None:
 
 
 def test_a_spoken_word_is_not_guessed_behind_its_segment() -> None:
-    """Where a segment is spoken, its words lie in its sound, however slow the guess; others not."""
+    """Words of a spoken segment lie inside its audio, however slow the estimate."""
     policy = policy_of(made_s=2.0)
     end = ms_to_samples(1000)
     policy.end_segment(WORDS[5].char_end, end)
@@ -177,7 +177,7 @@ def test_a_spoken_word_is_not_guessed_behind_its_segment() -> None:
 
 
 def test_a_word_never_lies_before_the_last_one() -> None:
-    """A time that contradicts a word that has left is moved behind it, and is not exact then."""
+    """A time before a published word's is moved behind it, and is not exact any more."""
     policy = policy_of(Source.ONLINE)
     policy.set_tentative([at(WORDS[0], 500)])
     policy.pop_due(ms_to_samples(500), 0)
@@ -188,7 +188,7 @@ def test_a_word_never_lies_before_the_last_one() -> None:
 
 
 def test_a_word_never_lies_in_what_was_played() -> None:
-    """A time that comes too late becomes the moment of its leaving, and is counted."""
+    """A late time is moved to what can still be played, and counted."""
     policy = policy_of(Source.ONLINE)
     policy.add_times(Source.ONLINE, [at(WORDS[0], 300)])
     taken, *_ = policy.pop_due(ms_to_samples(700), ms_to_samples(700))
@@ -229,7 +229,7 @@ def test_aligners_that_agree_share_a_word(forced_ms: int, start_ms: int) -> None
 
 
 def test_refined_times_are_the_best_in_the_end() -> None:
-    """What was said of words after they had left is in the refined list, in order."""
+    """Better times of published words appear in the refined list, in order."""
     policy = policy_of(*ALL)
     policy.set_tentative([at(word, 100 * place) for place, word in enumerate(WORDS[:3])])
     policy.pop_due(ms_to_samples(200), 0)
@@ -243,7 +243,7 @@ def test_refined_times_are_the_best_in_the_end() -> None:
 
 
 def test_the_last_tentative_time_refines_an_uncommitted_word() -> None:
-    """A context that ends before its aligner has the last word takes what it said before."""
+    """Where a context ends before the last word is committed, its tentative time counts."""
     policy = policy_of(Source.ONLINE)
     policy.pop_due(0, 0)
     policy.set_tentative([at(WORDS[0], 30)])
@@ -254,7 +254,7 @@ def test_the_last_tentative_time_refines_an_uncommitted_word() -> None:
 
 
 def test_times_that_were_right_need_no_refinement() -> None:
-    """Native words are never said twice."""
+    """Native words need no refinement."""
     policy = WordPolicy([Source.NATIVE])
     policy.expect(WORDS)
     policy.add_times(Source.NATIVE, [at(word, 100 * place) for place, word in enumerate(WORDS)])
@@ -267,7 +267,7 @@ def test_times_that_were_right_need_no_refinement() -> None:
 
 @dataclass(frozen=True)
 class Voice:
-    """What is spoken, and how fast it is made.
+    """The speech, and how fast it is generated.
 
     Attributes:
         starts: of the words, in samples of the engine.
@@ -284,7 +284,7 @@ class Voice:
 
 @dataclass(frozen=True)
 class Aligner:
-    """How a source answers.
+    """How an aligner answers.
 
     Attributes:
         delay_s: from the audio to the answer.
@@ -302,7 +302,7 @@ class Aligner:
 
 @dataclass
 class Run:
-    """One context from its first audio to its last word."""
+    """Simulates one context from its first audio to its last word."""
 
     voice: Voice
     aligners: list[Aligner]
@@ -319,12 +319,12 @@ class Run:
         self._spans: list[tuple[int, float]] = []  # (first sample, when it is played) of each chunk
 
     def played_at(self, sample: int) -> float:
-        """When the listener hears a sample, or would, had the audio gone on."""
+        """When playback reaches a sample, also one beyond the audio sent so far."""
         start, played_at = next(span for span in reversed(self._spans) if span[0] <= sample)
         return played_at + (sample - start) / SAMPLE_RATE_HZ
 
     def play(self) -> None:
-        """Let the engine make its frames, the aligners answer, and time pass."""
+        """Run the engine's frames and the aligners' answers in order of time."""
         frames = self.voice.starts[-1] // FRAME_SAMPLES + 3
         due = self.now
         for frame in range(frames):
@@ -344,7 +344,7 @@ class Run:
         heapq.heappush(self._later, (when, next(self._order), act))
 
     def _pass_until(self, when: float) -> None:
-        """Wake up for words, as a context's timer does."""
+        """Publish words at their deadlines, as a context's timer does."""
         while (due := self.timeline.next_due_at(self.clock)) is not None and due < when:
             self.now = max(self.now, due)
             assert self._take(), "a timer that fires lets a word go"
@@ -417,7 +417,7 @@ _crews = st.lists(st.sampled_from(ALL), unique=True).flatmap(
 
 @given(_voices, _crews)
 def test_every_word_once_in_order_before_it_is_played(voice: Voice, crew: list[Aligner]) -> None:
-    """Whatever the sources do: all words, once, in order, and none in what was played by then."""
+    """Whatever the sources do: all words, once, in order, none in audio already played."""
     run = Run(voice, crew)
     run.play()
     assert [timestamp.word for _, timestamp in run.left] == WORDS
@@ -433,7 +433,7 @@ def test_every_word_once_in_order_before_it_is_played(voice: Voice, crew: list[A
 
 @given(_voices)
 def test_what_is_known_leaves_before_playback_can_reach_it(voice: Voice) -> None:
-    """Times that were known all along leave 150 ms before they are played, or ahead of all audio.
+    """Times known from the start are published 150 ms before playback, or ahead of all audio.
 
     They wait for the forced aligner, which never answers: so it is the deadline that lets them go.
     """
@@ -452,7 +452,7 @@ def test_what_is_known_leaves_before_playback_can_reach_it(voice: Voice) -> None
 
 @given(_voices, _crews)
 def test_no_word_waits_past_its_deadline(voice: Voice, crew: list[Aligner]) -> None:
-    """At every moment, what playback can reach within 150 ms has left, by the best known times."""
+    """At every moment, words that playback can reach within 150 ms are published."""
     run = Run(voice, crew)
     take = run.timeline.pop_due
 

@@ -1,4 +1,4 @@
-"""The real worker process on the embedded voice, from its first breath to its replacement."""
+"""The real worker process on the embedded voice, from its start to its replacement."""
 
 import asyncio
 import os
@@ -32,7 +32,7 @@ async def worker() -> AsyncIterator[WorkerClient]:
 
 
 def speak(worker: WorkerClient, text: str = TEXT) -> "tuple[int, asyncio.Queue[Event]]":
-    """Let `worker` speak; its events come out of the queue."""
+    """Submit `text` with unlimited credit; returns the context and the queue of its events."""
     events: asyncio.Queue[Event] = asyncio.Queue()
     context = worker.attach(events.put_nowait)
     worker.send(Submit(context, text, 0, False, "default", "en"))
@@ -41,7 +41,7 @@ def speak(worker: WorkerClient, text: str = TEXT) -> "tuple[int, asyncio.Queue[E
 
 
 async def collect(events: "asyncio.Queue[Event]") -> list[Event]:
-    """Every event up to the one that frees the row."""
+    """Collect every event up to the one that frees the row."""
     collected: list[Event] = []
     while not collected or not isinstance(collected[-1], (Done, Cancelled, Failed)):
         collected.append(await events.get())
@@ -63,7 +63,7 @@ async def test_speaks_with_words_before_sound(worker: WorkerClient) -> None:
 
 
 async def test_a_row_is_used_until_it_ends(worker: WorkerClient) -> None:
-    """A context holds its row from `attach` to its last event."""
+    """A context occupies its row from `attach` to its last event."""
     context, events = speak(worker)
     assert worker.rows_used == 1
     await collect(events)
@@ -74,7 +74,7 @@ async def test_a_row_is_used_until_it_ends(worker: WorkerClient) -> None:
 
 
 async def test_cancel_frees_the_row_and_silences_the_context(worker: WorkerClient) -> None:
-    """After a cancel nothing reaches the listener, and the worker reports the row as free."""
+    """After a cancel the handler receives nothing, and the worker reports the row as free."""
     context, events = speak(worker, TEXT * 200)
     while not isinstance(await events.get(), AudioStep):
         pass
@@ -100,7 +100,7 @@ async def test_a_killed_worker_fails_its_contexts(worker: WorkerClient) -> None:
 
 
 async def test_what_a_worker_sent_before_its_end_is_received() -> None:
-    """A server that is late takes all that has come before it tells of the end."""
+    """A late server handles all received events before it fails the contexts."""
     spec = WorkerSpec("espeak", throttle={"crash_after_s": 1.5})
     worker = await WorkerClient.start(spec)
     ending = os.pidfd_open(worker.pid)
@@ -125,7 +125,7 @@ async def test_what_a_worker_sent_before_its_end_is_received() -> None:
 
 
 async def test_a_worker_that_hangs_is_killed() -> None:
-    """Without signs of life for the heartbeat's time a worker counts as dead."""
+    """A worker without a sign of life within the heartbeat timeout is killed."""
     spec = WorkerSpec("espeak", heartbeat_timeout_s=1.5)
     worker = await WorkerClient.start(spec)
     events: asyncio.Queue[Event] = asyncio.Queue()
@@ -138,7 +138,7 @@ async def test_a_worker_that_hangs_is_killed() -> None:
 
 
 async def test_a_pause_of_all_is_no_silence() -> None:
-    """Where the whole container stood still, nobody counts as dead."""
+    """A worker survives when server and worker were suspended together."""
     worker = await WorkerClient.start(WorkerSpec("espeak", heartbeat_timeout_s=1.5))
     try:
         os.kill(worker.pid, signal.SIGSTOP)
@@ -150,13 +150,13 @@ async def test_a_pause_of_all_is_no_silence() -> None:
 
 
 async def test_an_engine_that_cannot_start_says_so() -> None:
-    """The reason for a failed start reaches whoever started it."""
+    """A failed start raises an error with its reason."""
     with pytest.raises(EngineError, match="ended with status 2"):
         await WorkerClient.start(WorkerSpec("no-such-engine"))
 
 
 async def test_close_is_idempotent(worker: WorkerClient) -> None:
-    """Closing twice is closing once, and fails what was still open."""
+    """Closing is idempotent and fails the open contexts."""
     _, events = speak(worker, TEXT * 500)
     await worker.close()
     await worker.close()
@@ -181,7 +181,7 @@ async def test_the_supervisor_replaces_a_dead_worker() -> None:
 
 
 async def test_waiting_for_a_worker_has_an_end() -> None:
-    """While there is no worker, `model_not_ready` and when to come back is the answer."""
+    """While no worker runs, the error is `model_not_ready` with a time to retry."""
     supervisor = Supervisor(WorkerSpec("espeak"))
     with pytest.raises(OverloadedError) as caught:
         await supervisor.wait_for_worker(0.01)
@@ -203,7 +203,7 @@ asyncio.run(main())
 
 
 def test_a_worker_ends_with_its_parent() -> None:
-    """Even kill -9 of the server leaves no worker behind."""
+    """A worker ends with its server, even after kill -9."""
     with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
         worker_pid = int(parent.stdout.readline())

@@ -5,9 +5,7 @@ grants the engine credit as playback proceeds (the pacer); and publishes words a
 (the words). It knows no sockets, no messages of the wire and no torch.
 """
 
-import asyncio
 import time
-from collections import deque
 from collections.abc import AsyncIterator, Callable
 from enum import IntEnum, auto
 from typing import Literal
@@ -24,18 +22,18 @@ from voiceagent_tts.seam.aligner_messages import AlignEvent
 from voiceagent_tts.seam.events import AudioStep, Done, Event, Failed, SegmentEnd, Words
 from voiceagent_tts.synthesizer.aligner_handles import Aligners
 from voiceagent_tts.synthesizer.engine_handle import EngineHandle
+from voiceagent_tts.synthesizer.event_queue import EventQueue
 from voiceagent_tts.synthesizer.events import (
     ContextCancelled,
     ContextDone,
     ContextEvent,
     ContextFailed,
     ContextReport,
-    ContextWords,
     DoneReason,
 )
 from voiceagent_tts.synthesizer.flushes import FlushQueue
 from voiceagent_tts.synthesizer.intake import Intake
-from voiceagent_tts.synthesizer.options import ContextOptions, ContextRequest, Limits
+from voiceagent_tts.synthesizer.options import ContextRequest, Limits
 from voiceagent_tts.synthesizer.pacer import Pacer
 from voiceagent_tts.synthesizer.timers import Timer
 from voiceagent_tts.synthesizer.words import WordPublisher
@@ -92,37 +90,25 @@ class Context:
         self._limits = limits
         self._state = _State.OPEN
         self._reason: DoneReason = "complete"
-        self._queue: deque[ContextEvent] = deque()
-        self._wake = asyncio.Event()
-        self._on_event = on_event or self._wake.set
+        self._queue = EventQueue(on_event)
         self._on_audio = on_audio
         self._on_end = on_end
         self._clock = PlayoutClock()
         self._flushes = FlushQueue()
         self._idle = Timer(self._on_idle)
         self._engine = EngineHandle(worker, request, self._on_engine_event)
-        self._intake = Intake(
-            request.language,
-            request.feeding,
-            options.max_buffer_delay_ms / 1000,
-            limits.settle_s,
-            self._speak,
-        )
+        self._intake = Intake(request, limits.settle_s, self._speak)
         self._words = WordPublisher(
             aligners,
             request.voice.name,
             self._intake.speech_language,
             1.0 if worker.capabilities.has_native_speed else options.speech.speed,
             self._clock,
+            self._queue.put_words,
             self._on_word_progress,
         )
-        self._pacer = Pacer(
-            self._engine,
-            self._clock,
-            self._words.timeline.to_engine_samples,
-            _max_lead_s(options, limits),
-            limits.max_unsent_s,
-        )
+        to_engine = self._words.timeline.to_engine_samples
+        self._pacer = Pacer(self._engine, self._clock, to_engine, options.max_lead_s, limits)
         self._engine.prepare()
         self._idle.start(limits.context_idle_s)
 
@@ -189,8 +175,8 @@ class Context:
             return None
         basis: Literal["played_ms", "clock"] = "clock" if played_samples is None else "played_ms"
         cut = self.cut(played_samples)
-        self._drop_queue()
-        self._queue.append(ContextCancelled(cut, self._clock.sent_samples, basis))
+        self._queue.clear()
+        self._queue.put(ContextCancelled(cut, self._clock.sent_samples, basis))
         self._end("cancelled")
         return cut
 
@@ -214,22 +200,20 @@ class Context:
 
     def next_event(self) -> ContextEvent | None:
         """The next event, or None where there is none yet; words come before all else."""
-        if self._words.has_unsent:
-            return ContextWords(self._words.pop_unsent())
-        if self._queue:
-            return self._queue.popleft()
-        return self._close() if self._state in (_State.ENDED, _State.CANCELLED) else None
+        event = self._queue.pop()
+        if event is None and self._state in (_State.ENDED, _State.CANCELLED):
+            return self._close()
+        return event
 
     @property
     def has_words_next(self) -> bool:
         """Whether `next_event` would return words."""
-        return self._words.has_unsent
+        return self._queue.has_words_next
 
     @property
     def has_audio_next(self) -> bool:
         """Whether `next_event` would return audio."""
-        is_audio = bool(self._queue) and isinstance(self._queue[0], AudioChunk)
-        return is_audio and not self.has_words_next
+        return self._queue.has_audio_next
 
     def sent(self, samples: int) -> None:
         """Note that `samples` of this context's audio have just left for the listener."""
@@ -240,14 +224,13 @@ class Context:
     async def __aiter__(self) -> AsyncIterator[ContextEvent]:
         """Every event up to and including `ContextDone`; audio counts as sent when it is read."""
         while True:
-            self._wake.clear()
             while (event := self.next_event()) is not None:
                 if isinstance(event, AudioChunk):
                     self.sent(event.samples)
                 yield event
                 if isinstance(event, ContextDone):
                     return
-            await self._wake.wait()
+            await self._queue.wait()
 
     # Between intake, engine and words.
 
@@ -276,15 +259,14 @@ class Context:
                 self._end_audio()
             case Failed():
                 self._words.stop_aligning()
-                self._queue.append(ContextFailed(_error_of(event)))
+                self._queue.put(ContextFailed(_error_of(event)))
                 self._end("error")
             case _:
                 pass
 
     def _put_audio(self, audio: AudioChunk | None) -> None:
         if audio is not None:
-            self._queue.append(audio)
-            self._on_event()
+            self._queue.put(audio)
             self._on_audio()
 
     def _end_audio(self) -> None:
@@ -298,8 +280,6 @@ class Context:
         self._answer_flushes()
 
     def _on_word_progress(self) -> None:
-        if self._words.has_unsent:
-            self._on_event()
         self._answer_flushes()
         if self._words.is_complete and self._state < _State.ENDED:
             self._end(self._reason)
@@ -308,12 +288,10 @@ class Context:
         if self._state > _State.FINISHING:
             return
         timeline = self._words.timeline
-        answers = self._flushes.pop_answers(
+        for answer in self._flushes.pop_answers(
             self._intake.spoken_char_end, timeline.end_sample, timeline.next_char
-        )
-        if answers:
-            self._queue += answers
-            self._on_event()
+        ):
+            self._queue.put(answer)
 
     # The end.
 
@@ -328,20 +306,16 @@ class Context:
         for part in (self._idle, self._intake, self._pacer, self._words):
             part.stop()
         self._engine.release()
-        self._on_event()
+        self._queue.notify()
 
     def _close(self) -> ContextDone:
         self._state = _State.DONE
         self._words.stop()
-        self._drop_queue()
+        self._queue.clear()
         refined = self._words.timeline.refined() if self._words.is_complete else None
         done = ContextDone(self._reason, self._report(), refined)
         self._on_end(self, done.report)
         return done
-
-    def _drop_queue(self) -> None:
-        self._queue.clear()
-        self._words.pop_unsent()
 
     def _report(self) -> ContextReport:
         now = time.monotonic()
@@ -371,13 +345,6 @@ class Context:
                 "this context takes no more text: it was ended, cancelled, or has failed",
                 code=ErrorCode.CONTEXT_CLOSED,
             )
-
-
-def _max_lead_s(options: ContextOptions, limits: Limits) -> float | None:
-    """Longest lead over playback; None for no pacing."""
-    if options.max_lead_s == 0:
-        return None
-    return limits.max_lead_s if options.max_lead_s is None else options.max_lead_s
 
 
 _CLIENT_ERRORS: dict[ErrorCode, type[VoiceAgentError]] = {

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from voiceagent_tts.core import Segment
-from voiceagent_tts.seam.commands import Feeding
+from voiceagent_tts.synthesizer.options import ContextRequest
 from voiceagent_tts.synthesizer.timers import Timer
 from voiceagent_tts.text.language import detect_language
 from voiceagent_tts.text.segmenter import Segmenter
@@ -19,13 +19,11 @@ class Intake:
     """Cuts the text of one context into segments, also when it stops coming.
 
     A sentence end at the end of the buffer is final after a pause of `settle_s`. Other text waits
-    for `max_buffer_delay_s`; then its complete words are released. In token feeding every delta is
-    a segment, and nothing is buffered.
+    for `max_buffer_delay_ms`; then its complete words are released. In token feeding every delta
+    is a segment, and nothing is buffered.
 
     Args:
-        language: code of the text's language; None to detect it for each segment.
-        feeding: how text reaches the engine.
-        max_buffer_delay_s: longest wait of buffered text for the rest of its sentence.
+        request: the language, how text reaches the engine, and the longest wait of buffered text.
         settle_s: pause after which a sentence end is final.
         on_segment: receives each segment, and whether it is the last one.
 
@@ -39,9 +37,7 @@ class Intake:
 
     def __init__(
         self,
-        language: str | None,
-        feeding: Feeding,
-        max_buffer_delay_s: float,
+        request: ContextRequest,
         settle_s: float,
         on_segment: Callable[[Segment, bool], None],
     ) -> None:
@@ -49,14 +45,14 @@ class Intake:
         self.submitted_char_end = 0
         self.spoken_char_end = 0
         self.first_text_at: float | None = None
-        self.segment_language = language
-        self._detects_language = language is None and feeding == "segment"
-        self._is_buffered = feeding == "segment"
-        self._max_buffer_delay_s = max_buffer_delay_s
+        self.segment_language = request.language
+        self._is_buffered = request.feeding == "segment"
+        self._detects_language = request.language is None and self._is_buffered
+        self._max_buffer_delay_s = request.options.max_buffer_delay_ms / 1000
         self._settle_s = settle_s
         self._on_segment = on_segment
         self._deltas: list[str] = []
-        self._segmenter = Segmenter(language=language)
+        self._segmenter = Segmenter(language=request.language)
         self._settle = Timer(self._on_settle)
         self._release = Timer(self._on_release)
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from voiceagent_tts.core import SAMPLE_RATE_HZ, PlayoutClock
 from voiceagent_tts.synthesizer.engine_handle import EngineHandle
+from voiceagent_tts.synthesizer.options import Limits
 from voiceagent_tts.synthesizer.timers import Timer
 
 _MIN_LEAD_S = 0.2
@@ -19,8 +20,9 @@ class Pacer:
         engine: receives the credit.
         clock: the context's playback.
         to_engine: converts samples of the listener's audio to samples of the engine's.
-        max_lead_s: longest lead of generation over playback; None for no pacing.
-        max_unsent_s: longest audio generated and not yet sent; limits also what is not paced.
+        max_lead_s: longest lead of generation over playback; None for the server's limit, 0 for no
+            pacing.
+        limits: the server's limits; the one of unsent audio also holds without pacing.
 
     Attributes:
         first_sent_at: `time.monotonic()` of the first audio sent; None before it.
@@ -32,16 +34,17 @@ class Pacer:
         clock: PlayoutClock,
         to_engine: Callable[[int], int],
         max_lead_s: float | None,
-        max_unsent_s: float,
+        limits: Limits,
     ) -> None:
         self.first_sent_at: float | None = None
         self._engine = engine
         self._clock = clock
         self._to_engine = to_engine
-        self._lead_s = None if max_lead_s is None else max(max_lead_s, _MIN_LEAD_S)
-        self._max_unsent_s = max_unsent_s
+        self._max_unsent_s = limits.max_unsent_s
+        self._is_paced = max_lead_s != 0
+        self._lead_s = max(limits.max_lead_s if max_lead_s is None else max_lead_s, _MIN_LEAD_S)
         self._step_s = _LONGEST_STEP_S
-        if self._lead_s is not None:
+        if self._is_paced:
             self._step_s = min(_LONGEST_STEP_S, self._lead_s / 4)
         self._granted_samples = 0
         self._next = Timer(self.update)
@@ -64,8 +67,7 @@ class Pacer:
             self._granted_samples = wanted
             playout_end = max(self._clock.playout_end, now)
             self._engine.grant(playout_end, self._to_engine(wanted))
-        is_paced = self._lead_s is not None
-        if is_paced and self._clock.lead_s(now) > 0 and not self._next.is_running:
+        if self._is_paced and self._clock.lead_s(now) > 0 and not self._next.is_running:
             self._next.start(self._step_s)
 
     def stop(self) -> None:
@@ -74,7 +76,7 @@ class Pacer:
 
     def _wanted_samples(self, now: float) -> int:
         by_memory = self._clock.sent_samples + round(self._max_unsent_s * SAMPLE_RATE_HZ)
-        if self._lead_s is None:
+        if not self._is_paced:
             return by_memory
         by_playback = self._clock.played_samples(now) + round(self._lead_s * SAMPLE_RATE_HZ)
         return min(by_memory, by_playback)

@@ -29,7 +29,8 @@ class WordPublisher:
         language: returns the language of the speech so far.
         speed: how much faster than the engine's audio the listener's is.
         clock: the context's playback.
-        on_progress: called after every look at which words are due.
+        publish: receives the words that are due.
+        on_progress: called after every check for due words.
 
     Attributes:
         timeline: maps the engine's clock to the listener's.
@@ -43,6 +44,7 @@ class WordPublisher:
         language: Callable[[], str],
         speed: float,
         clock: PlayoutClock,
+        publish: Callable[[tuple[WordTimestamp, ...]], None],
         on_progress: Callable[[], None],
     ) -> None:
         self._handles = [] if aligners is None else aligners.attach(self._on_aligner_event)
@@ -50,19 +52,14 @@ class WordPublisher:
         self._is_native = aligners is None
         self.timeline = Timeline(speed, [Source.NATIVE] if self._is_native else sources)
         self.published: list[WordTimestamp] = []
-        self._unsent: list[WordTimestamp] = []
         self._voice = voice
         self._language = language
         self._clock = clock
+        self._publish = publish
         self._on_progress = on_progress
         self._deadline = Timer(self._publish_due)
         self._aligner_wait = Timer(self.stop_aligning)
         self._refinement_wait = Timer(self.stop_aligning)
-
-    @property
-    def has_unsent(self) -> bool:
-        """Whether published words wait to be sent."""
-        return bool(self._unsent)
 
     @property
     def is_complete(self) -> bool:
@@ -74,11 +71,6 @@ class WordPublisher:
     def aligner_lag_s(self) -> dict[Source, float]:
         """Longest time from audio to the aligner's answer, by aligner."""
         return {handle.source: handle.worst_lag_s for handle in self._handles}
-
-    def pop_unsent(self) -> tuple[WordTimestamp, ...]:
-        """Words published since the last call."""
-        words, self._unsent = tuple(self._unsent), []
-        return words
 
     # Text and audio in.
 
@@ -168,8 +160,9 @@ class WordPublisher:
 
     def _publish_due(self) -> None:
         words = self.timeline.pop_due(self._clock, time.monotonic())
-        self.published += words
-        self._unsent += words
+        if words:
+            self.published += words
+            self._publish(words)
         if self.timeline.next_char is not None or not self.timeline.has_all_audio:
             self.schedule()
         elif self.timeline.awaits_aligners and not self._refinement_wait.is_running:
