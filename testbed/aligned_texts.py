@@ -1,7 +1,6 @@
-"""What is aligned: sentences of agents in every language, apart from those that tuning saw.
+"""Held-out sentences of agents in every language, for the alignment benchmark.
 
-No sentence here was looked at while parameters were chosen; those were tuned on the sentences of
-`agent_text`. The room knows no voice.
+They were not used to tune parameters; those were tuned on the sentences of `agent_text`.
 """
 
 ENGLISH = (

@@ -1,4 +1,4 @@
-"""The embedded voice, driven step by step."""
+"""A driver that steps the embedded voice."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ _E = TypeVar("_E", bound=Event)
 
 
 class Driver:
-    """An engine between an inbox that a test fills and the list of all that came out."""
+    """An engine with an inbox that a test fills and a list of all its events."""
 
     def __init__(self, max_rows: int = 512) -> None:
         self.events: list[Event] = []
@@ -26,15 +26,15 @@ class Driver:
         return self._arrivals.popleft() if self._arrivals else []
 
     def send(self, *commands: Command, after_inbox_calls: int = 0) -> None:
-        """Let `commands` arrive together, at one of the engine's next looks into its inbox.
+        """Queue `commands` to arrive together, at one of the next times the engine reads its inbox.
 
-        The first look of a step is before any speech, the following are between its chunks.
+        In a step the engine reads it before any speech and then between chunks.
         """
         self._arrivals.extend([] for _ in range(after_inbox_calls))
         self._arrivals.append(list(commands))
 
     def run(self, *commands: Command) -> list[Event]:
-        """Send `commands`, step until nothing is left to do, and return what came out."""
+        """Send `commands`, step until there is no more work, and return the new events."""
         before = len(self.events)
         self.send(*commands)
         while self.engine.step() is not None or self._arrivals:
@@ -42,7 +42,7 @@ class Driver:
         return self.events[before:]
 
     def speak(self, text: str, language: str = "en", voice: str = "default", **options) -> bytes:
-        """Speak a whole text in a context of its own and return its PCM."""
+        """Speak a whole text in a new context and return its PCM."""
         context = 1 + len(self.events)
         submit = Submit(context, text, 0, False, voice, language, options=SpeechOptions(**options))
         events = self.run(submit, Credit(context, 0.0, UNLIMITED))
@@ -56,7 +56,7 @@ def of_type(kind: type[_E], events: Iterable[Event]) -> list[_E]:
 
 
 def pcm_of(events: Iterable[Event], context: int) -> bytes:
-    """All PCM of a context; its chunks must follow each other without a gap."""
+    """All PCM of a context; its chunks must be contiguous."""
     pcm = b""
     for step in of_type(AudioStep, events):
         for part in step.rows:

@@ -1,4 +1,4 @@
-"""What voice agents say, in every language of the embedded voice."""
+"""Sentences of voice agents in every language of the embedded voice."""
 
 SENTENCES: dict[str, tuple[str, ...]] = {
     "en": (
@@ -123,7 +123,7 @@ SENTENCES: dict[str, tuple[str, ...]] = {
         "이 방은 호텔에서 가장 좋은 방이고, 아직 비어 있습니다.",
     ),
 }
-"""Language -> at least eight sentences, with numbers, names, prices and short function words."""
+"""At least eight sentences per language, with numbers, names, prices and function words."""
 
 COMMA_LISTS: dict[str, str] = {
     "en": "apple, table, seven, green, music, winter, paper, coffee, doctor, window, summer, "
@@ -142,4 +142,4 @@ COMMA_LISTS: dict[str, str] = {
     "три, дом, жёлтый, река, сыр, голос",
     "ko": "사과, 책상, 일곱, 음악, 겨울, 종이, 커피, 의사, 창문, 다섯, 집",
 }
-"""Words with a pause before each, so that their onsets can be seen in the energy."""
+"""Words with a pause before each, so that energy shows their onsets."""

@@ -1,8 +1,8 @@
-"""flite's four voices with the exact time of every word: an English truth that nobody here tuned.
+"""flite's four voices with exact word times: an English ground truth that is independent of us.
 
-flite is an independent synthesizer (Debian: `apt-get install libflite1`, or `make flite`). Its C
-API keeps the utterance from which the samples were made, with the end of every segment and the
-token that each belongs to. This module knows no aligner.
+flite is another synthesizer (Debian: `apt-get install libflite1`, or `make flite`). Its C API keeps
+the utterance from which the samples were generated, with the end of every segment and the token
+that each belongs to. This module knows no aligner.
 
 Source: flite 2.2, `flite.h`, `cst_item.h`, `cst_wave.h` for every call and structure layout.
 """
@@ -39,12 +39,12 @@ def speak(
     """Speak `text`.
 
     Args:
-        text: English; its white space separates the tokens that get a time.
+        text: English; white space separates the tokens that get times.
         voice: one of `VOICES`.
-        stretch: factor on every duration.
+        stretch: factor on all durations.
 
     Returns:
-        Samples, their rate in Hz, and (start, end) in seconds of every token that has sound.
+        Samples, their rate in Hz, and (start, end) in seconds of every token with sound.
 
     Raises:
         FliteMissingError: flite is not installed.
@@ -62,14 +62,14 @@ def speak(
 
 
 def _token_times(flite: Any, utterance: int) -> list[tuple[float, float]]:
-    """Segments follow each other without gaps; those of one token are neighbours."""
+    """Times of the tokens: segments are contiguous, and those of one token are neighbours."""
     times: list[tuple[float, float]] = []
     current, start = 0, 0.0
     segment = flite.relation_head(flite.utt_relation(utterance, b"Segment"))
     while segment:
         end = flite.flite_ffeature_float(segment, b"end")
         item = flite.flite_path_to_item(segment, _TOKEN_OF_SEGMENT)
-        # Items of one thing in several relations share their contents, the first field.
+        # Items of one token in several relations share their contents, the first field.
         token = ctypes.c_void_p.from_address(item).value or 0 if item else 0
         if token and token == current:
             times[-1] = (times[-1][0], end)
@@ -86,7 +86,9 @@ def _voice(name: str) -> int:
     try:
         library = ctypes.CDLL(path)
     except OSError as error:
-        raise FliteMissingError(f"flite's voice {name} is not installed ({path})") from error
+        raise FliteMissingError(
+            f"flite's voice {name} is not installed: {path} is missing"
+        ) from error
     register = getattr(library, f"register_cmu_us_{name}")
     register.restype = ctypes.c_void_p
     register.argtypes = [ctypes.c_char_p]
@@ -94,7 +96,7 @@ def _voice(name: str) -> int:
 
 
 def _features(voice: int) -> int:
-    """The voice's features: the second field of `cst_voice`, behind its name."""
+    """The voice's features: the second field of `cst_voice`, after its name."""
     return ctypes.c_void_p.from_address(voice + ctypes.sizeof(ctypes.c_void_p)).value or 0
 
 

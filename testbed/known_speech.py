@@ -1,7 +1,7 @@
-"""Speech whose word times are known: other voices of espeak, and flite's, also made harder.
+"""Speech with known word times, from espeak's variants and flite, also in harder conditions.
 
 Espeak's variants differ from the aligner's reference in timbre, pitch and pace but not in
-pronunciation; flite differs in all. This module knows no aligner.
+pronunciation; flite differs in all of them. This module knows no aligner.
 """
 
 from collections.abc import Sequence
@@ -30,17 +30,17 @@ from voiceagent_tts.text.words import split_words
 
 _NORMAL_WORDS_PER_MINUTE = 175
 _SILENCE_LEVEL = 33
-"""-60 dBFS: quieter frames at the beginning are not sent."""
+"""-60 dBFS: quieter frames at the beginning are removed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """A text as somebody said it.
+    """A text, its speech, and the true times of its words.
 
     Attributes:
-        language: of the text.
-        speaker: who said it.
-        text: what was said.
+        language: code of the text's language.
+        speaker: name of the voice.
+        text: the spoken text.
         pcm: PCM16, mono, 24 kHz.
         words: the text's words with their true times.
     """
@@ -53,12 +53,12 @@ class Spoken:
 
     @property
     def samples(self) -> int:
-        """Length of the sound."""
+        """Length of the audio in samples."""
         return len(self.pcm) // BYTES_PER_SAMPLE
 
 
 def espeak(text: str, language: str, speaker: str, pace: float = 1.0) -> Spoken:
-    """`text` in a voice of espeak, `pace` times as fast as usual."""
+    """Speak `text` with a voice of espeak, `pace` times as fast as normal."""
     library, catalogue = _espeak()
     voice = catalogue.resolve(speaker, language)
     chunks: list[bytes] = []
@@ -69,7 +69,7 @@ def espeak(text: str, language: str, speaker: str, pace: float = 1.0) -> Spoken:
             voice, round(_NORMAL_WORDS_PER_MINUTE * pace), piece.ends_clause, end == 0
         )
         speech = speak(library, piece, delivery, lambda: True)
-        assert speech is not None, "nothing stops it"
+        assert speech is not None, "nothing stops the speech"
         words += (_moved(word, end) for word in speech.words)
         chunks.append(speech.pcm)
         end += len(speech.pcm) // BYTES_PER_SAMPLE
@@ -77,10 +77,10 @@ def espeak(text: str, language: str, speaker: str, pace: float = 1.0) -> Spoken:
 
 
 def flite(text: str, speaker: str, pace: float = 1.0) -> Spoken | None:
-    """English `text` in a voice of flite; None where it sees other words than we do.
+    """Speak English `text` with a voice of flite; None if flite splits it into other words.
 
     Raises:
-        FliteMissingError: it is not installed.
+        FliteMissingError: flite is not installed.
     """
     samples, rate_hz, times = flite_speech.speak(text, speaker, 1.0 / pace)
     words = split_words(text)
@@ -96,14 +96,19 @@ def flite(text: str, speaker: str, pace: float = 1.0) -> Spoken | None:
 
 
 def _without_lead(spoken: Spoken) -> Spoken:
-    """As an engine sends it: silent frames before its first sound are left out."""
+    """Remove the silent frames before the first sound, as an engine does."""
     frames = leading_silence_samples(spoken.pcm, _SILENCE_LEVEL) // FRAME_SAMPLES
     words = tuple(_moved(word, -frames * FRAME_SAMPLES) for word in spoken.words)
     return replace(spoken, pcm=spoken.pcm[frames * FRAME_SAMPLES * BYTES_PER_SAMPLE :], words=words)
 
 
 def with_pauses(spoken: Spoken, pauses_ms: Sequence[tuple[int, int]]) -> Spoken:
-    """Silence before some words: (index of the word, length)."""
+    """Insert silence before some words.
+
+    Args:
+        spoken: the speech.
+        pauses_ms: (index of the word, length in ms) for each pause.
+    """
     for index, length_ms in sorted(pauses_ms, reverse=True):
         at, length = spoken.words[index].start_sample, ms_to_samples(length_ms)
         pcm = spoken.pcm[: at * BYTES_PER_SAMPLE]
@@ -118,14 +123,14 @@ def with_pauses(spoken: Spoken, pauses_ms: Sequence[tuple[int, int]]) -> Spoken:
 
 
 def with_lead(spoken: Spoken, lead_ms: int) -> Spoken:
-    """Silence before all."""
+    """Insert silence at the beginning."""
     length = ms_to_samples(lead_ms)
     words = tuple(_moved(word, length) for word in spoken.words)
     return replace(spoken, pcm=bytes(length * BYTES_PER_SAMPLE) + spoken.pcm, words=words)
 
 
 def with_reverb(spoken: Spoken, decay_s: float = 0.3, seed: int = 0) -> Spoken:
-    """The sound of a room whose echo falls by 60 dB in `decay_s`."""
+    """Add the echo of a room that decays by 60 dB in `decay_s`."""
     rng = np.random.default_rng(seed)
     length = int(decay_s * SAMPLE_RATE_HZ)
     echo = rng.standard_normal(length) * 10 ** (-3 * np.arange(length) / length)
@@ -138,7 +143,7 @@ def with_reverb(spoken: Spoken, decay_s: float = 0.3, seed: int = 0) -> Spoken:
 
 
 def joined(parts: Sequence[Spoken]) -> Spoken:
-    """One context in which the same speaker says one text after the other."""
+    """Join several texts of one speaker into one context."""
     text, pcm = "", b""
     words: list[WordTimestamp] = []
     for part in parts:

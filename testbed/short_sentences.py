@@ -1,4 +1,4 @@
-"""Short sentences as agents say them, twenty a language, to measure language detection with."""
+"""Twenty short sentences of agents per language, to measure language detection."""
 
 SHORT_SENTENCES = {
     "en": [

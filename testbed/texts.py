@@ -1,4 +1,4 @@
-"""Texts as agents write them: ten languages, numbers, abbreviations, URLs, markdown, emoji."""
+"""Texts of agents in ten languages, with numbers, abbreviations, URLs, markdown and emoji."""
 
 from itertools import pairwise
 
@@ -107,7 +107,7 @@ ALL = tuple(text for texts in TEXTS.values() for text in texts) + MIXED
 
 
 def any_text(max_size: int = 120) -> st.SearchStrategy[str]:
-    """Any characters at all, lone surrogates included, with what texts are made of more often."""
+    """Any characters, including lone surrogates; those of real texts are more frequent."""
     frequent = st.sampled_from(
         list(" \n.!?,;:…。！？，、「」“”()[]*_#>-`~|<5a好あー한é\u0301\u200d😊\u00a0")
     )
@@ -115,7 +115,7 @@ def any_text(max_size: int = 120) -> st.SearchStrategy[str]:
 
 
 def agent_text() -> st.SearchStrategy[str]:
-    """Pieces of agents' texts, cut anywhere, between noise."""
+    """Pieces of agents' texts, cut at random places, between noise."""
     places = st.integers(0, max(map(len, ALL)))
     piece = st.builds(
         lambda text, a, b: text[min(a, b) : max(a, b)], st.sampled_from(ALL), places, places

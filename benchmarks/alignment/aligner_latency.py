@@ -1,6 +1,6 @@
-"""How long the forced aligner takes for clips of a segment's length, alone and eight at a time.
+"""Latency of the forced aligner for clips of a segment's length, alone and in batches of eight.
 
-Times do not depend on the values of the weights: without `--model` they are random, of the
+The latency does not depend on the values of the weights: without `--model` they are random, in the
 published sizes. The whole call is timed, from PCM to word times.
 """
 
@@ -37,13 +37,13 @@ def measure(
     lengths_s: Sequence[int] = CLIP_S,
     batches: Sequence[int] = BATCHES,
 ) -> dict[str, dict[str, float]]:
-    """Median milliseconds for one pass and for each of its clips, by length and batch.
+    """Median milliseconds of one pass and of each of its clips, by clip length and batch size.
 
     Args:
         aligner: on the device that is measured.
-        rounds: passes of each kind, after one that is not counted.
-        lengths_s: of the clips; those of a pass are alike.
-        batches: clips of a pass.
+        rounds: timed passes of each kind, after one warm-up pass.
+        lengths_s: clip lengths; all clips of a pass have one length.
+        batches: clips per pass.
     """
     return {
         f"{seconds} s x {batch}": _pass_ms(
@@ -59,14 +59,14 @@ def _pass_ms(aligner: ForcedAligner, clips: list[Clip], rounds: int) -> dict[str
     took_ms: list[float] = []
     for _ in range(rounds):
         started = time.perf_counter()
-        aligner.align(clips)  # times are read back: nothing is left to run on the device
+        aligner.align(clips)  # the times are read back, so the device has finished
         took_ms.append((time.perf_counter() - started) * 1000)
     median_ms = statistics.median(took_ms)
     return {"pass_ms": round(median_ms, 2), "clip_ms": round(median_ms / len(clips), 2)}
 
 
 def _clip(seconds: int, seed: int) -> Clip:
-    """An agent's words at an even pace, in noise."""
+    """An agent's words at a constant rate, with noise as audio."""
     text = " ".join(islice(agent_sentences(seed), 10))
     noise = np.random.default_rng(seed).normal(0, 3000, seconds * SAMPLE_RATE_HZ)
     words = split_words(text)[: seconds * _WORDS_PER_S]
@@ -78,8 +78,10 @@ def main(
     device: Annotated[str | None, typer.Option(help="a GPU where there is one")] = None,
     precision: Annotated[Precision | None, typer.Option()] = None,
     rounds: Annotated[int, typer.Option(min=1)] = 20,
-    length_s: Annotated[list[int] | None, typer.Option(help="of clips; may be repeated")] = None,
-    batch: Annotated[list[int] | None, typer.Option(help="clips; may be repeated")] = None,
+    length_s: Annotated[
+        list[int] | None, typer.Option(help="length of the clips; may be repeated")
+    ] = None,
+    batch: Annotated[list[int] | None, typer.Option(help="clips per pass; may be repeated")] = None,
 ) -> None:
     """Print milliseconds as one JSON line."""
     with tempfile.TemporaryDirectory(prefix="voiceagent-") as made:

@@ -1,8 +1,8 @@
-"""One context as its listener has it: audio that is made at some pace, words, and barge-ins.
+"""Simulated playout of one context: audio at a real-time factor, word times, and barge-ins.
 
-The product's own clock, timeline and policy, in simulated time: the first frame is sent at once,
-playback is re-anchored on every frame, and a word leaves when the policy lets it. This module knows
-no voice and no aligner beyond the seam.
+Runs the product's own clock, timeline and word policy in simulated time: the first frame is sent at
+once, playout is re-anchored on every frame, and a word is sent when the policy allows it. This
+module knows no voice, and aligners only by their interface.
 """
 
 import heapq
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from testbed.known_speech import Spoken
-from voiceagent_tts.aligner.interface import AlignSession
+from voiceagent_tts.aligner.sessions import AlignSession
 from voiceagent_tts.core import (
     BYTES_PER_SAMPLE,
     FRAME_S,
@@ -25,21 +25,21 @@ from voiceagent_tts.synthesizer.word_policy import Source
 
 BARGE_IN_S = 0.13
 _MAX_LEAD_S = 8.0
-"""The server's own setting: no frame is made so long before it can be heard."""
+"""Maximum lead of generated audio over playout, as in the server's settings."""
 _ONLINE_S = 0.005
-"""From a frame to the online aligner's answer."""
+"""Delay from a frame to the online aligner's answer."""
 FORCED_S = 0.06
-"""From the end of the audio to the forced aligner's."""
+"""Delay from the end of the audio to the forced aligner's answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class BargeIn:
-    """What was heard when the listener interrupted.
+    """The state of playout when the listener interrupts.
 
     Attributes:
-        now_s: when, from the moment at which the first frame was made.
-        played_samples: how much of the context was heard.
-        words: how many had begun by the times that had arrived.
+        now_s: seconds since the first frame was generated.
+        played_samples: samples of the context that were heard.
+        words: number of words that have begun, by the word times sent so far.
     """
 
     now_s: float
@@ -49,14 +49,19 @@ class BargeIn:
 
 @dataclass(slots=True)
 class Playback:
-    """A context from its listener's side."""
+    """What the listener of one context received.
+
+    Attributes:
+        barge_ins: one every 130 ms.
+        words: words in the order in which they were sent.
+        late: number of words whose start had been played before they were sent.
+        made_s: seconds until the last frame was generated.
+    """
 
     barge_ins: list[BargeIn] = field(default_factory=list[BargeIn])
     words: list[WordTimestamp] = field(default_factory=list[WordTimestamp])
     late: int = 0
-    """Words whose time lay behind what had been played when they left."""
     made_s: float = 0.0
-    """When the last frame was made."""
 
 
 def play(
@@ -65,18 +70,20 @@ def play(
     session: AlignSession | None,
     forced: Sequence[WordTimestamp] = (),
 ) -> Playback:
-    """Make `spoken` at `rtf`, send it, and interrupt it every 130 ms.
+    """Generate `spoken` at a real-time factor, play it, and interrupt it every 130 ms.
 
     Args:
-        spoken: the context; all of its text is there from the beginning.
-        rtf: seconds that it takes to make a second of it.
-        session: the online aligner's; None without one.
-        forced: what the forced aligner says when all audio is there; empty without one.
+        spoken: the context; all of its text is known from the beginning.
+        rtf: seconds to generate a second of audio.
+        session: session of the online aligner; None without one.
+        forced: word times of the forced aligner, known after all audio; empty without one.
     """
     return _Simulation(spoken, rtf, session, forced).run()
 
 
 class _Simulation:
+    """A discrete-event simulation of one context; arguments as for `play`."""
+
     def __init__(
         self,
         spoken: Spoken,
@@ -98,18 +105,18 @@ class _Simulation:
         words = self._timeline.expect_text(self._spoken.text, is_whole=True)
         if self._session is not None:
             self._session.append(words)
-        self._at(0.0, self._make_frame)
+        self._at(0.0, self._generate_frame)
         self._at(BARGE_IN_S, self._interrupt)
         while self._events:
-            now, _, happen = heapq.heappop(self._events)
-            happen(now)
-            self._take(now)
+            now, _, action = heapq.heappop(self._events)
+            action(now)
+            self._send_words(now)
         return self._playback
 
-    def _at(self, time: float, happen: Callable[[float], None]) -> None:
-        heapq.heappush(self._events, (time, next(self._order), happen))
+    def _at(self, time: float, action: Callable[[float], None]) -> None:
+        heapq.heappush(self._events, (time, next(self._order), action))
 
-    def _make_frame(self, now: float) -> None:
+    def _generate_frame(self, now: float) -> None:
         start, end = (
             self._made_samples,
             min(self._made_samples + FRAME_SAMPLES, self._spoken.samples),
@@ -117,38 +124,38 @@ class _Simulation:
         pcm = self._spoken.pcm[start * BYTES_PER_SAMPLE : end * BYTES_PER_SAMPLE]
         self._made_samples = end
         self._timeline.push_audio(AudioChunk(start, pcm))
-        self._take(now)
+        self._send_words(now)
         self._clock.send(end - start, now)
         is_last = end == self._spoken.samples
         if self._session is not None:
-            self._follow(self._session, pcm, now, is_last=is_last)
+            self._align_frame(self._session, pcm, now, is_last=is_last)
         if is_last:
             self._playback.made_s = now
             self._timeline.end_audio()
-            self._at(now + FORCED_S, self._tell_forced)
+            self._at(now + FORCED_S, self._add_forced_times)
         else:
-            waits_s = self._clock.lead_s(now) + FRAME_S - _MAX_LEAD_S
-            self._at(now + max(self._rtf * FRAME_S, waits_s), self._make_frame)
+            wait_s = self._clock.lead_s(now) + FRAME_S - _MAX_LEAD_S
+            self._at(now + max(self._rtf * FRAME_S, wait_s), self._generate_frame)
 
-    def _follow(self, session: AlignSession, pcm: bytes, now: float, *, is_last: bool) -> None:
-        committed, tentative = session.push(pcm), session.tentative()
+    def _align_frame(self, session: AlignSession, pcm: bytes, now: float, *, is_last: bool) -> None:
+        final, tentative = session.push(pcm), session.tentative()
         if is_last:
-            committed, tentative = (*committed, *session.finish()), ()
+            final, tentative = (*final, *session.finish()), ()
 
         def answer(_: float) -> None:
-            self._timeline.add_times(Source.ONLINE, committed)
+            self._timeline.add_times(Source.ONLINE, final)
             self._timeline.set_tentative(tentative)
             if is_last:
                 self._timeline.drop_source(Source.ONLINE)
 
         self._at(now + _ONLINE_S, answer)
 
-    def _tell_forced(self, now: float) -> None:
+    def _add_forced_times(self, now: float) -> None:
         self._timeline.add_times(Source.FORCED, tuple(self._forced))
         self._timeline.drop_source(Source.FORCED)
 
-    def _take(self, now: float) -> None:
-        """What leaves now; comes again when the next word is due."""
+    def _send_words(self, now: float) -> None:
+        """Send the words that are due, and schedule the next time."""
         played = self._clock.played_samples(now)
         for word in self._timeline.pop_due(self._clock, now):
             self._playback.late += word.start_sample < played

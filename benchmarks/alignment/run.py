@@ -1,17 +1,17 @@
 """Does an agent that is interrupted know which words were heard?
 
-Speech with known word times (other voices of espeak; flite, whose two voices and sentences here no
-parameter was tuned on) is made at several paces and played on the product's own clock, timeline and
-policy. Every 130 ms the listener interrupts, and the words whose times have arrived and are over
-are compared with those that really had begun:
+Speech with known word times (other voices of espeak, and flite with two voices and sentences that
+were not used for tuning) is generated at several real-time factors and played on the product's own
+clock, timeline and word policy. Every 130 ms the listener interrupts, and the number of words that
+have begun by the times sent so far is compared with the true number:
 
-- exact: as many words; within one: one more or less at most;
-- late: words that left when their time had been played already.
+- exact: as many words; within one: at most one more or fewer;
+- late: words that were sent after their start had been played.
 
-Compared are the online aligner, a forced aligner of published accuracy (simulated: the truth with
-Laplace noise, rounded to 80 ms, known when all audio of the sentence is made), both together, the
-product's own estimates, and what there is without any of it: 15 characters a second, the times of a
-sentence when it is complete, and time in proportion to characters once the duration is known.
+The methods are the online aligner, a simulated forced aligner of published accuracy (the truth with
+Laplace noise, rounded to 80 ms, known when all audio of the sentence is generated), both together,
+the product's own estimates, and three baselines: 15 characters a second, the times of a sentence
+when it is complete, and time in proportion to characters once the duration is known.
 """
 
 import time
@@ -52,13 +52,14 @@ from voiceagent_tts.text.words import split_words
 
 RTFS = (0.2, 0.5, 0.8, 0.95)
 FLITE_VOICES = ("rms", "awb")
-"""Held out: parameters were tuned on kal16 and slt."""
+"""Held-out voices: parameters were tuned on kal16 and slt."""
 ESPEAK_VOICES = (("f2", 0.8), ("m2", 1.0), ("f4", 1.1), ("m7", 1.3))
-"""Held out: parameters were tuned on f3, m5 and Annie. With a pace each."""
+"""Held-out voices, each with a speed: parameters were tuned on f3, m5 and Annie."""
 
 _CHARS_PER_S = 15.0
 _FORCED_NOISE_MS = 25.0
-"""With the rounding to 80 ms, the published 32.4 ms of Qwen3-ForcedAligner-0.6B on human labels.
+"""With rounding to 80 ms this gives the published 32.4 ms of Qwen3-ForcedAligner-0.6B on human
+labels.
 Source: arXiv 2601.21337, table 9."""
 _FORCED_STEP_SAMPLES = ms_to_samples(80)
 _SESSIONS = 100
@@ -66,14 +67,14 @@ _SESSIONS = 100
 
 @dataclass(frozen=True, slots=True)
 class Cuts:
-    """Barge-ins into some contexts.
+    """Results of the barge-ins into several contexts.
 
     Attributes:
-        exact_pct: those where the words heard were known.
-        within_one_pct: known but for one word.
-        late_pct: of the words.
-        mae_ms: mean distance of the words' starts from the truth, as they left; None without words.
-        stamped_exact_pct: words that left with the claim to be exact.
+        exact_pct: percentage of barge-ins with exactly the words heard.
+        within_one_pct: percentage of barge-ins with at most one word more or fewer.
+        late_pct: percentage of words that were sent late.
+        mae_ms: mean absolute error of the sent word starts; None without words.
+        stamped_exact_pct: percentage of words that were sent as exact.
     """
 
     exact_pct: float
@@ -84,11 +85,11 @@ class Cuts:
 
 
 Method = Callable[[Spoken, float], Playback]
-"""Plays a context at a real-time factor."""
+"""Plays a context at a real-time factor with one source of word times."""
 
 
 def cuts_of(method: Method, contexts: Sequence[Spoken], rtf: float) -> Cuts:
-    """Play every context, and compare."""
+    """Play every context and compare the words heard with the truth."""
     playbacks = [method(spoken, rtf) for spoken in contexts]
     misses = np.array(
         [
@@ -115,7 +116,7 @@ def cuts_of(method: Method, contexts: Sequence[Spoken], rtf: float) -> Cuts:
 def errors_ms(
     words: Sequence[WordTimestamp], truth: Sequence[WordTimestamp]
 ) -> npt.NDArray[np.float64]:
-    """Distance of each start from the truth."""
+    """Absolute error of each word's start in milliseconds."""
     pairs = zip(words, truth, strict=True)
     samples = [abs(ours.start_sample - true.start_sample) for ours, true in pairs]
     return np.array(samples) * 1000 / SAMPLE_RATE_HZ
@@ -129,17 +130,17 @@ def _pct(claims: npt.NDArray[np.bool_]) -> float:
     return 100 * float(claims.mean())
 
 
-# Ways to know the words.
+# Methods
 
 
 def online() -> Method:
-    """The online aligner; it knows no voice at first."""
+    """The online aligner; at first it knows no voice."""
     aligner = OnlineAligner()
     return lambda spoken, rtf: play(spoken, rtf, aligner.open(spoken.language, spoken.speaker))
 
 
 def forced(seed: int) -> Method:
-    """The forced aligner, and estimates before it has spoken."""
+    """The forced aligner, and estimates before its answer."""
     random = Random(seed)
     return lambda spoken, rtf: play(spoken, rtf, None, forced_times(spoken, random))
 
@@ -161,12 +162,12 @@ def estimates(spoken: Spoken, rtf: float) -> Playback:
 
 
 def fixed_rate(spoken: Spoken, rtf: float) -> Playback:
-    """No times at all: 15 characters a second."""
+    """No word times: 15 characters a second."""
     return _recounted(spoken, rtf, lambda _, barge_in: _by_chars(spoken, barge_in, _CHARS_PER_S))
 
 
 def sentence_end(spoken: Spoken, rtf: float) -> Playback:
-    """Perfect times, when the sentence is complete."""
+    """Exact times, known when the sentence is complete."""
 
     def count(playback: Playback, barge_in: BargeIn) -> int:
         is_known = barge_in.now_s >= playback.made_s + FORCED_S
@@ -187,7 +188,7 @@ def proportional(spoken: Spoken, rtf: float) -> Playback:
 
 
 def _recounted(spoken: Spoken, rtf: float, count: Callable[[Playback, BargeIn], int]) -> Playback:
-    """The same barge-ins for a listener who counts words another way."""
+    """Barge-ins without aligners, with the words counted by `count`."""
     played = play(spoken, rtf, None)
     barge_ins = [
         BargeIn(barge_in.now_s, barge_in.played_samples, count(played, barge_in))
@@ -202,7 +203,7 @@ def _by_chars(spoken: Spoken, barge_in: BargeIn, chars_per_s: float) -> int:
 
 
 def forced_times(spoken: Spoken, random: Random) -> list[WordTimestamp]:
-    """What a forced aligner of published accuracy may say: the truth, blurred and rounded."""
+    """Times of a forced aligner of published accuracy: the truth with noise, rounded."""
     times: list[WordTimestamp] = []
     last = 0
     for word in spoken.words:
@@ -214,14 +215,14 @@ def forced_times(spoken: Spoken, random: Random) -> list[WordTimestamp]:
     return times
 
 
-# What is said.
+# Speech
 
 
 def held_out(pace: float = 1.0) -> list[Spoken]:
-    """English that no parameter was tuned on: flite's.
+    """English that was not used for tuning, spoken by flite.
 
     Raises:
-        FliteMissingError: it is not installed.
+        FliteMissingError: flite is not installed.
     """
     spoken = (flite(text, voice, pace) for voice in FLITE_VOICES for text in ENGLISH)
     return [one for one in spoken if one is not None]
@@ -233,7 +234,7 @@ def espeak_variants() -> list[Spoken]:
 
 
 def conditions(contexts: Sequence[Spoken]) -> dict[str, list[Spoken]]:
-    """The same speech, made harder."""
+    """Harder variants of the speech."""
     random = Random(1)
     return {
         "inserted pauses": [_with_three_pauses(spoken, random) for spoken in contexts],
@@ -249,11 +250,11 @@ def _with_three_pauses(spoken: Spoken, random: Random) -> Spoken:
     return with_pauses(spoken, list(zip(places, (2_000, 700, 350), strict=True)))
 
 
-# What is measured.
+# Measurements
 
 
 def accuracy(contexts: Iterable[Spoken]) -> dict[str, float]:
-    """The online aligner's last word on every start."""
+    """Errors of the online aligner's final word starts."""
     aligner = OnlineAligner()
     errors = np.concatenate(
         [errors_ms(_aligned(aligner, spoken), spoken.words) for spoken in contexts]
@@ -278,9 +279,9 @@ def _frames(spoken: Spoken) -> Iterable[bytes]:
 
 
 def cpu_per_audio_s(contexts: Sequence[Spoken]) -> float:
-    """Seconds of one core that a second of audio costs, where 100 contexts take turns by frames.
+    """CPU seconds per second of audio with 100 contexts, interleaved frame by frame.
 
-    References included, with tentative times after every frame, as the workers ask for them.
+    Includes the references, and the tentative words after every frame, as in a worker.
     """
     aligner = OnlineAligner()
     chosen = [contexts[index % len(contexts)] for index in range(_SESSIONS)]
@@ -295,7 +296,7 @@ def cpu_per_audio_s(contexts: Sequence[Spoken]) -> float:
 
 
 def _followed(aligner: OnlineAligner, spoken: Spoken) -> Iterator[bytes]:
-    """A context, of which every step follows one frame."""
+    """Align one context; each step handles one frame."""
     session = aligner.open(spoken.language, spoken.speaker)
     session.append(split_words(spoken.text))
     for pcm in _frames(spoken):
@@ -306,7 +307,7 @@ def _followed(aligner: OnlineAligner, spoken: Spoken) -> Iterator[bytes]:
 
 
 def compare(contexts: Sequence[Spoken]) -> dict[str, dict[float, Cuts]]:
-    """Every way to know the words, at every pace."""
+    """Results of every method at every real-time factor."""
     ways: dict[str, Callable[[], Method]] = {
         "online": online,
         "forced (simulated)": lambda: forced(1),
@@ -322,17 +323,17 @@ def compare(contexts: Sequence[Spoken]) -> dict[str, dict[float, Cuts]]:
 
 
 def main(
-    json: Annotated[Path | None, typer.Option(help="Also write the figures here.")] = None,
-    png: Annotated[Path, typer.Option(help="Where the plot goes.")] = Path("out/alignment.png"),
+    json: Annotated[Path | None, typer.Option(help="Also write the results to this file.")] = None,
+    png: Annotated[Path, typer.Option(help="File for the plot.")] = Path("out/alignment.png"),
 ) -> None:
-    """Measure what is known of the words heard when a listener interrupts."""
+    """Measure how exactly the words heard are known when a listener interrupts."""
     origin = provenance()
     variants = espeak_variants()
     try:
         contexts, truth = held_out(), "flite: " + ", ".join(FLITE_VOICES)
         harder = conditions(contexts)
     except FliteMissingError as missing:
-        Console(stderr=True).print(f"{missing}; the truth is espeak's variants alone")
+        Console(stderr=True).print(f"{missing}; only espeak's variants are measured")
         contexts, truth, harder = variants, "espeak", {}
     ways = compare(contexts)
     rows = {
@@ -367,7 +368,7 @@ def _others(language: str) -> list[Spoken]:
 
 
 def _headline(cuts: dict[float, Cuts], figures: dict[str, float], cpu_s: float) -> dict[str, Any]:
-    """The online aligner alone; the worst pace where there is one figure for all."""
+    """The online aligner alone; where there is one figure, it is of the worst real-time factor."""
     return {
         "exact_pct": {str(rtf): round(one.exact_pct, 1) for rtf, one in cuts.items()},
         "within_one_pct": round(min(one.within_one_pct for one in cuts.values()), 1),
@@ -382,7 +383,7 @@ def _rounded(cuts: Cuts) -> dict[str, float]:
 
 
 def _table_of_ways(ways: dict[str, dict[float, Cuts]]) -> Table:
-    table = Table(title="exact % (within one %, late %, words stamped exact %) by real-time factor")
+    table = Table(title="exact % (within one %, late %, words sent as exact %) by real-time factor")
     for column in ("", *map(str, RTFS)):
         table.add_column(column)
     for name, by in ways.items():
@@ -396,7 +397,7 @@ def _cell(cuts: Cuts) -> str:
 
 
 def _table_of_accuracy(rows: dict[str, dict[str, float]], harder: dict[str, Cuts]) -> Table:
-    table = Table(title="the online aligner's times of word starts")
+    table = Table(title="word starts of the online aligner")
     for column in ("", "words", "MAE ms", "<= 50 ms %", "<= 100 %", "<= 200 %", "exact % at 0.5"):
         table.add_column(column)
     for name, figures in rows.items():

@@ -1,4 +1,4 @@
-"""The online aligner's sessions behind the worker's seam, on espeak's sound."""
+"""The sessions of an online aligner, driven by commands, on espeak's audio."""
 
 from collections.abc import Sequence
 
@@ -35,33 +35,33 @@ FRAME_BYTES = 3840
 
 
 class Driver:
-    """Sessions of the real aligner, and what they said."""
+    """Drives the sessions of a real online aligner and records their answers."""
 
     def __init__(self) -> None:
-        self.said: list[AlignEvent] = []
+        self.answers: list[AlignEvent] = []
         self._commands: list[AlignCommand] = []
-        self.sessions = OnlineSessions(self._take, self.said.append, OnlineAligner())
+        self.sessions = OnlineSessions(self._pop_commands, self.answers.append, OnlineAligner())
 
-    def _take(self) -> list[AlignCommand]:
+    def _pop_commands(self) -> list[AlignCommand]:
         commands, self._commands = self._commands, []
         return commands
 
     def step(self, *commands: AlignCommand) -> list[AlignEvent]:
-        """What is said in answer to `commands`."""
-        before = len(self.said)
+        """Handle `commands` and return the answers."""
+        before = len(self.answers)
         self._commands = list(commands)
         assert self.sessions.step() is None
-        return self.said[before:]
+        return self.answers[before:]
 
     def words(self, context: int) -> list[WordTimestamp]:
         """All final words of a context."""
-        aligned = [e for e in self.said if isinstance(e, Aligned) and e.context == context]
+        aligned = [e for e in self.answers if isinstance(e, Aligned) and e.context == context]
         return [word for event in aligned for word in event.words]
 
 
 @pytest.fixture(scope="module")
 def spoken() -> tuple[bytes, list[WordTimestamp]]:
-    """The text as espeak says it, and when."""
+    """`TEXT` spoken by espeak, and the times of its words."""
     events: list[Event] = []
     commands = [[Submit(1, TEXT, 0, False, "default", "en"), Credit(1, 0.0, 10**9)]]
     engine = EspeakEngine(lambda: commands.pop() if commands else [], events.append)
@@ -73,7 +73,7 @@ def spoken() -> tuple[bytes, list[WordTimestamp]]:
 
 
 def audio(pcm: bytes, *contexts: int) -> Sequence[AudioStep]:
-    """Steps that carry the same sound for several contexts."""
+    """Audio steps with `pcm` for each of the contexts."""
     return [
         AudioStep(
             tuple(
@@ -85,18 +85,18 @@ def audio(pcm: bytes, *contexts: int) -> Sequence[AudioStep]:
     ]
 
 
-def test_every_word_is_told_once_with_how_far_it_heard(
+def test_every_word_is_sent_once_with_the_end_of_the_audio(
     spoken: tuple[bytes, list[WordTimestamp]],
 ) -> None:
-    """Several contexts in one process: each gets all of its words, in order, then `Done`."""
+    """Each of several contexts gets all of its words, in order, then `Done`."""
     pcm, truth = spoken
     driver = Driver()
     for context in (1, 2):
         driver.step(Follow(context, "en", "v"), Expect(context, tuple(split_words(TEXT))))
     assert driver.sessions.rows_used == 2
     for step in audio(pcm, 1, 2):
-        heard = [event for event in driver.step(step) if isinstance(event, Aligned)]
-        assert [event.end_sample for event in heard] == [step.rows[0].chunk.end_sample] * 2
+        aligned = [event for event in driver.step(step) if isinstance(event, Aligned)]
+        assert [event.end_sample for event in aligned] == [step.rows[0].chunk.end_sample] * 2
     for context in (1, 2):
         assert driver.words(context), "most words are known before the end"
         end = driver.step(SegmentEnd(context, len(TEXT), len(pcm) // 2), Finish(context))
@@ -107,23 +107,23 @@ def test_every_word_is_told_once_with_how_far_it_heard(
     assert driver.sessions.rows_used == 0
 
 
-def test_tentative_times_are_of_words_that_are_not_final(
+def test_tentative_words_are_not_final(
     spoken: tuple[bytes, list[WordTimestamp]],
 ) -> None:
-    """Tentative times begin with the first word that is not final."""
+    """Tentative words begin with the first word that is not final; final words stay final."""
     driver = Driver()
     driver.step(Follow(1, "en", "v"), Expect(1, tuple(split_words(TEXT))))
-    told = 0
+    final = 0
     for step in audio(spoken[0], 1):
         (aligned,) = driver.step(step)
         assert isinstance(aligned, Aligned)
-        told += len(aligned.words)
+        final += len(aligned.words)
         if aligned.tentative:
-            assert aligned.tentative[0].word == split_words(TEXT)[told]
+            assert aligned.tentative[0].word == split_words(TEXT)[final]
 
 
 def test_a_context_that_fails_fails_alone(spoken: tuple[bytes, list[WordTimestamp]]) -> None:
-    """A language without a reference ends that context; later messages for it are for nobody."""
+    """A language without a reference fails its context alone; later commands for it are ignored."""
     pcm, _ = spoken
     driver = Driver()
     failed, *rest = driver.step(
@@ -137,11 +137,11 @@ def test_a_context_that_fails_fails_alone(spoken: tuple[bytes, list[WordTimestam
     assert rest == []
     driver.step(*audio(pcm, 1, 2), Finish(1), Finish(2))
     assert [word.word for word in driver.words(2)] == split_words(TEXT)
-    assert not any(event.context == 1 for event in driver.said[1:])
+    assert not any(event.context == 1 for event in driver.answers[1:])
 
 
-def test_cancel_forgets_a_context(spoken: tuple[bytes, list[WordTimestamp]]) -> None:
-    """A cancel is answered, known or not, and nothing follows it."""
+def test_cancel_drops_a_context(spoken: tuple[bytes, list[WordTimestamp]]) -> None:
+    """A cancel is answered, even for an unknown context, and nothing follows it."""
     driver = Driver()
     driver.step(Follow(1, "en", "v"), Expect(1, tuple(split_words(TEXT))))
     assert driver.step(Cancel(1), *audio(spoken[0], 1), Finish(1)) == [Cancelled(1)]

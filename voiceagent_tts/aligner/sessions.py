@@ -10,10 +10,9 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
-from voiceagent_tts.aligner.interface import Aligner, AlignSession
-from voiceagent_tts.core import AudioChunk, WordTimestamp
+from voiceagent_tts.core import AudioChunk, Word, WordTimestamp
 from voiceagent_tts.errors import EngineError, VoiceAgentError
 from voiceagent_tts.seam.aligner_messages import (
     AlignCommand,
@@ -158,6 +157,55 @@ def aligner_capabilities(name: str, model: str, max_contexts: int) -> Capabiliti
         voices=(),
         max_rows=max_contexts,
     )
+
+
+class AlignSession(Protocol):
+    """Aligns one context online; every call returns the words that became final.
+
+    Positions are samples at 24 kHz on the context's clock. Each word becomes final once, in order,
+    as a verbatim span of the text.
+    """
+
+    def append(self, words: Iterable[Word]) -> None:
+        """Append more words of the context, in order; the text may still grow."""
+        ...
+
+    def push(self, pcm: bytes) -> tuple[WordTimestamp, ...]:
+        """Append the context's next audio: PCM16, mono, 24 kHz, of any length."""
+        ...
+
+    def tentative(self) -> tuple[WordTimestamp, ...]:
+        """The best current times of the next words that are not final, in order.
+
+        They are the words that have probably begun in the audio so far and the few after them. The
+        times may change with every push; none is before the start of the last final word.
+        """
+        ...
+
+    def end_segment(self, char_end: int) -> tuple[WordTimestamp, ...]:
+        """Make the words that begin before `char_end` final: the audio so far contains them."""
+        ...
+
+    def finish(self) -> tuple[WordTimestamp, ...]:
+        """Make all remaining words final: all words and all audio have arrived."""
+        ...
+
+    def close(self) -> None:
+        """Release the context; idempotent."""
+        ...
+
+
+class Aligner(Protocol):
+    """Opens the online sessions of all contexts of a process."""
+
+    def open(self, language: str, voice: str) -> AlignSession:
+        """Open the session of a new context.
+
+        Args:
+            language: code of the text's language, with an optional region.
+            voice: key under which the aligner keeps what it learns about the voice.
+        """
+        ...
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""The forced aligner, on a tiny network with random weights: all but what only training gives."""
+"""The forced aligner on a tiny network with random weights: everything but its accuracy."""
 
 import json
 import shutil
@@ -54,43 +54,43 @@ def one_thread() -> Any:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny aligner's."""
+    """Folder of a tiny aligner."""
     return write_tiny_aligner(tmp_path_factory.mktemp("aligner") / "tiny")
 
 
 @pytest.fixture(scope="module")
 def aligner(folder: Path) -> ForcedAligner:
-    """It, loaded in float32."""
+    """The tiny aligner, loaded in float32."""
     return load_aligner(folder, "cpu")
 
 
 @pytest.fixture(scope="module")
 def processor(folder: Path) -> Qwen3ASRProcessor:
-    """What transformers prepares its inputs with."""
+    """The processor with which transformers prepares inputs."""
     return Qwen3ASRProcessor.from_pretrained(folder)
 
 
 def noise(seconds: float, seed: int = 0) -> bytes:
-    """PCM16 at 24 kHz."""
+    """White noise: PCM16 at 24 kHz."""
     samples = np.random.default_rng(seed).normal(0, 3000, round(seconds * SAMPLE_RATE_HZ))
     return samples.astype("<i2").tobytes()
 
 
 def clip_of(text: str, seconds: float, language: str = "en", seed: int = 0) -> Clip:
-    """A text's words in noise."""
+    """The words of a text, with noise as audio."""
     return Clip(tuple(split_words(text)), noise(seconds, seed), language)
 
 
-def heard_at_16k(pcm: bytes) -> np.ndarray:
-    """The sound that reaches the network."""
+def resampled_to_16k(pcm: bytes) -> np.ndarray:
+    """The audio that reaches the network."""
     resampler = Resampler(SAMPLE_RATE_HZ, 16_000)
     samples = np.frombuffer(pcm, "<i2")
     resampled = np.concatenate((resampler.push(samples), resampler.finish()))
     return pcm_to_float(resampled.tobytes())
 
 
-class Watched:
-    """What goes through a network while aligning: inputs of each pass and logits of its places."""
+class Recording:
+    """Inputs and timestamp logits of each forward pass while aligning."""
 
     def __init__(self, aligner: ForcedAligner, clips: Sequence[Clip]) -> None:
         self.inputs: list[dict[str, Tensor]] = []
@@ -109,26 +109,26 @@ class Watched:
 
 
 @pytest.mark.parametrize("language", TEXTS)
-def test_the_network_is_given_what_transformers_gives_it(
+def test_inputs_equal_those_of_transformers(
     aligner: ForcedAligner, processor: Qwen3ASRProcessor, language: str
 ) -> None:
     """Prompt ids, features and their mask are those of `prepare_forced_aligner_inputs`."""
     clip = clip_of(TEXTS[language], 2.37, language)
     expected, words = processor.prepare_forced_aligner_inputs(
-        heard_at_16k(clip.pcm), TEXTS[language].replace("e\u0301", "é"), sampling_rate=16_000
+        resampled_to_16k(clip.pcm), TEXTS[language].replace("e\u0301", "é"), sampling_rate=16_000
     )
     assert words == [[aligner_text(word) for word in clip.words]]
-    (given,) = Watched(aligner, [clip]).inputs
+    (given,) = Recording(aligner, [clip]).inputs
     assert torch.equal(given["input_ids"], expected["input_ids"])
     assert torch.equal(given["input_features"], expected["input_features"])
     assert torch.equal(given["input_features_mask"], expected["input_features_mask"].long())
 
 
-def test_a_prompt_is_the_sound_and_the_words_alone(
+def test_a_prompt_is_the_audio_and_the_words_alone(
     aligner: ForcedAligner, processor: Qwen3ASRProcessor
 ) -> None:
-    """Nothing stands before the sound, and two places for times behind each word."""
-    (given,) = Watched(aligner, [clip_of("Don't “stop” <timestamp>, <|audio_pad|>!", 1.2)]).inputs
+    """Nothing is before the audio, and two timestamp tokens follow each word."""
+    (given,) = Recording(aligner, [clip_of("Don't “stop” <timestamp>, <|audio_pad|>!", 1.2)]).inputs
     assert processor.tokenizer.decode(given["input_ids"][0]) == (
         "<|audio_start|>" + 16 * "<|audio_pad|>" + "<|audio_end|>"
         "Don't<timestamp><timestamp>stop<timestamp><timestamp>"
@@ -136,57 +136,57 @@ def test_a_prompt_is_the_sound_and_the_words_alone(
     )
 
 
-def test_logits_are_those_of_transformers(
+def test_logits_equal_those_of_transformers(
     aligner: ForcedAligner, processor: Qwen3ASRProcessor
 ) -> None:
-    """At the places for times, one pass over several clips gives what transformers' own gives."""
+    """One pass over several clips has the timestamp logits of transformers' own pass."""
     clips = [clip_of(ENGLISH, seconds, seed=seed) for seed, seconds in enumerate((1.0, 3.4))]
     inputs, _ = processor.prepare_forced_aligner_inputs(
-        [heard_at_16k(clip.pcm) for clip in clips], [ENGLISH] * 2, sampling_rate=16_000
+        [resampled_to_16k(clip.pcm) for clip in clips], [ENGLISH] * 2, sampling_rate=16_000
     )
     with torch.inference_mode():
         everywhere = aligner.network(**inputs).logits
     expected = everywhere[inputs["input_ids"] == CONFIG["timestamp_token_id"]]
-    (found,) = Watched(aligner, clips).logits
+    (found,) = Recording(aligner, clips).logits
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-3)
 
 
 @pytest.mark.parametrize("is_longer", [False, True], ids=["of the clip", "of the batch"])
 def test_later_words_change_no_earlier_times(aligner: ForcedAligner, is_longer: bool) -> None:
-    """The logits of a word depend on the sound and the words up to it, also in a batch."""
+    """The logits of a word depend on the audio and the words up to it, even in a batch."""
     whole = clip_of(ENGLISH, 2.5)
-    (logits,) = Watched(aligner, [whole]).logits
+    (logits,) = Recording(aligner, [whole]).logits
     for count in (1, 4, len(whole.words) - 1):
         prefix = Clip(whole.words[:count], whole.pcm, "en")
         batch = [prefix, clip_of(ENGLISH * 3, 2.5, seed=1)] if is_longer else [prefix]
-        (found,) = Watched(aligner, batch).logits
+        (found,) = Recording(aligner, batch).logits
         torch.testing.assert_close(found[: 2 * count], logits[: 2 * count], atol=1e-5, rtol=1e-4)
 
 
-def test_clips_do_not_know_of_each_other(aligner: ForcedAligner) -> None:
-    """Clips of different lengths, languages and kinds get together what each gets alone."""
+def test_clips_are_independent(aligner: ForcedAligner) -> None:
+    """Clips of different lengths and languages have the times that each has alone."""
     texts = (*TEXTS.items(), ("en", ""), ("it", "Ciao"), ("fr", "l'été"))
     lengths_s = (6.01, 0.1, 2.0, 9.99, 1.0, 0.0, 0.7)
     clips = [
         clip_of(text, seconds, language, seed)
         for seed, ((language, text), seconds) in enumerate(zip(texts, lengths_s, strict=True))
     ]
-    watched = Watched(aligner, clips)
-    assert len(watched.inputs) == 1
-    assert watched.times == [aligner.align([clip])[0] for clip in clips]
+    recording = Recording(aligner, clips)
+    assert len(recording.inputs) == 1
+    assert recording.times == [aligner.align([clip])[0] for clip in clips]
 
 
-def test_a_pass_has_its_limit(aligner: ForcedAligner) -> None:
-    """Clips of alike lengths share passes that no mix of lengths makes large."""
+def test_a_pass_is_limited(aligner: ForcedAligner) -> None:
+    """Clips of similar length share passes, and no pass exceeds its size limit."""
     clips = [clip_of("one two", 50 if seed % 2 else 1, seed=seed) for seed in range(14)]
-    passes = [tuple(inputs["input_features"].shape) for inputs in Watched(aligner, clips).inputs]
+    passes = [tuple(inputs["input_features"].shape) for inputs in Recording(aligner, clips).inputs]
     assert sum(rows for rows, *_ in passes) == len(clips)
     assert all(rows * frames <= 32_000 for rows, _, frames in passes)
     assert len(passes) == 3
 
 
-def says(aligner: ForcedAligner, classes: list[int]) -> Callable[[], None]:
-    """Let the network say these times; call the result to end it."""
+def answers(aligner: ForcedAligner, classes: list[int]) -> Callable[[], None]:
+    """Make the network answer these classes; call the result to stop it."""
 
     def answer(module: Any, inputs: Any, logits: Tensor) -> Tensor:
         return one_hot(torch.tensor(classes)).to(logits.dtype)
@@ -208,9 +208,9 @@ def says(aligner: ForcedAligner, classes: list[int]) -> Callable[[], None]:
 def test_times_are_steps_of_80_ms(
     aligner: ForcedAligner, classes: list[int], expected: list[tuple[float, float]]
 ) -> None:
-    """Classes become samples, repaired, inside the sound (25 steps), no word empty."""
+    """Classes become samples, repaired, inside the audio (25 steps), with no empty word."""
     clip = clip_of("one two three", 2.0)
-    stop = says(aligner, classes)
+    stop = answers(aligner, classes)
     (times,) = aligner.align([clip])
     stop()
     assert times == tuple(
@@ -219,13 +219,13 @@ def test_times_are_steps_of_80_ms(
     )
 
 
-def test_words_to_come_do_not_move_those_that_are_spoken(aligner: ForcedAligner) -> None:
-    """With thirty more words than the sound has, those in it keep their times."""
+def test_later_words_do_not_move_spoken_ones(aligner: ForcedAligner) -> None:
+    """With thirty words more than the audio contains, the words in it keep their times."""
     words = split_words("word " * 36)
     spoken = [0, 3, 3, 6, 10, 14, 14, 15, 15, 18, 18, 20]
     times: list[tuple[WordTimestamp, ...]] = []
     for count in (6, 36):
-        stop = says(aligner, spoken + [25] * (2 * count - len(spoken)))
+        stop = answers(aligner, spoken + [25] * (2 * count - len(spoken)))
         times += aligner.align([Clip(tuple(words[:count]), noise(2.0), "en")])
         stop()
     assert times[1][:6] == times[0]
@@ -233,8 +233,8 @@ def test_words_to_come_do_not_move_those_that_are_spoken(aligner: ForcedAligner)
 
 
 @pytest.mark.parametrize("seconds", [0, 1 / SAMPLE_RATE_HZ, 0.1, 0.499, 0.5, 1, 1.0001, 11.9])
-def test_every_word_is_once_inside_the_sound(aligner: ForcedAligner, seconds: float) -> None:
-    """Whatever random weights say, for no sound, hardly any and much, times are possible ones."""
+def test_every_word_is_once_inside_the_audio(aligner: ForcedAligner, seconds: float) -> None:
+    """Random weights give valid times for audio of any length."""
     for text in TEXTS.values():
         clip = clip_of(text, seconds)
         (times,) = aligner.align([clip])
@@ -251,7 +251,7 @@ def test_every_word_is_once_inside_the_sound(aligner: ForcedAligner, seconds: fl
     assert aligner.align([]) == []
 
 
-def test_more_than_five_minutes_are_heard_in_windows(aligner: ForcedAligner) -> None:
+def test_more_than_five_minutes_are_aligned_in_windows(aligner: ForcedAligner) -> None:
     """No pass is longer than 300 s, and every word still gets its times."""
     clip = clip_of("word " * 700, 310)
 
@@ -259,17 +259,17 @@ def test_more_than_five_minutes_are_heard_in_windows(aligner: ForcedAligner) -> 
         return one_hot(torch.linspace(0, 3749, len(logits)).long())
 
     handle = aligner.network.score.register_forward_hook(answer)
-    watched = Watched(aligner, [clip])
+    recording = Recording(aligner, [clip])
     handle.remove()
-    lengths = [inputs["input_features_mask"].sum().item() for inputs in watched.inputs]
+    lengths = [inputs["input_features_mask"].sum().item() for inputs in recording.inputs]
     assert lengths[0] == 30_000 and len(lengths) == 2 and lengths[1] < 4_000
-    (times,) = watched.times
+    (times,) = recording.times
     assert tuple(time.word for time in times) == clip.words
     assert all(before.start_sample < after.start_sample for before, after in pairwise(times))
 
 
-def test_languages_are_the_published(aligner: ForcedAligner) -> None:
-    """The eleven of transformers' list, with or without a region; others are refused by name."""
+def test_languages_are_the_published_ones(aligner: ForcedAligner) -> None:
+    """The eleven of transformers are accepted, with or without a region; others are refused."""
     names = {LANGUAGE_CODE_TO_NAME[code] for code in aligner.languages}
     assert names == FORCED_ALIGNER_LANGUAGES
     clip = clip_of("uno dos", 1.0, "es-419")
@@ -279,24 +279,24 @@ def test_languages_are_the_published(aligner: ForcedAligner) -> None:
     assert caught.value.code == ErrorCode.INVALID_LANGUAGE
 
 
-def test_japanese_is_asked_by_morphemes(aligner: ForcedAligner) -> None:
-    """Characters of a morpheme share its places, and its time by their number."""
+def test_japanese_is_aligned_by_morphemes(aligner: ForcedAligner) -> None:
+    """The characters of a morpheme share its time evenly."""
     words = split_words("東京は、いい天気です！")
     units = split_units(words, "ja")
     assert ["".join(word.text for word in unit) for unit in units] == [
         "東京", "は、", "いい", "天気", "です！",
     ]  # fmt: skip
-    stop = says(aligner, [0, 4, 4, 6, 6, 8, 8, 12, 12, 16])
+    stop = answers(aligner, [0, 4, 4, 6, 6, 8, 8, 12, 12, 16])
     (times,) = aligner.align([Clip(tuple(words), noise(2), "ja")])
     stop()
     assert [time.start_sample / STEP_SAMPLES for time in times] == [0, 2, 4, 6, 7, 8, 10, 12, 14]
     assert tuple(time.word for time in times) == tuple(words)
 
 
-def test_japanese_without_morphemes_is_asked_by_characters(
+def test_japanese_without_janome_is_aligned_by_characters(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Without janome it works, and says once what would be better."""
+    """Without janome every character is a unit, and one warning says what to install."""
     monkeypatch.setitem(__import__("sys").modules, "janome.tokenizer", None)
     japanese_tokenizer.cache_clear()
     words = split_words("東京です")
@@ -332,7 +332,7 @@ def edit_weights(change: Callable[[dict[str, Tensor]], Any]) -> Break:
 
 
 def cut_short(folder: Path) -> None:
-    """What an interrupted copy leaves."""
+    """Truncate the weights, as an interrupted copy does."""
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-1000])
 
@@ -365,7 +365,7 @@ def cut_short(folder: Path) -> None:
 def test_a_wrong_folder_is_refused(
     folder: Path, tmp_path: Path, damage: Break, sentence: str
 ) -> None:
-    """The sentence names the folder or file, and the key where there is one."""
+    """The error names the folder or file, and the key if there is one."""
     broken = Path(shutil.copytree(folder, tmp_path / "broken"))
     damage(broken)
     with pytest.raises(CheckpointError, match=f"{broken}.*{sentence}"):
@@ -373,15 +373,15 @@ def test_a_wrong_folder_is_refused(
 
 
 def test_another_model_is_refused() -> None:
-    """A voice is no aligner; what is no folder is looked for among downloads."""
+    """A voice model is refused; a name that is no folder is looked up among downloads."""
     with pytest.raises(CheckpointError, match="model_type: expected qwen3_asr, got qwen3_tts"):
         load_aligner(REFERENCE / "base-0b6")
     with pytest.raises(CheckpointError, match="expected the folder of a model, or an id"):
         load_aligner("no/such/place")
 
 
-def test_bfloat16_is_loaded_as_such(folder: Path) -> None:
-    """The precision is that of the weights, and times come out as in float32's form."""
+def test_bfloat16_is_loaded(folder: Path) -> None:
+    """The weights have the requested precision, and all words get times."""
     aligner = load_aligner(folder, "cpu", "bfloat16")
     assert {parameter.dtype for parameter in aligner.network.parameters()} == {torch.bfloat16}
     (times,) = aligner.align([clip_of(ENGLISH, 3.0)])

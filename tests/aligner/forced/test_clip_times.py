@@ -1,4 +1,4 @@
-"""Repair of times: the same as transformers', and what no model can break."""
+"""Windows of long clips, and the repair of times, compared with that of transformers."""
 
 from itertools import pairwise
 
@@ -30,22 +30,22 @@ NEARLY_IN_ORDER = st.lists(st.integers(-3, 6), min_size=1, max_size=60).map(
 
 
 @given(TIMES_MS | NEARLY_IN_ORDER)
-def test_order_is_that_of_transformers(times_ms: list[int]) -> None:
-    """Every list is repaired as `_fix_timestamps` repairs it, number for number."""
+def test_repair_equals_that_of_transformers(times_ms: list[int]) -> None:
+    """Every list is repaired exactly as by `_fix_timestamps`."""
     assert make_monotonic(times_ms) == _fix_timestamps(np.array(times_ms, np.float32))
 
 
 @given(TIMES_MS | NEARLY_IN_ORDER)
-def test_order_is_kept_where_it_is(times_ms: list[int]) -> None:
-    """What comes out never decreases, and what does not decrease comes out as it went in."""
+def test_ordered_times_stay(times_ms: list[int]) -> None:
+    """Repaired times never decrease, and times that do not decrease stay unchanged."""
     repaired = make_monotonic(times_ms)
     assert all(before <= after for before, after in pairwise(repaired))
     assert make_monotonic(repaired) == repaired
     assert make_monotonic([]) == []
 
 
-def test_order_of_a_long_list_is_quick() -> None:
-    """Ten minutes of words, all out of order, are repaired by comparisons in the thousands."""
+def test_repair_of_a_long_list_is_quick() -> None:
+    """4,000 times in random order take fewer than 16 comparisons each."""
     comparisons = 0
 
     class Counted(int):
@@ -63,8 +63,8 @@ def test_order_of_a_long_list_is_quick() -> None:
     st.integers(1, 60),
     st.integers(0, 500),
 )
-def test_starts_come_spread_starts(starts: list[int], gap: int, after: int) -> None:
-    """Between starts, and before the end, there is the gap, or an equal share of the room."""
+def test_starts_are_spread(starts: list[int], gap: int, after: int) -> None:
+    """After each start there is the gap, or an equal share of the room."""
     end = starts[-1] + after
     gap_here = min(gap, end // len(starts))
     moved = spread_starts(starts, gap, end, NO_TAIL)
@@ -78,8 +78,8 @@ def test_starts_come_spread_starts(starts: list[int], gap: int, after: int) -> N
     st.lists(st.integers(0, 400), min_size=1, max_size=12).map(sorted),
     st.lists(st.integers(-60, 20), min_size=12, max_size=12),
 )
-def test_starts_are_moved_as_little_as_can_be(starts: list[int], shifts: list[int]) -> None:
-    """No other starts that are apart have a smaller sum of squared moves."""
+def test_starts_are_moved_as_little_as_possible(starts: list[int], shifts: list[int]) -> None:
+    """No other spread starts have a smaller sum of squared moves."""
     gap, end = 40, 2000
 
     def moves(places: list[int]) -> int:
@@ -88,7 +88,7 @@ def test_starts_are_moved_as_little_as_can_be(starts: list[int], shifts: list[in
     others: list[int] = []
     for start, shift in zip(starts, shifts, strict=False):
         others.append(max(start + shift, others[-1] + gap if others else 0))
-    rounding = 2 * len(starts) * gap * len(starts)  # whole samples, at the largest move
+    rounding = 2 * len(starts) * gap * len(starts)  # rounding to whole samples, at the largest move
     assert moves(spread_starts(starts, gap, end, NO_TAIL)) <= moves(others) + rounding
 
 
@@ -104,14 +104,14 @@ def test_starts_are_moved_as_little_as_can_be(starts: list[int], shifts: list[in
     ],
     ids=["to both sides", "at the front", "at the end", "no room", "no sound", "no words"],
 )
-def test_a_crowd_spreads(starts: list[int], gap: int, end: int, expected: list[int]) -> None:
-    """Words of one time share it with their neighbours, inside the sound."""
+def test_equal_starts_spread(starts: list[int], gap: int, end: int, expected: list[int]) -> None:
+    """Equal starts spread to both sides, inside the audio."""
     assert spread_starts(starts, gap, end, NO_TAIL) == expected
 
 
 @pytest.mark.parametrize("crowd", [2, 5, 6, 200])
-def test_a_crowd_at_the_end_pushes_nobody_far(crowd: int) -> None:
-    """However many starts pile up at the end, others keep their places but in its last 200."""
+def test_starts_at_the_end_move_others_little(crowd: int) -> None:
+    """However many starts are at the end, they move only those in its last 200."""
     tail = Tail(length=80, room=200)
     starts = [0, 700, 790, *[1000] * crowd]
     moved = spread_starts(starts, 40, 1000, tail)
@@ -124,10 +124,10 @@ def test_a_crowd_at_the_end_pushes_nobody_far(crowd: int) -> None:
 Spans = list[tuple[int, int]]
 
 
-def hear(window: Window, spans: Spans) -> list[int]:
-    """What a model says that hears all words of a window but the one that its end cuts off.
+def model_times(window: Window, spans: Spans) -> list[int]:
+    """Times of a model that finds all words of a window but the one that its end cuts off.
 
-    Words that are not in the window are all at its end.
+    Words that are not in the window are at its end.
     """
     length = window.end_sample - window.start_sample
     times: list[int] = []
@@ -139,12 +139,12 @@ def hear(window: Window, spans: Spans) -> list[int]:
 
 
 def align(spans: Spans, samples: int) -> tuple[list[int], list[Window]]:
-    """The times that come together, and the windows that were asked for."""
+    """The collected times, and the windows."""
     clip = WindowedClip([(Word("word", place, place),) for place in range(len(spans))], samples)
     windows: list[Window] = []
     while window := clip.next_window():
         windows.append(window)
-        clip.add_times(window, hear(window, spans))
+        clip.add_times(window, model_times(window, spans))
     return clip.times, windows
 
 
@@ -156,8 +156,8 @@ def align(spans: Spans, samples: int) -> tuple[list[int], list[Window]]:
     ),
     st.sampled_from([0.0, 5.0, 700.0]),
 )
-def test_times_are_those_of_one_hearing(pauses: list[tuple[float, float]], after: float) -> None:
-    """Pauses, crowds of words and silence at the end: all times come, each from a whole word."""
+def test_windows_find_all_times(pauses: list[tuple[float, float]], after: float) -> None:
+    """With pauses, fast words and silence at the end, every time is found, from whole words."""
     spans: Spans = []
     now = 0
     for pause, length in pauses:
@@ -172,8 +172,8 @@ def test_times_are_those_of_one_hearing(pauses: list[tuple[float, float]], after
     assert all(window.end_sample <= samples for window in windows)
 
 
-def test_an_even_clip_takes_few_windows() -> None:
-    """An hour of even speech is heard little more than once."""
+def test_steady_speech_takes_few_windows() -> None:
+    """An hour of steady speech is aligned in 13 windows with little overlap."""
     second = SAMPLE_RATE_HZ
     spans = [(place * second // 2, place * second // 2 + second // 3) for place in range(7200)]
     _, windows = align(spans, 3600 * second)
@@ -182,7 +182,7 @@ def test_an_even_clip_takes_few_windows() -> None:
 
 
 def test_five_minutes_are_one_window() -> None:
-    """What the model was trained on is asked for at once."""
+    """A clip of the length that the model was trained on is one window."""
     spans = [(0, 100), (200, 300)]
     assert len(align(spans, WINDOW_SAMPLES)[1]) == 1
     assert align(spans, 0) == ([0] * 4, [])

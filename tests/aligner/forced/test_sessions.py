@@ -1,4 +1,4 @@
-"""What the forced aligner is asked about and when; once with a ruler, once with a tiny network."""
+"""Which clips the forced aligner gets, and when: with a fake and with a tiny network."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,18 +30,18 @@ SECOND = SAMPLE_RATE_HZ
 PACING = Pacing(pass_samples=SECOND, step_samples=60 * SECOND)
 
 
-class Ruler:
-    """Knows the voice: a sample's value says of which word it is."""
+class FakeAligner:
+    """Finds the exact times: the value of each sample is the number of its word."""
 
     languages = frozenset(("en",))
 
     def __init__(self) -> None:
-        self.asked: list[Sequence[Clip]] = []
+        self.calls: list[Sequence[Clip]] = []
         self.error: Exception | None = None
 
     def align(self, clips: Sequence[Clip]) -> list[tuple[WordTimestamp, ...]]:
-        """The truth, where the clip has it; words beyond its end are said to be at its end."""
-        self.asked.append(clips)
+        """The true times; words after the end of the clip are at its end."""
+        self.calls.append(clips)
         if self.error is not None:
             raise self.error
         return [tuple(self._align(clip)) for clip in clips]
@@ -55,44 +55,44 @@ class Ruler:
 
 
 def voice() -> bytes:
-    """Half a second for each word."""
+    """Half a second of audio for each word."""
     return b"".join(np.full(SECOND // 2, word.char_start + 1, "<i2").tobytes() for word in WORDS)
 
 
 class Driver:
-    """Sessions, and what they said."""
+    """Drives the sessions and records their answers."""
 
-    def __init__(self, aligner: Ruler, pacing: Pacing = PACING) -> None:
-        self.said: list[AlignEvent] = []
+    def __init__(self, aligner: FakeAligner, pacing: Pacing = PACING) -> None:
+        self.answers: list[AlignEvent] = []
         self._commands: list[AlignCommand] = []
-        self.sessions = ForcedSessions(self._take, self.said.append, aligner, pacing)
+        self.sessions = ForcedSessions(self._pop_commands, self.answers.append, aligner, pacing)
 
-    def _take(self) -> list[AlignCommand]:
+    def _pop_commands(self) -> list[AlignCommand]:
         commands, self._commands = self._commands, []
         return commands
 
     def step(self, *commands: AlignCommand) -> list[AlignEvent]:
-        """What is said in answer to `commands`, until there is nothing left to ask."""
-        before = len(self.said)
+        """Handle `commands`, step until no clip is due, and return the answers."""
+        before = len(self.answers)
         self._commands = list(commands)
         while self.sessions.step() is not None:
             pass
-        return self.said[before:]
+        return self.answers[before:]
 
     def words(self, context: int) -> list[WordTimestamp]:
-        """All words that were told of a context."""
-        aligned = [e for e in self.said if isinstance(e, Aligned) and e.context == context]
+        """All words that were reported for a context."""
+        aligned = [e for e in self.answers if isinstance(e, Aligned) and e.context == context]
         return [word for event in aligned for word in event.words]
 
 
 def audio(context: int, start_sample: int, end_sample: int) -> AudioStep:
-    """A part of the voice."""
+    """An audio step with a part of the voice."""
     pcm = voice()[2 * start_sample : 2 * end_sample]
     return AudioStep((ContextAudio(context, AudioChunk(start_sample, pcm)),))
 
 
 def check_truth(words: Sequence[WordTimestamp]) -> None:
-    """All words, each once, where the voice says them."""
+    """Assert that all words are there once, with their true times."""
     assert [word.word for word in words] == list(WORDS)
     for place, word in enumerate(words):
         assert (word.start_sample, word.end_sample) == (
@@ -101,29 +101,29 @@ def check_truth(words: Sequence[WordTimestamp]) -> None:
         )
 
 
-def test_segments_are_asked_about_when_they_end() -> None:
-    """Each segment is one clip of its own words and sound, placed on the context's clock."""
-    ruler = Ruler()
-    driver = Driver(ruler, Pacing(100 * SECOND, 60 * SECOND))
+def test_segments_are_aligned_when_they_end() -> None:
+    """Each segment is one clip of its words and audio, placed on the context's clock."""
+    fake = FakeAligner()
+    driver = Driver(fake, Pacing(100 * SECOND, 60 * SECOND))
     driver.step(Follow(1, "en-us", "v"), Expect(1, WORDS), audio(1, 0, 3 * SECOND))
-    assert ruler.asked == []
+    assert fake.calls == []
     middle = WORDS[4].char_start
     (first,) = driver.step(SegmentEnd(1, middle, 2 * SECOND))
     assert isinstance(first, Aligned)
     assert first.end_sample == 2 * SECOND
     assert [word.word for word in first.words] == list(WORDS[:4])
     driver.step(audio(1, 3 * SECOND, 5 * SECOND), SegmentEnd(1, len(TEXT), 5 * SECOND), Finish(1))
-    assert driver.said[-1] == Done(1, 5 * SECOND)
+    assert driver.answers[-1] == Done(1, 5 * SECOND)
     check_truth(driver.words(1))
-    assert [len(clip.pcm) // 2 for (clip,) in ruler.asked[:2]] == [2 * SECOND, 3 * SECOND]
+    assert [len(clip.pcm) // 2 for (clip,) in fake.calls[:2]] == [2 * SECOND, 3 * SECOND]
     assert driver.sessions.rows_used == 0
 
 
 @pytest.mark.parametrize("step", [1920, 7_000, 30_000])
-def test_a_long_segment_is_asked_about_on_its_way(step: int) -> None:
-    """Every second of new sound: what ends well before the end of the clip is told, each once."""
-    ruler = Ruler()
-    driver = Driver(ruler)
+def test_a_long_segment_is_aligned_while_it_grows(step: int) -> None:
+    """After each second of audio, words that end well before its end are reported, each once."""
+    fake = FakeAligner()
+    driver = Driver(fake)
     driver.step(Follow(1, "en", "v"), Expect(1, WORDS))
     known = []
     for start in range(0, 5 * SECOND, step):
@@ -135,14 +135,14 @@ def test_a_long_segment_is_asked_about_on_its_way(step: int) -> None:
     assert known[-1] >= 6, "most are known before the segment ends"
     driver.step(Finish(1))
     check_truth(driver.words(1))
-    longest = max(len(clip.pcm) for clips in ruler.asked for clip in clips)
-    assert longest <= 2 * 3 * SECOND, "sound whose words are known is not heard again"
+    longest = max(len(clip.pcm) for clips in fake.calls for clip in clips)
+    assert longest <= 2 * 3 * SECOND, "audio whose words are known is not aligned again"
 
 
 def test_contexts_share_a_pass_and_ended_segments_go_first() -> None:
-    """What is due at once is asked at once, as much of it as a step may take."""
-    ruler = Ruler()
-    driver = Driver(ruler, Pacing(SECOND, 5 * SECOND))
+    """Clips that are due together share a pass, up to the limit of a step."""
+    fake = FakeAligner()
+    driver = Driver(fake, Pacing(SECOND, 5 * SECOND))
     for context in (1, 2, 3):
         driver.step(Follow(context, "en", "v"), Expect(context, WORDS))
     middle = WORDS[4].char_start
@@ -150,40 +150,40 @@ def test_contexts_share_a_pass_and_ended_segments_go_first() -> None:
         *(audio(context, 0, 2 * SECOND) for context in (1, 2, 3)),
         SegmentEnd(3, middle, 2 * SECOND),
     )
-    first, second = ruler.asked[:2]
+    first, second = fake.calls[:2]
     assert len(first[0].words) == 4, "the segment that has ended"
     assert (len(first), len(second)) == (2, 1)
 
 
-def test_a_failure_ends_the_contexts_that_it_was_about() -> None:
-    """An aligner that fails, as one out of memory does, fails its clips and lives on."""
-    ruler = Ruler()
-    driver = Driver(ruler)
+def test_a_failure_ends_the_contexts_of_its_clips() -> None:
+    """An aligner out of memory fails the contexts of its clips; the others continue."""
+    fake = FakeAligner()
+    driver = Driver(fake)
     driver.step(Follow(1, "en", "v"), Expect(1, WORDS), Follow(2, "en", "v"), Expect(2, WORDS))
-    ruler.error = MemoryError("one two three")
+    fake.error = MemoryError("one two three")
     (failed,) = driver.step(audio(1, 0, 2 * SECOND))
     assert isinstance(failed, Failed)
     assert (failed.context, failed.code) == (1, ErrorCode.ENGINE_ERROR)
     assert "one" not in failed.message
-    ruler.error = None
+    fake.error = None
     assert driver.step(audio(1, 2 * SECOND, 3 * SECOND), Finish(1)) == []
     driver.step(audio(2, 0, 5 * SECOND), Finish(2))
     check_truth(driver.words(2))
 
 
-def test_a_language_that_it_does_not_know() -> None:
-    """The context fails at once, and nothing is asked."""
-    ruler = Ruler()
-    driver = Driver(ruler)
+def test_an_unknown_language_is_refused() -> None:
+    """The context fails at once, and no clip is aligned."""
+    fake = FakeAligner()
+    driver = Driver(fake)
     (failed,) = driver.step(Follow(1, "nl", "v"), Expect(1, WORDS), audio(1, 0, 3 * SECOND))
     assert isinstance(failed, Failed)
     assert failed.code is ErrorCode.INVALID_LANGUAGE
-    assert ruler.asked == []
+    assert fake.calls == []
 
 
-def test_cancel_forgets_a_context() -> None:
-    """A cancel is answered, known or not, and nothing follows it."""
-    driver = Driver(Ruler())
+def test_cancel_drops_a_context() -> None:
+    """A cancel is answered, even for an unknown context, and nothing follows it."""
+    driver = Driver(FakeAligner())
     driver.step(Follow(1, "en", "v"), Expect(1, WORDS))
     assert driver.step(Cancel(1), audio(1, 0, 5 * SECOND), Finish(1)) == [Cancelled(1)]
     assert driver.step(Cancel(7)) == [Cancelled(7)]
@@ -194,25 +194,25 @@ def test_cancel_forgets_a_context() -> None:
 
 
 def test_a_context_without_words_ends() -> None:
-    """Sound without words is no question."""
-    ruler = Ruler()
-    driver = Driver(ruler)
+    """Audio without words is never aligned."""
+    fake = FakeAligner()
+    driver = Driver(fake)
     driver.step(Follow(1, "en", "v"), audio(1, 0, 2 * SECOND), Finish(1))
-    assert driver.said[-1] == Done(1, 2 * SECOND)
+    assert driver.answers[-1] == Done(1, 2 * SECOND)
     assert driver.words(1) == []
 
 
-def test_a_real_network_tells_all_words(tmp_path: Path) -> None:
-    """A tiny network from its folder: every word once, in order, inside the sound."""
+def test_a_real_network_finds_all_words(tmp_path: Path) -> None:
+    """With a tiny network every word is reported once, in order, inside the audio."""
     options = ForcedOptions(str(write_tiny_aligner(tmp_path / "tiny")), "cpu", threads=1)
     commands: list[list[AlignCommand]] = []
-    said: list[AlignEvent] = []
-    sessions = load_forced(options, lambda: commands.pop(0) if commands else [], said.append)
+    answers: list[AlignEvent] = []
+    sessions = load_forced(options, lambda: commands.pop(0) if commands else [], answers.append)
     commands.append([Follow(1, "en", "v"), Expect(1, WORDS), audio(1, 0, 5 * SECOND), Finish(1)])
     while sessions.step() is not None:
         pass
-    assert said[-1] == Done(1, 5 * SECOND)
-    words = [word for event in said if isinstance(event, Aligned) for word in event.words]
+    assert answers[-1] == Done(1, 5 * SECOND)
+    words = [word for event in answers if isinstance(event, Aligned) for word in event.words]
     assert [word.word for word in words] == list(WORDS)
     starts = [word.start_sample for word in words]
     assert starts == sorted(starts)
@@ -224,6 +224,6 @@ def test_a_real_network_tells_all_words(tmp_path: Path) -> None:
     [("cpu", 0, "cpu"), ("cpu", 1, "cuda:0"), ("cuda", 1, "cpu"), ("cuda:0", 2, "cuda:1"),
      ("cuda:1", 2, "cuda:0"), (None, 1, "cpu")],
 )  # fmt: skip
-def test_it_leaves_the_engine_its_gpu(engine: str | None, gpus: int, expected: str) -> None:
-    """Without a device of its own it takes a GPU that no engine uses, else the CPU."""
+def test_the_device_is_not_an_engines_gpu(engine: str | None, gpus: int, expected: str) -> None:
+    """Without a configured device it is a GPU that no engine uses, else the CPU."""
     assert free_device(engine, gpus) == expected

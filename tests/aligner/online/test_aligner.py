@@ -1,4 +1,4 @@
-"""The aligner on real speech: the voices of espeak, whose word times are known."""
+"""The online aligner on real speech: espeak's voices, with known word times."""
 
 import random
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,17 +29,17 @@ FRAME_BYTES = FRAME_SAMPLES * BYTES_PER_SAMPLE
 SENTENCE = "Thanks for waiting, your order left our warehouse this morning and arrives on Friday."
 
 
-def follow(session: OnlineSession, spoken: Spoken, sizes: Iterable[int]) -> list[WordTimestamp]:
-    """All words of `spoken`, whose text is there from the beginning."""
+def align(session: OnlineSession, spoken: Spoken, sizes: Iterable[int]) -> list[WordTimestamp]:
+    """All words of `spoken`, with its whole text known from the beginning."""
     session.append(split_words(spoken.text))
-    committed: list[WordTimestamp] = []
+    final: list[WordTimestamp] = []
     for part in cut(spoken.pcm, sizes):
-        committed += session.push(part)
-    return committed + list(session.finish())
+        final += session.push(part)
+    return final + list(session.finish())
 
 
 def cut(pcm: bytes, sizes: Iterable[int]) -> Iterator[bytes]:
-    """`pcm` in parts of so many samples; the rest in frames."""
+    """`pcm` in parts of `sizes` samples, and the rest in codec frames."""
     place = 0
     for size in sizes:
         yield pcm[place : place + size * BYTES_PER_SAMPLE]
@@ -49,27 +49,27 @@ def cut(pcm: bytes, sizes: Iterable[int]) -> Iterator[bytes]:
 
 
 def errors_ms(spoken: Spoken, words: Sequence[WordTimestamp]) -> np.ndarray:
-    """How far the starts are from the truth."""
+    """Absolute error of each word's start in milliseconds."""
     assert [row.word for row in words] == [row.word for row in spoken.words]
     pairs = zip(words, spoken.words, strict=True)
     return np.array([abs(ours.start_sample - true.start_sample) / 24 for ours, true in pairs])
 
 
 def starts_ms(spoken: Spoken) -> np.ndarray:
-    """When the words really begin."""
+    """True starts of the words in milliseconds."""
     return np.array([row.start_sample for row in spoken.words]) / 24
 
 
 def aligned_errors_ms(aligner: OnlineAligner, spoken: Iterable[Spoken]) -> np.ndarray:
-    """The same for several contexts, one after the other."""
+    """Errors of the word starts of several contexts, aligned one after the other."""
     return np.concatenate(
-        [errors_ms(one, follow(aligner.open(one.language, one.speaker), one, ())) for one in spoken]
+        [errors_ms(one, align(aligner.open(one.language, one.speaker), one, ())) for one in spoken]
     )
 
 
 @pytest.mark.parametrize(("speaker", "pace"), [("f3", 0.8), ("m5", 1.0), ("annie", 1.3)])
-def test_other_voices_are_followed_to_the_word(speaker: str, pace: float) -> None:
-    """Another timbre and pace than the reference's: 12 ms on average, nearly all within 100 ms."""
+def test_other_voices_are_aligned_to_the_word(speaker: str, pace: float) -> None:
+    """With another timbre and pace the mean error is 12 ms, and 99 % are within 100 ms."""
     sentences = islice(agent_sentences(1), 12)
     errors = aligned_errors_ms(
         OnlineAligner(), (espeak(text, "en", speaker, pace) for text in sentences)
@@ -79,8 +79,8 @@ def test_other_voices_are_followed_to_the_word(speaker: str, pace: float) -> Non
 
 
 @pytest.mark.parametrize("language", OTHERS)
-def test_every_language_is_followed(language: str) -> None:
-    """All languages of the voices have a reference; Japanese by its readings."""
+def test_every_language_is_aligned(language: str) -> None:
+    """Every language of the voices has a reference; Japanese has one by its readings."""
     spoken = (espeak(text, language, "f2", 1.1) for text in OTHERS[language])
     errors = aligned_errors_ms(OnlineAligner(), spoken)
     assert errors.mean() <= 12
@@ -88,54 +88,54 @@ def test_every_language_is_followed(language: str) -> None:
 
 
 def test_pauses_and_a_silent_beginning_do_not_count() -> None:
-    """Silence that the reference has not, half a second before and two inside, moves nothing."""
+    """Silence before and inside the speech, absent in the reference, moves no word."""
     spoken = espeak(SENTENCE, "en", "f3")
     spoken = with_lead(with_pauses(spoken, [(3, 2_000), (9, 400)]), 500)
     errors = aligned_errors_ms(OnlineAligner(), [spoken])
     assert errors.max() <= 60
 
 
-class SameReference(ReferenceVoice):
-    """Says the same words the same way: espeak's samples differ a little from call to call."""
+class CachedReference(ReferenceVoice):
+    """Caches speech, as espeak's samples differ a little from call to call."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.said: dict[object, Speech] = {}
+        self.speeches: dict[object, Speech] = {}
 
     def synthesize(
         self, words: Sequence[Word], voice: EspeakVoice, duration_ratio: float
     ) -> Speech:
         key = (*words, voice, duration_ratio)
-        if key not in self.said:
-            self.said[key] = super().synthesize(words, voice, duration_ratio)
-        return self.said[key]
+        if key not in self.speeches:
+            self.speeches[key] = super().synthesize(words, voice, duration_ratio)
+        return self.speeches[key]
 
 
 @pytest.fixture(scope="module")
-def same_reference() -> SameReference:
-    """One for all tests, as it remembers what it has said."""
-    return SameReference()
+def cached_reference() -> CachedReference:
+    """One reference voice for all tests, so that they share its cache."""
+    return CachedReference()
 
 
 @settings(max_examples=20, deadline=None)
 @given(sizes=st.lists(st.integers(1, 9_000), max_size=60))
-def test_how_audio_is_cut_does_not_matter(same_reference: SameReference, sizes: list[int]) -> None:
-    """The same words come out, to the sample, however the sound was cut into pushes."""
+def test_the_push_sizes_change_no_word(cached_reference: CachedReference, sizes: list[int]) -> None:
+    """Word times are equal to the sample, however the audio was cut into pushes."""
     spoken = spoken_sentence()
     whole, parts = (
-        follow(OnlineAligner(same_reference).open("en", "v"), spoken, cuts) for cuts in ((), sizes)
+        align(OnlineAligner(cached_reference).open("en", "v"), spoken, cuts) for cuts in ((), sizes)
     )
     assert parts == whole
 
 
 @cache
 def spoken_sentence() -> Spoken:
-    """`SENTENCE`, always the same to the sample."""
+    """`SENTENCE`, spoken once, so that all tests have equal samples."""
     return espeak(SENTENCE, "en", "m3", 1.1)
 
 
 def test_every_word_comes_once_in_order_and_inside_the_audio() -> None:
-    """300 texts in ten languages, as models write them: all their words, verbatim."""
+    """300 generated texts in ten languages get all their words, verbatim."""
     rng = random.Random(5)
     aligner = OnlineAligner()
     languages = list(texts.TEXTS)
@@ -143,7 +143,7 @@ def test_every_word_comes_once_in_order_and_inside_the_audio() -> None:
         language = languages[number % len(languages)]
         text = generated_text(rng, language)
         spoken = espeak(text, language, "f2", 2.0)
-        words = follow(aligner.open(language, "f2"), spoken, [rng.randrange(1, 5_000)])
+        words = align(aligner.open(language, "f2"), spoken, [rng.randrange(1, 5_000)])
         assert [row.word for row in words] == split_words(text)
         starts = [row.start_sample for row in words]
         assert starts == sorted(starts)
@@ -154,7 +154,7 @@ def test_every_word_comes_once_in_order_and_inside_the_audio() -> None:
 
 
 def generated_text(rng: random.Random, language: str) -> str:
-    """A sentence of the language, or a part of one, with noise of other scripts and signs."""
+    """A sentence of the language or a part of it, with noise of other scripts and symbols."""
     text = rng.choice(texts.TEXTS[language])
     if rng.random() < 0.4:
         start, end = sorted(rng.sample(range(len(text) + 1), 2))
@@ -166,22 +166,22 @@ def generated_text(rng: random.Random, language: str) -> str:
     return text
 
 
-def test_nothing_looks_ahead(same_reference: SameReference) -> None:
-    """Committed and tentative times are the same whatever follows."""
+def test_the_aligner_is_causal(cached_reference: CachedReference) -> None:
+    """Final and tentative words do not depend on later audio."""
     spoken = espeak(SENTENCE, "en", "f3")
     other = espeak("Something else is said from here on, by a much louder voice.", "en", "m8")
     for frames in (10, 25, 40):
         start = spoken.pcm[: frames * FRAME_BYTES]
-        alone, followed = (OnlineAligner(same_reference).open("en", "v") for _ in range(2))
+        alone, followed = (OnlineAligner(cached_reference).open("en", "v") for _ in range(2))
         for session in (alone, followed):
             session.append(split_words(SENTENCE))
-        committed = alone.push(start)
-        assert followed.push(start + other.pcm)[: len(committed)] == committed
+        final = alone.push(start)
+        assert followed.push(start + other.pcm)[: len(final)] == final
         assert alone.tentative()
 
 
-def test_tentative_times_run_ahead() -> None:
-    """At any moment it holds the words that have begun, the next one, and times near the truth."""
+def test_tentative_words_are_near_the_truth() -> None:
+    """They are the words that have begun and the next one, with times near the truth."""
     spoken = espeak(SENTENCE, "en", "f3")
     session = OnlineAligner().open("en", "v")
     session.append(split_words(SENTENCE))
@@ -202,78 +202,78 @@ def test_tentative_times_run_ahead() -> None:
     assert np.median(errors) <= 40
 
 
-def test_text_may_grow_while_the_sound_is_made() -> None:
-    """Words that come one at a time, the first ones after their sound, are found where they are."""
+def test_text_may_grow_while_audio_arrives() -> None:
+    """Words that arrive one at a time, some after their audio, are found where they are."""
     spoken = espeak(SENTENCE, "en", "f3")
     session = OnlineAligner().open("en", "v")
     waiting = split_words(SENTENCE)
-    committed: list[WordTimestamp] = []
+    final: list[WordTimestamp] = []
     for number, part in enumerate(cut(spoken.pcm, ())):
         if number > 8 and waiting:
             session.append([waiting.pop(0)])
-        committed += session.push(part)
-    committed += session.finish()
-    assert errors_ms(spoken, committed).mean() <= 25
+        final += session.push(part)
+    final += session.finish()
+    assert errors_ms(spoken, final).mean() <= 25
 
 
 def test_segments_are_anchors() -> None:
-    """What is told to have ended has: its words are out, and the next begin behind it."""
+    """At the end of a segment its words are final, and the next words begin after it."""
     parts = [espeak(text, "en", "f3") for text in islice(agent_sentences(2), 4)]
     spoken = joined(parts)
     session = OnlineAligner().open("en", "v")
     session.append(split_words(spoken.text))
-    committed: list[WordTimestamp] = []
+    final: list[WordTimestamp] = []
     char_end = sample_end = 0
     for part in parts:
         for piece in cut(part.pcm, ()):
-            committed += session.push(piece)
+            final += session.push(piece)
         char_end += len(part.text) + 1
         sample_end += part.samples
-        committed += session.end_segment(char_end)
-        assert committed[-1].word.char_end == char_end - 1
-        assert committed[-1].start_sample < sample_end
+        final += session.end_segment(char_end)
+        assert final[-1].word.char_end == char_end - 1
+        assert final[-1].start_sample < sample_end
     assert session.finish() == ()
-    assert errors_ms(spoken, committed).mean() <= 12
+    assert errors_ms(spoken, final).mean() <= 12
 
 
-def test_a_segment_without_words_leaves_nothing_behind() -> None:
-    """Sound of a segment that has no words, a laugh or a breath, is not the next segment's."""
+def test_audio_of_a_segment_without_words_is_dropped() -> None:
+    """Audio of a segment without words, such as a laugh, does not belong to the next segment."""
     laugh, spoken = espeak("Ha ha ha ha ha ha!", "en", "f3"), espeak(SENTENCE, "en", "f3")
     session = OnlineAligner().open("en", "v")
     assert session.push(laugh.pcm) == ()
     assert session.end_segment(0) == ()
     session.append(split_words(SENTENCE))
-    committed = [row for part in cut(spoken.pcm, ()) for row in session.push(part)]
-    committed += session.finish()
+    final = [row for part in cut(spoken.pcm, ()) for row in session.push(part)]
+    final += session.finish()
     delay_ms = laugh.samples / 24
-    starts = [row.start_sample / 24 - delay_ms for row in committed]
+    starts = [row.start_sample / 24 - delay_ms for row in final]
     assert np.abs(np.array(starts) - starts_ms(spoken)).mean() <= 25
 
 
-def test_sound_behind_the_last_word_is_not_kept() -> None:
-    """Half a minute of other sound costs no memory, and words that follow little more than 1 s."""
+def test_audio_after_the_last_word_is_not_kept() -> None:
+    """Half a minute of other sound uses no memory and moves later words by at most 1.5 s."""
     spoken, other = espeak(SENTENCE, "en", "f3"), espeak(agent_monologue(1, 90), "en", "m5")
     other_pcm = other.pcm[: 30 * SAMPLE_RATE_HZ * BYTES_PER_SAMPLE]
     session = OnlineAligner().open("en", "v")
     words = split_words(f"{SENTENCE} {SENTENCE}")
     count = len(words) // 2
     session.append(words[:count])
-    committed: list[WordTimestamp] = []
+    final: list[WordTimestamp] = []
     for part in cut(spoken.pcm + other_pcm, ()):
-        committed += session.push(part)
+        final += session.push(part)
         assert session.remembered_frames <= 1_500
     session.append(words[count:])
-    committed += (row for part in cut(spoken.pcm, ()) for row in session.push(part))
-    committed += session.finish()
-    assert [row.word for row in committed] == words
-    starts = np.array([row.start_sample / 24 for row in committed])
+    final += (row for part in cut(spoken.pcm, ()) for row in session.push(part))
+    final += session.finish()
+    assert [row.word for row in final] == words
+    starts = np.array([row.start_sample / 24 for row in final])
     again = starts_ms(spoken) + (spoken.samples + len(other_pcm) // BYTES_PER_SAMPLE) / 24
     assert np.abs(starts[: count - 1] - starts_ms(spoken)[:-1]).max() <= 100
     assert np.abs(starts[count:] - again).max() <= 1_500
 
 
-def test_words_without_sound_still_come() -> None:
-    """Where nothing can be heard, or the sound ends too soon, the words come as guesses."""
+def test_words_without_audio_become_estimates() -> None:
+    """If the audio is silent or ends too early, its words are reported as estimates."""
     silent = OnlineAligner().open("en", "v")
     silent.append(split_words("Are you there?"))
     assert silent.push(bytes(SAMPLE_RATE_HZ * 2)) == ()
@@ -288,35 +288,35 @@ def test_words_without_sound_still_come() -> None:
     assert all(row.start_sample <= spoken.samples // 2 for row in words)
 
 
-def test_a_long_context_costs_what_a_short_one_does() -> None:
-    """Ten minutes in one context: what is kept, and looked at, stays what it was after one."""
+def test_a_long_context_uses_no_more_memory() -> None:
+    """In a context of ten minutes the frames in memory stay bounded, and so do the errors."""
     text = agent_monologue(3, 2_000)
     spoken = espeak(text, "en", "m3")
     assert spoken.samples > 500 * SAMPLE_RATE_HZ
     session = OnlineAligner().open("en", "v")
     session.append(split_words(text))
-    committed: list[WordTimestamp] = []
+    final: list[WordTimestamp] = []
     sizes: list[int] = []
     for part in cut(spoken.pcm, ()):
-        committed += session.push(part)
+        final += session.push(part)
         sizes.append(session.remembered_frames)
-    committed += session.finish()
+    final += session.finish()
     assert max(sizes) <= 1_500
-    errors = errors_ms(spoken, committed)
+    errors = errors_ms(spoken, final)
     assert errors.mean() <= 12
     assert (errors <= 100).mean() >= 0.99
 
 
-def test_what_is_forgotten_moves_no_word(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With so little memory that starts are lost, words are off by a word, not more and more."""
+def test_a_short_trace_moves_words_by_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a trace too short for some word starts, errors stay below a second and do not grow."""
     for room in (viterbi, online):
         monkeypatch.setattr(room, "MAX_TRACED_FRAMES", 40)
     spoken = espeak(SENTENCE, "en", "f3", 0.8)
     assert aligned_errors_ms(OnlineAligner(), [spoken]).max() <= 1_000
 
 
-def test_a_voice_is_known_the_second_time() -> None:
-    """Its pace and its average sound are kept: the next context is followed from the first word."""
+def test_a_known_voice_is_aligned_better() -> None:
+    """Its pace and statistics are kept, so the next context is aligned from the first word."""
     aligner = OnlineAligner()
     first, second = islice(agent_sentences(4), 2)
     slow = [espeak(text, "en", "f4", 0.6) for text in (first, second)]
@@ -328,7 +328,7 @@ def test_a_voice_is_known_the_second_time() -> None:
 
 
 class CountingReference(ReferenceVoice):
-    """Knows for how many vocal tracts it was last asked."""
+    """Records the number of warps of the last rendering."""
 
     vtln_warps = 0
 
@@ -342,21 +342,21 @@ class CountingReference(ReferenceVoice):
 
 @pytest.mark.parametrize("are_concurrent", [False, True])
 def test_short_replies_are_enough_to_know_a_voice(are_concurrent: bool) -> None:
-    """None is long enough to tell its vocal tract, all together are; at the same time, too."""
+    """No single reply is enough to choose the warp, but together they are, even concurrently."""
     reference = CountingReference()
     aligner = OnlineAligner(reference)
     reply = espeak("Yes, of course.", "en", "f3")
     opened = [aligner.open("en", "v") for _ in range(5)] if are_concurrent else []
     for turn in range(5):
-        follow(opened[turn] if are_concurrent else aligner.open("en", "v"), reply, ())
-    follow(aligner.open("en", "other"), reply, ())
+        align(opened[turn] if are_concurrent else aligner.open("en", "v"), reply, ())
+    align(aligner.open("en", "other"), reply, ())
     assert reference.vtln_warps > 1, "one alone is too short"
-    follow(aligner.open("en", "v"), reply, ())
+    align(aligner.open("en", "v"), reply, ())
     assert reference.vtln_warps == 1
 
 
-def test_a_context_that_hears_nothing_makes_nobody_forget() -> None:
-    """What one context learns of a voice stays when another one ends that knew less."""
+def test_a_context_without_audio_changes_no_profile() -> None:
+    """What one context learns about a voice stays when a context ends that learnt less."""
     spoken = [espeak(text, "en", "f4", 0.6) for text in islice(agent_sentences(4), 2)]
     alone, shared = OnlineAligner(), OnlineAligner()
     silent = shared.open("en", "f4")
@@ -369,14 +369,14 @@ def test_a_context_that_hears_nothing_makes_nobody_forget() -> None:
 
 
 def test_an_unknown_language_is_refused() -> None:
-    """There is no reference for it, and the message names those that there are."""
+    """There is no reference for it, and the message lists the known languages."""
     with pytest.raises(InvalidRequestError, match="known are") as refused:
         OnlineAligner().open("tlh", "v")
     assert refused.value.code is ErrorCode.INVALID_LANGUAGE
 
 
-def test_closing_twice_is_no_mistake() -> None:
-    """A context that is cancelled is closed wherever it is, and once is enough."""
+def test_close_is_idempotent() -> None:
+    """A cancelled context may be closed at any point, and more than once."""
     session = OnlineAligner().open("en", "v")
     session.append(split_words(SENTENCE))
     session.push(bytes(9_999 * BYTES_PER_SAMPLE))

@@ -12,14 +12,14 @@ TEXT = "Thanks for waiting, your order left our warehouse this morning and arriv
 
 @pytest.fixture(scope="module")
 def voice() -> ReferenceVoice:
-    """The process's espeak."""
+    """The process's reference voice."""
     return ReferenceVoice()
 
 
 def reference_of(
     voice: ReferenceVoice, text: str, vtln_warps: tuple[float, ...] = (1.0,), language: str = "en"
 ) -> GrowingReference:
-    """A reference of which all words are said that are needed at first."""
+    """A reference with the words that are needed at first."""
     reference = GrowingReference(voice, voice.voice_for(language), vtln_warps)
     reference.append(split_words(text))
     reference.extend(0, 1.0, is_urgent=True)
@@ -27,7 +27,7 @@ def reference_of(
 
 
 def test_every_word_has_its_frames(voice: ReferenceVoice) -> None:
-    """In order and without overlap, from the first frame to the last."""
+    """Words are in order, without overlap, from the first frame to the last."""
     reference = reference_of(voice, TEXT)
     words = list(reference.words)
     assert [row.word for row in words] == split_words(TEXT)
@@ -37,8 +37,8 @@ def test_every_word_has_its_frames(voice: ReferenceVoice) -> None:
     assert words[-1].end_frame <= reference.length
 
 
-def test_renderings_have_the_same_frames(voice: ReferenceVoice) -> None:
-    """As from other vocal vtln_warps: as many frames, with other features."""
+def test_renderings_have_equal_frames(voice: ReferenceVoice) -> None:
+    """Renderings for other vocal tract lengths have as many frames, with other features."""
     reference_of(voice, "Something that was said before.", (1.15,))
     reference = reference_of(voice, TEXT, (0.95, 1.15))
     features = reference.features(range(reference.length))
@@ -49,14 +49,14 @@ def test_renderings_have_the_same_frames(voice: ReferenceVoice) -> None:
 
 
 def test_pauses_are_left_out(voice: ReferenceVoice) -> None:
-    """Full stops make a text sound longer, not have more frames."""
+    """Full stops lengthen the audio but add few frames."""
     joined, cut = reference_of(voice, "Stop go wait"), reference_of(voice, "Stop! Go! Wait!")
     assert cut.length < joined.length * 1.5
     assert cut.sample(cut.length) > joined.sample(joined.length) * 1.2
 
 
-def test_no_more_is_said_than_is_needed(voice: ReferenceVoice) -> None:
-    """A page of text costs a few clauses, and more when the sound has come nearer."""
+def test_no_more_is_synthesized_than_needed(voice: ReferenceVoice) -> None:
+    """Of a page of text a few clauses are synthesized, and more when the head comes near."""
     reference = reference_of(voice, f"{TEXT} " * 40)
     first = reference.length
     assert first < 1_000
@@ -66,8 +66,8 @@ def test_no_more_is_said_than_is_needed(voice: ReferenceVoice) -> None:
     assert reference.kept_frames == reference.length - first + 50
 
 
-def test_a_clause_is_waited_for_unless_the_sound_waits(voice: ReferenceVoice) -> None:
-    """One word is not said alone while the next may come; it is when nothing else is there."""
+def test_an_unfinished_clause_waits_unless_it_is_urgent(voice: ReferenceVoice) -> None:
+    """A single word is synthesized only if audio waits for it."""
     reference = GrowingReference(voice, voice.voice_for("en"), (1.0,))
     reference.append(split_words("Hello"))
     reference.extend(0, 1.0, is_urgent=False)
@@ -76,19 +76,19 @@ def test_a_clause_is_waited_for_unless_the_sound_waits(voice: ReferenceVoice) ->
     assert reference.length > 0
 
 
-def test_words_are_taken_by_their_place_in_the_text(voice: ReferenceVoice) -> None:
-    """Those before it that were said, and those that nobody needed to say."""
+def test_words_are_popped_by_their_offset(voice: ReferenceVoice) -> None:
+    """The words before the offset are returned, synthesized and waiting ones apart."""
     text = f"{TEXT} " * 20
     reference = reference_of(voice, text)
     words = split_words(text)
-    said, unsaid = reference.pop_words(words[-3].char_start)
-    assert [row.word for row in said] + unsaid == words[:-3]
-    assert said
-    assert unsaid
+    synthesized, waiting = reference.pop_words(words[-3].char_start)
+    assert [row.word for row in synthesized] + waiting == words[:-3]
+    assert synthesized
+    assert waiting
 
 
 def test_a_slow_voice_gets_a_slow_reference(voice: ReferenceVoice) -> None:
-    """Twice as slow is nearly twice as many frames, though normally they would be as many."""
+    """At almost half the pace it has almost twice the frames; normal lengths stay equal."""
     normal, slow = (GrowingReference(voice, voice.voice_for("en"), (1.0,)) for _ in range(2))
     for reference, duration_ratio in ((normal, 1.0), (slow, 1.8)):
         reference.append(split_words(TEXT))
@@ -98,6 +98,6 @@ def test_a_slow_voice_gets_a_slow_reference(voice: ReferenceVoice) -> None:
 
 
 def test_kanji_have_the_frames_of_their_readings(voice: ReferenceVoice) -> None:
-    """A character is a word of the client's, and one syllable or two, not a name of itself."""
+    """A kanji has the length of its reading, not of its spelled-out name."""
     reference = reference_of(voice, "今日は木曜日です。", language="ja")
     assert all(row.end_frame - row.first_frame < 50 for row in reference.words)

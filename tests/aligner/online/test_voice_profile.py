@@ -13,7 +13,7 @@ from voiceagent_tts.aligner.online.voice_profile import (
 
 
 def frames(log_energies: list[float], offset: float = 0.0) -> Frames:
-    """Random features around `offset`, at these energies."""
+    """Random features around `offset`, with these log energies."""
     rng = np.random.default_rng(1)
     features = rng.standard_normal((len(log_energies), WIDTH)).astype(np.float32) + offset
     return Frames(
@@ -23,8 +23,8 @@ def frames(log_energies: list[float], offset: float = 0.0) -> Frames:
     )
 
 
-def test_silence_is_what_lies_far_under_the_loudest_frame_so_far() -> None:
-    """43 dB under it, or under -61 dBFS; never judged by what comes later."""
+def test_silence_is_far_below_the_loudest_frame_so_far() -> None:
+    """Silent is 43 dB below it, or below -61 dBFS; later frames change no decision."""
     _, loud = SpeechNormalizer().normalize(frames([-20.0, -13.0, -4.0, -13.5, -15.0]))
     assert loud.centres.tolist() == [1, 2, 3]
     known, loud = SpeechNormalizer(level=-2.0).normalize(frames([-13.0, -11.0]))
@@ -32,8 +32,8 @@ def test_silence_is_what_lies_far_under_the_loudest_frame_so_far() -> None:
     assert known.level == -2.0
 
 
-def test_an_average_is_the_same_in_parts() -> None:
-    """Frames counted together or one after the other give one mean and variance."""
+def test_statistics_do_not_depend_on_the_parts() -> None:
+    """Frames counted together or in parts give equal means and variances."""
     features = frames([0.0] * 60, offset=3.0).features
     parts = FeatureStatistics().including(features[:10]).including(features[10:])
     np.testing.assert_allclose(parts.mean, features.mean(axis=0), rtol=1e-5)
@@ -41,8 +41,8 @@ def test_an_average_is_the_same_in_parts() -> None:
     np.testing.assert_allclose(parts.normalized(features), whole.normalized(features), atol=1e-4)
 
 
-def test_another_voice_becomes_comparable() -> None:
-    """Features that differ by an offset and a scale are the same when normalized."""
+def test_normalisation_makes_voices_comparable() -> None:
+    """Features that differ by an offset and a scale are equal after normalisation."""
     features = frames([0.0] * 50).features
     other = features * np.float32(3.0) + np.float32(7.0)
     ours = FeatureStatistics().including(features).normalized(features)
@@ -50,21 +50,21 @@ def test_another_voice_becomes_comparable() -> None:
     np.testing.assert_allclose(ours, theirs, atol=1e-3)
 
 
-def test_the_pace_follows_what_was_spoken() -> None:
-    """It comes to the voice's own, and stays within what a voice can do."""
-    pace = SpeakingRate()
+def test_the_speaking_rate_follows_the_words() -> None:
+    """It approaches the voice's own and stays in the range of real voices."""
+    rate = SpeakingRate()
     for _ in range(40):
-        pace = pace.including(60, 40.0)
-    assert pace.duration_ratio == pytest.approx(1.5, abs=0.05)
+        rate = rate.including(60, 40.0)
+    assert rate.duration_ratio == pytest.approx(1.5, abs=0.05)
     assert SpeakingRate().including(100_000, 10.0).duration_ratio == 2.0
 
 
-def test_short_contexts_find_a_voices_tract_together() -> None:
-    """None is chosen from too little; then it is the one that cost least in all of them."""
+def test_short_contexts_choose_a_warp_together() -> None:
+    """With enough frames in total, the warp with the lowest total cost is chosen."""
     voice = VoiceProfile()
     for costs in ([0, 1, 9, 9], [5, 0, 3, 9], [2, 0, 1, 9]):
         assert voice.vtln_warp is None
         voice.add_trial(WARP_TRIAL_FRAMES // 3 + 1, np.array(costs, np.float32))
     assert voice.vtln_warp == VTLN_WARPS[1]
     voice.add_trial(WARP_TRIAL_FRAMES, np.array([0, 99, 99, 99], np.float32))
-    assert voice.vtln_warp == VTLN_WARPS[1], "what is settled stays"
+    assert voice.vtln_warp == VTLN_WARPS[1], "a chosen warp stays"

@@ -49,7 +49,7 @@ _END_OF_TEXT = 1 << 62
 
 
 class OnlineAligner:
-    """Implements `aligner.interface.Aligner` with the process's espeak-ng; used by one thread.
+    """Implements `aligner.sessions.Aligner` with the process's espeak-ng; used by one thread.
 
     Args:
         reference_voice: synthesizes the references; None for the process's own espeak-ng.
@@ -79,7 +79,7 @@ class OnlineAligner:
 
 
 class OnlineSession:
-    """Implements `aligner.interface.AlignSession` for one context.
+    """Implements `aligner.sessions.AlignSession` for one context.
 
     Args:
         reference: of this context; rendered for all `VTLN_WARPS` if the voice's own is unknown.
