@@ -1,4 +1,4 @@
-"""The messages of `tts.v1`: their fields, their limits, and what is wrong with a bad one.
+"""The messages of `tts.v1`: their fields and their limits.
 
 Every WebSocket text message is one JSON object with a `type`; a WebSocket binary message is audio.
 Times are whole milliseconds on the context's clock, which is zero at its first sample; character
@@ -63,7 +63,7 @@ CLOSE_CODES: dict[int, str] = {
     4008: "slow consumer: the client does not read what it is sent",
     4029: "rate: too many requests for this key",
 }
-"""WebSocket close codes that the two sides send, with their meaning."""
+"""WebSocket close codes of both sides, with their meaning."""
 
 MAX_MESSAGE_BYTES = 65_536
 MAX_ID_CHARS = 128
@@ -91,32 +91,32 @@ Name = Annotated[str, Field(min_length=1, max_length=MAX_ID_CHARS), AfterValidat
 Count = Annotated[int, Field(ge=0, le=_MAX_INT)]
 Metadata = Annotated[dict[str, JsonValue], AfterValidator(_small_enough)]
 SampleRate = Literal[8000, 16000, 22050, 24000, 44100, 48000]
-"""Of the audio that clients get; the engines' is 24,000."""
+"""Sample rate of the audio that a client receives, in Hz; engines generate 24,000 Hz."""
 Reason = Literal["complete", "cancelled", "error", "limit", "idle"]
 Basis = Literal["played_ms", "clock"]
 
 
 class WireModel(BaseModel):
-    """What every message is built on: checked strictly, and silent about its contents."""
+    """Base of every message: checked strictly, and its errors never show its contents."""
 
     model_config = ConfigDict(
         frozen=True,
         strict=True,  # true is no integer, "1" is no number
         extra="ignore",
         allow_inf_nan=False,
-        hide_input_in_errors=True,  # the input is text that somebody wants spoken
+        hide_input_in_errors=True,  # the input is text to be spoken
     )
 
 
 class _ClientMessage(WireModel):
     def encode(self) -> str:
-        """This message as the client sends it; what is None is left out."""
+        """JSON of this message; fields that are None are left out."""
         return self.model_dump_json(exclude_none=True)
 
 
 class _ServerMessage(WireModel):
     def encode(self) -> str:
-        """This message as the server sends it, with every field."""
+        """JSON of this message, with every field."""
         return self.model_dump_json()
 
 
@@ -132,7 +132,7 @@ class AudioFormat(WireModel):
 
     @property
     def bytes_per_sample(self) -> int:
-        """Bytes that one sample takes; audio is mono."""
+        """Size of one sample in bytes; audio is mono."""
         return ENCODED_SAMPLE_BYTES[self.encoding]
 
     def samples_to_ms(self, samples: int) -> int:
@@ -159,29 +159,29 @@ class OpenOptions(TypedDict, total=False):
 
 
 class ContextDefaults(WireModel):
-    """How a context speaks, and the defaults of a session; None is the server's choice."""
+    """Options of a context, and defaults of a session; None is the server's choice."""
 
     voice: Name | None = None
     language: Name | None = None
-    """Name, code or region code; None detects it for each segment."""
+    """Name, code or region code of the language; None to detect it for each segment."""
     instruct: Annotated[str, Field(max_length=MAX_INSTRUCT_CHARS)] | None = Field(
         default=None, validation_alias=AliasChoices("instruct", "instructions")
     )
     audio: AudioFormat = AudioFormat()
     timestamps: Literal["word", "char", "none"] = "word"
     max_buffer_delay_ms: Annotated[int, Field(ge=0, le=3000)] = 500
-    """How long text may wait for a better place to cut it."""
+    """Maximum time that text waits for the rest of its sentence, in milliseconds."""
     seed: Count | None = None
     speed: Annotated[float, Field(ge=0.5, le=2.0)] = 1.0
     max_lead_s: Annotated[float, Field(ge=0, le=3600)] | None = None
-    """How far audio may run ahead of playback; 0 for as fast as it is made."""
+    """Maximum lead of audio over playback, in seconds; 0 sends audio as fast as it is generated."""
     text_feeding: Literal["token", "segment"] | None = None
     initial_frames: Annotated[int, Field(ge=1, le=MAX_INITIAL_FRAMES)] | None = None
-    """Codec frames in the first decode window."""
+    """Number of codec frames in the first decode window."""
     leading_silence: bool = False
-    """Whether the silence before the first sound is sent too."""
+    """Whether the silence before the first sound is sent."""
     priority: Literal["live", "batch"] = "live"
-    """A `batch` context, to which nobody listens, never delays a `live` one."""
+    """A `batch` context has no listener yet, and never delays a `live` one."""
 
 
 class ContextOpen(ContextDefaults, _ClientMessage):
@@ -193,7 +193,7 @@ class ContextOpen(ContextDefaults, _ClientMessage):
 
 
 class ContextText(_ClientMessage):
-    """More text, appended verbatim; opens an unknown context with the session's defaults."""
+    """Append text, verbatim; opens an unknown context with the session's defaults."""
 
     type: Literal["text"] = "text"
     context_id: Name
@@ -201,7 +201,7 @@ class ContextText(_ClientMessage):
 
 
 class ContextFlush(_ClientMessage):
-    """Speak what is there; the context stays open. Ids rise within a context."""
+    """Speak the text received so far; the context stays open. Ids rise within a context."""
 
     type: Literal["flush"] = "flush"
     context_id: Name
@@ -209,7 +209,7 @@ class ContextFlush(_ClientMessage):
 
 
 class ContextEnd(_ClientMessage):
-    """No more text is coming; speak to the end."""
+    """No more text will come; speak to the end."""
 
     type: Literal["end"] = "end"
     context_id: Name
@@ -224,7 +224,7 @@ class ContextCancel(_ClientMessage):
 
 
 class ContextCut(_ClientMessage):
-    """Ask what had been heard when `played_ms` had left the speaker; changes nothing."""
+    """Ask which text had been heard when `played_ms` had left the speaker; changes nothing."""
 
     type: Literal["cut"] = "cut"
     context_id: Name
@@ -232,13 +232,13 @@ class ContextCut(_ClientMessage):
 
 
 class SessionUpdate(ContextDefaults, _ClientMessage):
-    """Replace the given defaults of contexts that `text` opens."""
+    """Replace defaults for the contexts that `text` opens."""
 
     type: Literal["session.update"] = "session.update"
 
 
 class Prepare(_ClientMessage):
-    """A turn is about to open with this voice: do now what would delay its first audio."""
+    """A context with this voice will open soon: load now what would delay its first audio."""
 
     type: Literal["prepare"] = "prepare"
     voice: Name | None = None
@@ -249,7 +249,7 @@ class Prepare(_ClientMessage):
 
 
 class Ping(_ClientMessage):
-    """Answered by a `PongMessage` with the same `t`."""
+    """Ask for a `PongMessage` with this `t`."""
 
     type: Literal["ping"] = "ping"
     t: Annotated[int, Field(ge=-_MAX_INT, le=_MAX_INT)] = 0
@@ -279,23 +279,23 @@ ClientMessage = (
 
 
 class SessionLimits(WireModel):
-    """What this server allows; told to every client in `ready`."""
+    """What this server allows; every client receives it in `ready`."""
 
     max_message_bytes: int = MAX_MESSAGE_BYTES
     max_contexts: int = 64
-    """Contexts open at once on one socket; a cancelled one no longer counts."""
+    """Maximum number of open contexts on one socket; cancelled ones do not count."""
     max_text_chars: int
-    """Code points of one context that wait to be spoken."""
+    """Maximum number of code points of one context that wait to be spoken."""
     context_idle_s: float
-    """A context waits this long for text."""
+    """Maximum time that a context waits for text, in seconds."""
     max_audio_s: float
-    """Audio of one context."""
+    """Maximum audio of one context, in seconds."""
     max_lead_s: float
-    """How far audio runs ahead of playback where the client does not say."""
+    """Default of the maximum lead of audio over playback, in seconds."""
 
 
 class ReadyMessage(_ServerMessage):
-    """First message of every socket."""
+    """First message of every socket: the session, the version and the limits."""
 
     type: Literal["ready"] = "ready"
     session_id: str
@@ -306,7 +306,10 @@ class ReadyMessage(_ServerMessage):
 
 
 class ContextOpened(_ServerMessage):
-    """The context has a row, or waits for one; `handle` names it in binary messages."""
+    """The context has a row in the engine, or is queued for one.
+
+    `handle` names the context in binary messages.
+    """
 
     type: Literal["context.opened"] = "context.opened"
     context_id: str
@@ -318,7 +321,7 @@ class ContextOpened(_ServerMessage):
 
 
 class WordList(WireModel):
-    """Words and their times as parallel lists; `end_ms` is null while it is not yet known."""
+    """Words and their times as parallel lists; an `end_ms` is null while it is unknown."""
 
     words: list[str]
     start_ms: list[int]
@@ -326,7 +329,7 @@ class WordList(WireModel):
     char_start: list[int]
     char_end: list[int]
     exact: list[bool]
-    """False where a time is an estimate."""
+    """False for a time that is an estimate."""
 
     @model_validator(mode="after")
     def _lists_are_parallel(self) -> Self:
@@ -338,11 +341,11 @@ class WordList(WireModel):
 
     @classmethod
     def of(cls, timestamps: Iterable[WordTimestamp], **fields: str) -> Self:
-        """The wire's form of `timestamps`, milliseconds rounded down; `fields` are the others."""
+        """Build a message from `timestamps`; `fields` are its other fields."""
         return cls.model_validate({**_columns(tuple(timestamps)), **fields})
 
     def timestamps(self) -> list[WordTimestamp]:
-        """These words on the 24 kHz clock."""
+        """These words, with times in samples at 24 kHz."""
         rows = zip(
             self.words, self.char_start, self.char_end, self.start_ms, self.end_ms, self.exact,
             strict=True,
@@ -372,7 +375,7 @@ def _columns(rows: tuple[WordTimestamp, ...]) -> dict[str, Any]:
 
 
 class WordsMessage(WordList, _ServerMessage):
-    """The next words of a context, sent before playback can reach them and never revised."""
+    """The next words of a context; sent before playback can reach them, never revised."""
 
     type: Literal["words"] = "words"
     context_id: str
@@ -395,7 +398,7 @@ class _CutFields(_ServerMessage):
     """Whether the last word spoken was cut before its end."""
 
     def to_cut(self) -> Cut:
-        """These fields as the value that `text.cut` computes."""
+        """The spoken and the remaining text as a `Cut`."""
         return Cut(self.text_spoken, self.text_remaining, self.partial)
 
 
@@ -405,7 +408,7 @@ class CancelledMessage(_CutFields):
     type: Literal["cancelled"] = "cancelled"
     audio_sent_ms: int
     basis: Basis
-    """Whether the client said what was played, or the server's playout clock did."""
+    """Source of the played time: the client's `played_ms`, or the server's playout clock."""
 
 
 class CutMessage(_CutFields):
@@ -422,13 +425,13 @@ class DoneMessage(_ServerMessage):
     reason: Reason
     audio_ms: int
     chars: int
-    """Code points of the text that the context took."""
+    """Number of code points of text that the context received."""
     ttfa_ms: int | None
-    """From the first text to the first audio message; None without audio."""
+    """Time from the first text to the first audio message, in milliseconds; None without audio."""
     gen_ms: int | None
-    """Time in which the engine worked on the context, where it is known."""
+    """Time that the engine worked on the context, in milliseconds, if known."""
     words_final: WordList | None = None
-    """All words once more with refined times, for subtitles."""
+    """All words again, with refined times, for subtitles."""
 
 
 class ErrorMessage(_ServerMessage):
@@ -444,7 +447,7 @@ class ErrorMessage(_ServerMessage):
 
     @classmethod
     def of(cls, error: VoiceAgentError, context_id: str | None) -> Self:
-        """The message that tells of `error`."""
+        """The message that reports `error`."""
         return cls(
             code=error.code,
             message=error.message,
@@ -455,10 +458,10 @@ class ErrorMessage(_ServerMessage):
         )
 
     def to_error(self) -> VoiceAgentError:
-        """The error that the server met, as an exception of this package's tree."""
+        """The server's error as an exception of this package."""
         try:
             code = ErrorCode(self.code)
-        except ValueError:  # a newer server's; whether to try again is all that can be told
+        except ValueError:  # from a newer server: only `retryable` is known about it
             kind = OverloadedError if self.retryable else InvalidRequestError
             return kind(f"{self.code}: {self.message}", retry_after_ms=self.retry_after_ms)
         kind = _ERROR_CLASSES.get(code, InvalidRequestError)
@@ -481,7 +484,7 @@ _ERROR_CLASSES: dict[ErrorCode, type[VoiceAgentError]] = {
 
 
 class DrainingMessage(_ServerMessage):
-    """The server opens no more contexts and closes when those open are done, or at the deadline."""
+    """The server opens no more contexts; it closes when all are done, or at the deadline."""
 
     type: Literal["draining"] = "draining"
     deadline_ms: int
@@ -505,7 +508,7 @@ class AudioBase64Message(_ServerMessage):
 
     @classmethod
     def of(cls, context_id: str, audio: "AudioMessage") -> Self:
-        """`audio` with its handle replaced by the context's id."""
+        """Base64 form of `audio`, with the context's id instead of its handle."""
         data = b64encode(audio.pcm).decode("ascii")
         return cls(
             context_id=context_id, seq=audio.seq, sample_offset=audio.sample_offset, data=data
@@ -513,7 +516,7 @@ class AudioBase64Message(_ServerMessage):
 
     @property
     def pcm(self) -> bytes:
-        """The samples.
+        """The decoded samples.
 
         Raises:
             ProtocolError: `data` is not base64.
@@ -539,7 +542,7 @@ ServerMessage = (
 )
 
 AUDIO_KIND = 1
-"""First byte of a binary message with audio; a client ignores other kinds."""
+"""First byte of a binary message with audio; clients ignore other kinds."""
 _AUDIO_HEADER = struct.Struct("<BBHIQ")
 
 
@@ -557,7 +560,7 @@ class AudioMessage:
     pcm: bytes
 
     def encode(self) -> bytes:
-        """This message as it is sent."""
+        """Bytes of this message."""
         header = _AUDIO_HEADER.pack(AUDIO_KIND, 0, self.handle, self.seq, self.sample_offset)
         return header + self.pcm
 
@@ -566,21 +569,21 @@ class AudioMessage:
         """Read a binary message of kind `AUDIO_KIND`.
 
         Raises:
-            ProtocolError: it is shorter than its header, longer than allowed, or another kind.
+            ProtocolError: the message is shorter than its header, too long, or of another kind.
         """
         pcm_bytes = len(data) - _AUDIO_HEADER.size
         if not 0 <= pcm_bytes <= MAX_MESSAGE_PCM_BYTES:
             raise ProtocolError(
                 f"binary message: expected 16 to {_AUDIO_HEADER.size + MAX_MESSAGE_PCM_BYTES}"
-                f" bytes; got {len(data)}"
+                f" bytes, got {len(data)}"
             )
         kind, _, handle, seq, sample_offset = _AUDIO_HEADER.unpack_from(data)
         if kind != AUDIO_KIND:
-            raise ProtocolError(f"binary message: expected kind {AUDIO_KIND}; got {kind}")
+            raise ProtocolError(f"binary message: expected kind {AUDIO_KIND}, got {kind}")
         return cls(handle, seq, sample_offset, data[_AUDIO_HEADER.size :])
 
 
-# From JSON to messages, and from validation errors to sentences.
+# From JSON to messages.
 
 _CLIENT_MESSAGE: TypeAdapter[ClientMessage] = TypeAdapter(
     Annotated[ClientMessage, Field(discriminator="type")]
@@ -594,7 +597,7 @@ def parse_client_message(data: str) -> ClientMessage:
     """Read one text message of a client.
 
     Raises:
-        RefusedMessageError: it is no JSON, no message, of an unknown type, or a field is wrong.
+        RefusedMessageError: it is not JSON, not a message, of an unknown type, or a field is wrong.
     """
     try:
         return _CLIENT_MESSAGE.validate_json(data)
@@ -613,7 +616,7 @@ def parse_server_message(data: str) -> ServerMessage | None:
     """Read one text message of a server; None for a type that this version does not know.
 
     Raises:
-        ProtocolError: it is no JSON, no message, or a field is wrong.
+        ProtocolError: it is not JSON, not a message, or a field is wrong.
     """
     try:
         return _SERVER_MESSAGE.validate_json(data)
@@ -625,7 +628,7 @@ def parse_server_message(data: str) -> ServerMessage | None:
 
 
 def context_id_of(message: Any) -> str | None:
-    """The context that an invalid message names, if that much can be read."""
+    """Id of the context that an invalid message names; None if it cannot be read."""
     if not isinstance(message, dict):
         return None
     context_id = cast("dict[str, Any]", message).get("context_id")

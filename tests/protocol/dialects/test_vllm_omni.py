@@ -43,8 +43,8 @@ def _connection(**limits: Any) -> ServerConnection:
     values = {"max_text_chars": 99, "context_idle_s": 9, "max_audio_s": 9, "max_lead_s": 9}
     dialect = VllmOmni(lambda: ["nova", "ash"])
     connection = ServerConnection(SessionLimits(**values | limits), dialect)
-    assert connection.ready(session_id="s", model="m") == [], "this dialect greets nobody"
-    assert connection.is_sequential
+    assert connection.ready(session_id="s", model="m") == [], "this dialect has no greeting"
+    assert dialect.is_sequential
     return connection
 
 

@@ -1,11 +1,12 @@
-"""Cartesia's dialect (`/tts/websocket`), so that its clients speak with this server by URL.
+"""Cartesia's dialect (`/tts/websocket`): its clients work with this server's URL.
 
-A request names a context and carries a piece of its transcript and, each time, how to speak it; the
-first one decides. `continue` says whether more follows. Audio comes as base64 in JSON, word times
-in seconds on the context's clock. This module knows no I/O, no clock and no engine.
+A request names a context, and carries a piece of its transcript and the options of the context; the
+options of the first request count. `continue` says whether more text follows. Audio is base64 in
+JSON; word times are seconds on the context's clock. This module knows no I/O, no clock and no
+engine.
 
-Source: the types of Cartesia's Python package 4.2, and what the Cartesia services of LiveKit Agents
-1.8 and Pipecat 1.14 send and read.
+Source: the types of Cartesia's Python package 4.2, and the messages that the Cartesia services of
+LiveKit Agents 1.8 and Pipecat 1.14 send and read.
 """
 
 import re
@@ -47,26 +48,26 @@ from voiceagent_tts.protocol.messages import (
 from voiceagent_tts.protocol.refusals import refusal_of
 
 _LIBRARY_VOICE = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
-"""Cartesia names the voices of its library by UUIDs."""
+"""UUID: the name of a voice in Cartesia's own library."""
 
 _MAX_BUFFER_DELAY_MS = 3000
 _PARTIAL, _COMPLETE = 206, 200
 
 
 class VoiceSpecifier(WireModel):
-    """Which voice; null is the server's first."""
+    """The voice; null is the server's first voice."""
 
     mode: Literal["id"] = "id"
     id: Name | None = None
 
     @property
     def name(self) -> str | None:
-        """The voice's name here, where nobody has the voices of Cartesia's library."""
+        """Name of the voice on this server; None for a voice of Cartesia's library."""
         return None if self.id is None or _LIBRARY_VOICE.fullmatch(self.id) else self.id
 
 
 class OutputFormat(WireModel):
-    """How audio is delivered."""
+    """Encoding and sample rate of the audio."""
 
     container: Literal["raw"]
     encoding: Encoding
@@ -74,7 +75,7 @@ class OutputFormat(WireModel):
 
 
 class GenerationConfig(WireModel):
-    """How to speak; volume and emotion are not for these voices."""
+    """How to speak; volume and emotion are ignored."""
 
     speed: Annotated[float, Field(ge=0.5, le=2.0)] | None = None
 
@@ -90,13 +91,13 @@ class BytesRequest(WireModel):
 
     @property
     def speed(self) -> float:
-        """How fast to speak."""
+        """Speed of speech; 1.0 is normal."""
         config = self.generation_config
         return 1.0 if config is None or config.speed is None else config.speed
 
 
 class GenerationRequest(BytesRequest):
-    """A piece of a context's transcript, and how to speak the context."""
+    """A piece of a context's transcript, and the context's options."""
 
     context_id: Name
     is_continued: bool | None = Field(default=None, alias="continue")
@@ -105,7 +106,7 @@ class GenerationRequest(BytesRequest):
     max_buffer_delay_ms: Annotated[int, Field(ge=0, le=5000)] | None = None
 
     def to_open(self) -> ContextOpen:
-        """The context that this request begins."""
+        """The message that opens this request's context."""
         options: dict[str, Any] = {}
         if self.max_buffer_delay_ms is not None:
             options["max_buffer_delay_ms"] = min(self.max_buffer_delay_ms, _MAX_BUFFER_DELAY_MS)
@@ -125,7 +126,7 @@ class GenerationRequest(BytesRequest):
 
 
 class CancelRequest(WireModel):
-    """Generate no more for a context."""
+    """Cancel a context."""
 
     context_id: Name
     cancel: Literal[True]
@@ -148,7 +149,7 @@ _REQUEST: TypeAdapter[GenerationRequest | CancelRequest] = TypeAdapter(
 class _Context:
     audio: AudioFormat
     has_whole_pieces: bool
-    """Whether each transcript is a text of its own, which is not to wait for the next."""
+    """Whether each transcript is a complete text, which must not wait for the next one."""
     is_blank: bool = True
     has_audio: bool = False
     flushes_asked: int = 0
@@ -156,12 +157,12 @@ class _Context:
 
     @property
     def owes_audio(self) -> bool:
-        """Whether there was text, and not yet any audio."""
+        """Whether text was received, but no audio was sent."""
         return not (self.is_blank or self.has_audio)
 
 
 class Cartesia:
-    """The dialect of one socket."""
+    """Translates the messages of one Cartesia socket."""
 
     is_sequential = False
 
@@ -174,7 +175,7 @@ class Cartesia:
         context_id = request.context_id
         refuse_if_big(data, max_bytes, "request", context_id)
         if isinstance(request, CancelRequest):
-            # What is over, or never was, is as good as cancelled.
+            # A context that has ended, or never was open, needs no cancel.
             is_open = context_id in self._contexts
             return [ContextCancel(context_id=context_id)] if is_open else []
         commands: list[Command] = []
@@ -183,13 +184,13 @@ class Cartesia:
             is_whole = message.max_buffer_delay_ms == 0
             self._contexts[context_id] = _Context(message.audio, is_whole)
             commands.append(message)
-        return commands + self._say(request, self._contexts[context_id])
+        return commands + self._speak(request, self._contexts[context_id])
 
-    def _say(self, request: GenerationRequest, context: _Context) -> list[Command]:
+    def _speak(self, request: GenerationRequest, context: _Context) -> list[Command]:
         context_id, text = request.context_id, request.transcript
         context.is_blank = context.is_blank and not text.strip()
         if context.has_whole_pieces and text and not text[-1].isspace():
-            text += " "  # Pipecat sends sentences without what was between them
+            text += " "  # Pipecat sends sentences without the white space between them
         commands: list[Command] = []
         if text:
             commands.append(ContextText(context_id=context_id, text=text))
@@ -215,7 +216,7 @@ class Cartesia:
             case DoneMessage():
                 return self._done(message)
             case _:
-                return []  # Cartesia has no such message
+                return []  # Cartesia's protocol has no such message
 
     def _timestamps(self, message: WordsMessage) -> str:
         times = {
@@ -231,15 +232,15 @@ class Cartesia:
         return event
 
     def _event(self, kind: str, context_id: str, **fields: Any) -> str:
-        """An event while the context goes on; it tells which flush its text came before."""
+        """An event of an open context, with the number of the next flush."""
         flush_id = self._contexts[context_id].flushes_done + 1
         return _encode(kind, context_id, _PARTIAL, done=False, flush_id=flush_id, **fields)
 
     def _error(self, message: ErrorMessage) -> str:
         if message.code == ErrorCode.CONTEXT_EXISTS and message.context_id is not None:
-            del self._contexts[message.context_id]  # an id of a context that has ended before
-        # Not `done`, which the plugin of LiveKit takes for the end of a turn that went well; it
-        # comes by itself where the context has ended. Pipecat's service needs the context's id.
+            del self._contexts[message.context_id]  # the id of a context that has ended
+        # Not `done: true`: LiveKit's plugin would treat it as the end of a successful turn. If the
+        # context has ended, its `done` follows. Pipecat's service needs the context's id.
         return _encode(
             "error",
             message.context_id,

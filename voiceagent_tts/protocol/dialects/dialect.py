@@ -1,8 +1,8 @@
-"""A dialect: what one kind of client calls the things that this server knows.
+"""A dialect: the protocol of one kind of client, translated to and from `tts.v1`.
 
-`ServerConnection` decides what is legal, in the terms of `tts.v1`; a dialect reads a client's
-messages into those terms and writes the server's messages as the client expects them. `TtsV1` is
-our own, in which nothing has to be translated. This module knows no I/O and no clock.
+`ServerConnection` decides what is legal, in terms of `tts.v1`. A dialect parses a client's messages
+into those of `tts.v1`, and writes the server's messages as the client expects them. `TtsV1` is the
+project's own dialect, which translates nothing. This module knows no I/O and no clock.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from voiceagent_tts.protocol.messages import (
 from voiceagent_tts.protocol.refusals import RefusedMessageError
 
 Frames = list[str | bytes]
-"""WebSocket messages, in the order in which they are to be sent."""
+"""WebSocket messages to send, in order."""
 
 _GUESSED_MS_PER_CHAR = 1000 / 15
 _SILENCE_S = 0.02
@@ -31,39 +31,39 @@ _SILENCE_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a dialect answers by itself; the shell sends it as it is."""
+    """A message that the dialect answers with by itself; the server sends it unchanged."""
 
     data: str
 
 
 Command = ClientMessage | Answer
-"""What a shell has to do for a client."""
+"""What the server has to do for a client."""
 
 
 class Dialect(Protocol):
-    """One client's messages ⇄ those of `tts.v1`; made for one socket, whose state it may keep."""
+    """Translates the messages of one socket to and from `tts.v1`; may keep the socket's state."""
 
     @property
     def is_sequential(self) -> bool:
-        """Whether contexts speak one after the other, in the order in which they were opened."""
+        """Whether contexts speak one after the other, in the order of their opening."""
         ...
 
     def read(self, data: str, max_bytes: int) -> list[Command]:
-        """What a text message of the client asks for, in order.
+        """Parse a text message of the client into commands, in order.
 
         Raises:
-            RefusedMessageError: it is no message of this dialect, or longer than `max_bytes`; it
-                has changed nothing.
+            RefusedMessageError: it is not a message of this dialect, or is longer than `max_bytes`;
+                the state of the dialect has not changed.
         """
         ...
 
     def write(self, message: ServerMessage | AudioMessage) -> Frames:
-        """`message` as this client expects it: one WebSocket message, several, or none."""
+        """Translate `message` into what this client expects: any number of WebSocket messages."""
         ...
 
 
 class TtsV1:
-    """Our own dialect."""
+    """The project's own dialect: `tts.v1`, unchanged."""
 
     is_sequential = False
 
@@ -83,14 +83,14 @@ class TtsV1:
 def refuse_if_big(
     data: str, max_bytes: int, name: str, context_id: str | None = None, *, is_open: bool = False
 ) -> None:
-    """Refuse a message that is longer than this server reads.
+    """Refuse a message that is longer than `max_bytes`.
 
     Raises:
         RefusedMessageError: with code `message_too_big`.
     """
     if len(data) * 4 > max_bytes and (size := len(data.encode())) > max_bytes:
         raise RefusedMessageError(
-            f"{name}: expected at most {max_bytes} bytes; got {size}",
+            f"{name}: expected at most {max_bytes} bytes, got {size}",
             code=ErrorCode.MESSAGE_TOO_BIG,
             context_id=context_id,
             is_open=is_open,
@@ -98,10 +98,10 @@ def refuse_if_big(
 
 
 def known_ends_ms(message: WordsMessage) -> list[int]:
-    """When each word ends, for clients that cannot do without.
+    """End of each word in milliseconds, for clients that require one.
 
-    A word whose end the server does not know lasts until the next one, the last one as long as it
-    takes to say as many letters.
+    A word with an unknown end lasts until the next word. The last word lasts as long as words of
+    its length do on average.
     """
     if not message.words:
         return []
@@ -119,9 +119,9 @@ _ZERO: dict[Encoding, bytes] = {
     "pcm_mulaw": b"\xff",
     "pcm_alaw": b"\xd5",
 }
-"""The sample that makes no sound. Source: ITU-T G.711 for the last two."""
+"""The silent sample of each encoding. Source: ITU-T G.711 for the last two."""
 
 
 def silence(audio: AudioFormat) -> bytes:
-    """A moment without sound: an agent framework takes a text without audio for a failure."""
+    """20 ms of silence: agent frameworks treat a text without audio as a failure."""
     return _ZERO[audio.encoding] * round(audio.sample_rate * _SILENCE_S)

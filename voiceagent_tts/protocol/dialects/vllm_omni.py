@@ -1,26 +1,26 @@
 """vLLM-Omni's dialect (`/v1/audio/speech/stream`), with the word times that Baseten adds to it.
 
-A socket is configured once. Text comes in pieces; `input.done` ends an utterance, which is one
-context here, and not the socket. Audio comes in pieces that the dialect calls sentences, each
-between `audio.start` and `audio.done`, and times count from the `audio.start`. What has come is
-spoken at once, never only after `input.done`. This module knows no I/O, no clock and no engine.
+A client configures a socket once. Text arrives in pieces. `input.done` ends an utterance, which is
+one context of `tts.v1`, but not the socket. Audio leaves in pieces that the dialect calls
+sentences, each between `audio.start` and `audio.done`; times count from `audio.start`. Text is
+spoken as it arrives, without waiting for `input.done`. This module knows no I/O, no clock and no
+engine.
 
-Where words are asked for in `audio.done` and nothing is said of how to split, a "sentence" ends
-when the next words are known: its `audio.done` names words that sound *behind* it. So they arrive
-before they are heard, as an agent needs that is interrupted; behind their own sentence they would
-come too late.
+If words are requested in `audio.done` and no split is configured, a "sentence" ends as soon as the
+next words are known, and its `audio.done` names words that sound *after* it. So words arrive before
+they are heard, as an agent needs at an interruption. After their own sentence they would be late.
 
-Source: vLLM-Omni 0.30 (`serving_speech_stream.py`, `protocol/audio.py`), and what the Baseten
-plugin of LiveKit Agents 1.8 sends and reads.
+Source: vLLM-Omni 0.30 (`serving_speech_stream.py`, `protocol/audio.py`), and the messages of the
+Baseten plugin of LiveKit Agents 1.8.
 """
 
 from base64 import b64encode
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from pydantic import AliasChoices, Field, TypeAdapter, ValidationError
+from pydantic import ValidationError
 from pydantic_core import to_json
 
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, ms_to_samples, samples_to_ms
@@ -33,118 +33,32 @@ from voiceagent_tts.protocol.dialects.dialect import (
     refuse_if_big,
     silence,
 )
+from voiceagent_tts.protocol.dialects.vllm_omni_messages import (
+    CLIENT_MESSAGE,
+    InputDone,
+    InputText,
+    SessionClose,
+    SessionConfig,
+    VoiceAdd,
+    VoiceList,
+)
 from voiceagent_tts.protocol.messages import (
-    MAX_INITIAL_FRAMES,
-    MAX_INSTRUCT_CHARS,
     AudioBase64Message,
     AudioFormat,
     AudioMessage,
     Close,
     ContextEnd,
-    ContextOpen,
     ContextText,
     DoneMessage,
     ErrorMessage,
-    Name,
     Prepare,
     ServerMessage,
-    WireModel,
     WordsMessage,
 )
 from voiceagent_tts.protocol.refusals import RefusedMessageError, refusal_of
 
 _ENDS = {"sentence": ".!?…。！？।", "clause": ".!?…。！？।,;:，、；：", "none": ""}
 _CLOSING = "\"')]}»”’」』）"
-_MAX_SEED = 2**53
-
-Split = Literal["none", "sentence", "clause"]
-
-
-class SessionConfig(WireModel):
-    """How all utterances from now on are spoken."""
-
-    type: Literal["session.config"]
-    voice: Name | None = Field(default=None, validation_alias=AliasChoices("voice", "speaker"))
-    language: Name | None = None
-    instructions: Annotated[str, Field(max_length=MAX_INSTRUCT_CHARS)] | None = None
-    response_format: Literal["pcm"] = "pcm"
-    speed: Annotated[float, Field(ge=0.5, le=2.0)] | None = None
-    seed: int | None = None
-    initial_codec_chunk_frames: Annotated[int, Field(ge=0)] | None = None
-    ref_audio: None = None
-    speaker_embedding: None = None
-    split_granularity: Split | None = None
-    word_timestamps: bool = False
-    """vLLM-Omni's own: audio as JSON, and a list of words behind each sentence."""
-    timestamp_type: Literal["word"] | None = None
-    """Baseten's: words in `audio.done` or, with the strategy `async`, in `audio.timestamps`."""
-    timestamp_transport_strategy: Literal["sync", "async"] = "sync"
-
-    @property
-    def code(self) -> str | None:
-        """The language, or None where the server is to find it out."""
-        is_auto = self.language is None or self.language.casefold() == "auto"
-        return None if is_auto else self.language
-
-    @property
-    def tells_words_ahead(self) -> bool:
-        """Whether a sentence ends where the next words are known."""
-        is_sync = self.timestamp_type and self.timestamp_transport_strategy == "sync"
-        return bool(is_sync) and self.split_granularity is None and not self.word_timestamps
-
-    def to_open(self, context_id: str) -> ContextOpen:
-        """The context of an utterance."""
-        frames = self.initial_codec_chunk_frames
-        return ContextOpen(
-            context_id=context_id,
-            voice=self.voice,
-            language=self.code,
-            instruct=self.instructions,
-            speed=self.speed or 1.0,
-            seed=None if self.seed is None else self.seed % _MAX_SEED,
-            initial_frames=min(frames, MAX_INITIAL_FRAMES) if frames else None,
-        )
-
-
-class InputText(WireModel):
-    """More text of the utterance."""
-
-    type: Literal["input.text"]
-    text: str
-
-
-class InputDone(WireModel):
-    """The utterance is complete; without text it asks whether the session is alive."""
-
-    type: Literal["input.done"]
-
-
-class SessionClose(WireModel):
-    """Close the socket."""
-
-    type: Literal["session.close"]
-
-
-class VoiceList(WireModel):
-    """Which voices are there; may come before `session.config`."""
-
-    type: Literal["voice.list"]
-
-
-class VoiceAdd(WireModel):
-    """Clone a voice; here it is the server's owner who does that."""
-
-    type: Literal["voice.add"]
-
-
-_MESSAGE: TypeAdapter[
-    SessionConfig | InputText | InputDone | SessionClose | VoiceList | VoiceAdd
-] = TypeAdapter(
-    Annotated[
-        SessionConfig | InputText | InputDone | SessionClose | VoiceList | VoiceAdd,
-        Field(discriminator="type"),
-    ]
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +70,7 @@ class _Word:
 
 @dataclass(slots=True)
 class _Sentence:
-    """What has been sent since the last `audio.start`."""
+    """Audio sent since the last `audio.start`."""
 
     start_sample: int
     sample_end: int
@@ -169,37 +83,37 @@ class _Sentence:
 
 @dataclass(slots=True)
 class _Utterance:
-    """All between two `input.done`."""
+    """Text between two `input.done`, and what was sent for it."""
 
     index: int
     config: SessionConfig
     context_id: str | None = None
-    """The context that speaks it, from the first text on and as long as it lives."""
+    """The context that speaks the utterance; None before its first text and after its `done`."""
     is_ended: bool = False
     has_failed: bool = False
     is_blank: bool = True
     sentences: int = 0
     sentence: _Sentence | None = None
     sample_end: int = 0
-    """Samples of the context that have been sent."""
+    """Number of samples of the context that have been sent."""
     words: deque[_Word] = field(default_factory=deque["_Word"])
-    """Announced by the server, not yet told to the client."""
+    """Words known to the dialect, but not sent to the client."""
     borders: deque[int] = field(default_factory=deque[int])
-    """Where sentences begin, in samples of the context."""
+    """Starts of the next sentences, in samples of the context."""
     has_sentence_end: bool = False
-    """Whether the last word ended a sentence."""
+    """Whether the last known word ended a sentence."""
 
     @property
     def is_answered(self) -> bool:
-        """Whether nothing but `session.done` is still to be said."""
+        """Whether only `session.done` has not been sent."""
         return self.is_ended and self.context_id is None
 
 
 class VllmOmni:
-    """The dialect of one socket.
+    """Translates the messages of one vLLM-Omni socket.
 
     Args:
-        voices: asked for the names of the voices when the client asks.
+        voices: returns the names of the voices.
     """
 
     is_sequential = True
@@ -211,12 +125,12 @@ class VllmOmni:
         self._utterances_begun = 0
         self._contexts_opened = 0
 
-    # What came.
+    # Messages from the client.
 
     def read(self, data: str, max_bytes: int) -> list[Command]:
         """See `Dialect.read`."""
         try:
-            message = _MESSAGE.validate_json(data)
+            message = CLIENT_MESSAGE.validate_json(data)
         except ValidationError as error:
             raise refusal_of(error) from None  # the cause holds the client's text
         refuse_if_big(data, max_bytes, message.type)
@@ -224,7 +138,7 @@ class VllmOmni:
             case SessionConfig():
                 return self._configure(message)
             case InputText(text=text):
-                return self._take_text(text) if text else []
+                return self._add_text(text) if text else []
             case InputDone():
                 return self._end_utterance()
             case SessionClose():
@@ -233,7 +147,7 @@ class VllmOmni:
                 return [Answer(_encode("voice.list", voices=self._voices(), uploaded_voices=[]))]
             case VoiceAdd():
                 raise RefusedMessageError(
-                    "voice.add: voices are cloned on the server: `voiceagent-tts voices add`",
+                    "voice.add: clone voices on the server with `voiceagent-tts voices add`",
                     code=ErrorCode.INVALID_PARAM,
                 )
 
@@ -246,10 +160,10 @@ class VllmOmni:
         self._config = config
         return [Prepare(voice=config.voice, language=config.code, instruct=config.instructions)]
 
-    def _take_text(self, text: str) -> list[Command]:
+    def _add_text(self, text: str) -> list[Command]:
         utterance = self._current() or self._begin_utterance("input.text")
         if utterance.has_failed:
-            return []  # it is over for the client, who may not have read so yet
+            return []  # the client may not have read the error yet
         utterance.is_blank = utterance.is_blank and not text.strip()
         commands: list[Command] = []
         if utterance.context_id is None:
@@ -268,7 +182,7 @@ class VllmOmni:
         return [Answer(data) for data in self._settle()]
 
     def _current(self) -> _Utterance | None:
-        """The utterance that takes text."""
+        """The utterance that accepts text."""
         newest = self._utterances[-1] if self._utterances else None
         return None if newest is None or newest.is_ended else newest
 
@@ -281,7 +195,7 @@ class VllmOmni:
         self._utterances_begun += 1
         return self._utterances[-1]
 
-    # What goes.
+    # Messages to the client.
 
     def write(self, message: ServerMessage | AudioMessage) -> Frames:
         """See `Dialect.write`."""
@@ -289,7 +203,7 @@ class VllmOmni:
             case AudioMessage():
                 return self._audio(self._utterances[0], message)
             case WordsMessage():
-                return self._hear_words(self._utterances[0], message)
+                return self._add_words(self._utterances[0], message)
             case ErrorMessage():
                 return [_encode("error", message=message.message, code=message.code)]
             case DoneMessage():
@@ -310,12 +224,12 @@ class VllmOmni:
             start, pcm = border, pcm[size:]
         return [*frames, *_sound(utterance, pcm)]
 
-    def _hear_words(self, utterance: _Utterance, message: WordsMessage) -> Frames:
+    def _add_words(self, utterance: _Utterance, message: WordsMessage) -> Frames:
         times = zip(message.words, message.start_ms, known_ends_ms(message), strict=True)
         words = [_Word(text, ms_to_samples(a), ms_to_samples(b)) for text, a, b in times]
         config = utterance.config
         utterance.words.extend(words)
-        if config.tells_words_ahead:
+        if config.sends_words_ahead:
             return [*_begin_sentence(utterance), *_end_sentence(utterance)]
         for word in words:
             if utterance.has_sentence_end:
@@ -332,16 +246,16 @@ class VllmOmni:
         frames: Frames = []
         is_silent = not (utterance.sample_end or utterance.is_blank)
         if is_silent and message.reason == "complete":
-            # A host takes a text without any audio for a failure.
+            # Agent frameworks treat a text without audio as a failure.
             frames += _sound(utterance, silence(AudioFormat()))
         if utterance.words:
-            frames += _begin_sentence(utterance)  # they are to be told, be it without any audio
+            frames += _begin_sentence(utterance)  # words are sent even without audio
         utterance.has_failed = message.reason == "error"
         utterance.context_id = None
         return [*frames, *_end_sentence(utterance), *self._settle()]
 
     def _settle(self) -> list[str]:
-        """`session.done` of the utterances that are complete, as far as all before them are."""
+        """`session.done` of the complete utterances, in order, up to the first incomplete one."""
         frames: list[str] = []
         while self._utterances and self._utterances[0].is_answered:
             utterance = self._utterances.popleft()
@@ -351,7 +265,7 @@ class VllmOmni:
 
 
 def _sound(utterance: _Utterance, pcm: bytes) -> Frames:
-    """Samples of the sentence, which may begin with them."""
+    """Samples of the current sentence; starts one if there is none."""
     if not pcm:
         return []
     frames = _begin_sentence(utterance)
@@ -384,7 +298,7 @@ def _end_sentence(utterance: _Utterance) -> Frames:
     sentence, config = utterance.sentence, utterance.config
     if sentence is None:
         return []
-    words = _words_told(utterance)
+    words = _words_to_send(utterance)
     frames: Frames = []
     if config.word_timestamps:
         frames.append(_chunk(utterance, sentence, sentence.start_sample, b"", words))
@@ -397,13 +311,13 @@ def _end_sentence(utterance: _Utterance) -> Frames:
     return frames
 
 
-def _words_told(utterance: _Utterance) -> list[_Word]:
-    """The words that the end of the sentence tells of; they are told once."""
+def _words_to_send(utterance: _Utterance) -> list[_Word]:
+    """Remove and return the words that belong into the end of the sentence."""
     is_last = utterance.context_id is None
     words: list[_Word] = []
     while utterance.words and (
         is_last
-        or utterance.config.tells_words_ahead
+        or utterance.config.sends_words_ahead
         or utterance.words[0].start_sample < utterance.sample_end
     ):
         words.append(utterance.words.popleft())
@@ -411,7 +325,7 @@ def _words_told(utterance: _Utterance) -> list[_Word]:
 
 
 def _alignment(utterance: _Utterance, words: list[_Word]) -> dict[str, Any]:
-    """Baseten's form: seconds from the sentence's first sample."""
+    """Baseten's form of word times: seconds from the sentence's first sample."""
     assert utterance.sentence is not None
     base = utterance.sentence.start_sample
     return {
@@ -430,7 +344,7 @@ def _chunk(
     pcm: bytes,
     words: list[_Word] | None = None,
 ) -> str:
-    """vLLM-Omni's form: audio and, behind the last of a sentence, milliseconds of its words."""
+    """vLLM-Omni's form of audio; after the last chunk of a sentence, its words in milliseconds."""
     base = sentence.start_sample
     timestamps = words and [
         {
