@@ -22,10 +22,10 @@ from voiceagent_tts.core import (
     WordTimestamp,
     ms_to_samples,
 )
+from voiceagent_tts.espeak.catalogue import VoiceCatalogue
 from voiceagent_tts.espeak.library import EspeakLibrary
 from voiceagent_tts.espeak.pieces import split_pieces
 from voiceagent_tts.espeak.speech import Delivery, speak
-from voiceagent_tts.espeak.voices import VoiceCatalogue
 from voiceagent_tts.text.words import split_words
 
 _NORMAL_WORDS_PER_MINUTE = 175

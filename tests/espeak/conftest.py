@@ -1,8 +1,8 @@
 import pytest
 
 from testbed.espeak_driving import Driver
+from voiceagent_tts.espeak.catalogue import VoiceCatalogue
 from voiceagent_tts.espeak.library import EspeakLibrary
-from voiceagent_tts.espeak.voices import VoiceCatalogue
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import pytest
 
 from testbed.espeak_driving import Driver, of_type
 from voiceagent_tts.espeak.japanese import to_kana
-from voiceagent_tts.espeak.words import SpokenText
+from voiceagent_tts.espeak.word_times import SpokenText
 from voiceagent_tts.seam.events import Words
 from voiceagent_tts.text.words import split_words
 
@@ -65,7 +65,7 @@ def test_without_janome_one_warning_says_what_to_install() -> None:
 import sys
 sys.modules["janome"] = None
 from voiceagent_tts.espeak.japanese import to_kana
-from voiceagent_tts.espeak.words import SpokenText
+from voiceagent_tts.espeak.word_times import SpokenText
 spoken = SpokenText("電話", [0, 1])
 assert to_kana(spoken) is spoken and to_kana(spoken) is spoken
 """

@@ -10,7 +10,7 @@ import random
 from testbed.espeak_driving import UNLIMITED, Driver, pcm_of, words_of
 from voiceagent_tts.seam.commands import Credit, SpeechOptions, Submit
 from voiceagent_tts.seam.events import Done
-from voiceagent_tts.espeak.voices import LANGUAGES
+from voiceagent_tts.espeak.catalogue import LANGUAGES
 from voiceagent_tts.text.words import split_words
 
 RANGES = ((0, 0x7F), (0x80, 0x24F), (0x300, 0x36F), (0x370, 0x52F), (0x590, 0x6FF),

@@ -8,10 +8,10 @@ import pytest
 from testbed.espeak_driving import Driver
 from testbed.espeak_sentences import SENTENCES
 from voiceagent_tts.core import SAMPLE_RATE_HZ, Segment, ms_to_samples
+from voiceagent_tts.espeak.catalogue import EspeakVoice, VoiceCatalogue
 from voiceagent_tts.espeak.library import ESPEAK_RATE_HZ, EspeakLibrary
 from voiceagent_tts.espeak.pieces import split_pieces
 from voiceagent_tts.espeak.speech import Delivery, Speech, _at_24_khz, speak
-from voiceagent_tts.espeak.voices import EspeakVoice, VoiceCatalogue
 
 ENGLISH = EspeakVoice("gmw/en-US", 50)
 

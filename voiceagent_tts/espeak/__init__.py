@@ -1,1 +1,1 @@
-"""The embedded voice: espeak-ng behind the engine seam."""
+"""The embedded voice: an engine over espeak-ng."""

@@ -22,10 +22,10 @@ from voiceagent_tts.errors import (
     OverloadedError,
     VoiceAgentError,
 )
+from voiceagent_tts.espeak.catalogue import EspeakVoice, VoiceCatalogue
 from voiceagent_tts.espeak.library import EspeakLibrary
 from voiceagent_tts.espeak.pieces import Piece, split_pieces
 from voiceagent_tts.espeak.speech import Delivery, Speech, speak
-from voiceagent_tts.espeak.voices import EspeakVoice, VoiceCatalogue
 from voiceagent_tts.seam.commands import Append, Cancel, Command, Credit, Flush, Prepare, Submit
 from voiceagent_tts.seam.engine import Inbox, Outbox
 from voiceagent_tts.seam.events import (

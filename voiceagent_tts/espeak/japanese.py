@@ -8,7 +8,7 @@ This module knows no espeak library, no audio and no times.
 from collections.abc import Iterator
 from typing import Any
 
-from voiceagent_tts.espeak.words import SpokenText
+from voiceagent_tts.espeak.word_times import SpokenText
 from voiceagent_tts.text.morphemes import japanese_tokenizer
 
 _KANA = "".join(map(chr, (*range(0x3041, 0x30A0), *range(0x30A1, 0x3100))))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from voiceagent_tts.core import Segment, Word
-from voiceagent_tts.espeak.words import SpokenText
+from voiceagent_tts.espeak.word_times import SpokenText
 from voiceagent_tts.text.hygiene import speakable
 from voiceagent_tts.text.punctuation import (
     CLAUSE_ENDS,

@@ -13,11 +13,11 @@ import soxr
 from voiceagent_tts.audio.levels import leading_silence_samples
 from voiceagent_tts.audio.pcm import float_to_pcm
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, Word, WordTimestamp, ms_to_samples
+from voiceagent_tts.espeak.catalogue import EspeakVoice
 from voiceagent_tts.espeak.japanese import to_kana
 from voiceagent_tts.espeak.library import ESPEAK_RATE_HZ, EspeakLibrary, EventType, SpeechEvent
 from voiceagent_tts.espeak.pieces import Piece
-from voiceagent_tts.espeak.voices import EspeakVoice
-from voiceagent_tts.espeak.words import WordSpan, time_words
+from voiceagent_tts.espeak.word_times import WordSpan, time_words
 
 _SILENCE_LEVEL = 64  # of 32,768: -54 dB
 _KEPT_LEAD_SAMPLES = ms_to_samples(2)  # keeps the attack of the first sound

@@ -107,7 +107,7 @@ class Segmenter:
 
     def flush(self) -> list[Segment]:
         """Make all that is buffered a segment, even if it has no letter or digit."""
-        return [self._take(len(self._text))] if self._text else []
+        return [self._pop(len(self._text))] if self._text else []
 
     def finish(self) -> list[Segment]:
         """Make the rest of the text a segment; no text can be pushed afterwards."""
@@ -134,12 +134,12 @@ class Segmenter:
         if not self._speaks_before(end):
             return
         rest = self._text[end:]
-        segments.append(self._take(end))
+        segments.append(self._pop(end))
         self._text.clear()
         for character in rest:
             self._accept(character, segments)
 
-    def _take(self, end: int) -> Segment:
+    def _pop(self, end: int) -> Segment:
         segment = Segment("".join(self._text[:end]), self._char_start)
         del self._text[:end]
         self._char_start = segment.char_end

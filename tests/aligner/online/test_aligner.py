@@ -21,8 +21,8 @@ from voiceagent_tts.aligner.online.espeak_reference import ReferenceVoice
 from voiceagent_tts.aligner.online.features import Frames
 from voiceagent_tts.core import BYTES_PER_SAMPLE, FRAME_SAMPLES, SAMPLE_RATE_HZ, Word, WordTimestamp
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.espeak.catalogue import EspeakVoice
 from voiceagent_tts.espeak.speech import Speech
-from voiceagent_tts.espeak.voices import EspeakVoice
 from voiceagent_tts.text.words import split_words
 
 FRAME_BYTES = FRAME_SAMPLES * BYTES_PER_SAMPLE

@@ -26,11 +26,11 @@ from voiceagent_tts.aligner.online.voice_profile import (
     SpeechNormalizer,
 )
 from voiceagent_tts.core import BYTES_PER_SAMPLE, Word, ms_to_samples
+from voiceagent_tts.espeak.catalogue import EspeakVoice, VoiceCatalogue
 from voiceagent_tts.espeak.library import EspeakLibrary
 from voiceagent_tts.espeak.pieces import Piece
 from voiceagent_tts.espeak.speech import Delivery, Speech, speak
-from voiceagent_tts.espeak.voices import EspeakVoice, VoiceCatalogue
-from voiceagent_tts.espeak.words import SpokenText
+from voiceagent_tts.espeak.word_times import SpokenText
 from voiceagent_tts.text.hygiene import speakable
 from voiceagent_tts.text.punctuation import ends_clause
 

@@ -8,7 +8,7 @@ from testbed.espeak_driving import Driver
 from testbed.espeak_sentences import SENTENCES
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
-from voiceagent_tts.espeak.voices import LANGUAGES, PRESETS, VoiceCatalogue
+from voiceagent_tts.espeak.catalogue import LANGUAGES, PRESETS, VoiceCatalogue
 
 
 @pytest.mark.parametrize(

@@ -163,8 +163,8 @@ def _divide(
     The division is exact if the words have as many phonemes as the sound.
     """
     marks = [*sound.phoneme_starts, sound.end]
-    heard, total = len(sound.phoneme_starts), max(1, bounds[-1])
+    phonemes, total = len(sound.phoneme_starts), max(1, bounds[-1])
     for word, first, last in zip(words, bounds, bounds[1:], strict=False):
-        start, end = marks[first * heard // total], marks[last * heard // total]
-        is_exact = first < last and (first == 0 or total == heard)
+        start, end = marks[first * phonemes // total], marks[last * phonemes // total]
+        is_exact = first < last and (first == 0 or total == phonemes)
         yield WordSpan(word, start, end, is_exact and word.char_start not in guessed)

@@ -3,7 +3,7 @@ from hypothesis import strategies as st
 
 from voiceagent_tts.core import Word
 from voiceagent_tts.espeak.library import EventType, SpeechEvent
-from voiceagent_tts.espeak.words import SpokenText, WordSpan, time_words
+from voiceagent_tts.espeak.word_times import SpokenText, WordSpan, time_words
 from voiceagent_tts.text.words import split_words
 
 
