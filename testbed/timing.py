@@ -6,22 +6,23 @@ from collections.abc import Callable
 
 _SHORT_CHARS = 1_500
 _FACTOR = 8
+_BOUND = 3
 
 
-def growth(function: Callable[[str], object], unit: str) -> float:
-    """How much more time a character takes in a text of `unit`s that is eight times as long.
+def is_linear(function: Callable[[str], object], unit: str) -> bool:
+    """Return whether a character takes about as long in a text that is eight times as long.
 
-    About 1 where the time is linear, about 8 where it is quadratic.
+    The texts repeat `unit`. The time for each character grows by about 1 where the time is linear,
+    and by about 8 where it is quadratic; the bound is 3.
     """
     text = unit * (_SHORT_CHARS // len(unit))
-    gc.collect()
     gc.disable()  # its passes over ever more live objects are not the function's
     try:
-        short = min(_seconds(function, text) for _ in range(5))
-        long = min(_seconds(function, text * _FACTOR) for _ in range(2))
+        short_s = min(_seconds(function, text) for _ in range(5))
+        bound_s = _BOUND * _FACTOR * short_s
+        return any(_seconds(function, text * _FACTOR) < bound_s for _ in range(2))
     finally:
         gc.enable()
-    return long / short / _FACTOR
 
 
 def _seconds(function: Callable[[str], object], text: str) -> float:

@@ -20,12 +20,16 @@ _FIXTURES = frozenset(
 
 
 class RealtimeScheduling(LoadScopeScheduling):
-    """Gives a file that plays to one worker as a whole, and other tests function by function."""
+    """Gives a file that plays to one worker as a whole, and other tests function by function.
+
+    Tests of one `xdist_group` run in one worker.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         if nodeid.endswith(f"@{_GROUP}"):
             return f"{nodeid.partition('::')[0]}@{_GROUP}"
-        return nodeid.partition("[")[0]
+        _, at, group = nodeid[nodeid.rfind("]") + 1 :].partition("@")
+        return group if at else nodeid.partition("[")[0]
 
     def _assign_work_unit(self, node: WorkerController) -> None:
         plays = not _computes(node.gateway.id)

@@ -9,6 +9,7 @@ import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from testbed.examples import examples
 from voiceagent_tts.audio.containers import (
     CONTENT_TYPES,
     ContainerEncoder,
@@ -99,7 +100,7 @@ def test_opus_files_last_exactly_as_long(speech: np.ndarray) -> None:
 
 @pytest.mark.parametrize("container_format", [*LOSSY, "flac", "wav"])
 @given(lengths=st.lists(st.integers(0, 3_000), min_size=1, max_size=6))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 def test_chunks_do_not_matter(container_format, lengths: list[int]) -> None:
     """The audio of a file does not depend on how the context was cut into chunks."""
     samples = np.random.default_rng(3).integers(-9_000, 9_000, 2_400 + sum(lengths))

@@ -3,6 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from testbed.examples import examples
 from voiceagent_tts.audio.output import OutputStream
 from voiceagent_tts.audio.pcm import encode
 from voiceagent_tts.core import ENCODED_SAMPLE_BYTES
@@ -34,7 +35,7 @@ def test_encoding_follows_the_rate(encoding, sample_rate_hz: int, speech: np.nda
 
 @pytest.mark.parametrize("sample_rate_hz", RATES_HZ)
 @given(lengths=st.lists(st.integers(0, 2_000), max_size=6), data=st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_chunks_do_not_matter(sample_rate_hz: int, lengths: list[int], data) -> None:
     """The bytes do not depend on how the context was cut, and their duration is exact."""
     encoding = data.draw(st.sampled_from(sorted(ENCODED_SAMPLE_BYTES)))

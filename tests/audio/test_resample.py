@@ -6,6 +6,7 @@ import soxr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from testbed.examples import examples
 from voiceagent_tts.audio.resample import REACH, Resampler
 from voiceagent_tts.protocol.messages import SampleRate
 
@@ -79,7 +80,7 @@ def test_the_delay_is_the_filters_reach(source_hz: int, target_hz: int) -> None:
 
 @pytest.mark.parametrize(("source_hz", "target_hz"), RATES)
 @given(lengths=st.lists(st.integers(0, 700), max_size=8))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_chunks_do_not_matter(source_hz: int, target_hz: int, lengths: list[int]) -> None:
     """The output is bit for bit independent of the chunks, and its length is exact."""
     samples = np.random.default_rng(sum(lengths)).integers(-32_768, 32_768, sum(lengths))

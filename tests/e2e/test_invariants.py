@@ -14,6 +14,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from testbed.examples import examples
 from testbed.server_process import ServerProcess
 from testbed.wire import Heard, Wire
 from voiceagent_tts.core import SAMPLE_RATE_HZ, Encoding, ms_to_samples
@@ -282,7 +283,7 @@ def test_any_order_of_messages_keeps_the_promises(served: ServerProcess) -> None
     run_state_machine_as_test(
         lambda: Talk(served),
         settings=settings(
-            max_examples=100,
+            max_examples=examples(100),
             stateful_step_count=40,
             deadline=None,
             suppress_health_check=[HealthCheck.too_slow],

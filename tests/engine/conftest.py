@@ -6,6 +6,9 @@ import pytest
 import torch
 
 from testbed.engine_driving import Driver
+from testbed.tiny_fixtures import base, custom_voice, load_tiny
+
+__all__ = ["base", "custom_voice", "load_tiny"]
 
 torch.set_num_threads(1)  # tiny tensors: more threads only wait for each other
 

@@ -1,8 +1,9 @@
 """Rows of a batch: each speaks as if alone, waits for its text, and ends when it should."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,8 @@ from voiceagent_tts.model.sampling import (
 TEXT = "The quick brown fox jumps over the lazy dog 42 times; then it sleeps."
 SAMPLED = SamplingParams(SamplingSettings(), SamplingSettings(), seed=11)
 ROWS, CAPACITY = 8, 192
+
+SpokenAlone = Callable[[SamplingParams, int], Tensor]
 
 
 def prompt_of(checkpoint: Checkpoint, text: str = TEXT, *, is_streaming: bool = True) -> Prompt:
@@ -91,6 +94,13 @@ def alone(checkpoint: Checkpoint, request: Request) -> Tensor:
     return listener.finish(0)
 
 
+@pytest.fixture(scope="module")
+def spoken_alone(custom_voice: Checkpoint) -> SpokenAlone:
+    """The codes of `TEXT` alone, generated once for each sampling and length."""
+    prompt = prompt_of(custom_voice)
+    return cache(lambda sampling, frames: alone(custom_voice, Request(prompt, sampling, frames)))
+
+
 def noise(checkpoint: Checkpoint, seed: int) -> Iterator[Request]:
     """Endless other texts, of different lengths, layouts and settings."""
     numbers = random.Random(seed)
@@ -110,11 +120,15 @@ PADDED = Shapes(rows=(3, 8), windows=(128, 192, 256), prompts=(16, 64), prompt_r
 @pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
 @pytest.mark.parametrize("seed", range(3))
 def test_a_row_among_others_speaks_as_if_alone(
-    custom_voice: Checkpoint, sampling: SamplingParams, seed: int, shapes: Shapes | None
+    custom_voice: Checkpoint,
+    spoken_alone: SpokenAlone,
+    sampling: SamplingParams,
+    seed: int,
+    shapes: Shapes | None,
 ) -> None:
     """Seven rows that join, end and are cancelled beside it leave a row's codes as they are."""
     request = Request(prompt_of(custom_voice), sampling, 50)
-    expected = alone(custom_voice, request)
+    expected = spoken_alone(sampling, 50)
     numbers, others = random.Random(seed), noise(custom_voice, seed)
     listener, row = Listener(custom_voice, shapes), numbers.randrange(ROWS)
     while row not in listener.ended:
@@ -275,9 +289,11 @@ def in_parts(checkpoint: Checkpoint, text: str, seed: int) -> Tensor:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_text_in_parts_speaks_as_text_at_once(custom_voice: Checkpoint, seed: int) -> None:
+def test_text_in_parts_speaks_as_text_at_once(
+    custom_voice: Checkpoint, spoken_alone: SpokenAlone, seed: int
+) -> None:
     """Feeding a text in any parts, at any time, gives the codes of feeding it at once."""
-    expected = alone(custom_voice, Request(prompt_of(custom_voice), SAMPLED, 60))
+    expected = spoken_alone(SAMPLED, 60)
     assert torch.equal(in_parts(custom_voice, TEXT, seed), expected)
 
 

@@ -1,13 +1,13 @@
-"""The tiny checkpoints of `tests/reference`, loaded once."""
+"""The tiny checkpoints of `tests/reference`."""
 
 from collections.abc import Iterator
-from functools import cache
 
 import pytest
 import torch
 
-from testbed.parity_reference import REFERENCE, LoadTiny
-from voiceagent_tts.model.checkpoint import Checkpoint, load_checkpoint
+from testbed.tiny_fixtures import base, custom_voice, load_tiny
+
+__all__ = ["base", "custom_voice", "load_tiny"]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -17,21 +17,3 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
-
-
-@pytest.fixture(scope="session")
-def load_tiny() -> LoadTiny:
-    """Load a checkpoint of the reference by name, in float32."""
-    return cache(lambda name: load_checkpoint(REFERENCE / name))
-
-
-@pytest.fixture(scope="session")
-def custom_voice(load_tiny: LoadTiny) -> Checkpoint:
-    """The tiny CustomVoice checkpoint, whose code predictor is narrower than its talker."""
-    return load_tiny("custom_voice-1b7")
-
-
-@pytest.fixture(scope="session")
-def base(load_tiny: LoadTiny) -> Checkpoint:
-    """The tiny Base checkpoint."""
-    return load_tiny("base-0b6")

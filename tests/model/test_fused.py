@@ -12,7 +12,7 @@ from torch import Tensor
 
 from testbed.gpu import ON_GPU
 from testbed.parity_reference import GREEDY, REFERENCE, all_cases
-from testbed.triton_here import compiling, interpreting
+from testbed.triton_here import Resources, compiling, interpreting
 from voiceagent_tts.checks.random_weights import PUBLISHED
 from voiceagent_tts.engine.generate import Request, generate_codes
 from voiceagent_tts.model import kernels
@@ -33,10 +33,12 @@ from voiceagent_tts.model.sampling import SamplingBounds, TorchSampler
 
 TINY = read_model_config(REFERENCE / "custom_voice-1b7").talker_config
 CPU = torch.device("cpu")
+FLOAT32, BFLOAT16, FLOAT16 = torch.float32, torch.bfloat16, torch.float16
 DTYPES = pytest.mark.parametrize(
-    "dtype", [torch.float32, torch.bfloat16, torch.float16], ids=["fp32", "bf16", "fp16"]
+    "dtype", [FLOAT32, BFLOAT16, FLOAT16], ids=["fp32", "bf16", "fp16"]
 )
-SIZES = pytest.mark.parametrize("config", [TINY, PUBLISHED.talker_config], ids=["tiny", "full"])
+THOROUGH = pytest.mark.thorough
+pytestmark = pytest.mark.xdist_group("fused")  # one worker starts the interpreter
 TABLE = torch.tensor([[3, 1], [5, 2], [4, 6], [0, 0]])
 
 Where = tuple[Callable[..., object], torch.device]
@@ -54,6 +56,13 @@ def where(request: pytest.FixtureRequest) -> Iterator[Where]:
         yield run, CPU
 
 
+@pytest.fixture(scope="module")
+def compile_for() -> Iterator[Callable[..., list[Resources]]]:
+    """Compile what a call launches, for GPUs that are not here."""
+    with compiling() as compile_for:
+        yield compile_for
+
+
 def _mend() -> None:
     from testbed.mended_interpreter import mend
 
@@ -66,8 +75,17 @@ def _differences(
     return list(differences(config, dtype, device))
 
 
-@DTYPES
-@SIZES
+@pytest.mark.parametrize(
+    ("config", "dtype"),
+    [
+        pytest.param(TINY, FLOAT32, id="tiny-fp32"),
+        pytest.param(TINY, BFLOAT16, id="tiny-bf16"),
+        pytest.param(TINY, FLOAT16, id="tiny-fp16"),
+        pytest.param(PUBLISHED.talker_config, FLOAT32, id="full-fp32", marks=THOROUGH),
+        pytest.param(PUBLISHED.talker_config, BFLOAT16, id="full-bf16"),
+        pytest.param(PUBLISHED.talker_config, FLOAT16, id="full-fp16", marks=THOROUGH),
+    ],
+)
 def test_every_operation_is_the_plain_one(
     where: Where, config: TalkerConfig, dtype: torch.dtype
 ) -> None:
@@ -187,11 +205,15 @@ def test_a_network_chooses_the_same_codes(where: Where, name: str) -> None:
 
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("capability", [80, 90])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
-def test_kernels_fit_into_registers(capability: int, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize(
+    "dtype",
+    [pytest.param(FLOAT32, id="fp32", marks=THOROUGH), pytest.param(BFLOAT16, id="bf16")],
+)
+def test_kernels_fit_into_registers(
+    compile_for: Callable[..., list[Resources]], capability: int, dtype: torch.dtype
+) -> None:
     """In the published sizes nothing spills; two programs of talkers share a multiprocessor."""
-    with compiling() as compile_for:
-        found = compile_for(capability, _differences, PUBLISHED.talker_config, dtype, CPU)
+    found = compile_for(capability, _differences, PUBLISHED.talker_config, dtype, CPU)
     assert len(found) == 3 * 4 + 2
     assert max(one.spilled_bytes for one in found) == 0
     assert max(one.shared_bytes for one in found) <= 32_768

@@ -11,6 +11,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
+from testbed.examples import examples
 from testbed.gpu import ON_GPU
 from testbed.triton_here import Resources, compiling, interpreting
 from voiceagent_tts.engine.generate import make_samplers
@@ -28,6 +29,14 @@ from voiceagent_tts.model.sampling import (
 BOUND = 1e-6
 """Sums of probabilities in another order differ by less."""
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+SLOW_DTYPES = pytest.mark.parametrize(
+    "dtype",
+    [
+        pytest.param(torch.float32, marks=pytest.mark.thorough),
+        torch.bfloat16,
+        pytest.param(torch.float16, marks=pytest.mark.thorough),
+    ],
+)
 PUBLISHED = {"code predictor": (2048, False), "talker": (3072, True)}
 """The vocabulary, and whether there are rules."""
 
@@ -149,7 +158,7 @@ def cases(draw: st.DrawFn) -> Case:
     return Case(logits.to(dtype), numbers, settings, rules)
 
 
-@hypothesis.settings(max_examples=200)
+@hypothesis.settings(max_examples=examples(200))
 @hypothesis.given(case=cases())
 def test_the_codes_are_the_plain_ones(fused: Choose, case: Case) -> None:
     """With ties, impossible codes and settings of their own, rows get what they get plainly."""
@@ -179,7 +188,7 @@ def published(name: str, dtype: torch.dtype, rows: int) -> Case:
     return Case(logits.to(dtype), chance(rows), (settings * rows)[:rows], rules)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@SLOW_DTYPES
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_vocabularies_are_chosen_from_plainly(
     fused: Choose, name: str, dtype: torch.dtype
@@ -191,7 +200,7 @@ def test_published_vocabularies_are_chosen_from_plainly(
 
 @pytest.mark.parametrize("has_rules", [False, True], ids=["without rules", "with rules"])
 @pytest.mark.parametrize("start", [1.0, -1.0])
-@pytest.mark.parametrize("dtype", DTYPES)
+@SLOW_DTYPES
 def test_scores_that_nearly_tie_are_told_apart(
     fused: Choose, dtype: torch.dtype, start: float, has_rules: bool
 ) -> None:

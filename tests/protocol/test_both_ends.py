@@ -13,6 +13,7 @@ from hypothesis.stateful import (
     rule,
 )
 
+from testbed.examples import examples
 from testbed.protocol_ends import (
     send_opened,
     session_limits,
@@ -263,4 +264,6 @@ class BackToBack(RuleBasedStateMachine):
 
 
 TestBackToBack = BackToBack.TestCase
-TestBackToBack.settings = settings(max_examples=400, stateful_step_count=50, deadline=None)
+TestBackToBack.settings = settings(
+    max_examples=examples(400), stateful_step_count=50, deadline=None
+)

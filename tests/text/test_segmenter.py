@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from testbed.texts import ALL, TEXTS, agent_text, any_text, chunked
-from testbed.timing import growth
+from testbed.timing import is_linear
 from voiceagent_tts.core import Segment
 from voiceagent_tts.text.segmenter import Segmenter
 from voiceagent_tts.text.words import is_spoken, split_words
@@ -298,5 +298,5 @@ def _letters(word: str) -> str:
 )  # fmt: skip
 def test_time_is_linear(unit: str) -> None:
     """Eight times the text, pushed by characters, takes about eight times as long."""
-    assert growth(lambda text: segments_of(*text, first_clause=True), unit) < 3
-    assert growth(lambda text: segments_of(*("x " + text), first_clause=True), unit) < 3
+    assert is_linear(lambda text: segments_of(*text, first_clause=True), unit)
+    assert is_linear(lambda text: segments_of(*("x " + text), first_clause=True), unit)

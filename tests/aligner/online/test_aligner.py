@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from testbed import texts
 from testbed.agent_text import agent_monologue, agent_sentences
 from testbed.aligned_texts import OTHERS
+from testbed.examples import examples
 from testbed.known_speech import Spoken, espeak, joined, with_lead, with_pauses
 from voiceagent_tts.aligner.online import aligner as online
 from voiceagent_tts.aligner.online import viterbi
@@ -117,7 +118,7 @@ def cached_reference() -> CachedReference:
     return CachedReference()
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(sizes=st.lists(st.integers(1, 9_000), max_size=60))
 def test_the_push_sizes_change_no_word(cached_reference: CachedReference, sizes: list[int]) -> None:
     """Word times are equal to the sample, however the audio was cut into pushes."""
