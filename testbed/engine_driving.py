@@ -11,7 +11,7 @@ from voiceagent_tts.core import FRAME_S
 from voiceagent_tts.engine.engine import Qwen3Engine
 from voiceagent_tts.engine.runner import Runner, StepCost
 from voiceagent_tts.engine.scheduler import Pace
-from voiceagent_tts.engine.voices import VoiceShelf
+from voiceagent_tts.engine.voice_cache import VoiceCache
 from voiceagent_tts.model.checkpoint import Checkpoint, load_checkpoint
 from voiceagent_tts.model.codec import Codec, load_codec
 from voiceagent_tts.seam.commands import Command, Credit, SpeechOptions, Submit
@@ -69,7 +69,7 @@ class Driver:
         self.now = 0.0
         self._step_s = step_s
         self._commands: list[Command] = []
-        self.shelf = VoiceShelf(checkpoint.config, VoiceFolder(voices) if voices else None)
+        self.voices = VoiceCache(checkpoint.config, VoiceFolder(voices) if voices else None)
         self.runner = Runner(checkpoint, codec, rows, capacity=1024, pages=pages)
         self.runner.costs = costs
         self.engine = Qwen3Engine(
@@ -77,7 +77,7 @@ class Driver:
             self.events.append,
             checkpoint,
             self.runner,
-            self.shelf,
+            self.voices,
             model,
             pace,
             lambda: self.now,

@@ -12,8 +12,8 @@ from voiceagent_tts.core import FRAME_SAMPLES, SAMPLE_RATE_HZ, PlayoutClock
 from voiceagent_tts.engine import sequence as engine
 from voiceagent_tts.engine.runner import StepCost
 from voiceagent_tts.engine.scheduler import Pace, Plan, Scheduler
-from voiceagent_tts.engine.sequence import Run, Speaker
-from voiceagent_tts.seam.commands import Credit
+from voiceagent_tts.engine.sequence import ActiveSequence, EngineContext, RowState, TextState
+from voiceagent_tts.seam.commands import Credit, SpeechOptions
 
 ID = 7
 
@@ -65,7 +65,7 @@ class Listener:
     """A context as it was heard."""
 
     wish: Wish
-    speaker: Speaker
+    context: EngineContext
     clock: PlayoutClock = field(default_factory=PlayoutClock)
     first_sound: float | None = None
     gaps: int = 0
@@ -77,11 +77,11 @@ class Listener:
         """Play the sound of so many frames."""
         if self.first_sound is None:
             self.first_sound = now
-        elif now > self.clock.playout_end + 1e-9 and not self.speaker.waited_for_text:
+        elif now > self.clock.playout_end + 1e-9 and not self.context.waited_for_text:
             self.gaps += 1
         self.frames += frames
         self.clock.send(frames * FRAME_SAMPLES, now)
-        self.speaker.send(frames * FRAME_SAMPLES, now)
+        self.context.record_sent(frames * FRAME_SAMPLES, now)
 
     def grant(self, now: float) -> None:
         """Credit, as the server gives it."""
@@ -89,7 +89,7 @@ class Listener:
         wanted = self.clock.played_samples(now) + round(ahead_s * SAMPLE_RATE_HZ)
         if self.wish.is_batch:
             wanted = self.clock.sent_samples + round(ahead_s * SAMPLE_RATE_HZ)
-        self.speaker.take_credit(Credit(0, self.clock.playout_end, wanted))
+        self.context.update_credit(Credit(0, self.clock.playout_end, wanted))
 
     def text_frames(self, now: float) -> int:
         """How many frames of the first run have their text."""
@@ -132,17 +132,17 @@ class Simulation:
         self.now = 0.0
         self.steps = 0
         self.device = device
-        self.scheduler = Scheduler(pace or Pace(), device.rows)
+        self.scheduler = Scheduler(pace or Pace(), device.rows, pages=device.rows)
         if is_measured:
             for cost in measured_costs(device):
-                self.scheduler.note_step(cost.rows, cost.starts, cost.seconds)
+                self.scheduler.record_step(cost.rows, cost.starts, cost.seconds)
         self.coming = deque(sorted(wishes, key=lambda wish: wish.at))
         self.listeners: list[Listener] = []
         self.speaking: list[Listener] = []
         self.free_rows = set(range(device.rows))
         self.longest_step_s = 0.0
         self._stalls = iter(device.stalls_s)
-        self._in_codec: deque[tuple[int, Listener, Run, int]] = deque()
+        self._in_codec: deque[tuple[int, Listener, ActiveSequence, int]] = deque()
 
     def run(self, most_steps: int = 20_000) -> list[Listener]:
         """Step until all have been heard."""
@@ -155,12 +155,12 @@ class Simulation:
         """One step of the engine, or a wait for what comes next."""
         before = self.now
         self._take()
-        speakers = [listener.speaker for listener in self.speaking]
-        plan = self.scheduler.plan(speakers, self.now)
+        contexts = [listener.context for listener in self.speaking]
+        plan = self.scheduler.plan(contexts, self.now)
         self._start(plan.start)
         self._check(plan)
         self.steps += 1
-        if not plan.speak and not plan.decode and not self._in_codec and self.now == before:
+        if not plan.step and not plan.decode and not self._in_codec and self.now == before:
             self.now = self._next_event()
             return plan
         self._compute(plan)
@@ -172,94 +172,102 @@ class Simulation:
             self._arrive(self.coming.popleft())
         for listener in list(self.speaking):
             listener.grant(self.now)
-            run = listener.speaker.run
-            if run is not None and listener.text_frames(self.now) > listener.made:
-                run.is_starved = False
+            active, has_text = (
+                listener.context.active,
+                listener.text_frames(self.now) > listener.made,
+            )
+            if active is not None and active.state is RowState.STARVED and has_text:
+                active.state = RowState.RUNNING
             cancel_at = listener.wish.cancel_at
             if cancel_at is not None and cancel_at <= self.now:
                 self._leave(listener)
 
     def _arrive(self, wish: Wish) -> None:
-        speaker = Speaker(0, None, 0, len(self.listeners), is_batch=wish.is_batch)
-        speaker.sequences.extend(
-            engine.Sequence(True, text_ids=frames, is_open=False) for frames in wish.runs
+        context = EngineContext(
+            len(self.listeners), SpeechOptions(is_batch=wish.is_batch), arrival=len(self.listeners)
         )
-        self.listeners.append(Listener(wish, speaker))
+        context.sequences.extend(
+            engine.Sequence(True, text_ids=frames, text=TextState.COMPLETE) for frames in wish.runs
+        )
+        self.listeners.append(Listener(wish, context))
         self.speaking.append(self.listeners[-1])
 
-    def _start(self, speakers: Sequence[Speaker]) -> None:
-        assert len(set(map(id, speakers))) == len(speakers)
-        for speaker in speakers:
-            assert speaker.can_start
-            speaker.run = Run(self.free_rows.pop())
+    def _start(self, contexts: Sequence[EngineContext]) -> None:
+        assert len(set(map(id, contexts))) == len(contexts)
+        for context in contexts:
+            assert context.can_start
+            context.active = ActiveSequence(self.free_rows.pop())
 
     def _check(self, plan: Plan) -> None:
-        rows = {run.row for run in self._runs()}
-        assert len(rows) == len(list(self._runs())), "a row is used twice"
+        rows = {active.row for active in self._active()}
+        assert len(rows) == len(list(self._active())), "a row is used twice"
         assert not self.free_rows & rows
         assert len(self.free_rows) + len(rows) == self.device.rows
-        speaking = set(map(id, plan.speak))
-        assert len(speaking) == len(plan.speak)
+        speaking = set(map(id, plan.step))
+        assert len(speaking) == len(plan.step)
         assert set(map(id, plan.start)) <= speaking
-        assert all(speaker.can_speak for speaker in plan.speak)
-        for speaker, frames in plan.decode:
-            assert 0 < frames <= speaker.undecoded_frames + (id(speaker) in speaking)
+        assert all(context.can_step for context in plan.step)
+        for context, frames in plan.decode:
+            assert 0 < frames <= context.undecoded_frames + (id(context) in speaking)
 
-    def _runs(self) -> Iterator[Run]:
-        return (listener.speaker.run for listener in self.speaking if listener.speaker.run)
+    def _active(self) -> Iterator[ActiveSequence]:
+        return (listener.context.active for listener in self.speaking if listener.context.active)
 
     def _compute(self, plan: Plan) -> None:
-        device, rows = self.device, len(plan.speak)
+        device, rows = self.device, len(plan.step)
         seconds = device.step_s + device.row_s * rows + device.start_s * len(plan.start)
-        if plan.speak:
+        if plan.step:
             seconds += next(self._stalls, 0.0)
-            self.scheduler.note_step(rows, len(plan.start), seconds)
+            self.scheduler.record_step(rows, len(plan.start), seconds)
         self.now += seconds
-        of = {id(listener.speaker): listener for listener in self.speaking}
-        for speaker in plan.speak:
-            self._speak(of[id(speaker)])
-        for speaker, frames in plan.decode:
-            assert speaker.run is not None
-            count = min(frames, speaker.undecoded_frames)
-            speaker.run.decode(count)
+        of = {id(listener.context): listener for listener in self.speaking}
+        for context in plan.step:
+            self._speak(of[id(context)])
+        for context, frames in plan.decode:
+            assert context.active is not None
+            count = min(frames, context.undecoded_frames)
+            context.active.submit_to_codec(count)
             due = self.steps + device.lag_steps
-            self._in_codec.append((due, of[id(speaker)], speaker.run, count))
+            self._in_codec.append((due, of[id(context)], context.active, count))
         while self._in_codec and self._in_codec[0][0] <= self.steps:
             self._sound(*self._in_codec.popleft()[1:])
         for listener in list(self.speaking):
             self._end_run(listener)
 
     def _speak(self, listener: Listener) -> None:
-        run = listener.speaker.run
-        assert run is not None
+        active = listener.context.active
+        assert active is not None
         if listener.made >= listener.text_frames(self.now) and listener.wish.text_at:
-            run.is_starved = listener.speaker.waited_for_text = True
+            active.state = RowState.STARVED
+            listener.context.waited_for_text = True
             return
         listener.made += 1
-        run.make(is_end=listener.made == sum(listener.wish.runs[: self._run_number(listener) + 1]))
+        active.add_frame(
+            is_end=listener.made == sum(listener.wish.runs[: self._run_number(listener) + 1])
+        )
 
     def _run_number(self, listener: Listener) -> int:
-        return len(listener.wish.runs) - len(listener.speaker.sequences)
+        return len(listener.wish.runs) - len(listener.context.sequences)
 
-    def _sound(self, listener: Listener, run: Run, frames: int) -> None:
-        if listener.speaker.run is run:
-            run.sound(frames)
+    def _sound(self, listener: Listener, active: ActiveSequence, frames: int) -> None:
+        if listener.context.active is active:
+            active.receive_audio(frames)
             listener.hear(frames, self.now)
 
     def _end_run(self, listener: Listener) -> None:
-        run = listener.speaker.run
-        if run is not None and run.is_over and not run.unheard_frames:
-            self.free_rows.add(run.row)
-            listener.speaker.run = None
-            listener.speaker.sequences.popleft()
-            if not listener.speaker.sequences:
+        active = listener.context.active
+        if active is not None and active.has_ended and not active.unheard_frames:
+            self.free_rows.add(active.row)
+            listener.context.active = None
+            listener.context.sequences.popleft()
+            if not listener.context.sequences:
                 listener.done_at = self.now
                 self.speaking.remove(listener)
 
     def _leave(self, listener: Listener) -> None:
-        if listener.speaker.run is not None:
-            self.free_rows.add(listener.speaker.run.row)
-            listener.speaker.run = None
+        if listener.context.active is not None:
+            self.free_rows.add(listener.context.active.row)
+            listener.context.active = None
         listener.done_at = self.now
         self.speaking.remove(listener)
 

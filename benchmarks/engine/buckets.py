@@ -36,7 +36,7 @@ from voiceagent_tts.engine.engine import Qwen3Engine
 from voiceagent_tts.engine.passes import Passes
 from voiceagent_tts.engine.runner import Runner
 from voiceagent_tts.engine.sizes import fitting, graph_sizes
-from voiceagent_tts.engine.voices import VoiceShelf
+from voiceagent_tts.engine.voice_cache import VoiceCache
 from voiceagent_tts.model.checkpoint import load_checkpoint
 from voiceagent_tts.model.codec import load_codec
 from voiceagent_tts.seam.commands import Command, Credit, SpeechOptions, Submit
@@ -107,7 +107,7 @@ class Load:
         self._now_s, self._step_s = 0.0, step_s
         self._commands: list[Command] = []
         runner = Runner(checkpoint, load_codec(model), rows, _CAPACITY)
-        shelf = VoiceShelf(checkpoint.config, None)
+        shelf = VoiceCache(checkpoint.config, None)
         self._engine = Qwen3Engine(
             self._take, lambda event: None, checkpoint, runner, shelf, "", None, lambda: self._now_s
         )

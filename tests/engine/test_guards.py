@@ -10,7 +10,7 @@ from testbed.parity_reference import REFERENCE
 from voiceagent_tts.audio.levels import frame_peaks
 from voiceagent_tts.core import FRAME_SAMPLES
 from voiceagent_tts.engine.generate import Request, generate_codes
-from voiceagent_tts.engine.guards import Watch, frame_cap
+from voiceagent_tts.engine.guards import RunawayDetector, frame_cap
 from voiceagent_tts.model.checkpoint import Checkpoint, load_checkpoint
 from voiceagent_tts.model.codec import Codec, load_codec
 from voiceagent_tts.model.prompt import Preset, PromptBuilder
@@ -20,13 +20,13 @@ from voiceagent_tts.seam.events import Done, SegmentEnd
 TEXT = "Hello there, somebody."
 
 
-def watched(codes: list[int], *, is_silent: bool = False) -> Watch:
+def watched(codes: list[int], *, is_silent: bool = False) -> RunawayDetector:
     """A run that has made these codes."""
-    watch = Watch()
+    detector = RunawayDetector()
     for code in codes:
-        watch.take(code)
-        watch.hear(is_silent=is_silent)
-    return watch
+        detector.add_frame(code)
+        detector.add_audio(is_silent=is_silent)
+    return detector
 
 
 @pytest.mark.parametrize("length", [1, 2, 5, 12])
@@ -48,11 +48,11 @@ def test_what_is_said_again_with_a_difference_is_no_circle(seed: int) -> None:
         varied = list(second)
         varied[numbers.randrange(12)] = numbers.randrange(2048)
         codes += varied
-    watch = Watch()
+    detector = RunawayDetector()
     for code in codes:
-        watch.take(code)
-        watch.hear(is_silent=False)
-        assert not watch.is_lost(None, has_spoken=True)
+        detector.add_frame(code)
+        detector.add_audio(is_silent=False)
+        assert not detector.is_lost(None, has_spoken=True)
 
 
 def test_silence_is_given_less_time_before_the_first_sound() -> None:
@@ -66,10 +66,10 @@ def test_silence_is_given_less_time_before_the_first_sound() -> None:
 
 def test_a_run_much_longer_than_its_text_is_lost() -> None:
     """The most frames of a text count only where all of it is known."""
-    watch = watched(list(range(192)))
-    assert watch.is_lost(192, has_spoken=True)
-    assert not watch.is_lost(193, has_spoken=True)
-    assert not watch.is_lost(None, has_spoken=True)
+    detector = watched(list(range(192)))
+    assert detector.is_lost(192, has_spoken=True)
+    assert not detector.is_lost(193, has_spoken=True)
+    assert not detector.is_lost(None, has_spoken=True)
 
 
 @dataclass

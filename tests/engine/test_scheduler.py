@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from testbed.simulation import Device, Listener, Simulation, Wish
 from voiceagent_tts.core import FRAME_S, FRAME_SAMPLES, SAMPLE_RATE_HZ
 from voiceagent_tts.engine.scheduler import Pace, Scheduler, StepTimes
-from voiceagent_tts.engine.sequence import Run, Sequence, Speaker
+from voiceagent_tts.engine.sequence import ActiveSequence, EngineContext, Sequence, TextState
 from voiceagent_tts.errors import ErrorCode, OverloadedError
+from voiceagent_tts.seam.commands import SpeechOptions
 
 ROWS = 12
 RAMPS = ((1, 2, 4, 8, 12), (1, 12), (2, 4), (4, 4, 8, 16, 25))
@@ -158,9 +159,9 @@ def test_nobody_is_ahead_of_his_credit(wishes: list[Wish], device: Device) -> No
     while simulation.coming or simulation.speaking:
         simulation.step()
         for listener in simulation.speaking:
-            run = listener.speaker.run
-            made = listener.frames + (run.unheard_frames if run is not None else 0)
-            assert made * FRAME_SAMPLES < listener.speaker.samples_wanted + FRAME_SAMPLES
+            active = listener.context.active
+            made = listener.frames + (active.unheard_frames if active is not None else 0)
+            assert made * FRAME_SAMPLES < listener.context.samples_wanted + FRAME_SAMPLES
 
 
 def test_a_starved_row_costs_nothing() -> None:
@@ -170,7 +171,7 @@ def test_a_starved_row_costs_nothing() -> None:
     while simulation.now < 1.0:
         plan = simulation.step()
         if 0.5 < simulation.now < 1.0:
-            assert not plan.speak and not plan.decode
+            assert not plan.step and not plan.decode
             assert simulation.listeners[0].frames == 7
     (listener,) = simulation.run()
     assert listener.frames == 20
@@ -193,45 +194,45 @@ def test_windows_grow_with_the_lead() -> None:
 @pytest.mark.parametrize("frames", [1, 3, 16])
 def test_a_context_chooses_its_first_window(frames: int) -> None:
     """`initial_frames` are decoded together, at most as many as the largest window."""
-    speaker = listening(initial_frames=frames)
-    assert speaker.run is not None
-    scheduler = Scheduler(Pace(), rows=1)
+    context = listening(initial_frames=frames)
+    assert context.active is not None
+    scheduler = Scheduler(Pace(), rows=1, pages=1)
     made = 0
-    while not (plan := scheduler.plan([speaker], 0.0)).decode:
+    while not (plan := scheduler.plan([context], 0.0)).decode:
         made += 1
-        speaker.run.make(is_end=False)
-    assert plan.decode == [(speaker, min(frames, 12))]
+        context.active.add_frame(is_end=False)
+    assert plan.decode == [(context, min(frames, 12))]
     assert made == min(frames, 12) - 1
 
 
 def test_first_sounds_go_before_listeners_with_plenty() -> None:
     """Who has more than a second waits while somebody waits for the first sound."""
     rich, poor, new = listening(row=0), listening(row=1), listening(row=2)
-    rich.send(2 * SAMPLE_RATE_HZ, 0.0)
-    poor.send(SAMPLE_RATE_HZ // 2, 0.0)
-    scheduler = Scheduler(Pace(), rows=3)
-    assert scheduler.plan([rich, poor, new], 0.0).speak == [poor, new]
-    assert scheduler.plan([rich, poor], 0.0).speak == [rich, poor]
+    rich.record_sent(2 * SAMPLE_RATE_HZ, 0.0)
+    poor.record_sent(SAMPLE_RATE_HZ // 2, 0.0)
+    scheduler = Scheduler(Pace(), rows=3, pages=3)
+    assert scheduler.plan([rich, poor, new], 0.0).step == [poor, new]
+    assert scheduler.plan([rich, poor], 0.0).step == [rich, poor]
 
 
 def test_the_driest_listener_starts_first() -> None:
     """A listener about to run dry between two runs starts before one who has heard nothing."""
     rolling, new, file = waiting(0), waiting(1), waiting(2, is_batch=True)
-    rolling.send(SAMPLE_RATE_HZ // 10, 0.0)
-    scheduler = Scheduler(Pace(), rows=3)
+    rolling.record_sent(SAMPLE_RATE_HZ // 10, 0.0)
+    scheduler = Scheduler(Pace(), rows=3, pages=3)
     assert scheduler.plan([file, new, rolling], 0.0).start == [rolling, new]
-    rolling.send(SAMPLE_RATE_HZ, 0.0)
+    rolling.record_sent(SAMPLE_RATE_HZ, 0.0)
     assert scheduler.plan([file, new, rolling], 0.0).start == [new, rolling]
     assert scheduler.plan([file], 0.0).start == [file]
 
 
 def test_a_start_waits_once_for_a_listener_who_would_run_dry() -> None:
     """A prefill longer than somebody's lead comes after a step, and then in any case."""
-    scheduler = Scheduler(Pace(), rows=2)
-    scheduler.note_step(1, 0, 0.01)
-    scheduler.note_step(1, 1, 0.06)
+    scheduler = Scheduler(Pace(), rows=2, pages=2)
+    scheduler.record_step(1, 0, 0.01)
+    scheduler.record_step(1, 1, 0.06)
     speaking, new = listening(), waiting(1)
-    speaking.send(SAMPLE_RATE_HZ // 50, 0.0)
+    speaking.record_sent(SAMPLE_RATE_HZ // 50, 0.0)
     assert scheduler.plan([speaking, new], 0.0).start == []
     assert scheduler.plan([speaking, new], 0.0).start == [new]
 
@@ -262,22 +263,22 @@ def test_step_times_follow_a_line(rows: int, step_s: float, row_s: float) -> Non
 
 def test_contexts_beyond_what_can_be_spoken_in_time_are_refused() -> None:
     """The last context is the one whose step would still fit; files may use what is left."""
-    scheduler = Scheduler(Pace(max_load=0.9), rows=64)
-    speakers = [listening(row=row) for row in range(3)]
+    scheduler = Scheduler(Pace(max_load=0.9), rows=64, pages=64)
+    contexts = [listening(row=row) for row in range(3)]
     scheduler.admit([], is_batch=False)
     for rows in (1, 2, 3):
-        scheduler.note_step(rows, 0, rows * 0.2 * FRAME_S)
-    scheduler.admit(speakers, is_batch=False)
-    speakers.append(listening(row=3))
+        scheduler.record_step(rows, 0, rows * 0.2 * FRAME_S)
+    scheduler.admit(contexts, is_batch=False)
+    contexts.append(listening(row=3))
     with pytest.raises(OverloadedError, match="4 contexts"):
-        scheduler.admit(speakers, is_batch=False)
-    scheduler.admit(speakers, is_batch=True)
+        scheduler.admit(contexts, is_batch=False)
+    scheduler.admit(contexts, is_batch=True)
 
 
 def test_one_context_is_spoken_on_any_device() -> None:
     """A device slower than speech still speaks for one at a time."""
-    scheduler = Scheduler(Pace(max_load=0.9), rows=64)
-    scheduler.note_step(1, 0, 10 * FRAME_S)
+    scheduler = Scheduler(Pace(max_load=0.9), rows=64, pages=64)
+    scheduler.record_step(1, 0, 10 * FRAME_S)
     scheduler.admit([], is_batch=False)
     with pytest.raises(OverloadedError):
         scheduler.admit([listening()], is_batch=False)
@@ -285,21 +286,21 @@ def test_one_context_is_spoken_on_any_device() -> None:
 
 def test_files_leave_rows_to_those_who_listen() -> None:
     """An eighth of the rows is never given to files."""
-    scheduler = Scheduler(Pace(), rows=16)
-    speakers = [listening(row=row) for row in range(14)]
+    scheduler = Scheduler(Pace(), rows=16, pages=16)
+    contexts = [listening(row=row) for row in range(14)]
     with pytest.raises(OverloadedError, match="14 rows"):
-        scheduler.admit(speakers, is_batch=True)
-    scheduler.admit(speakers, is_batch=False)
+        scheduler.admit(contexts, is_batch=True)
+    scheduler.admit(contexts, is_batch=False)
 
 
 def test_retry_after_is_when_the_first_row_is_likely_to_be_free() -> None:
     """From the text that is left and the credit that its listener has given."""
-    scheduler = Scheduler(Pace(), rows=2)
-    scheduler.note_step(2, 0, 0.01)
+    scheduler = Scheduler(Pace(), rows=2, pages=2)
+    scheduler.record_step(2, 0, 0.01)
     soon, later = listening(row=0), listening(row=1)
-    for speaker, text_ids in ((soon, 20), (later, 200)):
-        speaker.sequences[0].text_ids = text_ids
-        speaker.expects_text = False
+    for context, text_ids in ((soon, 20), (later, 200)):
+        context.sequences[0].text_ids = text_ids
+        context.expects_text = False
     assert refused([soon, later]) == pytest.approx(60 * 0.01 * 1000)
     soon.samples_wanted = 3 * SAMPLE_RATE_HZ  # of 4.8 s
     assert refused([soon, later], scheduler) == pytest.approx(1800)
@@ -307,28 +308,28 @@ def test_retry_after_is_when_the_first_row_is_likely_to_be_free() -> None:
     assert refused([soon, later], scheduler) == 1000
 
 
-def refused(speakers: list[Speaker], scheduler: Scheduler | None = None) -> int | None:
+def refused(contexts: list[EngineContext], scheduler: Scheduler | None = None) -> int | None:
     """The retry-after of a context that is not let in."""
     if scheduler is None:
-        scheduler = Scheduler(Pace(), rows=len(speakers))
-        scheduler.note_step(len(speakers), 0, 0.01)
+        scheduler = Scheduler(Pace(), rows=len(contexts), pages=len(contexts))
+        scheduler.record_step(len(contexts), 0, 0.01)
     with pytest.raises(OverloadedError) as error:
-        scheduler.admit(speakers, is_batch=False)
+        scheduler.admit(contexts, is_batch=False)
     assert error.value.code is ErrorCode.OVERLOADED
     return error.value.retry_after_ms
 
 
-def waiting(arrival: int, *, is_batch: bool = False) -> Speaker:
+def waiting(arrival: int, *, is_batch: bool = False) -> EngineContext:
     """A context with text and credit without end, and no row."""
-    speaker = Speaker(arrival, None, 0, arrival, is_batch=is_batch)
-    speaker.sequences.append(Sequence(True, is_open=False))
-    speaker.samples_wanted = 10**12
-    return speaker
+    context = EngineContext(arrival, SpeechOptions(is_batch=is_batch), arrival=arrival)
+    context.sequences.append(Sequence(True, text=TextState.COMPLETE))
+    context.samples_wanted = 10**12
+    return context
 
 
-def listening(row: int = 0, *, initial_frames: int | None = None) -> Speaker:
+def listening(row: int = 0, *, initial_frames: int | None = None) -> EngineContext:
     """One that has a row."""
-    speaker = waiting(row)
-    speaker.initial_frames = initial_frames
-    speaker.run = Run(row)
-    return speaker
+    context = waiting(row)
+    context.options = SpeechOptions(initial_frames=initial_frames)
+    context.active = ActiveSequence(row)
+    return context

@@ -1,4 +1,4 @@
-"""Clones on the shelf: read once, primed once, noticed when replaced, forgotten when too many."""
+"""Clones on the voices: read once, primed once, noticed when replaced, forgotten when too many."""
 
 import time
 from pathlib import Path
@@ -8,7 +8,7 @@ import torch
 
 from testbed.engine_driving import Driver, last_of, pcm_of
 from testbed.parity_reference import REFERENCE
-from voiceagent_tts.engine.voices import VoiceShelf
+from voiceagent_tts.engine.voice_cache import VoiceCache
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.model.clone import load_cloner
 from voiceagent_tts.model.config import read_model_config
@@ -59,7 +59,7 @@ def test_a_cached_clone_speaks_as_a_cold_one(
 ) -> None:
     """The second context finds the voice at hand, primes nothing, and makes the same samples."""
     cold = pcm_of(driver.run(*driver.open(1, TEXT, voice="anna")), 1)
-    assert (driver.shelf.counts.hits, driver.shelf.counts.misses) == (0, 1)
+    assert (driver.voices.counts.hits, driver.voices.counts.misses) == (0, 1)
     monkeypatch.setattr(driver.engine._runner, "prime", None)
     cached = pcm_of(driver.run(*driver.open(2, TEXT, voice="anna")), 2)
     figures = driver.engine.figures
@@ -106,7 +106,7 @@ def test_prepare_does_it_ahead(driver: Driver, monkeypatch: pytest.MonkeyPatch) 
     driver.run(Prepare("anna", "en"), Prepare("nobody", "en"))
     monkeypatch.setattr(driver.engine._runner, "prime", None)
     assert isinstance(last_of(driver.run(*driver.open(1, TEXT, voice="anna")), 1), Done)
-    assert driver.shelf.counts.hits == 1
+    assert driver.voices.counts.hits == 1
 
 
 def test_a_replaced_voice_is_heard_by_the_next_context(driver: Driver, folder: VoiceFolder) -> None:
@@ -119,7 +119,7 @@ def test_a_replaced_voice_is_heard_by_the_next_context(driver: Driver, folder: V
     assert pcm_of(driver.events, 2) == before
     after = pcm_of(driver.run(*driver.open(3, TEXT, voice="anna", feeding="token")), 3)
     assert after != before
-    assert driver.shelf.counts.misses == 2
+    assert driver.voices.counts.misses == 2
 
 
 def test_an_unknown_clone_lists_the_known(driver: Driver) -> None:
@@ -175,19 +175,19 @@ def test_a_voice_that_is_no_number_is_refused(driver: Driver, folder: VoiceFolde
 
 
 def test_the_least_used_is_forgotten(folder: VoiceFolder) -> None:
-    """A shelf of two keeps the two voices that were used last."""
+    """A voices of two keeps the two voices that were used last."""
     folder.put("carl", clone(3).to_bytes())
-    shelf = VoiceShelf(read_model_config(REFERENCE / BASE), folder, max_clones=2)
+    voices = VoiceCache(read_model_config(REFERENCE / BASE), folder, max_clones=2)
     for name in ("anna", "bert", "anna", "carl", "anna", "bert"):
-        shelf.find(name, None)
-    assert (shelf.counts.hits, shelf.counts.misses) == (2, 4)
+        voices.find(name, None)
+    assert (voices.counts.hits, voices.counts.misses) == (2, 4)
 
 
 def test_clones_need_a_folder() -> None:
     """An engine that was given no folder has no clones."""
-    shelf = VoiceShelf(read_model_config(REFERENCE / BASE), None)
+    voices = VoiceCache(read_model_config(REFERENCE / BASE), None)
     with pytest.raises(InvalidRequestError, match="no folder"):
-        shelf.find("anna", None)
+        voices.find("anna", None)
 
 
 def test_the_cloner_s_voice_is_the_engine_s(driver: Driver, folder: VoiceFolder) -> None:

@@ -1,10 +1,9 @@
-"""Qwen3-TTS at the engine's seam: text in, audio out, one frame of every row at a step.
+"""Qwen3-TTS behind the engine seam: text in, audio out, one frame of every row per step.
 
-A context's text becomes sequences, each spoken by one run of the talker; they follow each other in
-the same voice and seed, on one clock. Token feeding starts with the first words and takes the rest
-as it is written; a row that has no text waits. Who is served now, and how many frames become sound
-together, the scheduler decides; the runner computes. Word times are not known here. This module
-knows no sockets and no users; one thread uses it.
+The text of a context becomes sequences, each spoken by one row; they follow each other in the same
+voice and seed, on one clock. In token feeding a sequence starts with the first words and is fed the
+rest as it is written; a row without text waits. The scheduler decides who is served, the runner
+computes. Knows no word times, no sockets and no users. One thread uses it.
 """
 
 import contextlib
@@ -13,17 +12,24 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from voiceagent_tts.audio.levels import frame_peaks
 from voiceagent_tts.core import BYTES_PER_SAMPLE, FRAME_SAMPLES, AudioChunk
-from voiceagent_tts.engine.figures import Counts, figures_of, figures_of_device
 from voiceagent_tts.engine.guards import frame_cap
-from voiceagent_tts.engine.prompts import Prompter
-from voiceagent_tts.engine.reader import Reader
+from voiceagent_tts.engine.metrics import Counts, context_metrics, device_metrics
+from voiceagent_tts.engine.prompt_cache import PromptCache
 from voiceagent_tts.engine.runner import Runner, Sound, StepResult
-from voiceagent_tts.engine.scheduler import Pace, Plan, Scheduler, batch_share
-from voiceagent_tts.engine.sequence import Run, Sequence, Speaker
-from voiceagent_tts.engine.voices import Shelved, VoiceShelf
+from voiceagent_tts.engine.scheduler import Pace, Plan, Scheduler
+from voiceagent_tts.engine.sequence import (
+    ActiveSequence,
+    EngineContext,
+    RowState,
+    Sequence,
+    TextState,
+)
+from voiceagent_tts.engine.sequence_builder import SequenceBuilder
+from voiceagent_tts.engine.voice_cache import LoadedVoice, VoiceCache
 from voiceagent_tts.errors import (
     ErrorCode,
     InvalidRequestError,
@@ -50,18 +56,31 @@ _MOST_PREPARATIONS = 64
 _FRAME_BYTES = FRAME_SAMPLES * BYTES_PER_SAMPLE
 
 
+@dataclass(slots=True, kw_only=True)
+class _OpenContext(EngineContext):
+    """A context with what its sequences are made of.
+
+    Attributes:
+        voice: the voice; a context keeps it when the voice's file is replaced.
+        builder: turns the text of the context into sequences.
+    """
+
+    voice: LoadedVoice
+    builder: SequenceBuilder
+
+
 class Qwen3Engine:
     """Implements `seam.engine.Engine` over one model on one device.
 
     Args:
-        inbox: where commands come from.
-        outbox: where events go.
+        inbox: source of commands.
+        outbox: destination of events.
         checkpoint: the model.
-        runner: its rows.
-        shelf: its voices.
-        name: of the model, for people.
-        pace: who is served when.
-        clock: `time.monotonic`, which the server's credit goes by too.
+        runner: rows of the model.
+        voices: voices of the model.
+        name: name of the model for people.
+        pace: settings of the scheduler.
+        clock: `time.monotonic`, which the server's credit refers to, too.
     """
 
     def __init__(
@@ -70,7 +89,7 @@ class Qwen3Engine:
         outbox: Outbox,
         checkpoint: Checkpoint,
         runner: Runner,
-        shelf: VoiceShelf,
+        voices: VoiceCache,
         name: str,
         pace: Pace | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -80,19 +99,15 @@ class Qwen3Engine:
         self._config = checkpoint.config
         self._generation = checkpoint.generation
         self._tokenizer = checkpoint.tokenizer
-        self._prompter = Prompter(checkpoint, runner)
+        self._prompts = PromptCache(checkpoint, runner)
         self._runner = runner
-        self._pages = runner.free_pages
-        self._scheduler = Scheduler(pace or Pace(), runner.max_rows)
+        self._scheduler = Scheduler(pace or Pace(), runner.max_rows, runner.free_pages)
         for cost in runner.costs:
-            self._scheduler.note_step(cost.rows, cost.starts, cost.seconds)
-        self._shelf = shelf
+            self._scheduler.record_step(cost.rows, cost.starts, cost.seconds)
+        self._voices = voices
         self._name = name
         self._clock = clock
-        self._speakers: dict[int, Speaker] = {}
-        self._readers: dict[int, Reader] = {}
-        self._by_row: dict[int, Speaker] = {}
-        self._voices: dict[int, Shelved] = {}  # a context keeps its voice when that is replaced
+        self._contexts: dict[int, _OpenContext] = {}
         self._preparations: deque[Prepare] = deque(maxlen=_MOST_PREPARATIONS)
         self._arrivals = itertools.count()
         self._counts = Counts()
@@ -107,29 +122,30 @@ class Qwen3Engine:
             has_native_words=False,
             text_feeding=("token", "segment"),
             languages=tuple(code for code, name in LANGUAGE_CODES.items() if name in known),
-            voices=self._shelf.names(),
+            voices=self._voices.names(),
             max_rows=self._runner.max_rows,
             needs_instruct=self._config.tts_model_type == "voice_design",
-            clone_width=self._shelf.clone_width,
+            clone_width=self._voices.clone_width,
             max_batch_rows=self._scheduler.max_batch_rows,
         )
 
     @property
     def rows_used(self) -> int:
-        """Contexts that hold a row, or wait for their next text with one reserved."""
-        return len(self._speakers)
+        """Contexts that hold a row, or have one reserved for their next text."""
+        return len(self._contexts)
 
     @property
     def figures(self) -> dict[str, float]:
-        """What has been done, what was at hand, and how contexts are now."""
-        clones, prefixes = self._shelf.counts, self._prompter.counts
-        listeners = sum(not speaker.is_batch for speaker in self._speakers.values())
+        """Totals since the start, the load of the device, and the state of contexts."""
+        contexts = self._contexts.values()
+        clones, prefixes = self._voices.counts, self._prompts.counts
+        listeners = sum(not context.is_batch for context in contexts)
         return {
-            **self._counts.figures(),
-            **figures_of(self._speakers.values(), self._clock()),
-            **figures_of_device(self._runner),
+            **self._counts.metrics(),
+            **context_metrics(contexts, self._clock()),
+            **device_metrics(self._runner),
             "load_ratio": self._scheduler.load(listeners),
-            "retry_after_seconds": self._scheduler.retry_s(self._speakers.values()),
+            "retry_after_seconds": self._scheduler.retry_s(contexts),
             "clone_cache_hits_total": clones.hits,
             "clone_cache_misses_total": clones.misses,
             "prefix_cache_hits_total": prefixes.hits,
@@ -137,30 +153,30 @@ class Qwen3Engine:
         }
 
     def step(self) -> float | None:
-        """Take commands, start those who wait, make frames, and send what has become sound."""
-        self._take_commands()
-        self._feed_runs()
+        """Receive commands, schedule, run, record, and publish."""
+        self._receive_commands()
         self._prepare_one()
-        plan = self._scheduler.plan(self._speakers.values(), self._clock())
-        self._start_runs(plan.start)
+        plan = self._schedule()
         result = self._run(plan)
-        self._publish(result)
-        self._end_runs(plan, result)
-        is_busy = plan.speak or plan.decode or self._runner.has_sound_in_flight
+        self._record(plan, result)
+        self._publish(plan, result)
+        is_busy = plan.step or plan.decode or self._runner.has_sound_in_flight
         return 0.0 if is_busy or self._preparations else None
 
     def close(self) -> None:
         """Drop every context; idempotent."""
-        for speaker in list(self._speakers.values()):
-            self._drop(speaker)
+        for context in list(self._contexts.values()):
+            self._drop(context)
 
     # Commands.
 
-    def _take_commands(self) -> None:
+    def _receive_commands(self) -> None:
         for command in self._inbox():
-            self._take(command)
+            self._receive(command)
+        for context in self._contexts.values():
+            self._feed(context)
 
-    def _take(self, command: Command) -> None:
+    def _receive(self, command: Command) -> None:
         match command:
             case Submit():
                 with self._failing(command.context):
@@ -168,127 +184,131 @@ class Qwen3Engine:
             case Append():
                 with self._failing(command.context):
                     self._append(command)
-            case Flush(context) if context in self._readers:
-                self._readers[context].end()
-                self._skip_silent_text(self._speakers[context])
-            case Cancel(context):
-                if context in self._speakers:
-                    self._cancel(self._speakers[context])
-                self._outbox(Cancelled(context))
-            case Credit(context) if context in self._speakers:
-                self._speakers[context].take_credit(command)
+            case Flush(id) if context := self._contexts.get(id):
+                context.builder.flush()
+                self._skip_silent_text(context)
+            case Cancel(id):
+                if context := self._contexts.get(id):
+                    lead_s = context.generated_lead_s(self._clock())
+                    self._counts.discarded_s += lead_s * context.options.speed
+                    self._drop(context)
+                self._outbox(Cancelled(id))
+            case Credit(id) if context := self._contexts.get(id):
+                context.update_credit(command)
             case Prepare():
                 self._preparations.append(command)
             case _:
-                pass  # of a context that ended before its sender knew
+                pass  # the context ended before the sender knew
 
     def _submit(self, command: Submit) -> None:
         self._admit(command)
         options = command.options
-        voice = self._shelf.find(command.voice, options.instruct)
-        speaker = Speaker(
+        voice = self._voices.find(command.voice, options.instruct)
+        ids_to_start = self._prompts.ids_to_start(voice)
+        builder = SequenceBuilder(self._tokenizer, command.feeding, command.language, ids_to_start)
+        context = _OpenContext(
             command.context,
-            options.instruct,
+            options,
             secrets.randbits(32) if options.seed is None else options.seed,
             next(self._arrivals),
-            is_batch=options.is_batch,
-            initial_frames=options.initial_frames,
-            keeps_silence=options.keeps_silence,
-            speed=options.speed,
-            ids_to_start=self._prompter.ids_to_start(voice),
+            ids_to_start,
+            builder.sequences,
+            voice=voice,
+            builder=builder,
         )
-        self._speakers[command.context] = speaker
-        self._voices[command.context] = voice
-        self._readers[command.context] = Reader(
-            self._tokenizer,
-            command.feeding,
-            command.language,
-            speaker.ids_to_start,
-            speaker.sequences,
-        )
-        self._write(speaker, command)
+        self._contexts[context.id] = context
+        self._append_text(context, command)
 
     def _admit(self, command: Submit) -> None:
         try:
-            self._scheduler.admit(self._speakers.values(), is_batch=command.options.is_batch)
+            self._scheduler.admit(self._contexts.values(), is_batch=command.options.is_batch)
         except OverloadedError:
             self._counts.refused += 1
             raise
 
     def _append(self, command: Append) -> None:
-        speaker = self._speakers.get(command.context)
-        if speaker is not None:
-            self._write(speaker, command)
+        if context := self._contexts.get(command.context):
+            self._append_text(context, command)
 
-    def _write(self, speaker: Speaker, command: Submit | Append) -> None:
-        if not speaker.expects_text:
+    def _append_text(self, context: _OpenContext, command: Submit | Append) -> None:
+        if not context.expects_text:
             raise InvalidRequestError(
-                f"context {speaker.context} was told that no text follows, but text came",
+                f"context {context.id} was told that no text follows, but text came",
                 code=ErrorCode.CONTEXT_CLOSED,
             )
-        reader = self._readers[speaker.context]
-        reader.write(command.text, command.char_base, command.language)
+        context.builder.append(command.text, command.char_base, command.language)
         if not command.more:
-            speaker.expects_text = False
-            reader.end()
-        self._skip_silent_text(speaker)
+            context.expects_text = False
+            context.builder.flush()
+        self._skip_silent_text(context)
 
-    def _cancel(self, speaker: Speaker) -> None:
-        self._counts.discarded_s += speaker.made_lead_s(self._clock()) * speaker.speed
-        self._drop(speaker)
+    def _feed(self, context: EngineContext) -> None:
+        """Feed the row of a context the ids that were added to its sequence."""
+        active = context.active
+        if active is None or not context.sequences[0].can_feed:
+            return
+        sequence = context.sequences[0]
+        ids = sequence.next_ids()
+        self._runner.feed(active.row, ids, is_last=sequence.text is TextState.FED)
+        if active.state is RowState.STARVED:
+            active.state = RowState.RUNNING
+
+    def _prepare_one(self) -> None:
+        """Compute what a context may need soon, while no listener waits."""
+        if not self._preparations:
+            return
+        if not self._scheduler.has_time(self._contexts.values(), self._clock()):
+            return
+        command = self._preparations.popleft()
+        with contextlib.suppress(VoiceAgentError):  # reported when a context is opened
+            instruct = command.options.instruct
+            voice = self._voices.find(command.voice, instruct)
+            self._prompts.prepare(voice, command.language, instruct, command.feeding)
 
     @contextlib.contextmanager
-    def _failing(self, context: int) -> Iterator[None]:
-        """What goes wrong with one context ends that one alone."""
+    def _failing(self, id: int) -> Iterator[None]:
+        """End a context alone if an error concerns it."""
         try:
             yield
         except VoiceAgentError as error:
-            if context in self._speakers:
-                self._drop(self._speakers[context])
-            self._outbox(Failed(context, error.code, error.message, error.retry_after_ms))
+            if context := self._contexts.get(id):
+                self._drop(context)
+            self._outbox(Failed(id, error.code, error.message, error.retry_after_ms))
 
-    # Runs begin.
+    # Schedule.
 
-    def _start_runs(self, speakers: list[Speaker]) -> None:
-        for speaker in speakers:
-            with self._failing(speaker.context):
-                self._start(speaker)
+    def _schedule(self) -> Plan:
+        """Decide what this step does, and give rows to the sequences that start."""
+        plan = self._scheduler.plan(self._contexts.values(), self._clock())
+        for context in plan.start:
+            with self._failing(context.id):
+                self._start(self._contexts[context.id])
+        return plan
 
-    def _prepare_one(self) -> None:
-        """What may be needed soon is computed while nobody waits."""
-        if not self._preparations:
-            return
-        if not self._scheduler.has_time(self._speakers.values(), self._clock()):
-            return
-        command = self._preparations.popleft()
-        with contextlib.suppress(VoiceAgentError):  # told when somebody wants to speak so
-            instruct = command.options.instruct
-            voice = self._shelf.find(command.voice, instruct)
-            self._prompter.prepare(voice, command.language, instruct, command.feeding)
-
-    def _start(self, speaker: Speaker) -> None:
-        sequence = speaker.sequences[0]
-        opening = self._prompter.open(speaker, sequence, self._voices[speaker.context])
-        pages = self._likely_pages(opening.prompt, sequence)
-        if not self._has_memory(speaker, pages):
+    def _start(self, context: _OpenContext) -> None:
+        sequence = context.sequences[0]
+        prepared = self._prompts.build(sequence, context.voice, context.options.instruct)
+        prompt = prepared.prompt
+        pages = self._likely_pages(prompt, sequence)
+        contexts = self._contexts.values()
+        if not self._scheduler.reserve(context, pages, contexts, self._pages_reserved()):
             return
         row = self._runner.free_rows[0]
         self._runner.start(
             row,
-            opening.prompt,
-            sampling_params(self._generation, speaker.seed ^ sequence.is_retried),
-            min(self._runner.capacity - len(opening.prompt), self._generation.max_new_tokens),
+            prompt,
+            sampling_params(self._generation, context.seed ^ sequence.is_retried),
+            min(self._runner.capacity - len(prompt), self._generation.max_new_tokens),
             is_open=sequence.is_open,
-            primed=opening.primed,
-            prefix=opening.prefix,
+            primed=prepared.primed,
+            prefix=prepared.prefix,
         )
-        sequence.take_new_ids()
-        speaker.run = Run(row, pages)
-        self._by_row[row] = speaker
+        sequence.next_ids()
+        context.active = ActiveSequence(row, pages)
         self._counts.starts += 1
 
     def _likely_pages(self, prompt: Prompt, sequence: Sequence) -> int:
-        """Of memory, for the prompt and the frames that follow.
+        """Return the expected number of pages for the prompt and the frames that follow.
 
         Raises:
             InvalidRequestError: the prompt is too long for any row.
@@ -296,169 +316,140 @@ class Qwen3Engine:
         capacity = self._runner.capacity
         if len(prompt) >= capacity:
             raise InvalidRequestError(
-                f"the voice and its text take {len(prompt)} positions; a row has {capacity}",
+                f"the prompt needs {len(prompt)} positions, but a row holds {capacity}; shorten "
+                "the reference recording or the text, or raise capacity",
                 code=ErrorCode.TEXT_TOO_LONG,
             )
         frames = min(sequence.likely_frames, self._generation.max_new_tokens)
         return self._runner.pages_needed(min(len(prompt) + frames, capacity - 1))
 
-    def _has_memory(self, speaker: Speaker, pages: int) -> bool:
-        """Whether a run that takes so much leaves enough to those that have begun.
+    def _pages_reserved(self) -> int:
+        """Return the number of pages that active sequences hold or are expected to need."""
+        active = (context.active for context in self._contexts.values())
+        return sum(max(one.pages, self._runner.pages_held(one.row)) for one in active if one)
 
-        One that nobody waits for, or that goes on, waits for memory.
-
-        Raises:
-            OverloadedError: there is no memory for it now.
-        """
-        runs = [other.run for other in self._speakers.values() if other.run is not None]
-        taken = sum(max(run.pages, self._runner.pages_held(run.row)) for run in runs)
-        most = batch_share(self._pages) if speaker.is_batch else self._pages
-        if not runs or taken + pages <= most:
-            return True
-        speaker.waits_for_memory = speaker.is_batch or speaker.has_spoken
-        if speaker.waits_for_memory:
-            return False
-        raise self._scheduler.refusal(
-            self._speakers.values(),
-            f"it takes about {pages} pages of memory, and {self._pages - taken} are free",
-        )
-
-    def _feed_runs(self) -> None:
-        for speaker in self._speakers.values():
-            if speaker.run is not None:
-                sequence = speaker.sequences[0]
-                if not sequence.is_fed and (sequence.has_new_ids or not sequence.is_open):
-                    ids = sequence.take_new_ids()
-                    self._runner.feed(speaker.run.row, ids, is_last=sequence.is_fed)
-                    speaker.run.is_starved = False
-
-    # Frames become sound.
+    # Run and record.
 
     def _run(self, plan: Plan) -> StepResult:
-        """Make frames, and let frames become sound."""
-        speak = [speaker.run for speaker in plan.speak if speaker.run is not None]
-        decode = [(s.run, frames) for s, frames in plan.decode if s.run is not None]
-        starts = sum(speaker.run is not None for speaker in plan.start)
+        """Make frames, decode frames, and measure how long the step took."""
+        rows = [context.active.row for context in plan.step if context.active]
+        decode = {c.active.row: frames for c, frames in plan.decode if c.active}
+        starts = sum(context.active is not None for context in plan.start)
         began = self._clock()
-        result = self._runner.step(
-            [run.row for run in speak], {run.row: frames for run, frames in decode}
-        )
+        result = self._runner.step(rows, decode)
         if result.frames:
-            self._scheduler.note_step(len(result.frames), starts, self._clock() - began)
-        self._note_frames(plan.speak, result)
-        for run, frames in decode:
-            run.decode(min(frames, run.undecoded_frames))
+            self._scheduler.record_step(len(result.frames), starts, self._clock() - began)
         return result
 
-    def _note_frames(self, speaking: list[Speaker], result: StepResult) -> None:
-        """What each run has made, and which of them wait for text."""
+    def _record(self, plan: Plan, result: StepResult) -> None:
+        """Record what each row made, which rows wait for text, and what the codec decodes."""
         frames = {frame.row: frame for frame in result.frames}
-        for speaker in speaking:
-            run = speaker.run
-            if run is None:
+        for context in plan.step:
+            active = context.active
+            if active is None:
                 continue
-            if frame := frames.get(run.row):
-                speaker.sequences[0].watch.take(frame.code)
-                run.make(is_end=frame.is_end)
-            elif run.row in result.failed:
-                run.is_over = run.has_failed = True
+            if frame := frames.get(active.row):
+                context.sequences[0].detector.add_frame(frame.code)
+                active.add_frame(is_end=frame.is_end)
+            elif active.row in result.failed:
+                active.state = RowState.OUT_OF_MEMORY
             else:
-                run.is_starved = speaker.waited_for_text = True
+                active.state = RowState.STARVED
+                context.waited_for_text = True
+        for context, count in plan.decode:
+            if active := context.active:
+                active.submit_to_codec(min(count, active.undecoded_frames))
 
-    def _publish(self, result: StepResult) -> None:
-        """Send the step's audio in one message."""
-        if not result.sounds:
-            return
+    # Publish.
+
+    def _publish(self, plan: Plan, result: StepResult) -> None:
+        """Send the step's audio in one message, then end the sequences that are finished."""
+        by_row = {c.active.row: c for c in self._contexts.values() if c.active}
+        heard = [by_row[sound.row] for sound in result.sounds]
         now = self._clock()
-        audio = [self._hear(self._by_row[sound.row], sound, now) for sound in result.sounds]
+        audio = [self._audio_of(by_row[sound.row], sound, now) for sound in result.sounds]
         if rows := tuple(row for row in audio if row is not None):
             self._outbox(AudioStep(rows))
+        for context in {context.id: context for context in plan.step + heard}.values():
+            self._end_if_finished(context)
 
-    def _hear(self, speaker: Speaker, sound: Sound, now: float) -> ContextAudio | None:
-        """The sound as audio of its context, which begins with its first sound."""
-        run, sequence = speaker.run, speaker.sequences[0]
-        assert run is not None
-        run.sound(sound.frames)
+    def _audio_of(self, context: EngineContext, sound: Sound, now: float) -> ContextAudio | None:
+        """Return the sound as audio of its context; None while the context has been silent."""
+        active, sequence = context.active, context.sequences[0]
+        assert active is not None
+        active.receive_audio(sound.frames)
         pcm = sound.pcm
         silences = [peak < _SILENCE for peak in frame_peaks(pcm)]
         for is_silent in silences:
-            sequence.watch.hear(is_silent=is_silent)
-        if not speaker.has_spoken:
-            is_stillborn = run.is_over and sequence.watch.is_stillborn and not sequence.is_retried
-            if is_stillborn or all(silences):
-                speaker.hold(pcm)
+            sequence.detector.add_audio(is_silent=is_silent)
+        if not context.has_spoken:
+            is_stillborn = active.has_ended and sequence.detector.is_stillborn
+            if (is_stillborn and not sequence.is_retried) or all(silences):
+                context.hold_silence(pcm)
                 return None
-            pcm = speaker.begin(pcm, silences.index(False) * _FRAME_BYTES)
-        chunk = AudioChunk(speaker.end_sample, pcm)
-        gap_s = speaker.send(chunk.samples, now)
-        if gap_s > 0 and not speaker.is_batch:
+            pcm = context.first_audio(pcm, silences.index(False) * _FRAME_BYTES)
+        chunk = AudioChunk(context.end_sample, pcm)
+        gap_s = context.record_sent(chunk.samples, now)
+        if gap_s > 0 and not context.is_batch:
             self._counts.underruns += 1
             self._counts.underrun_s += gap_s
-        return ContextAudio(speaker.context, chunk)
+        return ContextAudio(context.id, chunk)
 
-    # Runs end.
-
-    def _end_runs(self, plan: Plan, result: StepResult) -> None:
-        """Those that have made or sounded their last frame, or have lost their text."""
-        heard = [self._by_row[sound.row] for sound in result.sounds]
-        for speaker in {speaker.context: speaker for speaker in plan.speak + heard}.values():
-            self._end_if_over(speaker)
-
-    def _end_if_over(self, speaker: Speaker) -> None:
-        run = speaker.run
-        if run is None:  # there was no memory to start it
+    def _end_if_finished(self, context: EngineContext) -> None:
+        """End a sequence whose last frame is heard, or that has lost its text."""
+        active = context.active
+        if active is None:  # it was refused, or waits for pages
             return
-        sequence = speaker.sequences[0]
+        sequence = context.sequences[0]
         max_frames = None if sequence.is_open else frame_cap(sequence.text_ids)
-        if sequence.watch.is_lost(max_frames, has_spoken=speaker.has_spoken):
-            run.is_over = True
-            if not speaker.has_spoken:
-                self._end_run(speaker)
+        if sequence.detector.is_lost(max_frames, has_spoken=context.has_spoken):
+            if not active.has_ended:
+                active.state = RowState.ENDED
+            if not context.has_spoken:
+                self._end_sequence(context, active)
                 return
-        if run.is_over and not run.unheard_frames:
-            self._end_run(speaker)
+        if active.has_ended and not active.unheard_frames:
+            self._end_sequence(context, active)
 
-    def _end_run(self, speaker: Speaker) -> None:
-        """Free the row; a run that came to nothing is tried again, as nobody has heard it."""
-        assert speaker.run is not None
-        run, speaker.run = speaker.run, None
-        self._free(run)
-        if run.has_failed:
-            with self._failing(speaker.context):
+    def _end_sequence(self, context: EngineContext, active: ActiveSequence) -> None:
+        """Free the row; a sequence without any sound is tried once more."""
+        self._free_row(context)
+        if active.state is RowState.OUT_OF_MEMORY:
+            with self._failing(context.id):
                 raise self._scheduler.refusal(
-                    self._speakers.values(), "the memory of all rows is full"
+                    self._contexts.values(), "the memory of all rows is full"
                 )
-        elif not speaker.has_spoken and not speaker.sequences[0].is_retried:
-            speaker.retry()
+        elif not context.has_spoken and not context.sequences[0].is_retried:
+            context.retry()
         else:
-            self._end_text(speaker)
-            self._skip_silent_text(speaker)
+            self._end_text(context)
+            self._skip_silent_text(context)
 
-    def _skip_silent_text(self, speaker: Speaker) -> None:
-        """Pass over sequences without anything to say, and end a context that has said all."""
-        while speaker.run is None and speaker.sequences:
-            sequence = speaker.sequences[0]
+    def _skip_silent_text(self, context: EngineContext) -> None:
+        """Skip sequences without anything to speak, and end a context that has spoken all."""
+        while context.active is None and context.sequences:
+            sequence = context.sequences[0]
             if sequence.is_open or sequence.text_ids > 0:
                 return
-            self._end_text(speaker)
-        if not speaker.sequences and not speaker.expects_text:
-            self._outbox(Done(speaker.context, speaker.end_sample))
-            self._drop(speaker)
+            self._end_text(context)
+        if not context.sequences and not context.expects_text:
+            self._outbox(Done(context.id, context.end_sample))
+            self._drop(context)
 
-    def _end_text(self, speaker: Speaker) -> None:
-        sequence = speaker.sequences.popleft()
-        sequence.is_over = True
-        speaker.waited_for_text = not speaker.has_text_to_start
-        self._outbox(SegmentEnd(speaker.context, sequence.char_end, speaker.end_sample))
+    def _end_text(self, context: EngineContext) -> None:
+        sequence = context.sequences.popleft()
+        sequence.text = TextState.ENDED
+        context.waited_for_text = not context.has_text_to_start
+        self._outbox(SegmentEnd(context.id, sequence.char_end, context.end_sample))
 
-    def _drop(self, speaker: Speaker) -> None:
-        if speaker.run is not None:
-            self._free(speaker.run)
-        for held in (self._speakers, self._readers, self._voices):
-            del held[speaker.context]
+    def _drop(self, context: EngineContext) -> None:
+        if context.active is not None:
+            self._free_row(context)
+        del self._contexts[context.id]
 
-    def _free(self, run: Run) -> None:
-        self._runner.cancel(run.row)
-        del self._by_row[run.row]
-        for speaker in self._speakers.values():
-            speaker.waits_for_memory = False
+    def _free_row(self, context: EngineContext) -> None:
+        assert context.active is not None
+        self._runner.cancel(context.active.row)
+        context.active = None
+        for other in self._contexts.values():
+            other.waits_for_memory = False

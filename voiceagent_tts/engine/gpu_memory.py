@@ -11,7 +11,7 @@ import torch
 from voiceagent_tts.engine.kv_cache import MemoryNeeds
 from voiceagent_tts.engine.runner import Runner
 from voiceagent_tts.engine.sizes import Sizes
-from voiceagent_tts.engine.voices import MAX_CLONES
+from voiceagent_tts.engine.voice_cache import MAX_CLONES
 from voiceagent_tts.errors import ErrorCode, VoiceAgentError
 from voiceagent_tts.model.checkpoint import Checkpoint
 from voiceagent_tts.model.codec import Codec

@@ -19,7 +19,7 @@ from voiceagent_tts.engine.kv_cache import MemoryNeeds, rows_that_fit
 from voiceagent_tts.engine.runner import Runner
 from voiceagent_tts.engine.scheduler import Pace
 from voiceagent_tts.engine.sizes import Sizes, exact_sizes, fixed_sizes, graph_sizes
-from voiceagent_tts.engine.voices import VoiceShelf
+from voiceagent_tts.engine.voice_cache import VoiceCache
 from voiceagent_tts.engine.warm_up import measure_costs
 from voiceagent_tts.errors import ErrorCode, VoiceAgentError
 from voiceagent_tts.hub import find_model
@@ -174,11 +174,11 @@ def load_engine(options: Qwen3Options, inbox: Inbox, outbox: Outbox) -> Qwen3Eng
     folder = find_model(options.model)
     checkpoint, runner = load_runner(options)
     folder_of_clones = VoiceFolder(Path(options.voices)) if options.voices else None
-    shelf = VoiceShelf(checkpoint.config, folder_of_clones)
+    voices = VoiceCache(checkpoint.config, folder_of_clones)
     is_cpu = checkpoint.network.device.type == "cpu"
     max_load = options.max_load or (math.inf if is_cpu else _MAX_LOAD)
     pace = Pace(options.initial_frames, tuple(options.ramp), max_load)
-    return Qwen3Engine(inbox, outbox, checkpoint, runner, shelf, folder.name, pace)
+    return Qwen3Engine(inbox, outbox, checkpoint, runner, voices, folder.name, pace)
 
 
 def load_runner(

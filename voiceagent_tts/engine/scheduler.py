@@ -1,9 +1,10 @@
-"""Who is served now: a decision from deadlines, made anew before every step.
+"""Decides before every step who is served: which sequences start, step and are decoded.
 
-A listener's deadline is the moment when he has heard all that was sent, re-anchored whenever he
-runs dry. First sounds come first, then listeners about to run dry, then the rest; a context to
-which nobody listens (a file) is served while nobody waits for it. The device is known by how long
-its steps have taken so far. Knows no tensors and no text; time is passed in.
+The deadline of a context is the time at which its listener has heard everything sent. First sounds
+come first, then listeners close to an underrun, then the rest. Batch contexts are served while no
+listener needs the device. Contexts and sequences that rows, pages or time do not suffice for are
+refused here, and only here. Step costs are estimated from past steps. Knows no tensors and no text;
+time is passed in.
 """
 
 import math
@@ -13,17 +14,17 @@ from dataclasses import dataclass
 from itertools import chain
 
 from voiceagent_tts.core import FRAME_S, SAMPLE_RATE_HZ
-from voiceagent_tts.engine.sequence import Speaker
+from voiceagent_tts.engine.sequence import EngineContext
 from voiceagent_tts.errors import OverloadedError
 
 URGENT_LEAD_S = 0.4
-"""A listener with less is about to run dry; word times, too, are found within that much audio."""
+"""A listener with less audio left is close to an underrun; word times, too, need this much."""
 _AMPLE_LEAD_S = 1.0
-"""Listeners with so much can wait while somebody else has too little."""
+"""A listener with this much audio left can wait while another has too little."""
 _LONGEST_STARTS_S = 0.05
-"""Of one step, so that nobody's first sound waits for everybody's prefill."""
+"""Maximum time for starts in one step, so that no first sound waits for every prefill."""
 _SPARE_SHARE = 1 / 8
-"""Of rows and of memory, kept free of batch contexts, for listeners who come."""
+"""Share of rows and pages that batch contexts leave free for listeners."""
 _SHORTEST_RETRY_S = 0.1
 _LONGEST_RETRY_S = 10.0
 _UNKNOWN_RETRY_S = 1.0
@@ -31,13 +32,13 @@ _UNKNOWN_RETRY_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """What an operator may choose.
+    """Settings of the operator.
 
     Attributes:
-        initial_frames: in a context's first decode window, where it does not say.
-        ramp: in the windows that follow, rising.
-        max_load: share of real time that a step of all listeners may take before new ones are
-            refused; infinite to refuse nobody.
+        initial_frames: frames in the first decode window of a context that does not choose.
+        ramp: frames in the windows that follow, ascending.
+        max_load: maximum step time, as a share of real time, at which new listeners are admitted;
+            infinite to admit all.
     """
 
     initial_frames: int = 1
@@ -47,24 +48,24 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one step does.
+    """Work of one step.
 
     Attributes:
-        start: whose runs begin, the first one first.
-        speak: whose runs make a frame; those that begin are among them.
-        decode: how many frames of whose runs become sound, those of this step included.
+        start: contexts whose next sequence starts, the most urgent first.
+        step: contexts whose row makes a frame, those in `start` included.
+        decode: contexts whose frames become audio, and how many frames, this step's included.
     """
 
-    start: list[Speaker]
-    speak: list[Speaker]
-    decode: list[tuple[Speaker, int]]
+    start: list[EngineContext]
+    step: list[EngineContext]
+    decode: list[tuple[EngineContext, int]]
 
 
 class StepTimes:
-    """How long steps take, by how many rows they serve: a line through the latest ones.
+    """Estimates the duration of a step by its number of rows: a line through the latest steps.
 
-    Where every step had the same rows, one more row is taken to cost nothing: it is let in, and
-    then known.
+    While all steps had the same number of rows, one more row is taken to cost nothing: it is
+    admitted, and then its cost is known.
     """
 
     _DECAY = 0.98
@@ -77,11 +78,11 @@ class StepTimes:
 
     @property
     def is_known(self) -> bool:
-        """Whether there was a step."""
+        """Whether any step was recorded."""
         return self._weight > 0
 
     def add(self, rows: int, seconds: float) -> None:
-        """A step of `rows` rows has taken so long."""
+        """Record the duration of a step of `rows` rows."""
         self._weight = self._DECAY * self._weight + 1
         share = 1 / self._weight
         off_rows, off_seconds = rows - self._rows, seconds - self._seconds
@@ -91,7 +92,7 @@ class StepTimes:
         self._covariance += share * (off_rows * (seconds - self._seconds) - self._covariance)
 
     def of(self, rows: int) -> float:
-        """Seconds that a step of `rows` rows is expected to take; 0 while nothing is known."""
+        """Return the expected duration of a step of `rows` rows, in seconds; 0 if unknown."""
         if self._spread < self._LEAST_SPREAD:
             return self._seconds
         slope = max(0.0, self._covariance / self._spread)
@@ -99,101 +100,135 @@ class StepTimes:
 
 
 class Scheduler:
-    """Decides for one device.
+    """Owns the rows and KV pages of one device as budgets, and decides who gets them when.
 
     Args:
-        pace: what the operator chose.
-        rows: how many the device has.
+        pace: settings of the operator.
+        rows: number of rows.
+        pages: number of KV pages.
     """
 
-    def __init__(self, pace: Pace, rows: int) -> None:
+    def __init__(self, pace: Pace, rows: int, pages: int) -> None:
         self._pace = pace
         self._rows = rows
+        self._pages = pages
         self._steps = StepTimes()
         self._starts = StepTimes()
         self._has_deferred = False
 
-    def note_step(self, rows: int, starts: int, seconds: float) -> None:
-        """The device has taken so long to start so many sequences and make a frame of `rows`."""
+    def record_step(self, rows: int, starts: int, seconds: float) -> None:
+        """Record the duration of a step that made a frame of `rows` rows, `starts` of them new."""
         if not starts:
             self._steps.add(rows, seconds)
         elif self._steps.is_known:
             self._starts.add(1, max(0.0, seconds - self._steps.of(rows)) / starts)
 
+    # Admission.
+
     @property
     def max_batch_rows(self) -> int:
-        """Rows that batch contexts may take."""
-        return batch_share(self._rows)
+        """Maximum number of rows for batch contexts."""
+        return _batch_share(self._rows)
 
-    def admit(self, speakers: Collection[Speaker], *, is_batch: bool) -> None:
-        """Let one more context in.
+    def admit(self, contexts: Collection[EngineContext], *, is_batch: bool) -> None:
+        """Check that one more context can be served beside `contexts`.
 
         Raises:
-            OverloadedError: no row is free, or those who listen would run dry; with the time after
-                which a row is likely to be free.
+            OverloadedError: no row is free, or listeners would run into underruns; with the time
+                after which a row is likely to be free.
         """
         rows = self.max_batch_rows if is_batch else self._rows
-        listeners = sum(not speaker.is_batch for speaker in speakers)
-        if len(speakers) >= rows:
+        listeners = sum(not context.is_batch for context in contexts)
+        if len(contexts) >= rows:
             problem = f"all {rows} rows are in use"
         elif not is_batch and listeners and self.load(listeners + 1) > self._pace.max_load:
             problem = f"{listeners} contexts are all that can be spoken in time"
         else:
             return
-        raise self.refusal(speakers, problem)
+        raise self.refusal(contexts, problem)
 
-    def refusal(self, speakers: Collection[Speaker], problem: str) -> OverloadedError:
-        """What to answer where there is no place now, with the time when there is likely to be."""
-        retry_s = self.retry_s(speakers)
+    def reserve(
+        self, context: EngineContext, pages: int, contexts: Collection[EngineContext], held: int
+    ) -> bool:
+        """Check that the next sequence of `context` leaves enough pages to active sequences.
+
+        A batch context, and one whose listener has heard its beginning, waits for pages.
+
+        Args:
+            context: the context whose sequence is to start.
+            pages: number of pages that the sequence is expected to need.
+            contexts: all contexts.
+            held: number of pages that active sequences hold or are expected to need.
+
+        Returns:
+            Whether the sequence can start now.
+
+        Raises:
+            OverloadedError: the pages are missing, and the context cannot wait.
+        """
+        most = _batch_share(self._pages) if context.is_batch else self._pages
+        if not any(other.active for other in contexts) or held + pages <= most:
+            return True
+        context.waits_for_memory = context.is_batch or context.has_spoken
+        if context.waits_for_memory:
+            return False
+        free = self._pages - held
+        raise self.refusal(contexts, f"it takes about {pages} pages of memory, and {free} are free")
+
+    def refusal(self, contexts: Collection[EngineContext], problem: str) -> OverloadedError:
+        """Return the error of a refusal, with the time after which a row is likely to be free."""
+        retry_s = self.retry_s(contexts)
         return OverloadedError(
             f"{problem}; try again in {retry_s:.1f} s", retry_after_ms=round(retry_s * 1000)
         )
 
-    def retry_s(self, speakers: Iterable[Speaker]) -> float:
-        """When the first context is likely to have spoken all of its text, and its row is free."""
-        soonest_s = min(map(self._ends_in_s, speakers), default=math.inf)
+    def retry_s(self, contexts: Iterable[EngineContext]) -> float:
+        """Return the seconds until the first context has probably ended."""
+        soonest_s = min(map(self._ends_in_s, contexts), default=math.inf)
         likely_s = _UNKNOWN_RETRY_S if soonest_s == math.inf else soonest_s
         return min(max(likely_s, _SHORTEST_RETRY_S), _LONGEST_RETRY_S)
 
     def load(self, listeners: int) -> float:
-        """Share of real time that steps for so many listeners take."""
+        """Return the step time for `listeners` rows, as a share of real time."""
         return self._steps.of(listeners) / FRAME_S
 
-    def plan(self, speakers: Collection[Speaker], now: float) -> Plan:
-        """What to do in this step."""
-        waiting = [speaker for speaker in speakers if speaker.can_start]
-        speaking = [speaker for speaker in speakers if speaker.can_speak]
-        if any(_is_pressed(speaker, now) for speaker in chain(waiting, speaking)):
-            waiting = [speaker for speaker in waiting if not speaker.is_batch]
-            speaking = [speaker for speaker in speaking if not _can_wait(speaker, now)]
-        start = self._to_start(waiting, speaking, now)
-        speak = speaking + start
-        return Plan(start, speak, self._to_decode(speakers, speak, now))
+    # Steps.
 
-    def has_time(self, speakers: Collection[Speaker], now: float) -> bool:
-        """Whether something as long as a start can be done before anybody notices."""
-        if any(speaker.can_start for speaker in speakers):
+    def plan(self, contexts: Collection[EngineContext], now: float) -> Plan:
+        """Decide what this step does."""
+        waiting = [context for context in contexts if context.can_start]
+        stepping = [context for context in contexts if context.can_step]
+        if any(_is_pressed(context, now) for context in chain(waiting, stepping)):
+            waiting = [context for context in waiting if not context.is_batch]
+            stepping = [context for context in stepping if not _can_wait(context, now)]
+        start = self._to_start(waiting, stepping, now)
+        step = stepping + start
+        return Plan(start, step, self._to_decode(contexts, step, now))
+
+    def has_time(self, contexts: Collection[EngineContext], now: float) -> bool:
+        """Whether work as long as a start can be done without delaying any listener."""
+        if any(context.can_start for context in contexts):
             return False
-        speaking = [speaker for speaker in speakers if speaker.can_speak]
-        is_pressed = any(_is_pressed(speaker, now) for speaker in speaking)
-        return not is_pressed and self._spare_s(0, speaking, now) >= self._starts.of(1)
+        stepping = [context for context in contexts if context.can_step]
+        is_pressed = any(_is_pressed(context, now) for context in stepping)
+        return not is_pressed and self._spare_s(0, stepping, now) >= self._starts.of(1)
 
     def _to_start(
-        self, waiting: list[Speaker], speaking: list[Speaker], now: float
-    ) -> list[Speaker]:
-        """As many as leave everybody who speaks in time.
+        self, waiting: list[EngineContext], stepping: list[EngineContext], now: float
+    ) -> list[EngineContext]:
+        """Return as many as can start without an underrun of any stepping context.
 
-        Where even one does not, it waits for a step, in which they all get a frame, and for no more
-        than one.
+        If not even one can, all of them wait for one step, in which every row gets a frame, and
+        for no more than one.
         """
         if not waiting:
             self._has_deferred = False
             return []
-        spare_s = self._spare_s(len(waiting), speaking, now)
+        spare_s = self._spare_s(len(waiting), stepping, now)
         self._has_deferred = spare_s < self._starts.of(1) and not self._has_deferred
         if self._has_deferred:
             return []
-        waiting.sort(key=lambda speaker: _urgency(speaker, now))
+        waiting.sort(key=lambda context: _urgency(context, now))
         return waiting[: self._affordable_starts(len(waiting), spare_s)]
 
     def _affordable_starts(self, most: int, spare_s: float) -> int:
@@ -203,74 +238,74 @@ class Scheduler:
         fitting = min(spare_s, _LONGEST_STARTS_S) / start_s if start_s else most
         return max(1, min(most, int(fitting)))
 
-    def _spare_s(self, starts: int, speaking: list[Speaker], now: float) -> float:
-        """How long a step of all may be put off before a listener who speaks runs dry."""
-        leads_s = [s.lead_s(now) for s in speaking if s.has_spoken and not s.is_batch]
-        return min(leads_s, default=math.inf) - self._steps.of(starts + len(speaking))
+    def _spare_s(self, starts: int, stepping: list[EngineContext], now: float) -> float:
+        """Return how long a step of all rows can be delayed without an underrun."""
+        leads_s = [c.lead_s(now) for c in stepping if c.has_spoken and not c.is_batch]
+        return min(leads_s, default=math.inf) - self._steps.of(starts + len(stepping))
 
     def _to_decode(
-        self, speakers: Iterable[Speaker], speak: list[Speaker], now: float
-    ) -> list[tuple[Speaker, int]]:
-        """Frames wait for others to fill a window, but only while others come."""
-        making, step_s = set(map(id, speak)), self._steps.of(len(speak))
+        self, contexts: Iterable[EngineContext], step: list[EngineContext], now: float
+    ) -> list[tuple[EngineContext, int]]:
+        """Frames wait for others to fill a window, but only while others follow."""
+        stepping, step_s = {context.id for context in step}, self._steps.of(len(step))
         largest = self._pace.ramp[-1]
-        decode: list[tuple[Speaker, int]] = []
-        for speaker in speakers:
-            makes_one = id(speaker) in making
-            frames = min(speaker.undecoded_frames + makes_one, largest)
+        decode: list[tuple[EngineContext, int]] = []
+        for context in contexts:
+            is_stepping = context.id in stepping
+            frames = min(context.undecoded_frames + is_stepping, largest)
             if not frames:
                 continue
-            if not makes_one or frames >= min(self._window(speaker, step_s, now), largest):
-                decode.append((speaker, frames))
+            if not is_stepping or frames >= min(self._window(context, step_s, now), largest):
+                decode.append((context, frames))
         return decode
 
-    def _window(self, speaker: Speaker, step_s: float, now: float) -> int:
-        """The largest window that is full before its listener's lead is short."""
-        run = speaker.run
-        if run is None or not speaker.has_spoken:
-            return speaker.initial_frames or self._pace.initial_frames
-        spare_s = speaker.lead_s(now, run.decoding_frames) - URGENT_LEAD_S
+    def _window(self, context: EngineContext, step_s: float, now: float) -> int:
+        """Return the largest window that is full before its listener's lead is short."""
+        active = context.active
+        if active is None or not context.has_spoken:
+            return context.options.initial_frames or self._pace.initial_frames
+        spare_s = context.lead_s(now, active.decoding_frames) - URGENT_LEAD_S
         if spare_s < 0:
             return 1
-        fitting = run.undecoded_frames + (spare_s / step_s if step_s else math.inf)
+        fitting = active.undecoded_frames + (spare_s / step_s if step_s else math.inf)
         place = bisect_right(self._pace.ramp, fitting)
         return self._pace.ramp[place - 1] if place else 1
 
-    def _ends_in_s(self, speaker: Speaker) -> float:
-        """The later of: its frames are computed, its listener has let them be."""
-        if speaker.expects_text:
+    def _ends_in_s(self, context: EngineContext) -> float:
+        """Return when its frames are computed and its listener has given credit for them."""
+        if context.expects_text:
             return math.inf
-        likely = sum(sequence.likely_frames for sequence in speaker.sequences)
-        made = speaker.sequences[0].watch.frames if speaker.sequences else 0
+        likely = sum(sequence.likely_frames for sequence in context.sequences)
+        made = context.sequences[0].detector.frames if context.sequences else 0
         frames = max(0, likely - made)
-        credit_s = (speaker.samples_wanted - speaker.end_sample) / SAMPLE_RATE_HZ
+        credit_s = (context.samples_wanted - context.end_sample) / SAMPLE_RATE_HZ
         return max(frames * self._steps.of(1), frames * FRAME_S - credit_s)
 
 
-def batch_share(count: int) -> int:
-    """Of so many rows, or pages of memory, those that batch contexts may take."""
+def _batch_share(count: int) -> int:
+    """Return how many of `count` rows or pages batch contexts may take."""
     return count - int(count * _SPARE_SHARE)
 
 
-def _is_pressed(speaker: Speaker, now: float) -> bool:
-    """Whether a listener waits for his first sound, or is about to run dry."""
-    if speaker.is_batch:
+def _is_pressed(context: EngineContext, now: float) -> bool:
+    """Whether a listener waits for the first sound, or is close to an underrun."""
+    if context.is_batch:
         return False
-    return not speaker.has_spoken or speaker.made_lead_s(now) < URGENT_LEAD_S
+    return not context.has_spoken or context.generated_lead_s(now) < URGENT_LEAD_S
 
 
-def _can_wait(speaker: Speaker, now: float) -> bool:
-    """Whether a run may do without a frame while somebody is pressed."""
-    return speaker.is_batch or speaker.made_lead_s(now) >= _AMPLE_LEAD_S
+def _can_wait(context: EngineContext, now: float) -> bool:
+    """Whether a row can skip a step while another context is pressed."""
+    return context.is_batch or context.generated_lead_s(now) >= _AMPLE_LEAD_S
 
 
-def _urgency(speaker: Speaker, now: float) -> tuple[bool, int, float]:
-    """Sorts those who wait for a row.
+def _urgency(context: EngineContext, now: float) -> tuple[bool, int, float]:
+    """Return the sort key of contexts that wait for a row.
 
-    Who has heard the beginning and is about to run dry goes first: a gap is worse than a late
+    A context that has spoken and is close to an underrun comes first: a gap is worse than a late
     start.
     """
-    lead_s = speaker.lead_s(now)
-    if not speaker.has_spoken:
-        return speaker.is_batch, 1, speaker.arrival
-    return speaker.is_batch, 0 if lead_s < URGENT_LEAD_S else 2, lead_s
+    lead_s = context.lead_s(now)
+    if not context.has_spoken:
+        return context.is_batch, 1, context.arrival
+    return context.is_batch, 0 if lead_s < URGENT_LEAD_S else 2, lead_s

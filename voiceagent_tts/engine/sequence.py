@@ -1,35 +1,51 @@
-"""One text, the run of the talker that speaks it, and the context whose runs share one clock.
+"""Sequences, and the context whose sequences share one clock.
 
 Numbers and ids only: no tensors and no decisions. Time is passed in.
 """
 
 from collections import deque
 from dataclasses import dataclass, field
+from enum import Enum, auto
 
 from voiceagent_tts.core import FRAME_S, FRAME_SAMPLES, SAMPLE_RATE_HZ
-from voiceagent_tts.engine.guards import Watch
-from voiceagent_tts.seam.commands import Credit
+from voiceagent_tts.engine.guards import RunawayDetector
+from voiceagent_tts.seam.commands import Credit, SpeechOptions
 
 _FRAMES_PER_TEXT_ID = 3
-_LONGEST_RUN_FRAMES = 250  # of a text that is still being written; it ends after some 20 s
+_OPEN_TEXT_FRAMES = 250
+"""Expected frames of a text that is still being written. Such a sequence ends after some 20 s."""
+
+
+class TextState(Enum):
+    """How far the text of a sequence is.
+
+    Attributes:
+        OPEN: more text may follow.
+        COMPLETE: all text is known, but the row has not been fed all of it.
+        FED: the row has all of the text.
+        ENDED: the sequence is spoken, or was stopped before its text ended.
+    """
+
+    OPEN = auto()
+    COMPLETE = auto()
+    FED = auto()
+    ENDED = auto()
 
 
 @dataclass(slots=True)
 class Sequence:
-    """A text that one run speaks, or a second one where the first came to nothing.
+    """A text that one row speaks from its first frame to its last.
 
     Attributes:
-        is_streaming: frames take the text token by token; otherwise the prompt holds all of it.
-        ids: of the turn, as far as it is written.
-        text_ids: how many ids of text it has had in all.
-        char_end: how far into the client's text it reaches.
-        language: code, or None to leave it to the model.
-        is_open: more text may follow.
-        is_fed: its run has all of its text.
-        is_over: its run has ended, maybe before its text did.
-        is_retried: its run is the second.
-        watch: what its run has made.
-        fed_ids: how many of `ids` its run has been fed.
+        is_streaming: whether each frame consumes one text id. Otherwise the prompt holds all text.
+        ids: token ids of the assistant's turn, as far as it is written.
+        text_ids: number of ids that are text.
+        char_end: end of the sequence in the client's text, in characters.
+        language: language code; None if the model chooses.
+        text: state of the text.
+        is_retried: whether this is the second attempt, after one without speech.
+        detector: detector of runaway generation in the current attempt.
+        fed_ids: number of `ids` that the row has been fed.
     """
 
     is_streaming: bool
@@ -37,114 +53,134 @@ class Sequence:
     text_ids: int = 0
     char_end: int = 0
     language: str | None = None
-    is_open: bool = True
-    is_fed: bool = False
-    is_over: bool = False
+    text: TextState = TextState.OPEN
     is_retried: bool = False
-    watch: Watch = field(default_factory=Watch)
+    detector: RunawayDetector = field(default_factory=RunawayDetector)
     fed_ids: int = 0
 
     @property
-    def has_new_ids(self) -> bool:
-        """Whether there are ids that its run has not been fed."""
-        return self.fed_ids < len(self.ids)
+    def is_open(self) -> bool:
+        """Whether more text may follow."""
+        return self.text is TextState.OPEN
+
+    @property
+    def can_feed(self) -> bool:
+        """Whether there are new ids, or the end of the text, that the row has not been fed."""
+        if self.text is TextState.OPEN:
+            return self.fed_ids < len(self.ids)
+        return self.text is TextState.COMPLETE
 
     @property
     def likely_frames(self) -> int:
-        """How many frames its run is likely to make."""
-        return _LONGEST_RUN_FRAMES if self.is_open else _FRAMES_PER_TEXT_ID * self.text_ids
+        """Expected number of frames."""
+        return _OPEN_TEXT_FRAMES if self.is_open else _FRAMES_PER_TEXT_ID * self.text_ids
 
-    def take_new_ids(self) -> list[int]:
-        """The ids to feed next; a run takes each once."""
+    def next_ids(self) -> list[int]:
+        """Return the ids that have not been fed, and count them as fed."""
         ids = self.ids[self.fed_ids :]
         self.fed_ids = len(self.ids)
-        self.is_fed = not self.is_open
+        if self.text is TextState.COMPLETE:
+            self.text = TextState.FED
         return ids
 
     def retry(self) -> None:
-        """Let a second run speak it, from the start."""
-        self.is_retried, self.is_fed, self.fed_ids = True, False, 0
-        self.watch = Watch()
+        """Start over in another row."""
+        self.is_retried, self.fed_ids = True, 0
+        if self.text is TextState.FED:
+            self.text = TextState.COMPLETE
+        self.detector = RunawayDetector()
+
+
+class RowState(Enum):
+    """What the row of an active sequence does.
+
+    Attributes:
+        RUNNING: it makes a frame in each step that it takes part in.
+        STARVED: it waits for text.
+        ENDED: it makes no more frames.
+        OUT_OF_MEMORY: it makes no more frames, because no page was free.
+    """
+
+    RUNNING = auto()
+    STARVED = auto()
+    ENDED = auto()
+    OUT_OF_MEMORY = auto()
 
 
 @dataclass(slots=True)
-class Run:
-    """A sequence in a row, and what has become of its frames.
+class ActiveSequence:
+    """A sequence that holds a row, and the frames that the row has made.
 
     Attributes:
-        row: of the batch.
-        pages: of memory that it is likely to take.
-        undecoded_frames: those that the codec has not been given.
-        decoding_frames: those whose sound is on its way.
-        is_starved: it waits for text.
-        is_over: it makes no more frames.
-        has_failed: for want of memory, and not because all was said.
+        row: index of the row in the batch.
+        pages: number of KV pages that the sequence is expected to need.
+        undecoded_frames: frames that have not been submitted to the codec.
+        decoding_frames: frames in the codec, whose audio has not arrived.
+        state: what the row does.
     """
 
     row: int
     pages: int = 1
     undecoded_frames: int = 0
     decoding_frames: int = 0
-    is_starved: bool = False
-    is_over: bool = False
-    has_failed: bool = False
+    state: RowState = RowState.RUNNING
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the row makes no more frames."""
+        return self.state in (RowState.ENDED, RowState.OUT_OF_MEMORY)
 
     @property
     def unheard_frames(self) -> int:
-        """Frames whose sound has not come."""
+        """Frames whose audio has not arrived."""
         return self.undecoded_frames + self.decoding_frames
 
-    def make(self, *, is_end: bool) -> None:
-        """The talker has made a frame, and with `is_end` none follows."""
+    def add_frame(self, *, is_end: bool) -> None:
+        """Count a frame that the row made; with `is_end` it is the last one."""
         self.undecoded_frames += 1
-        self.is_over = is_end
+        if is_end:
+            self.state = RowState.ENDED
 
-    def decode(self, frames: int) -> None:
-        """The codec was asked for so many frames."""
+    def submit_to_codec(self, frames: int) -> None:
+        """Count frames that the codec decodes from now on."""
         self.undecoded_frames -= frames
         self.decoding_frames += frames
 
-    def sound(self, frames: int) -> None:
-        """The sound of so many frames has come."""
+    def receive_audio(self, frames: int) -> None:
+        """Count frames whose audio has arrived."""
         self.decoding_frames -= frames
 
 
 @dataclass(slots=True)
-class Speaker:
-    """One context of the engine.
+class EngineContext:
+    """One agent turn as the engine speaks it: sequences in order, on one clock.
 
     Attributes:
-        context: the server's number.
-        instruct: how to speak.
-        seed: of every sequence.
-        arrival: sorts contexts by age.
-        is_batch: nobody listens while it is spoken.
-        initial_frames: in its first decode window; None for the ramp's.
-        keeps_silence: the silence before its first sound is sent too, together with that.
-        speed: how much faster than the engine its listener hears it.
-        ids_to_start: how many ids an open sequence needs to begin.
-        sequences: those that are not spoken to the end, the one being spoken first.
-        run: of the first sequence, while it has a row.
-        expects_text: the client may send more.
-        end_sample: end of what was sent, on the context's clock.
-        samples_wanted: how far it may go.
-        playout_end: when its listener has heard what was sent, re-anchored whenever it runs dry.
-        waited_for_text: there was none to speak since the last audio: a gap is not the engine's.
-        waits_for_memory: there was too little for its next run.
-        held_pcm: silence that is kept for its first sound.
+        id: the server's number of the context.
+        options: how the context is spoken.
+        seed: seed of every sequence.
+        arrival: position in the order in which contexts came.
+        ids_to_start: number of ids that an open sequence needs before it can start.
+        sequences: sequences that are not finished, the current one first.
+        active: the row of the first sequence; None while it has no row.
+        expects_text: whether the client may send more text.
+        end_sample: end of the audio that was sent, on the context's clock.
+        samples_wanted: end of the audio that the listener has given credit for.
+        playout_end: time at which the listener has heard everything sent, re-anchored after an
+            underrun.
+        waited_for_text: whether text was missing since the last audio. A gap that follows is not
+            an underrun.
+        waits_for_memory: whether the next sequence waits for free pages.
+        held_pcm: silence that is sent together with the first sound.
     """
 
-    context: int
-    instruct: str | None
-    seed: int
-    arrival: int
-    is_batch: bool = False
-    initial_frames: int | None = None
-    keeps_silence: bool = False
-    speed: float = 1.0
+    id: int
+    options: SpeechOptions = SpeechOptions()
+    seed: int = 0
+    arrival: int = 0
     ids_to_start: int = 0
     sequences: deque[Sequence] = field(default_factory=deque[Sequence])
-    run: Run | None = None
+    active: ActiveSequence | None = None
     expects_text: bool = True
     end_sample: int = 0
     samples_wanted: int = 0
@@ -154,10 +190,15 @@ class Speaker:
     held_pcm: bytes = b""
 
     @property
+    def is_batch(self) -> bool:
+        """Whether nobody listens while the context is generated."""
+        return self.options.is_batch
+
+    @property
     def has_credit(self) -> bool:
-        """Whether its listener wants more audio than is sent or on its way."""
-        on_its_way = 0 if self.run is None else self.run.unheard_frames * FRAME_SAMPLES
-        return self.end_sample + on_its_way < self.samples_wanted
+        """Whether the listener wants more audio than was sent or generated."""
+        generated = 0 if self.active is None else self.active.unheard_frames * FRAME_SAMPLES
+        return self.end_sample + generated < self.samples_wanted
 
     @property
     def has_spoken(self) -> bool:
@@ -166,7 +207,7 @@ class Speaker:
 
     @property
     def has_text_to_start(self) -> bool:
-        """Whether its next sequence has enough text to begin."""
+        """Whether the next sequence has enough text to start."""
         if not self.sequences:
             return False
         sequence = self.sequences[0]
@@ -174,70 +215,67 @@ class Speaker:
 
     @property
     def can_start(self) -> bool:
-        """Whether its next sequence has the text for a run, and its listener wants it."""
-        if self.run is not None or self.waits_for_memory:
+        """Whether the next sequence can be given a row."""
+        if self.active is not None or self.waits_for_memory:
             return False
         return self.has_text_to_start and self.has_credit
 
     @property
-    def can_speak(self) -> bool:
-        """Whether its run can make a frame that its listener wants."""
-        run = self.run
-        if run is None or run.is_over or run.is_starved:
-            return False
-        return self.has_credit
+    def can_step(self) -> bool:
+        """Whether the row can make a frame that the listener wants."""
+        active = self.active
+        return active is not None and active.state is RowState.RUNNING and self.has_credit
 
     @property
     def undecoded_frames(self) -> int:
-        """Frames of its run that the codec has not been given."""
-        return 0 if self.run is None else self.run.undecoded_frames
+        """Frames that have not been submitted to the codec."""
+        return 0 if self.active is None else self.active.undecoded_frames
 
     def lead_s(self, now: float, unsent_frames: int = 0) -> float:
-        """Seconds of audio that its listener has still to hear, with frames not sent yet."""
+        """Seconds of audio that the listener has left, `unsent_frames` included."""
         sent_s = self.playout_end - now if self.playout_end > now else 0.0
-        return sent_s + unsent_frames * FRAME_S / self.speed
+        return sent_s + unsent_frames * FRAME_S / self.options.speed
 
-    def made_lead_s(self, now: float) -> float:
-        """The same with all frames that its run has made."""
-        run = self.run
-        frames = 0 if run is None else run.undecoded_frames + run.decoding_frames
-        return self.lead_s(now, frames)
+    def generated_lead_s(self, now: float) -> float:
+        """Seconds of audio that the listener has left once all generated frames are sent."""
+        return self.lead_s(now, 0 if self.active is None else self.active.unheard_frames)
 
-    def take_credit(self, credit: Credit) -> None:
+    def update_credit(self, credit: Credit) -> None:
         """Follow the listener; credit never shrinks.
 
-        The server's clock knows less of what was sent and more of when it left: the later end of
-        the two is still too early.
+        The server knows when audio left, the engine what was sent since. Each estimate of the end
+        of playout may be too early, so the later one counts.
         """
         self.playout_end = max(self.playout_end, credit.playout_end)
         self.samples_wanted = max(self.samples_wanted, credit.samples_wanted)
 
-    def hold(self, pcm: bytes) -> None:
-        """Its run has been silent so far."""
-        if self.keeps_silence:
+    def hold_silence(self, pcm: bytes) -> None:
+        """Keep silence before the first sound, if the client wants it."""
+        if self.options.keeps_silence:
             self.held_pcm += pcm
 
-    def begin(self, pcm: bytes, silent_bytes: int) -> bytes:
-        """What is sent first: `pcm`, which sounds after so much silence."""
-        if not self.keeps_silence:
+    def first_audio(self, pcm: bytes, silent_bytes: int) -> bytes:
+        """Return what is sent first of `pcm`, which begins with `silent_bytes` of silence."""
+        if not self.options.keeps_silence:
             return pcm[silent_bytes:]
         held, self.held_pcm = self.held_pcm, b""
         return held + pcm
 
     def retry(self) -> None:
-        """Nobody has heard its run: let another speak the same text."""
+        """Speak the current sequence again from its start; nothing of it was sent."""
         self.held_pcm = b""
         self.sequences[0].retry()
 
-    def send(self, samples: int, now: float) -> float:
-        """Audio leaves for the listener.
+    def record_sent(self, samples: int, now: float) -> float:
+        """Count audio that leaves for the listener.
 
         Returns:
-            Seconds of silence that he heard before it for want of frames, not of text.
+            Seconds of silence before it that late frames caused, not missing text.
         """
         is_gap = self.has_spoken and not self.waited_for_text
         gap_s = max(0.0, now - self.playout_end) if is_gap else 0.0
-        self.playout_end = max(self.playout_end, now) + samples / SAMPLE_RATE_HZ / self.speed
+        played_s = samples / SAMPLE_RATE_HZ / self.options.speed
+        self.playout_end = max(self.playout_end, now) + played_s
         self.end_sample += samples
-        self.waited_for_text = self.run is not None and self.run.is_starved
+        self.waited_for_text = self.active is not None and self.active.state is RowState.STARVED
         return gap_s

@@ -1,12 +1,12 @@
-"""Voice name → what a row needs of it: speakers, designed voices, and clones from their folder.
+"""Finds the voice that a context asks for: presets, designed voices, and clones from their folder.
 
-A clone is read once and kept, together with the codec's state after its reference, the least used
-forgotten first; it is read again when its file changes. Knows no audio and no rows.
+A clone is loaded once and kept together with the codec's state after its reference audio. It is
+loaded again when its file changes. Knows no audio and no rows.
 """
 
-from collections import OrderedDict
 from dataclasses import dataclass
 
+from voiceagent_tts.engine.lru import LRUCache
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.model.codec_state import CodecState
 from voiceagent_tts.model.config import ModelConfig
@@ -14,18 +14,18 @@ from voiceagent_tts.model.prompt import Cloned, Designed, Preset, Voice
 from voiceagent_tts.voices import VoiceFolder
 
 DESIGNED_VOICE = "designed"
-"""The one voice of a VoiceDesign model; `instruct` describes who speaks."""
+"""Name of the only voice of a VoiceDesign model; `instruct` describes who speaks."""
 MAX_CLONES = 64
-"""With the published codec each takes about 5 MB of the device's memory, most of it the state."""
+"""With the published codec each clone takes about 5 MB of device memory, most of it codec state."""
 
 
 @dataclass(slots=True, eq=False)
-class Shelved:
-    """A voice as the engine uses it.
+class LoadedVoice:
+    """A voice, ready for a prompt.
 
     Attributes:
-        voice: what the prompt needs.
-        primed: the codec's state of one row after the reference, once a row has needed it.
+        voice: the voice as the prompt needs it.
+        primed: codec state of one row after the reference audio; None until a row has needed it.
     """
 
     voice: Voice
@@ -34,19 +34,19 @@ class Shelved:
 
 @dataclass(slots=True)
 class CacheCounts:
-    """How often a clone was at hand."""
+    """Hits and misses of a cache."""
 
     hits: int = 0
     misses: int = 0
 
 
-class VoiceShelf:
-    """The voices that one model speaks.
+class VoiceCache:
+    """The voices of one model.
 
     Args:
-        config: the model's.
-        folder: where clones are kept; only of Base models.
-        max_clones: how many are kept in memory.
+        config: configuration of the model.
+        folder: folder of clones, for Base models.
+        max_clones: maximum number of clones in memory.
     """
 
     def __init__(
@@ -54,12 +54,11 @@ class VoiceShelf:
     ) -> None:
         self._config = config
         self._folder = folder
-        self._max_clones = max_clones
-        self._clones: OrderedDict[str, tuple[tuple[int, ...], Shelved]] = OrderedDict()
+        self._clones = LRUCache[str, tuple[tuple[int, ...], LoadedVoice]](max_clones)
         self.counts = CacheCounts()
 
     def names(self) -> tuple[str, ...]:
-        """The voices that the model itself has."""
+        """Return the names of the voices that the model itself contains."""
         match self._config.tts_model_type:
             case "custom_voice":
                 return tuple(self._config.talker_config.spk_id)
@@ -70,31 +69,31 @@ class VoiceShelf:
 
     @property
     def clone_width(self) -> int | None:
-        """Numbers in the embeddings of the clones that the model speaks; None for other models."""
+        """Width of the speaker embeddings of clones; None for models that speak no clones."""
         is_base = self._config.tts_model_type == "base"
         return self._config.speaker_encoder_config.enc_dim if is_base else None
 
-    def find(self, name: str, instruct: str | None) -> Shelved:
-        """The voice called `name`.
+    def find(self, name: str, instruct: str | None) -> LoadedVoice:
+        """Return the voice called `name`.
 
         Raises:
-            InvalidRequestError: there is none, it is another model's, or a designed voice has no
-                description.
+            InvalidRequestError: there is no such voice, it belongs to another model, or a designed
+                voice has no description.
         """
         match self._config.tts_model_type:
             case "custom_voice":
-                return Shelved(Preset(name))
+                return LoadedVoice(Preset(name))
             case "voice_design":
                 if not instruct:
                     raise InvalidRequestError(
                         "a designed voice needs `instruct`: a description of who speaks",
                         code=ErrorCode.INVALID_PARAM,
                     )
-                return Shelved(Designed())
+                return LoadedVoice(Designed())
             case "base":
                 return self._clone(name)
 
-    def _clone(self, name: str) -> Shelved:
+    def _clone(self, name: str) -> LoadedVoice:
         if self._folder is None:
             raise InvalidRequestError(
                 "this engine has no folder of cloned voices", code=ErrorCode.INVALID_VOICE
@@ -103,19 +102,16 @@ class VoiceShelf:
         kept = self._clones.get(name)
         if kept is not None and kept[0] == version:
             self.counts.hits += 1
-            self._clones.move_to_end(name)
             return kept[1]
         self.counts.misses += 1
         clone = Cloned.from_bytes(self._folder.read(name))
         self._check_fits(name, clone)
-        self._clones[name] = version, Shelved(clone)
-        self._clones.move_to_end(name)
-        if len(self._clones) > self._max_clones:
-            self._clones.popitem(last=False)
-        return self._clones[name][1]
+        loaded = LoadedVoice(clone)
+        self._clones.put(name, (version, loaded))
+        return loaded
 
     def _check_fits(self, name: str, clone: Cloned) -> None:
-        """Refuse what another model's encoders have heard."""
+        """Refuse a clone that was made with the encoders of another model."""
         talker = self._config.talker_config
         codes = clone.reference_codes
         is_ours = clone.speaker_embedding.shape == (self.clone_width,) and (

@@ -1,0 +1,19 @@
+"""The cache of recently used values."""
+
+from voiceagent_tts.engine.lru import LRUCache
+
+
+def test_the_least_recently_used_value_is_dropped() -> None:
+    """Reading a value keeps it; looking at it does not."""
+    cache = LRUCache[str, int](2)
+    cache.put("a", 1)
+    cache.put("b", 2)
+    assert cache.get("a") == 1
+    assert cache.peek("b") == 2
+    cache.put("c", 3)
+    assert "b" not in cache
+    assert cache.get("b") is None
+    assert len(cache) == 2
+    cache.drop_oldest()
+    assert cache.peek("a") is None
+    assert cache.peek("c") == 3

@@ -1,0 +1,66 @@
+"""Metrics of an engine: counts and seconds since it started, and the state of its contexts."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from voiceagent_tts.engine.runner import Runner
+from voiceagent_tts.engine.sequence import EngineContext, RowState
+
+
+@dataclass(slots=True)
+class Counts:
+    """Totals since the engine started.
+
+    Attributes:
+        starts: sequences that were given a row.
+        underruns: number of gaps that listeners heard because frames were late.
+        underrun_s: length of these gaps.
+        discarded_s: audio that was generated and not heard because of a cancel.
+        refused: contexts that were not admitted.
+    """
+
+    starts: int = 0
+    underruns: int = 0
+    underrun_s: float = 0.0
+    discarded_s: float = 0.0
+    refused: int = 0
+
+    def metrics(self) -> dict[str, float]:
+        """Return the totals under their names in the metrics."""
+        return {
+            "starts_total": self.starts,
+            "underruns_total": self.underruns,
+            "underrun_seconds_total": self.underrun_s,
+            "discarded_seconds_total": self.discarded_s,
+            "refused_total": self.refused,
+        }
+
+
+def device_metrics(runner: Runner) -> dict[str, float]:
+    """Return what the time of steps went to, and what memory is left."""
+    timings = runner.timings
+    return {
+        "steps_total": timings.steps,
+        "frames_total": timings.frames,
+        "prefill_seconds_total": timings.prefill_s,
+        "predictor_seconds_total": timings.predictor_s,
+        "talker_seconds_total": timings.talker_s,
+        "codec_seconds_total": timings.codec_s,
+        "host_seconds_total": timings.host_s,
+        "free_pages": runner.free_pages,
+        "graph_memory_bytes": runner.graph_bytes,
+        "has_graphs": runner.has_graphs,
+        "has_fused_kernels": runner.kernels == "fused",
+    }
+
+
+def context_metrics(contexts: Iterable[EngineContext], now: float) -> dict[str, float]:
+    """Return the state of contexts at `now`."""
+    active = [context for context in contexts if context.active is not None]
+    heard = [c for c in active if c.has_spoken and not c.is_batch and c.can_step]
+    starved = (c.active is not None and c.active.state is RowState.STARVED for c in active)
+    return {
+        "used_rows": len(active),
+        "starved_rows": sum(starved),
+        "lowest_lead_seconds": min((c.lead_s(now) for c in heard), default=0.0),
+    }

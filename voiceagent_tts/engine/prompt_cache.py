@@ -1,0 +1,129 @@
+"""Builds the prompt of a sequence from parts that are computed once.
+
+The beginning of a prompt (instruct, language, voice) does not depend on the text, and neither does
+the codec's state after a clone's reference audio. Both are cached. Knows no rows and no time.
+"""
+
+from dataclasses import dataclass
+
+from voiceagent_tts.engine.lru import LRUCache
+from voiceagent_tts.engine.runner import Prefix, Runner
+from voiceagent_tts.engine.sequence import Sequence
+from voiceagent_tts.engine.voice_cache import CacheCounts, LoadedVoice
+from voiceagent_tts.errors import OverloadedError
+from voiceagent_tts.model.checkpoint import Checkpoint
+from voiceagent_tts.model.codec_state import CodecState
+from voiceagent_tts.model.prompt import Cloned, Prompt, PromptBuilder, Voice
+from voiceagent_tts.seam.commands import Feeding
+
+MAX_PREFIXES = 64
+
+_Key = tuple[Voice, str | None, str, bool]
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedPrompt:
+    """What a row starts with.
+
+    Attributes:
+        prompt: the whole prompt.
+        prefix: the beginning of the prompt, if it was computed before.
+        primed: codec state that the audio continues from; None for silence.
+    """
+
+    prompt: Prompt
+    prefix: Prefix | None
+    primed: CodecState | None
+
+
+class PromptCache:
+    """Builds prompts of one model and caches their beginnings.
+
+    Args:
+        checkpoint: the model.
+        runner: computes prefixes and codec states.
+        max_prefixes: maximum number of cached prefixes.
+    """
+
+    def __init__(
+        self, checkpoint: Checkpoint, runner: Runner, max_prefixes: int = MAX_PREFIXES
+    ) -> None:
+        self._builder = PromptBuilder(checkpoint.config, checkpoint.tokenizer)
+        # Base models were trained on the streaming layout for whole texts, too.
+        self._always_streams = checkpoint.config.tts_model_type == "base"
+        self._runner = runner
+        self._prefixes = LRUCache[_Key, Prefix](max_prefixes)
+        self._max_prefixes = max_prefixes
+        self.counts = CacheCounts()
+
+    def ids_to_start(self, loaded: LoadedVoice) -> int:
+        """Return how many ids of an open text a sequence needs to start."""
+        return self._builder.ids_to_start(loaded.voice)
+
+    def build(
+        self, sequence: Sequence, loaded: LoadedVoice, instruct: str | None
+    ) -> PreparedPrompt:
+        """Build the prompt of a sequence.
+
+        Raises:
+            InvalidRequestError: the model does not support the voice, language or instruct.
+        """
+        is_streaming = sequence.is_streaming or self._always_streams
+        prompt = self._builder.build_turn(
+            sequence.ids,
+            loaded.voice,
+            sequence.language,
+            instruct or "",
+            is_streaming=is_streaming,
+            is_open=sequence.is_open,
+        )
+        key = (loaded.voice, sequence.language, instruct or "", is_streaming)
+        return PreparedPrompt(prompt, self._find_prefix(key, prompt), self._primed(loaded))
+
+    def prepare(
+        self, loaded: LoadedVoice, language: str | None, instruct: str | None, feeding: Feeding
+    ) -> None:
+        """Compute the prefix of every prompt with this voice, language and instruct.
+
+        Raises:
+            InvalidRequestError: the model does not support the voice, language or instruct.
+        """
+        self._primed(loaded)
+        is_streaming = feeding == "token" or self._always_streams
+        key = (loaded.voice, language, instruct or "", is_streaming)
+        if self._prefixes.get(key) is None:
+            self._compute_prefix(key)
+
+    def _find_prefix(self, key: _Key, prompt: Prompt) -> Prefix | None:
+        prefix = self._prefixes.peek(key)
+        if prefix is None or not prefix.begins(prompt):
+            self.counts.misses += 1
+            return None
+        self.counts.hits += 1
+        return self._prefixes.get(key)
+
+    def _compute_prefix(self, key: _Key) -> None:
+        voice, language, instruct, is_streaming = key
+        prompt = self._builder.build_prefix(voice, language, instruct, is_streaming=is_streaming)
+        if not self._runner.can_prepare(prompt):  # whatever else is dropped
+            return
+        while len(self._prefixes) >= self._max_prefixes:
+            self._prefixes.drop_oldest()
+        while key not in self._prefixes:
+            try:
+                self._prefixes.put(key, self._runner.prepare(prompt))
+            except OverloadedError:  # the memory for prefixes is full
+                if not len(self._prefixes):
+                    return
+                self._prefixes.drop_oldest()
+
+    def _primed(self, loaded: LoadedVoice) -> CodecState | None:
+        """Return the codec's state after a clone's reference audio, computed once per voice."""
+        voice = loaded.voice
+        if (
+            loaded.primed is None
+            and isinstance(voice, Cloned)
+            and voice.reference_codes is not None
+        ):
+            loaded.primed = self._runner.prime(voice.reference_codes)
+        return loaded.primed
