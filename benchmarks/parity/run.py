@@ -192,7 +192,7 @@ class _Model:
         assert self._checkpoint.speaker_encoder is not None and self._codec.encoder is not None
         samples = torch.from_numpy(read_audio((self._folder / reference).read_bytes()).copy())
         cloner = Cloner(self._checkpoint.speaker_encoder, self._codec.encoder)
-        ours = cloner.hear(samples, text="-", tail_silence_s=0)
+        ours = cloner.clone(samples, text="-", tail_silence_s=0)
         official = official_voice(self._folder, reference)
         assert ours.reference_codes is not None and official.reference_codes is not None
         is_equal = torch.equal(ours.reference_codes, official.reference_codes)

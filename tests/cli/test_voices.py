@@ -119,7 +119,7 @@ def write_wav(path: Path, seconds: float, *, is_silent: bool = False) -> None:
         ("anna", "long.wav", BASE, "audio: "),
         ("anna", "silent.wav", BASE, "audio: is silent; expected a voice"),
         ("anna", "text.safetensors", None, "expected a clone prompt"),
-        ("anna", "tone.wav", DESIGN, "clones no voices; a Base model does"),
+        ("anna", "tone.wav", DESIGN, "expected a Base model to clone a voice"),
         ("anna", "tone.wav", "no such", "expected the folder of a model, or an id"),
     ],
 )

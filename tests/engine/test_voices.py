@@ -193,5 +193,5 @@ def test_clones_need_a_folder() -> None:
 def test_the_cloner_s_voice_is_the_engine_s(driver: Driver, folder: VoiceFolder) -> None:
     """What the encoders of a checkpoint hear is a voice that the same checkpoint speaks."""
     samples = torch.sin(torch.arange(24_000) * 0.1) * 0.3
-    folder.put("heard", load_cloner(REFERENCE / BASE).hear(samples, "a tone").to_bytes())
+    folder.put("heard", load_cloner(REFERENCE / BASE).clone(samples, "a tone").to_bytes())
     assert isinstance(last_of(driver.run(*driver.open(1, TEXT, voice="heard")), 1), Done)

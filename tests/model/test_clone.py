@@ -28,7 +28,7 @@ def samples() -> Tensor:
 
 def test_without_its_words_a_reference_gives_its_speaker(cloner: Cloner, samples: Tensor) -> None:
     """A clone by the embedding alone has the official embedding and no codes."""
-    voice = cloner.hear(samples)
+    voice = cloner.clone(samples)
     expected = reference_voice().speaker_embedding
     torch.testing.assert_close(voice.speaker_embedding, expected, rtol=0, atol=1e-4)
     assert voice.reference_codes is None
@@ -36,7 +36,7 @@ def test_without_its_words_a_reference_gives_its_speaker(cloner: Cloner, samples
 
 def test_with_its_words_a_reference_gives_its_codes(cloner: Cloner, samples: Tensor) -> None:
     """Without silence behind it the codes are the official package's."""
-    voice = cloner.hear(samples, " quick brown fox ", tail_silence_s=0)
+    voice = cloner.clone(samples, " quick brown fox ", tail_silence_s=0)
     assert voice.reference_codes is not None
     assert torch.equal(voice.reference_codes, reference_voice().reference_codes)
     assert voice.reference_text == "quick brown fox"
@@ -44,7 +44,7 @@ def test_with_its_words_a_reference_gives_its_codes(cloner: Cloner, samples: Ten
 
 def test_silence_follows_the_reference(cloner: Cloner, samples: Tensor) -> None:
     """By default the last codes are those of silence, and the speaker is heard without it."""
-    voice, cut = cloner.hear(samples, "fox"), cloner.hear(samples, "fox", tail_silence_s=0)
+    voice, cut = cloner.clone(samples, "fox"), cloner.clone(samples, "fox", tail_silence_s=0)
     assert voice.reference_codes is not None and cut.reference_codes is not None
     frames = -(-(len(samples) + round(TAIL_SILENCE_S * 24_000)) // FRAME_SAMPLES)
     assert len(voice.reference_codes) == frames
@@ -55,7 +55,7 @@ def test_silence_follows_the_reference(cloner: Cloner, samples: Tensor) -> None:
 
 def test_a_clone_survives_its_file(cloner: Cloner, samples: Tensor) -> None:
     """What was stored makes the same prompt."""
-    voice = cloner.hear(samples, "schneller, brauner Fuchs: 狐")
+    voice = cloner.clone(samples, "schneller, brauner Fuchs: 狐")
     stored = Cloned.from_bytes(voice.to_bytes())
     assert torch.equal(stored.speaker_embedding, voice.speaker_embedding)
     assert stored.reference_codes is not None and voice.reference_codes is not None
@@ -73,7 +73,7 @@ def test_a_file_of_another_kind_is_refused(stored: bytes) -> None:
 @pytest.mark.parametrize("name", ["custom_voice-1b7", "voice_design-1b7"])
 def test_other_models_clone_nothing(name: str) -> None:
     """A model without a speaker encoder says which kind has one."""
-    with pytest.raises(InvalidRequestError, match="a Base model does"):
+    with pytest.raises(InvalidRequestError, match="expected a Base model to clone a voice"):
         load_cloner(REFERENCE / name)
 
 
@@ -90,7 +90,7 @@ def test_a_designed_voice_can_be_cloned(load_tiny: LoadTiny, cloner: Cloner) -> 
     assert torch.equal(sound, design(seed=1))
     other = design(seed=2)
     assert len(other) != len(sound) or not torch.equal(sound, other)
-    voice = cloner.hear(sound, "Ahoy!")
+    voice = cloner.clone(sound, "Ahoy!")
     prompt = PromptBuilder(base.config, base.tokenizer).build("Hello.", voice, "English")
     assert prompt.reference_codes is voice.reference_codes
 

@@ -183,7 +183,7 @@ def test_a_paused_row_is_left_as_it_is() -> None:
     assert torch.equal(state.values[:, 1], before.values[:, 1])
     assert torch.equal(state.history[1], before.history[1])
     for number in range(len(state.layout)):
-        now, then = state.of_convolution(number), before.of_convolution(number)
+        now, then = state.convolution_inputs(number), before.convolution_inputs(number)
         assert now.numel() == 0 or not torch.equal(now[0], then[0])
 
 
@@ -225,7 +225,7 @@ def test_a_copied_row_goes_on_elsewhere() -> None:
     copied = decoder.decode(codes[..., 6:].expand(3, -1, -1), target)[2]
     expected = decoder.decode(codes[..., 6:], source)[0]
     assert (copied - expected).abs().max() < TOLERANCE
-    with pytest.raises(ValueError, match="a state of 5 frames a call cannot be copied to one of 6"):
+    with pytest.raises(ValueError, match="expected a state for 6 frames per call, got one for 5"):
         target.copy_row(0, decoder.new_state(1, 5), 0)
 
 
@@ -277,9 +277,9 @@ def test_mismatched_calls_are_refused() -> None:
     """Another number of rows, or more frames than the state takes, are refused with numbers."""
     decoder, _ = small_decoder(SMALL)
     state = decoder.new_state(2, 4)
-    with pytest.raises(ValueError, match="codes of 3 rows for a state of 2"):
+    with pytest.raises(ValueError, match="expected codes of 2 rows, got 3"):
         decoder.decode(random_codes(SMALL, 3, 4), state)
-    with pytest.raises(ValueError, match="5 frames for a state that takes 4 a call"):
+    with pytest.raises(ValueError, match="expected at most 4 frames per call, got 5"):
         decoder.decode(random_codes(SMALL, 2, 5), state)
 
 

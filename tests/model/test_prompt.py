@@ -202,7 +202,7 @@ def test_unknown_names_list_the_known(custom_voice: Checkpoint) -> None:
 @pytest.mark.parametrize("voice", [Designed(), Cloned(torch.zeros(64))])
 def test_a_voice_of_another_kind_is_refused(custom_voice: Checkpoint, voice: Voice) -> None:
     """A model speaks the kind of voice that it was made for."""
-    with pytest.raises(InvalidRequestError, match="speaks preset voices"):
+    with pytest.raises(InvalidRequestError, match="expected a preset voice"):
         builder(custom_voice).build(TEXT, voice)
 
 

@@ -41,7 +41,7 @@ def test_audio_that_is_too_short_is_refused(encoder: SpeakerEncoder) -> None:
     """The shortest audio is embedded; one sample less is refused with both lengths."""
     shortest = torch.zeros(encoder.min_samples)
     assert encoder.embed(shortest).isfinite().all()
-    expected = f"{encoder.min_samples - 1} samples .* expected {encoder.min_samples}"
+    expected = f"expected at least {encoder.min_samples} samples .* got {encoder.min_samples - 1}"
     with pytest.raises(InvalidRequestError, match=expected):
         encoder.embed(shortest[1:])
 

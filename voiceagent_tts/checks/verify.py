@@ -136,7 +136,7 @@ class _Verifier:
             )
         assert self._checkpoint.speaker_encoder is not None and self._codec.encoder is not None
         cloner = Cloner(self._checkpoint.speaker_encoder, self._codec.encoder)
-        return cloner.hear(reference.samples, reference.text)
+        return cloner.clone(reference.samples, reference.text)
 
     def _request(
         self, sampling: SamplingParams, max_frames: int, voice: Voice | None = None

@@ -180,7 +180,7 @@ def _hear(
     with _working(f"hearing it with {folder.name}"):
         cloner = load_cloner(folder)
         tail_silence_s = TAIL_SILENCE_S if tail_silence else 0.0
-        return cloner.hear(torch.from_numpy(samples.copy()), text, tail_silence_s)
+        return cloner.clone(torch.from_numpy(samples.copy()), text, tail_silence_s)
 
 
 def _design(

@@ -1,8 +1,8 @@
-"""Files of a checkpoint become modules, without a second copy in memory.
+"""Load a checkpoint's files into modules, without a second copy in memory.
 
-safetensors files are mapped and read tensor by tensor into the modules, converted on the way; pages
-that were read are let go. Every tensor that a module needs must be there in its shape; what is
-missing, of another shape, cut short or of another kind is refused with the name of the file and
+safetensors files are mapped, and each tensor is copied into its module and converted on the way;
+pages that were read are released. Every tensor that a module needs must exist in the right shape. A
+tensor that is missing, truncated, or of another shape or type is an error that names the file and
 the key.
 
 Source: the safetensors format; tensor names of the published Qwen3-TTS-12Hz models.
@@ -44,7 +44,7 @@ _MAX_HEADER_BYTES = 100 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """Where a tensor lies in its file."""
+    """Location of a tensor in its file."""
 
     file: "WeightFile"
     key: str
@@ -54,10 +54,10 @@ class StoredTensor:
     end: int
 
     def read_into(self, target: Tensor) -> None:
-        """Copy into `target`, converting to its precision and place.
+        """Copy into `target`, converting to its precision and device.
 
         Raises:
-            CheckpointError: another shape, or a type that is no floating point number.
+            CheckpointError: the shape differs, or the type is not a floating-point type.
         """
         if tuple(target.shape) != self.shape:
             raise CheckpointError(
@@ -73,16 +73,16 @@ class StoredTensor:
 
 
 class WeightFile:
-    """One safetensors file, mapped.
+    """Maps one safetensors file into memory.
 
-    The library maps a whole file and keeps every page that was touched: beside the converted copy
-    that is more memory than a machine chosen for the model may have. Here pages are let go.
+    The safetensors library keeps every page that it has read. Together with the converted copy that
+    can exceed the memory of a machine sized for the model, so this class releases pages.
 
     Args:
-        path: of the file.
+        path: path of the file.
 
     Raises:
-        CheckpointError: no such file, or not a complete safetensors file.
+        CheckpointError: the file does not exist or is not a complete safetensors file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -100,7 +100,9 @@ class WeightFile:
     def _header(self) -> tuple[int, dict[str, dict]]:
         length = int.from_bytes(self._map[:8], "little")
         if length > min(len(self._map) - 8, _MAX_HEADER_BYTES):
-            raise CheckpointError(f"{self.path}: is not a complete safetensors file")
+            raise CheckpointError(
+                f"{self.path}: is not a complete safetensors file; download it again"
+            )
         try:
             return 8 + length, json.loads(self._map[8 : 8 + length])
         except ValueError as error:
@@ -119,11 +121,11 @@ class WeightFile:
             )
         dtype = _DTYPES.get(stored.dtype)
         if dtype and math.prod(stored.shape) * dtype.itemsize != end - start:
-            raise CheckpointError(f"{self.path}: {key}: has not the bytes of its shape")
+            raise CheckpointError(f"{self.path}: {key}: its size does not match its shape")
         return stored
 
     def copy(self, stored: StoredTensor, target: Tensor) -> None:
-        """Copy a tensor of this file into `target`, of the same shape, a part at a time."""
+        """Copy a tensor of this file in chunks into `target`, which has its shape."""
         dtype = _DTYPES[stored.dtype]
         flat = target.detach().view(-1)
         per_chunk = _CHUNK_BYTES // dtype.itemsize
@@ -131,19 +133,19 @@ class WeightFile:
             part = flat[first : first + per_chunk]
             offset = stored.start + first * dtype.itemsize
             part.copy_(torch.frombuffer(self._map, dtype=dtype, count=len(part), offset=offset))
-            self._let_go(offset, len(part) * dtype.itemsize)
+            self._release(offset, len(part) * dtype.itemsize)
 
-    def _let_go(self, offset: int, length: int) -> None:
+    def _release(self, offset: int, length: int) -> None:
         if hasattr(mmap, "MADV_DONTNEED"):
             page = offset // mmap.PAGESIZE * mmap.PAGESIZE
             self._map.madvise(mmap.MADV_DONTNEED, page, offset + length - page)
 
 
 def open_weights(folder: Path) -> dict[str, StoredTensor]:
-    """All tensors of a folder's model.safetensors, or of the shards that its index lists.
+    """Open the tensors of model.safetensors, or of the shards that the index lists.
 
     Raises:
-        CheckpointError: no such file, or a file that is not complete.
+        CheckpointError: a file is missing or incomplete.
     """
     index = folder / "model.safetensors.index.json"
     if not index.exists():
@@ -162,9 +164,9 @@ def fill(weights: Weights, stored: Mapping[str, StoredTensor], folder: Path) -> 
     """Read a module's tensors.
 
     Args:
-        weights: names in the checkpoint and the tensors, or parts of tensors, to be filled.
-        stored: what the files hold.
-        folder: of the files, for messages.
+        weights: names in the checkpoint, and the tensors or parts of tensors to fill.
+        stored: tensors in the files.
+        folder: folder of the files, for messages.
 
     Raises:
         CheckpointError: a tensor is missing or has another shape or type.
@@ -176,10 +178,10 @@ def fill(weights: Weights, stored: Mapping[str, StoredTensor], folder: Path) -> 
 
 
 def find_device(name: str | None) -> torch.device:
-    """The device that a user calls `cpu`, `cuda` or `cuda:1`; None for a GPU where there is one.
+    """Parse `cpu`, `cuda` or `cuda:1`; None selects the GPU if there is one.
 
     Raises:
-        InvalidRequestError: it is called otherwise, or is not here.
+        InvalidRequestError: the name is invalid, or the machine has no such device.
     """
     if name is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -199,7 +201,7 @@ def find_device(name: str | None) -> torch.device:
 
 @contextmanager
 def building(dtype: torch.dtype, device: torch.device) -> Iterator[None]:
-    """New floating point tensors have `dtype`, and all new tensors are on `device`."""
+    """Create floating-point tensors with `dtype`, and all tensors on `device`, in this block."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
@@ -216,7 +218,7 @@ def build_network(
     backend: AttentionBackend,
     kernels: Kernels = "plain",
 ) -> Network:
-    """The modules of a model, with weights still to be filled; arguments as `load_checkpoint`'s."""
+    """Build a model's modules with uninitialised weights; arguments as in `load_checkpoint`."""
     operations = make_operations(kernels, make_attention(backend, dtype))
     with building(dtype, device):
         talker = Talker(config.talker_config, operations)
@@ -231,14 +233,14 @@ def build_network(
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A loaded model; its codec is loaded apart."""
+    """A loaded model without its codec, which `load_codec` loads."""
 
     config: ModelConfig
     generation: GenerationConfig
     tokenizer: Tokenizer
     network: Network
     speaker_encoder: SpeakerEncoder | None
-    """Of Base models."""
+    """Speaker encoder of a Base model; None for other models."""
 
 
 def load_checkpoint(
@@ -253,17 +255,16 @@ def load_checkpoint(
     """Load a model from its folder.
 
     Args:
-        folder: as published, or as fine-tuning leaves it.
+        folder: folder of a published or fine-tuned model.
         dtype: precision of the weights.
-        device: where they go.
-        backend: how attention is computed, where no fused kernel does it.
-        kernels: of all that lies between matrices; fused ones only where they can be used.
-        is_packed: on a CPU, whether weights are laid out for its vector unit. They compute the
-            same without, up to rounding.
+        device: device of the weights.
+        backend: attention implementation, where no fused kernel is used.
+        kernels: kernels between matrix products; `fused` only if `find_fault` returns None.
+        is_packed: on a CPU, rearrange weights for its vector unit. Results differ by rounding only.
 
     Raises:
-        CheckpointError: a file is missing, partial or of a kind that this network can not compute.
-        ValueError: `backend` does not go with `dtype` or is not installed.
+        CheckpointError: a file is missing, incomplete, or not supported by this network.
+        ValueError: `backend` does not support `dtype` or is not installed.
     """
     config = read_model_config(folder)
     network = build_network(config, dtype, torch.device(device), backend, kernels)

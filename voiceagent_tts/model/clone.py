@@ -1,7 +1,7 @@
-"""Reference audio becomes a voice of a Base model; so does a description, by way of VoiceDesign.
+"""Clone a voice for a Base model from reference audio.
 
-What a prompt needs of a voice is computed once, here. Knows no files of sound and no names of
-voices.
+Everything that a prompt needs from a voice is computed once, here. The reference may also be speech
+of a VoiceDesign model. Knows no audio files and no voice names.
 """
 
 from dataclasses import dataclass
@@ -21,35 +21,35 @@ from voiceagent_tts.model.prompt import Cloned
 from voiceagent_tts.model.speaker_encoder import SpeakerEncoder
 
 TAIL_SILENCE_S = 0.5
-"""Behind a reference that ends in the middle of a sound, the model goes on with that sound: its
-last phoneme or word would be heard again before the text."""
+"""Silence appended to the reference. Without it, a reference that ends within a sound makes the
+model continue that sound: its last phoneme or word would be audible before the text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cloner:
-    """What hears references for one Base model.
+    """Clones voices for one Base model.
 
     Attributes:
-        speaker_encoder: the model's.
-        codec_encoder: of the model's codec.
+        speaker_encoder: speaker encoder of the model.
+        codec_encoder: encoder of the model's codec.
     """
 
     speaker_encoder: SpeakerEncoder
     codec_encoder: CodecEncoder
 
-    def hear(
+    def clone(
         self, samples: Tensor, text: str = "", tail_silence_s: float = TAIL_SILENCE_S
     ) -> Cloned:
-        """Hear a reference.
+        """Clone the voice of a reference recording.
 
         Args:
             samples: [S] float32 in [-1, 1], mono, 24 kHz.
-            text: what the reference says; empty clones by the speaker embedding alone, which keeps
-                the timbre but not the manner.
-            tail_silence_s: silence that the codec hears behind the reference.
+            text: transcript of the reference. An empty text clones by the speaker embedding alone,
+                which keeps the timbre but not the manner of speaking.
+            tail_silence_s: seconds of silence appended to the reference before encoding.
 
         Returns:
-            The voice, on the CPU.
+            The voice, with tensors on the CPU.
 
         Raises:
             InvalidRequestError: the reference is too short.
@@ -57,24 +57,24 @@ class Cloner:
         embedding = self.speaker_encoder.embed(samples).cpu()
         if not text.strip():
             return Cloned(embedding)
-        heard = F.pad(samples, (0, round(tail_silence_s * SAMPLE_RATE_HZ)))
+        padded = F.pad(samples, (0, round(tail_silence_s * SAMPLE_RATE_HZ)))
         with torch.inference_mode():
-            codes = self.codec_encoder.encode(heard)
+            codes = self.codec_encoder.encode(padded)
         return Cloned(embedding, codes.cpu(), text.strip())
 
 
 def load_cloner(folder: Path) -> Cloner:
-    """Load the encoders of a Base model, and not the model, on the CPU.
+    """Load only the encoders of a Base model, on the CPU.
 
     Raises:
-        CheckpointError: a file is missing, partial or of a kind that this network can not compute.
-        InvalidRequestError: the model is no Base model.
+        CheckpointError: a file is missing, incomplete, or not supported by this network.
+        InvalidRequestError: the model is not a Base model.
     """
     config = read_model_config(folder)
     if not config.has_speaker_encoder:
         raise InvalidRequestError(
-            f"{folder}: is a {config.tts_model_type} model, which clones no voices; a Base model "
-            "does",
+            f"{folder}: expected a Base model to clone a voice, got a {config.tts_model_type} "
+            "model",
             code=ErrorCode.INVALID_PARAM,
         )
     with building(torch.float32, torch.device("cpu")):

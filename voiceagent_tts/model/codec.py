@@ -1,7 +1,7 @@
 """The codec (Qwen3-TTS-Tokenizer-12Hz): samples to frames of codes, and back as a stream.
 
-Loads from a model's folder, where it lies in `speech_tokenizer/`, or from its own repository. Knows
-no requests and no audio files.
+Loads from the subfolder `speech_tokenizer/` of a model or from a folder of its own. Knows no
+requests and no audio files.
 """
 
 from dataclasses import dataclass
@@ -29,16 +29,16 @@ class Codec:
     config: CodecConfig
     decoder: CodecDecoder
     encoder: CodecEncoder | None
-    """Of a codec that was loaded to encode."""
+    """Encoder; None if the codec was loaded only to decode."""
 
     @property
     def codebooks(self) -> int:
-        """K: codes of a frame."""
+        """K, the number of codes per frame."""
         return self.config.decoder_config.num_quantizers
 
     @property
     def codebook_size(self) -> int:
-        """Codes are below this."""
+        """Number of codes per codebook."""
         return self.config.decoder_config.codebook_size
 
     def decode(self, codes: Tensor, progress: Progress | None = None) -> Tensor:
@@ -46,7 +46,7 @@ class Codec:
 
         Args:
             codes: [F, K] int64.
-            progress: told of the frames that are done.
+            progress: called with the decoded and the total frames.
 
         Returns:
             [F * 1920] float32 in [-1, 1], 24 kHz, on the codec's device.
@@ -74,15 +74,15 @@ def load_codec(
     """Load a codec.
 
     Args:
-        folder: of a model, or of the codec alone.
-        dtype: precision of the decoder; the encoder's is float32.
-        device: where both go.
-        has_encoder: whether audio will be encoded.
-        is_packed: on a CPU, whether the decoder's weights are laid out for its vector unit. They
-            make the same samples without, up to rounding.
+        folder: folder of a model or of the codec alone.
+        dtype: precision of the decoder; the encoder always uses float32.
+        device: device of both.
+        has_encoder: also load the encoder.
+        is_packed: on a CPU, rearrange the decoder's weights for its vector unit. Samples differ by
+            rounding only.
 
     Raises:
-        CheckpointError: a file is missing, partial or of a kind that this network can not compute.
+        CheckpointError: a file is missing, incomplete, or not supported by this network.
     """
     if (folder / CODEC_FOLDER).is_dir():
         folder = folder / CODEC_FOLDER
@@ -103,7 +103,7 @@ def _check_codebooks(config: CodecConfig, folder: Path) -> None:
     if encoded != decoded:
         raise CheckpointError(
             f"{folder / 'config.json'}: encoder_valid_num_quantizers: expected the "
-            f"{decoded} of decoder_config.num_quantizers; came {encoded}"
+            f"{decoded} of decoder_config.num_quantizers, got {encoded}"
         )
 
 

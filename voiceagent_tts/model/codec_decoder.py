@@ -1,9 +1,8 @@
-"""The codec's decoder as a stream: each frame of codes becomes 1,920 samples, once.
+"""Streaming decoder of the codec: each frame of codes becomes 1,920 samples.
 
-Any portions of a row's frames give the samples of one whole decode, so that the first portion may
-be a single frame. Rows of a batch start, pause and start again without regard to each other. A call
-has static shapes, writes its state in place and never waits for the device. Knows no files, no
-requests and no clock.
+Portions of any size give the samples of one offline decode, so the first portion may be a single
+frame. Rows of a batch start, pause and restart independently. A call has static shapes, writes its
+state in place and never waits for the device. Knows no files, no requests and no clock.
 
 Source: qwen-tts 0.1.1, `Qwen3TTSTokenizerV2Decoder`; sizes from the checkpoint.
 """
@@ -27,7 +26,7 @@ from voiceagent_tts.model.codec_layers import (
     UpsamplingBlock,
     causal_convolution,
 )
-from voiceagent_tts.model.codec_state import CodecState, History, Past
+from voiceagent_tts.model.codec_state import CodecState, DecodeCall, History
 from voiceagent_tts.model.config import CodecDecoderConfig
 from voiceagent_tts.model.layers import Weights
 
@@ -35,10 +34,10 @@ _CODEBOOK_KERNEL = 3
 
 
 class CodecDecoder(nn.Module):
-    """Weights of the decoder, and what they do to a `CodecState`.
+    """Decodes codes to samples; all state is in a `CodecState`.
 
     Args:
-        config: the checkpoint's.
+        config: configuration of the checkpoint.
     """
 
     def __init__(self, config: CodecDecoderConfig) -> None:
@@ -65,15 +64,15 @@ class CodecDecoder(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """Device of the weights."""
         return self.codebooks.table.device
 
     def new_state(self, rows: int, max_frames: int) -> CodecState:
-        """State of rows that have decoded nothing.
+        """Return the state of rows that have not decoded anything.
 
         Args:
             rows: B.
-            max_frames: the most frames that one call will decode.
+            max_frames: maximum frames per call.
         """
         config, like = self.config, self.codebooks.table
         ring = config.sliding_window - 1 + max_frames
@@ -93,32 +92,31 @@ class CodecDecoder(nn.Module):
         )
 
     def decode(self, codes: Tensor, state: CodecState, rows: Tensor | None = None) -> Tensor:
-        """Turn the next frames into the samples that follow those already returned.
+        """Decode the next frames to the samples that follow those already returned.
 
         Args:
             codes: [B, K, F] int64, codebook 0 first.
             state: left context of every row; updated in place.
-            rows: [B] int64, rows of `state` that these frames are for, each once; the others keep
-                their state. None: all.
+            rows: [B] int64, distinct rows of `state` to decode; the others keep their state. None:
+                all rows.
 
         Returns:
             [B, F * 1920] float32 in [-1, 1], 24 kHz.
 
         Raises:
-            ValueError: `codes` are not of as many rows, or there are more frames than `state`
-                takes.
+            ValueError: the number of rows differs, or there are more frames than `state` allows.
         """
-        past = self._past(codes, state, rows)
-        samples = self._synthesize(self._transform(codes, past), past)
-        past.advance()
+        call = self._start_call(codes, state, rows)
+        samples = self._synthesize(self._transform(codes, call), call)
+        call.advance()
         return samples
 
     def prime(self, codes: Tensor, state: CodecState) -> None:
-        """Decode frames whose sound nobody will hear: a cloned voice's reference.
+        """Decode frames only for their effect on the state: a cloned voice's reference.
 
-        What is then decoded continues the reference, exactly; nothing has to be cut off. All
-        frames pass the transformer, but only the last ones the convolutions that make samples,
-        which are most of the work and remember no more.
+        Frames decoded afterwards continue the reference exactly, so nothing has to be cut off. All
+        frames pass the transformer, but only the last ones the convolutions, which are most of the
+        work and have a short left context.
 
         Args:
             codes: [B, K, F] int64 of any length.
@@ -129,17 +127,17 @@ class CodecDecoder(nn.Module):
         """
         remaining = codes.shape[-1]
         for portion in codes.split(state.max_frames, dim=-1):
-            past = self._past(portion, state, None)
-            latents = self._transform(portion, past)
-            kept = portion.shape[-1] - max(0, remaining - self.memory_frames)
+            call = self._start_call(portion, state, None)
+            latents = self._transform(portion, call)
+            kept = portion.shape[-1] - max(0, remaining - self.context_frames)
             if kept > 0:
-                self._synthesize(latents[:, -kept:], past)
-            past.advance()
+                self._synthesize(latents[:, -kept:], call)
+            call.advance()
             remaining -= portion.shape[-1]
 
     @property
-    def memory_frames(self) -> int:
-        """How many frames before the current one the convolutions after the transformer hear."""
+    def context_frames(self) -> int:
+        """Number of earlier frames that the convolutions after the transformer depend on."""
         reach, rate = 0.0, 1
         for ratio in self.config.upsampling_ratios:
             rate *= ratio
@@ -151,34 +149,34 @@ class CodecDecoder(nn.Module):
             reach += (KERNEL - 1) * sum(DILATIONS) / rate
         return math.ceil(reach + (KERNEL - 1) / rate)
 
-    def _past(self, codes: Tensor, state: CodecState, rows: Tensor | None) -> Past:
+    def _start_call(self, codes: Tensor, state: CodecState, rows: Tensor | None) -> DecodeCall:
         expected, frames = state.rows if rows is None else len(rows), codes.shape[-1]
         if len(codes) != expected:
-            raise ValueError(f"codes of {len(codes)} rows for a state of {expected}")
+            raise ValueError(f"expected codes of {expected} rows, got {len(codes)}")
         if frames > state.max_frames:
-            raise ValueError(f"{frames} frames for a state that takes {state.max_frames} a call")
-        return Past(state, frames, rows)
+            raise ValueError(f"expected at most {state.max_frames} frames per call, got {frames}")
+        return DecodeCall(state, frames, rows)
 
-    def _transform(self, codes: Tensor, past: Past) -> Tensor:
+    def _transform(self, codes: Tensor, call: DecodeCall) -> Tensor:
         """[B, K, F] -> [B, F, latent]."""
-        return self.transformer(self.input(self.codebooks(codes), past), past)
+        return self.transformer(self.input(self.codebooks(codes), call), call)
 
-    def _synthesize(self, latents: Tensor, past: Past) -> Tensor:
+    def _synthesize(self, latents: Tensor, call: DecodeCall) -> Tensor:
         """[B, F, latent] -> [B, F * 1920]."""
         x = latents
         for upsampling, mixing in zip(self.upsampling, self.mixing, strict=True):
-            x = mixing(upsampling(x, past), past)
-        x = self.head(x, past)
+            x = mixing(upsampling(x, call), call)
+        x = self.head(x, call)
         for block in self.blocks:
-            x = block(x, past)
-        x = self.output(self.activation(x), past)
+            x = block(x, call)
+        x = self.output(self.activation(x), call)
         return x.view(-1, latents.shape[1] * FRAME_SAMPLES).float().clamp_(-1.0, 1.0)
 
     def _convolutions(self) -> Iterator[CausalConvolution]:
         return (module for module in self.modules() if isinstance(module, CausalConvolution))
 
     def weights(self) -> Weights:
-        """All tensors under the checkpoint's names; the largest are read while memory is empty."""
+        """Yield all tensors under the checkpoint's names, largest first to limit peak memory."""
         for number, block in enumerate(self.blocks, start=1):
             yield from block.weights(f"decoder.decoder.{number}")  # type: ignore[operator]
         yield from self.head.weights("decoder.decoder.0")

@@ -1,9 +1,8 @@
-"""The codec's encoder: reference audio becomes frames of codes.
+"""The codec's encoder: from reference audio to frames of codes.
 
-It is Mimi's, in float32, assembled from the parts that `transformers` has of it. The convolutions
-run over portions of long audio, so that memory does not grow with its length times their channels;
-a portion is preceded by as much audio as its first output depends on. Knows no files and no other
-sample rate than 24 kHz.
+It is the encoder of Mimi in float32, assembled from the parts in `transformers`. Convolutions run
+over portions of long audio to limit memory; each portion starts with as much earlier audio as its
+first output depends on. Knows no files; the sample rate is always 24 kHz.
 
 Source: Mimi (Défossez et al., "Moshi", 2024); qwen-tts 0.1.1, `Qwen3TTSTokenizerV2Encoder`.
 """
@@ -19,22 +18,22 @@ from voiceagent_tts.core import FRAME_SAMPLES
 from voiceagent_tts.model.layers import Weights
 
 Progress = Callable[[int, int], None]
-"""Told how many samples or frames of how many are done."""
+"""Function called with the finished and the total number of samples or frames."""
 
 _PORTION_FRAMES = 125  # 10 s
-_LATENTS_PER_FRAME = 2  # of the transformer; the last convolution halves them
+_LATENTS_PER_FRAME = 2  # transformer positions per frame; the last convolution halves them
 
 
 class CodecEncoder(nn.Module):
-    """Weights of the encoder.
+    """Encodes samples to codes.
 
     Args:
         config: arguments of `MimiConfig`.
-        codebooks: K, how many of the quantisers are used.
+        codebooks: K, number of quantisers to use.
     """
 
     def __init__(self, config: dict[str, Any], codebooks: int) -> None:
-        # Takes longer than all other imports together, and few processes encode.
+        # A slow import, and few processes encode.
         from transformers import MimiConfig
         from transformers.models.mimi.modeling_mimi import (
             MimiConv1d,
@@ -59,11 +58,11 @@ class CodecEncoder(nn.Module):
         self.requires_grad_(False)
 
     def encode(self, samples: Tensor, progress: Progress | None = None) -> Tensor:
-        """Audio -> codes; a last frame that is not full is filled with what follows: nothing.
+        """Encode audio; an incomplete last frame is padded with zeros.
 
         Args:
             samples: [S] float32, 24 kHz.
-            progress: told of the samples that are through the convolutions.
+            progress: called with the samples that passed the convolutions, and all samples.
 
         Returns:
             [F, K] int64, codebook 0 first; F is S / 1920, rounded up.
@@ -87,13 +86,13 @@ class CodecEncoder(nn.Module):
         return torch.cat(portions, dim=-1)
 
     def weights(self) -> Weights:
-        """All tensors under the checkpoint's names, with the quantisers that are not used."""
+        """Yield all tensors under the checkpoint's names, including unused quantisers."""
         for name, tensor in self.state_dict().items():
             yield f"encoder.{name}", tensor
 
 
 def _reach_samples(convolutions: nn.Module) -> int:
-    """Samples before a position that the output there depends on."""
+    """Return how many earlier samples an output depends on."""
     reach, rate = 0, 1
     for module in convolutions.modules():
         if isinstance(module, nn.Conv1d):

@@ -1,9 +1,10 @@
-"""The layers of the codec's decoder: causal convolutions, and a transformer with a window.
+"""Layers of the codec's decoder: causal convolutions and a transformer with sliding window.
 
-Everything is [B, T, C], channels last: convolutions become matrix products or run on channels-last
-kernels, upsampling is a product and a view, and nothing is transposed. Convolutions take what
-precedes their inputs from a `Past`, so that any portions of a stream give the same output. Layers
-yield scratch tensors where a checkpoint's layout is not ours: `weights` must be filled as it goes.
+All activations are [B, T, C], channels last. Convolutions are matrix products or channels-last
+kernels, upsampling is a product and a view, and nothing is transposed. Convolutions read earlier
+inputs from a `DecodeCall`, so the output does not depend on how a stream is cut into portions.
+Where a checkpoint's layout differs from ours, `weights` yields scratch tensors; each must be
+filled before the next is requested.
 
 Source: qwen-tts 0.1.1, `Qwen3TTSTokenizerV2Decoder`.
 """
@@ -13,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from voiceagent_tts.model.attention import attend_sdpa
-from voiceagent_tts.model.codec_state import Past
+from voiceagent_tts.model.codec_state import DecodeCall
 from voiceagent_tts.model.config import CodecDecoderConfig
 from voiceagent_tts.model.layers import (
     MLP,
@@ -27,17 +28,17 @@ from voiceagent_tts.model.layers import (
 
 KERNEL = 7
 DILATIONS = (1, 3, 9)
-"""Of the three residual units of a decoder block."""
+"""Dilations of the three residual units of a decoder block."""
 
 _WIDE_CHANNELS = 512
-"""From here on a convolution has so much weight and so few positions that a product is faster."""
+"""Channels from which a matrix product is faster: many weights, few positions."""
 
 
 class SnakeBeta(nn.Module):
-    """`x + sin(alpha x)^2 / beta`, with an alpha and a beta of each channel.
+    """Computes `x + sin(alpha x)^2 / beta` with one alpha and one beta per channel.
 
-    Both are kept in float32, as exponentials of what the checkpoint holds: an exponential in half
-    precision, or a phase rounded to it, is heard or is no number.
+    The checkpoint stores logarithms. Their exponentials are kept in float32: in half precision they
+    overflow, and rounded phases are audible.
     """
 
     def __init__(self, channels: int) -> None:
@@ -47,13 +48,13 @@ class SnakeBeta(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, T, C] -> [B, T, C]."""
-        # At once: arithmetic of mixed precisions is several times slower.
+        # Convert first: arithmetic of mixed precisions is several times slower.
         exact = x.to(torch.promote_types(x.dtype, self.alpha.dtype))
         wave = (exact * self.alpha).sin_().square_()
         return torch.addcmul(exact, wave, self.inverse_beta).to(x.dtype)
 
     def weights(self, name: str) -> Weights:
-        """This module's tensors under the checkpoint's `name`."""
+        """Yield this module's tensors under the checkpoint's `name`."""
         logarithm = torch.empty_like(self.alpha)
         yield f"{name}.alpha", logarithm
         self.alpha.copy_(logarithm.exp())
@@ -62,11 +63,11 @@ class SnakeBeta(nn.Module):
 
 
 class CausalConvolution(nn.Module):
-    """A convolution whose output at a position depends on that position and those before it.
+    """Base of convolutions whose output depends only on the current and earlier positions.
 
     Args:
-        inputs: channels.
-        kernel: taps.
+        inputs: input channels.
+        kernel: number of taps.
         dilation: positions between taps.
     """
 
@@ -74,31 +75,31 @@ class CausalConvolution(nn.Module):
         super().__init__()
         self.inputs, self.kernel, self.dilation = inputs, kernel, dilation
         self.reach = (kernel - 1) * dilation
-        """Inputs before the first of a call that its output depends on."""
+        """Number of earlier inputs that an output depends on."""
         self.number = -1
-        """Which of a state's histories is this one's; the decoder counts them."""
+        """Index of this convolution in `CodecState.layout`; assigned by the decoder."""
 
-    def taps(self, x: Tensor, past: Past) -> Tensor:
-        """[B, T, C] -> [B, T, kernel * C]: each position with those that its output needs."""
+    def taps(self, x: Tensor, call: DecodeCall) -> Tensor:
+        """Gather the inputs of each output: [B, T, C] -> [B, T, kernel * C]."""
         length = x.shape[1]
-        x = past.precede(self.number, x)
+        x = call.prepend_history(self.number, x)
         starts = range(0, self.reach + 1, self.dilation)
         return torch.cat([x[:, start : start + length] for start in starts], dim=-1)
 
 
 class ProductConvolution(CausalConvolution):
-    """A causal convolution as one matrix product over the taps: for many channels."""
+    """Causal convolution as one matrix product over the taps; for many channels."""
 
     def __init__(self, inputs: int, outputs: int, kernel: int, dilation: int = 1) -> None:
         super().__init__(inputs, kernel, dilation)
         self.product = Linear(kernel * inputs, outputs, bias=True)
 
-    def forward(self, x: Tensor, past: Past) -> Tensor:
+    def forward(self, x: Tensor, call: DecodeCall) -> Tensor:
         """[B, T, inputs] -> [B, T, outputs]."""
-        return self.product(self.taps(x, past))
+        return self.product(self.taps(x, call))
 
     def weights(self, name: str) -> Weights:
-        """This module's tensors under the checkpoint's `name`."""
+        """Yield this module's tensors under the checkpoint's `name`."""
         matrix = self.product.weight
         weight = matrix.new_empty(len(matrix), self.inputs, self.kernel)
         yield f"{name}.conv.weight", weight
@@ -107,7 +108,7 @@ class ProductConvolution(CausalConvolution):
 
 
 class DirectConvolution(CausalConvolution):
-    """A causal convolution by the library's kernel: for few channels and many positions."""
+    """Causal convolution by PyTorch's kernel; for few channels and many positions."""
 
     def __init__(self, inputs: int, outputs: int, kernel: int, dilation: int = 1) -> None:
         super().__init__(inputs, kernel, dilation)
@@ -115,14 +116,16 @@ class DirectConvolution(CausalConvolution):
         self.weight = nn.Parameter(weight, requires_grad=False)
         self.bias = nn.Parameter(torch.empty(outputs), requires_grad=False)
 
-    def forward(self, x: Tensor, past: Past) -> Tensor:
+    def forward(self, x: Tensor, call: DecodeCall) -> Tensor:
         """[B, T, inputs] -> [B, T, outputs]."""
-        image = past.precede(self.number, x).transpose(1, 2)[:, :, None]  # [B, C, 1, reach + T]
+        image = call.prepend_history(self.number, x).transpose(1, 2)[
+            :, :, None
+        ]  # [B, C, 1, reach + T]
         image = F.conv2d(image, self.weight, self.bias, dilation=(1, self.dilation))
         return image[:, :, 0].transpose(1, 2)
 
     def weights(self, name: str) -> Weights:
-        """This module's tensors under the checkpoint's `name`."""
+        """Yield this module's tensors under the checkpoint's `name`."""
         weight = torch.empty_like(self.weight[:, :, 0], memory_format=torch.contiguous_format)
         yield f"{name}.conv.weight", weight
         self.weight.copy_(weight[:, :, None])
@@ -132,26 +135,26 @@ class DirectConvolution(CausalConvolution):
 def causal_convolution(
     inputs: int, outputs: int, kernel: int = KERNEL, dilation: int = 1
 ) -> ProductConvolution | DirectConvolution:
-    """The faster of the two for this many channels."""
+    """Return the faster implementation for this number of channels."""
     kind = ProductConvolution if inputs >= _WIDE_CHANNELS else DirectConvolution
     return kind(inputs, outputs, kernel, dilation)
 
 
 class DepthwiseConvolution(CausalConvolution):
-    """A causal convolution of each channel with itself."""
+    """Causal convolution of each channel separately."""
 
     def __init__(self, channels: int, kernel: int = KERNEL) -> None:
         super().__init__(channels, kernel)
         self.weight = nn.Parameter(torch.empty(kernel, channels), requires_grad=False)
         self.bias = nn.Parameter(torch.empty(channels), requires_grad=False)
 
-    def forward(self, x: Tensor, past: Past) -> Tensor:
+    def forward(self, x: Tensor, call: DecodeCall) -> Tensor:
         """[B, T, C] -> [B, T, C]."""
-        taps = self.taps(x, past).unflatten(-1, self.weight.shape)
+        taps = self.taps(x, call).unflatten(-1, self.weight.shape)
         return (taps * self.weight).sum(dim=2) + self.bias
 
     def weights(self, name: str) -> Weights:
-        """This module's tensors under the checkpoint's `name`."""
+        """Yield this module's tensors under the checkpoint's `name`."""
         weight = self.weight.new_empty(self.inputs, 1, self.kernel)
         yield f"{name}.conv.weight", weight
         self.weight.copy_(weight[:, 0].T)
@@ -159,11 +162,11 @@ class DepthwiseConvolution(CausalConvolution):
 
 
 class Upsampling(nn.Module):
-    """A transposed convolution whose kernel is once or twice its stride.
+    """Transposed convolution whose kernel is once or twice its stride.
 
-    Its outputs after an input depend on that input and, where the kernel is twice as long, on the
-    one before: a causal convolution to `rate` times the channels, seen as a longer stream. What
-    would be an overlap to be carried between calls is one more input to be remembered.
+    The outputs of an input depend on that input and, if the kernel is twice the stride, on the one
+    before. This equals a causal convolution to `rate` times the channels, seen as a longer stream.
+    Between calls it stores one input instead of an output overlap.
     """
 
     def __init__(self, inputs: int, outputs: int, rate: int, kernel: int) -> None:
@@ -172,12 +175,12 @@ class Upsampling(nn.Module):
         self.outputs, self.rate = outputs, rate
         self.conv = ProductConvolution(inputs, rate * outputs, kernel // rate)
 
-    def forward(self, x: Tensor, past: Past) -> Tensor:
+    def forward(self, x: Tensor, call: DecodeCall) -> Tensor:
         """[B, T, inputs] -> [B, T * rate, outputs]."""
-        return self.conv(x, past).view(len(x), -1, self.outputs)
+        return self.conv(x, call).view(len(x), -1, self.outputs)
 
     def weights(self, name: str) -> Weights:
-        """This module's tensors under the checkpoint's `name`."""
+        """Yield this module's tensors under the checkpoint's `name`."""
         matrix, bias = self.conv.product.weight, _bias(self.conv.product)
         inputs, taps = self.conv.inputs, self.conv.kernel
         weight = matrix.new_empty(inputs, self.outputs, taps * self.rate)
@@ -191,7 +194,7 @@ class Upsampling(nn.Module):
 
 
 class ResidualUnit(nn.Module):
-    """A dilated convolution and a mix of channels, each after its activation, on the stream."""
+    """Dilated convolution and 1x1 convolution, each after an activation, added to the input."""
 
     def __init__(self, channels: int, dilation: int) -> None:
         super().__init__()
@@ -200,12 +203,12 @@ class ResidualUnit(nn.Module):
         self.mix_activation = SnakeBeta(channels)
         self.mix = Linear(channels, channels, bias=True)
 
-    def forward(self, x: Tensor, past: Past) -> Tensor:
+    def forward(self, x: Tensor, call: DecodeCall) -> Tensor:
         """[B, T, C] -> [B, T, C]."""
-        return self.mix(self.mix_activation(self.conv(self.activation(x), past))).add_(x)
+        return self.mix(self.mix_activation(self.conv(self.activation(x), call))).add_(x)
 
     def weights(self, name: str) -> Weights:
-        """This module's tensors under the checkpoint's `name`."""
+        """Yield this module's tensors under the checkpoint's `name`."""
         yield from self.activation.weights(f"{name}.act1")
         yield from self.conv.weights(f"{name}.conv1")
         yield from self.mix_activation.weights(f"{name}.act2")
@@ -214,7 +217,7 @@ class ResidualUnit(nn.Module):
 
 
 class UpsamplingBlock(nn.Module):
-    """Activation, upsampling to half of the channels, three residual units."""
+    """Activation, upsampling to half the channels, then three residual units."""
 
     def __init__(self, inputs: int, rate: int) -> None:
         super().__init__()
@@ -223,15 +226,15 @@ class UpsamplingBlock(nn.Module):
         self.upsampling = Upsampling(inputs, outputs, rate, 2 * rate)
         self.units = nn.ModuleList([ResidualUnit(outputs, dilation) for dilation in DILATIONS])
 
-    def forward(self, x: Tensor, past: Past) -> Tensor:
+    def forward(self, x: Tensor, call: DecodeCall) -> Tensor:
         """[B, T, C] -> [B, T * rate, C / 2]."""
-        x = self.upsampling(self.activation(x), past)
+        x = self.upsampling(self.activation(x), call)
         for unit in self.units:
-            x = unit(x, past)
+            x = unit(x, call)
         return x
 
     def weights(self, name: str) -> Weights:
-        """This module's tensors under the checkpoint's `name`."""
+        """Yield this module's tensors under the checkpoint's `name`."""
         yield from self.activation.weights(f"{name}.block.0")
         yield from self.upsampling.weights(f"{name}.block.1")
         for number, unit in enumerate(self.units, start=2):
@@ -239,7 +242,7 @@ class UpsamplingBlock(nn.Module):
 
 
 class ConvNeXt(nn.Module):
-    """A convolution within channels, then an MLP across them, on the stream."""
+    """Depthwise convolution, then an MLP across channels, added to the input."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -248,12 +251,12 @@ class ConvNeXt(nn.Module):
         self.up = Linear(channels, 4 * channels, bias=True)
         self.down = Linear(4 * channels, channels, bias=True)
 
-    def forward(self, x: Tensor, past: Past) -> Tensor:
+    def forward(self, x: Tensor, call: DecodeCall) -> Tensor:
         """[B, T, C] -> [B, T, C]."""
-        return x + self.down(F.gelu(self.up(self.norm(self.conv(x, past)))))
+        return x + self.down(F.gelu(self.up(self.norm(self.conv(x, call)))))
 
     def weights(self, name: str) -> Weights:
-        """This module's tensors under the checkpoint's `name`; `gamma` is folded into `down`."""
+        """Yield this module's tensors; folds the checkpoint's `gamma` into `down`."""
         yield from self.conv.weights(f"{name}.dwconv")
         yield f"{name}.norm.weight", self.norm.weight
         yield f"{name}.norm.bias", self.norm.bias
@@ -266,7 +269,7 @@ class ConvNeXt(nn.Module):
 
 
 class Codebooks(nn.Module):
-    """Codes -> what they stand for: one codebook for meaning, and the others, summed, for sound."""
+    """Embeds codes: the semantic codebook 0, and the sum of the acoustic codebooks."""
 
     def __init__(self, config: CodecDecoderConfig) -> None:
         super().__init__()
@@ -284,7 +287,7 @@ class Codebooks(nn.Module):
         return self.projection(summed)
 
     def weights(self, name: str) -> Weights:
-        """This module's tensors under the checkpoint's `name`."""
+        """Yield this module's tensors under the checkpoint's `name`."""
         halves = self.projection.weight.chunk(2, dim=1)
         for part, half in zip(("rvq_first", "rvq_rest"), halves, strict=True):
             weight = half.new_empty(*half.shape, 1)
@@ -296,7 +299,7 @@ class Codebooks(nn.Module):
 
 
 def _averages(name: str, entries: Tensor) -> Weights:
-    """A codebook is stored as sums of what fell to each code, and how much that was."""
+    """Read a codebook, stored as the sum of embeddings per code and their number."""
     usage = entries.new_empty(len(entries), dtype=torch.float32)
     yield f"{name}.cluster_usage", usage
     total = torch.empty_like(entries, dtype=torch.float32)
@@ -305,7 +308,7 @@ def _averages(name: str, entries: Tensor) -> Weights:
 
 
 class CodecLayer(nn.Module):
-    """Attention over a window of frames, and an MLP; both scaled a channel, folded into weights."""
+    """Attention over a window of frames, and an MLP; layer scales are folded into the weights."""
 
     def __init__(self, config: CodecDecoderConfig) -> None:
         super().__init__()
@@ -317,19 +320,19 @@ class CodecLayer(nn.Module):
         self.mlp_norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.mlp = MLP(config)  # pyright: ignore[reportArgumentType]  # has the sizes that it reads
 
-    def forward(self, x: Tensor, rotated: Rotation, past: Past, number: int) -> Tensor:
+    def forward(self, x: Tensor, rotated: Rotation, call: DecodeCall, number: int) -> Tensor:
         """[B, F, hidden] -> [B, F, hidden]."""
-        x = x + self._attend(self.attention_norm(x), rotated, past, number)
+        x = x + self._attend(self.attention_norm(x), rotated, call, number)
         return x + self.mlp(self.mlp_norm(x))
 
-    def _attend(self, x: Tensor, rotated: Rotation, past: Past, number: int) -> Tensor:
+    def _attend(self, x: Tensor, rotated: Rotation, call: DecodeCall, number: int) -> Tensor:
         heads = self.qkv(x).unflatten(-1, (-1, self.head_dim))
         queries, keys, values = heads.split((self.heads, self.groups, self.groups), dim=2)
-        seen = past.extend(number, rotated.apply(keys), values)
+        seen = call.extend(number, rotated.apply(keys), values)
         return self.out(attend_sdpa(rotated.apply(queries), seen).flatten(2))
 
     def weights(self, name: str) -> Weights:
-        """This module's tensors under the checkpoint's `name`."""
+        """Yield this module's tensors under the checkpoint's `name`."""
         yield from self.attention_norm.weights(f"{name}.input_layernorm")
         sizes = [n * self.head_dim for n in (self.heads, self.groups, self.groups)]
         parts = self.qkv.weight.split(sizes)
@@ -350,7 +353,7 @@ def _scaled(name: str, linear: Linear) -> Weights:
 
 
 class CodecTransformer(nn.Module):
-    """Layers between two projections."""
+    """Transformer of the decoder: layers between two projections."""
 
     def __init__(self, config: CodecDecoderConfig) -> None:
         super().__init__()
@@ -360,16 +363,16 @@ class CodecTransformer(nn.Module):
         self.output = Linear(config.hidden_size, config.latent_dim, bias=True)
         self.frequencies = nn.Buffer(inverse_frequencies(config.head_dim, config.rope_theta))
 
-    def forward(self, x: Tensor, past: Past) -> Tensor:
+    def forward(self, x: Tensor, call: DecodeCall) -> Tensor:
         """[B, F, latent] -> [B, F, latent]."""
         x = self.input(x)
-        rotated = rotation(past.positions, self.frequencies, x.dtype)
+        rotated = rotation(call.positions, self.frequencies, x.dtype)
         for number, layer in enumerate(self.layers):
-            x = layer(x, rotated, past, number)
+            x = layer(x, rotated, call, number)
         return self.output(self.norm(x))
 
     def weights(self, name: str) -> Weights:
-        """This module's tensors under the checkpoint's `name`."""
+        """Yield this module's tensors under the checkpoint's `name`."""
         yield from self.input.weights(f"{name}.input_proj")
         for number, layer in enumerate(self.layers):
             yield from layer.weights(f"{name}.layers.{number}")  # type: ignore[operator]

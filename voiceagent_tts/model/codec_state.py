@@ -1,9 +1,9 @@
-"""What the codec's decoder remembers of every row: a value, written in place.
+"""Streaming state of the codec's decoder for every row, written in place.
 
-A causal convolution needs its last inputs, attention the keys and values of the frames in its
-window. With these, frames can be decoded in any portions, each once. Rows are independent: each
-has its own position, and a call takes those that go on. Shapes depend on the numbers of rows and
-frames alone, and nothing here waits for the device. Knows no weights.
+A causal convolution needs its last inputs, and attention the keys and values of the frames in its
+window. With these, frames can be decoded in portions of any size, each frame once. Rows are
+independent: each has its own position, and a call may decode a subset of them. Shapes depend only
+on the numbers of rows and frames, and nothing here waits for the device. Knows no weights.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from voiceagent_tts.model.attention import Keys
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Where a convolution's last inputs lie in a row's history: [reach, channels] from `start`."""
+    """Location of a convolution's last inputs in a row's history: [reach, channels] at `start`."""
 
     start: int
     reach: int
@@ -25,15 +25,15 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class CodecState:
-    """The left context of every row.
+    """Left context of every row.
 
     Attributes:
-        positions: [B] int64, frames decoded.
-        keys: [L, B, R, Hkv, D], rotated. The frame at position p lies in slot p mod R.
-        values: as `keys`.
+        positions: [B] int64, number of decoded frames.
+        keys: [L, B, R, Hkv, D], rotated; a ring buffer with position p in slot p mod R.
+        values: [L, B, R, Hkv, D], in the slots of `keys`.
         history: [B, N], the last inputs of all convolutions.
-        layout: of a row's history, convolutions in the decoder's order.
-        window_frames: frames that attention sees, the current one included.
+        layout: location of each convolution's inputs in a row's history, in the decoder's order.
+        window_frames: attention window in frames, including the current one.
     """
 
     positions: Tensor
@@ -45,48 +45,48 @@ class CodecState:
 
     @property
     def rows(self) -> int:
-        """Rows of the batch."""
+        """Number of rows."""
         return self.keys.shape[1]
 
     @property
     def ring_frames(self) -> int:
-        """Frames whose keys are kept."""
+        """Number of frames in the ring buffer of keys."""
         return self.keys.shape[2]
 
     @property
     def max_frames(self) -> int:
-        """How many frames one call can decode: what the window does not need of the ring."""
+        """Maximum frames per call: the part of the ring that the window does not need."""
         return self.ring_frames - self.window_frames + 1
 
     @property
     def bytes(self) -> int:
-        """Memory of all rows."""
+        """Memory of all rows in bytes."""
         return sum(tensor.numel() * tensor.element_size() for tensor in self._tensors())
 
-    def of_convolution(self, number: int) -> Tensor:
-        """[B, reach, channels], the last inputs of a convolution."""
+    def convolution_inputs(self, number: int) -> Tensor:
+        """Return [B, reach, channels], the last inputs of a convolution."""
         place = self.layout[number]
         part = self.history[:, place.start : place.start + place.reach * place.channels]
         return part.unflatten(1, (place.reach, place.channels))
 
     def reset(self, row: int) -> None:
-        """Start `row` again: what it decodes next follows nothing.
+        """Clear the left context of `row`.
 
-        Keys and values may stay: those of positions that were not decoded are never seen.
+        Keys and values may stay: the mask hides positions that were not decoded.
         """
         self.positions[row].zero_()
         self.history[row].zero_()
 
     def copy_row(self, row: int, source: "CodecState", source_row: int) -> None:
-        """Let `row` go on where a row of `source` is, which stays as it is.
+        """Copy the state of a row of `source` to `row`.
 
         Raises:
             ValueError: `source` has another layout.
         """
         if source.ring_frames != self.ring_frames:
             raise ValueError(
-                f"a state of {source.max_frames} frames a call cannot be copied to one of "
-                f"{self.max_frames}"
+                f"expected a state for {self.max_frames} frames per call, got one for "
+                f"{source.max_frames}"
             )
         self.keys[:, row].copy_(source.keys[:, source_row])
         self.values[:, row].copy_(source.values[:, source_row])
@@ -94,7 +94,7 @@ class CodecState:
         self.history[row].copy_(source.history[source_row])
 
     def to(self, device: torch.device | str) -> "CodecState":
-        """A copy of this state on `device`."""
+        """Copy this state to `device`."""
         positions, keys, values, history = (
             tensor.to(device, copy=True) for tensor in self._tensors()
         )
@@ -104,67 +104,69 @@ class CodecState:
         return (self.positions, self.keys, self.values, self.history)
 
 
-class Past:
-    """The state during one call: what precedes its frames, and where they are remembered.
+class DecodeCall:
+    """Reads and updates a `CodecState` during one call of the decoder.
 
     Args:
-        state: written in place.
-        frames: F, how many frames every row is given.
-        rows: [B] int64, rows of `state` that go on; the others keep their state. None: all.
+        state: left context; written in place.
+        frames: F, new frames of every decoded row.
+        rows: [B] int64, rows of `state` to decode; the others keep their state. None: all rows.
     """
 
     def __init__(self, state: CodecState, frames: int, rows: Tensor | None) -> None:
         self._state, self._frames, self._rows = state, frames, rows
         device = state.positions.device
-        self.positions = self._of_rows(state.positions)[:, None] + torch.arange(
+        self.positions = self._select(state.positions)[:, None] + torch.arange(
             frames, device=device
         )  # [B, F]
         index = torch.arange(state.rows, device=device) if rows is None else rows
         self._place = (index[:, None], self.positions % state.ring_frames)
-        self._mask = self._hide()
+        self._mask = self._make_mask()
 
-    def _hide(self) -> Tensor:
-        """[B, 1, F, R] to be added to scores: which slots a frame does not see."""
+    def _make_mask(self) -> Tensor:
+        """Return the mask [B, 1, F, R] to add to scores; it hides slots outside the window."""
         ring = self._state.ring_frames
         last = self.positions[:, -1:]
-        held = last - (last - torch.arange(ring, device=last.device)) % ring  # [B, R] positions
-        age = self.positions[:, :, None] - held[:, None]
-        is_hidden = (age < 0) | (age >= self._state.window_frames) | (held < 0)[:, None]
+        slots = (
+            last - (last - torch.arange(ring, device=last.device)) % ring
+        )  # [B, R] position in each slot
+        age = self.positions[:, :, None] - slots[:, None]
+        is_hidden = (age < 0) | (age >= self._state.window_frames) | (slots < 0)[:, None]
         zeros = self._state.keys.new_zeros(is_hidden.shape)
         return zeros.masked_fill_(is_hidden, float("-inf"))[:, None]
 
     def extend(self, layer: int, keys: Tensor, values: Tensor) -> Keys:
-        """Remember the frames' keys and values ([B, F, Hkv, D]); return all that they may see."""
-        of_keys, of_values = self._state.keys[layer], self._state.values[layer]
-        of_keys.index_put_(self._place, keys)
-        of_values.index_put_(self._place, values)
+        """Store the new keys and values ([B, F, Hkv, D]); return everything the frames may see."""
+        layer_keys, layer_values = self._state.keys[layer], self._state.values[layer]
+        layer_keys.index_put_(self._place, keys)
+        layer_values.index_put_(self._place, values)
         return Keys(
-            self._of_rows(of_keys),
-            self._of_rows(of_values),
+            self._select(layer_keys),
+            self._select(layer_values),
             lengths=self._state.ring_frames,
             mask=self._mask,
         )
 
-    def precede(self, number: int, x: Tensor) -> Tensor:
-        """A convolution's new inputs [B, T, C] after its last ones: [B, reach + T, C].
+    def prepend_history(self, number: int, x: Tensor) -> Tensor:
+        """Prepend a convolution's last inputs to new ones: [B, T, C] -> [B, reach + T, C].
 
         Args:
-            number: of the convolution in the decoder's order.
-            x: inputs, of which the last are remembered.
+            number: number of the convolution in the decoder's order.
+            x: new inputs; the last ones are stored for the next call.
         """
-        history = self._state.of_convolution(number)
-        inputs = torch.cat((self._of_rows(history), x), dim=1)
-        self._keep(history, inputs[:, x.shape[1] :])
+        history = self._state.convolution_inputs(number)
+        inputs = torch.cat((self._select(history), x), dim=1)
+        self._store(history, inputs[:, x.shape[1] :])
         return inputs
 
     def advance(self) -> None:
-        """The frames are decoded: the next call's follow them."""
-        self._keep(self._state.positions, self.positions[:, -1] + 1)
+        """Advance the positions by the decoded frames."""
+        self._store(self._state.positions, self.positions[:, -1] + 1)
 
-    def _of_rows(self, held: Tensor) -> Tensor:
+    def _select(self, held: Tensor) -> Tensor:
         return held if self._rows is None else held.index_select(0, self._rows)
 
-    def _keep(self, held: Tensor, new: Tensor) -> None:
+    def _store(self, held: Tensor, new: Tensor) -> None:
         if self._rows is None:
             held.copy_(new)
         else:

@@ -1,8 +1,8 @@
-"""The checkpoint's JSON as dataclasses.
+"""The JSON configuration of a checkpoint as dataclasses.
 
-Fields carry the names of the JSON, so that a key can be searched for. What this network can not
-compute (another codec, another activation, scaled positions) is refused here, with the name of the
-file and of the key. Keys that change nothing in inference are not read. Knows no weights.
+Fields have the names of the JSON keys, so they can be searched for. Values that this network does
+not support (another codec, another activation, scaled positions) are errors that name the file and
+the key. Keys without effect on inference are ignored. Knows no weights.
 
 Source: config.json, generation_config.json and speech_tokenizer/config.json of the published
 Qwen3-TTS-12Hz models; defaults are those of qwen-tts 0.1.1.
@@ -17,11 +17,11 @@ from voiceagent_tts.core import FRAME_SAMPLES, SAMPLE_RATE_HZ
 from voiceagent_tts.errors import CheckpointError
 
 CODEC_FOLDER = "speech_tokenizer"
-"""Where a model's folder keeps its codec."""
+"""Subfolder of a model that contains its codec."""
 
 
 class _Bound:
-    """Smallest value of a number in a file. Configurations made in memory need no pydantic.
+    """Minimum of a number in a file. Configurations built in memory need no pydantic.
 
     Args:
         limits: constraints of a pydantic schema.
@@ -41,10 +41,10 @@ _Config = TypeVar("_Config")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RopeScaling:
-    """Scaling of the rotary positions: none.
+    """Scaling of the rotary positions; only the unscaled default is supported.
 
-    The talker's `mrope_section` gives parts of a head to temporal, height and width positions. For
-    text and speech the three are the same number, so that it is plain RoPE in any split.
+    The talker's `mrope_section` assigns parts of a head to temporal, height and width positions.
+    For text and speech the three positions are equal, so any split is plain RoPE.
     """
 
     rope_type: Literal["default"] = "default"
@@ -53,7 +53,7 @@ class RopeScaling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransformerConfig:
-    """What talker and code predictor have in common: a Qwen3 decoder without dropout and biases."""
+    """Sizes shared by talker and code predictor: a Qwen3 decoder without dropout and biases."""
 
     hidden_size: Size
     intermediate_size: Size
@@ -63,7 +63,7 @@ class TransformerConfig:
     head_dim: Size
     vocab_size: Size
     num_code_groups: Size
-    """Codebooks of a frame."""
+    """Number of codebooks (codes per frame)."""
     rms_norm_eps: float = 1e-6
     rope_theta: float = 10_000.0
     max_position_embeddings: Size = 32_768
@@ -82,9 +82,9 @@ class TransformerConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodePredictorConfig(TransformerConfig):
-    """The small transformer that emits codebooks 1 and up of a frame; `vocab_size` is a codebook's.
+    """The small transformer that emits codebooks 1 and up; `vocab_size` is the size of a codebook.
 
-    One position holds the talker's hidden state, one each code but the last.
+    Its input has one position for the talker's hidden state and one for each code but the last.
     """
 
     model_type: Literal["qwen3_tts_talker_code_predictor"] = "qwen3_tts_talker_code_predictor"
@@ -96,7 +96,7 @@ class TalkerConfig(TransformerConfig):
 
     Attributes:
         spk_id: speaker (lower case) -> row of the codec embedding.
-        spk_is_dialect: speaker -> the dialect that it speaks instead of Chinese, or False.
+        spk_is_dialect: speaker -> dialect that the speaker uses for Chinese, or False.
         codec_language_id: language or dialect (lower case) -> codec id.
     """
 
@@ -157,7 +157,7 @@ class ModelConfig:
     talker_config: TalkerConfig
     tts_model_type: Literal["custom_voice", "voice_design", "base"]
     tts_model_size: str
-    """`0b6` or `1b7`; a fine-tuned model keeps the size of the model that it came from."""
+    """`0b6` or `1b7`; a fine-tuned model keeps the size of its base model."""
     model_type: Literal["qwen3_tts"]
     tokenizer_type: Literal["qwen3_tts_tokenizer_12hz"]
     speaker_encoder_config: SpeakerEncoderConfig = field(default_factory=SpeakerEncoderConfig)
@@ -169,12 +169,12 @@ class ModelConfig:
 
     @property
     def has_speaker_encoder(self) -> bool:
-        """Whether this model can clone a voice: Base can."""
+        """Whether this model can clone voices: only Base models can."""
         return self.tts_model_type == "base"
 
     @property
     def takes_instruct(self) -> bool:
-        """Whether a description of the voice or its manner is heard: not by 0.6B, nor by Base."""
+        """Whether the model follows a description of voice or style; 0.6B and Base do not."""
         return self.tts_model_type == "voice_design" or (
             self.tts_model_type == "custom_voice" and self.tts_model_size != "0b6"
         )
@@ -182,7 +182,7 @@ class ModelConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationConfig:
-    """generation_config.json: how a model is sampled where the caller does not say otherwise."""
+    """generation_config.json: the default sampling settings of a model."""
 
     do_sample: bool = True
     temperature: float = 0.9
@@ -198,12 +198,13 @@ class GenerationConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodecDecoderConfig:
-    """The codec's decoder: codes -> samples. Every convolution is causal.
+    """Sizes of the codec's decoder (codes to samples). Every convolution is causal.
 
     Attributes:
-        sliding_window: frames that attention sees, the current one included.
-        upsampling_ratios: of the convolutions between transformer and decoder blocks.
-        upsample_rates: of the decoder blocks. The product of both lists is the samples of a frame.
+        sliding_window: attention window in frames, including the current one.
+        upsampling_ratios: ratios of the convolutions between transformer and decoder blocks.
+        upsample_rates: ratios of the decoder blocks. The product of both lists is the number of
+            samples per frame.
     """
 
     codebook_size: Size = 2048
@@ -256,7 +257,7 @@ def read_model_config(folder: Path) -> ModelConfig:
     """Read config.json of a model.
 
     Raises:
-        CheckpointError: no such file, not JSON, or a value that this network can not compute.
+        CheckpointError: the file is missing, is not JSON, or has a value that is not supported.
     """
     return _read(ModelConfig, folder / "config.json")
 
@@ -265,16 +266,16 @@ def read_generation_config(folder: Path) -> GenerationConfig:
     """Read generation_config.json of a model.
 
     Raises:
-        CheckpointError: no such file, not JSON, or a value of another type.
+        CheckpointError: the file is missing, is not JSON, or has a value of the wrong type.
     """
     return _read(GenerationConfig, folder / "generation_config.json")
 
 
 def read_codec_config(folder: Path) -> CodecConfig:
-    """Read config.json of a codec; `folder` is the codec's own.
+    """Read config.json of a codec; `folder` is the codec's own folder.
 
     Raises:
-        CheckpointError: no such file, not JSON, or a value that this network can not compute.
+        CheckpointError: the file is missing, is not JSON, or has a value that is not supported.
     """
     return _read(CodecConfig, folder / "config.json")
 

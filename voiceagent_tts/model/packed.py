@@ -1,8 +1,8 @@
-"""Linear layers whose weights lie as the processor's vector unit reads them.
+"""Linear layers with weights rearranged for the vector unit of a CPU.
 
-PyTorch hands float32 products to a library that leaves half of some processors' vector width
-unused, and rearranges the weights in every call; packed once for oneDNN they are neither. Where
-this machine has no such kernel, layers stay as they are. Knows no network.
+PyTorch's default library for float32 products uses half the vector width of some CPUs and
+rearranges the weights in every call. Weights packed once for oneDNN avoid both. Without a oneDNN
+kernel for this machine, layers stay unchanged. Knows no network.
 
 Source: PyTorch's `mkldnn` operators, which `torch.compile` uses for frozen weights.
 """
@@ -13,14 +13,14 @@ from torch import Tensor, nn
 from voiceagent_tts.model.layers import Linear
 
 _TYPICAL_ROWS = 32
-"""Packing for this many rows of input is within a tenth of the best from 4 to 50,000 rows."""
+"""Rows of input to pack for: within 10 % of the best speed from 4 to 50,000 rows."""
 
 
 class PackedLinear(nn.Module):
-    """A `Linear` that can only compute: its weight has no shape that could be read or moved.
+    """A `Linear` with an opaque packed weight, which can be neither read nor moved.
 
     Args:
-        linear: what it computes; not needed any more afterwards.
+        linear: layer to replace; not needed afterwards.
     """
 
     def __init__(self, linear: Linear) -> None:
@@ -35,12 +35,12 @@ class PackedLinear(nn.Module):
 
 
 def pack(module: nn.Module) -> None:
-    """Replace every `Linear` below `module` by its packed form, where this machine can.
+    """Replace every `Linear` below `module` by its packed form, if this machine supports it.
 
-    Call it last: a packed module can be neither loaded nor moved.
+    Call this last: a packed module can be neither loaded nor moved.
     """
     parents = [parent for parent in module.modules() if not isinstance(parent, Linear)]
-    for parent in parents:  # one after the other: each lets its plain weights go
+    for parent in parents:  # one at a time, to free the plain weights early
         for name, child in list(parent.named_children()):
             if isinstance(child, Linear) and _can_pack(child.weight):
                 setattr(parent, name, PackedLinear(child))

@@ -1,10 +1,10 @@
-"""A voice, a language and a text become a prompt: two aligned columns of ids, text and codec.
+"""Build a prompt from a voice, a language and a text: two aligned columns of ids, text and codec.
 
-Every position of a prompt is the sum of a text embedding and, mostly, a codec embedding. Two
-layouts exist, as the model was trained on both. In the streaming layout the prompt holds the first
-text token, and each frame takes one more: the text may still be arriving. In the other the prompt
-holds the whole text. Both end where the model continues with codes. This module knows ids, not
-weights; a cloned voice's reference frames and speaker embedding are carried along.
+The input at each position is the sum of a text embedding and, at most positions, a codec embedding.
+The model was trained on two layouts. In the streaming layout the prompt contains the first text
+token, and each frame adds one more, so text may still be arriving. In the other layout the prompt
+contains the whole text. Both end where the model continues with codes. This module knows ids, not
+weights; a prompt also carries a cloned voice's reference frames and speaker embedding.
 
 Source: qwen-tts 0.1.1, `Qwen3TTSForConditionalGeneration.generate` and `generate_icl_prompt`.
 """
@@ -22,9 +22,9 @@ from voiceagent_tts.model.config import ModelConfig, TalkerConfig
 from voiceagent_tts.model.tokenizer import ROLE_TOKENS, Tokenizer
 
 NO_CODEC = -1
-"""In a codec column: nothing is added to the text embedding here."""
+"""Codec-column value: add nothing to the text embedding at this position."""
 SPEAKER = -2
-"""In a codec column: the speaker embedding is added here."""
+"""Codec-column value: add the speaker embedding at this position."""
 
 LANGUAGE_CODES = {
     "zh": "chinese",
@@ -38,29 +38,29 @@ LANGUAGE_CODES = {
     "es": "spanish",
     "it": "italian",
 }
-"""ISO 639-1 code -> name of a language in `codec_language_id`."""
+"""Map from ISO 639-1 codes to the names in `codec_language_id`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """A speaker that a CustomVoice model has learnt; any case."""
+    """A built-in speaker of a CustomVoice model, in any letter case."""
 
     speaker: str
 
 
 @dataclass(frozen=True, slots=True)
 class Designed:
-    """A voice that a VoiceDesign model makes from the description in `instruct`."""
+    """A voice that a VoiceDesign model creates from the description in `instruct`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cloned:
-    """A voice of a Base model, from reference audio.
+    """A voice of a Base model, cloned from reference audio.
 
     Attributes:
-        speaker_embedding: [D] float32, by the speaker encoder of the same checkpoint.
-        reference_codes: [F, K] int64, the reference audio; None clones by the embedding alone.
-        reference_text: what the reference audio says; given with `reference_codes`.
+        speaker_embedding: [D] float32, from the speaker encoder of this checkpoint.
+        reference_codes: [F, K] int64, the encoded reference; None clones by the embedding alone.
+        reference_text: transcript of the reference, required with `reference_codes`.
     """
 
     speaker_embedding: Tensor
@@ -68,7 +68,7 @@ class Cloned:
     reference_text: str = ""
 
     def to_bytes(self) -> bytes:
-        """As safetensors, to be stored."""
+        """Serialise the voice as safetensors."""
         tensors = {"speaker_embedding": self.speaker_embedding.float().cpu().contiguous()}
         if self.reference_codes is not None:
             tensors["reference_codes"] = self.reference_codes.to("cpu", torch.int32).contiguous()
@@ -77,10 +77,10 @@ class Cloned:
 
     @classmethod
     def from_bytes(cls, stored: bytes) -> "Cloned":
-        """Read what `to_bytes` made.
+        """Parse the output of `to_bytes`.
 
         Raises:
-            InvalidRequestError: not a clone prompt.
+            InvalidRequestError: the bytes are not a clone prompt.
         """
         try:
             tensors = load(stored)
@@ -92,7 +92,7 @@ class Cloned:
                 code=ErrorCode.INVALID_VOICE,
             ) from error
         if not embedding.isfinite().all():
-            # Its row would leave the same in pages that others take: a mask does not hide it.
+            # It would put NaN into KV pages that other rows reuse, and a mask does not hide NaN.
             raise InvalidRequestError(
                 "expected a clone prompt; its speaker_embedding is not finite",
                 code=ErrorCode.INVALID_VOICE,
@@ -105,16 +105,16 @@ Voice = Preset | Designed | Cloned
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prompt:
-    """What the talker sees before frame 0, and the text that it is fed afterwards.
+    """The talker's input before frame 0, and the text that follows frame by frame.
 
     Attributes:
         text_ids: text token of each position.
-        codec_ids: codec id of each position, `NO_CODEC` or `SPEAKER`. Reference frames stand at the
-            end, by their codes of codebook 0.
+        codec_ids: codec id of each position, `NO_CODEC` or `SPEAKER`. Reference frames are at the
+            end, represented by their codes of codebook 0.
         reference_codes: [F, K], all codes of the last F positions, or None.
-        speaker_embedding: [D] of the `SPEAKER` position, or None.
-        trailing_text_ids: one for each frame from frame 0 on; then padding, for ever, or, where the
-            text is still open, nothing: the row waits.
+        speaker_embedding: [D], embedding at the `SPEAKER` position, or None.
+        trailing_text_ids: text id of each frame from frame 0 on. After the last one, a finished
+            text continues with padding; with an open text the row waits for more ids.
     """
 
     text_ids: tuple[int, ...]
@@ -129,7 +129,7 @@ class Prompt:
 
 @dataclass(slots=True)
 class _Columns:
-    """Two columns that grow together."""
+    """Two id columns of equal length, extended together."""
 
     text: list[int] = field(default_factory=list[int])
     codec: list[int] = field(default_factory=list[int])
@@ -141,11 +141,11 @@ class _Columns:
 
 
 class PromptBuilder:
-    """Makes the prompts of one checkpoint.
+    """Builds prompts for one checkpoint.
 
     Args:
-        config: the checkpoint's.
-        tokenizer: the checkpoint's.
+        config: configuration of the checkpoint.
+        tokenizer: tokenizer of the checkpoint.
     """
 
     def __init__(self, config: ModelConfig, tokenizer: Tokenizer) -> None:
@@ -162,18 +162,18 @@ class PromptBuilder:
         *,
         is_streaming: bool = False,
     ) -> Prompt:
-        """The prompt of a whole text.
+        """Build the prompt of a complete text.
 
         Args:
-            text: to be spoken.
-            voice: of the kind that this model makes.
-            language: a name, a code with or without a region, or None to leave it to the model.
-            instruct: how to speak, or for `Designed` who speaks.
-            is_streaming: the streaming layout, in which frames take the text token by token.
+            text: text to speak.
+            voice: voice of a kind that this model supports.
+            language: name, code with or without region, or None to let the model decide.
+            instruct: speaking style; for `Designed` the description of the voice.
+            is_streaming: use the streaming layout, with one text token per frame.
 
         Raises:
-            InvalidRequestError: the model has no such voice or language, or takes no `instruct`;
-                the message lists what it has.
+            InvalidRequestError: the model does not support this voice, language or `instruct`; the
+                message lists what it supports.
         """
         turn = self._tokenizer.encode_turn("assistant", text)
         return self.build_turn(
@@ -190,23 +190,23 @@ class PromptBuilder:
         is_streaming: bool,
         is_open: bool,
     ) -> Prompt:
-        """The prompt of a turn's ids (`Tokenizer.open_turn`), of which more may follow.
+        """Build the prompt of a turn's ids (`Tokenizer.open_turn`); more ids may follow.
 
         Args:
-            turn: the ids so far; at least `ids_to_start` of them where more follow.
-            voice: as for `build`.
-            language: as for `build`.
-            instruct: as for `build`.
-            is_streaming: as for `build`; always where more follow.
-            is_open: more ids follow: no end is put behind the text.
+            turn: ids received so far; at least `ids_to_start` if the turn is open.
+            voice: see `build`.
+            language: see `build`.
+            instruct: see `build`.
+            is_streaming: see `build`; must be True if the turn is open.
+            is_open: more ids will follow, so no end-of-text id is appended.
 
         Raises:
-            InvalidRequestError: as for `build`, or the text has no ids.
+            InvalidRequestError: see `build`; or the text has no ids.
         """
         assert is_streaming or not is_open, "an open text needs the streaming layout"
         if len(turn) <= ROLE_TOKENS:
             raise InvalidRequestError("the text is empty", code=ErrorCode.TEXT_UNSPEAKABLE)
-        columns = self._beginning(turn[:ROLE_TOKENS], voice, language, instruct)
+        columns = self._head(turn[:ROLE_TOKENS], voice, language, instruct)
         text = [*self._reference_ids(voice), *turn[ROLE_TOKENS:]]
         if not is_open:
             text.append(self._config.tts_eos_token_id)
@@ -227,19 +227,19 @@ class PromptBuilder:
         *,
         is_streaming: bool,
     ) -> Prompt:
-        """What all prompts of this voice, language, instruct and layout begin with.
+        """Build the common start of all prompts with this voice, language, instruct and layout.
 
         Raises:
-            InvalidRequestError: as for `build`.
+            InvalidRequestError: see `build`.
         """
         role = self._tokenizer.encode_turn("assistant", "")
-        columns = self._beginning(role, voice, language, instruct)
+        columns = self._head(role, voice, language, instruct)
         reference, text = self._reference(voice), self._reference_ids(voice)
         frames = 0
         if not is_streaming:
             columns.add(text, [self._talker.codec_pad_id] * len(text))
         elif reference is not None:
-            # The last position of a prompt is never part of its beginning.
+            # The last position of a prompt is never part of its prefix.
             speech = [self._talker.codec_bos_id, *reference[:-1, 0].tolist()]
             text = text[: len(speech)]
             columns.add(text, speech[: len(text)])
@@ -252,9 +252,9 @@ class PromptBuilder:
         )
 
     def ids_to_start(self, voice: Voice) -> int:
-        """How many ids of an open turn a prompt in the streaming layout needs.
+        """Return how many ids of an open turn a prompt in the streaming layout needs.
 
-        One of the text; more with a reference, whose frames stand beside as many text ids.
+        One text id; more with a reference, because each of its frames is paired with a text id.
         """
         reference = self._reference(voice)
         if reference is None:
@@ -262,10 +262,10 @@ class PromptBuilder:
         beside_frames = len(reference) + 1 - len(self._reference_ids(voice))
         return ROLE_TOKENS + max(1, beside_frames)
 
-    def _beginning(
+    def _head(
         self, role: Sequence[int], voice: Voice, language: str | None, instruct: str
     ) -> _Columns:
-        """What stands before the text."""
+        """Return the columns before the text."""
         columns = _Columns()
         self._add_instruct(columns, instruct)
         columns.add(role, [NO_CODEC] * ROLE_TOKENS)
@@ -285,7 +285,7 @@ class PromptBuilder:
         columns.add(ids, [NO_CODEC] * len(ids))
 
     def _add_control(self, columns: _Columns, voice: Voice, language_id: int | None) -> None:
-        """Language and speaker, beside padding; the last text id says that text begins."""
+        """Add language and speaker, paired with padding; the last text id starts the text."""
         talker = self._talker
         codec = (
             [talker.codec_nothink_id, talker.codec_think_bos_id]
@@ -299,7 +299,7 @@ class PromptBuilder:
     def _add_text(
         self, columns: _Columns, text: list[int], reference: Tensor | None, is_streaming: bool
     ) -> list[int]:
-        """Text and the start of speech, in one of the layouts; returns the text left over."""
+        """Add text and the start of speech in one of the layouts; return the remaining text."""
         pad = self._config.tts_pad_token_id
         frames = [] if reference is None else reference[:, 0].tolist()
         speech = [self._talker.codec_bos_id, *frames]
@@ -307,18 +307,18 @@ class PromptBuilder:
             columns.add(text, [self._talker.codec_pad_id] * len(text))
             columns.add([pad] * len(speech), speech)
             return []
-        beside, left = text[: len(speech)], text[len(speech) :]
-        columns.add([*beside, *[pad] * (len(speech) - len(beside))], speech)
-        return left
+        paired, remaining = text[: len(speech)], text[len(speech) :]
+        columns.add([*paired, *[pad] * (len(speech) - len(paired))], speech)
+        return remaining
 
     def _speaker(self, voice: Voice) -> list[int]:
-        """The codec column's part for the voice, after checking that this model makes it."""
+        """Return the voice's ids in the codec column, after checking that the model supports it."""
         kind = self._config.tts_model_type
         expected = {"custom_voice": Preset, "voice_design": Designed, "base": Cloned}[kind]
         if not isinstance(voice, expected):
             raise InvalidRequestError(
-                f"this {kind} model speaks {expected.__name__.lower()} voices; "
-                f"came a {type(voice).__name__.lower()} voice",
+                f"this {kind} model: expected a {expected.__name__.lower()} voice, got a "
+                f"{type(voice).__name__.lower()} voice",
                 code=ErrorCode.INVALID_VOICE,
             )
         if isinstance(voice, Preset):
@@ -326,7 +326,7 @@ class PromptBuilder:
         return [] if isinstance(voice, Designed) else [SPEAKER]
 
     def _language_id(self, voice: Voice, language: str | None) -> int | None:
-        """The codec id of the language; a speaker of a dialect speaks it for Chinese."""
+        """Return the language's codec id; speakers of a dialect use it instead of Chinese."""
         name = language_name(language)
         if name in (None, "chinese") and isinstance(voice, Preset):
             name = self._talker.spk_is_dialect.get(voice.speaker.lower()) or name
@@ -359,9 +359,9 @@ class PromptBuilder:
 
 
 def language_name(language: str | None) -> str | None:
-    """Name of a language as the checkpoint has it: lower case; None where it is left open.
+    """Return the checkpoint's name of a language, in lower case; None if the model decides.
 
-    Takes names ("English"), codes ("en", "pt-BR", "zh_CN"), "auto" and None.
+    Accepts names ("English"), codes ("en", "pt-BR", "zh_CN"), "auto" and None.
     """
     if language is None or language.lower() in ("", "auto"):
         return None

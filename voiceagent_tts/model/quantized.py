@@ -1,7 +1,7 @@
-"""Weights of eight bits for the talker and the code predictor: less memory, other codes.
+"""8-bit weights for the talker and the code predictor: less memory, different codes.
 
-What is kept exact: embeddings, norms, and the heads, whose rounding would choose codes. Knows no
-rows. How far the codes differ, `benchmarks.parity` tells.
+Embeddings, norms and heads keep their precision; rounding a head would change codes directly. Knows
+no rows. `benchmarks.parity` measures how much the codes differ.
 
 Source: torchao, whose configurations replace the weight of a linear layer.
 """
@@ -22,16 +22,15 @@ def quantize(network: Network, kind: Quantization) -> int:
     """Replace the weights of both transformers, in place.
 
     Args:
-        network: not packed.
-        kind: `fp8` multiplies in eight bits, on GPUs that can (Ada, Hopper and later); `int8` keeps
-            weights so and multiplies in the network's precision, anywhere.
+        network: network without packed weights.
+        kind: `fp8` multiplies in 8 bits (GPUs from Ada and Hopper on); `int8` stores weights in
+            8 bits and multiplies in the network's precision, on any device.
 
     Returns:
         Bytes of memory saved.
 
     Raises:
-        VoiceAgentError: torchao is not installed, or cannot do it on this device or from this
-            precision.
+        VoiceAgentError: torchao is not installed, or does not support this device or precision.
     """
     try:
         torchao = importlib.import_module("torchao.quantization")
@@ -49,7 +48,7 @@ def quantize(network: Network, kind: Quantization) -> int:
     try:
         for transformer in (network.talker.transformer, network.code_predictor.transformer):
             torchao.quantize_(transformer, config, filter_fn=_is_linear)
-    except AssertionError as error:  # how torchao says what it cannot do
+    except AssertionError as error:  # torchao's error for what it does not support
         raise VoiceAgentError(
             f"quantize {kind} cannot be used here: {error}", code=ErrorCode.INVALID_PARAM
         ) from error

@@ -1,7 +1,7 @@
-"""Reference audio becomes a speaker embedding: a mel spectrogram and an ECAPA-TDNN.
+"""Compute a speaker embedding from reference audio: mel spectrogram and ECAPA-TDNN.
 
-It runs in float32 whatever the model's precision: once a voice, on small weights. Knows no files
-and no other sample rate than 24 kHz.
+Always float32, whatever the precision of the model: the network is small and runs once per voice.
+Knows no files; the sample rate is always 24 kHz.
 
 Source: Desplanques et al., "ECAPA-TDNN" (2020); spectrogram and sizes as in qwen-tts 0.1.1.
 """
@@ -24,7 +24,7 @@ _VARIANCE_FLOOR = 1e-12
 
 
 class _Convolution(nn.Module):
-    """A convolution that keeps the length, mirrors the ends, and is rectified."""
+    """Convolution with reflect padding that keeps the length, followed by ReLU."""
 
     def __init__(self, inputs: int, outputs: int, kernel: int = 1, dilation: int = 1) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class _Convolution(nn.Module):
 
 
 class _Res2Net(nn.Module):
-    """Parts of the channels in a row: each part but the first also hears the one before."""
+    """Res2Net block: each group of channels but the first also receives the previous output."""
 
     def __init__(self, channels: int, parts: int, kernel: int, dilation: int) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class _Res2Net(nn.Module):
 
 
 class _SqueezeExcitation(nn.Module):
-    """Channels are weighted by what they are on average."""
+    """Squeeze-and-excitation: weights each channel by a function of the channel means."""
 
     def __init__(self, channels: int, squeezed: int) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class _SqueezeExcitation(nn.Module):
 
 
 class _Block(nn.Module):
-    """Convolution, Res2Net, convolution, squeeze and excitation, added to the input."""
+    """Convolution, Res2Net, convolution and squeeze-and-excitation, added to the input."""
 
     def __init__(self, config: SpeakerEncoderConfig, number: int) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ class _Block(nn.Module):
 
 
 class _AttentivePooling(nn.Module):
-    """Mean and deviation of each channel over time, weighted by attention."""
+    """Attentive statistics pooling: weighted mean and deviation of each channel over time."""
 
     def __init__(self, channels: int, attention_channels: int) -> None:
         super().__init__()
@@ -101,7 +101,7 @@ class _AttentivePooling(nn.Module):
 
 
 class SpeakerEncoder(nn.Module):
-    """Weights of the speaker encoder; parameters carry the checkpoint's names."""
+    """Computes speaker embeddings. Parameters have the checkpoint's names."""
 
     def __init__(self, config: SpeakerEncoderConfig) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ class SpeakerEncoder(nn.Module):
             config.enc_dilations,
         )
         reaches = (d * (k - 1) // 2 for k, d in zip(kernels, dilations, strict=True))
-        # The ends are mirrored, so that there must be more to mirror than a kernel reaches.
+        # Reflect padding needs more input than a kernel reaches.
         self.min_samples = (max(reaches) + 1) * HOP_SAMPLES
         first = _Convolution(config.mel_dim, channels[0], kernels[0], dilations[0])
         rest = [_Block(config, number) for number in range(1, len(channels) - 1)]
@@ -133,27 +133,27 @@ class SpeakerEncoder(nn.Module):
 
     @torch.inference_mode()
     def embed(self, samples: Tensor) -> Tensor:
-        """Mono audio [S] at 24 kHz, float32 in [-1, 1] -> [D] float32.
+        """Compute the embedding of mono audio: [S] float32 in [-1, 1], 24 kHz -> [D] float32.
 
         Raises:
             InvalidRequestError: the audio is shorter than `min_samples`.
         """
         if len(samples) < self.min_samples:
             raise InvalidRequestError(
-                f"reference audio has {len(samples)} samples at 24 kHz; "
-                f"expected {self.min_samples} or more",
+                f"reference audio: expected at least {self.min_samples} samples at 24 kHz, "
+                f"got {len(samples)}; try a longer recording",
                 code=ErrorCode.INVALID_PARAM,
             )
         x = self.mel_spectrogram(samples.to(self.window)[None])
-        heard = []
+        outputs = []
         for block in self.blocks:
             x = block(x)
-            heard.append(x)
-        x = self.mfa(torch.cat(heard[1:], dim=1))
+            outputs.append(x)
+        x = self.mfa(torch.cat(outputs[1:], dim=1))
         return self.fc(self.asp(x))[0, :, 0]
 
     def mel_spectrogram(self, samples: Tensor) -> Tensor:
-        """[B, S] -> [B, M, S / 256]: logarithm of the mel magnitudes."""
+        """Compute log-mel magnitudes: [B, S] -> [B, M, S / 256]."""
         mirrored = F.pad(samples[:, None], (_PADDING, _PADDING), mode="reflect")[:, 0]
         spectrum = torch.stft(
             mirrored,
@@ -167,7 +167,7 @@ class SpeakerEncoder(nn.Module):
         return (self.filters @ magnitudes).clamp(min=_MEL_FLOOR).log()
 
     def weights(self) -> Weights:
-        """All tensors under the checkpoint's names."""
+        """Yield all tensors under the checkpoint's names."""
         for name, parameter in self.named_parameters():
             yield f"speaker_encoder.{name}", parameter
 
@@ -179,7 +179,7 @@ def _conv(inputs: int, outputs: int, kernel: int = 1, dilation: int = 1) -> nn.C
 
 
 def _statistics(x: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """Weighted mean and deviation over time, each [B, C, 1]."""
+    """Return the weighted mean and deviation over time, each [B, C, 1]."""
     mean = (weights * x).sum(dim=2, keepdim=True)
     variance = (weights * (x - mean) ** 2).sum(dim=2, keepdim=True)
     return mean, variance.clamp(min=_VARIANCE_FLOOR).sqrt()

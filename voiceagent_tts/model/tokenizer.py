@@ -1,8 +1,8 @@
-"""Text becomes token ids: byte-level BPE, whole or as the text arrives.
+"""Convert text to token ids by byte-level BPE, at once or while the text arrives.
 
-A turn is a role and its text as the model was trained on them. Ids that are given out while text
-still arrives are those of the whole text, whatever follows: what a later character could merge
-with is held back. Control tokens in a text are text. Knows no voices and no prompts.
+A turn is a role and its text, as in the model's training data. Ids returned while text is still
+arriving are always a prefix of the ids of the whole text: characters that a later character could
+merge with are held back. Control tokens in a text are treated as text. Knows no voices or prompts.
 
 Source: vocab.json, merges.txt and tokenizer_config.json of the published models (Qwen2's
 tokenizer); turns as in qwen-tts 0.1.1.
@@ -23,7 +23,7 @@ from tokenizers.pre_tokenizers import ByteLevel, Sequence, Split
 from voiceagent_tts.errors import CheckpointError
 
 ROLE_TOKENS = 3
-"""Ids of a turn before its text: the turn's start, the role, the line's end."""
+"""Number of ids before the text of a turn: start of turn, role, line end."""
 
 _PIECES = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
@@ -32,15 +32,15 @@ _PIECES = (
 
 
 class Tokenizer:
-    """Turns and texts to ids.
+    """Converts turns and texts to token ids.
 
     Args:
-        folder: the checkpoint's, with vocab.json and merges.txt.
+        folder: checkpoint folder with vocab.json and merges.txt.
         im_start: id that starts a turn.
-        im_end: id that ends it.
+        im_end: id that ends a turn.
 
     Raises:
-        CheckpointError: a file is missing or is not a vocabulary.
+        CheckpointError: a file is missing or invalid.
     """
 
     def __init__(self, folder: Path, im_start: int, im_end: int) -> None:
@@ -55,35 +55,35 @@ class Tokenizer:
         )
 
     def encode_turn(self, role: str, text: str) -> list[int]:
-        """Ids of a turn that is still open; the text begins at `ROLE_TOKENS`."""
+        """Encode a turn without its end; the text starts at index `ROLE_TOKENS`."""
         return [self._im_start, *self.encode(self.normalize(f"{role}\n{text}"))]
 
     def encode_closed_turn(self, role: str, text: str) -> list[int]:
-        """Ids of a turn with its end."""
+        """Encode a turn with its end."""
         return [*self.encode_turn(role, text), self._im_end, *self.encode("\n")]
 
     def open_turn(self, role: str) -> "OpenTurn":
-        """A turn whose text arrives in parts."""
+        """Start a turn whose text arrives in parts."""
         return OpenTurn(self, role, self._im_start)
 
     def normalize(self, text: str) -> str:
-        """Canonical composition (NFC)."""
+        """Apply canonical composition (NFC)."""
         return self._nfc.normalize_str(text)
 
     def encode(self, text: str) -> list[int]:
-        """Ids of a normalised text or part of one."""
+        """Encode a normalised text or a part of one."""
         pieces = self._pieces.pre_tokenize_str(text)
         return [id for piece, _ in pieces for id in self._ids(piece)]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of ids that `encode` gave."""
+        """Decode ids from `encode`."""
         return _FROM_BYTES.decode([self._bpe.id_to_token(id) or "" for id in ids])
 
     def encode_settled(self, text: str) -> tuple[list[int], str]:
-        """Ids of the start of `text` that no continuation changes, and the rest of the text.
+        """Encode the part of `text` that no continuation can change; return ids and the rest.
 
         Args:
-            text: normalised, beginning where an earlier call left off.
+            text: normalised text, starting where the previous call stopped.
         """
         solid = _solid_length(text)
         ids: list[int] = []
@@ -104,7 +104,7 @@ class Tokenizer:
         return [token.id for token in self._bpe.tokenize(piece)]
 
     def _settled_length(self, word: str, limit: int) -> int:
-        """How much of the start of `word`, at most `limit`, no token crosses the end of."""
+        """Return the longest prefix of `word`, up to `limit`, whose end no token can cross."""
         mapped = _mapped(word)
         for length in range(limit, 0, -1):
             if not self._is_crossed(mapped, len(_mapped(word[:length]))):
@@ -112,7 +112,7 @@ class Tokenizer:
         return 0
 
     def _is_crossed(self, mapped: str, border: int) -> bool:
-        """Whether a token could lie across `border`, whatever comes after `mapped`."""
+        """Whether a token could span `border`, for any continuation of `mapped`."""
         for start in range(max(0, border - self._longest + 1), border):
             if self._begins_token(mapped[start:]):
                 return True
@@ -127,7 +127,7 @@ class Tokenizer:
 
 
 class OpenTurn:
-    """A turn whose text arrives in parts; its ids are those of the whole text."""
+    """Encodes a turn whose text arrives in parts, to the ids of the whole text."""
 
     def __init__(self, tokenizer: Tokenizer, role: str, start: int) -> None:
         self._tokenizer = tokenizer
@@ -135,14 +135,14 @@ class OpenTurn:
         self._rest = f"{role}\n"
 
     def push(self, text: str) -> list[int]:
-        """The ids that `text` settles; the turn's first are those before its text."""
+        """Add text; return the ids that are now final, starting with those before the text."""
         ids, self._rest = self._tokenizer.encode_settled(
             self._tokenizer.normalize(self._rest + text)
         )
         return self._take_start() + ids
 
     def finish(self) -> list[int]:
-        """The ids that were held back; no text follows."""
+        """End the text; return the ids that were held back."""
         rest, self._rest = self._rest, ""
         return self._take_start() + self._tokenizer.encode(rest)
 
@@ -158,7 +158,7 @@ def _read(folder: Path) -> tuple[BPE, dict[str, int]]:
         path = folder / "merges.txt"
         lines = path.read_text("utf-8").splitlines()
     except (OSError, ValueError) as error:
-        raise CheckpointError(f"{path}: expected a tokenizer's file; {error}") from error
+        raise CheckpointError(f"{path}: expected a tokenizer file; {error}") from error
     merges = [tuple(line.split(" ")) for line in lines if line and not line.startswith("#version")]
     try:
         return BPE(vocabulary, merges), vocabulary  # type: ignore[arg-type]
@@ -167,9 +167,9 @@ def _read(folder: Path) -> tuple[BPE, dict[str, int]]:
 
 
 def _solid_length(text: str) -> int:
-    """Length without the white space and the combining marks at the end.
+    """Return the length without trailing white space and combining marks.
 
-    The character before them may still change: by composition, or by a longer run.
+    The character before them may still change, by composition or by a longer run.
     """
     length = len(text)
     while length and (text[length - 1].isspace() or unicodedata.combining(text[length - 1])):
@@ -178,14 +178,14 @@ def _solid_length(text: str) -> int:
 
 
 def _can_compose(character: str) -> bool:
-    """Whether an accent or a jamo behind it may make another character of it."""
+    """Whether a following accent or jamo may compose with this character."""
     is_open_syllable = "가" <= character <= "힣" and (ord(character) - ord("가")) % 28 == 0
     return is_open_syllable or "ᄀ" <= character <= "ᄒ" or character in _composing()
 
 
 @cache
 def _composing() -> frozenset[str]:
-    """First characters of Unicode's canonical pairs."""
+    """Return the first characters of all canonical compositions in Unicode."""
     pairs = (unicodedata.decomposition(chr(code)).split() for code in range(0x20000))
     return frozenset(
         chr(int(pair[0], 16)) for pair in pairs if len(pair) == 2 and "<" not in pair[0]
@@ -193,12 +193,12 @@ def _composing() -> frozenset[str]:
 
 
 def _is_word(piece: str) -> bool:
-    """Whether a piece is letters, but for its first character: it grows only at its end."""
+    """Whether all characters but the first are letters, so the piece can grow only at its end."""
     return piece[1:].isalpha()
 
 
 def _mapped(text: str) -> str:
-    """The printable characters that stand for the bytes of `text` in the vocabulary."""
+    """Map the bytes of `text` to the printable characters that the vocabulary uses."""
     return "".join(piece for piece, _ in _BYTES.pre_tokenize_str(text))
 
 
