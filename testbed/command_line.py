@@ -19,6 +19,7 @@ class Outcome:
 
 
 Command = Callable[..., Awaitable[Outcome]]
+CommandHere = Callable[..., Outcome]
 
 
 async def start(

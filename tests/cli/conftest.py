@@ -1,12 +1,16 @@
 """Runs the command line in an empty directory."""
 
 import asyncio
+import io
+import os
+import sys
 from collections.abc import AsyncIterable
 from pathlib import Path
 
 import pytest
 
-from testbed.command_line import Command, Outcome, finished, start
+from testbed.command_line import Command, CommandHere, Outcome, finished, start
+from voiceagent_tts.cli import main
 
 
 @pytest.fixture
@@ -30,5 +34,30 @@ def command(tmp_path: Path) -> Command:
                 await process.stdin.drain()
         process.stdin.close()
         return await reading
+
+    return run
+
+
+@pytest.fixture
+def command_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> CommandHere:
+    """Run `voiceagent-tts *argv` in an empty directory, in this process, without any input.
+
+    It saves the start of a process; each command also has tests that start one.
+    """
+    for name in os.environ:
+        if name.startswith("VOICEAGENT_TTS_"):
+            monkeypatch.delenv(name)
+
+    def run(*argv: str) -> Outcome:
+        with monkeypatch.context() as patch:
+            patch.chdir(tmp_path)
+            patch.setattr(sys, "argv", ["voiceagent-tts", *argv])
+            patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
+            with pytest.raises(SystemExit) as ended:
+                main()
+        written = capsys.readouterr()
+        return Outcome(int(ended.value.code or 0), written.out, written.err)
 
     return run

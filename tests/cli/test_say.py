@@ -14,7 +14,7 @@ import pytest
 import soundfile
 
 from testbed.agent_text import agent_sentences
-from testbed.command_line import Command, finished, start
+from testbed.command_line import Command, CommandHere, finished, start
 from testbed.server_process import ServerProcess
 from testbed.servers import StartServer
 from voiceagent_tts.cli.say import _Room
@@ -235,11 +235,13 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-async def test_a_mistake_is_one_clear_line(mistake: str, command: Command, tmp_path: Path) -> None:
+def test_a_mistake_is_one_clear_line(
+    mistake: str, command_here: CommandHere, tmp_path: Path
+) -> None:
     """What is wrong is said in one line, with status 1, and nothing is written."""
     (tmp_path / "folder.wav").mkdir()
     options, sentence = MISTAKES[mistake]
-    outcome = await command("say", *([] if options[0].startswith("\udcff") else [TEXT]), *options)
+    outcome = command_here("say", *([] if options[0].startswith("\udcff") else [TEXT]), *options)
     assert (outcome.status, outcome.output) == (1, "")
     assert outcome.errors.startswith("voiceagent-tts: ")
     assert sentence in outcome.errors
@@ -309,11 +311,11 @@ async def test_voices_are_listed_one_a_line(server: RunningServer, command: Comm
         (["ws://127.0.0.1:1", "--api-key", "k\r\n"], "api_key: expected printable ASCII"),
     ],
 )
-async def test_voices_of_nobody_are_a_mistake(
-    options: list[str], sentence: str, command: Command
+def test_voices_of_nobody_are_a_mistake(
+    options: list[str], sentence: str, command_here: CommandHere
 ) -> None:
     """A server that does not answer, or that cannot be, is one line too."""
-    outcome = await command("voices", "list", "--url", *options)
+    outcome = command_here("voices", "list", "--url", *options)
     assert (outcome.status, outcome.output) == (1, "")
     assert outcome.errors.startswith(f"voiceagent-tts: {sentence}")
     assert outcome.errors.count("\n") == 1
