@@ -13,7 +13,7 @@ import pytest
 import soundfile
 
 from testbed.agent_text import agent_sentences
-from testbed.command_line import Command, finished, start
+from testbed.command_line import Command, CommandHere, finished, start
 from testbed.server_process import ServerProcess
 from testbed.servers import StartServer
 from testbed.waiting import until
@@ -202,13 +202,13 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-async def test_a_mistake_is_one_clear_line(
-    mistake: str, texts: Path, served: ServerProcess, command: Command, tmp_path: Path
+def test_a_mistake_is_one_clear_line(
+    mistake: str, texts: Path, served: ServerProcess, command_here: CommandHere, tmp_path: Path
 ) -> None:
     """What is wrong is said in one line, with status 1, and nothing is written."""
     (tmp_path / "empty").mkdir()
     argv, sentence = MISTAKES[mistake]
-    outcome = await command("batch", *argv, "--url", served.websocket_url)
+    outcome = command_here("batch", *argv, "--url", served.websocket_url)
     assert outcome.status == 1
     assert outcome.errors.startswith("voiceagent-tts: ")
     assert sentence in outcome.errors

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.command_line import Command
+from testbed.command_line import Command, CommandHere
 
 REFERENCE = Path(__file__).parents[1] / "reference"
 MODEL = ("--model", str(REFERENCE / "custom_voice-1b7"))
@@ -22,12 +22,19 @@ MODEL = ("--model", str(REFERENCE / "custom_voice-1b7"))
         (["--model", "no such"], "expected the folder of a model, or an id"),
     ],
 )
-async def test_a_mistake_is_one_clear_line(
-    options: list[str], sentence: str, command: Command
+def test_a_mistake_is_one_clear_line(
+    options: list[str], sentence: str, command_here: CommandHere
 ) -> None:
     """What is wrong is said in one line, with status 1."""
-    outcome = await command("verify", *options)
+    outcome = command_here("verify", *options)
     assert (outcome.status, outcome.output) == (1, "")
     assert outcome.errors.startswith("voiceagent-tts: ")
     assert sentence in outcome.errors
     assert outcome.errors.count("\n") == 1
+
+
+async def test_a_process_ends_with_status_1(command: Command) -> None:
+    """The command as people start it ends a mistake with the same line and status."""
+    outcome = await command("verify")
+    assert (outcome.status, outcome.output) == (1, "")
+    assert outcome.errors == "voiceagent-tts: expected exactly one of --model and --aligner\n"
