@@ -10,7 +10,6 @@ Nothing is downloaded.
 import json
 import shutil
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -18,10 +17,6 @@ import torch
 import typer
 from rich.progress import Progress
 from safetensors.torch import save_file
-from tokenizers import Tokenizer
-from tokenizers.models import BPE
-from tokenizers.pre_tokenizers import ByteLevel
-from tokenizers.trainers import BpeTrainer
 from torch import Tensor
 from transformers import (
     Qwen2Tokenizer,
@@ -31,7 +26,6 @@ from transformers import (
     Qwen3ASRProcessor,
 )
 
-from testbed.agent_text import agent_sentences
 from testbed.published import (
     ALIGNER,
     ALIGNER_TEMPLATE,
@@ -43,6 +37,8 @@ from testbed.published import (
     SIZES,
     model_config,
 )
+from testbed.random_model import random_tensor
+from testbed.vocabulary import learn_vocabulary, write_tokenizer
 from voiceagent_tts.model.checkpoint import build_network, building
 from voiceagent_tts.model.codec_decoder import CodecDecoder
 from voiceagent_tts.model.codec_encoder import CodecEncoder
@@ -57,16 +53,6 @@ from voiceagent_tts.model.speaker_encoder import SpeakerEncoder
 AnyKind = Literal["custom_voice", "voice_design", "base", "aligner"]
 
 META = torch.device("meta")
-
-_SENTENCES = 2000
-_LEARNT_TOKENS = 8000
-_SPECIAL_FLAGS = {
-    "lstrip": False,
-    "normalized": False,
-    "rstrip": False,
-    "single_word": False,
-    "special": True,
-}
 
 
 def write_checkpoint(
@@ -92,7 +78,7 @@ def write_checkpoint(
     _write_json(folder / "config.json", model)
     _write_json(folder / "generation_config.json", GENERATION)
     _write_json(folder / "preprocessor_config.json", PREPROCESSOR)
-    _write_tokenizer(folder)
+    write_tokenizer(folder, read_model_config(folder))
     _write_json(codec_folder / "config.json", codec)
     _write_json(codec_folder / "preprocessor_config.json", CODEC_PREPROCESSOR)
     generator = torch.Generator(device).manual_seed(seed)
@@ -152,7 +138,7 @@ def write_aligner(
 
 def _aligner_tokenizer(first_control: int) -> Qwen2Tokenizer:
     """Control tokens are in the vocabulary, or the library would number them in its own order."""
-    vocabulary, merges = _learn_vocabulary(first_control)
+    vocabulary, merges = learn_vocabulary(first_control)
     vocabulary |= {
         ALIGNER_TOKENS.get(place, f"<unused {first_control + place}>"): first_control + place
         for place in range(max(ALIGNER_TOKENS) + 1)
@@ -206,76 +192,7 @@ def _random_tensors(
 ) -> dict[str, Tensor]:
     keys = list(shapes)
     shown = keys if progress is None else progress.track(keys, description=f"{dtype} tensors")
-    return {key: _random(key, shapes[key], dtype, generator) for key in shown}
-
-
-def _random(
-    key: str, shape: tuple[int, ...], dtype: torch.dtype, generator: torch.Generator
-) -> Tensor:
-    """Small normal numbers; ones for norms and counts, so that signals keep their size."""
-    if key.endswith(("norm.weight", "ln_post.weight", "cluster_usage", "initialized")):
-        return torch.ones(shape, dtype=dtype)
-    numbers = torch.empty(shape, dtype=dtype, device=generator.device)
-    return numbers.normal_(0, 0.02, generator=generator).cpu()
-
-
-def _write_tokenizer(folder: Path) -> None:
-    special = _special_tokens(folder)
-    vocabulary, merges = _learn_vocabulary(min(special))
-    _write_json(folder / "vocab.json", vocabulary)
-    lines = ["#version: 0.2", *map(" ".join, merges)]
-    (folder / "merges.txt").write_text("\n".join(lines) + "\n", "utf-8")
-    _write_json(folder / "tokenizer_config.json", _tokenizer_config(special))
-
-
-def _learn_vocabulary(size: int) -> tuple[dict[str, int], list[tuple[str, str]]]:
-    """A vocabulary of `size` tokens, and merges learnt from agents' sentences."""
-    tokenizer = Tokenizer(BPE())
-    tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False)  # type: ignore[assignment]
-    trainer = BpeTrainer(
-        vocab_size=min(_LEARNT_TOKENS, size),
-        initial_alphabet=ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    sentences = islice(agent_sentences(seed=0), _SENTENCES)
-    turns = (f"{role}\n{sentence}" for sentence in sentences for role in ("assistant", "user"))
-    tokenizer.train_from_iterator(turns, trainer)
-    learnt = json.loads(tokenizer.to_str())["model"]
-    unused = {f"<unused {id}>": id for id in range(len(learnt["vocab"]), size)}
-    return learnt["vocab"] | unused, [(first, second) for first, second in learnt["merges"]]
-
-
-def _special_tokens(folder: Path) -> dict[int, str]:
-    """Tokens after the vocabulary, without a gap: the library numbers them in order."""
-    config = read_model_config(folder)
-    named = {
-        config.im_start_token_id - 1: "<|endoftext|>",
-        config.im_start_token_id: "<|im_start|>",
-        config.im_end_token_id: "<|im_end|>",
-        config.tts_pad_token_id: "<tts_pad>",
-        config.tts_bos_token_id: "<tts_text_bos>",
-        config.tts_eos_token_id: "<tts_text_eod>",
-    }
-    return {id: named.get(id, f"<|unused {id}|>") for id in range(min(named), max(named) + 1)}
-
-
-def _tokenizer_config(special: dict[int, str]) -> dict[str, Any]:
-    added = {str(id): {"content": name, **_SPECIAL_FLAGS} for id, name in special.items()}
-    return {
-        "tokenizer_class": "Qwen2Tokenizer",
-        "processor_class": "Qwen3TTSProcessor",
-        "add_bos_token": False,
-        "add_prefix_space": False,
-        "added_tokens_decoder": added,
-        "bos_token": None,
-        "eos_token": "<|im_end|>",
-        "pad_token": "<|endoftext|>",
-        "unk_token": None,
-        "errors": "replace",
-        "model_max_length": 131_072,
-        "split_special_tokens": False,
-        "clean_up_tokenization_spaces": False,
-    }
+    return {key: random_tensor(key, shapes[key], dtype, generator).cpu() for key in shown}
 
 
 def _write_json(path: Path, value: object) -> None:

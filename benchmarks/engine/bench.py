@@ -1,21 +1,19 @@
-"""The engine's rows on a bench: what their steps take, stage by stage, beside the card's limit.
+"""Times an engine's steps, stage by stage, beside the least time that the card allows.
 
-Needs no plots and no command line, so that it runs on a machine that has little.
+Needs no plots and no command line, so that it runs on a machine with few packages.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from benchmarks.common.report import percentiles
 from benchmarks.engine.card import card_of, device_name
 from benchmarks.engine.figures import STAGES
-from benchmarks.engine.roofline import Card, Roofline
+from benchmarks.engine.loading import LoadedRows, load_rows
+from benchmarks.engine.roofline import Roofline
 from benchmarks.engine.roofline import StepTime as LeastTime
 from testbed.agent_text import agent_monologue
-from testbed.checkpoint import ready_checkpoint
-from testbed.published import CODEC, SIZES, model_config
 from voiceagent_tts.checks.step_times import (
     WINDOW_FRAMES,
     StepTime,
@@ -24,15 +22,12 @@ from voiceagent_tts.checks.step_times import (
     time_steps,
 )
 from voiceagent_tts.core import FRAME_S
-from voiceagent_tts.engine.load import Qwen3Options, load_runner
-from voiceagent_tts.engine.runner import Runner
-from voiceagent_tts.model.checkpoint import Checkpoint
-from voiceagent_tts.model.config import CODEC_FOLDER, read_codec_config
+from voiceagent_tts.engine.load import ModelSource, Qwen3Options
+from voiceagent_tts.model.config import CodecDecoderConfig
 from voiceagent_tts.model.prompt import Preset, Prompt, PromptBuilder
 from voiceagent_tts.model.sampling import sampling_params
 
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-OUT = Path("out")
 _LANGUAGE = "english"
 _LONE_WORDS = 12
 
@@ -66,22 +61,33 @@ class Line:
 
 
 class EngineBench:
-    """Rows of one model, and what they speak.
+    """Times rows of one model.
 
     Args:
-        checkpoint: a CustomVoice model.
-        runner: its rows.
-        roofline: of the model.
-        card: that it runs on.
+        rows: the model's rows.
+        codec: configuration of the model's codec, for its roofline.
+        described: what ran, under names in the JSON object.
     """
 
     def __init__(
-        self, checkpoint: Checkpoint, runner: Runner, roofline: Roofline, card: Card
+        self, rows: LoadedRows, codec: CodecDecoderConfig, described: Mapping[str, Any]
     ) -> None:
-        self._runner, self._roofline, self._card = runner, roofline, card
+        checkpoint, network = rows.checkpoint, rows.checkpoint.network
+        self._runner = rows.runner
+        weight_bytes = network.talker.codec_embedding.element_size()
+        self._roofline = Roofline(checkpoint.config, codec, weight_bytes)
+        self._card = card_of(network.device)
         self._builder = PromptBuilder(checkpoint.config, checkpoint.tokenizer)
         self._sampling = sampling_params(checkpoint.generation, seed=0)
         self._voice = Preset(next(iter(checkpoint.config.talker_config.spk_id)))
+        self.described = {
+            **described,
+            "device": device_name(network.device),
+            "card": self._card.name,
+            "card_tb_per_s": round(self._card.bytes_per_s / 1e12, 3),
+            "card_tflop_per_s": round(self._card.flop_per_s / 1e12, 1),
+            **rows.described(),
+        }
 
     def measure(self, rows: int, positions: int, steps: int) -> Line:
         """Time steps of `rows` rows whose prompts have so many positions."""
@@ -115,37 +121,25 @@ class EngineBench:
         return Prompt(prompt.text_ids[:positions], prompt.codec_ids[:positions])
 
 
-def build_bench(options: Qwen3Options) -> tuple[EngineBench, dict[str, Any]]:
+def build_bench(
+    options: Qwen3Options, source: ModelSource, codec: CodecDecoderConfig
+) -> EngineBench:
     """Load a model as a server does.
 
-    Returns:
-        The rows, and what they are, under names in the JSON object.
+    Args:
+        options: as for a server.
+        source: the model.
+        codec: configuration of its codec.
+
+    Raises:
+        GraphFault: as `load_rows`.
     """
-    checkpoint, runner = load_runner(options)
-    network = checkpoint.network
-    codec = read_codec_config(Path(options.model) / CODEC_FOLDER).decoder_config
-    weight_bytes = network.talker.codec_embedding.element_size()
-    roofline = Roofline(checkpoint.config, codec, weight_bytes)
-    card = card_of(network.device)
     described = {
-        "model": Path(options.model).name,
-        "device": device_name(network.device),
-        "card": card.name,
-        "card_tb_per_s": round(card.bytes_per_s / 1e12, 3),
-        "card_tflop_per_s": round(card.flop_per_s / 1e12, 1),
-        "precision": str(network.talker.codec_embedding.dtype).removeprefix("torch."),
+        "model": source.name,
         "attention": options.attention or "default",
-        **runner.description,
         "quantize": options.quantize or "",
     }
-    return EngineBench(checkpoint, runner, roofline, card), described
-
-
-def random_model(size: str, device: str) -> Path:
-    """A full-size CustomVoice model with random weights, made where there is none yet."""
-    config = model_config(SIZES[size], "custom_voice")
-    folder = OUT / f"random-{size}"
-    return ready_checkpoint(folder, config, CODEC, device=device)
+    return EngineBench(load_rows(options, source), codec, described)
 
 
 def measure_rows(
@@ -165,13 +159,27 @@ def measure_rows(
     for count in rows:
         lines.append(bench.measure(count, positions, steps))
         tick()
-    fewest, most = lines[0].took, lines[-1].took
+    figures = [line.figures() for line in lines]
+    return {**rows_figures(figures), "lines": figures}
+
+
+def rows_figures(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Summarize lines of different numbers of rows, as `Line.figures` returns them.
+
+    Returns:
+        What the fewest and the most rows take, and how many rows finish a frame in time.
+    """
+    lines = sorted(lines, key=lambda line: line["rows"])
+    fewest, most = lines[0], lines[-1]
+    steps = [
+        StepTime(line["rows"], line["positions"], line["ms_per_frame"] / 1000, 0, 0, 0, 0, 0)
+        for line in lines
+    ]
     return {
-        f"ms_per_frame_{fewest.rows}": _ms(fewest.step_s),
-        f"ms_per_frame_{most.rows}": _ms(most.step_s),
-        "audio_s_per_s": max(round(line.took.audio_s_per_s, 1) for line in lines),
-        "rows_in_time": rows_in_time([line.took for line in lines], FRAME_S),
-        "lines": [line.figures() for line in lines],
+        f"ms_per_frame_{fewest['rows']}": fewest["ms_per_frame"],
+        f"ms_per_frame_{most['rows']}": most["ms_per_frame"],
+        "audio_s_per_s": max(line["audio_s_per_s"] for line in lines),
+        "rows_in_time": rows_in_time(steps, FRAME_S),
     }
 
 

@@ -22,17 +22,12 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.common.report import provenance, publish
+from benchmarks.engine.frame_passes import frame_passes
 from voiceagent_tts.checks.random_weights import PUBLISHED
 from voiceagent_tts.engine.cuda_graph import plainly
-from voiceagent_tts.engine.generate import make_samplers
-from voiceagent_tts.engine.passes import Passes, empty_rows
-from voiceagent_tts.engine.row_table import record_type
-from voiceagent_tts.engine.sizes import graph_sizes
 from voiceagent_tts.model.checkpoint import build_network
 from voiceagent_tts.model.config import ModelConfig
-from voiceagent_tts.model.kv_pool import empty_pool, pages_for
 from voiceagent_tts.model.layers import Kernels
-from voiceagent_tts.model.sampling import SamplingParams
 
 _META = torch.device("meta")
 _ROWS, _CAPACITY = 4, 1024
@@ -94,16 +89,11 @@ def count(config: ModelConfig, kernels: Kernels) -> dict[str, Counter[str]]:
     """Operations by name of the two passes of a frame: `predict` and `advance`."""
     network = build_network(config, torch.bfloat16, _META, "sdpa", kernels)
     network.code_predictor.fold(network.talker.codec_embedding)
-    shapes = graph_sizes(_ROWS, _CAPACITY, has_step_windows=kernels == "plain").talker
-    pool = empty_pool(config.talker_config, 1, network.talker.codec_embedding)
-    rows = empty_rows(network, _ROWS, _CAPACITY, pool)
-    layout = record_type(network.codebooks, pages_for(shapes.positions))
-    samplers = make_samplers([SamplingParams()], kernels)
-    passes = Passes(network, rows, layout, shapes, *samplers, plainly)
+    passes = frame_passes(network, _ROWS, _CAPACITY, plainly)
     counted: dict[str, Counter[str]] = {}
     for name, run in (
-        ("predict", lambda: passes.predict(_ROWS)),
-        ("advance", lambda: passes.advance(_ROWS, shapes.step_windows[-1])),
+        ("predict", passes.predict),
+        ("advance", passes.advance),
     ):
         with counting(kernels) as counted[name]:
             run()

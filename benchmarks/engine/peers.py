@@ -1,21 +1,24 @@
-"""How soon is there sound, and how fast does it go on, beside other ways to run the same model?
+"""How soon does audio start, and how fast does it continue, beside other runtimes of this model?
 
 The official qwen-tts and faster-qwen3-tts, each with the packages that its authors name, and our
-engine's rows speak the same text from the same CustomVoice checkpoint on the same device, one after
-the other, each in its own process, one text at a time. Of each: the median time to the first sound
-and the frames per second of a text that goes on (a long call less a short one, so that the prompt
-counts for nobody). faster-qwen3-tts gives its sound in chunks, so that both figures depend on their
-size: it is measured at one frame, its soonest, and at eight, which its authors publish, and held
-against us at its better one. The official package gives all its sound at the end.
+engine's rows speak one text from one CustomVoice checkpoint on one device, one after the other,
+each in its own process, one text at a time. Of each are measured the median time to the first audio
+and the frames per second of a long text (a long call less a short one, so that the prompt does not
+count). The first audio of every runtime is the frame of silence that the model starts with.
+
+faster-qwen3-tts returns audio in chunks, and both figures depend on their size: it is measured at
+one frame, its soonest, at eight, which its authors publish, at twelve, its default, and at 25. The
+ratios use its best figure of each kind. The official package returns all audio at the end. Figures
+that others publish are of other cards: compare only what was measured on one.
 
 Without `--checkpoint` the weights are random, of a published size. Packages are downloaded to
-`out/peers/`, or taken from a folder of wheels. Who cannot run here has a line that says why.
+`out/peers/`, or installed from a folder of wheels. A side that cannot run has a line that says why.
 """
 
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -27,28 +30,31 @@ from rich.table import Table
 
 from benchmarks.common.report import provenance, publish
 from benchmarks.engine.answering import Child
-from benchmarks.engine.bench import random_model
 from benchmarks.engine.card import device_name
 from benchmarks.engine.peer_packages import FASTER, OFFICIAL, Peer, ahead_of_others, package_folder
 from testbed.agent_text import agent_monologue
+from testbed.checkpoint import ready_checkpoint
+from testbed.published import CODEC, SIZES, model_config
 
 _OUT = Path("out")
 _SPEAKER, _LANGUAGE = "ryan", "English"
 _WORDS = 22  # of a text that takes about ten seconds
 _WARM_UP_FRAMES = 30
-_SOONEST, _PUBLISHED_CHUNK, _OUR_CHUNK = 1, 8, 12
+_FASTER_CHUNKS = (1, 8, 12, 25)
+"""Its soonest, the one that its authors publish, its default, and two seconds."""
+_OUR_CHUNK = 12
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of those that are compared.
+    """A runtime that is compared.
 
     Attributes:
-        name: for people.
-        module: of `benchmarks`, which a child runs.
-        arguments: of the module, after the checkpoint and the precision.
-        chunks: sizes in frames that its sound comes in; none where it comes at the end.
-        peer: whose packages it needs; None for ours.
+        name: name in reports.
+        module: module of `benchmarks.engine` that a child process runs.
+        arguments: arguments of the module, after the checkpoint and the precision.
+        chunks: sizes of the chunks of its audio, in frames; none if audio comes at the end.
+        peer: packages that it needs; None for ours.
     """
 
     name: str
@@ -63,11 +69,11 @@ class Standing:
     """What was measured of a side.
 
     Attributes:
-        name: of the side.
-        first_audio_ms: the soonest median.
-        frames_per_s: the highest median.
-        by_chunk: both, for each size of chunks.
-        skipped: why there is nothing.
+        name: name of the side.
+        first_audio_ms: the soonest median of all chunk sizes.
+        frames_per_s: the highest median of all chunk sizes.
+        by_chunk: both figures of each chunk size.
+        skipped: reason why there are no figures.
     """
 
     name: str
@@ -77,7 +83,7 @@ class Standing:
     skipped: str = ""
 
     def figures(self) -> dict[str, Any]:
-        """Under their names in the JSON object."""
+        """Return the figures under their names in the JSON object."""
         if self.skipped:
             return {"skipped": self.skipped}
         return {
@@ -89,15 +95,15 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Contest:
-    """What all sides speak, and how.
+    """What all sides generate, and how.
 
     Attributes:
         checkpoint: folder of a CustomVoice model.
         precision: of its talker and code predictor.
-        frames: of the long call.
-        rounds: calls of each kind.
+        frames: frames of the long call.
+        rounds: number of calls of each kind.
         packages: folder of the peers' packages.
-        wheels: where they are installed from; downloaded without it.
+        wheels: folder to install them from; None to download them.
     """
 
     checkpoint: Path
@@ -107,29 +113,56 @@ class Contest:
     packages: Path
     wheels: Path | None
 
-    def measure(self, side: Side) -> Standing:
-        """Let a side speak; one that cannot has a standing that says why."""
-        try:
-            environment = self._environment(side)
-        except subprocess.CalledProcessError:
-            return Standing(side.name, skipped="its packages could not be installed")
-        log = _OUT / f"peers-{side.name}.log"
-        arguments = (str(self.checkpoint), self.precision, *side.arguments)
-        argv = [sys.executable, "-m", f"benchmarks.engine.{side.module}", *arguments]
-        try:
-            with Child(argv, environment, log) as child:
-                by_chunk = {
-                    str(chunk or "all"): self._figures(child, chunk)
-                    for chunk in side.chunks or (None,)
-                }
-        except ChildProcessError:
-            return Standing(side.name, skipped=_last_line(log))
+    def measure(
+        self,
+        side: Side,
+        known: Mapping[str, dict[str, float]] | None = None,
+        note: Callable[[str, dict[str, float]], None] = lambda chunk, figures: None,
+    ) -> Standing:
+        """Measure a side; one that cannot run has a standing that says why.
+
+        Args:
+            side: what to measure.
+            known: chunk -> figures that were measured before.
+            note: called with a chunk and its figures, as soon as they are measured.
+        """
+        by_chunk = dict(known or {})
+        chunks = {str(chunk or "all"): chunk for chunk in side.chunks or (None,)}
+        missing = {name: chunk for name, chunk in chunks.items() if name not in by_chunk}
+        skipped = self._measure_chunks(side, missing, by_chunk, note) if missing else ""
+        if not by_chunk:
+            return Standing(side.name, skipped=skipped)
         return Standing(
             side.name,
             min(figures["first_audio_ms"] for figures in by_chunk.values()),
             max(figures["frames_per_s"] for figures in by_chunk.values()),
             by_chunk,
         )
+
+    def _measure_chunks(
+        self,
+        side: Side,
+        chunks: Mapping[str, int | None],
+        by_chunk: dict[str, dict[str, float]],
+        note: Callable[[str, dict[str, float]], None],
+    ) -> str:
+        """Add the figures of chunks; returns why some are missing, or nothing."""
+        try:
+            environment = self._environment(side)
+        except subprocess.CalledProcessError:
+            return "its packages could not be installed"
+        log = _OUT / f"peers-{side.name}.log"
+        arguments = (str(self.checkpoint), self.precision, *side.arguments)
+        argv = [sys.executable, "-m", f"benchmarks.engine.{side.module}", *arguments]
+        try:
+            with Child(argv, environment, log) as child:
+                for name, chunk in chunks.items():
+                    by_chunk[name] = self._figures(child, chunk)
+                    note(name, by_chunk[name])
+        except ChildProcessError:
+            sys.stderr.write(log.read_text(errors="replace"))
+            return _last_line(log)
+        return ""
 
     def _environment(self, side: Side) -> dict[str, str]:
         if side.peer is None:
@@ -157,20 +190,20 @@ class Contest:
 
 def _last_line(log: Path) -> str:
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    return lines[-1] if lines else "it ended without a word"
+    return lines[-1] if lines else "it ended without any output"
 
 
 def sides_on(device: str) -> tuple[Side, ...]:
-    """All that are compared on a device; ours is the last."""
+    """Return the sides that are compared on a device; ours is the last."""
     return (
         Side("official", "official_speaker", (_SPEAKER, device), peer=OFFICIAL),
-        Side("faster", "faster_speaker", (_SPEAKER, device), (_SOONEST, _PUBLISHED_CHUNK), FASTER),
+        Side("faster", "faster_speaker", (_SPEAKER, device), _FASTER_CHUNKS, FASTER),
         Side("ours", "our_speaker", ("packed", _SPEAKER, device), (_OUR_CHUNK,)),
     )
 
 
 def figures_of(standings: Iterable[Standing]) -> dict[str, Any]:
-    """Every side's figures, and theirs against ours: above 1 we are ahead."""
+    """Return every side's figures, and ratios that are above 1 where ours are better."""
     by_name = {standing.name: standing for standing in standings}
     ours = by_name["ours"]
     figures: dict[str, Any] = {name: one.figures() for name, one in by_name.items()}
@@ -184,9 +217,10 @@ def figures_of(standings: Iterable[Standing]) -> dict[str, Any]:
     return figures
 
 
-def table_of(figures: dict[str, Any], names: Iterable[str]) -> Table:
-    """The figures for people."""
-    table = Table("side", "chunk", "first audio", "frames a second", title="One text at a time")
+def table_of(figures: dict[str, Any], names: Iterable[str], card: str = "") -> Table:
+    """Return the figures as a table under the name of the card that they were measured on."""
+    title = f"One text at a time, on {card}" if card else "One text at a time"
+    table = Table("side", "chunk", "first audio", "frames a second", title=title)
     for name in names:
         if "skipped" in figures[name]:
             table.add_row(name, "", "", figures[name]["skipped"])
@@ -210,15 +244,20 @@ def main(
     """Compare peers on this machine."""
     origin, console = provenance(), Console(stderr=True)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    folder = (checkpoint or random_model(size, device)).absolute()
+    folder = checkpoint
+    if folder is None:
+        config = model_config(SIZES[size], "custom_voice")
+        folder = ready_checkpoint(_OUT / f"random-{size}", config, CODEC, device=device)
+    folder = folder.absolute()
     contest = Contest(folder, precision, frames, rounds, packages, wheels)
     standings = list[Standing]()
     for side in sides_on(device):
         with console.status(f"{side.name} speaks"):
             standings.append(contest.measure(side))
     figures = figures_of(standings)
-    console.print(table_of(figures, [standing.name for standing in standings]))
-    described = {"model": folder.name, "device": device_name(torch.device(device))}
+    card = device_name(torch.device(device))
+    console.print(table_of(figures, [standing.name for standing in standings], card))
+    described = {"model": folder.name, "device": card}
     settings = {"precision": precision, "frames": frames, "rounds": rounds}
     publish({**described, **figures, **settings, **origin}, json)
 

@@ -21,17 +21,19 @@ from rich.progress import Progress
 
 from benchmarks.common.report import provenance, publish
 from benchmarks.engine.bench import (
-    OUT,
     ROWS,
     build_bench,
     measure_rows,
-    random_model,
 )
 from benchmarks.engine.figures import table_of
 from benchmarks.engine.plot import plot
-from voiceagent_tts.engine.load import KernelChoice, Precision, Qwen3Options
+from testbed.random_model import published_random_model
+from voiceagent_tts.engine.load import FolderSource, KernelChoice, Precision, Qwen3Options
 from voiceagent_tts.model.attention import AttentionBackend
+from voiceagent_tts.model.config import CODEC_FOLDER, read_codec_config
 from voiceagent_tts.model.quantized import Quantization
+
+OUT = Path("out")
 
 
 def main(
@@ -52,8 +54,13 @@ def main(
     """Measure steps by rows and stage."""
     counts = sorted(rows or ROWS)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    source = published_random_model(size, OUT, device)
+    codec = source.codec_config.decoder_config
+    if model is not None:
+        source = FolderSource(Path(model))
+        codec = read_codec_config(source.folder / CODEC_FOLDER).decoder_config
     options = Qwen3Options(
-        model or str(random_model(size, device)),
+        source.name,
         device,
         cast("Precision | None", precision),
         rows=counts[-1],
@@ -62,10 +69,11 @@ def main(
         kernels=cast("KernelChoice", kernels),
         quantize=cast("Quantization | None", quantize),
     )
-    bench, described = build_bench(options)
+    bench = build_bench(options, source, codec)
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("rows", total=len(counts))
         figures = measure_rows(bench, counts, positions, steps, lambda: progress.advance(task))
+    described = bench.described
     title = f"{described['model']} on {described['device']}, {described['precision']}"
     Console().print(table_of(f"{title}: ms for a frame of all rows", figures["lines"]))
     plot(title, figures["lines"], png)

@@ -1,32 +1,41 @@
-"""What `benchmarks.gpu` has found on a card: tables, plots, and every target beside its figure."""
+"""What `benchmarks.gpu` has found on a card: tables, plots, and every target beside its figure.
 
+Standard library only, but for plots, which a machine without matplotlib leaves out.
+"""
+
+import argparse
 import importlib.util
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-import typer
-from rich.console import Console
-from rich.table import Table
-
-from benchmarks.engine.figures import table_of
+from benchmarks.gpu.record import RESULTS, Record, fallbacks
 
 Found = Mapping[str, Mapping[str, Any]]
 """Section -> its figures."""
 
+_MOST_LETTERS = 160
+_TOP_SHOWN = 8
+"""Kernels of a part that are printed; all are in the results."""
+_STEP_COLUMNS = (
+    "rows", "ms_per_frame", "predictor_ms", "talker_ms", "codec_ms", "host_ms", "prefill_ms",
+    "audio_s_per_s", "roofline_ms", "times_roofline",
+)  # fmt: skip
+_NOT_PRINTED = ("lines", "parts", "outcomes", "capture_fault", "fused_traceback")
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A figure, and what it is held to.
+    """A figure and its limit.
 
     Attributes:
-        claim: for people.
-        section: that measures it.
-        figure: its name there, after those of the objects that it lies in.
-        bound: whether `limit` is the most or the least.
-        limit: in the figure's unit.
+        claim: what is claimed, for people.
+        section: section that measures the figure.
+        figure: name of the figure, after those of the objects that it lies in.
+        bound: whether `limit` is the largest or the smallest value.
+        limit: limit in the figure's unit.
     """
 
     claim: str
@@ -36,7 +45,7 @@ class Target:
     limit: float
 
     def judge(self, found: Found) -> dict[str, Any]:
-        """What was measured, None where nothing was, and whether it holds."""
+        """Return what was measured, and whether it holds; None for both if nothing was."""
         measured: Any = found.get(self.section, {})
         for name in self.figure:
             measured = measured.get(name) if measured else None
@@ -47,9 +56,9 @@ class Target:
 
 
 TARGETS = (
-    Target("1.7B, ms a frame, 1 row", "engine-1.7b", ("ms_per_frame_1",), "<=", 5),
-    Target("1.7B, ms a frame, 256 rows", "engine-1.7b", ("ms_per_frame_256",), "<=", 15),
-    Target("1.7B, s to load and capture, 64 rows", "quick-1.7b", ("load_s",), "<=", 60),
+    Target("1.7B, ms a frame, 1 row", "quick-1.7b", ("lines", "1", "ms_per_frame"), "<=", 5),
+    Target("1.7B, ms a frame, 256 rows", "quick-1.7b", ("lines", "256", "ms_per_frame"), "<=", 15),
+    Target("1.7B, s to load and capture, 256 rows", "quick-1.7b", ("load_s",), "<=", 60),
     *(
         Target(f"1.7B at {rate}/s, {figure}", "load-1.7b",
                ("sections", f"{rate}/s", figure), "<=", limit)
@@ -71,57 +80,99 @@ TARGETS = (
 
 
 def verdicts(found: Found) -> dict[str, dict[str, Any]]:
-    """Every target beside what was measured."""
+    """Return every target beside what was measured."""
     return {target.claim: target.judge(found) for target in TARGETS}
 
 
-def _target_table(judged: Mapping[str, Mapping[str, Any]]) -> Table:
-    table = Table("target", "wanted", "measured", "", title="Targets")
-    words = {True: "holds", False: "[bold]missed[/]", None: "not measured"}
-    for claim, verdict in judged.items():
-        measured = "" if verdict["measured"] is None else f"{verdict['measured']:g}"
-        table.add_row(claim, verdict["target"], measured, words[verdict["holds"]])
-    return table
+def text_table(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
+    """Return the lines of a table, its columns as wide as their longest cell."""
+    cells = [[str(cell) for cell in row] for row in (headings, *rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in cells
+    ]
 
 
-def _figure_table(section: str, figures: Mapping[str, Any]) -> Table:
-    table = Table(title=section, box=None, show_header=False)
-    for name, value in figures.items():
-        if name != "lines":
-            table.add_row(name, json.dumps(value))
-    return table
+def report(out: Path) -> Iterator[str]:
+    """Yield the lines of a report on a folder's results, and draw plots beside them.
 
-
-def _step_sections(found: Found) -> list[tuple[str, Sequence[dict[str, Any]]]]:
-    return [(section, figures["lines"]) for section, figures in found.items() if "lines" in figures]
-
-
-def _plot(found: Found, path: Path) -> None:
-    """Draw what steps take, section by section; a machine without matplotlib leaves it to one."""
-    if importlib.util.find_spec("matplotlib") is None:
-        return
-    from benchmarks.engine.plot import plot
-
-    for section, lines in _step_sections(found):
-        title = f"{found[section]['model']} on {found[section]['device']} ({section})"
-        plot(title, lines, path.with_name(f"{path.stem}-{section}.png"))
-
-
-def main(
-    results: Annotated[Path, typer.Argument(help="As benchmarks.gpu has written it.")],
-) -> None:
-    """Print what was found, and draw it beside the file."""
-    found: Found = json.loads(results.read_text()) if results.exists() else {}
-    console = Console()
+    The last line is a JSON object.
+    """
+    record = Record(out / RESULTS)
+    known, found = record.read(), record.figures()
+    card = known.get("card", "?")
     for section, figures in found.items():
-        console.print(_figure_table(section, figures))
-        if "lines" in figures:
-            console.print(table_of(f"{section}: ms for a frame of all rows", figures["lines"]))
-    _plot(found, results)
+        yield ""
+        yield f"--- {section} on {figures.get('device', card)}"
+        yield from (f"!!! {fallback}" for fallback in fallbacks(figures))
+        yield from _section_lines(figures)
+    _draw(found, out)
+    yield from _states(known["sections"])
     judged = verdicts(found)
-    console.print(_target_table(judged))
-    print(json.dumps({"card": results.stem, "sections": list(found), "targets": judged}))
+    yield from _target_lines(judged)
+    slow = {name: fallbacks(figures) for name, figures in found.items() if fallbacks(figures)}
+    last = {"card": card, "sections": list(found), "fallbacks": slow, "targets": judged}
+    yield json.dumps(last)
+
+
+def _section_lines(figures: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in figures.items():
+        if name not in _NOT_PRINTED:
+            yield f"{name}: {json.dumps(value)[:_MOST_LETTERS]}"
+    if "lines" in figures:
+        lines = sorted(figures["lines"].values(), key=lambda line: line["rows"])
+        rows = [[f"{line[name]:g}" for name in _STEP_COLUMNS] for line in lines]
+        yield from text_table(_STEP_COLUMNS, rows)
+    for name, part in figures.get("parts", {}).items():
+        yield f"{name}: {part['ms']} ms, {part['least_mb']} MB, {part['gb_per_s']} GB/s at least"
+        top = (part["kernels"] or part["operations"])[:_TOP_SHOWN]
+        rows = [[line["us"], line["calls"], line["gb_per_s"], line["name"][:70]] for line in top]
+        yield from text_table(("us", "calls", "GB/s", "kernel"), rows)
+
+
+def _states(sections: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    yield ""
+    rows = [(name, entry["took_s"], entry["state"]) for name, entry in sections.items()]
+    yield from text_table(("section", "s", "state"), rows)
+
+
+def _target_lines(judged: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    words = {True: "holds", False: "MISSED", None: "not measured"}
+    rows = [
+        (claim, verdict["target"], "" if verdict["measured"] is None else verdict["measured"],
+         words[verdict["holds"]])
+        for claim, verdict in judged.items()
+    ]  # fmt: skip
+    yield ""
+    yield from text_table(("target", "wanted", "measured", ""), rows)
+
+
+def _draw(found: Found, out: Path) -> None:
+    """Draw what steps take, all sections in one file."""
+    sections = {name: figures for name, figures in found.items() if "lines" in figures}
+    if not sections or importlib.util.find_spec("matplotlib") is None:
+        return
+    from benchmarks.engine.plot import plot_sections
+
+    plot_sections(
+        {
+            f"{name} on {figures.get('device', '?')}": sorted(
+                figures["lines"].values(), key=lambda line: line["rows"]
+            )
+            for name, figures in sections.items()
+        },
+        out / "steps.png",
+    )
+
+
+def main() -> None:
+    """Print a report on the results of a folder."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu.report", description=__doc__)
+    parser.add_argument("out", type=Path, help="folder that benchmarks.gpu has written")
+    for line in report(parser.parse_args().out):
+        print(line)
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    main()

@@ -1,19 +1,18 @@
-"""Everything worth doing on a GPU, in one command of less than ten minutes, that can go on later.
+"""Everything worth doing on a GPU, in one command of less than ten minutes, that can be repeated.
 
-The sections of `benchmarks.gpu.sections` run one after the other, the most telling first, each in
-a process of its own with a limit of time, so that none takes the others along. What a section found
-is written at once, to a file named after the card; a section that is in it is not run again, so
-that the same command goes on where time ran out. It ends with tables, plots and one JSON line in
-which every target stands beside what was measured (`benchmarks.gpu.report`).
+The sections of `benchmarks.gpu.plan` run in their order, each in a process of its own with a limit
+of time. Every finished figure is written at once to `results.json` in the folder of `--out`, and
+all output of the sections to `log.txt` beside it. A figure that is there is not measured again: the
+same command continues where a run ended, was killed, or ran out of time. It ends with tables, plots
+and one JSON line in which every target stands beside what was measured (`benchmarks.gpu.report`).
 
-The machine needs Python, torch, transformers and numpy. What else is missing there is installed
-from a folder of wheels, which `make gpu-wheels` fills where there is a network. Until then, only
-the standard library is used here.
+The machine needs Python, torch, transformers and numpy. Sections that need more are skipped, unless
+there is a folder of wheels, which `make gpu-wheels` fills where there is a network. This process
+needs the standard library only.
 """
 
 import argparse
-import importlib.metadata
-import json
+import fcntl
 import os
 import re
 import signal
@@ -23,36 +22,16 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-BUDGETS_S = {
-    "machine": 40,
-    "checkpoints": 90,
-    "quick-1.7b": 90,
-    "exactness": 90,
-    "load-1.7b": 180,
-    "engine-1.7b": 120,
-    "peers-1.7b": 120,
-    "tests": 60,
-    "cap-1.7b": 60,
-    "cap-0.6b": 60,
-    "engine-0.6b": 90,
-    "paced-1.7b": 120,
-    "aligner": 40,
-    "flash": 60,
-    "sdpa": 60,
-    "plain": 60,
-    "fp8": 60,
-    "int8": 60,
-    "no-tf32": 60,
-}
-"""Seconds that each section may take, in the order in which they run."""
+from benchmarks.gpu.install import install_missing
+from benchmarks.gpu.plan import PLANS, obstacle
+from benchmarks.gpu.record import LOG, RESULTS, Record, fallbacks
+from benchmarks.gpu.report import report
 
-_NEEDED = ("pydantic-settings", "rich", "soundfile", "soxr", "typer", "voiceagent-tts")
-"""Packages that show whether what rows of a model take is here."""
 _WORTH_A_START_S = 15
 _RESULTS = Path(__file__).parents[1] / "results"
 _REPOSITORY = Path(__file__).parents[2]
+_TRACEBACK_LINES = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,126 +40,117 @@ class GpuRun:
 
     Attributes:
         device: `cuda` or `cpu`.
-        size: of models, `full` or `tiny`.
-        results: file of what was found.
-        folder: for checkpoints, packages and logs.
+        size: size of the models, `full` or `tiny`.
+        out: folder for the results and the log.
+        folder: folder for checkpoints and packages.
         wheels: folder of wheels, as `benchmarks.gpu.wheels` fills it.
         ends: when the last section must have ended, on the monotonic clock.
+        lock: descriptor of the lock on `folder`, which every section's process shares.
+        has_failing_captures: whether every capture of a CUDA graph is made to fail, for tests.
     """
 
     device: str
     size: str
-    results: Path
+    out: Path
     folder: Path
     wheels: Path
     ends: float
+    lock: int
+    has_failing_captures: bool = False
 
-    def found(self) -> dict[str, Any]:
-        """What is known so far: section -> its figures."""
-        return json.loads(self.results.read_text()) if self.results.exists() else {}
+    @property
+    def record(self) -> Record:
+        """The figures so far."""
+        return Record(self.out / RESULTS)
 
-    def section(self, section: str, environment: dict[str, str]) -> str:
-        """Run a section, unless it is done; returns how that went, for people."""
-        found = self.found()
-        if section in found:
-            return "done before"
-        limit_s = min(BUDGETS_S[section], self.ends - time.monotonic())
+    def say(self, text: str) -> None:
+        """Print a line, and write it to the log."""
+        print(text, flush=True)
+        with (self.out / LOG).open("a") as log:
+            log.write(f"{text}\n")
+
+    def section(self, section: str, environment: dict[str, str]) -> bool:
+        """Run a section, unless it is done or cannot run here; returns False where it failed."""
+        if self.record.state(section) == "done":
+            self.say(f"{section:<14} done before")
+            return True
+        reason = obstacle(section, self.wheels, self.folder / "peers")
+        if reason:
+            self.record.set_state(section, f"skipped: {reason}", 0)
+            self.say(f"{section:<14} skipped: {reason}")
+            return True
+        limit_s = min(PLANS[section].budget_s, self.ends - time.monotonic())
         if limit_s < _WORTH_A_START_S:
-            return "no time left"
+            self.say(f"{section:<14} no time left")
+            return True
         began_s = time.monotonic()
-        figures, failure = self._figures(section, limit_s, environment)
+        failure = self._run(section, limit_s, environment)
         took_s = time.monotonic() - began_s
-        if figures is None:
-            return f"failed after {took_s:.0f} s: {failure}"
-        self._write(found | {section: {**figures, "section_s": round(took_s, 1)}})
-        return f"{took_s:.0f} s"
+        self.record.set_state(section, f"failed: {failure}" if failure else "done", took_s)
+        outcome = f"failed after {took_s:.0f} s: {failure}" if failure else f"{took_s:.0f} s"
+        self.say(f"{section:<14} {outcome}")
+        for fallback in fallbacks(self.record.figures().get(section, {})):
+            self.say(f"{section:<14} !!! {fallback}")
+        return not failure
 
-    def _figures(
-        self, section: str, limit_s: float, environment: dict[str, str]
-    ) -> tuple[dict[str, Any] | None, str]:
-        result, log = (self.folder / f"{section}.{kind}" for kind in ("json", "log"))
-        result.unlink(missing_ok=True)
+    def _run(self, section: str, limit_s: float, environment: dict[str, str]) -> str:
+        """Run a section in a process of its own; returns why it failed, or nothing."""
         argv = [
-            sys.executable, "-m", "benchmarks.gpu.sections", section, "--result", str(result),
-            "--folder", str(self.folder), "--device", self.device, "--size", self.size,
+            sys.executable, "-u", "-m", "benchmarks.gpu.sections", section,
+            "--out", str(self.out), "--folder", str(self.folder),
+            "--device", self.device, "--size", self.size,
         ]  # fmt: skip
+        if self.has_failing_captures:
+            argv.append("--failing-captures")
         if (self.wheels / "peers").is_dir():
             argv += ["--wheels", str(self.wheels / "peers")]
-        with log.open("wb") as output:
-            ended = _run_within(argv, limit_s, environment, output.fileno())
-        if ended and result.exists():
-            return json.loads(result.read_text()), ""
-        return None, _last_line(log) if ended else "took too long"
+        log = self.out / LOG
+        with log.open("ab") as output:
+            output.write(f"\n=== {section}, {time.strftime('%Y-%m-%d %H:%M:%S')}\n".encode())
+            output.flush()
+            start = output.tell()
+            status = self._status_of(argv, limit_s, environment, output.fileno())
+        if status == 0:
+            return ""
+        if status is None:
+            return f"took longer than {limit_s:.0f} s; what was finished is kept"
+        lines = log.read_bytes()[start:].decode(errors="replace").strip().splitlines()
+        for line in lines[-_TRACEBACK_LINES:]:
+            print(f"  {line}", file=sys.stderr)
+        return lines[-1] if lines else f"status {status}"
 
-    def _write(self, found: dict[str, Any]) -> None:
-        partial = self.results.with_suffix(".partial")
-        partial.write_text(json.dumps(found, indent=1) + "\n")
-        partial.rename(self.results)
+    def _status_of(
+        self, argv: Sequence[str], limit_s: float, environment: dict[str, str], log: int
+    ) -> int | None:
+        """Return the status of a process; None if it was killed because its time ended.
 
-
-def _run_within(argv: Sequence[str], limit_s: float, environment: dict[str, str], log: int) -> bool:
-    """Whether a process ended in time; with it end those that it has started."""
-    process = subprocess.Popen(
-        argv,
-        cwd=_REPOSITORY,
-        env=os.environ | environment,
-        stdout=log,
-        stderr=log,
-        start_new_session=True,
-    )
-    try:
-        process.wait(limit_s)
-    except subprocess.TimeoutExpired:
-        return False
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-    return True
-
-
-def _last_line(log: Path) -> str:
-    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    return lines[-1] if lines else f"see {log}"
-
-
-def bootstrap(wheels: Path, folder: Path) -> dict[str, str]:
-    """Install what is missing from a folder of wheels, beside what the machine has.
-
-    Returns:
-        What a child's environment needs to find it.
-
-    Raises:
-        SystemExit: something is missing, and there are no wheels.
-    """
-    missing = [name for name in _NEEDED if not _is_installed(name)]
-    if not missing:
-        return {}
-    parts = [part for part in ("engine", "server") if (wheels / part).is_dir()]
-    if not parts:
-        names = ", ".join(missing)
-        sys.exit(f"without {names}; expected wheels in {wheels}: run `make gpu-wheels` elsewhere")
-    target = folder / "-".join(("site", *parts))
-    if not target.exists():
-        files = [str(file) for part in parts for file in sorted((wheels / part).glob("*.whl"))]
-        pip = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps"]
-        partial = folder / "site.partial"
-        subprocess.run([*pip, "--upgrade", "--target", str(partial), *files], check=True)
-        partial.rename(target)
-    path = os.pathsep.join(filter(None, (str(target), os.environ.get("PYTHONPATH"))))
-    return {"PYTHONPATH": path}
-
-
-def _is_installed(package: str) -> bool:
-    try:
-        importlib.metadata.distribution(package)
-    except importlib.metadata.PackageNotFoundError:
-        return False
-    return True
+        What it starts ends with it, and it ends with this process: it reads a pipe that nothing is
+        written to, and that closes when this process dies.
+        """
+        reading, writing = os.pipe()
+        process = subprocess.Popen(
+            [*argv, "--parent", str(reading)],
+            cwd=_REPOSITORY,
+            env=os.environ | environment,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            pass_fds=(reading, self.lock),
+        )
+        os.close(reading)
+        try:
+            return process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+            os.close(writing)
 
 
 def card_name(device: str) -> str:
-    """The card's name as part of a file's."""
+    """Return the card's name as part of a file's."""
     if device == "cpu":
         return "cpu"
     query = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
@@ -188,36 +158,54 @@ def card_name(device: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
+def _lock(folder: Path) -> int:
+    """Wait until no other run, and no section of one that was killed, uses `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = os.open(folder, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    return lock
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run what is wanted and not yet done, then report; the status is 1 where a section failed."""
     options = _parser().parse_args(argv)
-    suffix = "-tiny" if options.size == "tiny" else ""
-    name = f"{card_name(options.device)}{suffix}"
+    name = card_name(options.device) + ("-tiny" if options.size == "tiny" else "")
+    out = (options.out or _RESULTS / name).absolute()
     folder = options.folder.absolute() / name
-    folder.mkdir(parents=True, exist_ok=True)
-    options.out.mkdir(parents=True, exist_ok=True)
-    results = options.out.absolute() / f"{name}.json"
+    out.mkdir(parents=True, exist_ok=True)
     ends = time.monotonic() + options.minutes * 60
     wheels = options.wheels.absolute()
-    environment = bootstrap(wheels, folder)
-    run = GpuRun(options.device, options.size, results, folder, wheels, ends)
-    has_failed = False
-    for section in options.sections or BUDGETS_S:
-        outcome = run.section(section, environment)
-        has_failed = has_failed or "failed" in outcome
-        print(f"{section:<12} {outcome}", flush=True)
-    report = [sys.executable, "-m", "benchmarks.gpu.report", str(results)]
-    subprocess.run(report, check=True, cwd=_REPOSITORY, env=os.environ | environment)
-    return int(has_failed)
+    lock = _lock(folder)
+    run = GpuRun(
+        options.device, options.size, out, folder, wheels, ends, lock, options.failing_captures
+    )
+    run.record.remove_partial()
+    known = run.record.read().get("card", name)
+    if known != name:
+        sys.exit(f"{out} has figures of {known}, and this is {name}; choose another --out")
+    run.record.describe(card=name)
+    environment = install_missing(wheels, folder)
+    succeeded = [run.section(section, environment) for section in options.sections or PLANS]
+    for line in report(out):
+        run.say(line)
+    os.close(lock)
+    return int(not all(succeeded))
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.gpu",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
-    parser.add_argument("--size", default="full", choices=("full", "tiny"), help="of models")
-    parser.add_argument("--sections", nargs="+", choices=tuple(BUDGETS_S), help="default: all")
-    parser.add_argument("--minutes", type=float, default=9.5, help="for all sections")
-    parser.add_argument("--out", type=Path, default=_RESULTS, help="for JSON and PNG")
-    parser.add_argument("--folder", type=Path, default=Path("out/gpu"), help="for the rest")
+    parser.add_argument("--size", default="full", choices=("full", "tiny"), help="of the models")
+    parser.add_argument("--sections", nargs="+", choices=tuple(PLANS), help="default: all")
+    parser.add_argument("--minutes", type=float, default=9.5, help="for all sections; default 9.5")
+    parser.add_argument("--out", type=Path, help="for results; default benchmarks/results/CARD")
+    parser.add_argument("--folder", type=Path, default=Path("out/gpu"), help="for temporary files")
+    parser.add_argument(
+        "--failing-captures", action="store_true", help="fault injection: no graph can be captured"
+    )
     parser.add_argument("--wheels", type=Path, default=_REPOSITORY / ".wheels")
     return parser

@@ -117,10 +117,9 @@ async def measure(
     barge_ins: float,
     seed: int,
     console: Console,
-) -> list[Result]:
-    """Put each load on the server, after a few calls that are not counted."""
+) -> AsyncIterator[Result]:
+    """Put each load on the server, after a few calls that are not counted; yield each result."""
     await callers.closed_loop(plan_calls(0.0, seed - 1), _WARM_UP_CALLS, 0.01)
-    results: list[Result] = []
     for section in sections:
         plans = plan_calls(barge_ins, seed)
         before = await metrics.read()
@@ -132,8 +131,7 @@ async def measure(
                 traffic = await callers.open_loop(plans, section.rate, seconds, seed)
         after = await metrics.read()
         counters = {name: value - before.get(name, 0.0) for name, value in after.items()}
-        results.append(Result(section, traffic, counters))
-    return results
+        yield Result(section, traffic, counters)
 
 
 def summarize(result: Result, price: float) -> dict[str, Any]:
@@ -353,10 +351,11 @@ def main(
         async with server_at(url, own, device, count) as address:
             callers = Callers(address, voice, api_key, max_lead_s)
             try:
-                return await measure(
+                measured = measure(
                     sections, callers, Metrics(address, api_key),
                     seconds=seconds, barge_ins=barge_ins, seed=seed, console=Console(stderr=True),
                 )  # fmt: skip
+                return [result async for result in measured]
             finally:
                 await callers.close()
 

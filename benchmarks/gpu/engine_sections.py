@@ -1,0 +1,196 @@
+"""Sections that drive the engine's rows and the network directly, on weights that are in memory.
+
+They need torch, transformers and numpy only.
+"""
+
+import importlib.metadata
+import os
+import platform
+import subprocess
+import time
+import traceback
+from typing import Any
+
+import torch
+
+from benchmarks.engine.bench import build_bench, rows_figures
+from benchmarks.engine.card import device_name, measured_card
+from benchmarks.engine.exactness import (
+    choices_against_cpu,
+    graphs_against_plain,
+    served_kernels,
+)
+from benchmarks.engine.loading import load_rows
+from benchmarks.engine.products import ROWS as PRODUCT_ROWS
+from benchmarks.engine.products import matrix_shapes, time_product
+from benchmarks.engine.profile import frame_parts, profile_part
+from benchmarks.engine.roofline import Roofline
+from benchmarks.gpu.ground import Ground
+from voiceagent_tts.model.kernels import differences
+
+_PACKAGES = ("torch", "transformers", "numpy", "triton", "flash_attn", "flash_attn_3", "torchao")
+_PROFILED_ROWS = (1, 64)
+_PROFILED_WINDOWS = ((1, 1), (5, 12))
+
+
+def machine(ground: Ground) -> None:
+    """Keep what is installed here, and what the card can do at most."""
+    card = measured_card(ground.device)
+    figures: dict[str, Any] = {
+        "device": device_name(ground.device),
+        "gib": round(card.gib, 1),
+        "copy_tb_per_s": round(card.bytes_per_s / 1e12, 3),
+        "tflop_per_s": round(card.flop_per_s / 1e12, 1),
+        "python": platform.python_version(),
+        "cpu_cores": len(os.sched_getaffinity(0)),
+        "cuda": torch.version.cuda or "",
+        "packages": {name: _version(name) for name in _PACKAGES},
+    }
+    if ground.device.type == "cuda":
+        capability = torch.cuda.get_device_capability(ground.device)
+        figures["capability"] = ".".join(map(str, capability))
+        figures["has_bfloat16"] = torch.cuda.is_bf16_supported(including_emulation=False)
+        figures["driver"] = _nvidia_smi("driver_version")
+    ground.notes.keep_all(figures)
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _nvidia_smi(field: str) -> str:
+    query = ["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader,nounits"]
+    return subprocess.run(query, capture_output=True, text=True, check=True).stdout.splitlines()[0]
+
+
+def faults(ground: Ground) -> None:
+    """Keep whether fused kernels and graphs can run here, with full tracebacks where they cannot.
+
+    Raises:
+        GraphFault: graphs cannot be captured.
+    """
+    notes, model = ground.notes, ground.model("1.7b")
+    if ground.device.type == "cuda":
+        try:
+            for name, difference, bound in differences(
+                model.config.talker_config, ground.dtype, ground.device
+            ):
+                notes.keep({"difference": difference, "bound": bound}, "fused", name)
+        except Exception:  # of an import, a compiler, a driver: all of it is worth knowing
+            traceback.print_exc()
+            notes.keep(traceback.format_exc(), "fused_traceback")
+    _graphs(ground)
+
+
+def _graphs(ground: Ground) -> None:
+    notes = ground.notes
+    if not ground.has_graphs:
+        kernels, fault = served_kernels(ground.model("0.6b"), ground.device, ground.dtype)
+        notes.keep_all({"kernels": kernels, "kernel_fault": fault, "has_graphs": False})
+    elif not notes.has("graph_codes_equal"):
+        steps = ground.steps(24)
+        model = ground.model("0.6b")
+        notes.keep_all(graphs_against_plain(model, ground.device, ground.dtype, 4, steps))
+
+
+def exactness(ground: Ground) -> None:
+    """Keep how graphs compare with plain calls, and choices with a CPU's.
+
+    Raises:
+        GraphFault: graphs cannot be captured.
+    """
+    _graphs(ground)
+    if not ground.notes.has("served_top_1_agreement"):
+        model, steps = ground.model("0.6b"), ground.steps(72)
+        ground.notes.keep_all(choices_against_cpu(model, ground.device, torch.bfloat16, steps))
+
+
+def engine(ground: Ground, size: str, rows: tuple[int, ...], **options: Any) -> None:
+    """Keep milliseconds per frame by rows and stage, and a lone row's first audio.
+
+    Raises:
+        GraphFault: graphs cannot be captured.
+    """
+    notes, rows = ground.notes, ground.rows(rows)
+    missing = [count for count in rows if not notes.has("lines", str(count))]
+    if not missing and notes.has("first_audio"):
+        return
+    began_s = time.perf_counter()
+    model = ground.model(size)
+    bench = build_bench(
+        ground.options(size, rows[-1], **options), model, model.codec_config.decoder_config
+    )
+    notes.keep_all({**bench.described, "load_s": round(time.perf_counter() - began_s, 1)})
+    ran = {name: bench.described[name] for name in ("kernels", "has_graphs")}
+    for count in missing:
+        line = bench.measure(count, ground.positions, ground.steps(24)).figures()
+        notes.keep({**line, **ran}, "lines", str(count))
+    if not notes.has("first_audio"):
+        notes.keep(bench.first_sounds(ground.steps(20)), "first_audio")
+    notes.keep_all(rows_figures(list(notes.figures()["lines"].values())))
+
+
+def memory_cap(ground: Ground, size: str, gigabytes: float) -> None:
+    """Keep whether a model fits into so much memory, graphs included.
+
+    Raises:
+        GraphFault: graphs cannot be captured.
+    """
+    before = _used_bytes(ground)
+    options = ground.options(size, 8, gpu_memory_gb=gigabytes, capacity=4096)
+    rows = load_rows(options, ground.model(size))
+    used_bytes = _used_bytes(ground) - before
+    figures = {
+        "cap_gb": gigabytes,
+        "used_gb": round(used_bytes / 1e9, 2) if used_bytes else None,
+        "rows": rows.runner.max_rows,
+        "pages": rows.runner.free_pages,
+    }
+    ground.notes.keep_all({**rows.described(), **figures})
+
+
+def _used_bytes(ground: Ground) -> int:
+    """Return the memory in use on the whole card: what the driver takes for a process counts."""
+    return 0 if ground.device.type == "cpu" else int(_nvidia_smi("memory.used")) * 2**20
+
+
+def profile(ground: Ground, size: str) -> None:
+    """Keep which kernels take the time of a frame, part by part.
+
+    Raises:
+        GraphFault: a part cannot be captured.
+    """
+    model, device = ground.model(size), ground.device
+    kernels, fault = served_kernels(model, device, ground.dtype)
+    ground.notes.keep_all({"kernels": kernels, "kernel_fault": fault})
+    checkpoint = model.checkpoint(ground.dtype, device, "sdpa", kernels=kernels)
+    decoder, codec = model.codec(device).decoder, model.codec_config.decoder_config
+    roofline = Roofline(model.config, codec, ground.dtype.itemsize)
+    rows = ground.rows(_PROFILED_ROWS)
+    parts = frame_parts(
+        checkpoint.network, decoder, roofline, rows, ground.positions, _PROFILED_WINDOWS
+    )
+    for part in parts:
+        if not ground.notes.has("parts", part.name):
+            found = profile_part(part, device, has_graphs=ground.has_graphs)
+            ground.notes.keep(found, "parts", part.name)
+
+
+def products(ground: Ground) -> None:
+    """Keep the time, the bandwidth and the rate of every matrix product of a frame.
+
+    Raises:
+        GraphFault: products cannot be captured.
+    """
+    for name, outputs, inputs in matrix_shapes(ground.model("1.7b").config.talker_config):
+        for rows in PRODUCT_ROWS:
+            place = (f"{name} {outputs} x {inputs}", str(rows))
+            if not ground.notes.has(*place):
+                found = time_product(
+                    rows, outputs, inputs, ground.dtype, ground.device,
+                    has_graphs=ground.has_graphs,
+                )  # fmt: skip
+                ground.notes.keep(found, *place)

@@ -1,0 +1,77 @@
+"""The sections of a run, in their order: the seconds that each may take, and what each needs.
+
+The facts that decide what to optimise come first: a short run ends after them. Standard library
+only.
+"""
+
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+
+_SERVER = (
+    "fastapi", "httpx", "prometheus_client", "py3langid", "pydantic", "pydantic_settings",
+    "sentencex", "soundfile", "soxr", "structlog", "uvicorn", "websockets", "zmq",
+)  # fmt: skip
+_TESTS = ("pytest", "pytest_asyncio", "pytest_timeout", "hypothesis")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is known of a section before it runs.
+
+    Attributes:
+        budget_s: seconds that it may take.
+        modules: modules that it imports beside those of torch, transformers and numpy.
+        needs_peers: whether it needs the peers' packages.
+    """
+
+    budget_s: float
+    modules: tuple[str, ...] = ()
+    needs_peers: bool = False
+
+
+PLANS = {
+    "machine": Plan(40),
+    "faults": Plan(60),
+    "quick-1.7b": Plan(120),
+    "profile-1.7b": Plan(90),
+    "products": Plan(40),
+    "checkpoints": Plan(60, _SERVER),
+    "load-1.7b": Plan(200, _SERVER),
+    "exactness": Plan(90),
+    "peers-1.7b": Plan(270, ("pydantic",), needs_peers=True),
+    "tests": Plan(180, (*_TESTS, *_SERVER)),
+    "engine-1.7b": Plan(120),
+    "cap-1.7b": Plan(60),
+    "cap-0.6b": Plan(60),
+    "engine-0.6b": Plan(90),
+    "paced-1.7b": Plan(120, _SERVER),
+    "aligner": Plan(60),
+    "flash": Plan(90, ("flash_attn",)),
+    "sdpa": Plan(90),
+    "plain": Plan(90),
+    "fp8": Plan(90, ("torchao",)),
+    "int8": Plan(90, ("torchao",)),
+    "no-tf32": Plan(90),
+}
+
+
+def obstacle(section: str, wheels: Path, packages: Path) -> str:
+    """Return why a section cannot run on this machine; empty where it can.
+
+    Args:
+        section: key of `PLANS`.
+        wheels: folder that `benchmarks.gpu.wheels` fills.
+        packages: folder of the peers' packages, where they were installed before.
+    """
+    plan = PLANS[section]
+    missing = [name for name in plan.modules if importlib.util.find_spec(name) is None]
+    if missing:
+        return f"{', '.join(missing)} not installed here; {_advice(wheels)}"
+    if plan.needs_peers and not ((wheels / "peers").is_dir() or packages.is_dir()):
+        return f"no packages of peers here; {_advice(wheels / 'peers')}"
+    return ""
+
+
+def _advice(wheels: Path) -> str:
+    return f"run `make gpu-wheels` where there is a network, and copy the wheels to {wheels}"

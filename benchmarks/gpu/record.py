@@ -1,0 +1,130 @@
+"""The figures of a run: one JSON file, replaced whole whenever a figure is finished.
+
+A process can be killed at any moment: what was finished is in the file, and is never changed again.
+One process at a time writes a file. Standard library only.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+RESULTS, LOG = "results.json", "log.txt"
+MOST_FILES = 8
+"""Files that the folder of a run contains at most: some machines copy no more off."""
+
+
+class Record:
+    """The results of a run.
+
+    Args:
+        path: JSON file; it appears with the first figure.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read(self) -> dict[str, Any]:
+        """Return all that is known: `sections` -> name -> `state`, `took_s`, `figures`."""
+        return json.loads(self._path.read_text()) if self._path.exists() else {"sections": {}}
+
+    def figures(self) -> dict[str, dict[str, Any]]:
+        """Return the finished figures of every section that has some."""
+        sections = self.read()["sections"]
+        return {name: entry["figures"] for name, entry in sections.items() if entry["figures"]}
+
+    def state(self, section: str) -> str:
+        """Return how a section ended: `done`, another word, or nothing where it never ran."""
+        return self.read()["sections"].get(section, {}).get("state", "")
+
+    def describe(self, **facts: Any) -> None:
+        """Set facts about the whole run, such as the card."""
+        self._write({**facts, **self.read(), **facts})
+
+    def set_state(self, section: str, state: str, took_s: float) -> None:
+        """Note how a section ended, and add to the seconds that it has taken."""
+        known = self.read()
+        entry = _entry(known, section)
+        entry["state"] = state
+        entry["took_s"] = round(entry["took_s"] + took_s, 1)
+        self._write(known)
+
+    def keep(self, section: str, path: tuple[str, ...], value: Any) -> None:
+        """Add a finished figure, unless it is known.
+
+        Args:
+            section: that measured it.
+            path: names of the objects that it lies in, then its own.
+            value: anything that JSON can hold.
+        """
+        known = self.read()
+        place = _entry(known, section)["figures"]
+        for name in path[:-1]:
+            place = place.setdefault(name, {})
+        if path[-1] not in place:
+            place[path[-1]] = value
+            self._write(known)
+
+    def _write(self, known: dict[str, Any]) -> None:
+        partial = self._path.with_suffix(".partial")
+        with partial.open("w") as file:
+            file.write(json.dumps(known, indent=1) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(self._path)
+
+    def remove_partial(self) -> None:
+        """Remove what a process that was killed while it wrote has left."""
+        self._path.with_suffix(".partial").unlink(missing_ok=True)
+
+
+def _entry(known: dict[str, Any], section: str) -> dict[str, Any]:
+    return known["sections"].setdefault(section, {"state": "begun", "took_s": 0.0, "figures": {}})
+
+
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """The figures of one section, for the code that measures them.
+
+    Attributes:
+        record: the run's results.
+        section: name of the section.
+    """
+
+    record: Record
+    section: str
+
+    def keep(self, value: Any, *path: str) -> None:
+        """Add a finished figure under `path`."""
+        self.record.keep(self.section, path, value)
+
+    def keep_all(self, figures: Mapping[str, Any], *path: str) -> None:
+        """Add several finished figures, each under its name in the object at `path`."""
+        for name, value in figures.items():
+            self.keep(value, *path, name)
+
+    def has(self, *path: str) -> bool:
+        """Whether a figure is finished."""
+        place: Any = self.figures()
+        for name in path:
+            if not isinstance(place, dict) or name not in place:
+                return False
+            place = place[name]
+        return True
+
+    def figures(self) -> dict[str, Any]:
+        """Return all finished figures of the section."""
+        return self.record.figures().get(self.section, {})
+
+
+def fallbacks(figures: Mapping[str, Any]) -> list[str]:
+    """Return what ran slower than it should in a section, with the reasons, for people."""
+    found = list[str]()
+    if figures.get("kernel_fault"):
+        found.append(f"PLAIN KERNELS RAN, NOT THE FUSED ONES: {figures['kernel_fault']}")
+    if figures.get("capture_fault"):
+        last = str(figures["capture_fault"]).strip().splitlines()[-1]
+        found.append(f"NO CUDA GRAPHS RAN: {last}")
+    return found

@@ -1,0 +1,168 @@
+"""Sections that need more than torch, transformers and numpy: a server, peers, pytest, an aligner.
+
+What a section needs is imported when it runs: a machine that lacks it can run the others.
+"""
+
+import asyncio
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.engine.card import device_name
+from benchmarks.gpu.ground import Ground
+
+_REPOSITORY = Path(__file__).parents[2]
+_ROWS, _SECONDS, _FRAMES = 256, 15.0, 64
+"""Of a server under load; sentences of five seconds."""
+_BARGE_INS, _SEED = 0.15, 1
+_PEER_ROUNDS, _PEER_FRAMES, _TINY_PEER_FRAMES = 5, 96, 16
+_TESTS = (
+    "tests/engine",
+    "tests/model/test_fused.py",
+    "tests/model/test_fused_sampler.py",
+    "tests/benchmarks/test_exactness.py",
+)
+"""Others need packages that a GPU machine has no use for."""
+
+
+def checkpoints(ground: Ground) -> None:
+    """Make the checkpoint that a server and the peers load by its folder."""
+    began_s = time.perf_counter()
+    folder = ground.checkpoint("1.7b")
+    taken_s = time.perf_counter() - began_s
+    sizes = [file.stat().st_size for file in folder.rglob("*") if file.is_file()]
+    ground.notes.keep_all(
+        {
+            "checkpoints_mb": round(sum(sizes) / 1e6, 1),
+            "checkpoints_s": round(taken_s, 1),
+            "disk_free_gb": round(shutil.disk_usage(ground.folder).free / 1e9),
+        }
+    )
+
+
+def load(
+    ground: Ground,
+    size: str,
+    rates: Sequence[float],
+    together: Sequence[int],
+    max_lead_s: float | None = None,
+) -> None:
+    """Keep what a server does under load: the figures of each load as soon as it ends."""
+    from benchmarks.service.load import Section
+
+    seconds, frames = _SECONDS, _FRAMES
+    if ground.is_tiny:
+        rates, together, seconds, frames = rates and (2.0,), (3,), 1.0, 12
+    loads = [Section(rate=rate) for rate in rates] + [Section(together=count) for count in together]
+    missing = [each for each in loads if not ground.notes.has("sections", each.name)]
+    if missing:
+        asyncio.run(_load(ground, size, missing, seconds, frames, max_lead_s))
+    of_all = ground.notes.figures()["sections"].values()
+    for name in ("contexts", "failed", "silent", "underruns"):
+        ground.notes.keep(sum(one[name] for one in of_all), name)
+
+
+async def _load(
+    ground: Ground,
+    size: str,
+    loads: Sequence[Any],
+    seconds: float,
+    frames: int,
+    max_lead_s: float | None,
+) -> None:
+    from rich.console import Console
+
+    from benchmarks.service.calls import Callers
+    from benchmarks.service.load import Metrics, ending_after, measure, summarize
+    from benchmarks.service.own_server import own_server
+
+    model = ending_after(ground.checkpoint(size), frames, ground.folder / "load-model")
+    rows = 4 if ground.is_tiny else _ROWS
+    arguments = ["--model", str(model), "--rows", str(rows), "--device", ground.device_name]
+    environment = {
+        "VOICEAGENT_TTS_ALIGNER": "off",
+        "PYTHONPATH": os.pathsep.join(
+            filter(None, (str(_REPOSITORY), os.environ.get("PYTHONPATH")))
+        ),
+    }
+    log = ground.folder / "server.log"
+    try:
+        async with own_server(*arguments, log=log, environment=environment) as server:
+            callers = Callers(server.url, None, None, max_lead_s)
+            try:
+                async for result in measure(
+                    loads, callers, Metrics(server.url, None),
+                    seconds=seconds, barge_ins=_BARGE_INS, seed=_SEED,
+                    console=Console(stderr=True),
+                ):  # fmt: skip
+                    ground.notes.keep(summarize(result, 3.0), "sections", result.section.name)
+            finally:
+                await callers.close()
+    finally:
+        print(log.read_text(errors="replace"))
+
+
+def peers(ground: Ground, size: str) -> None:
+    """Keep the figures of other runtimes on one checkpoint, each chunk size as soon as it ends."""
+    from benchmarks.engine.peers import Contest, Standing, figures_of, sides_on
+
+    notes, packages = ground.notes, ground.folder / "peers"
+    packages.mkdir(parents=True, exist_ok=True)
+    notes.keep(device_name(ground.device), "device")
+    contest = Contest(
+        ground.checkpoint(size).absolute(), ground.precision,
+        _TINY_PEER_FRAMES if ground.is_tiny else _PEER_FRAMES, ground.steps(_PEER_ROUNDS),
+        packages, ground.wheels,
+    )  # fmt: skip
+    standings = list[Standing]()
+    for side in sides_on(ground.device_name):
+        known = notes.figures().get("by_side", {}).get(side.name, {})
+
+        def note(chunk: str, figures: Mapping[str, float], name: str = side.name) -> None:
+            notes.keep(figures, "by_side", name, chunk)
+
+        standings.append(contest.measure(side, known, note))
+    notes.keep_all(figures_of(standings))
+
+
+def tests(ground: Ground) -> None:
+    """Keep the outcome of every test that needs a GPU; pytest's output goes to the log."""
+    import pytest
+
+    class Outcomes:
+        """Keeps each outcome as soon as it is known, and leaves out tests that passed before."""
+
+        def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+            if report.when == "call" or report.skipped or report.failed:
+                ground.notes.keep(report.outcome, "outcomes", report.nodeid)
+
+    known = ground.notes.figures().get("outcomes", {})
+    deselected = [f"--deselect={name}" for name, outcome in known.items() if outcome == "passed"]
+    os.chdir(_REPOSITORY)
+    argv = ["-v", "-m", "gpu", "-p", "no:cacheprovider", *deselected, *_TESTS]
+    status = int(pytest.main(argv, plugins=[Outcomes()]))
+    outcomes = list(ground.notes.figures().get("outcomes", {}).values())
+    for outcome in ("passed", "failed", "skipped"):
+        ground.notes.keep(outcomes.count(outcome), outcome)
+    ground.notes.keep(status, "gpu_tests_status")
+    if status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        print(json.dumps({"gpu_tests_status": status}), file=sys.stderr)
+
+
+def aligner(ground: Ground) -> None:
+    """Keep how long the forced aligner takes."""
+    from benchmarks.alignment.aligner_latency import measure
+    from testbed.checkpoint import write_aligner
+    from testbed.published import ALIGNER
+    from testbed.tiny import TINY_ALIGNER
+    from voiceagent_tts.aligner.forced.load import load_aligner
+
+    folder = ground.folder / "aligner"
+    write_aligner(folder, TINY_ALIGNER if ground.is_tiny else ALIGNER, seed=0)
+    loaded = load_aligner(folder, ground.device_name)
+    ground.notes.keep(measure(loaded, ground.steps(10)), "median")
