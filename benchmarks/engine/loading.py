@@ -1,8 +1,8 @@
 """Rows for benchmarks, loaded as a server loads them, and which fallbacks they run with.
 
-A model whose graphs cannot be captured still has figures worth knowing. The engine itself continues
-without graphs; where it cannot, because a failed capture has left the GPU unusable, its caller loads
-it again in a new process.
+A model whose graphs cannot be captured still has figures worth knowing. The engine itself goes on
+without graphs. Where it cannot, because a failed capture has left the GPU unusable, the caller
+loads the model again in a new process.
 """
 
 import traceback

@@ -135,7 +135,7 @@ def profile_part(part: Part, device: torch.device, *, has_graphs: bool) -> dict[
             operations = _profiled(plain, device, has_shapes=True)
     is_gpu = device.type == "cuda"
     return {
-        "has_graphs": is_gpu and has_graphs,
+        "has_graphs": lane.is_captured,
         "ms": round(seconds * 1000, 4),
         "least_mb": round(part.least_bytes / 1e6, 2),
         "gb_per_s": round(part.least_bytes / seconds / 1e9, 1),

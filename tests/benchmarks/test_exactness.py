@@ -1,21 +1,27 @@
 """Graphs against plain passes, and a device against a CPU: on a tiny model."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from benchmarks.engine import exactness
 from benchmarks.engine.exactness import choices_against_cpu, compare, graphs_against_plain
 from testbed.gpu import DEVICES
+from testbed.random_model import tiny_random_model
+from voiceagent_tts.engine.load import FolderSource
 from voiceagent_tts.engine.replay import Choices
 
-MODEL = Path(__file__).parents[1] / "reference" / "custom_voice-1b7"
+MODEL = FolderSource(Path(__file__).parents[1] / "reference" / "custom_voice-1b7")
 
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_graphs_make_what_plain_passes_make(device: str) -> None:
     """The same codes and the same samples, bit for bit, of rows that start one by one."""
-    found = graphs_against_plain(MODEL, device, torch.float32, rows=3, frames=12)
+    found = graphs_against_plain(MODEL, torch.device(device), torch.float32, rows=3, frames=12)
+    kernels = found.pop("kernels"), found.pop("kernel_fault")
+    assert kernels == (("plain", "") if device == "cpu" else ("fused", ""))
     assert found == {
         "graph_frames": 36,
         "graph_codes_equal": 1.0,
@@ -27,7 +33,7 @@ def test_graphs_make_what_plain_passes_make(device: str) -> None:
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_device_chooses_as_a_cpu_does(device: str) -> None:
     """In float32 nearly always, otherwise nearly tied; in bfloat16 mostly."""
-    found = choices_against_cpu(MODEL, device, torch.bfloat16, frames=16)
+    found = choices_against_cpu(MODEL, torch.device(device), torch.bfloat16, frames=16)
     assert found["choices"] == 256
     assert found["cpu_agreement"] >= 0.999 or found["differences_are_near_ties"]
     assert 0.8 < found["served_top_1_agreement"] < 1
@@ -43,3 +49,30 @@ def test_differences_are_told_with_their_margins() -> None:
     far = compare(Choices(torch.tensor([[1, 9], [8, 4]]), torch.zeros(2, 2)), on_cpu)
     assert far["margins_of_differences"] == [0.0004, 0.2]
     assert not far["differences_are_near_ties"]
+
+
+def test_the_kernels_that_are_served_are_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where fused kernels can run, they are compared, not the plain ones that no server runs."""
+    asked = list[tuple[str, str]]()
+
+    class Source:
+        config = tiny_random_model(tmp_path).config
+
+        def checkpoint(self, dtype: Any, device: torch.device, backend: str, **options: Any) -> Any:
+            asked.append((device.type, options["kernels"]))
+            raise InterruptedError
+
+    monkeypatch.setattr(exactness, "find_fault", lambda *arguments: None)
+    gpu: Any = torch.device("cuda")
+    for measure in (
+        lambda: graphs_against_plain(Source(), gpu, torch.bfloat16, rows=1, frames=1),  # type: ignore[arg-type]
+        lambda: choices_against_cpu(Source(), gpu, torch.bfloat16, frames=1),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(InterruptedError):
+            measure()
+    assert asked == [("cuda", "fused"), ("cuda", "fused")]
+    monkeypatch.setattr(exactness, "find_fault", lambda *arguments: "no Triton")
+    served = exactness.served_kernels(Source(), gpu, torch.bfloat16)  # type: ignore[arg-type]
+    assert served == ("plain", "no Triton")

@@ -1,88 +1,164 @@
 """The command for a GPU: its sections on a CPU with tiny models, what it skips, what it judges."""
 
 import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
+from benchmarks.engine.products import matrix_shapes
 from benchmarks.gpu import run as gpu
+from benchmarks.gpu.ground import Ground
+from benchmarks.gpu.plan import PLANS, Plan, obstacle
+from benchmarks.gpu.record import LOG, MOST_FILES, RESULTS, Notes, Record
 from benchmarks.gpu.report import TARGETS, verdicts
-from benchmarks.gpu.sections import SECTIONS, Ground
+from benchmarks.gpu.sections import SECTIONS
+from testbed.failing_captures import FAULT
+from testbed.random_model import tiny_random_model
+
+ROOT = Path(__file__).parents[2]
+KILLS = 10
+
+torch.set_num_threads(1)  # tiny tensors: more threads only wait for each other
 
 
-@pytest.fixture
-def ground(tmp_path: Path) -> Ground:
-    """A CPU and tiny models."""
-    return Ground("cpu", is_tiny=True, folder=tmp_path)
+def ground_of(folder: Path, section: str) -> Ground:
+    """A CPU and tiny models, for one section."""
+    return Ground("cpu", True, folder, Notes(Record(folder / RESULTS), section))
+
+
+def argv_of(out: Path, *sections: str, minutes: float = 9.5) -> list[str]:
+    """The command's arguments, as a person on a machine without a GPU tries it."""
+    return [
+        "--device", "cpu", "--size", "tiny", "--out", str(out), "--folder", f"{out}-work",
+        "--minutes", str(minutes), "--sections", *sections,
+    ]  # fmt: skip
 
 
 def run(out: Path, *sections: str, minutes: float = 9.5) -> int:
-    """The command, as a person on a machine without a GPU tries it."""
-    return gpu.main(
-        ["--device", "cpu", "--size", "tiny", "--out", str(out), "--folder", str(out / "work"),
-         "--minutes", str(minutes), "--sections", *sections]
-    )  # fmt: skip
+    """Run the command in this process; its sections run in processes of their own."""
+    return gpu.main(argv_of(out, *sections, minutes=minutes))
+
+
+def leaves(value: Any, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
+    """Every figure by the names that lead to it."""
+    if not isinstance(value, dict):
+        return {path: value}
+    found: dict[tuple[str, ...], Any] = {}
+    for name, inner in value.items():
+        found |= leaves(inner, (*path, name))
+    return found
 
 
 def test_a_section_is_run_once_and_then_remembered(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """The second time it is taken from the file, and the report is the same."""
-    assert run(tmp_path, "checkpoints") == 0
+    assert run(tmp_path, "machine") == 0
     first = capfd.readouterr().out
-    written = (tmp_path / "cpu-tiny.json").read_bytes()
-    assert json.loads(written)["checkpoints"]["checkpoints_mb"] > 0
-    assert run(tmp_path, "checkpoints") == 0
+    written = (tmp_path / RESULTS).read_bytes()
+    assert json.loads(written)["sections"]["machine"]["figures"]["copy_tb_per_s"] >= 0
+    assert run(tmp_path, "machine") == 0
     second = capfd.readouterr().out
     assert "done before" in second
-    assert (tmp_path / "cpu-tiny.json").read_bytes() == written
+    assert (tmp_path / RESULTS).read_bytes() == written
     last = json.loads(second.splitlines()[-1])
     assert last == json.loads(first.splitlines()[-1])
-    assert last["sections"] == ["checkpoints"]
+    assert last["sections"] == ["machine"]
 
 
 def test_sections_stop_where_time_ends(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """What was not begun is not in the file, so that the same command goes on with it."""
     assert run(tmp_path, "machine", minutes=0) == 0
     assert "no time left" in capfd.readouterr().out
-    assert not (tmp_path / "cpu-tiny.json").exists()
+    assert Record(tmp_path / RESULTS).state("machine") == ""
 
 
 def test_what_outlasts_its_limit_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """It is told as a failure, and will be tried again."""
-    monkeypatch.setitem(gpu.BUDGETS_S, "machine", 0.3)
+    """It is reported as a failure, and will be tried again."""
+    monkeypatch.setitem(gpu.PLANS, "machine", Plan(0.3))
     monkeypatch.setattr(gpu, "_WORTH_A_START_S", 0)
     assert run(tmp_path, "machine") == 1
-    assert "took too long" in capfd.readouterr().out
-    assert not (tmp_path / "cpu-tiny.json").exists()
+    assert "took longer than 0 s" in capfd.readouterr().out
+    assert Record(tmp_path / RESULTS).state("machine").startswith("failed")
+    assert Record(tmp_path / RESULTS).figures() == {}
 
 
 def test_every_section_has_a_limit() -> None:
-    """The two lists name the same sections, and targets look only at these."""
-    assert set(gpu.BUDGETS_S) == set(SECTIONS)
+    """The two lists name the same sections in one order, and targets look only at these."""
+    assert list(PLANS) == list(SECTIONS)
     assert {target.section for target in TARGETS} <= set(SECTIONS)
 
 
-@pytest.mark.parametrize("section", ["machine", "exactness", "quick-1.7b", "load-1.7b", "cap-0.6b"])
-def test_sections_run_on_a_cpu(ground: Ground, section: str) -> None:
-    """Each gives an object that JSON can hold, with the figures that targets look at."""
-    figures = json.loads(json.dumps(SECTIONS[section](ground)))
+def test_budgets_fit_what_sections_take() -> None:
+    """The tests take more than two minutes on a GPU, and the peers more than their old two."""
+    assert PLANS["tests"].budget_s == 180
+    assert PLANS["peers-1.7b"].budget_s > 120
+
+
+@pytest.mark.parametrize(
+    "section", ["machine", "faults", "exactness", "quick-1.7b", "load-1.7b", "cap-0.6b"]
+)
+def test_sections_run_on_a_cpu(tmp_path: Path, section: str) -> None:
+    """Each keeps figures that JSON can hold, those that targets look at among them."""
+    ground = ground_of(tmp_path, section)
+    SECTIONS[section](ground)
+    figures = ground.notes.figures()
     wanted = {target.figure[0] for target in TARGETS if target.section == section}
     assert wanted <= set(figures)
     if section == "quick-1.7b":
-        assert [line["rows"] for line in figures["lines"]] == [1, 3]
-        assert figures["prepared_first_frame_p95_ms"] > 0
+        assert [line["rows"] for line in figures["lines"].values()] == [1, 3]
+        assert figures["first_audio"]["prepared_first_frame_p95_ms"] > 0
+        assert (figures["kernels"], figures["has_graphs"]) == ("plain", False)
     if section == "load-1.7b":
+        assert figures["sections"].keys() == {"2/s", "3 together"}
         assert figures["contexts"] > 0
         assert figures["failed"] == 0
+
+
+def test_the_profile_names_what_takes_the_time(tmp_path: Path) -> None:
+    """Of every part of a frame: the longest operations, with their bytes and bandwidth."""
+    ground = ground_of(tmp_path, "profile-1.7b")
+    SECTIONS["profile-1.7b"](ground)
+    parts = ground.notes.figures()["parts"]
+    assert list(parts) == [
+        "code predictor, 1 rows", "talker, 1 rows", "code predictor, 3 rows", "talker, 3 rows",
+        "codec, 1 x 1 frames", "codec, 5 x 12 frames",
+    ]  # fmt: skip
+    for part in parts.values():
+        assert part["ms"] > 0
+        assert part["least_mb"] > 0
+        assert 0 < len(part["operations"]) <= 30
+        shares = [line["share"] for line in part["operations"]]
+        assert shares == sorted(shares, reverse=True)
+        assert any(line["gb_per_s"] for line in part["operations"])
+
+
+def test_products_have_the_shapes_of_the_network(tmp_path: Path) -> None:
+    """Every matrix of a frame, for one row and for many, each with its bandwidth."""
+    ground = ground_of(tmp_path, "products")
+    SECTIONS["products"](ground)
+    found = ground.notes.figures()
+    shapes = list(matrix_shapes(tiny_random_model(tmp_path).config.talker_config))
+    assert len(found) == len(shapes) == 11
+    for figures in found.values():
+        assert list(figures) == ["1", "16", "64", "256"]
+        assert all(one["ms"] > 0 and one["gb_per_s"] > 0 for one in figures.values())
 
 
 def test_targets_are_judged() -> None:
     """On the right side of the limit they hold, without a figure nothing is claimed."""
     found = {
-        "engine-1.7b": {"ms_per_frame_1": 4.0, "ms_per_frame_256": 15.5},
+        "quick-1.7b": {"lines": {"1": {"ms_per_frame": 4.0}, "256": {"ms_per_frame": 15.5}}},
         "load-1.7b": {"sections": {"20/s": {"underruns": 1}}},
     }
     judged = verdicts(found)
@@ -95,11 +171,104 @@ def test_targets_are_judged() -> None:
     assert unmeasured == {"target": ">= 1", "measured": None, "holds": None}
 
 
-def test_a_bare_machine_without_wheels_is_told_what_to_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_section_without_its_packages_is_skipped_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The message names what is missing and the command that brings it."""
-    assert gpu.bootstrap(tmp_path, tmp_path) == {}
-    monkeypatch.setattr(gpu, "_NEEDED", ("no-such-package",))
-    with pytest.raises(SystemExit, match="no-such-package.*make gpu-wheels"):
-        gpu.bootstrap(tmp_path, tmp_path)
+    """The message names what is missing and the command that brings it; no process starts."""
+    assert obstacle("machine", tmp_path, tmp_path / "peers") == ""
+    assert "no packages of peers" in obstacle("peers-1.7b", tmp_path, tmp_path / "peers")
+    monkeypatch.setitem(gpu.PLANS, "flash", Plan(90, ("no_such_package",)))
+    monkeypatch.setattr(gpu.GpuRun, "_run", lambda *arguments: pytest.fail("a process started"))
+    assert run(tmp_path, "flash") == 0
+    said = capfd.readouterr().out
+    assert "no_such_package not installed here" in said
+    assert "make gpu-wheels" in said
+    assert Record(tmp_path / RESULTS).state("flash").startswith("skipped: no_such_package")
+
+
+def test_a_failure_is_in_the_log_with_its_whole_traceback(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The log has it all, the screen the last line, and the folder of results nothing else."""
+    out = tmp_path / "out"
+    work = tmp_path / "out-work" / "cpu-tiny"
+    work.mkdir(parents=True)
+    (work / "tiny-tokenizer").write_text("not a folder")
+    assert run(out, "faults") == 1
+    log = (out / LOG).read_text()
+    assert "Traceback (most recent call last)" in log
+    assert "testbed/random_model.py" in log
+    assert "CheckpointError" in capfd.readouterr().out
+    assert {file.name for file in out.iterdir()} == {RESULTS, LOG}
+
+
+def test_results_of_another_card_are_refused(tmp_path: Path) -> None:
+    """Figures of two cards are never mixed."""
+    Record(tmp_path / RESULTS).describe(card="nvidia-h200")
+    with pytest.raises(SystemExit, match="figures of nvidia-h200, and this is cpu-tiny"):
+        run(tmp_path, "machine")
+
+
+def test_figures_are_never_changed(tmp_path: Path) -> None:
+    """A figure that is finished stays, whatever is measured later."""
+    notes = Notes(Record(tmp_path / RESULTS), "machine")
+    notes.keep(1, "lines", "64")
+    notes.keep_all({"64": 2, "256": 3}, "lines")
+    assert notes.figures() == {"lines": {"64": 1, "256": 3}}
+    assert notes.has("lines", "256")
+    assert not notes.has("lines", "1")
+    assert not notes.has("lines", "64", "ms")
+
+
+@pytest.mark.timeout(600)
+def test_a_run_that_is_killed_loses_no_finished_figure(tmp_path: Path) -> None:
+    """Killed ten times at random moments, the command finishes, and no figure has changed."""
+    out, choose = tmp_path / "out", random.Random(0)
+    record = Record(out / RESULTS)
+    argv = argv_of(out, "products", "quick-1.7b", "profile-1.7b")
+    known: dict[tuple[str, ...], Any] = {}
+    for _ in range(KILLS):
+        with subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.gpu", *argv],
+            cwd=ROOT, stdout=subprocess.DEVNULL, start_new_session=True,
+        ) as process:  # fmt: skip
+            wait_for_more(record, len(known), process)
+            time.sleep(choose.uniform(0, 1.5))
+            os.killpg(process.pid, signal.SIGKILL)
+        found = leaves(record.figures())
+        assert known.items() <= found.items()
+        known = found
+    assert known
+    subprocess.run([sys.executable, "-m", "benchmarks.gpu", *argv], cwd=ROOT, check=True)
+    found = leaves(record.figures())
+    assert known.items() <= found.items()
+    assert [record.state(name) for name in argv[-3:]] == ["done"] * 3
+    assert len(list(out.iterdir())) <= MOST_FILES
+    assert not list(out.glob("*.partial"))
+
+
+def wait_for_more(record: Record, figures: int, process: subprocess.Popen[bytes]) -> None:
+    """Wait until a run has finished another figure, or has ended."""
+    deadline_s = time.monotonic() + 120
+    while len(leaves(record.figures())) <= figures and process.poll() is None:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
+
+
+@pytest.mark.timeout(300)
+def test_without_graphs_there_are_still_figures(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Where every capture fails, sections run without graphs, and every result says so."""
+    sections = ("faults", "quick-1.7b", "profile-1.7b", "products")
+    argv = argv_of(tmp_path, *sections)
+    assert gpu.main(["--failing-captures", *argv]) == 0
+    found = Record(tmp_path / RESULTS).figures()
+    for section in sections:
+        assert FAULT in found[section]["capture_fault"]
+    assert [line["has_graphs"] for line in found["quick-1.7b"]["lines"].values()] == [False] * 2
+    assert all(not part["has_graphs"] for part in found["profile-1.7b"]["parts"].values())
+    said = capfd.readouterr().out
+    assert said.count("!!! NO CUDA GRAPHS RAN: RuntimeError") == 2 * len(sections)
+    assert list(json.loads(said.splitlines()[-1])["fallbacks"]) == list(sections)
+    assert "testbed/failing_captures.py" in (tmp_path / LOG).read_text()
