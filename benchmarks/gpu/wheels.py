@@ -1,16 +1,18 @@
 """Wheels for a GPU machine that has torch, transformers and numpy, and no network.
 
-Fills a folder with what else the benchmarks need there, in the versions of this environment:
-`engine` with what rows of a model take, this project itself among it; `server` with what a server
-takes beside; `peers` with the packages that `benchmarks.engine.peers` compares. A machine that
-takes only so much at a time can be given `engine` and one of the others. For Linux on x86-64.
+Fills a folder with what else the benchmarks can use there, in the versions of this environment:
+`engine` with what the command line of this project needs, this project itself among it; `server`
+with what a server and the tests need beside it; `peers` with the packages that
+`benchmarks.engine.peers` compares. Sections whose packages are missing are skipped, so that a
+machine can be given any of the folders. All together stay under the 64 MiB that such a machine may
+accept, or the program fails. For Linux on x86-64.
 """
 
 import importlib.metadata
 import json
 import subprocess
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -38,6 +40,10 @@ _THERE = (
     "torch", "tqdm", "transformers",
 )  # fmt: skip
 """What torch, transformers and numpy are, or never come without."""
+_NOT_USED = ("av",)
+"""Large packages that only compressed audio needs; the load benchmark receives PCM."""
+_PARTS = ("engine", "server", "peers")
+_MOST_BYTES = 64 * 2**20
 _PLATFORMS = tuple(f"manylinux_2_{minor}_x86_64" for minor in (28, 27, 26, 24, 17)) + (
     "manylinux2014_x86_64",
     "manylinux1_x86_64",
@@ -45,7 +51,7 @@ _PLATFORMS = tuple(f"manylinux_2_{minor}_x86_64" for minor in (28, 27, 26, 24, 1
 
 
 def needs(roots: Collection[str], python: str, without: Collection[str] = ()) -> dict[str, str]:
-    """What packages of this environment need in turn, they themselves included.
+    """Return what packages of this environment need in turn, they themselves included.
 
     Args:
         roots: requirements: names, maybe with extras.
@@ -99,9 +105,10 @@ def _holds(marker: Marker, extras: Collection[str], python: str) -> bool:
 
 
 def pinned(python: str) -> dict[str, list[str]]:
-    """What goes into `engine` and into `server`, in exact versions."""
-    engine = needs(_ENGINE, python, without=_THERE)
-    server = needs(_SERVER, python, without=_THERE)
+    """Return what goes into `engine` and into `server`, in exact versions."""
+    without = (*_THERE, *_NOT_USED)
+    engine = needs(_ENGINE, python, without)
+    server = needs(_SERVER, python, without)
     return {
         "engine": _exact(engine),
         "server": _exact({name: server[name] for name in server if name not in engine}),
@@ -126,7 +133,7 @@ def _download(requirements: Collection[str], folder: Path, python: str) -> None:
 
 
 def _build_project(folder: Path) -> None:
-    """Its metadata is what `import voiceagent_tts` looks for; its code is that of the checkout."""
+    """Build this project's wheel; the code that runs is that of the checkout."""
     root = str(Path(__file__).parents[2])
     argv = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(folder), root]
     subprocess.run(argv, check=True, stdout=sys.stderr)
@@ -136,18 +143,39 @@ def main(
     out: Annotated[Path, typer.Option(help="Folder to fill.")] = Path(".wheels"),
     python: Annotated[str, typer.Option(help="Of the GPU machine.")] = "3.12",
 ) -> None:
-    """Download wheels, and list what they weigh."""
+    """Download wheels, and list their sizes; the status is 1 where they are too large together."""
+    for old in (file for part in _PARTS for file in (out / part).glob("*.whl")):
+        old.unlink()  # older versions would count, and be installed
     with Console(stderr=True).status("downloading"):
         for name, requirements in pinned(python).items():
             _download(requirements, out / name, python)
         _build_project(out / "engine")
         for requirement in {*OFFICIAL.requirements, *FASTER.requirements}:
             _download([requirement], out / "peers", python)  # together pip would refuse them
-    sizes = {file.name: file.stat().st_size for file in out.rglob("*.whl")}
+    sizes = {file.name: file.stat().st_size for file in out.glob("*/*.whl")}
     for name, size in sorted(sizes.items(), key=lambda item: -item[1])[:12]:
         print(f"{size / 1e6:7.1f} MB  {name}")
-    folders = {name: _megabytes(out / name) for name in ("engine", "server", "peers")}
+    folders = {name: _megabytes(out / name) for name in _PARTS}
     print(json.dumps({"wheels": len(sizes), "mb": folders}))
+    check_total(sizes)
+
+
+def check_total(sizes: Mapping[str, int]) -> None:
+    """Fail if wheels are larger than a GPU machine may accept.
+
+    Args:
+        sizes: name of each file -> its bytes.
+
+    Raises:
+        SystemExit: they are; the message names the largest.
+    """
+    total = sum(sizes.values())
+    if total > _MOST_BYTES:
+        largest = max(sizes, key=lambda name: sizes[name])
+        sys.exit(
+            f"the wheels have {total / 2**20:.1f} MiB, expected at most "
+            f"{_MOST_BYTES / 2**20:.0f} MiB; the largest is {largest}"
+        )
 
 
 def _megabytes(folder: Path) -> float:

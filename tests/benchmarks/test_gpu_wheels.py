@@ -1,6 +1,8 @@
 """Which packages a GPU machine is brought: all that ours need, and nothing that is there."""
 
-from benchmarks.gpu.wheels import needs, pinned
+import pytest
+
+from benchmarks.gpu.wheels import check_total, needs, pinned
 
 
 def test_needs_are_followed_to_their_end() -> None:
@@ -28,3 +30,11 @@ def test_what_the_machine_has_is_not_brought() -> None:
     assert not names["engine"] & names["server"]
     brought = names["engine"] | names["server"]
     assert not {"torch", "transformers", "numpy", "tokenizers", "voiceagent-tts"} & brought
+    assert "av" not in brought, "35 MB that a load of PCM does not use"
+
+
+def test_wheels_that_no_machine_accepts_are_refused() -> None:
+    """64 MiB is the most; the message names the largest."""
+    check_total({"a.whl": 60 * 2**20, "b.whl": 4 * 2**20})
+    with pytest.raises(SystemExit, match=r"64\.0 MiB, expected at most 64 MiB; the largest is a"):
+        check_total({"a.whl": 60 * 2**20, "b.whl": 4 * 2**20 + 1})
