@@ -18,11 +18,12 @@ from torch import Tensor
 from testbed.published import CODEC, GENERATION, SIZES, model_config
 from testbed.tiny import TINY_CODEC, tiny_model
 from testbed.vocabulary import write_tokenizer
+from voiceagent_tts.model.attention import AttentionBackend
 from voiceagent_tts.model.checkpoint import Checkpoint, build_network, building
 from voiceagent_tts.model.codec import Codec
 from voiceagent_tts.model.codec_decoder import CodecDecoder
 from voiceagent_tts.model.config import CodecConfig, GenerationConfig, ModelConfig
-from voiceagent_tts.model.layers import AttentionBackend, Kernels, Weights
+from voiceagent_tts.model.layers import Kernels, Weights
 from voiceagent_tts.model.packed import pack
 from voiceagent_tts.model.tokenizer import Tokenizer
 

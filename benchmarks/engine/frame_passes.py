@@ -8,11 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from voiceagent_tts.engine.cuda_graph import Compile
+from voiceagent_tts.engine.generate import make_samplers
+from voiceagent_tts.engine.passes import Passes, empty_rows
+from voiceagent_tts.engine.row_table import record_type
 from voiceagent_tts.engine.sizes import graph_sizes
-from voiceagent_tts.model.generate import make_samplers
 from voiceagent_tts.model.kv_pool import PAGE_POSITIONS, KVPool, empty_pool, pages_for
 from voiceagent_tts.model.network import Network
-from voiceagent_tts.model.rows import Compile, Passes, empty_rows, record_type
 from voiceagent_tts.model.sampling import SamplingParams
 
 

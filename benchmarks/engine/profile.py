@@ -23,10 +23,9 @@ from torch.profiler import ProfilerActivity, profile
 from benchmarks.engine.frame_passes import frame_passes
 from benchmarks.engine.loading import GraphFault
 from benchmarks.engine.roofline import Roofline
-from voiceagent_tts.engine.cuda_graph import Lane
+from voiceagent_tts.engine.cuda_graph import Compile, Lane, plainly
 from voiceagent_tts.model.codec_decoder import CodecDecoder
 from voiceagent_tts.model.network import Network
-from voiceagent_tts.model.rows import Compile, plainly
 
 TOP = 30
 _PROFILED_REPLAYS = 3
