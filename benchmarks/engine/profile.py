@@ -29,7 +29,7 @@ from voiceagent_tts.model.network import Network
 
 TOP = 30
 _PROFILED_REPLAYS = 3
-_TIMED_REPLAYS = 20
+_TIMED_REPLAYS, _TIMED_CPU_REPLAYS = 20, 3
 _PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::linear")
 _LOOKUPS = ("index", "embedding", "gather", "scatter", "select")
 """Parts of the names of operations that read little of what their shapes say."""
@@ -144,12 +144,13 @@ def profile_part(part: Part, device: torch.device, *, has_graphs: bool) -> dict[
 
 
 def _seconds(replay: Callable[[], None], lane: Lane) -> float:
+    times = _TIMED_REPLAYS if lane.device.type == "cuda" else _TIMED_CPU_REPLAYS
     began = lane.mark()
-    for _ in range(_TIMED_REPLAYS):
+    for _ in range(times):
         replay()
     ended = lane.mark()
     ended.wait()
-    return ended.seconds_since(began) / _TIMED_REPLAYS
+    return ended.seconds_since(began) / times
 
 
 def _profiled(run: Callable[[], None], device: torch.device, *, has_shapes: bool) -> list[Any]:
