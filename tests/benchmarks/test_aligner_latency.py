@@ -1,4 +1,4 @@
-"""Latency of the forced aligner, on a tiny one."""
+"""The latency benchmark of the forced aligner, on a tiny network."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from voiceagent_tts.aligner.forced.load import load_aligner
 
 
 def test_every_length_and_batch_is_measured(tmp_path: Path) -> None:
-    """Each kind of pass has its time, and a clip its share of it."""
+    """Each kind of pass has a time, and each clip its share of it."""
     aligner = load_aligner(write_tiny_aligner(tmp_path), "cpu")
     measured = measure(aligner, 1, lengths_s=(1, 2), batches=(1, 4))
     assert list(measured) == ["1 s x 1", "1 s x 4", "2 s x 1", "2 s x 4"]

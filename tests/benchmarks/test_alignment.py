@@ -18,22 +18,22 @@ from voiceagent_tts.text.words import split_words
 
 @pytest.fixture(scope="module")
 def spoken() -> Spoken:
-    """A sentence whose word times are known."""
+    """A sentence with known word times."""
     return espeak(ENGLISH[2], "en", "f2")
 
 
 def starts(spoken: Spoken) -> list[int]:
-    """Of the words, in samples."""
+    """Starts of the words in samples."""
     return [word.start_sample for word in spoken.words]
 
 
 def test_there_are_sentences_in_every_language() -> None:
-    """All that the product speaks are measured."""
+    """Every language of the product is measured."""
     assert {"en", *OTHERS} == set(CODES)
 
 
-def test_silence_moves_what_follows_it(spoken: Spoken) -> None:
-    """A pause is as long as was asked for, silent, and where the word began."""
+def test_inserted_silence_moves_later_words(spoken: Spoken) -> None:
+    """A pause has the requested length, is silent, and begins where its word began."""
     paused = with_pauses(spoken, [(2, 500), (5, 1_000)])
     moved = np.subtract(starts(paused), starts(spoken))
     assert moved.tolist() == [0, 0] + [12_000] * 3 + [36_000] * (len(moved) - 5)
@@ -42,16 +42,16 @@ def test_silence_moves_what_follows_it(spoken: Spoken) -> None:
     assert starts(with_lead(spoken, 250)) == [start + 6_000 for start in starts(spoken)]
 
 
-def test_contexts_of_several_texts_have_the_words_of_their_text(spoken: Spoken) -> None:
-    """Joined, the words are those of the joined text, and nothing begins before what ends."""
+def test_joined_speech_has_the_words_of_the_joined_text(spoken: Spoken) -> None:
+    """The words are those of the joined text, and each text begins after the one before it."""
     both = joined([spoken, spoken])
     assert [word.word for word in both.words] == split_words(both.text)
     assert starts(both) == sorted(starts(both))
     assert both.samples == 2 * spoken.samples
 
 
-def test_flite_knows_where_its_words_are() -> None:
-    """Words that follow a pause begin where sound sets in."""
+def test_flite_reports_where_its_words_are() -> None:
+    """Words after a pause begin where sound begins."""
     try:
         spoken = flite("Wait, please! Nobody knew. Are you there?", "slt")
     except FliteMissingError as missing:
@@ -64,8 +64,8 @@ def test_flite_knows_where_its_words_are() -> None:
 
 
 @pytest.mark.parametrize("rtf", [0.2, 0.95])
-def test_a_listener_is_interrupted_through_all_of_a_context(spoken: Spoken, rtf: float) -> None:
-    """Every 130 ms until all was heard; the words come once, in order, and not too late."""
+def test_barge_ins_cover_the_whole_context(spoken: Spoken, rtf: float) -> None:
+    """There is one every 130 ms to the end; words are sent once, in order and in time."""
     session = OnlineAligner().open("en", "f2")
     playback = play(spoken, rtf, session)
     played = [barge_in.played_samples for barge_in in playback.barge_ins]
@@ -75,8 +75,8 @@ def test_a_listener_is_interrupted_through_all_of_a_context(spoken: Spoken, rtf:
     assert playback.late == 0
 
 
-def test_what_is_known_for_certain_is_cut_exactly(spoken: Spoken) -> None:
-    """With the truth at the end of the sentence, every cut behind that is exact."""
+def test_exact_times_give_exact_cuts(spoken: Spoken) -> None:
+    """With the true times at the end of the sentence, every later cut is exact."""
     playback = alignment.sentence_end(spoken, 0.2)
     for barge_in in playback.barge_ins:
         begun = sum(start <= barge_in.played_samples for start in starts(spoken))
@@ -85,7 +85,7 @@ def test_what_is_known_for_certain_is_cut_exactly(spoken: Spoken) -> None:
 
 
 def test_the_simulated_forced_aligner_is_as_good_as_published() -> None:
-    """32 ms on average, in steps of 80 ms, in order."""
+    """Its mean error is 32 ms; its times are steps of 80 ms, in order."""
     random = Random(3)
     contexts = [espeak(text, "en", "f2", 1.5) for text in ENGLISH]
     times = [alignment.forced_times(spoken, random) for spoken in contexts]
@@ -99,8 +99,8 @@ def test_the_simulated_forced_aligner_is_as_good_as_published() -> None:
     assert all(samples_to_ms(row) % 80 == 0 for row in rows[:-1])
 
 
-def test_the_online_aligner_beats_what_there_is_without_it(spoken: Spoken) -> None:
-    """On one sentence already: more exact cuts than by characters or at the sentence's end."""
+def test_the_online_aligner_beats_the_baselines(spoken: Spoken) -> None:
+    """Even on one sentence it has more exact cuts than characters or sentence ends."""
     ours, *others = (
         alignment.cuts_of(method, [spoken], 0.5).exact_pct
         for method in (alignment.online(), alignment.fixed_rate, alignment.sentence_end)

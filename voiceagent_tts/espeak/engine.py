@@ -128,9 +128,8 @@ class _Row:
 class EspeakEngine:
     """Implements `seam.engine.Engine` with the process's espeak-ng.
 
-    `seed` and `instruct` have no meaning for espeak and are ignored, and so are clone prompts:
-    a `Submit` with a clone prompt fails as an unknown voice. The samples of a text are equal in
-    every new process.
+    `seed` and `instruct` have no meaning for espeak and are ignored. A `Submit` with a clone prompt
+    fails as an unknown voice. The samples of a text are equal in every new process.
 
     Args:
         inbox: source of commands; also read while a piece is spoken.
