@@ -21,6 +21,8 @@ import unicodedata
 from dataclasses import dataclass
 from functools import lru_cache
 
+from voiceagent_tts.text.punctuation import CLAUSE_ENDS, SENTENCE_ENDS
+
 # Placeholders for a full stop, a comma and a gap. `_plain` removes these characters from the input.
 _STOP = "\u2029"
 _COMMA = "\u2028"
@@ -210,7 +212,7 @@ def _joined(draft: Speakable) -> Speakable:
 
 
 _SEPARATORS = frozenset((" ", "\n", _GAP, _COMMA, _STOP))
-_PUNCTUATION = frozenset(".,;:!?…。，、；：！？｡､—–")
+_PUNCTUATION = SENTENCE_ENDS | CLAUSE_ENDS | frozenset("､")
 
 
 def _separation(
