@@ -6,11 +6,11 @@ the codec's state after a clone's reference audio. Both are cached. Knows no row
 
 from dataclasses import dataclass
 
-from voiceagent_tts.engine.lru import LRUCache
 from voiceagent_tts.engine.runner import Prefix, Runner
 from voiceagent_tts.engine.sequence import Sequence
 from voiceagent_tts.engine.voice_cache import CacheCounts, LoadedVoice
 from voiceagent_tts.errors import OverloadedError
+from voiceagent_tts.lru import LRUCache
 from voiceagent_tts.model.checkpoint import Checkpoint
 from voiceagent_tts.model.codec_state import CodecState
 from voiceagent_tts.model.prompt import Cloned, Prompt, PromptBuilder, Voice

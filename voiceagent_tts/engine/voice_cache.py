@@ -6,8 +6,8 @@ loaded again when its file changes. Knows no audio and no rows.
 
 from dataclasses import dataclass
 
-from voiceagent_tts.engine.lru import LRUCache
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.lru import LRUCache
 from voiceagent_tts.model.codec_state import CodecState
 from voiceagent_tts.model.config import ModelConfig
 from voiceagent_tts.model.prompt import Cloned, Designed, Preset, Voice

@@ -6,7 +6,7 @@ voice's sound and pace is kept under its key for its next context. This module k
 no deadlines and no playout.
 """
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
@@ -23,6 +23,7 @@ from voiceagent_tts.aligner.online.viterbi import (
 )
 from voiceagent_tts.aligner.online.voice_profile import VTLN_WARPS, WARP_TRIAL_FRAMES, VoiceProfile
 from voiceagent_tts.core import Word, WordTimestamp, ms_to_samples
+from voiceagent_tts.lru import LRUCache
 
 _PAUSE_COST = np.float32(30.0)
 """Cost of a pause inside a word."""
@@ -60,7 +61,7 @@ class OnlineAligner:
 
     def __init__(self, reference_voice: ReferenceVoice | None = None) -> None:
         self._reference_voice = reference_voice or ReferenceVoice()
-        self._profiles: OrderedDict[str, VoiceProfile] = OrderedDict()
+        self._profiles = LRUCache[str, VoiceProfile](_MAX_VOICES)
 
     def open(self, language: str, voice: str) -> "OnlineSession":
         """Open the session of a new context.
@@ -69,10 +70,10 @@ class OnlineAligner:
             InvalidRequestError: there is no reference for this language; `invalid_language`.
         """
         espeak_voice = self._reference_voice.voice_for(language)
-        profile = self._profiles.setdefault(voice, VoiceProfile())
-        self._profiles.move_to_end(voice)
-        if len(self._profiles) > _MAX_VOICES:
-            self._profiles.popitem(last=False)
+        profile = self._profiles.get(voice)
+        if profile is None:
+            profile = VoiceProfile()
+            self._profiles.put(voice, profile)
         warps = VTLN_WARPS if profile.vtln_warp is None else (profile.vtln_warp,)
         reference = GrowingReference(self._reference_voice, espeak_voice, warps)
         return OnlineSession(reference, profile)

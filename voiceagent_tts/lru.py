@@ -1,4 +1,4 @@
-"""A dictionary that forgets what was used least recently."""
+"""A cache that drops the least recently used value."""
 
 from collections import OrderedDict
 from typing import Generic, TypeVar

@@ -1,6 +1,6 @@
 """The cache of recently used values."""
 
-from voiceagent_tts.engine.lru import LRUCache
+from voiceagent_tts.lru import LRUCache
 
 
 def test_the_least_recently_used_value_is_dropped() -> None:
