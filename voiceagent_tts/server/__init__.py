@@ -1,1 +1,1 @@
-"""The thin shell: FastAPI over the synthesizer."""
+"""The server: HTTP and WebSocket routes over the synthesizer."""

@@ -1,6 +1,6 @@
-"""The server's doors: every route, over one state.
+"""The FastAPI app: all routes over one `ServerState`.
 
-Keys and origins are checked here before anything else runs, and every error leaves in one shape.
+Keys and origins are checked before anything else runs, and all HTTP errors have one form.
 """
 
 from fastapi import FastAPI, Request, Response, WebSocket
@@ -31,7 +31,7 @@ _OPEN_PATHS = ("/health",)  # probes and load balancers carry no keys
 
 
 def create_app(state: ServerState) -> FastAPI:
-    """All routes over one state."""
+    """Create the app with all routes."""
     app = FastAPI(
         title="voiceagent-tts",
         version=__version__,
@@ -42,7 +42,7 @@ def create_app(state: ServerState) -> FastAPI:
     app.state.server = state
     app.add_middleware(_BodyGuard)
     app.add_middleware(_KeyGuard, state=state)
-    # Outermost, as a browser asks without a key whether it may send one.
+    # Outermost: a browser asks without a key whether it may send one.
     app.add_middleware(
         CORSMiddleware,
         allow_origins=state.settings.allowed_origins,
@@ -56,7 +56,7 @@ def create_app(state: ServerState) -> FastAPI:
 
     @app.get("/metrics", tags=["operations"])
     async def metrics() -> Response:
-        """Counts and seconds in the Prometheus text format."""
+        """Report the metrics in the Prometheus text format."""
         return Response(state.metrics.render(), media_type="text/plain; version=0.0.4")
 
     async def serve(websocket: WebSocket, dialect: Dialect, key: str | None = None) -> None:
@@ -75,14 +75,14 @@ def create_app(state: ServerState) -> FastAPI:
 
     @app.websocket("/tts/websocket")
     async def cartesia(websocket: WebSocket) -> None:
-        # Cartesia's clients in browsers, which cannot set headers, send their key so.
+        # Cartesia's clients in browsers cannot set headers and send their key in the address.
         await serve(websocket, Cartesia(), websocket.query_params.get("api_key"))
 
     return app
 
 
 class _KeyGuard:
-    """Keys and origins of HTTP requests, before their bodies are read."""
+    """Checks keys and origins of HTTP requests before their bodies are read."""
 
     def __init__(self, app: ASGIApp, state: ServerState) -> None:
         self._app = app
@@ -99,7 +99,7 @@ class _KeyGuard:
 
 
 class _BodyGuard:
-    """Ends a request whose body is too long to be one, while it is being read."""
+    """Refuses a request while it is read, when its body becomes too long."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -156,7 +156,7 @@ def _refusal(
 
 
 def _invalid_request(error: RequestValidationError) -> InvalidRequestError:
-    # Only where and what kind: the input may be text that was to be spoken.
+    # Only the place and the kind of the error: the input may be text to be spoken.
     first = error.errors()[0]
     place = ".".join(str(part) for part in first["loc"] if part != "body")
     if first["type"] == "json_invalid":
@@ -168,13 +168,13 @@ def _invalid_request(error: RequestValidationError) -> InvalidRequestError:
 
 
 def _refused_request(error: HTTPException) -> VoiceAgentError:
-    """What the framework says no to, before a route sees it."""
+    """The error for a request that FastAPI refuses before a route handles it."""
     match error.status_code:
         case 404:
-            return InvalidRequestError("there is no such path", code=ErrorCode.NOT_FOUND)
+            return InvalidRequestError("this path does not exist", code=ErrorCode.NOT_FOUND)
         case 405:
             return InvalidRequestError(
-                "this path takes another method", code=ErrorCode.METHOD_NOT_ALLOWED
+                "this path requires another method", code=ErrorCode.METHOD_NOT_ALLOWED
             )
         case 413:
             return InvalidRequestError(
@@ -186,7 +186,7 @@ def _refused_request(error: HTTPException) -> VoiceAgentError:
 
 
 def _error_response(error: VoiceAgentError) -> JSONResponse:
-    """OpenAI's error envelope."""
+    """The response for an error, in OpenAI's form."""
     kind = "server_error" if error.status >= 500 else "invalid_request_error"
     body = {"message": error.message, "type": kind, "param": None, "code": error.code.value}
     headers: dict[str, str] = {}

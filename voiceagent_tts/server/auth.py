@@ -1,6 +1,7 @@
-"""Who may come in: API keys and web origins, decided before any upgrade or work.
+"""Access control: API keys and web origins, checked before any WebSocket upgrade or work.
 
-Keys are compared as hashes, all of them, without an early exit. Knows no users and no rights.
+A key is compared as a hash, with every known key and without an early exit. This module knows no
+users and no permissions.
 """
 
 import hmac
@@ -20,14 +21,14 @@ def check(
     subprotocols: Iterable[str] = (),
     query_key: str | None = None,
 ) -> None:
-    """Let a request pass, or say why not.
+    """Check the origin and the key of a request.
 
     Args:
-        settings: whose keys and origins count.
-        headers: the request's, with names in lower case or case-insensitive.
-        subprotocols: offered with a WebSocket; browsers, which cannot set headers, send their key
-            as `bearer.KEY` among them.
-        query_key: a key from the address, where a route's clients send it there.
+        settings: the known keys and origins.
+        headers: headers of the request, with names in lower case or case-insensitive.
+        subprotocols: offered subprotocols of a WebSocket; browsers cannot set headers and send
+            their key as subprotocol `bearer.KEY`.
+        query_key: a key from the address, on routes whose clients send it there.
 
     Raises:
         UnauthorizedError: with code `unauthorized` (401) or, for the origin, `forbidden` (403).
@@ -38,22 +39,23 @@ def check(
 
 
 def _check_origin(settings: Settings, headers: Mapping[str, str]) -> None:
-    # WebSockets are not under the browser's same-origin rule: only this check stops a web page
-    # from speaking through its visitor's server.
+    # The browser's same-origin policy does not cover WebSockets. Only this check stops a web page
+    # from using a server that its visitor can reach.
     origin = headers.get("origin")
     if origin is None or origin in settings.allowed_origins:
         return
     if not _is_own(settings, origin, headers.get("host")):
         raise UnauthorizedError(
-            "this origin may not connect; add it to allowed_origins", code=ErrorCode.FORBIDDEN
+            "this origin is not allowed; add it to allowed_origins", code=ErrorCode.FORBIDDEN
         )
 
 
 def _is_own(settings: Settings, origin: str, host: str | None) -> bool:
-    """Whether a page of `origin` came from this server.
+    """Whether a page of `origin` was loaded from this server.
 
-    A name of somebody else's may be made to point here, so that page and request agree on it (DNS
-    rebinding): a server without keys, on loopback, believes in loopback's names alone.
+    A foreign domain name can be made to resolve to this server, so that the page's origin equals
+    the request's host (DNS rebinding). So a server on loopback without keys accepts only the names
+    of loopback.
     """
     try:
         parts = urlsplit(origin)

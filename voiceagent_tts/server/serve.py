@@ -1,7 +1,8 @@
-"""Runs the app with uvicorn, and ends it gently.
+"""Runs the app with uvicorn, and drains it before it ends.
 
-Stock uvicorn cuts every socket 0.03 s after SIGTERM. Here the signal starts a drain: readiness
-goes, sockets are told, no new context opens, and those that speak may finish within `drain_s`.
+Stock uvicorn closes every socket 0.03 s after SIGTERM. Here the signal starts a drain: the server
+is no longer ready, sends `draining` to its sockets, refuses new contexts, and lets open contexts
+finish within `drain_s`.
 """
 
 import asyncio
@@ -25,21 +26,21 @@ _SEND_BUFFER_BYTES = 64 * 1024
 
 
 class SocketProtocol(WebSocketsSansIOProtocol):
-    """uvicorn's WebSocket, which can also be closed while nobody reads it.
+    """uvicorn's WebSocket, which can also be closed while the client does not read.
 
-    An ordinary close waits for room in the send buffer, which a client that never reads never
-    makes, so that its socket would stay for ever.
+    An ordinary close waits for room in the send buffer. A client that never reads never makes
+    room, so its socket would stay open forever.
     """
 
     def handle_connect(self, event: Any) -> None:
-        """Offer `close_now` to the app beside the extensions of the handshake."""
+        """Add `close_now` to the extensions that the app can use."""
         super().handle_connect(event)
         if hasattr(self, "scope"):
             extensions: dict[str, Any] = self.scope["extensions"]  # type: ignore[assignment]
             extensions["voiceagent_tts.close_now"] = self.close_now
 
     async def send(self, message: Any) -> None:
-        """Send a message of the app, to whom a socket closed beneath it is a client that left."""
+        """Send a message of the app; report a socket that was closed meanwhile as a disconnect."""
         await self.writable.wait()
         is_closed = self.close_sent or self.transport.is_closing()
         if is_closed and self.handshake_complete:
@@ -47,7 +48,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         await super().send(message)
 
     def close_now(self, code: int, reason: str) -> None:
-        """Send a close frame behind what is buffered; abort where it is not taken soon."""
+        """Send a close frame after the buffered data; abort if the client does not read it soon."""
         if self.close_sent or self.transport.is_closing():
             self.transport.abort()
             return
@@ -60,7 +61,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its signal handlers: ours drain first."""
+    """uvicorn without its signal handlers: those of `serve` drain first."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -69,11 +70,12 @@ class _Server(uvicorn.Server):
 
 
 def listen(host: str, port: int, slow_consumer_s: float) -> socket.socket:
-    """A listening socket whose connections buffer little in the kernel, and not for ever.
+    """A listening socket whose connections buffer little in the kernel, and not forever.
 
-    Loopback otherwise takes more than a minute of PCM before a send waits, and a barge-in would
-    find it all on its way. A body that nobody reads would hold its row as long as its client
-    lives: Linux aborts such a connection, a little after a WebSocket has been told why (4008).
+    Without this limit, loopback buffers more than a minute of PCM before a send waits, and a
+    barge-in cannot take it back. A response body that the client does not read would occupy its
+    row as long as the client lives; so Linux aborts such a connection, shortly after a WebSocket
+    was closed with 4008.
 
     Raises:
         OSError: the address cannot be bound.
@@ -98,7 +100,7 @@ def listen(host: str, port: int, slow_consumer_s: float) -> socket.socket:
 
 @dataclass(frozen=True, slots=True)
 class RunningServer:
-    """A server that speaks; `url` is its `http://` address."""
+    """A server that is ready; `url` is its `http://` address."""
 
     url: str
     state: ServerState
@@ -111,13 +113,13 @@ class RunningServer:
         return f"ws{self.url.removeprefix('http')}/v1/tts/ws"
 
     async def drain(self, is_hurried: Callable[[], bool] = lambda: False) -> None:
-        """Let open contexts finish for `drain_s`, unless `is_hurried`, and close the sockets."""
+        """Let open contexts finish within `drain_s` unless `is_hurried`, then close the sockets."""
         await self.state.drain(self.state.settings.drain_s, is_hurried)
 
 
 @contextlib.asynccontextmanager
 async def running(settings: Settings) -> AsyncIterator[RunningServer]:
-    """A server in this event loop, ended with the block.
+    """Run a server in this event loop until the end of the block.
 
     Raises:
         OSError: the address cannot be bound.
@@ -147,11 +149,11 @@ async def serve(
 ) -> None:
     """Serve until SIGTERM or SIGINT, then drain; a second signal ends the drain.
 
-    A signal that comes while the engine starts, which may take minutes, ends that.
+    A signal while the engine starts, which may take minutes, ends the start.
 
     Args:
-        settings: where and how.
-        on_ready: told once the server speaks.
+        settings: the address, the engine and all limits.
+        on_ready: called when the server is ready.
 
     Raises:
         OSError: the address cannot be bound.
@@ -172,7 +174,7 @@ async def serve(
         try:
             await asyncio.wait({starting, ended}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            starting.cancel()  # which changes nothing where it is done
+            starting.cancel()  # without effect if it is done
         await asyncio.wait({starting})
         if starting.cancelled():
             return
@@ -190,7 +192,7 @@ def _uvicorn_config(settings: Settings, state: ServerState) -> uvicorn.Config:
         ws_ping_interval=settings.ping_interval_s,
         ws_ping_timeout=settings.ping_interval_s,
         ws_per_message_deflate=False,  # 55 µs for 3 % of a PCM message, and twice the memory
-        lifespan="off",  # `running` starts and ends the state, so that errors reach its caller
+        lifespan="off",  # `running` starts the state, so that errors reach its caller
         log_config=None,
         access_log=False,
         timeout_graceful_shutdown=2,

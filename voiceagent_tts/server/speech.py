@@ -1,8 +1,9 @@
-"""`POST /v1/audio/speech` and `/tts/bytes`: a whole text, answered while it is spoken.
+"""`POST /v1/audio/speech` and `/tts/bytes`: speak a whole text, streaming the audio.
 
-The first has OpenAI's fields and the names that SimpliSmart gives them, the second is Cartesia's.
-One context, unpaced: the client's reading is the only brake. Errors before the first sound are HTTP
-errors; after it the body ends early. A client that goes cancels its context.
+The first route has OpenAI's fields, also under SimpliSmart's names; the second is Cartesia's. A
+request is one context without pacing: audio is sent as fast as the client reads. An error before
+the first audio is an HTTP error; after it, the body ends early. A client that disconnects cancels
+its context.
 """
 
 import asyncio
@@ -34,7 +35,7 @@ from voiceagent_tts.synthesizer.events import ContextDone, ContextEvent, Context
 from voiceagent_tts.synthesizer.options import ContextOptions
 
 MODELS = ("qwen3-tts", "qwen-tts", "tts-1", "tts-1-hd", "gpt-4o-mini-tts")
-"""Other vendors' names are aliases, so that programs written for them run unchanged."""
+"""Names of models, with aliases for programs that were written for other services."""
 
 _L16 = "audio/l16"
 _DISCONNECT_POLL_S = 0.2
@@ -43,20 +44,20 @@ router = APIRouter(tags=["speech"])
 
 
 class VoiceId(BaseModel):
-    """A voice as newer OpenAI clients name it."""
+    """A voice in the form of newer OpenAI clients."""
 
     id: Annotated[str, StringConstraints(min_length=1, max_length=256)]
 
 
 class SpeechRequest(BaseModel):
-    """The body, with OpenAI's fields; `language`, `seed` and `leading_silence` are not OpenAI's."""
+    """The body: OpenAI's fields, and `language`, `seed` and `leading_silence`."""
 
     model_config = ConfigDict(extra="ignore", strict=True)
 
     model: str = Field(
         "qwen3-tts",
-        description="One of `qwen3-tts`, `tts-1`, `tts-1-hd`, with a language behind it if it is "
-        "known: `tts-1-hd-zh`.",
+        description="One of `qwen3-tts`, `tts-1`, `tts-1-hd`; may end with a language code: "
+        "`tts-1-hd-zh`.",
     )
     input: str = Field(
         description="The text to speak; also as `text`.",
@@ -71,19 +72,21 @@ class SpeechRequest(BaseModel):
         validation_alias=AliasChoices("instructions", "instruct"),
     )
     response_format: ContainerFormat | None = Field(
-        None, description="`mp3` by default, or `pcm` where the request accepts `audio/L16`."
+        None, description="`mp3` by default; `pcm` if the request accepts `audio/L16`."
     )
-    leading_silence: bool = Field(False, description="Whether silence before speech is sent too.")
+    leading_silence: bool = Field(
+        False, description="Whether the silence before the first sound is sent."
+    )
     speed: Annotated[float, Field(ge=0.5, le=2.0)] = 1.0
     stream_format: Literal["audio", "sse"] = "audio"
     language: str | None = None
     seed: Annotated[int, Field(ge=0, lt=2**53)] | None = None
 
     def options(self) -> ContextOptions:
-        """The context that speaks this request.
+        """Options of the context for this request.
 
         Raises:
-            InvalidRequestError: an unknown model.
+            InvalidRequestError: the model is unknown.
         """
         voice = self.voice.id if isinstance(self.voice, VoiceId) else self.voice
         return ContextOptions(
@@ -130,16 +133,16 @@ async def speak_as_cartesia(request: Request, body: BytesRequest) -> StreamingRe
 
 
 def _answer_format(body: SpeechRequest, accept: str) -> tuple[ContainerFormat, str]:
-    """What is sent, and what it is called."""
+    """The format of the audio, and its Content-Type."""
     if body.response_format is None and _L16 in accept.lower():
-        # Little-endian, though RFC 2586 says otherwise: what SimpliSmart's clients read.
+        # Little-endian, unlike RFC 2586: SimpliSmart's clients expect it.
         return "pcm", f"audio/L16;rate={SAMPLE_RATE_HZ};channels=1"
     container_format = body.response_format or "mp3"
     return container_format, CONTENT_TYPES[container_format]
 
 
 async def _speak(request: Request, text: str, options: ContextOptions) -> AsyncIterator[bytes]:
-    """The PCM of a text, once the first of it is there."""
+    """Start to speak a text; returns its PCM when the first audio is there."""
     state: ServerState = request.app.state.server
     if state.is_draining:
         raise OverloadedError("the server is shutting down", code=ErrorCode.DRAINING)
@@ -160,24 +163,24 @@ async def _speak(request: Request, text: str, options: ContextOptions) -> AsyncI
 async def _first_audio(
     request: Request, events: AsyncIterator[ContextEvent], timeout_s: float
 ) -> AudioChunk:
-    """The first audio, unless the client goes, the engine fails, or there is nothing to say."""
+    """Wait for the first audio; raises if the client disconnects or no audio will come."""
     waiting = asyncio.ensure_future(_skip_to_audio(events))
     try:
         async with asyncio.timeout(timeout_s):
             while not waiting.done():
                 await asyncio.wait({waiting}, timeout=_DISCONNECT_POLL_S)
                 if not waiting.done() and await request.is_disconnected():
-                    raise ConnectionLostError("the client went before the first audio")
+                    raise ConnectionLostError("the client disconnected before the first audio")
         return waiting.result()
     except TimeoutError:
-        raise EngineError(f"the engine made no sound within {timeout_s:g} s") from None
+        raise EngineError(f"the engine generated no audio within {timeout_s:g} s") from None
     finally:
         waiting.cancel()
 
 
 async def _skip_to_audio(events: AsyncIterator[ContextEvent]) -> AudioChunk:
     error: VoiceAgentError = InvalidRequestError(
-        "expected letters or digits to speak, got only signs",
+        "expected letters or digits to speak, got only punctuation",
         code=ErrorCode.TEXT_UNSPEAKABLE,
     )
     async for event in events:
@@ -213,7 +216,7 @@ async def _pcm(
                 case _:
                     pass
         if failure is not None:
-            raise failure  # the body ends without its last chunk: the client sees a cut
+            raise failure  # the body ends without its last chunk, so the client notices
     finally:
         context.abandon()
 
@@ -229,7 +232,7 @@ async def _encoded(
 
 
 async def _as_sse(audio: AsyncIterator[bytes]) -> AsyncIterator[str]:
-    """OpenAI's `stream_format: sse`."""
+    """Audio as server-sent events: OpenAI's `stream_format: sse`."""
     async for data in audio:
         delta = base64.b64encode(data).decode()
         yield _sse_event({"type": "speech.audio.delta", "audio": delta})
@@ -241,14 +244,14 @@ def _sse_event(fields: dict[str, str]) -> str:
 
 
 def _language_of(model: str) -> str | None:
-    """The language behind a model's name: `zh` of `tts-1-hd-zh`."""
+    """The language at the end of a model's name: `zh` for `tts-1-hd-zh`."""
     for name in sorted(MODELS, key=len, reverse=True):
         if model == name:
             return None
         if model.startswith(f"{name}-"):
             return model.removeprefix(f"{name}-")
     raise InvalidRequestError(
-        f"model: expected one of {', '.join(MODELS)}, with a language behind it if you like "
-        f"(tts-1-hd-zh); got {model[:64]!r}",
+        f"model: expected one of {', '.join(MODELS)}, optionally with a language code "
+        f"(tts-1-hd-zh), got {model[:64]!r}",
         code=ErrorCode.INVALID_PARAM,
     )

@@ -1,4 +1,4 @@
-"""`GET /v1/audio/voices` and `GET /v1/models`: what can be asked for."""
+"""`GET /v1/audio/voices` and `GET /v1/models`: which voices and models a client can request."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ router = APIRouter(tags=["voices"])
 
 @router.get("/v1/audio/voices")
 async def list_voices(request: Request) -> dict[str, Any]:
-    """Every voice, the default first, and the languages that each speaks."""
+    """List the voices, the default first, with the languages of each."""
     synthesizer = request.app.state.server.synthesizer
     languages = {
         name: list(supervisor.capabilities.languages)
@@ -28,6 +28,6 @@ async def list_voices(request: Request) -> dict[str, Any]:
 
 @router.get("/v1/models")
 async def list_models() -> dict[str, Any]:
-    """The names that `model` may have; they all choose the engine that this server runs."""
+    """List the accepted names of `model`; all of them select the engine of this server."""
     owner = {"object": "model", "created": 0, "owned_by": "voiceagent-tts"}
     return {"object": "list", "data": [{"id": name, **owner} for name in MODELS]}

@@ -93,11 +93,11 @@ class Watchdog:
         """The problem, or None."""
         try:
             async with asyncio.timeout(self._timeout_s):
-                return None if await self._speak() else "the engine made no sound"
+                return None if await self._speak() else "the engine generated no audio"
         except VoiceAgentError as error:
             return error.message
         except TimeoutError:
-            return f"the engine made no sound within {self._timeout_s:g} s"
+            return f"the engine generated no audio within {self._timeout_s:g} s"
 
     async def _speak(self) -> bool:
         # Without a language, so that the language detector is loaded before a client needs it.
