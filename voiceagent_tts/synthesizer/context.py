@@ -1,8 +1,14 @@
-"""The straight path of an utterance: text in; audio and word times out, on one clock.
+"""The life of an utterance: text in, audio and word times out, on one clock.
 
-A context hands its text to the intake, which cuts it into segments; sends these to the engine;
-grants the engine credit as playback proceeds (the pacer); and publishes words ahead of their audio
-(the words). It knows no sockets, no messages of the wire and no torch.
+1. `push_text` gives text to the intake, which cuts it into segments.
+2. `_speak` sends each segment to the engine, and announces its words to the word publisher.
+3. The pacer grants the engine credit as playback proceeds.
+4. `_on_engine_event` receives the audio; words that must precede it are published first.
+5. `next_event` returns words, audio and answers; `sent` reports which audio has left.
+6. `finish` lets the engine speak the rest. `cancel` frees the row and answers with the cut: what
+   was heard and what was not.
+
+Knows no sockets, no wire messages and no torch.
 """
 
 import time
@@ -42,7 +48,7 @@ from voiceagent_tts.text.cut import cut_text, keep_inside
 
 
 class _State(IntEnum):
-    """What a context still does; it only moves downwards."""
+    """What a context still does; later states have higher numbers."""
 
     OPEN = auto()
     """Accepts text."""

@@ -199,14 +199,16 @@ class WordPolicy:
         start = 0
         for place, published in enumerate(self._published):
             known = self._known.get(place)
-            timestamp = self._tentative.get(place, published) if known is None else _judged(known)
+            timestamp = (
+                self._tentative.get(place, published) if known is None else _with_doubt(known)
+            )
             start = max(start, timestamp.start_sample)
-            refined.append(_from(timestamp, start))
+            refined.append(_moved_to(timestamp, start))
         return None if refined == self._published else refined
 
     def _best(self, place: int) -> tuple[Source, WordTimestamp]:
         if (known := self._known.get(place)) is not None:
-            return known.source, _judged(known)
+            return known.source, _with_doubt(known)
         if (tentative := self._tentative.get(place)) is not None:
             return Source.TENTATIVE, tentative
         return Source.ESTIMATE, WordTimestamp(
@@ -217,13 +219,13 @@ class WordPolicy:
         if place == 0:
             return self._speech_clock.first_sound
         usual = self._usual_before[place] - self._usual_before[place - 1]
-        start = self._speech_clock.sample_after(self._begun_at(place - 1), usual)
+        start = self._speech_clock.sample_after(self._start_of(place - 1), usual)
         if self.has_all_audio:
             return min(start, self._speech_clock.made_samples)
         is_spoken = self._words[place].char_start < self._spoken_char_end
         return min(start, self._spoken_end_sample) if is_spoken else start
 
-    def _begun_at(self, place: int) -> int:
+    def _start_of(self, place: int) -> int:
         """Start of a published word by the best time known now."""
         if (known := self._known.get(place)) is not None:
             return known.timestamp.start_sample
@@ -246,15 +248,15 @@ class WordPolicy:
         self.counts.sources[source] += 1
         self.counts.late += timestamp.start_sample < played_sample
         self._last_start = max(timestamp.start_sample, played_sample, self._last_start)
-        self._published.append(_from(timestamp, self._last_start))
+        self._published.append(_moved_to(timestamp, self._last_start))
 
 
-def _judged(known: _Known) -> WordTimestamp:
+def _with_doubt(known: _Known) -> WordTimestamp:
     timestamp = known.timestamp
     return replace(timestamp, is_exact=timestamp.is_exact and not known.is_doubtful)
 
 
-def _from(timestamp: WordTimestamp, start_sample: int) -> WordTimestamp:
+def _moved_to(timestamp: WordTimestamp, start_sample: int) -> WordTimestamp:
     """Move a start to `start_sample`, which is not earlier; the end is never before the start."""
     end = timestamp.end_sample
     is_moved = start_sample - timestamp.start_sample > _MOVED_SAMPLES

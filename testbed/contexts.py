@@ -1,0 +1,83 @@
+"""Contexts of a synthesizer, read event by event."""
+
+from dataclasses import dataclass
+
+from testbed.waiting import until
+from voiceagent_tts.core import AudioChunk
+from voiceagent_tts.synthesizer.context import Context
+from voiceagent_tts.synthesizer.events import (
+    ContextCancelled,
+    ContextDone,
+    ContextEvent,
+    ContextFailed,
+    ContextFlushed,
+    ContextReport,
+    ContextWords,
+)
+from voiceagent_tts.synthesizer.options import ContextOptions
+from voiceagent_tts.synthesizer.synthesizer import Synthesizer
+from voiceagent_tts.synthesizer.worker_client import WorkerClient
+
+SENTENCE = "The quick brown fox jumps over the lazy dog."
+NEVER_S = 10**6
+NEVER_MS = 10**9
+UNPACED = ContextOptions(language="en", max_lead_s=0, max_buffer_delay_ms=NEVER_MS)
+
+
+@dataclass(frozen=True)
+class Spoken:
+    """All events of a context by kind."""
+
+    words: list[str]
+    samples: int
+    flushes: list[int]
+    error: Exception | None
+    report: ContextReport
+
+
+async def collect(context: Context) -> Spoken:
+    """Read to the end; check that chunks are gap-free and words precede their audio."""
+    words: list[str] = []
+    samples, flushes, error = 0, [], None
+    async for event in context:
+        match event:
+            case AudioChunk():
+                assert event.start_sample == samples or samples == 0
+                samples = event.end_sample
+            case ContextWords(timestamps):
+                assert timestamps[0].start_sample >= samples
+                words += [timestamp.word.text for timestamp in timestamps]
+            case ContextFlushed(flush_id, end_sample):
+                assert end_sample == samples
+                flushes.append(flush_id)
+            case ContextFailed(cause):
+                error = cause
+            case ContextDone(_, report):
+                return Spoken(words, samples, flushes, error, report)
+            case ContextCancelled():
+                pass
+    raise AssertionError("a context ends with ContextDone")
+
+
+async def first(context: Context, kind: type[ContextEvent]) -> ContextEvent:
+    """Read up to the next event of a kind."""
+    async for event in context:
+        if isinstance(event, kind):
+            return event
+    raise AssertionError(f"{kind} did not come")
+
+
+def worker_of(synthesizer: Synthesizer) -> WorkerClient:
+    """The running engine."""
+    worker = synthesizer.supervisors["espeak"].worker
+    assert worker is not None
+    return worker
+
+
+async def made_samples(synthesizer: Synthesizer, least: int) -> int:
+    """Samples that the engine has generated, from a heartbeat after it reached `least`."""
+    worker = worker_of(synthesizer)
+    await until(lambda: worker.stats.audio_samples >= least, f"{least} samples are made")
+    last = worker.stats
+    await until(lambda: worker.stats is not last, "one more heartbeat")
+    return worker.stats.audio_samples

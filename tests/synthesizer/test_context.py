@@ -1,0 +1,361 @@
+"""A context: timers, credit, cuts and ends, on the real espeak worker."""
+
+import asyncio
+import os
+import signal
+from dataclasses import replace
+
+import pytest
+
+from testbed.contexts import (
+    NEVER_S,
+    SENTENCE,
+    UNPACED,
+    collect,
+    first,
+    made_samples,
+    worker_of,
+)
+from testbed.servers import StartSynthesizer
+from testbed.waiting import PATIENCE_S, until
+from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk, WordTimestamp
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.seam.commands import SpeechOptions
+from voiceagent_tts.synthesizer.aligner_handles import Aligners
+from voiceagent_tts.synthesizer.events import (
+    ContextCancelled,
+    ContextDone,
+    ContextFlushed,
+    ContextReport,
+    ContextWords,
+)
+from voiceagent_tts.synthesizer.options import ContextOptions, Limits
+from voiceagent_tts.synthesizer.supervisor import Supervisor
+from voiceagent_tts.synthesizer.word_policy import Source
+from voiceagent_tts.synthesizer.worker_client import WorkerSpec
+
+# Text in.
+
+
+async def test_speaks_a_text(start_synthesizer: StartSynthesizer) -> None:
+    """All words, then `ContextDone` with a report that agrees with the events."""
+    reports: list[ContextReport] = []
+    synthesizer = await start_synthesizer(observe=reports.append)
+    context = await synthesizer.open(UNPACED)
+    assert synthesizer.contexts_active == 1
+    context.push_text(SENTENCE)
+    context.finish()
+    context.finish()
+    spoken = await collect(context)
+    assert spoken.words == SENTENCE.split()
+    report = spoken.report
+    assert (report.reason, report.chars) == ("complete", len(SENTENCE))
+    assert (report.audio_samples, report.discarded_samples) == (spoken.samples, 0)
+    assert report.ttfa_s is not None
+    assert 0 < report.ttfa_s <= report.gen_s
+    assert reports == [report]
+    assert synthesizer.contexts_active == worker_of(synthesizer).rows_used == 0
+
+
+async def test_silence_settles_a_sentence(start_synthesizer: StartSynthesizer) -> None:
+    """A pause after a full stop ends the sentence, but not the context."""
+    synthesizer = await start_synthesizer(Limits(settle_s=0.05))
+    context = await synthesizer.open(UNPACED)
+    context.push_text("Hello there.")
+    assert isinstance(await first(context, AudioChunk), AudioChunk)
+    context.push_text(" And more.")
+    context.finish()
+    assert (await collect(context)).report.reason == "complete"
+
+
+async def test_the_buffer_delay_releases_whole_words(start_synthesizer: StartSynthesizer) -> None:
+    """Text without punctuation waits for `max_buffer_delay_ms`; a word that may grow waits on."""
+    synthesizer = await start_synthesizer(Limits(settle_s=NEVER_S))
+    context = await synthesizer.open(ContextOptions("default", "en", max_buffer_delay_ms=50))
+    context.push_text("Hello there my fri")
+    words = await first(context, ContextWords)
+    assert isinstance(words, ContextWords)
+    assert [timestamp.word.text for timestamp in words.words] == ["Hello", "there", "my"]
+    context.push_text("end")
+    context.finish()
+    assert (await collect(context)).words == ["friend"]
+
+
+async def test_without_timers_text_waits_for_its_sentence(
+    start_synthesizer: StartSynthesizer,
+) -> None:
+    """An unfinished sentence is not sent to the engine, until a flush speaks it."""
+    synthesizer = await start_synthesizer(Limits(settle_s=NEVER_S))
+    context = await synthesizer.open(UNPACED)
+    context.push_text("Hello there")
+    assert await made_samples(synthesizer, 0) == 0
+    context.flush(1)
+    flushed = await first(context, ContextFlushed)
+    assert isinstance(flushed, ContextFlushed)
+    assert flushed.end_sample > 0
+
+
+async def test_flushes_are_answered_in_order(start_synthesizer: StartSynthesizer) -> None:
+    """Each flush is answered once, after the audio of the text before it; an empty one at once."""
+    synthesizer = await start_synthesizer()
+    context = await synthesizer.open(UNPACED)
+    context.flush(1)
+    assert context.next_event() == ContextFlushed(1, 0)
+    for flush_id, text in enumerate(("One.", " Two", ", three", ""), start=2):
+        context.push_text(text)
+        context.flush(flush_id)
+    context.finish()
+    assert (await collect(context)).flushes == [2, 3, 4, 5]
+
+
+async def test_a_flush_does_not_wait_for_an_estimate(start_synthesizer: StartSynthesizer) -> None:
+    """Without any aligner, the end of a segment publishes its words, however late the estimates."""
+    synthesizer = await start_synthesizer(throttle={"without_words": True})
+    context = await synthesizer.open(replace(UNPACED, speech=SpeechOptions(speed=2.0)))
+    context.push_text(SENTENCE)
+    context.flush(1)
+    words: list[str] = []
+    async with asyncio.timeout(PATIENCE_S):
+        async for event in context:
+            if isinstance(event, ContextWords):
+                words += [timestamp.word.text for timestamp in event.words]
+            elif isinstance(event, ContextFlushed):
+                break
+    assert words == SENTENCE.split()
+
+
+async def test_too_much_text_is_refused_until_some_is_spoken(
+    start_synthesizer: StartSynthesizer,
+) -> None:
+    """Only waiting text is limited: once it is spoken, more is accepted."""
+    synthesizer = await start_synthesizer(Limits(max_text_chars=100))
+    context = await synthesizer.open(UNPACED)
+    context.push_text(f"{SENTENCE} ")
+    with pytest.raises(InvalidRequestError) as refused:
+        context.push_text("x" * 60)
+    assert refused.value.code is ErrorCode.TEXT_TOO_LONG
+    context.flush(1)
+    await first(context, ContextFlushed)
+    context.push_text("y " * 50)
+    context.finish()
+    spoken = await collect(context)
+    assert spoken.words == ["y"] * 50
+    assert spoken.report.chars == len(SENTENCE) + 1 + 100
+
+
+async def test_an_ended_context_refuses_text(start_synthesizer: StartSynthesizer) -> None:
+    """After `finish`, `cancel` or a failure, text and flushes are refused."""
+    synthesizer = await start_synthesizer()
+    finished, cancelled = [await synthesizer.open(UNPACED) for _ in range(2)]
+    finished.finish()
+    cancelled.cancel()
+    for context in (finished, cancelled):
+        for refuse in (lambda c=context: c.push_text("more"), lambda c=context: c.flush(1)):
+            with pytest.raises(InvalidRequestError) as refused:
+                refuse()
+            assert refused.value.code is ErrorCode.CONTEXT_CLOSED
+
+
+# The end.
+
+
+@pytest.mark.parametrize("text", ["", "Hello there. And then"])
+async def test_a_context_without_text_goes_idle(
+    start_synthesizer: StartSynthesizer, text: str
+) -> None:
+    """A context without more text ends; the text that it has is spoken to the end."""
+    synthesizer = await start_synthesizer(Limits(context_idle_s=0.1))
+    context = await synthesizer.open(UNPACED)
+    context.push_text(text)
+    spoken = await collect(context)
+    assert spoken.report.reason == "idle"
+    assert spoken.words == text.split()
+
+
+async def test_audio_has_a_limit(start_synthesizer: StartSynthesizer) -> None:
+    """More audio than `max_audio_s` ends a context with reason `limit` and frees its row."""
+    synthesizer = await start_synthesizer(Limits(max_audio_s=3))
+    context = await synthesizer.open(UNPACED)
+    context.push_text(SENTENCE * 100)
+    context.finish()
+    spoken = await collect(context)
+    assert spoken.report.reason == "limit"
+    # The chunk that passes the limit is the last: at most one second more.
+    assert 3 * SAMPLE_RATE_HZ < spoken.samples <= 4 * SAMPLE_RATE_HZ
+    await until(lambda: not worker_of(synthesizer).rows_used, "the row is free")
+    cut = context.cut(spoken.samples)
+    assert cut.text_remaining
+
+
+async def test_abandon_is_idempotent(start_synthesizer: StartSynthesizer) -> None:
+    """An abandoned context sends nothing, is reported once, and frees its row."""
+    reports: list[ContextReport] = []
+    synthesizer = await start_synthesizer(observe=reports.append)
+    context = await synthesizer.open(UNPACED)
+    context.push_text(SENTENCE * 50)
+    await first(context, AudioChunk)
+    context.abandon()
+    context.abandon()
+    assert context.cancel() is None
+    assert context.next_event() is None
+    assert [report.reason for report in reports] == ["cancelled"]
+    assert synthesizer.contexts_active == 0
+    await until(lambda: not worker_of(synthesizer).rows_used, "the row is free")
+
+
+async def test_abandon_after_the_end_changes_nothing(start_synthesizer: StartSynthesizer) -> None:
+    """A context that has ended keeps its reason."""
+    reports: list[ContextReport] = []
+    synthesizer = await start_synthesizer(observe=reports.append)
+    context = await synthesizer.open(UNPACED)
+    context.push_text("Hello.")
+    context.finish()
+    await collect(context)
+    context.abandon()
+    assert [report.reason for report in reports] == ["complete"]
+
+
+# Cuts.
+
+
+async def test_a_cut_goes_by_what_was_played_or_by_the_clock(
+    start_synthesizer: StartSynthesizer,
+) -> None:
+    """The client's position counts; without one, the sent audio that has had time to play."""
+    synthesizer = await start_synthesizer()
+    context = await synthesizer.open(UNPACED)
+    context.push_text(SENTENCE)
+    context.finish()
+    spoken = await collect(context)
+    at_once = context.cut()
+    assert at_once.text_spoken != SENTENCE, "nobody has heard all of it yet"
+    assert context.cut(0).text_spoken == ""
+    assert context.cut(-5) == context.cut(0)
+    assert context.cut(spoken.samples).text_spoken == SENTENCE
+    assert context.cut(10**12) == context.cut(spoken.samples)
+    for cut in (at_once, context.cut(spoken.samples // 2)):
+        assert cut.text_spoken + cut.text_remaining == SENTENCE
+    half = context.cut(spoken.samples // 2).text_spoken
+    assert "" != half != SENTENCE
+
+
+async def test_only_the_end_leaves_after_a_cancel(start_synthesizer: StartSynthesizer) -> None:
+    """Audio that is reported as sent after the cancel publishes no words.
+
+    Another context's words are published when their deadline comes.
+    """
+    synthesizer = await start_synthesizer(throttle={"without_words": True})
+    contexts = [await synthesizer.open(UNPACED) for _ in range(2)]
+    for context in contexts:
+        context.push_text(f"{SENTENCE} {SENTENCE} ")
+        await first(context, ContextWords)
+        await until(lambda c=context: c.has_audio_next, "it has audio")
+    cancelled, neighbour = contexts
+    cancelled.cancel()
+    assert isinstance(cancelled.next_event(), ContextCancelled)
+    for context in contexts:
+        context.sent(SAMPLE_RATE_HZ)
+    await until(lambda: neighbour.has_words_next, "the next words must leave")
+    assert isinstance(cancelled.next_event(), ContextDone)
+    assert cancelled.next_event() is None
+    neighbour.abandon()
+
+
+async def test_a_cancel_reports_its_basis(start_synthesizer: StartSynthesizer) -> None:
+    """`ContextCancelled` is next, whatever was queued, with the cut that `cancel` returns."""
+    synthesizer = await start_synthesizer()
+    for played, basis in ((SAMPLE_RATE_HZ // 2, "played_ms"), (None, "clock")):
+        context = await synthesizer.open(UNPACED)
+        context.push_text(SENTENCE)
+        await first(context, AudioChunk)
+        cut = context.cancel(played)
+        event = context.next_event()
+        assert isinstance(event, ContextCancelled)
+        assert (event.cut, event.basis) == (cut, basis)
+        done = context.next_event()
+        assert isinstance(done, ContextDone)
+        assert done.reason == "cancelled"
+        assert done.report.discarded_samples <= done.report.audio_samples
+        assert context.next_event() is None
+
+
+# Credit.
+
+
+async def test_a_paced_row_waits_for_its_listener(start_synthesizer: StartSynthesizer) -> None:
+    """The engine generates `max_lead_s` and not a sample more until some of it is played."""
+    synthesizer = await start_synthesizer(Limits(max_lead_s=1))
+    context = await synthesizer.open(ContextOptions(language="en"))
+    context.push_text(SENTENCE * 20)
+    assert await made_samples(synthesizer, SAMPLE_RATE_HZ) == SAMPLE_RATE_HZ
+    context.sent(SAMPLE_RATE_HZ)
+    made = await made_samples(synthesizer, SAMPLE_RATE_HZ + 1)
+    assert made <= 2 * SAMPLE_RATE_HZ, "no more than what was sent has been played"
+
+
+async def test_an_unpaced_row_waits_for_its_socket(start_synthesizer: StartSynthesizer) -> None:
+    """Without pacing, `max_unsent_s` bounds what is in memory; sending it makes room for more."""
+    synthesizer = await start_synthesizer(Limits(max_unsent_s=2))
+    context = await synthesizer.open(UNPACED)
+    context.push_text(SENTENCE * 20)
+    assert await made_samples(synthesizer, 2 * SAMPLE_RATE_HZ) == 2 * SAMPLE_RATE_HZ
+    context.sent(SAMPLE_RATE_HZ)
+    assert await made_samples(synthesizer, 3 * SAMPLE_RATE_HZ) == 3 * SAMPLE_RATE_HZ
+
+
+async def test_a_long_lead_is_bounded_too(start_synthesizer: StartSynthesizer) -> None:
+    """An hour of lead is not an hour of audio in memory."""
+    synthesizer = await start_synthesizer(Limits(max_unsent_s=2))
+    context = await synthesizer.open(ContextOptions(language="en", max_lead_s=3600))
+    context.push_text(SENTENCE * 20)
+    assert await made_samples(synthesizer, 2 * SAMPLE_RATE_HZ) == 2 * SAMPLE_RATE_HZ
+
+
+# Engines.
+
+
+async def test_a_late_engine_shows_in_the_report(start_synthesizer: StartSynthesizer) -> None:
+    """The report contains the delay of the first audio and the underruns."""
+    synthesizer = await start_synthesizer(throttle={"first_audio_s": 0.3, "rtf": 1.5})
+    context = await synthesizer.open(UNPACED)
+    context.push_text("Hello.")
+    context.finish()
+    report = (await collect(context)).report
+    assert report.ttfa_s is not None
+    assert report.ttfa_s >= 0.3
+    assert report.underrun_s > 0
+
+
+async def test_a_silent_engine_can_be_cancelled(start_synthesizer: StartSynthesizer) -> None:
+    """A context can be cancelled although its engine sends no events."""
+    synthesizer = await start_synthesizer(throttle={"is_silent": True})
+    context = await synthesizer.open(UNPACED)
+    context.push_text(SENTENCE)
+    context.finish()
+    cut = context.cancel()
+    assert cut is not None
+    assert (cut.text_spoken, cut.text_remaining) == ("", SENTENCE)
+    assert (await collect(context)).report.ttfa_s is None
+    await until(lambda: not worker_of(synthesizer).rows_used, "the row is free")
+
+
+async def test_words_that_were_found_outlive_the_engine(
+    start_synthesizer: StartSynthesizer,
+) -> None:
+    """After a crash, the found words of audio already sent are published before the end."""
+    stopped = Supervisor(WorkerSpec("online"))  # in place of a better one that is late
+    aligners = Aligners(
+        {Source.ONLINE: [Supervisor(WorkerSpec("online"))], Source.FORCED: [stopped]}
+    )
+    throttle = {"without_words": True, "crash_after_s": 8, "rtf": 0.4}
+    synthesizer = await start_synthesizer(throttle=throttle, aligners=aligners)
+    assert stopped.worker is not None
+    os.kill(stopped.worker.pid, signal.SIGSTOP)
+    context = await synthesizer.open(UNPACED)
+    context.push_text(f"{SENTENCE} " * 4)
+    words: list[WordTimestamp] = []
+    async for event in context:
+        if isinstance(event, ContextWords):
+            words += event.words
+    assert context.cut(10**9).text_remaining
+    assert words[-1].start_sample > 5 * SAMPLE_RATE_HZ, "only what was about to be heard has left"
