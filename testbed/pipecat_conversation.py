@@ -35,13 +35,13 @@ from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
 from voiceagent_tts.server.serve import RunningServer
 
 HEARD_SAMPLES = 480
-"""A word was heard when 20 ms of it were played: the service's default `output_latency_s`."""
+"""Played length from which a word counts as heard: the service's default `output_latency_s`."""
 
 ENGLISH = VoiceAgentTTSService.Settings(voice="default", language="en")
 
 
 class Conversation:
-    """One agent turn after the other, and what the history says of them."""
+    """A running pipeline: makes replies, interrupts them, and reads them in the history."""
 
     def __init__(self, tts: VoiceAgentTTSService) -> None:
         self.tts = tts
@@ -74,10 +74,10 @@ class Conversation:
 
         @tts.event_handler("on_words")
         async def on_words(_: object, context_id: str, words: list[WordTimestamp]) -> None:
-            # What has sounded of a word that broke off stays; only what never will is told anew.
+            # After a break-off, words come again from there on; earlier ones were played.
             first = words[0].start_sample
-            told = [w for w in self.words.get(context_id, []) if w.start_sample < first]
-            self.words[context_id] = told + words
+            known = [w for w in self.words.get(context_id, []) if w.start_sample < first]
+            self.words[context_id] = known + words
 
         @tts.event_handler("on_tts_request")
         async def on_tts_request(_: object, context_id: str, text: str) -> None:
@@ -85,8 +85,8 @@ class Conversation:
                 self._spoke.put_nowait(context_id)
             self.texts[context_id] = self.texts.get(context_id, "") + text
 
-    async def note(self, frame: Frame) -> None:
-        """A frame has left."""
+    async def record(self, frame: Frame) -> None:
+        """Record a frame that has left."""
         async with self._changed:
             if isinstance(frame, ErrorFrame):
                 self.errors.append(frame)
@@ -95,12 +95,12 @@ class Conversation:
             self._changed.notify_all()
 
     async def until(self, kind: type[Frame], count: int = 1) -> None:
-        """Wait until `count` frames of `kind` have left the service, or the loudspeaker."""
+        """Wait until `count` frames of `kind` have left the service or the loudspeaker."""
         async with self._changed:
             await self._changed.wait_for(lambda: self.count(kind) >= count)
 
     def count(self, kind: type[Frame]) -> int:
-        """Frames of `kind` that have left."""
+        """Number of frames of `kind` that have left."""
         return sum(isinstance(frame, kind) for frame in [*self.frames, *self.errors])
 
     async def started(self) -> None:
@@ -113,35 +113,35 @@ class Conversation:
             await self.worker.queue_frame(frame)
 
     async def begun(self) -> str:
-        """The next TTS context that gets text."""
+        """Wait for the next TTS context that receives text; returns its id."""
         return await self._spoke.get()
 
     async def begin(self, *pieces: str) -> str:
-        """Begin an LLM reply with these pieces of text; returns its TTS context."""
+        """Start an LLM reply with these pieces of text; returns its TTS context."""
         await self.push(LLMFullResponseStartFrame(), *map(LLMTextFrame, pieces))
         return await self.begun()
 
-    async def go_on(self, *pieces: str) -> None:
-        """More pieces of the reply."""
+    async def append(self, *pieces: str) -> None:
+        """Send more pieces of the reply."""
         await self.push(*map(LLMTextFrame, pieces))
 
     async def end(self) -> None:
-        """The reply is complete."""
+        """End the reply."""
         await self.push(LLMFullResponseEndFrame())
 
     async def reply(self, *pieces: str) -> str:
-        """A whole reply; returns its TTS context at its first piece."""
+        """Send a whole reply; returns its TTS context once that has text."""
         await self.push(LLMFullResponseStartFrame(), *map(LLMTextFrame, pieces))
         await self.end()
         return await self.begun()
 
     async def interrupt(self) -> str:
-        """The user barges in; returns what the history has of the turn."""
+        """Barge in; returns the turn's text in the history."""
         await self.push(InterruptionFrame())
         return (await self.turns.get()).content
 
     async def spoken(self) -> str:
-        """Wait for the end of the turn; returns what the history has of it."""
+        """Wait for the end of the turn; returns its text in the history."""
         return (await self.turns.get()).content
 
     async def played_out(self) -> None:
@@ -149,16 +149,16 @@ class Conversation:
         await self.until(BotStoppedSpeakingFrame)
 
     async def play(self, context_id: str, seconds: float) -> None:
-        """Wait until so much of the turn was played."""
+        """Wait until `seconds` of the turn were played."""
         await self.transport.wait_until_played(context_id, round(seconds * SAMPLE_RATE_HZ))
 
     def played_samples(self, context_id: str) -> int:
-        """How much of a context has been played."""
+        """Played audio of a context."""
         played = [u for u in self.transport.utterances if u.context_id == context_id]
         return sum(utterance.played_samples for utterance in played)
 
     def heard(self, context_id: str, text: str) -> str:
-        """What of `text`, the context's, had been played far enough to be heard."""
+        """The part of the context's `text` that was heard."""
         played = self.played_samples(context_id)
         ends = [
             timestamp.word.char_end
@@ -169,14 +169,14 @@ class Conversation:
 
     @property
     def committed(self) -> Sequence[str]:
-        """The assistant's messages in the history."""
+        """Assistant messages in the history."""
         messages = cast("list[dict[str, str]]", self.context.get_messages())
         return [each["content"] for each in messages if each["role"] == "assistant"]
 
 
 @contextlib.asynccontextmanager
 async def talking(tts: VoiceAgentTTSService) -> AsyncIterator[Conversation]:
-    """A conversation whose pipeline runs."""
+    """Run a conversation; ends its pipeline afterwards."""
     conversation = Conversation(tts)
     runner = WorkerRunner(handle_sigint=False)
     await runner.add_workers(conversation.worker)
@@ -186,7 +186,7 @@ async def talking(tts: VoiceAgentTTSService) -> AsyncIterator[Conversation]:
         yield conversation
     finally:
         await conversation.worker.cancel()
-        # Not awaited: where Pipecat swallows a cancellation, a test that failed would never end.
+        # Bounded: if Pipecat swallows a cancellation, a failed test must still end.
         await asyncio.wait({running}, timeout=PATIENCE_S)
         assert running.done(), "the pipeline does not end"
         running.result()
@@ -208,4 +208,4 @@ class _Watcher(BaseObserver):
         is_of_service = data.source is self._conversation.tts and isinstance(data.frame, kinds)
         is_of_output = isinstance(data.frame, BotStoppedSpeakingFrame)
         if is_of_service or (is_of_output and data.direction is FrameDirection.DOWNSTREAM):
-            await self._conversation.note(data.frame)
+            await self._conversation.record(data.frame)

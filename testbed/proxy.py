@@ -26,7 +26,7 @@ class Router(Wire):
         self._is_up = False
         self.cut()
 
-    def come_back(self) -> None:
+    def come_up(self) -> None:
         """Accept connections again."""
         self._is_up = True
 

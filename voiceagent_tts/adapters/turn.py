@@ -46,7 +46,7 @@ class Turn:
         self._char_base = 0  # start of the text of the current context, or of the next one
         self._start_sample = 0  # start of its audio
         self._received_samples = 0  # of the current context
-        self._words_taken = 0  # of the current context
+        self._words_returned = 0  # of the current context
 
     @property
     def rest(self) -> str:
@@ -84,7 +84,7 @@ class Turn:
         """The server context of `record` speaks the rest from now on."""
         assert self.record is None, "expected the last context to be finished or broken off"
         self.record = record
-        self._received_samples = self._words_taken = 0
+        self._received_samples = self._words_returned = 0
 
     def delay_audio(self, samples: int) -> None:
         """Account for silence that the host plays before the current context's first audio."""
@@ -106,29 +106,29 @@ class Turn:
         word = replace(word, char_start=char_start, char_end=char_end)
         return replace(timestamp.later(self._start_sample), word=word)
 
-    def take_words(self, before_sample: int | None = None) -> list[WordTimestamp]:
+    def new_words(self, before_sample: int | None = None) -> list[WordTimestamp]:
         """The current context's words since the last call, at their positions in the turn.
 
         Args:
             before_sample: leave the words that start at this position or later for another call.
         """
-        return [] if self.record is None else self._take_words(self.record.words, before_sample)
+        return [] if self.record is None else self._new_words(self.record.words, before_sample)
 
-    def _take_words(
+    def _new_words(
         self, words: list[WordTimestamp], before_sample: int | None
     ) -> list[WordTimestamp]:
-        new = [self.place(timestamp) for timestamp in words[self._words_taken :]]
+        new = [self.place(timestamp) for timestamp in words[self._words_returned :]]
         if before_sample is not None:
             new = [timestamp for timestamp in new if timestamp.start_sample < before_sample]
-        self._words_taken += len(new)
+        self._words_returned += len(new)
         return new
 
     # The end of a server context.
 
     def finish_context(self, chars: int) -> list[WordTimestamp]:
         """The current context has spoken its first `chars` characters; returns its last words."""
-        words = self.take_words()
-        self.leave_context(self._char_base + chars)
+        words = self.new_words()
+        self.close_context(self._char_base + chars)
         return words
 
     def break_off_context(self, before_sample: int | None = None) -> list[WordTimestamp]:
@@ -142,11 +142,11 @@ class Turn:
         """
         assert self.record is not None
         text, known, received = self.record.text, self.record.words, self._received_samples
-        words = self._take_words(all_words(text, known), before_sample)
-        self.leave_context(self._char_base + resume_position(text, known, received))
+        words = self._new_words(all_words(text, known), before_sample)
+        self.close_context(self._char_base + resume_position(text, known, received))
         return words
 
-    def leave_context(self, char_end: int) -> None:
+    def close_context(self, char_end: int) -> None:
         """The current context speaks no more; the next one starts at character `char_end`."""
         self._start_sample = self.samples
         self._received_samples = 0

@@ -145,7 +145,7 @@ async def test_what_a_dead_server_never_spoke_is_not_committed(server: RunningSe
         assert committed == conversation.heard(context_id, COUNTING)
         assert committed and committed != COUNTING
         assert turn_errors(conversation) == [ErrorCode.CONNECTION_LOST]
-        line.come_back()
+        line.come_up()
         await until(lambda: len(server.state.sessions) == 1, "the service is connected")
         await conversation.reply("Yes, I can.")
         assert await conversation.spoken() == "Yes, I can."
@@ -163,7 +163,7 @@ async def test_an_interruption_during_an_outage_ends_the_turn(server: RunningSer
         committed = await conversation.interrupt()
         assert committed == conversation.heard(context_id, COUNTING) != ""
         sounds = conversation.count(TTSAudioRawFrame)
-        line.come_back()
+        line.come_up()
         await until(lambda: len(server.state.sessions) == 1, "the service is connected")
         await conversation.reply("Yes, I can.")
         assert await conversation.spoken() == "Yes, I can."
@@ -188,11 +188,11 @@ async def test_text_that_comes_during_an_outage_is_spoken(
             await conversation.play(context_id, 0.5)
         await lose(conversation, line)
         if before:
-            await conversation.go_on(after)
+            await conversation.append(after)
         else:
             await conversation.begin(after)
         await conversation.end()
-        line.come_back()
+        line.come_up()
         assert await conversation.spoken() == before + after
         assert not turn_errors(conversation)
 
@@ -208,9 +208,9 @@ async def test_a_new_voice_during_an_outage_loses_no_word(server: RunningServer)
         await lose(conversation, line)
         delta = VoiceAgentTTSService.Settings(voice="en-gb+f3")
         await conversation.push(TTSUpdateSettingsFrame(delta=delta))
-        await conversation.go_on("Four, five.")
+        await conversation.append("Four, five.")
         await conversation.end()
-        line.come_back()
+        line.come_up()
         assert await conversation.spoken() == "One, two, three. Four, five."
         played = [utterance.context_id for utterance in conversation.transport.utterances]
         assert len(played) == 2 and played[0] == first
@@ -229,10 +229,10 @@ async def test_an_end_that_comes_late_overtakes_no_word(server: RunningServer) -
         sounds = [frame for frame in conversation.frames if isinstance(frame, TTSAudioRawFrame)]
         left_s = sum(len(sound.audio) for sound in sounds) / BYTES_PER_SAMPLE / SAMPLE_RATE_HZ
         await conversation.play(first, left_s - 0.02)  # just before the loudspeaker runs dry
-        line.come_back()
+        line.come_up()
         delta = VoiceAgentTTSService.Settings(voice="en-gb+f3")
         await conversation.push(TTSUpdateSettingsFrame(delta=delta))
-        await conversation.go_on("Four, five, six. ")
+        await conversation.append("Four, five, six. ")
         second = await conversation.begun()
         await conversation.play(second, 0.1)
         await conversation.end()
@@ -273,7 +273,7 @@ async def test_the_rest_of_an_idle_turn_is_spoken(
         await conversation.begin("One, two. ")
         await conversation.played_out()
         await until(lambda: not server.state.synthesizer.contexts_active, "the context has ended")
-        await conversation.go_on("Three, four.")
+        await conversation.append("Three, four.")
         await conversation.end()
         assert await conversation.spoken() == "One, two. Three, four."
         assert not conversation.errors

@@ -104,7 +104,7 @@ async def test_words_wait_for_sound_that_stalls(server: RunningServer) -> None:
         await conversation.until(TTSAudioRawFrame)
         await asyncio.sleep(2.0)  # the stall: longer than the first sentence
         played = conversation.transport.utterances[0].played_samples / SAMPLE_RATE_HZ
-        await conversation.go_on(second)
+        await conversation.append(second)
         await conversation.end()
         await conversation.play(context_id, played + 0.8)
         committed = await conversation.interrupt()
@@ -375,7 +375,7 @@ async def test_a_new_voice_in_mid_turn_loses_no_word(
         first = await conversation.begin("One, two. ")
         delta = VoiceAgentTTSService.Settings(voice="en-gb+f3")
         await conversation.push(TTSUpdateSettingsFrame(delta=delta))
-        await conversation.go_on("Three, four.")
+        await conversation.append("Three, four.")
         await conversation.end()
         assert await conversation.spoken() == "One, two. Three, four."
         voices = [utterance.context_id for utterance in conversation.transport.utterances]

@@ -1,8 +1,8 @@
-"""`Playout`: passes a reply's audio to LiveKit at once, and each word when it is heard.
+"""`Playout`: emits a reply's audio to LiveKit at once, and each word when it is heard.
 
 At a barge-in, LiveKit commits the words that its transcript had released by then. If LiveKit knows
 the words' times ahead, it releases them by its own arithmetic, which is a word or two off. So a
-word waits here until it is heard, and is handed on in a way that makes LiveKit release it at once.
+word waits here until it is heard, and is emitted in a way that makes LiveKit release it at once.
 The audio does not wait, except for a few samples that carry the words: LiveKit accepts words only
 with audio. Without a session that plays, words go with their audio.
 
@@ -28,18 +28,18 @@ from voiceagent_tts.core import (
 )
 
 _HEARD_SAMPLES = ms_to_samples(12)
-"""Played length of a word when it is handed on. A word counts as heard from 20 ms on, and LiveKit
-commits it some milliseconds after it is handed on."""
+"""Played length of a word when it is emitted. A word counts as heard from 20 ms on, and LiveKit
+commits it some milliseconds after it is emitted."""
 _MIN_CARRIER_SAMPLES = 16
 """Samples that are held back to carry words that are not known yet."""
 _LATEST_WORD_SAMPLES = ms_to_samples(50)
-"""Every word is handed on at least this long before the audio ends: playback may end early."""
+"""Every word is emitted at least this long before the audio ends: playback may end early."""
 _NEXT_WORD_S = 0.1
 """Earliest start of a word that the server has not sent yet: words arrive 0.15 s ahead."""
 _EARLY_TIMER_S = 0.005
-"""How much before its time a word may be handed on."""
+"""How much before its time a word may be emitted."""
 _FIRST_WORD_SAMPLES = ms_to_samples(150)
-"""A first word that starts before this is handed on with the first audio: LiveKit drops a reply
+"""A first word that starts before this is emitted with the first audio: LiveKit drops a reply
 from the history if it has released none of its words."""
 _RESTART_S = 0.02
 """Time from audio arriving at an output that ran dry until the audio plays."""
@@ -69,7 +69,7 @@ class _Mark(TimedString):
 
 
 class Playout:
-    """Hands one reply's audio and words on to LiveKit.
+    """Emits one reply's audio and words to LiveKit.
 
     Positions are samples at 24 kHz and characters of the reply's text.
 
@@ -100,18 +100,18 @@ class Playout:
         self._started_at: float | None = None  # when playback started
         self._carriers = b""  # audio that is held back to carry words
         self._expected: deque[WordTimestamp] = deque()
-        self._char_end = 0  # of the text handed on
+        self._char_end = 0  # of the text emitted
         self._expected_char_end = 0
-        self._last_s = 0.0  # the latest time handed on
+        self._last_s = 0.0  # the latest time emitted
 
     @property
     def samples(self) -> int:
-        """Audio handed on so far."""
+        """Audio emitted so far."""
         return self._clock.sent_samples
 
     @property
     def expected_char_end(self) -> int:
-        """End of the text that was handed on, or will be when its words are heard."""
+        """End of the text that was emitted, or will be when its words are heard."""
         return self._expected_char_end
 
     @property
@@ -128,7 +128,7 @@ class Playout:
     # Audio and words of the reply.
 
     def play(self, pcm: bytes, samples: int) -> None:
-        """Hand on audio whose length is `samples`."""
+        """Emit audio whose length is `samples`."""
         now = time.monotonic()
         if not self._first_audio_at:
             self._first_audio_at = now
@@ -141,12 +141,12 @@ class Playout:
         self._push_audio(len(self._carriers) + len(pcm) - carriers * BYTES_PER_SAMPLE, pcm)
 
     def play_silence(self, seconds: float) -> None:
-        """Hand on `seconds` of silence."""
+        """Emit `seconds` of silence."""
         pcm = bytes(round(seconds * self._sample_rate_hz) * BYTES_PER_SAMPLE)
         self.play(pcm, round(seconds * SAMPLE_RATE_HZ))
 
     def expect(self, words: Iterable[WordTimestamp]) -> None:
-        """Hand `words` on when they are heard, without those that a failed context spoke before."""
+        """Emit `words` when they are heard, without those that a failed context spoke before."""
         for word in words:
             if word.word.char_end > self._expected_char_end:
                 self._expected.append(word)
@@ -161,7 +161,7 @@ class Playout:
         )
 
     def _start(self, event: io.PlaybackStartedEvent) -> None:
-        """Playback has started, with all audio that was handed on before."""
+        """Playback has started, with all audio that was emitted before."""
         if self._started_at is not None:
             return
         self._started_at = time.monotonic() - (time.time() - event.created_at)
@@ -172,7 +172,7 @@ class Playout:
     # Words when they are heard.
 
     def due_in_s(self, *, is_over: bool) -> float | None:
-        """Time until the next word is handed on; None if that depends on more audio or events.
+        """Time until the next word is emitted; None if that depends on more audio or events.
 
         Args:
             is_over: whether no more audio comes.
@@ -186,20 +186,20 @@ class Playout:
             return max(0.0, left_s) if is_over else None
         return max(0.0, self._due_s(self._expected[0], is_over) - self._elapsed_s)
 
-    def hand_on(self, text: str, *, is_over: bool) -> None:
-        """Hand on the words that are due; `text` is the reply's text so far."""
+    def emit_due_words(self, text: str, *, is_over: bool) -> None:
+        """Emit the words that are due; `text` is the reply's text so far."""
         is_any = False
         while (due_in_s := self.due_in_s(is_over=is_over)) is not None:
             if due_in_s > _EARLY_TIMER_S:
                 break
-            self._hand_on(text, self._expected.popleft(), is_over)
+            self._emit_word(text, self._expected.popleft(), is_over)
             is_any = True
         if is_any and self._output is not None:
             self._push_audio(BYTES_PER_SAMPLE)
             self._emitter.flush()
 
     def finish(self, text: str) -> None:
-        """Hand on the remaining audio, and the text after the last word."""
+        """Emit the remaining audio, and the text after the last word."""
         end_s = self.samples / SAMPLE_RATE_HZ
         self._push_text(text, len(text), end_s, end_s)
         self._push_audio(len(self._carriers))
@@ -222,7 +222,7 @@ class Playout:
         """Seconds since playback started."""
         return 0.0 if self._started_at is None else time.monotonic() - self._started_at
 
-    def _hand_on(self, text: str, word: WordTimestamp, is_over: bool) -> None:
+    def _emit_word(self, text: str, word: WordTimestamp, is_over: bool) -> None:
         # White space goes with the word before it, so that a resumed transcript has no leading one.
         char_end = len(text) - len(text[word.word.char_end :].lstrip())
         if self._output is None or (self._started_at is None and not self._is_first(word)):
@@ -238,7 +238,7 @@ class Playout:
         """Push a time after the last word, at which the next word starts at the earliest.
 
         LiveKit releases words by their times only while the last known time is still to come. That
-        time must have passed when the next word is handed on, whose time counts from there.
+        time must have passed when the next word is emitted, whose time counts from there.
         """
         until_s = self._elapsed_s + _NEXT_WORD_S
         if self._expected:

@@ -1,6 +1,6 @@
 """`Reply`: one reply of a LiveKit agent, from its text to audio and words, despite failures.
 
-A reply lasts until its last word is heard: `adapters.livekit.playout` hands each word on at that
+A reply lasts until its last word is heard: `adapters.livekit.playout` emits each word at that
 moment. When a context fails after audio was played, a new context speaks the rest, from the word
 that broke off; each word whose audio had arrived is committed once.
 
@@ -222,7 +222,7 @@ class Reply:
             item = None
         else:
             self._received_at = time.monotonic()
-        self._playout.hand_on(self._turn.text, is_over=is_over)
+        self._playout.emit_due_words(self._turn.text, is_over=is_over)
         return item
 
     def _patience_s(self) -> float | None:
@@ -335,7 +335,7 @@ class Reply:
 
     def _expect_new_words(self) -> None:
         if self._is_audible:  # LiveKit accepts no word before the first audio
-            self._playout.expect(self._turn.take_words())
+            self._playout.expect(self._turn.new_words())
 
     # The end of a context, and of the reply.
 
@@ -343,7 +343,7 @@ class Reply:
         self._context = None
         if done.reason == "limit":
             self._playout.forget_unheard()
-            self._turn.leave_context(self._playout.expected_char_end)
+            self._turn.close_context(self._playout.expected_char_end)
         else:
             words = self._turn.finish_context(done.chars)
             if self._is_audible:
@@ -380,7 +380,7 @@ class Reply:
 
     def _abandon_context(self) -> None:
         if self._context is not None:
-            self._context.socket.leave(self._context.record.context_id)
+            self._context.socket.abandon(self._context.record.context_id)
             self._context = None
 
 

@@ -104,7 +104,7 @@ class Socket:
         """Send in order; a message for a lost socket is dropped."""
         self._outbox.put_nowait(message)
 
-    def leave(self, context_id: str) -> None:
+    def abandon(self, context_id: str) -> None:
         """Cancel a context, unless it has ended, and stop passing its events on."""
         if self._router.detach(context_id):
             self.send(self.connection.cancel(context_id))

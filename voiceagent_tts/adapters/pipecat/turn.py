@@ -72,7 +72,7 @@ class PipecatTurn(Turn):
 
     def audible_words(self) -> list[WordTime]:
         """The words that became audible with the audio that has arrived, each once."""
-        return self._to_commit(self.take_words(self._audible_samples))
+        return self._to_commit(self.new_words(self._audible_samples))
 
     def finish(self, done: DoneMessage) -> list[WordTime]:
         """The server context has spoken all its text; returns the remaining words."""
