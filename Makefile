@@ -9,7 +9,7 @@ EXTRAS := server,espeak,japanese,qwen3,quantize,pipecat,livekit,agents,bench,dev
 TORCH ?= torch==2.13.0
 
 .PHONY: setup demo test test-thorough check flite bench-ttfa bench-transport bench-load bench-alignment \
-	bench-bargein bench-engine bench-gpu gpu-wheels clean
+	bench-bargein bench-engine bench-gpu gpu-wheels gpu-versions clean
 .DEFAULT_GOAL := help
 
 help:
@@ -26,6 +26,7 @@ help:
 	@echo "make bench-engine     a frame of 1 to 256 rows, by stage, beside what the card could do"
 	@echo "make bench-gpu        everything worth doing on a GPU, in less than ten minutes"
 	@echo "make gpu-wheels       wheels in .wheels/ for a GPU machine without a network"
+	@echo "make gpu-versions     tests and benchmarks with the versions of a GPU machine, on this CPU"
 
 setup: $(VENV)/.installed
 
@@ -78,6 +79,9 @@ bench-gpu: setup
 # There, without make: `python3 -m benchmarks.gpu`.
 gpu-wheels: setup
 	$(BIN)/python -m benchmarks.gpu.wheels
+
+gpu-versions: setup
+	scripts/gpu-versions $(BIN)/python
 
 # flite's voices know when their words sound and have nothing in common with espeak's.
 flite:
