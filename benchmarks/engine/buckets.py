@@ -66,7 +66,7 @@ class Recording:
 def recording() -> Iterator[Recording]:
     """Note the sizes of all calls of runners that live in this process."""
     noted = Recording()
-    predict, prefill = Passes.predict, Passes.prefill
+    predict, prefill = Passes.code_predictor_step, Passes.prefill
     split = codec_stream.split_windows
 
     def note_predict(passes: Passes, count: int) -> None:
@@ -83,7 +83,7 @@ def recording() -> Iterator[Recording]:
             yield frames, windows
 
     with (
-        patch.object(Passes, "predict", note_predict),
+        patch.object(Passes, "code_predictor_step", note_predict),
         patch.object(Passes, "prefill", note_prefill),
         patch.object(codec_stream, "split_windows", note_windows),
     ):

@@ -11,11 +11,11 @@ from torch import Tensor
 from testbed.engine_driving import CUSTOM_VOICE, load
 from voiceagent_tts.core import FRAME_SAMPLES
 from voiceagent_tts.engine.codec_stream import CodecStream, Sound, split_windows
-from voiceagent_tts.engine.cuda_graph import Lane, Moment
+from voiceagent_tts.engine.cuda_graph import Stream, StreamEvent
 from voiceagent_tts.engine.sizes import Sizes, exact_sizes, fixed_sizes, graph_sizes
 
 ROWS, FRAMES = 3, 40
-LANE = Lane(torch.device("cpu"), is_captured=False)
+STREAM = Stream(torch.device("cpu"), is_captured=False)
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,9 @@ def codes() -> Tensor:
 @pytest.fixture(params=[exact_sizes, graph_sizes, fixed_sizes])
 def stream(codes: Tensor, request: pytest.FixtureRequest) -> CodecStream:
     """A codec that has heard nothing."""
-    return CodecStream(load(CUSTOM_VOICE)[1], codes, LANE, LANE, request.param(ROWS, FRAMES).codec)
+    return CodecStream(
+        load(CUSTOM_VOICE)[1], codes, STREAM, STREAM, request.param(ROWS, FRAMES).codec
+    )
 
 
 def whole(codes: Tensor, row: int, frames: int) -> Tensor:
@@ -47,7 +49,7 @@ def difference(pcm: bytes, samples: Tensor) -> int:
 
 def decode(stream: CodecStream, wanted: dict[int, int], made: int = FRAMES) -> tuple[Sound, ...]:
     """Decode, and take what has come."""
-    stream.decode(wanted, dict.fromkeys(wanted, made), LANE.mark())
+    stream.decode(wanted, dict.fromkeys(wanted, made), STREAM.mark())
     return stream.collect(is_waiting=False)
 
 
@@ -88,7 +90,7 @@ def test_a_dropped_row_is_not_heard(stream: CodecStream) -> None:
     """Sound that was on its way when its row was dropped or started anew comes to nobody."""
     for row in range(ROWS):
         stream.start(row, None)
-    stream.decode({0: 2, 1: 2, 2: 2}, dict.fromkeys(range(ROWS), 2), LANE.mark())
+    stream.decode({0: 2, 1: 2, 2: 2}, dict.fromkeys(range(ROWS), 2), STREAM.mark())
     stream.drop(1)
     stream.start(2, None)
     assert [sound.row for sound in stream.collect(is_waiting=True)] == [0]
@@ -100,7 +102,7 @@ def test_primed_rows_continue_their_reference(codes: Tensor) -> None:
     shifted = codes.clone()
     shifted[1, :4] = codes[0, 9:13]
     stream = CodecStream(
-        load(CUSTOM_VOICE)[1], shifted, LANE, LANE, exact_sizes(ROWS, FRAMES).codec
+        load(CUSTOM_VOICE)[1], shifted, STREAM, STREAM, exact_sizes(ROWS, FRAMES).codec
     )
     stream.start(0, None)
     stream.start(1, stream.prime(codes[0, :9].long()))
@@ -110,42 +112,42 @@ def test_primed_rows_continue_their_reference(codes: Tensor) -> None:
     assert difference(sounds[1], expected[9 * FRAME_SAMPLES :]) <= 8
 
 
-class _Slow(Lane):
-    """A lane that gets to a moment when somebody waits for it."""
+class _Slow(Stream):
+    """A stream that gets to a event when somebody waits for it."""
 
     def __init__(self) -> None:
         super().__init__(torch.device("cpu"), is_captured=False)
         self.marked = self.reached = 0
 
-    def mark(self) -> Moment:
+    def mark(self) -> StreamEvent:
         self.marked += 1
         return _Ahead(self, self.marked)
 
 
-class _Ahead(Moment):
-    """One of these moments."""
+class _Ahead(StreamEvent):
+    """One of these events."""
 
-    def __init__(self, lane: _Slow, number: int) -> None:
+    def __init__(self, stream: _Slow, number: int) -> None:
         super().__init__(None)
-        self._lane, self._number = lane, number
+        self._stream, self._number = stream, number
 
     @property
     def is_past(self) -> bool:
-        return self._number <= self._lane.reached
+        return self._number <= self._stream.reached
 
     def wait(self) -> None:
-        self._lane.reached = max(self._lane.reached, self._number)
+        self._stream.reached = max(self._stream.reached, self._number)
 
 
 @torch.inference_mode()
 def test_a_slow_codec_is_waited_for(codes: Tensor) -> None:
     """However much is asked for at once, no more than sixteen calls are on their way after it."""
-    lane, sizes = _Slow(), fixed_sizes(1, FRAMES).codec
-    stream = CodecStream(load(CUSTOM_VOICE)[1], codes, lane, lane, sizes)
+    stream, sizes = _Slow(), fixed_sizes(1, FRAMES).codec
+    stream = CodecStream(load(CUSTOM_VOICE)[1], codes, stream, stream, sizes)
     stream.start(0, None)
     heard = list[int]()
     for _ in range(2):
-        stream.decode({0: 20}, {0: FRAMES}, lane.mark())
+        stream.decode({0: 20}, {0: FRAMES}, stream.mark())
         heard += [sound.frames for sound in stream.collect(is_waiting=False)]
     assert heard == [4, 20]
 

@@ -1,4 +1,4 @@
-"""A lane: plain calls on a CPU, replays of one capture on a GPU, and the same numbers."""
+"""A stream: plain calls on a CPU, replays of one capture on a GPU, and the same numbers."""
 
 import itertools
 
@@ -6,31 +6,31 @@ import pytest
 import torch
 
 from testbed.gpu import DEVICES, ON_GPU
-from voiceagent_tts.engine.cuda_graph import Lane
+from voiceagent_tts.engine.cuda_graph import Stream
 
 CPU = torch.device("cpu")
 
 
 def test_without_a_gpu_a_function_is_itself() -> None:
     """On a CPU nothing is captured, asked for or not, and nothing runs ahead of its call."""
-    lane, calls = Lane(CPU, is_captured=True), list[int]()
+    stream, calls = Stream(CPU, is_captured=True), list[int]()
 
     def function() -> None:
         calls.append(1)
 
-    assert lane.compile(function) is function
+    assert stream.compile(function) is function
     assert calls == []
-    assert lane.graphs == 0
+    assert stream.graphs == 0
 
 
 def test_on_a_cpu_every_moment_is_past() -> None:
-    """Work is done when it is asked for, so that no moment lies ahead and time is the host's."""
-    lane = Lane(CPU, is_captured=False)
-    with lane.entered():
-        earlier = lane.mark()
+    """Work is done when it is asked for, so that no event lies ahead and time is the host's."""
+    stream = Stream(CPU, is_captured=False)
+    with stream.entered():
+        earlier = stream.mark()
         torch.ones(200, 200) @ torch.ones(200, 200)
-        later = lane.mark()
-    lane.wait_for(later)
+        later = stream.mark()
+    stream.wait_for(later)
     later.wait()
     assert later.is_past
     assert later.seconds_since(earlier) > 0
@@ -45,38 +45,42 @@ def test_on_a_cpu_every_moment_is_past() -> None:
     ],
 )
 def test_a_call_reads_and_writes_what_its_tensors_hold(device: str, is_captured: bool) -> None:
-    """Each call computes with what stands in its tensors then, in the order of the lane."""
+    """Each call computes with what stands in its tensors then, in the order of the stream."""
     place = torch.device(device)
-    lane = Lane(place, is_captured=is_captured)
+    stream = Stream(place, is_captured=is_captured)
     x, total = torch.zeros(4, device=place), torch.zeros(4, device=place)
 
     def function() -> None:
         total.add_(x * 2)
 
-    add = lane.compile(function)
+    add = stream.compile(function)
     total.zero_()  # a capture has run the function
     if place.type == "cuda":
         torch.cuda.synchronize()
     for value in range(5):
-        with lane.entered():
+        with stream.entered():
             x.fill_(value)
             add()
-    lane.mark().wait()
+    stream.mark().wait()
     assert total.tolist() == [20.0] * 4
-    assert lane.graphs == is_captured
+    assert stream.graphs == is_captured
 
 
 @pytest.mark.parametrize("device", DEVICES[1:])
 def test_an_old_graph_does_not_break_a_capture(device: str) -> None:
     """A graph that becomes garbage while another is captured is destroyed after that."""
     place = torch.device(device)
-    lane, x, calls = Lane(place, is_captured=True), torch.zeros(4, device=place), itertools.count()
+    stream, x, calls = (
+        Stream(place, is_captured=True),
+        torch.zeros(4, device=place),
+        itertools.count(),
+    )
     torch.cuda.synchronize()
 
     def clear() -> None:
         x.zero_()
 
-    old = [lane.compile(clear)]
+    old = [stream.compile(clear)]
 
     def function() -> None:
         x.add_(1)
@@ -86,10 +90,10 @@ def test_an_old_graph_does_not_break_a_capture(device: str) -> None:
             del garbage
         assert len([[] for _ in range(10_000)]) == 10_000  # enough for Python to look for garbage
 
-    add = lane.compile(function)
+    add = stream.compile(function)
     x.zero_()
     torch.cuda.synchronize()
-    with lane.entered():
+    with stream.entered():
         add()
-    lane.mark().wait()
+    stream.mark().wait()
     assert x.tolist() == [1.0] * 4

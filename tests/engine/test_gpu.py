@@ -136,8 +136,8 @@ def test_fused_kernels_are_found_to_work(precision: str) -> None:
 
 def test_everything_is_captured_and_nothing_is_taken_later(graphed: Runner) -> None:
     """After the start no graph is added, and speech takes no more of the GPU's memory."""
-    lanes = {id(lane): lane for lane in (graphed._lane, graphed._codec._lane)}
-    captured = sum(lane.graphs for lane in lanes.values())
+    streams = {id(stream): stream for stream in (graphed._stream, graphed._codec._stream)}
+    captured = sum(stream.graphs for stream in streams.values())
     assert captured == graphed.calls
     speak(graphed)
     gc.collect()  # what earlier tests have left
@@ -146,7 +146,7 @@ def test_everything_is_captured_and_nothing_is_taken_later(graphed: Runner) -> N
     speak(graphed)
     torch.cuda.synchronize()
     assert torch.cuda.memory_allocated() == before
-    assert sum(lane.graphs for lane in lanes.values()) == captured
+    assert sum(stream.graphs for stream in streams.values()) == captured
 
 
 def test_a_prefix_changes_no_code(graphed: Runner) -> None:

@@ -74,10 +74,10 @@ def test_every_pass_can_be_captured(
         match kind:
             case "prefill":
                 passes.prefill(count, length, window)
-            case "predict":
-                passes.predict(count)
+            case "code_predictor":
+                passes.code_predictor_step(count)
             case _:
-                passes.advance(count, window)
+                passes.talker_step(count, window)
     assert len(keys) == 2 + 2 * 2 + 2 * 2 + 1
 
 

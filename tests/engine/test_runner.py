@@ -40,8 +40,10 @@ def test_a_size_that_was_not_captured_is_refused() -> None:
         runner = make_runner(sizes=sizes_of("one"), has_graphs=True)
     assert runner.has_graphs
     runner.capture(lambda done, total: None)
-    with pytest.raises(RuntimeError, match=r"captured at the start, got \('predict', 3, 0, 0\)"):
-        runner._batch.passes.predict(3)
+    with pytest.raises(
+        RuntimeError, match=r"captured at the start, got \('code_predictor', 3, 0, 0\)"
+    ):
+        runner._batch.passes.code_predictor_step(3)
     with pytest.raises(RuntimeError, match=r"captured at the start, got \(4, 12\)"):
         runner._codec.calls[4, 12]()
 

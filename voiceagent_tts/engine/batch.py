@@ -214,8 +214,8 @@ class Batch:
     def step(self, rows: Collection[int] | None = None) -> Step:
         """Make one frame of every row that has the text for it; of `rows` where they are given."""
         self.prefill()
-        self.predict(range(len(self._table.is_used)) if rows is None else rows)
-        self.advance()
+        self.code_predictor_step(range(len(self._table.is_used)) if rows is None else rows)
+        self.talker_step()
         return self.collect()
 
     @torch.inference_mode()
@@ -225,10 +225,10 @@ class Batch:
         self._take_in_all(joining)
 
     @torch.inference_mode()
-    def predict(self, rows: Collection[int]) -> tuple[int, ...]:
+    def code_predictor_step(self, rows: Collection[int]) -> tuple[int, ...]:
         """Let those of `rows` that can complete the frame that they make; returns which these are.
 
-        Followed by `advance`, then `collect`.
+        Followed by `talker_step`, then `collect`.
         """
         wanted = np.array(sorted(rows), np.int64)
         self._made = wanted[self._table.can_step(wanted)]
@@ -236,20 +236,20 @@ class Batch:
             self._table.prepare(self._made, self._network.config.tts_pad_token_id)
             count = fitting(self._shapes.rows, len(self._made))
             self._passes.send(self._padded(self._made, count))
-            self._passes.predict(count)
+            self._passes.code_predictor_step(count)
         return tuple(self._made.tolist())
 
     @torch.inference_mode()
-    def advance(self) -> None:
-        """Take the talker one step further in the rows of `predict`."""
+    def talker_step(self) -> None:
+        """Take the talker one step further in the rows of `code_predictor_step`."""
         if len(self._made):
             count = fitting(self._shapes.rows, len(self._made))
             reached = int(self._table.records["position"][self._made].max()) + 1
-            self._passes.advance(count, fitting(self._shapes.step_windows, reached))
+            self._passes.talker_step(count, fitting(self._shapes.step_windows, reached))
             self._table.advance(self._made)
 
     def collect(self) -> Step:
-        """What the rows of `predict` have made; waits for the device."""
+        """What the rows of `code_predictor_step` have made; waits for the device."""
         if not len(self._made):
             return Step((), (), ())
         made, following = self._passes.receive()[:, : len(self._made)]

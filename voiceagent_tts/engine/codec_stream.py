@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from voiceagent_tts.core import FRAME_SAMPLES
-from voiceagent_tts.engine.cuda_graph import CompiledCalls, Lane, Moment
+from voiceagent_tts.engine.cuda_graph import CompiledCalls, Stream, StreamEvent
 from voiceagent_tts.engine.sizes import WINDOWS_FRAMES, fitting
 from voiceagent_tts.engine.transfer import Upload
 from voiceagent_tts.model.codec import Codec
@@ -52,7 +52,7 @@ class _Call:
         runs: of these rows, when the call was made: a row that was started again is another.
         frames: of each row.
         pcm: on the host, [B * F * 1920] int16, complete when `done` is past.
-        began: its first moment.
+        began: its first event.
         done: its last.
     """
 
@@ -60,8 +60,8 @@ class _Call:
     runs: tuple[int, ...]
     frames: int
     pcm: Tensor
-    began: Moment
-    done: Moment
+    began: StreamEvent
+    done: StreamEvent
 
 
 def split_windows(
@@ -91,10 +91,10 @@ class CodecStream:
     """The codec's rows.
 
     Args:
-        codec: the codec, where its lane is.
+        codec: the codec, where its stream is.
         codes: [R + 1, F, K] int16, the frames of every row.
-        source: a lane where `codes` are, beside the talker's.
-        lane: the codec's; `source`, where both are on one device.
+        source: a stream where `codes` are, beside the talker's.
+        stream: the codec's; `source`, where both are on one device.
         sizes: as for `split_windows`.
     """
 
@@ -102,12 +102,12 @@ class CodecStream:
         self,
         codec: Codec,
         codes: Tensor,
-        source: Lane,
-        lane: Lane,
+        source: Stream,
+        stream: Stream,
         sizes: Mapping[int, Sequence[int]],
     ) -> None:
         self._decoder, self._codes = codec.decoder, codes
-        self._source, self._lane = source, lane
+        self._source, self._stream = source, stream
         rows, codebooks = len(codes) - 1, codes.shape[-1]
         self._nobody, self._last_code = rows, codec.codebook_size - 1
         self._sizes = sizes
@@ -117,9 +117,9 @@ class CodecStream:
         self._windows.send(self._for_nobody(most))  # what is compiled runs for nobody
         width = 1 + max(sizes) * codebooks  # a row's number, then its codes
         self._taken = torch.zeros(most, width, dtype=torch.int64, device=source.device)
-        self._here = self._taken if source is lane else self._taken.to(lane.device)
+        self._here = self._taken if source is stream else self._taken.to(stream.device)
         samples = max(frames * counts[-1] for frames, counts in sizes.items()) * FRAME_SAMPLES
-        self._pcm = torch.zeros(samples, dtype=torch.int16, device=lane.device)
+        self._pcm = torch.zeros(samples, dtype=torch.int16, device=stream.device)
         self._spare: list[Tensor] = []
         self.calls = CompiledCalls[tuple[int, int]](lambda key: self._compile(*key))
         """Compiled calls, by rows and frames of each row."""
@@ -152,9 +152,9 @@ class CodecStream:
     @torch.inference_mode()
     def prime(self, reference_codes: Tensor) -> CodecState:
         """The state of one row that has heard a reference ([F, K])."""
-        with self._lane.entered():
+        with self._stream.entered():
             state = self._decoder.new_state(1, self._state.max_frames)
-            self._decoder.prime(reference_codes.T[None].to(self._lane.device), state)
+            self._decoder.prime(reference_codes.T[None].to(self._stream.device), state)
         return state
 
     @torch.inference_mode()
@@ -162,7 +162,7 @@ class CodecStream:
         """Begin a row anew, after what `primed` has heard; sound on its way is dropped."""
         self.drop(row)
         self._decoded[row] = 0
-        with self._lane.entered():
+        with self._stream.entered():
             if primed is None:
                 self._state.reset(row)
             else:
@@ -173,7 +173,9 @@ class CodecStream:
         self._runs[row] += 1
 
     @torch.inference_mode()
-    def decode(self, wanted: Mapping[int, int], made: Mapping[int, int], coded: Moment) -> None:
+    def decode(
+        self, wanted: Mapping[int, int], made: Mapping[int, int], coded: StreamEvent
+    ) -> None:
         """Decode further frames of rows.
 
         Args:
@@ -223,20 +225,20 @@ class CodecStream:
         places[: len(windows)] = [(window.row, window.start) for window in windows]
         with self._source.entered():
             self._windows.send(places)
-        began = self._lane.mark()
+        began = self._stream.mark()
         self.calls[count, frames]()
         pcm = self._spare.pop() if self._spare else self._new_buffer()
-        with self._lane.entered():
+        with self._stream.entered():
             samples = count * frames * FRAME_SAMPLES
             pcm[:samples].copy_(self._pcm[:samples], non_blocking=True)
         runs = tuple(self._runs[window.row] for window in windows)
-        self._calls.append(_Call(windows, runs, frames, pcm, began, self._lane.mark()))
+        self._calls.append(_Call(windows, runs, frames, pcm, began, self._stream.mark()))
 
     def _for_nobody(self, count: int) -> np.ndarray:
         return np.full((count, 2), (self._nobody, 0), np.int32)
 
     def _new_buffer(self) -> Tensor:
-        is_cuda = self._lane.device.type == "cuda"
+        is_cuda = self._stream.device.type == "cuda"
         return torch.zeros(self._pcm.shape, dtype=torch.int16, pin_memory=is_cuda)
 
     def _compile(self, count: int, frames: int) -> Callable[[], None]:
@@ -250,26 +252,26 @@ class CodecStream:
             take()
             decode()
 
-        if self._source is self._lane:
-            return self._entering(self._lane.compile(both))
-        taking, decoding = self._source.compile(take), self._lane.compile(decode)
+        if self._source is self._stream:
+            return self._entering(self._stream.compile(both))
+        taking, decoding = self._source.compile(take), self._stream.compile(decode)
         return lambda: self._hand_over(taking, decoding)
 
     def _entering(self, call: Callable[[], None]) -> Callable[[], None]:
         def run() -> None:
-            with self._lane.entered():
+            with self._stream.entered():
                 call()
 
         return run
 
     def _hand_over(self, taking: Callable[[], None], decoding: Callable[[], None]) -> None:
         """From device to device: each waits for the other, and the host for neither."""
-        self._source.wait_for(self._lane.mark())  # the codec has read what came before
+        self._source.wait_for(self._stream.mark())  # the codec has read what came before
         with self._source.entered():
             taking()
             self._here.copy_(self._taken, non_blocking=True)
-        self._lane.wait_for(self._source.mark())
-        with self._lane.entered():
+        self._stream.wait_for(self._source.mark())
+        with self._stream.entered():
             decoding()
 
     def _take(self, count: int, frames: int) -> None:

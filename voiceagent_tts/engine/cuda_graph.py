@@ -1,8 +1,8 @@
-"""A queue of work on a device, whose functions are captured once and replayed.
+"""An ordered stream of device work, whose functions are captured once and replayed.
 
-On a GPU a `Lane` is a stream, and a function over fixed tensors becomes a CUDA graph; on a CPU, or
-without graphs, the same calls run the same functions plainly. That is the only difference, and it
-is decided here. Knows nothing of what the functions compute.
+On a GPU, a `Stream` is a CUDA stream and a function over fixed tensors becomes a CUDA graph. On a
+CPU, or without graphs, the same calls run the functions plainly. Nothing else differs, and the
+choice is made here. Knows nothing of what the functions compute.
 """
 
 import gc
@@ -16,7 +16,7 @@ import torch
 _Key = TypeVar("_Key")
 
 _WARM_UPS = 2
-"""Calls before a capture: libraries choose kernels and take their workspaces in the first ones."""
+"""Calls before a capture, in which libraries choose kernels and allocate their workspaces."""
 
 Capture = Callable[[Callable[[], None]], Callable[[], None]]
 """Runs a function over fixed tensors and returns a call that repeats its work."""
@@ -61,19 +61,19 @@ def new_capture(device: torch.device, stream: torch.cuda.Stream | None) -> Captu
 
 
 Compile = Callable[[Callable[[], None]], Callable[[], None]]
-"""Takes a function over fixed tensors; returns one that does the same."""
+"""Turns a function over fixed tensors into a call that repeats its work."""
 
 
 def plainly(function: Callable[[], None]) -> Callable[[], None]:
-    """The `Compile` that changes nothing."""
+    """Return `function` unchanged: the `Compile` for passes that are not captured."""
     return function
 
 
-class Moment:
-    """When a lane gets to a place in its work.
+class StreamEvent:
+    """Marks a point in a stream's work.
 
     Args:
-        stream: of the lane; None where work is done when it is asked for.
+        stream: the CUDA stream; None on a CPU, where work is done as soon as it is called.
     """
 
     def __init__(self, stream: torch.cuda.Stream | None) -> None:
@@ -84,36 +84,36 @@ class Moment:
 
     @property
     def is_past(self) -> bool:
-        """Whether the lane has got there; does not wait."""
+        """Whether the stream has reached this point; does not wait."""
         return self.event is None or self.event.query()
 
     def wait(self) -> None:
-        """Wait on the host until the lane gets there."""
+        """Wait on the host until the stream reaches this point."""
         if self.event is not None:
             self.event.synchronize()
 
-    def seconds_since(self, earlier: "Moment") -> float:
-        """Seconds of the device between two moments of a lane that are past."""
+    def seconds_since(self, earlier: "StreamEvent") -> float:
+        """Return the device seconds between two past events of one stream."""
         if self.event is None or earlier.event is None:
             return self._now_s - earlier._now_s
         return earlier.event.elapsed_time(self.event) / 1000
 
 
-class Lane:
-    """Work that is done in its order.
+class Stream:
+    """A queue of device work that runs in order.
 
     Args:
-        device: where.
-        is_captured: whether functions become graphs, where the device has graphs.
+        device: the device.
+        is_captured: whether functions become graphs, if the device has graphs.
     """
 
     def __init__(self, device: torch.device, *, is_captured: bool) -> None:
         self.device = device
         self.graphs = 0
-        """How many functions were captured."""
+        """Number of captured functions."""
         is_cuda = device.type == "cuda"
-        self._stream = torch.cuda.Stream(device) if is_cuda else None
-        self._capture = new_capture(device, self._stream) if is_captured else None
+        self._cuda = torch.cuda.Stream(device) if is_cuda else None
+        self._capture = new_capture(device, self._cuda) if is_captured else None
 
     @property
     def is_captured(self) -> bool:
@@ -121,22 +121,22 @@ class Lane:
         return self._capture is not None
 
     def entered(self) -> AbstractContextManager[object]:
-        """Inside, PyTorch's work is this lane's."""
-        return nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
+        """Return a context manager within which PyTorch's work goes to this stream."""
+        return nullcontext() if self._cuda is None else torch.cuda.stream(self._cuda)
 
-    def mark(self) -> Moment:
-        """This place in the lane's work."""
-        return Moment(self._stream)
+    def mark(self) -> StreamEvent:
+        """Record an event after the work so far."""
+        return StreamEvent(self._cuda)
 
-    def wait_for(self, moment: Moment) -> None:
-        """What follows in this lane comes after `moment` of another; the host does not wait."""
-        if self._stream is not None and moment.event is not None:
-            self._stream.wait_event(moment.event)
+    def wait_for(self, event: StreamEvent) -> None:
+        """Let the work that follows wait for `event` of another stream; the host does not wait."""
+        if self._cuda is not None and event.event is not None:
+            self._cuda.wait_event(event.event)
 
     def compile(self, function: Callable[[], None]) -> Callable[[], None]:
-        """What does the same as `function`, which reads and writes tensors that stay in place.
+        """Return a call that repeats `function`, which reads and writes tensors in fixed places.
 
-        A function that is captured has run when this returns: with whatever its tensors held.
+        A capture runs `function`, on whatever its tensors contain.
         """
         if self._capture is None:
             return function
@@ -151,10 +151,10 @@ class Lane:
 
 
 class CompiledCalls(Generic[_Key]):
-    """Calls over fixed tensors, each compiled when it is first used, or ahead of that.
+    """Calls over fixed tensors by key, each compiled once.
 
     Args:
-        compile: makes the call of a key.
+        compile: compiles the call of a key.
     """
 
     def __init__(self, compile: Callable[[_Key], Callable[[], None]]) -> None:
@@ -163,7 +163,7 @@ class CompiledCalls(Generic[_Key]):
         self._is_sealed = False
 
     def __getitem__(self, key: _Key) -> Callable[[], None]:
-        """The call of `key`.
+        """Return the call of `key`; compile it if needed.
 
         Raises:
             RuntimeError: it is not compiled, and the table is sealed.
@@ -189,7 +189,7 @@ class CompiledCalls(Generic[_Key]):
 
 @contextmanager
 def _without_collection() -> Iterator[None]:
-    """Inside, Python collects no garbage: an old graph among it would break a capture."""
+    """Pause garbage collection: collecting an old graph would break a capture."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

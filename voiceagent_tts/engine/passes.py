@@ -1,10 +1,10 @@
-"""What the device remembers of the rows of a batch, and the three passes over it.
+"""Device state of the rows, and the three passes over it.
 
-`prefill` takes a prompt in, `predict` completes the frame that a row makes, `advance` takes the
-talker one step further. Each runs for some of the rows, found by their numbers; all that the host
-knows of them comes with the call, in one small matrix. A pass has static shapes, writes in place
-and never waits for the device, so that it can be captured once and replayed. Knows no text and no
-requests.
+`prefill` processes prompts, `code_predictor_step` completes the current frame of each row, and
+`talker_step` computes codebook 0 of the next. A pass runs for some of the rows, found by their
+numbers; everything else that the host knows of them is uploaded in one small matrix. Passes have
+static shapes, write in place and never wait for the device, so that each can be captured once and
+replayed. Knows no text and no requests.
 """
 
 from collections.abc import Callable, Iterator
@@ -29,10 +29,10 @@ PassKey = tuple[str, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Of every row, and of one that is nobody's: the last.
+    """Device state of every row. The last index is a scratch row that pads batches.
 
     Attributes:
-        pool: the talker's memory.
+        pool: KV pages of the talker.
         frame_cache: the code predictor's, of one frame.
         hidden: [R, hidden], the talker's state from which the row's next frame follows.
         first: [R] int64, codebook 0 of that frame, or the id that ends the row.
@@ -107,9 +107,9 @@ class Passes:
         """Every pass that the shapes allow, the largest first."""
         shapes = self._shapes
         for count in reversed(shapes.rows):
-            yield "predict", count, 0, 0
+            yield "code_predictor", count, 0, 0
             for window in reversed(shapes.step_windows):
-                yield "advance", count, 1, window
+                yield "talker", count, 1, window
         for count in reversed(shapes.prompt_rows):
             for length in reversed(shapes.prompts):
                 for window in reversed(shapes.windows):
@@ -139,13 +139,13 @@ class Passes:
         """Let rows take prompts in, and choose codebook 0 of their first frames."""
         self.calls["prefill", count, length, window]()
 
-    def predict(self, count: int) -> None:
+    def code_predictor_step(self, count: int) -> None:
         """Complete the frame that each row makes."""
-        self.calls["predict", count, 0, 0]()
+        self.calls["code_predictor", count, 0, 0]()
 
-    def advance(self, count: int, window: int) -> None:
+    def talker_step(self, count: int, window: int) -> None:
         """Take the talker one step, and choose codebook 0 of the frames after."""
-        self.calls["advance", count, 1, window]()
+        self.calls["talker", count, 1, window]()
 
     def receive(self) -> np.ndarray:
         """[2, R] int32: codebook 0 of the frames made, and of those after them. Waits."""
@@ -154,13 +154,17 @@ class Passes:
 
     def _function(self, key: PassKey) -> Callable[[], None]:
         name, count, length, window = key
-        run = {"predict": self._predict, "advance": self._advance, "prefill": self._prefill}
+        run = {
+            "code_predictor": self._run_code_predictor,
+            "talker": self._run_talker,
+            "prefill": self._run_prefill,
+        }
         return lambda: run[name](count, length, window)
 
     def _of(self, count: int) -> DeviceRecords:
         return DeviceRecords(self._records.tensor[:count], self._layout)
 
-    def _predict(self, count: int, length: int, window: int) -> None:
+    def _run_code_predictor(self, count: int, length: int, window: int) -> None:
         rows, records = self._rows, self._of(count)
         slots, noise = records.integer("slot"), records.noise
         settings = records.settings("predictor")
@@ -176,7 +180,7 @@ class Passes:
         self._codes[:count] = codes
         rows.codes.index_put_((slots, records.integer("frame")), codes.to(torch.int16))
 
-    def _advance(self, count: int, length: int, window: int) -> None:
+    def _run_talker(self, count: int, length: int, window: int) -> None:
         network, rows, records = self._network, self._rows, self._of(count)
         codes, slots = self._codes[:count], records.integer("slot")
         positions = records.integer("position")[:, None]
@@ -189,7 +193,7 @@ class Passes:
         rows.seen.index_put_((slots, first), self._is_true)
         self._first.tensor[:, :count] = torch.stack((codes[:, 0], first))
 
-    def _prefill(self, count: int, length: int, window: int) -> None:
+    def _run_prefill(self, count: int, length: int, window: int) -> None:
         network, rows, records = self._network, self._rows, self._of(count)
         slots, lengths = records.integer("slot"), records.integer("length")
         offsets = torch.arange(length, device=slots.device)

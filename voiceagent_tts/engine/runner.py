@@ -1,9 +1,9 @@
-"""The tensors of the engine: prompts and text ids in; codes, then samples, out, by row.
+"""Runs the rows of one model: prompts and text ids in; codes, then PCM, out.
 
-A step makes one frame of some rows and decodes frames that wait in some; which, its caller decides.
-Frames stay on the device: of each only codebook 0 is told. On a GPU every pass is a captured graph
-and the codec has a stream of its own; on a CPU the same passes run plainly. Knows no contexts, no
-text and no deadlines.
+A step makes one frame of some rows and decodes waiting frames of some; the caller decides which.
+Frames stay on the device; only codebook 0 of each comes to the host. On a GPU every pass is a
+captured graph and the codec has its own stream; on a CPU the same passes run plainly. Knows no
+contexts, no text and no deadlines.
 """
 
 import gc
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from voiceagent_tts.engine.batch import Batch
 from voiceagent_tts.engine.codec_stream import CodecStream, Sound
-from voiceagent_tts.engine.cuda_graph import Lane, Moment
+from voiceagent_tts.engine.cuda_graph import Stream, StreamEvent
 from voiceagent_tts.engine.generate import make_samplers
 from voiceagent_tts.engine.kv_cache import PageAllocator
 from voiceagent_tts.engine.prefixes import KVPrefix
@@ -32,17 +32,17 @@ from voiceagent_tts.model.prompt import Prompt
 from voiceagent_tts.model.sampling import SamplingParams, sampling_params
 
 Progress = Callable[[int, int], None]
-"""Told how many parts of a whole are done."""
+"""Called with the number of finished parts and the total."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A frame that a row has made.
+    """A frame that a row made.
 
     Attributes:
-        row: that made it.
-        code: of codebook 0.
-        is_end: the row makes no more frames; those that wait can still be decoded.
+        row: index of the row.
+        code: code of codebook 0.
+        is_end: whether it is the row's last frame. Waiting frames can still be decoded.
     """
 
     row: int
@@ -52,13 +52,13 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What one step brought.
+    """Results of one step.
 
     Attributes:
-        frames: one of each row that made one.
-        sounds: what has been decoded, maybe by an earlier step; at most one of a row.
-        failed: rows that made no frame, and will make none, as there is no memory for it. Those
-            that wait can still be decoded.
+        frames: one frame of each row that made one.
+        sounds: audio that was decoded, possibly by an earlier step; at most one per row.
+        failed: rows that make no more frames because no page was free. Their waiting frames can
+            still be decoded.
     """
 
     frames: tuple[Frame, ...] = ()
@@ -68,9 +68,9 @@ class StepResult:
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Prefix:
-    """The part of a prompt that is the same for every text, computed once.
+    """The computed beginning of a prompt, the part that does not depend on the text.
 
-    Its memory is free when nobody refers to it.
+    Its memory is freed with the last reference to it.
     """
 
     prompt: Prompt
@@ -80,7 +80,7 @@ class Prefix:
         return len(self.prompt)
 
     def begins(self, prompt: Prompt) -> bool:
-        """Whether `prompt` goes on where this ends."""
+        """Whether `prompt` continues this prefix."""
         own = self.prompt
         return (
             len(own) < len(prompt)
@@ -106,16 +106,16 @@ class StepCost:
 
 @dataclass(slots=True)
 class Timings:
-    """Seconds that steps have taken, in all.
+    """Totals of all steps, in seconds of device time unless stated otherwise.
 
     Attributes:
-        steps: how many.
-        frames: made in them.
-        prefill_s: of the device: prompts taken in.
-        predictor_s: of the device: frames completed.
-        talker_s: of the device: steps towards the next frames.
-        codec_s: of the codec's device; on a GPU beside the others.
-        host_s: of the host, while the device had none of these to do.
+        steps: number of steps that made frames.
+        frames: number of frames.
+        prefill_s: time in prefill.
+        predictor_s: time in the code predictor.
+        talker_s: time in the talker.
+        codec_s: time in the codec; on a GPU it overlaps the others.
+        host_s: host time while the device was idle.
     """
 
     steps: int = 0
@@ -128,18 +128,18 @@ class Timings:
 
 
 class Runner:
-    """Rows of one model on one device.
+    """The rows of one model on one device.
 
     Args:
         checkpoint: the model.
-        codec: its codec, with the same codebooks; maybe on another device of the same kind.
-        rows: how many sequences at a time.
+        codec: the model's codec, possibly on another device of the same kind.
+        rows: maximum number of sequences at a time.
         capacity: positions of a row: its prompt and its frames.
-        pages: of memory, for all rows; by default as many as they can fill.
-        sizes: that calls come in; by default as they come.
-        has_graphs: whether passes are captured, where the device has graphs; call `capture` before
+        pages: KV pages of all rows together; by default as many as the rows can fill.
+        sizes: sizes that passes and codec calls are padded to; by default none are padded.
+        has_graphs: whether passes are captured, if the device has graphs; call `capture` before
             the first start.
-        prefix_bytes: most memory of all prefixes.
+        prefix_bytes: maximum memory of all prefixes.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class Runner:
         self.capacity, self.max_rows = capacity, rows
         self.timings = Timings()
         self.graph_bytes = 0
-        """Memory that captured graphs take."""
+        """Memory of captured graphs."""
         self.capture_fault: str | None = None
         """Why passes run without graphs although they should have them."""
         self.kernel_fault: str | None = None
@@ -169,7 +169,7 @@ class Runner:
         pages = rows * pages_for(capacity) if pages is None else pages
         sizes = sizes or exact_sizes(rows, capacity)
         network = checkpoint.network
-        self._lane = Lane(network.device, is_captured=has_graphs)
+        self._stream = Stream(network.device, is_captured=has_graphs)
         self._batch = Batch(
             network,
             rows,
@@ -177,40 +177,40 @@ class Runner:
             pages=pages,
             shapes=sizes.talker,
             samplers=make_samplers([sampling_params(checkpoint.generation)], network.kernels),
-            compile=self._lane.compile,
+            compile=self._stream.compile,
         )
-        source, device = Lane(network.device, is_captured=has_graphs), codec.decoder.device
-        lane = source if device == network.device else Lane(device, is_captured=has_graphs)
-        self._lanes = (self._lane, source, lane)
-        self._codec = CodecStream(codec, self._batch.codes, source, lane, sizes.codec)
+        source, device = Stream(network.device, is_captured=has_graphs), codec.decoder.device
+        stream = source if device == network.device else Stream(device, is_captured=has_graphs)
+        self._streams = (self._stream, source, stream)
+        self._codec = CodecStream(codec, self._batch.codes, source, stream, sizes.codec)
         self._pages = PageAllocator(pages)
         self._prefixes = weakref.WeakSet[Prefix]()
         self._prefix_bytes = prefix_bytes
         if network.device.type == "cuda":
-            for place in {network.device, device}:  # what was loaded is there for every lane
+            for place in {network.device, device}:  # what was loaded is there for every stream
                 torch.cuda.synchronize(place)
 
     @property
     def free_rows(self) -> list[int]:
-        """Rows that can be started."""
+        """Rows that are free."""
         return self._batch.free
 
     @property
     def free_pages(self) -> int:
-        """Pages of memory that no row holds."""
+        """KV pages that no row holds."""
         return self._pages.free
 
     @property
     def has_sound_in_flight(self) -> bool:
-        """Whether sound is on its way that a later step brings."""
+        """Whether a later step will return audio that is being decoded now."""
         return self._codec.is_busy
 
     def pages_held(self, row: int) -> int:
-        """How many pages a row holds."""
+        """Return the number of pages that a row holds."""
         return len(self._pages.held(row))
 
     def pages_needed(self, prompt_positions: int) -> int:
-        """How many free pages a prompt of so many positions takes to start, its first frame too.
+        """Return the number of pages for a prompt of this length and its first frame.
 
         A row takes another page whenever it has filled one.
         """
@@ -218,34 +218,34 @@ class Runner:
 
     @property
     def calls(self) -> int:
-        """How many passes and calls of the codec `capture` compiles."""
+        """Number of passes and codec calls that `capture` compiles."""
         return len([*self._batch.passes.keys(), *self._codec.keys()])
 
     @property
     def page_bytes(self) -> int:
-        """Memory of a page."""
+        """Memory of a KV page."""
         return self._batch.prefix_bytes(PAGE_POSITIONS)
 
     @property
     def codec_row_bytes(self) -> int:
-        """What the codec remembers of a row, or of a voice's reference."""
+        """Memory of the codec state of one row, or of one primed voice."""
         return self._codec.state_bytes // (self.max_rows + 1)
 
     @torch.inference_mode()
     def run_largest_passes(self) -> None:
-        """Run the largest pass of every kind, for nobody."""
-        with self._lane.entered():
+        """Run the largest pass of every kind on the scratch row."""
+        with self._stream.entered():
             self._batch.passes.run_largest()
 
     @torch.inference_mode()
     def run_largest_call(self) -> None:
-        """Let the codec decode as many frames as a call has, for nobody."""
+        """Run the largest codec call on the scratch row."""
         self._codec.run_largest()
 
     @property
     def has_graphs(self) -> bool:
         """Whether passes are replays of captured graphs."""
-        return self._lane.is_captured
+        return self._stream.is_captured
 
     @property
     def description(self) -> dict[str, str | bool]:
@@ -279,9 +279,9 @@ class Runner:
         self.capture_fault, self.graph_bytes = fault, 0
         self._batch.passes.calls.clear()
         self._codec.calls.clear()
-        for lane in self._lanes:
-            lane.stop_capturing()
-        if self._lane.device.type == "cuda":
+        for stream in self._streams:
+            stream.stop_capturing()
+        if self._stream.device.type == "cuda":
             gc.collect()
             torch.cuda.empty_cache()
 
@@ -291,29 +291,29 @@ class Runner:
         self._codec.spent_s = 0.0
 
     def prime(self, reference_codes: Tensor) -> CodecState:
-        """Let the codec hear a reference ([F, K]): the state of one row that continues it."""
+        """Return the codec state of one row after a reference ([F, K])."""
         return self._codec.prime(reference_codes)
 
     def can_prepare(self, prompt_prefix: Prompt) -> bool:
-        """Whether a row has room for more than this, and pages to compute it are free."""
+        """Whether a row holds more positions than this prefix, and pages to compute it are free."""
         positions = len(prompt_prefix)
         return positions < self.capacity and pages_for(positions) <= self.free_pages
 
     def prepare(self, prompt_prefix: Prompt) -> Prefix:
-        """Compute what every prompt with this beginning has in common.
+        """Compute the beginning of prompts.
 
         Args:
-            prompt_prefix: one that `can_prepare`.
+            prompt_prefix: the beginning; `can_prepare` must hold for it.
 
         Raises:
-            OverloadedError: prefixes fill the memory kept for them.
+            OverloadedError: the memory for prefixes is full.
         """
         size = self._batch.prefix_bytes(len(prompt_prefix))
         if sum(prefix.kv.bytes for prefix in self._prefixes) + size > self._prefix_bytes:
             raise OverloadedError(f"prefixes fill the {self._prefix_bytes} bytes kept for them")
         nobody = self.max_rows
         pages = self._pages.take(nobody, pages_for(len(prompt_prefix)))
-        with self._lane.entered():
+        with self._stream.entered():
             prefix = Prefix(prompt_prefix, self._batch.prepare(prompt_prefix, pages))
         self._pages.release(nobody)
         self._prefixes.add(prefix)
@@ -330,25 +330,25 @@ class Runner:
         primed: CodecState | None = None,
         prefix: Prefix | None = None,
     ) -> None:
-        """Let a free row speak `prompt`, from the next step on.
+        """Start a prompt in a free row, with the next step.
 
         Args:
-            row: a free one.
-            prompt: fits, with one frame, into the row's capacity.
-            sampling: how: what the checkpoint recommends, with any seed, or less.
-            max_frames: the row ends after so many, or where its capacity ends.
-            is_open: `feed` brings the rest of the text.
-            primed: what the row's sound continues; by default nothing.
-            prefix: with which the prompt begins.
+            row: a free row.
+            prompt: fits into the row's capacity together with one frame.
+            sampling: within the checkpoint's recommendation, with any seed.
+            max_frames: maximum number of frames; the row also ends at its capacity.
+            is_open: whether `feed` brings the rest of the text.
+            primed: codec state that the audio continues from; by default silence.
+            prefix: computed beginning of the prompt.
 
         Raises:
-            OverloadedError: there are fewer free pages than the prompt takes.
-            InvalidRequestError: codes cannot be chosen as `sampling` asks for.
+            OverloadedError: fewer pages are free than the prompt needs.
+            InvalidRequestError: `sampling` is outside what the samplers were built for.
         """
         assert prefix is None or prefix.begins(prompt)
         pages = self._pages.take(row, self.pages_needed(len(prompt)))
         try:
-            with self._lane.entered():
+            with self._stream.entered():
                 self._batch.join(
                     row,
                     prompt,
@@ -365,11 +365,11 @@ class Runner:
         self._codec.start(row, primed)
 
     def feed(self, row: int, text_ids: Iterable[int], *, is_last: bool) -> None:
-        """More text of a row that was started open."""
+        """Append text ids to an open row."""
         self._batch.feed(row, text_ids, is_last=is_last)
 
     def cancel(self, row: int) -> None:
-        """Free a row and its memory, at any time; idempotent. Sound on its way is dropped."""
+        """Free a row and its pages, and drop audio in the codec; idempotent."""
         self._batch.cancel(row)
         self._pages.release(row)
         self._codec.drop(row)
@@ -377,28 +377,27 @@ class Runner:
     def step(self, speak: Collection[int], decode: Mapping[int, int]) -> StepResult:
         """Make one frame of some rows, and decode frames of some.
 
-        A step that makes one frame at most waits for the next sound that is on its way.
+        A step that makes at most one frame waits for the next audio from the codec.
 
         Args:
-            speak: rows that make a frame if they have the text for it and have not ended.
-            decode: how many of its frames that are not decoded, this step's included, a row's sound
-                goes on by; fewer where there are fewer.
+            speak: rows that make a frame, if they have text for it and have not ended.
+            decode: maximum number of undecoded frames to decode by row, this step's frame included.
         """
         began_s = time.perf_counter()
         failed = self._grow(speak)
-        began = self._lane.mark()
-        with self._lane.entered():
+        began = self._stream.mark()
+        with self._stream.entered():
             self._batch.prefill()
-            prefilled = self._lane.mark()
-            made = self._batch.predict(speak)
-            coded = self._lane.mark()
+            prefilled = self._stream.mark()
+            made = self._batch.code_predictor_step(speak)
+            coded = self._stream.mark()
         self._decode(decode, made, coded)
-        decoding = self._lane.mark()
-        with self._lane.entered():
-            self._batch.advance()
-            advanced = self._lane.mark()
+        decoding = self._stream.mark()
+        with self._stream.entered():
+            self._batch.talker_step()
+            advanced = self._stream.mark()
             step = self._batch.collect()
-        # A lone row leaves most of a GPU idle: its sound is not put off to the next step.
+        # A single row leaves most of a GPU idle, so its audio is not left to the next step.
         sounds = self._codec.collect(is_waiting=len(made) <= 1)
         self._note(began_s, (began, prefilled, coded, decoding, advanced), len(made))
         frames = (
@@ -408,7 +407,7 @@ class Runner:
         return StepResult(tuple(frames), sounds, failed)
 
     def _grow(self, speak: Collection[int]) -> tuple[int, ...]:
-        """Give rows that have filled their pages another; returns those that get none."""
+        """Give another page to rows that have filled theirs; return the rows that got none."""
         failed: list[int] = []
         for row in self._batch.filled(speak):
             try:
@@ -420,16 +419,16 @@ class Runner:
                 self._batch.set_pages(row, pages)
         return tuple(failed)
 
-    def _decode(self, decode: Mapping[int, int], made: tuple[int, ...], coded: Moment) -> None:
+    def _decode(self, decode: Mapping[int, int], made: tuple[int, ...], coded: StreamEvent) -> None:
         if decode:
             frames = {row: self._batch.frames(row) + (row in made) for row in decode}
             self._codec.decode(decode, frames, coded)
 
-    def _note(self, began_s: float, moments: tuple[Moment, ...], frames: int) -> None:
-        """Read how long the passes took; where frames were made, the host has waited for them."""
+    def _note(self, began_s: float, events: tuple[StreamEvent, ...], frames: int) -> None:
+        """Add the duration of the passes; after frames were made, the device is done with them."""
         if not frames:
             return
-        began, prefilled, coded, decoding, advanced = moments
+        began, prefilled, coded, decoding, advanced = events
         timings = self.timings
         timings.steps += 1
         timings.frames += frames
