@@ -113,7 +113,7 @@ def test_primed_rows_continue_their_reference(codes: Tensor) -> None:
 
 
 class _Slow(Stream):
-    """A stream that gets to a event when somebody waits for it."""
+    """A stream that reaches an event only when its caller waits for it."""
 
     def __init__(self) -> None:
         super().__init__(torch.device("cpu"), is_captured=False)
@@ -125,7 +125,7 @@ class _Slow(Stream):
 
 
 class _Ahead(StreamEvent):
-    """One of these events."""
+    """An event of a `_Slow` stream."""
 
     def __init__(self, stream: _Slow, number: int) -> None:
         super().__init__(None)
@@ -142,12 +142,12 @@ class _Ahead(StreamEvent):
 @torch.inference_mode()
 def test_a_slow_codec_is_waited_for(codes: Tensor) -> None:
     """However much is asked for at once, no more than sixteen calls are on their way after it."""
-    stream, sizes = _Slow(), fixed_sizes(1, FRAMES).codec
-    stream = CodecStream(load(CUSTOM_VOICE)[1], codes, stream, stream, sizes)
+    slow, sizes = _Slow(), fixed_sizes(1, FRAMES).codec
+    stream = CodecStream(load(CUSTOM_VOICE)[1], codes, slow, slow, sizes)
     stream.start(0, None)
     heard = list[int]()
     for _ in range(2):
-        stream.decode({0: 20}, {0: FRAMES}, stream.mark())
+        stream.decode({0: 20}, {0: FRAMES}, slow.mark())
         heard += [sound.frames for sound in stream.collect(is_waiting=False)]
     assert heard == [4, 20]
 
