@@ -257,7 +257,7 @@ def test_five_thousand_contexts_leave_nothing() -> None:
             gc.collect()
             objects.append(len(gc.get_objects()))
     assert driver.engine.rows_used == 0
-    assert not any(vars(driver.engine)[held] for held in ("_speakers", "_readers", "_voices"))
+    assert not driver.engine._contexts
     assert driver.runner.free_pages == pages
     assert len(driver.runner.free_rows) == 64
     assert objects[-1] - objects[0] < CONTEXTS / 10  # shapes that come for the first time
