@@ -71,8 +71,8 @@ def frame_passes(network: Network, rows: int, capacity: int, compile: Compile) -
         passes.send(records)
 
     return FramePasses(
-        lambda: passes.predict(rows),
-        lambda: passes.advance(rows, shapes.step_windows[-1]),
+        lambda: passes.code_predictor_step(rows),
+        lambda: passes.talker_step(rows, shapes.step_windows[-1]),
         pool,
         fill,
     )

@@ -11,7 +11,7 @@ import torch
 from torch.nn.functional import linear
 
 from benchmarks.engine.loading import GraphFault
-from voiceagent_tts.engine.cuda_graph import Lane
+from voiceagent_tts.engine.cuda_graph import Stream
 from voiceagent_tts.model.config import TalkerConfig, TransformerConfig
 
 ROWS = (1, 16, 64, 256)
@@ -64,21 +64,21 @@ def time_product(
         for weight in weights:
             linear(x, weight)
 
-    lane = Lane(device, is_captured=has_graphs)
+    stream = Stream(device, is_captured=has_graphs)
     if device.type == "cuda":
-        torch.cuda.synchronize(device)  # the lane is a stream of its own
-    with lane.entered():
+        torch.cuda.synchronize(device)  # the stream is a stream of its own
+    with stream.entered():
         try:
-            replay = lane.compile(multiply)
+            replay = stream.compile(multiply)
             replay()
         except Exception as error:
             if has_graphs:
                 raise GraphFault(str(error)) from error
             raise
-        began = lane.mark()
+        began = stream.mark()
         for _ in range(_ROUNDS):
             replay()
-        ended = lane.mark()
+        ended = stream.mark()
     ended.wait()
     seconds = ended.seconds_since(began) / _ROUNDS / copies
     moved = size * (outputs * inputs + rows * (inputs + outputs))
@@ -86,5 +86,5 @@ def time_product(
         "ms": round(seconds * 1000, 5),
         "gb_per_s": round(moved / seconds / 1e9, 1),
         "tflop_per_s": round(2 * rows * outputs * inputs / seconds / 1e12, 3),
-        "has_graphs": lane.is_captured,
+        "has_graphs": stream.is_captured,
     }

@@ -23,7 +23,7 @@ from torch.profiler import ProfilerActivity, profile
 from benchmarks.engine.frame_passes import frame_passes
 from benchmarks.engine.loading import GraphFault
 from benchmarks.engine.roofline import Roofline
-from voiceagent_tts.engine.cuda_graph import Compile, Lane, plainly
+from voiceagent_tts.engine.cuda_graph import Compile, Stream, plainly
 from voiceagent_tts.model.codec_decoder import CodecDecoder
 from voiceagent_tts.model.network import Network
 
@@ -117,16 +117,16 @@ def profile_part(part: Part, device: torch.device, *, has_graphs: bool) -> dict[
     Raises:
         GraphFault: the part cannot be captured; try again in a new process, without graphs.
     """
-    lane = Lane(device, is_captured=has_graphs)
-    with lane.entered():
+    stream = Stream(device, is_captured=has_graphs)
+    with stream.entered():
         try:
-            replay = part.run(lane.compile)
+            replay = part.run(stream.compile)
             replay()
         except Exception as error:
             if has_graphs:
                 raise GraphFault(str(error)) from error
             raise
-        seconds = _seconds(replay, lane)
+        seconds = _seconds(replay, stream)
         kernels = _profiled(replay, device, has_shapes=False)
         plain = part.run(plainly)
         plain()
@@ -134,7 +134,7 @@ def profile_part(part: Part, device: torch.device, *, has_graphs: bool) -> dict[
             operations = _profiled(plain, device, has_shapes=True)
     is_gpu = device.type == "cuda"
     return {
-        "has_graphs": lane.is_captured,
+        "has_graphs": stream.is_captured,
         "ms": round(seconds * 1000, 4),
         "least_mb": round(part.least_bytes / 1e6, 2),
         "gb_per_s": round(part.least_bytes / seconds / 1e9, 1),
@@ -143,12 +143,12 @@ def profile_part(part: Part, device: torch.device, *, has_graphs: bool) -> dict[
     }
 
 
-def _seconds(replay: Callable[[], None], lane: Lane) -> float:
-    times = _TIMED_REPLAYS if lane.device.type == "cuda" else _TIMED_CPU_REPLAYS
-    began = lane.mark()
+def _seconds(replay: Callable[[], None], stream: Stream) -> float:
+    times = _TIMED_REPLAYS if stream.device.type == "cuda" else _TIMED_CPU_REPLAYS
+    began = stream.mark()
     for _ in range(times):
         replay()
-    ended = lane.mark()
+    ended = stream.mark()
     ended.wait()
     return ended.seconds_since(began) / times
 
