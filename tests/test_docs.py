@@ -4,6 +4,7 @@ import asyncio
 import re
 import shlex
 import shutil
+import subprocess
 import sys
 import wave
 from collections.abc import Awaitable, Callable
@@ -246,6 +247,15 @@ def test_every_path_of_a_file_tree_exists(paper: str) -> None:
     assert [path for path in named if not (ROOT / path).exists()] == []
     unnamed = {path for path in rooms() if path not in named}
     assert unnamed == set()
+
+
+def test_the_architecture_page_has_every_module() -> None:
+    """The page's file tree is what `scripts/tree` writes from folders and docstrings."""
+    printed = subprocess.run(
+        [ROOT / "scripts" / "tree"], capture_output=True, text=True, check=True
+    )
+    (tree,) = [b for b in blocks("docs/architecture.md") if b.startswith("voiceagent_tts/")]
+    assert tree == printed.stdout
 
 
 def paths_of(tree: str) -> list[str]:
