@@ -56,7 +56,7 @@ def test_text_opens_a_context_with_the_sessions_defaults() -> None:
 
 
 def test_empty_text_is_nothing() -> None:
-    """Empty text neither opens a context nor reaches the shell."""
+    """Empty text neither opens a context nor reaches the server's handlers."""
     server = ready_server()
     assert server.receive(client_message("text", text="")) == []
     assert server.contexts == ()
@@ -171,6 +171,14 @@ def test_an_ended_context_can_be_cancelled_and_cut() -> None:
     assert server.receive(client_message("cancel", played_ms=7)) == [cancel]
 
 
+def test_a_second_end_is_ignored_after_a_cancel() -> None:
+    """A cancel does not turn a repeated `end` into an error."""
+    server = speaking_server()
+    for kind in ("end", "cancel"):
+        assert server.receive(client_message(kind))
+    assert server.receive(client_message("end")) == []
+
+
 def test_flush_ids_rise() -> None:
     """A flush id that does not rise is refused; gaps are fine."""
     server = speaking_server()
@@ -232,11 +240,11 @@ def test_clients_send_no_binary_messages() -> None:
     assert _refusal(ready_server(), b'{"type":"ping"}').code is ErrorCode.INVALID_MESSAGE
 
 
-# What our own shell must get right.
+# What the server itself must do right.
 
 
 def test_nothing_but_done_follows_cancelled() -> None:
-    """Each other message of a cancelled context is a fault of the shell."""
+    """Each other message of a cancelled context is a fault of the server."""
     server = speaking_server()
     server.receive(client_message("flush", flush_id=1))
     server.receive(client_message("cancel"))
@@ -253,7 +261,7 @@ def test_nothing_but_done_follows_cancelled() -> None:
 
 
 def test_nothing_precedes_opened() -> None:
-    """Audio, words and flushes of a context that is not opened are a fault of the shell."""
+    """Audio, words and flushes of a context that is not opened are a fault of the server."""
     server = ready_server()
     server.receive(client_message("context.open"))
     for say in (
@@ -275,7 +283,7 @@ def test_nothing_precedes_opened() -> None:
     ],
 )
 def test_bad_audio_is_never_sent(pcm: bytes, sample_offset: int) -> None:
-    """Empty audio, half samples, more than 4,096 bytes and gaps are faults of the shell."""
+    """Empty audio, half samples, more than 4,096 bytes and gaps are faults of the server."""
     with pytest.raises(AssertionError):
         speaking_server().audio("c", pcm, sample_offset)
 
@@ -290,7 +298,7 @@ def test_cancelled_needs_a_cancel() -> None:
 
 
 def test_words_never_go_back() -> None:
-    """Words that overlap or go back in time are a fault of the shell."""
+    """Words that overlap or go back in time are a fault of the server."""
     server = speaking_server()
     server.words("c", [WordTimestamp(Word("one", 0, 3), 2_400, 4_800, True)])
     for word in (

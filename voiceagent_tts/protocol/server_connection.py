@@ -174,9 +174,10 @@ class ServerConnection:
 
     def _end(self, message: ContextEnd) -> list[ClientMessage]:
         context = self._contexts.find(message.context_id)
-        if context is not None and context.state is ContextState.ENDED:
+        if context is not None and context.has_end:
             return []
-        self._contexts.accepting_text(message.context_id).state = ContextState.ENDED
+        context = self._contexts.accepting_text(message.context_id)
+        context.state, context.has_end = ContextState.ENDED, True
         return [message]
 
     def _cancel(self, message: ContextCancel) -> list[ClientMessage]:

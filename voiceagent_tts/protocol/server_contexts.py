@@ -22,6 +22,7 @@ class ServerContext:
     audio: AudioFormat
     state: ContextState = ContextState.OPEN
     is_opened: bool = False  # `context.opened` has been sent
+    has_end: bool = False  # `end` was received; a second one is ignored, even after `cancel`
     messages_sent: int = 0
     samples_sent: int = 0  # at the output rate
     flush_received: int = -1
