@@ -49,7 +49,7 @@ from voiceagent_tts.protocol.server_connection import ServerConnection
 
 @dataclass
 class _Spoken:
-    """What a legal shell knows of one context."""
+    """What a correct server knows of one context."""
 
     text: str = ""
     words: int = 0
