@@ -3,7 +3,7 @@
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
-EXTRAS := server,espeak,japanese,qwen3,quantize,pipecat,livekit,agents,bench,dev
+EXTRAS := server,espeak,japanese,qwen3,pipecat,livekit,agents,bench,dev
 # The version that is tested, in its CPU build: PyPI's is for CUDA, on x86 Linux. The small one comes with
 # PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu in the environment.
 TORCH ?= torch==2.13.0

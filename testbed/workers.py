@@ -7,41 +7,20 @@ lower priority and prefer tests that compute; the others prefer tests that play.
 import os
 
 import pytest
-from xdist.scheduler import LoadScopeScheduling
-from xdist.workermanage import WorkerController
 
 _COMPUTING_WORKERS = 2
 _NICENESS = 10
-_GROUP = "realtime"
+GROUP = "realtime"
+"""The `xdist_group` of tests that play on the wall clock."""
 _FIXTURES = frozenset(
     {"served", "server", "shared_server", "start_server", "start_process", "start_synthesizer"}
 )
 """Fixtures that start a server, whose tests play on the wall clock."""
 
 
-class RealtimeScheduling(LoadScopeScheduling):
-    """Gives a file that plays to one worker as a whole, and other tests function by function.
-
-    Tests of one `xdist_group` run in one worker.
-    """
-
-    def _split_scope(self, nodeid: str) -> str:
-        if nodeid.endswith(f"@{_GROUP}"):
-            return f"{nodeid.partition('::')[0]}@{_GROUP}"
-        _, at, group = nodeid[nodeid.rfind("]") + 1 :].partition("@")
-        return group if at else nodeid.partition("[")[0]
-
-    def _assign_work_unit(self, node: WorkerController) -> None:
-        plays = not _computes(node.gateway.id)
-        scopes = list(self.workqueue)
-        chosen = next((s for s in scopes if s.endswith(f"@{_GROUP}") == plays), scopes[0])
-        self.workqueue.move_to_end(chosen, last=False)
-        super()._assign_work_unit(node)
-
-
 def lower_priority() -> None:
     """Lower the priority of this process if it is a worker for tests that compute."""
-    if _computes(os.environ.get("PYTEST_XDIST_WORKER", "")):
+    if computes(os.environ.get("PYTEST_XDIST_WORKER", "")):
         os.nice(_NICENESS)
 
 
@@ -50,7 +29,7 @@ def mark_realtime(items: list[pytest.Item]) -> None:
     files = {item.path for item in items if _is_realtime(item)}
     for item in items:
         if item.path in files:
-            item.add_marker(pytest.mark.xdist_group(_GROUP))
+            item.add_marker(pytest.mark.xdist_group(GROUP))
 
 
 def _is_realtime(item: pytest.Item) -> bool:
@@ -58,6 +37,7 @@ def _is_realtime(item: pytest.Item) -> bool:
     return item.get_closest_marker("realtime") is not None or not _FIXTURES.isdisjoint(fixtures)
 
 
-def _computes(worker: str) -> bool:
+def computes(worker: str) -> bool:
+    """Return whether a worker prefers tests that compute."""
     number = worker.removeprefix("gw")
     return number.isdigit() and int(number) < _COMPUTING_WORKERS
