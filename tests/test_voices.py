@@ -43,7 +43,7 @@ def test_ordinary_names_are_names(name: str) -> None:
 def test_what_could_be_a_path_is_no_name(name: str, folder: VoiceFolder) -> None:
     """Nothing outside of the folder, and nothing strange in it, can be named."""
     with pytest.raises(InvalidRequestError, match="expected a voice's name") as refused:
-        folder.put(name, b"prompt")
+        folder.save(name, b"prompt")
     assert refused.value.code is ErrorCode.INVALID_VOICE
     assert name not in folder
     assert not folder.path.exists()
@@ -51,7 +51,7 @@ def test_what_could_be_a_path_is_no_name(name: str, folder: VoiceFolder) -> None
 
 def test_a_name_too_long_for_a_file_is_no_voice(folder: VoiceFolder) -> None:
     """Letters of four bytes make a name that is allowed, but has no file."""
-    folder.put("anna", b"prompt")
+    folder.save("anna", b"prompt")
     book = VoiceBook({"a": worker(clone_width=8)}, folder)
     with pytest.raises(InvalidRequestError, match="known are anna") as refused:
         book.resolve("\N{MATHEMATICAL BOLD SMALL A}" * 64)
@@ -61,11 +61,11 @@ def test_a_name_too_long_for_a_file_is_no_voice(folder: VoiceFolder) -> None:
 def test_a_voice_is_kept_replaced_and_removed(folder: VoiceFolder) -> None:
     """What was put can be read in any case of its name, is replaced whole, and goes."""
     assert folder.names() == []
-    assert folder.put("Anna", b"first") == "anna"
+    assert folder.save("Anna", b"first") == "anna"
     assert "ANNA" in folder
     before = folder.version("anna")
     assert folder.version("Anna") == before
-    folder.put("anna", b"other")
+    folder.save("anna", b"other")
     assert folder.read("Anna") == b"other"
     assert folder.version("anna") != before
     assert folder.names() == ["anna"]
@@ -79,14 +79,14 @@ def test_an_unknown_voice_lists_the_known(folder: VoiceFolder, call: str) -> Non
     """Whoever mistypes a name sees the names that there are."""
     with pytest.raises(InvalidRequestError, match="voices add"):
         getattr(folder, call)("nobody")
-    folder.put("anna", b"prompt")
+    folder.save("anna", b"prompt")
     with pytest.raises(InvalidRequestError, match="'nobody'; there are: anna"):
         getattr(folder, call)("nobody")
 
 
 def test_other_files_are_no_voices(folder: VoiceFolder) -> None:
     """What was left by an interrupted write, or put there by hand, is not offered."""
-    folder.put("anna", b"prompt")
+    folder.save("anna", b"prompt")
     for name in (".anna.0123.part", "notes.txt", ".hidden.safetensors", "a+b.safetensors"):
         (folder.path / name).touch()
     assert folder.names() == ["anna"]
@@ -94,12 +94,12 @@ def test_other_files_are_no_voices(folder: VoiceFolder) -> None:
 
 def test_a_full_disk_leaves_the_old_voice(folder: VoiceFolder) -> None:
     """A write that fails half-way changes nothing, leaves nothing, and says what to do."""
-    folder.put("anna", b"first")
+    folder.save("anna", b"first")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
     try:
         with pytest.raises(InvalidRequestError, match="cannot keep the voice 'anna': .*FOLDER"):
-            folder.put("anna", os.urandom(100_000))
+            folder.save("anna", os.urandom(100_000))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert folder.read("anna") == b"first"
@@ -110,14 +110,14 @@ def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
     """A place that cannot be written to is named, with the setting that chooses another."""
     (tmp_path / "file").touch()
     with pytest.raises(InvalidRequestError, match="file/voices: cannot keep .*VOICES_FOLDER"):
-        VoiceFolder(tmp_path / "file" / "voices").put("anna", b"prompt")
+        VoiceFolder(tmp_path / "file" / "voices").save("anna", b"prompt")
 
 
 def test_clones_come_and_go_while_it_runs(folder: VoiceFolder) -> None:
     """A book over a folder knows a voice as soon as it is kept, and no longer once removed."""
     book = VoiceBook({"preset": worker("Vivian"), "base": worker(clone_width=64)}, clones=folder)
     assert book.names() == ["Vivian"]
-    folder.put("Anna", b"prompt")
+    folder.save("Anna", b"prompt")
     assert book.names() == ["Vivian", "anna"]
     assert book.resolve("ANNA") == Voice("anna", "base")
     folder.remove("anna")
@@ -127,7 +127,7 @@ def test_clones_come_and_go_while_it_runs(folder: VoiceFolder) -> None:
 
 def test_a_model_s_own_voice_comes_before_a_clone(folder: VoiceFolder) -> None:
     """A clone with a preset's name does not take its place."""
-    folder.put("vivian", b"prompt")
+    folder.save("vivian", b"prompt")
     book = VoiceBook({"base": worker(clone_width=64), "preset": worker("Vivian")}, folder)
     assert book.resolve("vivian") == Voice("Vivian", "preset")
     assert book.names() == ["Vivian"]
@@ -135,7 +135,7 @@ def test_a_model_s_own_voice_comes_before_a_clone(folder: VoiceFolder) -> None:
 
 def test_without_a_base_model_clones_are_not_offered(folder: VoiceFolder) -> None:
     """Voices that no worker can speak are unknown."""
-    folder.put("anna", b"prompt")
+    folder.save("anna", b"prompt")
     book = VoiceBook({"preset": worker("Vivian")}, folder)
     assert book.names() == ["Vivian"]
     with pytest.raises(InvalidRequestError, match="known are Vivian"):
@@ -147,8 +147,8 @@ def test_the_first_clone_is_the_default_of_a_base_model(folder: VoiceFolder) -> 
     book = VoiceBook({"base": worker(clone_width=64)}, folder)
     with pytest.raises(InvalidRequestError, match="voices add"):
         book.resolve(None)
-    folder.put("bert", b"prompt")
-    folder.put("anna", b"prompt")
+    folder.save("bert", b"prompt")
+    folder.save("anna", b"prompt")
     assert book.resolve(None) == Voice("anna", "base")
 
 
@@ -162,7 +162,7 @@ def test_a_clone_goes_to_the_model_of_its_size(folder: VoiceFolder) -> None:
     }
     book = VoiceBook(workers, folder)
     for name, width in (("anna", 2048), ("bert", 1024), ("carl", 64)):
-        folder.put(name, save({"speaker_embedding": torch.zeros(width)}))
+        folder.save(name, save({"speaker_embedding": torch.zeros(width)}))
     spoken_by = {name: book.resolve(name).worker for name in folder.names()}
     assert spoken_by == {"anna": "large", "bert": "small", "carl": "small"}
 
@@ -184,5 +184,5 @@ def test_a_clone_goes_to_the_model_of_its_size(folder: VoiceFolder) -> None:
 def test_a_damaged_clone_goes_to_the_first_model(folder: VoiceFolder, stored: bytes) -> None:
     """A file without a width that can be read is left to an engine, which says what is wrong."""
     book = VoiceBook({"small": worker(clone_width=64), "large": worker(clone_width=128)}, folder)
-    folder.put("anna", stored)
+    folder.save("anna", stored)
     assert book.resolve("anna") == Voice("anna", "small")

@@ -1,8 +1,8 @@
-"""A model's name → its folder: one that is there already, or what a hub keeps, downloaded once.
+"""Find a model's folder by its name: a local folder, or a download from a hub.
 
-Downloads go through the hubs' own clients and into their own caches, where other programs find
-them: `HF_ENDPOINT`, `HF_HOME`, `HF_HUB_OFFLINE` and `HF_TOKEN` mean what they mean there, and what
-was interrupted goes on where it stopped. Knows no weights and no torch.
+Downloads use the hubs' own clients and caches, which other programs share: `HF_ENDPOINT`,
+`HF_HOME`, `HF_HUB_OFFLINE` and `HF_TOKEN` have their usual meaning, and an interrupted download
+continues where it stopped. Knows no weights and no torch.
 """
 
 import hashlib
@@ -29,29 +29,29 @@ PUBLISHED = {
     CODEC_ID: "the codec alone, which every model brings",
     ALIGNER_ID: "exact word times, for any voice",
 }
-"""Ids on both hubs, and what each is for."""
+"""Model ids on both hubs, and the purpose of each."""
 
 _ID = re.compile(r"(?P<repo>[\w-][\w.-]*/[\w.-]+)(?:@(?P<revision>[\w./-]+))?")
 _BLOB_CHARS = {40: "sha1", 64: "sha256"}
 _CHUNK_BYTES = 2**24
 
 Progress = Callable[[int, int], None]
-"""Told how many bytes of how many are done."""
+"""Function called with the finished and the total number of bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelId:
-    """A repository on a hub, at a branch, a tag or a commit; None for its default branch."""
+    """A repository on a hub at a branch, tag or commit; None for the default branch."""
 
     repo: str
     revision: str | None = None
 
 
 def parse_id(model: str) -> ModelId:
-    """`OWNER/NAME` or `OWNER/NAME@REVISION`.
+    """Parse `OWNER/NAME` or `OWNER/NAME@REVISION`.
 
     Raises:
-        CheckpointError: it is neither.
+        CheckpointError: the name has neither form.
     """
     found = _ID.fullmatch(model)
     if found is None:
@@ -63,13 +63,13 @@ def parse_id(model: str) -> ModelId:
 
 
 def find_model(model: str) -> Path:
-    """The folder of a model that is on this machine, without any network.
+    """Return the folder of a model on this machine; never uses the network.
 
     Args:
-        model: a folder, or `OWNER/NAME[@REVISION]` of what was downloaded.
+        model: a folder, or `OWNER/NAME[@REVISION]` of a downloaded model.
 
     Raises:
-        CheckpointError: it is not here, or not complete.
+        CheckpointError: the model is not on this machine, or incomplete.
     """
     if Path(model).is_dir():
         return Path(model)
@@ -84,12 +84,12 @@ def find_model(model: str) -> Path:
 
 
 def fetch_model(model: str) -> Path:
-    """The folder of a model, which is downloaded where it is not here.
+    """Return the folder of a model; download the model if it is not on this machine.
 
-    A copy that is here is taken as it is: only `download_model` looks for a newer one.
+    An existing copy is used as it is; only `download_model` checks for a newer one.
 
     Raises:
-        CheckpointError: it is not here and cannot be downloaded.
+        CheckpointError: the model is not on this machine and cannot be downloaded.
     """
     if Path(model).is_dir():
         return Path(model)
@@ -98,24 +98,24 @@ def fetch_model(model: str) -> Path:
 
 
 def stored_folder(wanted: ModelId) -> Path | None:
-    """Where a hub's client has put a model, complete; None where it has not."""
+    """Return the folder of a completely downloaded model, or None."""
     return _stored_by_huggingface(wanted) or _stored_by_modelscope(wanted)
 
 
 def download_model(wanted: ModelId, source: Source = "hf") -> Path:
-    """Bring a model here, or what of it is missing, and show how far that is.
+    """Download a model, or its missing files, and show the progress.
 
-    Where the hub cannot be reached, a complete copy that is here will do.
+    If the hub cannot be reached, a complete local copy is used.
 
     Raises:
-        CheckpointError: the hub does not have it, cannot be reached or is not supported here.
+        CheckpointError: the hub has no such model, cannot be reached, or its client is missing.
     """
     download = _from_huggingface if source == "hf" else _from_modelscope
     try:
         return download(wanted)
     except CheckpointError:
         raise
-    except Exception as error:  # of whichever HTTP library the hub's client is made with
+    except Exception as error:  # each client raises the errors of its own HTTP library
         reason = next(iter(str(error).splitlines()), "") or type(error).__name__
         raise CheckpointError(
             f"{wanted.repo}: is not on this machine and cannot be downloaded: {reason}"
@@ -123,14 +123,14 @@ def download_model(wanted: ModelId, source: Source = "hf") -> Path:
 
 
 def damaged_files(folder: Path, progress: Progress = lambda done, total: None) -> list[Path]:
-    """Files whose content is not what the hub has.
+    """Return the files whose content differs from the hub's.
 
-    Hugging Face's cache keeps every file under its checksum: SHA-256 of large files, git's SHA-1
-    of small ones. Files of another layout carry none and are not looked at.
+    Hugging Face's cache names every file by its checksum: SHA-256 for large files, git's SHA-1 for
+    small ones. Files without such a name are not checked.
 
     Args:
-        folder: of a downloaded model.
-        progress: told of the bytes that were read.
+        folder: folder of a downloaded model.
+        progress: called with the bytes read and the total.
     """
     files = [file for file in sorted(folder.rglob("*")) if _checksum(file)]
     total = sum(file.stat().st_size for file in files)
@@ -145,7 +145,7 @@ def damaged_files(folder: Path, progress: Progress = lambda done, total: None) -
 
 
 def _checksum(file: Path) -> str:
-    """What the file's content must hash to; empty where nothing says so."""
+    """Return the expected checksum of a file; empty if unknown."""
     name = file.resolve().name if file.is_symlink() else ""
     is_hex = len(name) in _BLOB_CHARS and re.fullmatch(r"[0-9a-f]+", name)
     return name if is_hex else ""
@@ -197,6 +197,6 @@ def _stored_by_modelscope(wanted: ModelId) -> Path | None:
         folder = client.snapshot_download(
             wanted.repo, revision=wanted.revision, local_files_only=True
         )
-    except Exception:  # its errors have no base of their own in every version
+    except Exception:  # its errors have no common base class in all versions
         return None
     return Path(folder)

@@ -1,7 +1,7 @@
-"""Voice name → Voice: which worker speaks it; and the folder in which cloned voices are kept.
+"""Map voice names to the workers that speak them, and store cloned voices in a folder.
 
-Knows the names that the running workers offer, and files by their names. Does not know how a voice
-is made, and of what is in its file no more than for which size of model it was made.
+Knows the voices that running workers offer, and the names of the stored files. Does not know how a
+voice is made; from a voice's file it reads only the model size.
 """
 
 import json
@@ -32,10 +32,10 @@ class Voice:
 
 
 def clone_name(name: str) -> str:
-    """The name as cloned voices carry it: in lower case, and never a path.
+    """Normalise the name of a cloned voice: lower case, never a path.
 
     Raises:
-        InvalidRequestError: with code `invalid_voice`, for what could not name a file anywhere.
+        InvalidRequestError: with code `invalid_voice`, if the name is not a valid file name.
     """
     normal = unicodedata.normalize("NFC", name).casefold()
     if not _NAME.fullmatch(normal):
@@ -55,33 +55,33 @@ def _is_clone_name(name: str) -> bool:
 
 
 class VoiceFolder:
-    """Cloned voices, one file each, for every process that can read the folder.
+    """Stores cloned voices, one file each, shared by all processes that can read the folder.
 
-    A voice is replaced whole: whoever reads gets the old file or the new one.
+    A voice is replaced atomically: readers get the old file or the new one.
 
     Args:
-        path: of the folder, which is made when the first voice is kept.
+        path: folder, created with the first voice.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def names(self) -> list[str]:
-        """The voices that are there now, sorted."""
+        """Return the names of the stored voices, sorted."""
         stems = (file.stem for file in self.path.glob(f"*{CLONE_SUFFIX}"))
         return sorted(stem for stem in stems if _is_clone_name(stem))
 
     def __contains__(self, name: str) -> bool:
         try:
             return _is_clone_name(name.casefold()) and self._file(name).is_file()
-        except OSError:  # too many bytes for a file's name, or a folder that cannot be searched
+        except OSError:  # the name is too long, or the folder is not readable
             return False
 
     def version(self, name: str) -> tuple[int, ...]:
-        """What changes whenever the voice is replaced.
+        """Return a value that changes whenever the voice is replaced.
 
         Raises:
-            InvalidRequestError: there is no such voice; the message lists those that there are.
+            InvalidRequestError: there is no such voice; the message lists the stored ones.
         """
         try:
             status = self._file(name).stat()
@@ -90,10 +90,10 @@ class VoiceFolder:
         return status.st_mtime_ns, status.st_ino, status.st_size
 
     def read(self, name: str) -> bytes:
-        """The voice's file.
+        """Read the file of a voice.
 
         Raises:
-            InvalidRequestError: there is no such voice; the message lists those that there are.
+            InvalidRequestError: there is no such voice; the message lists the stored ones.
         """
         try:
             return self._file(name).read_bytes()
@@ -101,9 +101,9 @@ class VoiceFolder:
             raise self._unknown(name) from error
 
     def embedding_width(self, name: str) -> int | None:
-        """Numbers in the voice's speaker embedding; None where its file does not say.
+        """Return the size of the voice's speaker embedding; None if the file does not state it.
 
-        Source: the safetensors format, a JSON header behind its length.
+        Source: the safetensors format, a JSON header after its length.
         """
         try:
             with self._file(name).open("rb") as file:
@@ -114,15 +114,15 @@ class VoiceFolder:
             return None
         return width if isinstance(width, int) else None
 
-    def put(self, name: str, prompt: bytes) -> str:
-        """Keep a voice, in place of the one that has its name.
+    def save(self, name: str, prompt: bytes) -> str:
+        """Store a voice; replaces a stored voice of that name.
 
         Returns:
-            The name that it can be called by.
+            The normalised name.
 
         Raises:
-            InvalidRequestError: the name is none, or the folder cannot be written to; nothing has
-                changed then.
+            InvalidRequestError: the name is invalid, or the folder is not writable; the folder is
+                unchanged.
         """
         target = self._file(name)
         try:
@@ -148,10 +148,10 @@ class VoiceFolder:
             raise
 
     def remove(self, name: str) -> None:
-        """Forget a voice; contexts that speak with it go on.
+        """Delete a voice; contexts that already use it continue.
 
         Raises:
-            InvalidRequestError: there is no such voice, or the folder cannot be written to.
+            InvalidRequestError: there is no such voice, or the folder is not writable.
         """
         try:
             self._file(name).unlink()
@@ -174,11 +174,11 @@ class VoiceFolder:
 
 
 class VoiceBook:
-    """The voices of all workers; where two offer a name, the worker named first speaks it.
+    """Finds the worker for a voice name. If two workers offer a name, the first one gets it.
 
     Args:
-        workers: what each of them can do.
-        clones: the voices that workers with a `clone_width` speak, which come and go meanwhile.
+        workers: capabilities of each worker.
+        clones: cloned voices, for workers with a `clone_width`; the folder may change at any time.
     """
 
     def __init__(
@@ -194,16 +194,16 @@ class VoiceBook:
         self._clones = clones if self._clone_workers else None
 
     def names(self) -> list[str]:
-        """Every name, the default first."""
+        """Return all voice names, the default first."""
         fixed = [voice.name for voice in self._voices.values()]
         if self._clones is None:
             return fixed
         return fixed + [name for name in self._clones.names() if name not in self._voices]
 
     def resolve(self, name: str | None) -> Voice:
-        """The voice called `name`, in any case; the first one where it is None.
+        """Return the voice `name`, in any letter case; the default voice for None.
 
-        `base+variant` (espeak's own notation) is a voice where both halves are.
+        `base+variant` (espeak's notation) is a voice if both parts are voices.
 
         Raises:
             InvalidRequestError: with code `invalid_voice` and the names that exist.
@@ -223,7 +223,7 @@ class VoiceBook:
         return Voice(name, known.worker) if plus else known
 
     def _clone(self, clones: VoiceFolder, name: str) -> Voice:
-        """A clone goes to the model of its size; the first one says where there is none."""
+        """Select the worker whose model size matches the clone; else the first."""
         first, *others = self._clone_workers.values()
         width = clones.embedding_width(name) if others else None
         return Voice(name, first if width is None else self._clone_workers.get(width, first))
@@ -238,7 +238,7 @@ _NO_VOICE = "no voice yet: `voiceagent-tts voices add NAME ref.wav` clones one"
 
 
 def _listed(names: list[str]) -> str:
-    """Names for a message, which is not to be longer than a screen."""
+    """Format names for a message, shortened to fit a screen."""
     left = len(names) - _NAMES_IN_A_MESSAGE
     more = f" and {left} more" * (left > 0)
     return f"{', '.join(names[:_NAMES_IN_A_MESSAGE])}{more}"

@@ -17,7 +17,7 @@ from testbed.agent_text import agent_sentences
 from testbed.command_line import Command, CommandHere, finished, start
 from testbed.server_process import ServerProcess
 from testbed.servers import StartServer
-from voiceagent_tts.cli.say import _Room
+from voiceagent_tts.cli.say import _TextWindow
 from voiceagent_tts.server.serve import RunningServer
 from voiceagent_tts.text.words import split_words
 
@@ -146,12 +146,12 @@ async def test_a_text_of_any_length_is_spoken(
 @pytest.mark.parametrize("steps", range(5))
 async def test_a_wait_for_room_can_be_cancelled(steps: int) -> None:
     """Also in the moment when a word comes: whoever has heard enough need not wait for the rest."""
-    room = _Room(10)
-    await room.take("a" * 20)
-    waiting = asyncio.create_task(room.take("b"))
+    window = _TextWindow(10)
+    await window.reserve("a" * 20)
+    waiting = asyncio.create_task(window.reserve("b"))
     for _ in range(3):
         await asyncio.sleep(0)
-    room.free(1)
+    window.mark_spoken(1)
     for _ in range(steps):
         await asyncio.sleep(0)
     waiting.cancel()

@@ -248,7 +248,7 @@ async def test_how_often_a_clone_was_at_hand_is_counted(
     start_server: StartServer, tmp_path: Path
 ) -> None:
     """A clone is read once, and found in memory from then on; `/metrics` says so by worker."""
-    VoiceFolder(tmp_path).put("anna", Cloned(torch.zeros(64)).to_bytes())
+    VoiceFolder(tmp_path).save("anna", Cloned(torch.zeros(64)).to_bytes())
     model = str(REFERENCE / "base-0b6")
     server = await start_server(engine="qwen3", models=(model,), threads=1, voices_folder=tmp_path)
     async with TTSClient(server.websocket_url) as client:

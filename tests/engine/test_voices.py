@@ -35,8 +35,8 @@ def clone(seed: int, frames: int | None = 6) -> Cloned:
 def folder(tmp_path: Path) -> VoiceFolder:
     """Two clones: with a reference, and by the embedding alone."""
     kept = VoiceFolder(tmp_path)
-    kept.put("anna", clone(1).to_bytes())
-    kept.put("bert", clone(2, frames=None).to_bytes())
+    kept.save("anna", clone(1).to_bytes())
+    kept.save("bert", clone(2, frames=None).to_bytes())
     return kept
 
 
@@ -71,7 +71,7 @@ def test_a_cached_clone_is_sooner(folder: VoiceFolder) -> None:
     """The first audio of a long reference comes sooner where it was heard before."""
     driver = Driver(BASE, voices=folder.path)
     for name in ("one", "two", "three"):
-        folder.put(name, clone(3, frames=200).to_bytes())
+        folder.save(name, clone(3, frames=200).to_bytes())
 
     def first_audio_s(voice: str) -> float:
         driver.send(*driver.open(1, TEXT, voice=voice))
@@ -93,7 +93,7 @@ def test_a_clone_with_a_long_reference_waits_for_no_second_sentence(
     driver: Driver, folder: VoiceFolder
 ) -> None:
     """Its first sentence has fewer ids than the reference has frames, and sounds nevertheless."""
-    folder.put("long", clone(4, frames=200).to_bytes())
+    folder.save("long", clone(4, frames=200).to_bytes())
     first, second = "Yes, of course I can. ", "What would you like to hear?"
     open_text = driver.open(1, first, voice="long", feeding="token", more=True)
     assert pcm_of(driver.run(*open_text, Append(1, second[:5], len(first), True, None)), 1)
@@ -114,7 +114,7 @@ def test_a_replaced_voice_is_heard_by_the_next_context(driver: Driver, folder: V
     before = pcm_of(driver.run(*driver.open(1, TEXT, voice="anna", feeding="token")), 1)
     submit, credit = driver.open(2, TEXT[:12], voice="anna", feeding="token", more=True)
     driver.run(submit, credit)
-    folder.put("anna", clone(9).to_bytes())
+    folder.save("anna", clone(9).to_bytes())
     driver.run(Append(2, TEXT[12:], 12, False, None))
     assert pcm_of(driver.events, 2) == before
     after = pcm_of(driver.run(*driver.open(3, TEXT, voice="anna", feeding="token")), 3)
@@ -151,7 +151,7 @@ def test_a_clone_for_another_model_is_refused(
     driver: Driver, folder: VoiceFolder, voice: Cloned
 ) -> None:
     """A voice of other sizes fails its context with what to do, instead of the worker."""
-    folder.put("misfit", voice.to_bytes())
+    folder.save("misfit", voice.to_bytes())
     failed = last_of(driver.run(*driver.open(1, TEXT, voice="misfit")), 1)
     assert isinstance(failed, Failed) and "cloned for another model" in failed.message
     assert isinstance(last_of(driver.run(*driver.open(2, TEXT, voice="anna")), 2), Done)
@@ -159,7 +159,7 @@ def test_a_clone_for_another_model_is_refused(
 
 def test_a_damaged_file_is_refused(driver: Driver, folder: VoiceFolder) -> None:
     """A file that is no clone prompt fails its context alone."""
-    folder.put("broken", b"no safetensors")
+    folder.save("broken", b"no safetensors")
     failed = last_of(driver.run(*driver.open(1, TEXT, voice="broken")), 1)
     assert isinstance(failed, Failed) and "expected a clone prompt" in failed.message
 
@@ -167,7 +167,7 @@ def test_a_damaged_file_is_refused(driver: Driver, folder: VoiceFolder) -> None:
 def test_a_voice_that_is_no_number_is_refused(driver: Driver, folder: VoiceFolder) -> None:
     """A clone whose embedding is not finite fails alone, and leaves nothing in others' memory."""
     before = pcm_of(driver.run(*driver.open(1, TEXT, voice="anna")), 1)
-    folder.put("broken", Cloned(torch.full((64,), torch.nan)).to_bytes())
+    folder.save("broken", Cloned(torch.full((64,), torch.nan)).to_bytes())
     failed = last_of(driver.run(*driver.open(2, TEXT, voice="broken")), 2)
     after = pcm_of(driver.run(*driver.open(3, TEXT, voice="anna")), 3)
     assert after == before
@@ -176,7 +176,7 @@ def test_a_voice_that_is_no_number_is_refused(driver: Driver, folder: VoiceFolde
 
 def test_the_least_used_is_forgotten(folder: VoiceFolder) -> None:
     """A voices of two keeps the two voices that were used last."""
-    folder.put("carl", clone(3).to_bytes())
+    folder.save("carl", clone(3).to_bytes())
     voices = VoiceCache(read_model_config(REFERENCE / BASE), folder, max_clones=2)
     for name in ("anna", "bert", "anna", "carl", "anna", "bert"):
         voices.find(name, None)
@@ -193,5 +193,5 @@ def test_clones_need_a_folder() -> None:
 def test_the_cloner_s_voice_is_the_engine_s(driver: Driver, folder: VoiceFolder) -> None:
     """What the encoders of a checkpoint hear is a voice that the same checkpoint speaks."""
     samples = torch.sin(torch.arange(24_000) * 0.1) * 0.3
-    folder.put("heard", load_cloner(REFERENCE / BASE).clone(samples, "a tone").to_bytes())
+    folder.save("heard", load_cloner(REFERENCE / BASE).clone(samples, "a tone").to_bytes())
     assert isinstance(last_of(driver.run(*driver.open(1, TEXT, voice="heard")), 1), Done)

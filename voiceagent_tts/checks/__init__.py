@@ -1,1 +1,1 @@
-"""Programs that people run to check a machine and its weights."""
+"""Checks that people run on a machine: verify, self test, step times, random weights."""

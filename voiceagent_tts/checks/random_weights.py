@@ -1,7 +1,7 @@
-"""A model of the published size whose weights are random: for a machine that has no checkpoint.
+"""A model of the published size with random weights, for a machine without a checkpoint.
 
-What a step costs does not depend on what the weights are, so that a machine's speed and memory can
-be told before anything is downloaded. What it says is noise. Knows no files.
+The cost of a step does not depend on the values of the weights, so speed and memory of a machine
+can be measured before any download. The generated audio is noise. Knows no files.
 
 Source: sizes of Qwen3-TTS-12Hz-1.7B-CustomVoice and of its codec.
 """
@@ -65,7 +65,7 @@ PUBLISHED_CODEC = CodecDecoderConfig(hidden_size=512, intermediate_size=1024)
 def untrained_network(
     config: ModelConfig, dtype: torch.dtype, device: torch.device, kernels: Kernels = "plain"
 ) -> Network:
-    """Talker and code predictor, ready to run."""
+    """Build a talker and a code predictor with random weights."""
     network = build_network(config, dtype, device, "sdpa", kernels)
     _randomize(network.weights())
     network.code_predictor.fold(network.talker.codec_embedding)
@@ -73,7 +73,7 @@ def untrained_network(
 
 
 def untrained_decoder(config: CodecDecoderConfig, device: torch.device) -> CodecDecoder:
-    """The codec's decoder, in float32."""
+    """Build the codec's decoder with random weights, in float32."""
     with building(torch.float32, device):
         decoder = CodecDecoder(config)
     _randomize(decoder.weights())
@@ -81,7 +81,7 @@ def untrained_decoder(config: CodecDecoderConfig, device: torch.device) -> Codec
 
 
 def _randomize(weights: Weights) -> None:
-    """Small normal numbers; ones for norms and counts, so that signals keep their size."""
+    """Fill with small normal numbers, and norms and counts with ones to keep signals in range."""
     for key, target in weights:
         if key.endswith(_ONES):
             target.fill_(1)

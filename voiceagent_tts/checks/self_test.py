@@ -1,8 +1,8 @@
-"""A minute's look at a device: do its graphs work, how fast is a step, how many rows fit.
+"""Test a device in about a minute: do graphs work, how fast is a step, how many rows fit.
 
-Runs the rows of an engine over the weights of a checkpoint, or over random ones of the published
-size. Sizes are few, so that little is captured: what is told is what a server does that has found
-its own. Knows no server and no settings.
+Runs an engine's rows with the weights of a checkpoint, or random weights of the published size.
+Only a few sizes are captured to save time; a server that captures its own sizes runs as fast. Knows
+no server and no settings.
 """
 
 from collections.abc import Sequence
@@ -40,25 +40,25 @@ from voiceagent_tts.model.sampling import sampling_params
 
 ROWS = (1, 32, 256)
 CONTEXT_S = 60.0
-"""Speech of one row, prompt included, that memory is counted for."""
+"""Seconds of speech per row, including the prompt, for the estimate of memory."""
 
 _POSITIONS, _CAPACITY = 180, PAGE_POSITIONS
 _STEPS = 24
 _MEMORY_SHARE = 0.5
-"""Of what is free beside the weights: the most that rows take for this."""
+"""Maximum share of the memory free beside the weights that the test's rows use."""
 _TINY_ROWS, _TINY_FRAMES = 2, 8
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """What a runner takes of a checkpoint, and a codec: text is not needed here."""
+    """The parts of a checkpoint that a runner needs, and a codec. There is no tokenizer."""
 
     network: Network
     generation: GenerationConfig
     codec: Codec
 
     def runner(self, rows: Sequence[int], *, has_graphs: bool) -> Runner:
-        """Rows of few sizes, each as long as the test; their graphs are captured."""
+        """Build a runner for these numbers of rows, and capture its graphs."""
         most = rows[-1]
         runner = Runner(
             cast("Checkpoint", self),
@@ -73,16 +73,16 @@ class Model:
 
 
 def published_model(device: torch.device, dtype: torch.dtype) -> Model:
-    """Random weights of the published size."""
+    """Build a model of the published size with random weights."""
     kernels = _kernels(PUBLISHED, dtype, device)
     return _untrained(PUBLISHED, PUBLISHED_CODEC, device, dtype, kernels)
 
 
 def stored_model(folder: Path, device: torch.device, dtype: torch.dtype) -> Model:
-    """Those of a checkpoint.
+    """Load a checkpoint.
 
     Raises:
-        CheckpointError: it cannot be loaded.
+        CheckpointError: the checkpoint cannot be loaded.
     """
     kernels = _kernels(read_model_config(folder), dtype, device)
     checkpoint = load_checkpoint(folder, dtype, device, kernels=kernels)
@@ -90,7 +90,7 @@ def stored_model(folder: Path, device: torch.device, dtype: torch.dtype) -> Mode
 
 
 def tiny_model(device: torch.device) -> Model:
-    """A few narrow layers, in float32."""
+    """Build a model with a few narrow layers, in float32."""
     talker = PUBLISHED.talker_config
     narrow = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "head_dim": 16}
     predictor = replace(talker.code_predictor_config, **narrow)
@@ -105,7 +105,7 @@ def tiny_model(device: torch.device) -> Model:
 
 
 def _kernels(config: ModelConfig, dtype: torch.dtype, device: torch.device) -> Kernels:
-    """Those that a server has."""
+    """Return the kernels that a server would use."""
     return "plain" if find_fault(config.talker_config, dtype, device) else "fused"
 
 
@@ -134,7 +134,7 @@ def _prompt(positions: int) -> Prompt:
 
 
 def graphs_agree(model: Model) -> bool:
-    """Whether captured passes make the samples that the same passes make plainly."""
+    """Whether captured passes produce the samples of eager passes."""
     graphed, plain = (
         _sound_of(model.runner((_TINY_ROWS,), has_graphs=has_graphs), model)
         for has_graphs in (True, False)
@@ -161,13 +161,13 @@ def _sound_of(runner: Runner, model: Model) -> list[bytes]:
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """How a model runs on a device.
+    """Speed and memory of a model on a device.
 
     Attributes:
-        times: of ascending numbers of rows.
-        page_bytes: memory of a page.
-        row_bytes: of a row beside its pages.
-        free_bytes: for rows, when all else is loaded.
+        times: step times for ascending numbers of rows.
+        page_bytes: memory of one KV page.
+        row_bytes: memory of one row without its pages.
+        free_bytes: memory free for rows after loading.
     """
 
     times: tuple[StepTime, ...]
@@ -177,28 +177,28 @@ class Speed:
 
     @property
     def rows_in_memory(self) -> int:
-        """Rows of `CONTEXT_S` each."""
+        """Number of rows of `CONTEXT_S` each that fit into memory."""
         return rows_in_memory(self.free_bytes, self.page_bytes, self.row_bytes, CONTEXT_S)
 
 
 def rows_in_memory(free_bytes: int, page_bytes: int, row_bytes: int, context_s: float) -> int:
-    """How many rows of so many seconds fit into so much memory."""
+    """Return how many rows of `context_s` seconds fit into `free_bytes`."""
     pages = pages_for(_POSITIONS + round(context_s / FRAME_S))
     return free_bytes // (pages * page_bytes + row_bytes)
 
 
 def rows_worth_timing(free_bytes: int, page_bytes: int) -> tuple[int, ...]:
-    """Those of `ROWS` whose memory is there; one row always is."""
+    """Return the entries of `ROWS` that fit into memory; one row always does."""
     most = _MEMORY_SHARE * free_bytes / page_bytes
     return tuple(rows for rows in ROWS if rows == ROWS[0] or rows <= most)
 
 
 def measure_speed(model: Model, free_bytes: int) -> Speed:
-    """Time steps of a few numbers of rows.
+    """Measure step times for a few numbers of rows.
 
     Args:
-        model: on the device.
-        free_bytes: of it, beside the model.
+        model: model on the device to measure.
+        free_bytes: memory of the device that is free beside the model.
     """
     config = model.network.config.talker_config
     heads = config.num_key_value_heads * config.head_dim

@@ -1,7 +1,7 @@
-"""How long a runner's steps take: rows that all speak, and a lone row's way to its first sound.
+"""Measure a runner's steps: with many speaking rows, and a single row until its first audio.
 
-Drives rows as an engine does that keeps up: each row's frames become sound in windows, and rows
-take turns, so that the codec has as much to do in every step. Knows no texts and no deadlines.
+Drives rows like an engine that keeps up with real time. Each row's frames are decoded in windows,
+and rows take turns, so every step gives the codec equal work. Knows no texts and no deadlines.
 """
 
 import time
@@ -20,18 +20,18 @@ WINDOW_FRAMES = WINDOWS_FRAMES[-1]
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """Seconds of one step, on average: one frame of every row.
+    """Average duration of one step, which generates one frame for every row.
 
     Attributes:
-        rows: that speak.
-        positions: that each looks back over, half way.
-        step_s: as the caller of the step sees it; all below is part of it, except what the codec
-            does beside the others.
-        predictor_s: of the device.
-        talker_s: of the device.
-        codec_s: of the codec's device.
-        host_s: of the host, while the device waited.
-        prefill_s: of the device, for one prompt, when all are taken in together.
+        rows: number of speaking rows.
+        positions: positions in each row's KV cache half way through the measurement.
+        step_s: wall time of the step. It includes the times below, except codec work that overlaps
+            with the talker.
+        predictor_s: device time of the code predictor.
+        talker_s: device time of the talker.
+        codec_s: time of the codec on its device.
+        host_s: host time during which the device was idle.
+        prefill_s: device time per prompt when all prompts are prefilled together.
     """
 
     rows: int
@@ -45,21 +45,21 @@ class StepTime:
 
     @property
     def audio_s_per_s(self) -> float:
-        """Speech that all rows make in a second."""
+        """Seconds of audio generated per second, over all rows."""
         return self.rows * FRAME_S / self.step_s
 
 
 def time_steps(
     runner: Runner, prompt: Prompt, sampling: SamplingParams, rows: int, steps: int
 ) -> StepTime:
-    """Let `rows` rows speak the same prompt, each with a seed of its own.
+    """Measure steps of `rows` rows that speak one prompt with different seeds.
 
     Args:
-        runner: with as many free rows; what it has captured stays warm.
-        prompt: long enough for the positions that are meant; with the frames it fits a row.
-        sampling: how.
-        rows: how many.
-        steps: to be timed, after a window that is not.
+        runner: runner with at least `rows` free rows.
+        prompt: prompt as long as the cache to measure; with the frames it must fit into a row.
+        sampling: sampling parameters; the seed is replaced.
+        rows: number of rows.
+        steps: number of measured steps, after one warm-up window.
     """
     frames = WINDOW_FRAMES + steps
     before = replace(runner.timings)
@@ -77,13 +77,13 @@ def time_steps(
 
 
 def rows_in_time(times: Sequence[StepTime], budget_s: float) -> int:
-    """The most rows whose step takes no longer than `budget_s`, on straight lines between times.
+    """Return the most rows whose step takes at most `budget_s`, by linear interpolation.
 
-    Beyond the most rows that were timed nothing is claimed; 0 where the fewest are too slow.
+    Never more than the largest measured number of rows; 0 if even the smallest is too slow.
 
     Args:
-        times: of ascending numbers of rows.
-        budget_s: a frame's length, or the share of it that steps may take.
+        times: step times for ascending numbers of rows.
+        budget_s: duration of a frame, or the share of it that a step may take.
     """
     fits = [step for step in times if step.step_s <= budget_s]
     if not fits:
@@ -122,9 +122,9 @@ def _step(runner: Runner, rows: range, number: int) -> None:
 def _speaking(
     runner: Runner, prompt: Prompt, sampling: SamplingParams, rows: int, frames: int
 ) -> Iterator[range]:
-    """Rows that speak inside; all are free afterwards."""
+    """Run rows that speak within this block; all are free afterwards."""
     speaking = range(rows)
-    # Text that is still open has no end: whatever the weights, every row makes all its frames.
+    # An open text never ends, so every row generates all its frames with any weights.
     endless = replace(prompt, trailing_text_ids=prompt.text_ids[:1] * (frames + 1))
     try:
         for row in speaking:
@@ -141,25 +141,25 @@ def _speaking(
 def time_first_sounds(
     runner: Runner, prompt: Prompt, sampling: SamplingParams, prefix: Prefix | None = None
 ) -> tuple[float, float]:
-    """Seconds from the start of a lone row to the sound of its first and of its second frame.
+    """Measure the seconds from starting a single row to the audio of its first two frames.
 
-    Some voices begin with a frame of silence: their second is the first that is heard.
+    Some voices start with a silent frame; their second frame is the first audible one.
 
     Args:
-        runner: whose rows are all free.
-        prompt: to be spoken.
-        sampling: how.
-        prefix: with which the prompt begins, where that is prepared.
+        runner: runner whose rows are all free.
+        prompt: prompt to speak.
+        sampling: sampling parameters.
+        prefix: cached keys and values of the prompt's start, if prepared.
     """
     began_s = time.perf_counter()
     runner.start(0, prompt, sampling, 2, is_open=False, prefix=prefix)
-    heard: list[float] = []
+    audio_at_s: list[float] = []
     try:
-        while len(heard) < 2:
+        while len(audio_at_s) < 2:
             sounds = runner.step([0], {0: 1}).sounds
             while not sounds:
                 sounds = runner.step([], {}).sounds
-            heard += [time.perf_counter() - began_s] * sum(sound.frames for sound in sounds)
+            audio_at_s += [time.perf_counter() - began_s] * sum(sound.frames for sound in sounds)
     finally:
         runner.cancel(0)
-    return heard[0], heard[1]
+    return audio_at_s[0], audio_at_s[1]

@@ -1,8 +1,8 @@
-"""Does a checkpoint compute what it should on this machine, and speak as published weights do?
+"""Check that a checkpoint computes correctly on this machine and speaks like published weights.
 
-The first half of the checks holds for any weights: files, shapes, ids, the same codes for the same
-seed, the same sound however it is cut. The second half is what training has put into the weights:
-a text has an end, a voice has a loudness, the codec gives back what it is given. Knows no console.
+The first checks hold for any weights: files, shapes, ids, equal codes for equal seeds, equal audio
+for any portions. The others test what training put into the weights: speech ends with its text, is
+as loud as speech, and survives the codec. Knows no console.
 """
 
 import time
@@ -32,21 +32,21 @@ _CAPACITY = 1024
 _FFT_SAMPLES = 1024
 _GREEDY = SamplingParams(SamplingSettings(is_sampled=False), SamplingSettings(is_sampled=False))
 _SAME_SOUND = 1e-3
-"""Rounding of float32, which depends on how many frames a call decodes, is far below."""
+"""Maximum difference of samples. Float32 rounding, which depends on the portions, is far below."""
 _LOUDNESS_DBFS = (-45.0, -8.0)
 _MIN_SNR_DB = 5.0
-"""Of magnitudes: a codec that was trained to sound the same does not keep the phase."""
+"""Minimum SNR of spectral magnitudes. A codec trained for perception does not keep the phase."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One claim, and what was found.
+    """Result of one check.
 
     Attributes:
-        claim: what was looked at.
-        expected: what published weights do.
-        found: what these did.
-        holds: whether that is it.
+        claim: subject of the check.
+        expected: result with published weights.
+        found: result of this model.
+        holds: whether the check passed.
     """
 
     claim: str
@@ -57,7 +57,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A recording to be cloned: [S] float32 at 24 kHz, and what it says, if known."""
+    """A recording to clone: [S] float32 at 24 kHz, and its transcript, if known."""
 
     samples: Tensor
     text: str
@@ -66,16 +66,16 @@ class Reference:
 def verify(
     folder: Path, dtype: torch.dtype, device: torch.device | str, reference: Reference | None
 ) -> Iterator[Check]:
-    """Check a model; each check comes when it was made.
+    """Check a model; yields each result as soon as it is available.
 
     Args:
-        folder: of the model.
+        folder: folder of the model.
         dtype: precision of talker and code predictor.
-        device: where everything runs.
-        reference: whom a Base model speaks as.
+        device: device of all parts.
+        reference: recording that a Base model clones.
 
     Raises:
-        InvalidRequestError: a Base model, and no reference.
+        InvalidRequestError: the model is a Base model and `reference` is None.
     """
     try:
         started = time.perf_counter()
@@ -108,7 +108,7 @@ class _Verifier:
         self._voice = self._choose_voice(reference)
 
     def run(self) -> Iterator[Check]:
-        """Every check, those that hold for any weights first."""
+        """Run every check, those that hold for any weights first."""
         yield self._tokenizer_is_reversible()
         yield self._greedy_is_the_same()
         yield self._seeds_decide()
@@ -131,7 +131,7 @@ class _Verifier:
             return Designed()
         if reference is None:
             raise InvalidRequestError(
-                "--reference: a Base model speaks cloned voices; expected a recording of 3 to 30 s",
+                "--reference: expected a recording of 3 to 30 s for a Base model, got none",
                 code=ErrorCode.INVALID_PARAM,
             )
         assert self._checkpoint.speaker_encoder is not None and self._codec.encoder is not None
@@ -184,9 +184,9 @@ class _Verifier:
         return Check("a seed, twice", "the same codes; another seed, others", found, holds)
 
     def _pieces_are_the_whole_text(self) -> Check:
-        """A text that arrives token by token is spoken as one that is there."""
+        """A text that arrives token by token gives the codes of the complete text."""
         voice = self._voice
-        if isinstance(voice, Cloned):  # beside the frames of a reference all of it is at once
+        if isinstance(voice, Cloned):  # a reference's frames would consume the whole text at once
             voice = Cloned(voice.speaker_embedding)
         request = self._request(_GREEDY, _GREEDY_FRAMES, voice)
         batch = Batch(self._network, 1, _CAPACITY)
@@ -227,7 +227,7 @@ class _Verifier:
         return Check("codec, there and back", expected, f"{snr_db:.1f} dB", snr_db > _MIN_SNR_DB)
 
     def _cached_clone_is_sooner(self, reference_codes: Tensor) -> Check:
-        """What a voice at hand saves its first audio: the codec's way through the reference."""
+        """A cached voice saves the time to decode its reference before the first audio."""
         decoder = self._codec.decoder
         codes = reference_codes.T[None].to(self._network.device)
         state, row = decoder.new_state(1, 1), decoder.new_state(1, 1)
@@ -258,7 +258,7 @@ def _is_as_loud_as_speech(sound: Tensor) -> Check:
 
 
 def _spectrum(sound: Tensor) -> Tensor:
-    """[bins, T]: magnitudes over time."""
+    """Return magnitudes over time, [bins, T]."""
     window = torch.hann_window(_FFT_SAMPLES)
     return torch.stft(sound, _FFT_SAMPLES, window=window, return_complex=True).abs()
 

@@ -1,8 +1,8 @@
-"""Does a forced aligner compute what it should on this machine, and hear words where they are?
+"""Check that a forced aligner computes correctly on this machine and finds words in speech.
 
-The first checks hold for any weights: files, the same times alone and beside others. The others are
-what training has put into the weights: words of a speaker whose word times are known, in ten
-languages. Knows no console and no speaker.
+The first checks hold for any weights: files, and equal times for a clip alone and in a batch. The
+others test what training put into the weights: the times of words of a voice whose word times are
+known, in ten languages. Knows no console and no voice.
 """
 
 import time
@@ -37,23 +37,23 @@ TEXTS = {
     "ko": "안녕하세요, 고객 센터입니다. 목요일 예약이 확인되었지만 부산행 기차는 이십 분 늦게 "
     "출발합니다.",
 }
-"""What is spoken: by language, in words that are read as they are written."""
+"""Texts to speak by language, in words that are read as they are written."""
 
 _PUBLISHED = "published: 28 to 43 ms"
-"""Mean distance from labels by hand and by MFA, over all languages; 76 ms in the worst of them.
+"""Mean distance from manual and MFA labels over all languages; 76 ms in the worst language.
 
 Source: arXiv 2601.21337, table 9.
 """
 _MAX_ERROR_MS = 80.0
 _MAX_BIAS_MS = 45.0
-"""Half a step of 80 ms, were all times rounded one way; a template in front makes 92."""
+"""Half a step of 80 ms, if all times were rounded one way; a wrong prompt template gives 92."""
 _ROUNDING_SAMPLES = ms_to_samples(80)
-"""One class more or less, where two are about as likely."""
+"""One time class (80 ms): two neighbouring classes may be almost equally likely."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownSpeech:
-    """A clip, and when its words begin and end; those that are not known exactly do not count."""
+    """A clip and the true times of its words; only exactly known times are compared."""
 
     clip: Clip
     truth: tuple[WordTimestamp, ...]
@@ -65,14 +65,13 @@ def verify(
     precision: Precision | None,
     speak: Callable[[], Sequence[KnownSpeech]],
 ) -> Iterator[Check]:
-    """Check an aligner; each check comes when it was made.
+    """Check an aligner; yields each result as soon as it is available.
 
     Args:
-        model: as for `load_aligner`.
-        device: as there.
-        precision: as there.
-        speak: gives what it has to find the words in, one clip a language; called when the
-            aligner has loaded.
+        model: see `load_aligner`.
+        device: see `load_aligner`.
+        precision: see `load_aligner`.
+        speak: returns the test clips, one per language; called after the aligner has loaded.
     """
     started = time.perf_counter()
     try:
@@ -96,7 +95,7 @@ def verify(
 
 
 def compare(known: KnownSpeech, times: Sequence[WordTimestamp]) -> Check:
-    """How far the times of one clip are from the truth."""
+    """Compare the times of one clip with the truth."""
     pairs = [
         (_ms(found.start_sample - truth.start_sample), _ms(found.end_sample - truth.end_sample))
         for truth, found in zip(known.truth, times, strict=True)

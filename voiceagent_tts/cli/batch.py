@@ -1,8 +1,8 @@
-"""`voiceagent-tts batch`: every text of a folder as a file of sound, and one of its words.
+"""`voiceagent-tts batch`: speak every text of a folder to an audio file, optionally with words.
 
-A text is spoken in pieces of some minutes, one context after the other: no limit of the server
-meets a long chapter, and what fails on the way costs one piece. Files appear when they are
-complete, under their own name at once, so whatever is there is finished: a second run goes on.
+A text is spoken in pieces of some minutes, one context after another, so long chapters stay within
+the server's limits and a failure costs one piece. Files appear under their final name only when
+complete, so a second run skips them and continues.
 """
 
 import asyncio
@@ -33,13 +33,13 @@ AudioFormat = Literal["wav", "flac", "mp3", "ogg"]
 
 _SUFFIXES = (".txt", ".md")
 _PIECE_CHARS = 4000
-"""A piece ends with the first sentence that ends behind so many characters: about five minutes."""
+"""A piece ends with the first sentence after this many characters: about five minutes."""
 _MAX_PIECE_CHARS = 5000
 _WRITE_BYTES = 10 * SAMPLE_RATE_HZ * BYTES_PER_SAMPLE
 _ATTEMPTS = 3
 _RETRY_WAIT_S = 1.0
 _BUSY = frozenset((ErrorCode.OVERLOADED, ErrorCode.RATE_LIMITED, ErrorCode.TOO_MANY_CONTEXTS))
-"""Waited for without end: others are being spoken, often our own."""
+"""Codes that are retried without limit: other contexts, often our own, use the capacity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class BatchRequest:
 
 @dataclass(frozen=True, slots=True)
 class Chapter:
-    """One text and the files that it becomes."""
+    """One text and its output files."""
 
     source: Path
     audio: Path
@@ -71,13 +71,13 @@ class Chapter:
 
     @property
     def is_finished(self) -> bool:
-        """Whether all of its files are there."""
+        """Whether all output files exist."""
         return self.audio.exists() and (self.words is None or self.words.exists())
 
 
 @dataclass(slots=True)
 class _Report:
-    """What became of the chapters."""
+    """Results of a run."""
 
     finished: int = 0
     spoken: int = 0
@@ -95,10 +95,10 @@ class _Report:
 
 
 def audio_format_of(name: str) -> AudioFormat:
-    """The format called `name`.
+    """Parse the name of an audio format.
 
     Raises:
-        InvalidRequestError: there is no such format.
+        InvalidRequestError: the format is unknown.
     """
     formats: tuple[AudioFormat, ...] = get_args(AudioFormat)
     for known in formats:
@@ -108,15 +108,15 @@ def audio_format_of(name: str) -> AudioFormat:
 
 
 async def speak_folder(request: BatchRequest) -> bool:
-    """Speak every text of the folder that is not finished yet.
+    """Speak every unfinished text of the folder.
 
     Returns:
-        Whether none had to be skipped: not readable, not UTF-8, or without a word.
+        False if a text was skipped: unreadable, not UTF-8, or without words.
 
     Raises:
-        InvalidRequestError: there is no text, two texts would become one file, a file cannot be
-            written, or the server knows no such voice or language.
-        VoiceAgentError: the server has failed, and again when it was asked again.
+        InvalidRequestError: there is no text, two texts have one output file, a file cannot be
+            written, or the server does not know the voice or language.
+        VoiceAgentError: the server failed, also after retries.
     """
     report = _Report()
     texts = dict(_read_texts(_unfinished(request, report), report))
@@ -132,10 +132,10 @@ async def speak_folder(request: BatchRequest) -> bool:
 
 
 def find_chapters(request: BatchRequest) -> list[Chapter]:
-    """The texts of the folder, by name.
+    """List the texts of the folder by name.
 
     Raises:
-        InvalidRequestError: there are none, or two of them would become one file.
+        InvalidRequestError: there are none, or two of them have one output file.
     """
     try:
         paths = sorted(request.folder.iterdir())
@@ -168,7 +168,7 @@ def _make_folder(path: Path) -> None:
 
 
 def pieces_of(text: str, language: str | None) -> list[str]:
-    """Cut a text into pieces, at sentence ends where it has any; joined they are the text."""
+    """Cut a text into pieces, at sentence ends if possible; joined, they are the text."""
     segmenter = Segmenter(first_clause=False, language=language)
     pieces = [""]
     for segment in (*segmenter.push(text), *segmenter.finish()):
@@ -188,7 +188,7 @@ def _unfinished(request: BatchRequest, report: _Report) -> list[Chapter]:
 
 
 def _read_texts(chapters: list[Chapter], report: _Report) -> Iterator[tuple[Chapter, str]]:
-    """Chapters that can be spoken, and their texts."""
+    """Yield speakable chapters and their texts."""
     for chapter in chapters:
         try:
             text = chapter.source.read_bytes().decode("utf-8-sig")
@@ -206,21 +206,21 @@ def _read_texts(chapters: list[Chapter], report: _Report) -> Iterator[tuple[Chap
 async def _speak_texts(
     request: BatchRequest, client: TTSClient, texts: dict[Chapter, str], report: _Report
 ) -> None:
-    """Speak `jobs` chapters at a time; the first error ends all of them.
+    """Speak `jobs` chapters at a time; the first error cancels all of them.
 
     Raises:
-        VoiceAgentError: of the server, or a file cannot be written.
+        VoiceAgentError: the server failed, or a file cannot be written.
     """
     waiting = iter(texts.items())
     with _progress(len(texts), sum(map(len, texts.values()))) as (tell_chars, tell_chapter):
 
         async def work() -> None:
             for chapter, text in waiting:
-                with contextlib.closing(_Reading(request, client, tell_chars)) as reading:
-                    await reading.read(text)
-                    reading.write(chapter)
+                with contextlib.closing(_ChapterSpeaker(request, client, tell_chars)) as speaker:
+                    await speaker.speak(text)
+                    speaker.write(chapter)
                 report.spoken += 1
-                report.sound_s += reading.samples / SAMPLE_RATE_HZ
+                report.sound_s += speaker.samples / SAMPLE_RATE_HZ
                 tell_chapter()
 
         try:
@@ -235,7 +235,7 @@ async def _speak_texts(
 def _progress(
     chapters: int, chars: int
 ) -> Iterator[tuple[Callable[[int], None], Callable[[], None]]]:
-    """A bar; tell it how many more characters, and that one more chapter, have been spoken."""
+    """Show a progress bar; yields functions that add spoken characters and finished chapters."""
     columns = TextColumn("{task.fields[done]}/{task.fields[chapters]}"), BarColumn()
     console = Console(stderr=True)
     with Progress(
@@ -255,19 +255,19 @@ def _progress(
 
 @dataclass(slots=True)
 class _Piece:
-    """What came of one piece, on its own clock."""
+    """Audio and words of one piece, on its own clock."""
 
     pcm: bytearray = field(default_factory=bytearray)
     words: list[WordTimestamp] = field(default_factory=list[WordTimestamp])
 
 
-class _Reading:
-    """One chapter while it is being spoken.
+class _ChapterSpeaker:
+    """Speaks one chapter and collects its audio and words.
 
     Args:
-        request: how.
-        client: of the server.
-        tell_chars: told how many more characters have been spoken.
+        request: options of the command.
+        client: client of the server.
+        tell_chars: called with the number of newly spoken characters.
     """
 
     def __init__(
@@ -278,7 +278,7 @@ class _Reading:
         self._request = request
         self._client = client
         self._tell_chars = tell_chars
-        self._buffer = BytesIO()  # a disk that is full is told of where Python writes
+        self._buffer = BytesIO()  # written by Python at the end, so a full disk raises an error
         self._file = soundfile.SoundFile(
             self._buffer, "w", SAMPLE_RATE_HZ, channels=1, format=request.audio_format.upper()
         )
@@ -286,26 +286,26 @@ class _Reading:
         self._chars = 0
         self.samples = 0
 
-    async def read(self, text: str) -> None:
+    async def speak(self, text: str) -> None:
         """Speak all of `text`.
 
         Raises:
             VoiceAgentError: the server has failed several times.
         """
         for part in pieces_of(text, self._request.language):
-            piece = await self._speak_patiently(part)
+            piece = await self._speak_with_retries(part)
             for start in range(0, len(piece.pcm), _WRITE_BYTES):
                 write_samples(self._file, bytes(piece.pcm[start : start + _WRITE_BYTES]))
-                await asyncio.sleep(0)  # others are being spoken
+                await asyncio.sleep(0)  # let the other chapters continue
             self._words += (self._placed(word) for word in piece.words)
             self.samples += len(piece.pcm) // BYTES_PER_SAMPLE
             self._chars += len(part)
 
     def write(self, chapter: Chapter) -> None:
-        """Leave the files of the chapter, the sound last.
+        """Write the files of the chapter, the audio last.
 
         Raises:
-            InvalidRequestError: a file cannot be written; nothing of it is left.
+            InvalidRequestError: a file cannot be written; no partial file remains.
         """
         self._file.close()  # writes what is missing of the file's header and end
         if chapter.words is not None:
@@ -314,11 +314,11 @@ class _Reading:
             path.write_bytes(self._buffer.getbuffer())
 
     def close(self) -> None:
-        """Let go of what has been spoken; idempotent."""
+        """Release the audio; idempotent."""
         self._file.close()
 
-    async def _speak_patiently(self, text: str) -> _Piece:
-        """Try again where the same request may succeed."""
+    async def _speak_with_retries(self, text: str) -> _Piece:
+        """Speak a piece; retry errors that may be temporary."""
         failures = 0
         while True:
             try:
@@ -356,13 +356,13 @@ class _Reading:
             if reason != "complete":
                 raise EngineError(f"the server ended a text early ({reason})")
         except BaseException:
-            self._tell_chars(-told)  # it will be spoken again, if at all
+            self._tell_chars(-told)  # a retry counts these characters again
             raise
         self._tell_chars(len(text) - told)
         return piece
 
     def _placed(self, timestamp: WordTimestamp) -> WordTimestamp:
-        """On the chapter's clock, and in the chapter's text."""
+        """Move a timestamp to the chapter's clock and text."""
         word, end = timestamp.word, timestamp.end_sample
         return replace(
             timestamp,

@@ -1,4 +1,4 @@
-"""`codec encode` and `codec decode`: a sound file to frames of codes, and back.
+"""`codec encode` and `codec decode`: an audio file to frames of codes, and back.
 
 Codes are kept as NumPy's `.npz` with one array, `codes` [F, K] int16, codebook 0 first. Files are
 checked before torch is loaded, which takes seconds.
@@ -37,7 +37,7 @@ def encode(
     target: Annotated[Path, typer.Argument(metavar="CODES.npz")],
     model: Model,
 ) -> None:
-    """Write the codes of a sound file of up to ten minutes."""
+    """Encode an audio file of up to ten minutes to a file of codes."""
     from voiceagent_tts.audio.file_reader import AudioLimits, read_audio
     from voiceagent_tts.cli.files import check_target, read_file
 
@@ -55,7 +55,7 @@ def decode(
     target: Annotated[Path, typer.Argument(metavar="OUT.wav", help=".wav, .flac or .ogg.")],
     model: Model,
 ) -> None:
-    """Write the sound of a file of codes."""
+    """Decode a file of codes to an audio file."""
     from voiceagent_tts.cli.files import AUDIO_SUFFIXES, check_target
 
     check_target(target, AUDIO_SUFFIXES)
@@ -118,7 +118,7 @@ def read_codes(path: Path) -> "npt.NDArray[np.int64]":
 
 
 def check_codes(path: Path, codes: "npt.NDArray[np.int64]", codec: "Codec") -> None:
-    """Refuse codes of another codec.
+    """Check that codes belong to this codec.
 
     Raises:
         InvalidRequestError: another number of codebooks, or codes that these do not hold.
@@ -136,7 +136,7 @@ def check_codes(path: Path, codes: "npt.NDArray[np.int64]", codec: "Codec") -> N
 
 @contextmanager
 def _progress(what: str) -> "Iterator[Progress]":
-    """A bar on standard error, which goes when the work is done."""
+    """Show a progress bar on standard error; it disappears at the end."""
     from rich.console import Console
     from rich.progress import Progress as Bar
 

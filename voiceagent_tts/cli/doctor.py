@@ -1,4 +1,4 @@
-"""`voiceagent-tts doctor`: what works on this machine, and what to do about the rest."""
+"""`voiceagent-tts doctor`: report what works on this machine, and how to fix the rest."""
 
 import importlib.metadata
 import importlib.util
@@ -26,7 +26,7 @@ _STYLES = {"ok": "green", "note": "yellow", "bad": "red"}
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing looked at: `bad` keeps the server from speaking, `note` only limits it."""
+    """Result of one check: `bad` prevents the server from speaking, `note` only limits it."""
 
     what: str
     verdict: Literal["ok", "note", "bad"]
@@ -35,7 +35,7 @@ class Finding:
 
 
 async def examine(port: int) -> bool:
-    """Look at everything, print a line for each, and say whether a server can speak here."""
+    """Run all checks, print a line for each, and return whether a server can speak here."""
     console, can_speak = Console(soft_wrap=True, highlight=False), True
     async for finding in _findings(port):
         print_finding(console, finding)
@@ -45,7 +45,7 @@ async def examine(port: int) -> bool:
 
 
 def print_finding(console: Console, finding: Finding) -> None:
-    """A line, and one more where there is something to do."""
+    """Print a finding, and its remedy on a second line if it has one."""
     style = _STYLES[finding.verdict]
     console.print(f"[{style}]{finding.verdict:<6}[/]{escape(f'{finding.what:<17}')}", end="")
     console.print(escape(finding.detail))
@@ -87,7 +87,7 @@ def _extra(extra: str) -> Finding:
 
 
 def _packages_of(extra: str) -> Iterator[str]:
-    """Names of the packages that an extra of this installation asks for."""
+    """Return the names of the packages that an extra requires."""
     for requirement in importlib.metadata.requires("voiceagent-tts") or ():
         name, marker = re.split(r"[^\w.-]", requirement, maxsplit=1)
         if re.search(rf"extra == ['\"]{extra}['\"]", marker):
@@ -106,7 +106,7 @@ def _port(port: int) -> Finding:
 
 
 async def _voice() -> Finding:
-    """Start the embedded voice in its process and let it speak."""
+    """Start the embedded voice in a worker process and synthesise a text."""
     try:
         from voiceagent_tts.cli.serve import configure_logs
         from voiceagent_tts.synthesizer.options import ContextOptions
@@ -174,7 +174,7 @@ def _models() -> Finding:
 
 
 def _word_times() -> Finding:
-    """Who finds the times of words that an engine does not tell."""
+    """Report which aligner finds word times for engines without their own."""
     from voiceagent_tts.cli.models import aligner_folder
 
     can_download = importlib.util.find_spec("huggingface_hub") is not None

@@ -1,4 +1,4 @@
-"""`voiceagent-tts doctor --gpu`: in about a minute, what this machine's GPU can carry."""
+"""`voiceagent-tts doctor --gpu`: test the GPU in about a minute, and suggest --rows."""
 
 import importlib.util
 import shutil
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from voiceagent_tts.checks.step_times import StepTime
 
 DUTY = 0.8
-"""Share of a frame's length that steps may take: the rest is for prompts and for a busy host."""
+"""Share of a frame's duration for steps; the rest is for prefill and delays of the host."""
 _SMALLEST_GIB = 6
 _FREE_SHARE = 0.85
-"""Of what is free beside the weights: the rest is for graphs and for what passes need."""
+"""Share of the free memory for rows; the rest is for graphs and activations."""
 
 
 def examine_gpu(model: str | None) -> bool:
-    """Look at the GPU, print a line for each finding, and say whether it can serve.
+    """Test the GPU, print a line for each finding, and return whether it can serve.
 
     Args:
         model: a Qwen3-TTS model, its folder or id; random weights of 1.7B without it.
@@ -59,7 +59,7 @@ def _findings(model: str | None) -> Iterator[Finding]:
 
 
 def _cuda() -> Finding:
-    """Whether torch can reach a GPU, and if not, what stands between."""
+    """Report whether torch can use a GPU, and if not, why."""
     if importlib.util.find_spec("torch") is None:
         return Finding("CUDA", "bad", "without torch", "pip install 'voiceagent-tts[qwen3]'")
     import torch
@@ -78,7 +78,7 @@ def _cuda() -> Finding:
 
 
 def card_finding(name: str, total_bytes: int, *, has_bfloat16: bool) -> Finding:
-    """What a card is, and what it lacks."""
+    """Report the GPU, its memory and missing features."""
     gib = total_bytes / 2**30
     detail = f"{name}, {gib:.0f} GiB"
     if not has_bfloat16:
@@ -138,7 +138,7 @@ def _speed(device: "torch.device", model: str | None, dtype: "torch.dtype") -> I
 
 
 def speed_finding(name: str, times: Sequence["StepTime"]) -> Finding:
-    """What a frame takes; one that is late with a single row cannot be served."""
+    """Report the step times; a GPU that is late with a single row cannot serve."""
     steps = ", ".join(f"{time.step_s * 1000:.1f} ms with {time.rows}" for time in times)
     if times[0].step_s > FRAME_S:
         late = f"a frame is heard for {FRAME_S * 1000:.0f} ms"
@@ -147,7 +147,7 @@ def speed_finding(name: str, times: Sequence["StepTime"]) -> Finding:
 
 
 def rows_finding(speed: "Speed") -> Finding:
-    """How many rows memory and time allow, and what to serve with."""
+    """Report how many rows memory and time allow, and the --rows to use."""
     from voiceagent_tts.checks.step_times import rows_in_time
 
     in_memory, in_time = speed.rows_in_memory, rows_in_time(speed.times, DUTY * FRAME_S)

@@ -1,4 +1,4 @@
-"""`models list` and `models download`: the published models, and which of them are here."""
+"""`models list` and `models download`: the published models and their local copies."""
 
 import sys
 from pathlib import Path
@@ -13,7 +13,7 @@ app = typer.Typer(
 
 @app.command("list")
 def list_models() -> None:
-    """Name the published models and the codec, and where on this machine they are."""
+    """List the published models and the codec, and their folders on this machine."""
     from voiceagent_tts.hub import PUBLISHED, parse_id, stored_folder
 
     for name, purpose in PUBLISHED.items():
@@ -29,7 +29,7 @@ def download(
         str | None, typer.Option(help="A branch, a tag, or a commit, which never changes.")
     ] = None,
 ) -> None:
-    """Bring a model here, go on where an earlier attempt stopped, and check every file.
+    """Download a model, continue an interrupted download, and check every file.
 
     HF_ENDPOINT names another hub with the same doors, HF_HOME the place on this machine.
     """

@@ -1,4 +1,4 @@
-"""The server that a command speaks with: one that was named, or one of its own while it runs.
+"""The server that a command uses: the one at --url, or a temporary one.
 
 With an address the base install is enough; a server of its own needs the extras `server` and
 `espeak`.
@@ -12,7 +12,7 @@ from rich.console import Console
 
 @contextlib.asynccontextmanager
 async def websocket_url(url: str | None) -> AsyncIterator[str]:
-    """Address of the server that was named, or of one that lives as long as the block."""
+    """Yield the address of the server at `url`, or of a temporary one within the block."""
     if url is not None:
         yield url
         return

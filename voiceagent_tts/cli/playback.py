@@ -1,4 +1,4 @@
-"""The machine's loudspeaker, where it has one (package `sounddevice`, extra `agents`)."""
+"""The loudspeaker of this machine, if any (package `sounddevice`, extra `agents`)."""
 
 import asyncio
 from typing import Any
@@ -17,7 +17,7 @@ class Speaker:
 
     @classmethod
     def find(cls, *, is_required: bool) -> "Speaker | None":
-        """The default output device, or None where there is none and it is not required.
+        """Return the default output device, or None if there is none and it is not required.
 
         Raises:
             InvalidRequestError: it is required and there is none; the message says why.
@@ -38,11 +38,11 @@ class Speaker:
         return cls(stream)
 
     async def play(self, pcm: bytes) -> None:
-        """Queue `pcm`, and wait while the device has enough."""
+        """Queue `pcm`; wait while the device's buffer is full."""
         for start in range(0, len(pcm), _WRITE_BYTES):
             await asyncio.to_thread(self._stream.write, pcm[start : start + _WRITE_BYTES])
 
     async def finish(self) -> None:
-        """Wait until all has been heard, and let the device go."""
+        """Wait until all audio has been played, and close the device."""
         await asyncio.to_thread(self._stream.stop)
         self._stream.close()

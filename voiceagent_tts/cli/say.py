@@ -1,6 +1,6 @@
-"""`voiceagent-tts say` and `voices`: the client, with a server of its own where none is named.
+"""`voiceagent-tts say` and `voices list`: a client, with a temporary server if --url is not given.
 
-With `--url` the base install is enough; a server of its own needs the extras `server` and `espeak`.
+With `--url` the base install suffices; a temporary server needs the extras `server` and `espeak`.
 """
 
 import asyncio
@@ -28,11 +28,11 @@ from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentErro
 from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.protocol.messages import DoneMessage
 
-_READ_BYTES = 64  # about what an LLM writes at a time
+_READ_BYTES = 64  # about one delta of an LLM
 _SEND_CHARS = 250
 _ROOM_WAIT_S = 5.0
-"""Without a word for so long more is sent: signs alone never come back as words, and where
-something went wrong, the answer says what."""
+"""Seconds without a word after which more text is sent anyway: punctuation alone never comes back
+as words."""
 _EARLY_ENDS = {
     "limit": "which is as much as it speaks in one go; `voiceagent-tts batch` speaks longer texts",
     "idle": "as no more text came",
@@ -56,7 +56,7 @@ class SayRequest:
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """What came back: PCM16 at 24 kHz, the words in it, and why it ended."""
+    """Received speech: PCM16 at 24 kHz, its words, and the reason of its end."""
 
     pcm: bytes
     words: tuple[WordTimestamp, ...]
@@ -64,7 +64,7 @@ class Spoken:
 
     @property
     def seconds(self) -> float:
-        """Length of the sound."""
+        """Duration of the audio."""
         return len(self.pcm) / BYTES_PER_SAMPLE / SAMPLE_RATE_HZ
 
 
@@ -72,8 +72,8 @@ async def say_text(request: SayRequest) -> None:
     """Speak the request's text, or standard input token by token.
 
     Raises:
-        InvalidRequestError: a file that cannot be written, no speaker, or nothing to say.
-        VoiceAgentError: whatever the server answers.
+        InvalidRequestError: a file cannot be written, there is no loudspeaker, or nothing to say.
+        VoiceAgentError: the server reports an error.
     """
     check_audio_path(request.output)
     check_words_path(request.words)
@@ -85,21 +85,21 @@ async def say_text(request: SayRequest) -> None:
             speed=request.speed,
             max_lead_s=None if speaker else 0,
         )
-        room = _Room((await client.connect()).limits.max_text_chars // 2)
+        window = _TextWindow((await client.connect()).limits.max_text_chars // 2)
         async with context:
-            spoken = await _speak(context, request.text, speaker, room)
+            spoken = await _speak(context, request.text, speaker, window)
     if not spoken.pcm and spoken.reason == "complete":
         raise InvalidRequestError(
             "expected text with letters or digits to speak", code=ErrorCode.TEXT_UNSPEAKABLE
         )
-    _keep(request, spoken)
+    _write_files(request, spoken)
 
 
 async def print_voices(url: str | None, api_key: str | None) -> None:
-    """One voice a line, the default first.
+    """Print one voice per line, the default first.
 
     Raises:
-        InvalidRequestError: the server does not tell.
+        InvalidRequestError: the server does not list its voices.
     """
     async with websocket_url(url) as address:
         parts = urlsplit(checked_url(address))
@@ -134,11 +134,11 @@ def _find_speaker(request: SayRequest) -> Speaker | None:
     return speaker
 
 
-class _Room:
-    """Room for text that is to be spoken: what there is none for waits here, not at the server.
+class _TextWindow:
+    """Limits unspoken text at the server: further text waits here.
 
     Args:
-        chars: how far the text that was sent may be ahead of the words that came.
+        chars: maximum characters that sent text may be ahead of received words.
     """
 
     def __init__(self, chars: int) -> None:
@@ -146,42 +146,42 @@ class _Room:
         self._sent = self._spoken = 0
         self._has_more = asyncio.Event()
 
-    async def take(self, text: str) -> None:
-        """Wait until there is room, and fill it."""
+    async def reserve(self, text: str) -> None:
+        """Wait until `text` fits, and count it as sent."""
         with contextlib.suppress(TimeoutError):
             while self._sent - self._spoken > self._chars:
                 self._has_more.clear()
-                # Python 3.11's `wait_for` may swallow the cancel of whoever has heard enough.
+                # Python 3.11's `wait_for` may swallow a cancellation.
                 async with asyncio.timeout(_ROOM_WAIT_S):
                     await self._has_more.wait()
         self._sent += len(text)
 
-    def free(self, char_end: int) -> None:
-        """All words up to `char_end` have come."""
+    def mark_spoken(self, char_end: int) -> None:
+        """Record that all words up to `char_end` were received."""
         self._spoken = char_end
         self._has_more.set()
 
 
 async def _speak(
-    context: ClientContext, text: str | None, speaker: Speaker | None, room: _Room
+    context: ClientContext, text: str | None, speaker: Speaker | None, window: _TextWindow
 ) -> Spoken:
-    """Feed the text while its sound comes; what fails first ends both.
+    """Send the text while audio arrives; the first failure ends both.
 
     Raises:
-        VoiceAgentError: the server's error, or that of the text's source.
+        VoiceAgentError: an error of the server or of the text source.
     """
     try:
         async with asyncio.TaskGroup() as group:
-            feeding = group.create_task(_feed(context, text, room))
-            spoken = await _take(context, speaker, room)
-            feeding.cancel()  # nobody listens any more: the server may end a context first
+            feeding = group.create_task(_feed(context, text, window))
+            spoken = await _receive(context, speaker, window)
+            feeding.cancel()  # the server may end a context before all text is sent
     except* VoiceAgentError as errors:
         raise errors.exceptions[0] from None
     return spoken
 
 
-async def _take(context: ClientContext, speaker: Speaker | None, room: _Room) -> Spoken:
-    """Take what comes, play it, and show how far it is."""
+async def _receive(context: ClientContext, speaker: Speaker | None, window: _TextWindow) -> Spoken:
+    """Receive and play audio, and show the progress."""
     pcm, words, reason = bytearray(), list[WordTimestamp](), ""
     console = Console(stderr=True)
     columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
@@ -197,7 +197,7 @@ async def _take(context: ClientContext, speaker: Speaker | None, room: _Room) ->
                         await speaker.play(event.pcm)
                 case WordTimestamp():
                     words.append(event)
-                    room.free(event.word.char_end)
+                    window.mark_spoken(event.word.char_end)
                 case DoneMessage():
                     reason = event.reason
                 case _:
@@ -209,8 +209,8 @@ async def _take(context: ClientContext, speaker: Speaker | None, room: _Room) ->
     return Spoken(bytes(pcm), tuple(words), reason)
 
 
-def _keep(request: SayRequest, spoken: Spoken) -> None:
-    """Write the files that were asked for, and say what is in them.
+def _write_files(request: SayRequest, spoken: Spoken) -> None:
+    """Write the requested files, and print a summary.
 
     Raises:
         InvalidRequestError: a file cannot be written, or the server ended the context early.
@@ -229,28 +229,30 @@ def _keep(request: SayRequest, spoken: Spoken) -> None:
         sys.stderr.write(f"{names}: {report}\n")
 
 
-async def _feed(context: ClientContext, text: str | None, room: _Room) -> None:
+async def _feed(context: ClientContext, text: str | None, window: _TextWindow) -> None:
     try:
         async for delta in _standard_input() if text is None else _parts(text):
-            await room.take(delta)
+            await window.reserve(delta)
             await context.send_text(delta)
         await context.end()
     except InvalidRequestError as error:
-        if error.code is not ErrorCode.CONTEXT_CLOSED:  # by the server, whose `done` says why
+        if (
+            error.code is not ErrorCode.CONTEXT_CLOSED
+        ):  # closed by the server, whose `done` gives the reason
             raise
 
 
 async def _parts(text: str) -> AsyncIterator[str]:
-    """A text of any length, as messages."""
+    """Split a text of any length into messages."""
     for start in range(0, len(text), _SEND_CHARS):
         yield text[start : start + _SEND_CHARS]
 
 
 async def _standard_input() -> AsyncIterator[str]:
-    """Standard input as it comes, without splitting a character.
+    """Yield standard input as it arrives, without splitting a character.
 
     Raises:
-        InvalidRequestError: there is none, or it is not UTF-8.
+        InvalidRequestError: there is no standard input, or it is not UTF-8.
     """
     if sys.stdin is None:
         raise InvalidRequestError("expected a text: there is no standard input to read it from")
@@ -270,12 +272,12 @@ async def _standard_input() -> AsyncIterator[str]:
 
 
 async def _wait_until_readable(descriptor: int) -> None:
-    """Wait for a pipe or a terminal, without a thread that nobody could interrupt."""
+    """Wait for a pipe or a terminal, without a thread, which could not be interrupted."""
     loop = asyncio.get_running_loop()
     is_readable = asyncio.Event()
     try:
         loop.add_reader(descriptor, is_readable.set)
-    except PermissionError:  # a regular file, whose reads never wait
+    except PermissionError:  # a regular file: reads never block
         return
     try:
         await is_readable.wait()

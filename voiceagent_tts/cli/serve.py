@@ -22,7 +22,7 @@ def run_server(given: dict[str, Any]) -> None:
     Raises:
         InvalidRequestError: a setting is wrong, or the address is taken.
         EngineError: the engine cannot start.
-        CheckpointError: a model is neither here nor can it be downloaded.
+        CheckpointError: a model is not on this machine and cannot be downloaded.
     """
     settings = read_settings(given)
     settings = _with_folders(settings)
@@ -33,7 +33,7 @@ def run_server(given: dict[str, Any]) -> None:
 
             def say_ready(server: RunningServer) -> None:
                 status.stop()
-                # Standard output carries one line, for whoever started us and waits for it.
+                # Standard output has exactly one line, for a parent process that waits for it.
                 sys.stdout.write(f"ready {server.websocket_url}\n")
                 sys.stdout.flush()
                 console.print(f"API documentation: {server.url}/docs", highlight=False)
@@ -49,7 +49,7 @@ def run_server(given: dict[str, Any]) -> None:
 
 
 def _with_folders(settings: Settings) -> Settings:
-    """The settings with the folders of all models, which are downloaded where they are not here."""
+    """Replace model names by folders; download missing models."""
     folders = tuple(str(model_folder(model)) for model in settings.models)
     update: dict[str, Any] = {"models": folders}
     needs_words = settings.engine == "qwen3" or settings.aligner_model is not None
@@ -59,7 +59,7 @@ def _with_folders(settings: Settings) -> Settings:
 
 
 def configure_logs(*, is_json: bool, is_quiet: bool = False) -> None:
-    """One line an event on standard error; uvicorn's own, and all when quiet, from warnings on."""
+    """Log one line per event to standard error; only warnings from uvicorn, or if `is_quiet`."""
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
     renderer = (
         structlog.processors.JSONRenderer()

@@ -1,4 +1,4 @@
-"""The settings as a command reads them: what is wrong with them is one sentence."""
+"""Read the settings for a command; an invalid setting is reported in one sentence."""
 
 from tomllib import TOMLDecodeError
 from typing import Any
@@ -10,10 +10,10 @@ from voiceagent_tts.errors import InvalidRequestError
 
 
 def read_settings(given: dict[str, Any]) -> Settings:
-    """Settings with `given` before all other sources.
+    """Read the settings; `given` has priority over all other sources.
 
     Raises:
-        InvalidRequestError: a value is wrong; the message names the setting.
+        InvalidRequestError: a value is invalid; the message names the setting.
     """
     try:
         return Settings(**given)
@@ -26,7 +26,7 @@ def read_settings(given: dict[str, Any]) -> Settings:
 
 
 def _sentence(error: ValidationError) -> str:
-    """The first mistake, without the value, which may be a key."""
+    """Describe the first mistake, without its value, which may be an API key."""
     first = error.errors(include_input=False, include_url=False)[0]
     place = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":

@@ -1,4 +1,4 @@
-"""`voiceagent-tts verify`: whether a model computes and speaks as it should on this machine."""
+"""`voiceagent-tts verify`: check that a model or aligner works correctly on this machine."""
 
 import asyncio
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def verify_model(
     model: str, device: str | None, precision: str | None, reference: Path | None, text: str
 ) -> bool:
-    """Check a voice's model, show all checks in a table, and say whether all hold.
+    """Check a speech model, print all results as a table, and return whether all passed.
 
     Raises:
         InvalidRequestError: the reference is no recording, or a Base model has none.
@@ -31,7 +31,7 @@ def verify_model(
 
 
 def verify_aligner(aligner: str, device: str | None, precision: str | None) -> bool:
-    """Check a forced aligner on the embedded voice, whose word times are known, and show it.
+    """Check a forced aligner on the embedded voice, whose word times are known; print the results.
 
     Raises:
         CheckpointError: there is no such model.
@@ -46,7 +46,7 @@ def verify_aligner(aligner: str, device: str | None, precision: str | None) -> b
 
 
 def _holds(checks: "list[Check]", otherwise: str) -> bool:
-    """Show the checks, and say whether all hold."""
+    """Print the results, and return whether all checks passed."""
     console = Console(soft_wrap=True, highlight=False)
     console.print(_table(checks))
     failed = sum(not check.holds for check in checks)
@@ -59,7 +59,7 @@ def _holds(checks: "list[Check]", otherwise: str) -> bool:
 
 
 async def _known_speech() -> "list[KnownSpeech]":
-    """The texts of every language in the embedded voice, with the times that it tells itself."""
+    """Speak the text of every language with the embedded voice, which reports its own times."""
     from voiceagent_tts.checks.verify_aligner import TEXTS
     from voiceagent_tts.synthesizer.supervisor import Supervisor
     from voiceagent_tts.synthesizer.synthesizer import Synthesizer
@@ -132,7 +132,7 @@ def _checked_precision(name: str | None) -> "Precision | None":
 
 
 def _collect(made: "Iterator[Check]") -> "list[Check]":
-    """Wait for every check, and show how far that is."""
+    """Run every check, and show the progress."""
     checks: list[Check] = []
     with Console(stderr=True).status("loading") as status:
         for check in made:

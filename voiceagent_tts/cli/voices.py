@@ -1,4 +1,4 @@
-"""`voices list`, `add`, `design`, `remove` and `export`: what there is, and voices of your own.
+"""`voices list`, `add`, `design`, `remove` and `export`: show, create and manage voices.
 
 A cloned voice is what a prompt needs of its reference, computed once and kept as a safetensors
 file; a server that runs speaks with it from its next context on. Files and names are checked
@@ -30,7 +30,7 @@ _SUFFIX = ".safetensors"
 
 
 def valid_unicode(value: str) -> str:
-    """Refuse an argument whose bytes are no UTF-8, which Python hides in lone surrogates."""
+    """Reject an argument that is not UTF-8, which Python represents with lone surrogates."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -80,7 +80,7 @@ def add(
         typer.Option(help="Let silence follow the reference, lest its last sound be repeated."),
     ] = True,
 ) -> None:
-    """Clone a voice from its sound and keep it under NAME."""
+    """Clone a voice from a recording and save it as NAME."""
     from voiceagent_tts.cli.files import read_file
     from voiceagent_tts.voices import clone_name
 
@@ -113,7 +113,7 @@ def design(
         Path | None, typer.Option("--output", "-o", help="Write what the designed voice said.")
     ] = None,
 ) -> None:
-    """Make a voice from a description, and clone it, so that it stays the same from now on."""
+    """Design a voice from a description, and save a clone of it that stays constant."""
     from voiceagent_tts.cli.files import check_audio_path, write_audio
     from voiceagent_tts.voices import clone_name
 
@@ -130,7 +130,7 @@ def design(
 
 @app.command()
 def remove(name: Name) -> None:
-    """Forget a cloned voice."""
+    """Delete a cloned voice."""
     _folder().remove(name)
 
 
@@ -139,7 +139,7 @@ def export(
     name: Name,
     target: Annotated[Path, typer.Argument(metavar="FILE.safetensors")],
 ) -> None:
-    """Write a cloned voice to a file, which `voices add` takes on another machine."""
+    """Write a cloned voice to a file for `voices add` on another machine."""
     from voiceagent_tts.cli.files import check_target, replacing
 
     check_target(target, (_SUFFIX,))
@@ -156,7 +156,7 @@ def _folder() -> "VoiceFolder":
 
 
 def _keep(name: str, voice: "Cloned") -> None:
-    kept = _folder().put(name, voice.to_bytes())
+    kept = _folder().save(name, voice.to_bytes())
     codes = voice.reference_codes
     heard = "its timbre" if codes is None else f"its timbre and {len(codes)} frames of its speech"
     sys.stderr.write(f"{kept}: a voice with {heard}; `--voice {kept}` speaks with it\n")
