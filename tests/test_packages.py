@@ -98,7 +98,7 @@ PACKAGES = [
 
 
 REACHED_THROUGH = {
-    "flash-attn": ("voiceagent_tts/model/layers.py", "flash_attn_with_kvcache"),
+    "flash-attn": ("voiceagent_tts/model/attention.py", "flash_attn_with_kvcache"),
     "silero-vad": ("agents/pipecat_demo.py", "SileroVADAnalyzer"),
     "pytest-timeout": ("pyproject.toml", "timeout = "),
     "ruff": ("scripts/lint", "ruff check"),
