@@ -301,7 +301,7 @@ async def test_cuts_asked_together_are_answered_in_order(small_server: SmallServ
 
 
 async def test_leaving_a_context_early_cancels_it(small_server: SmallServer) -> None:
-    """Whether by `async with` or by closing `say`, the server is told to stop."""
+    """Leaving `async with` early, or closing `say`, cancels the context at the server."""
     async with TTSClient(small_server.url) as client:
         async with await client.open(voice="slow") as context:
             await context.send_text("one two")
@@ -364,7 +364,7 @@ async def test_text_that_the_server_refused_is_no_silent_hole(small_server: Smal
 async def test_a_lost_socket_fails_its_contexts_and_the_next_works(
     small_server: SmallServer,
 ) -> None:
-    """Whoever waits gets `ConnectionLostError`; what was heard is still known; open reconnects."""
+    """Waiting calls raise `ConnectionLostError`; the cut is still known; `open` reconnects."""
     async with TTSClient(small_server.url) as client:
         context = await client.open()
         await context.send_text("one two")
@@ -441,7 +441,7 @@ async def test_a_draining_socket_finishes_and_a_new_one_opens(small_server: Smal
 
 
 async def test_a_broken_protocol_closes_the_socket() -> None:
-    """Audio of nobody closes the socket with 1002 and fails its contexts."""
+    """Audio with an unknown handle closes the socket with 1002 and fails its contexts."""
     codes: asyncio.Queue[int | None] = asyncio.Queue()
 
     async def babble(websocket: WebSocket) -> None:
@@ -518,7 +518,7 @@ async def test_connecting_is_tried_again(small_server: SmallServer) -> None:
 
 
 async def test_no_server_is_a_lost_connection() -> None:
-    """A port where nobody listens is a `ConnectionLostError`, after the attempts."""
+    """A closed port raises `ConnectionLostError` after all attempts."""
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         with pytest.raises(ConnectionLostError, match="no connection"):
@@ -586,7 +586,7 @@ async def test_nothing_is_left_after_aclose(small_server: SmallServer) -> None:
 
 
 async def test_ended_contexts_are_not_kept(small_server: SmallServer) -> None:
-    """A context that has ended and that nobody holds is gone, although the socket lives on."""
+    """An ended context without references is freed, although its socket stays open."""
     async with TTSClient(small_server.url) as client:
         await _events(client.say("one"))
         gc.collect()

@@ -170,7 +170,7 @@ def test_a_validation_error_hides_its_input() -> None:
 
 
 def test_a_refusal_carries_the_context() -> None:
-    """The context that a bad message names is known to whoever answers it."""
+    """The error of a bad message names its context, so that the answer can name it."""
     error = _refusal(_open_with(speed=9))
     assert (error.context_id, error.is_open) == ("c", True)
     error = _refusal('{"type":"flush","context_id":"c"}')

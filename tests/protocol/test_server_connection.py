@@ -191,7 +191,7 @@ def test_flush_ids_rise() -> None:
 
 
 def test_a_cancelled_context_leaves_the_cap_at_once() -> None:
-    """The next turn opens before the last one's `done`; the socket lives on when it may not."""
+    """A cancelled context does not count before its `done`; a refused open keeps the socket."""
     server = ready_server(max_contexts=2)
     server.receive(client_message("context.open", "a"))
     server.receive(client_message("context.open", "b"))
@@ -224,7 +224,7 @@ def test_a_draining_server_opens_nothing() -> None:
 
 
 def test_handles_are_never_reused() -> None:
-    """When a socket has used all its handles, the client is told to open another socket."""
+    """When a socket has used all its handles, it refuses new contexts with `draining`."""
     server = ServerConnection(session_limits(), max_tombstones=1)
     server.ready(session_id="s", model="m")
     for number in range(MAX_HANDLE):

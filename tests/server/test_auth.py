@@ -116,7 +116,7 @@ async def test_health_wants_none(keyed_server: RunningServer, path: str) -> None
 
 @pytest.mark.parametrize("origin", FOREIGN_ORIGINS)
 async def test_foreign_origins_are_refused(keyed_server: RunningServer, origin: str) -> None:
-    """A web page of somebody else gets 403, also with a key, over WebSocket and HTTP."""
+    """A page of a foreign origin gets 403, even with a key, over WebSocket and HTTP."""
     headers = {"Origin": origin, "X-API-Key": KEY}
     with pytest.raises(InvalidStatus) as refused:
         await Wire.connect(keyed_server.websocket_url, additional_headers=headers)
@@ -155,7 +155,7 @@ async def test_an_open_server_believes_in_no_foreign_name(shared_server: Running
 
 
 async def test_allowed_pages_may_fetch(keyed_server: RunningServer) -> None:
-    """A browser is told that a page of an allowed origin may send its key; others are not."""
+    """CORS lets a page of an allowed origin send its key, and no other page."""
     asked = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "x-api-key"}
     async with httpx.AsyncClient(base_url=keyed_server.url) as http:
         allowed = await http.options(

@@ -128,7 +128,7 @@ async def refusal(wire: Wire) -> ErrorMessage:
 
 @pytest.mark.parametrize("name", REFUSED_MESSAGES)
 async def test_a_bad_message_is_answered(wire: Wire, name: str) -> None:
-    """One error with a stable code answers a bad message, and the socket lives on."""
+    """One error with a stable code answers a bad message, and the socket stays open."""
     message, code = REFUSED_MESSAGES[name]
     await wire.send_raw(message)
     error = await refusal(wire)
@@ -398,7 +398,7 @@ async def test_a_bad_field_is_answered(http: httpx.AsyncClient, name: str) -> No
 
 @pytest.mark.parametrize("name", SILENT_TEXTS)
 async def test_input_without_speech_is_refused(http: httpx.AsyncClient, name: str) -> None:
-    """A file without sound helps nobody: the answer says what was expected."""
+    """A text without speech gets an error that says what was expected, not an empty file."""
     code = ErrorCode.INVALID_PARAM if name == "blank" else ErrorCode.TEXT_UNSPEAKABLE
     await check_refused(http, json.dumps({"input": SILENT_TEXTS[name]}).encode(), 400, code)
 

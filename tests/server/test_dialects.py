@@ -240,7 +240,7 @@ async def test_a_flush_speaks_what_there_is(shared_server: RunningServer) -> Non
 
 
 async def test_a_cancel_frees_the_row(shared_server: RunningServer) -> None:
-    """Only `done` follows it; a second cancel, and text that crosses it, harm nobody."""
+    """Only `done` follows a cancel; a second cancel, and text sent meanwhile, have no effect."""
     cancel = {"context_id": "a", "cancel": True}
     async with connected(shared_server, "cartesia") as raw:
         await raw.send(request("a", SENTENCE * 20, more=True))

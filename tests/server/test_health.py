@@ -58,7 +58,7 @@ async def test_a_probe_is_not_counted(server: RunningServer) -> None:
 
 
 async def test_no_probe_no_health(start_synthesizer: StartSynthesizer) -> None:
-    """Before the first synthesis nobody can know, so the answer is no."""
+    """The server is not ready before the first synthesis."""
     watchdog = Watchdog(await start_synthesizer(), 60)
     assert not watchdog.is_healthy
     await watchdog.probe()

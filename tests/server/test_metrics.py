@@ -51,7 +51,7 @@ async def test_what_was_spoken_is_counted(server: RunningServer) -> None:
 
 
 async def test_discarded_audio_is_counted(server: RunningServer) -> None:
-    """A barge-in discards what the engine made and nobody heard."""
+    """A barge-in counts the audio that was generated but not heard."""
     async with Wire.connected(server.websocket_url) as wire:
         heard = await wire.open(max_lead_s=2)
         await wire.text(heard, SENTENCE * 5)
@@ -78,7 +78,7 @@ async def test_each_worker_tells_its_own_figures(server: RunningServer) -> None:
 
 
 async def test_errors_are_counted_by_code(server: RunningServer) -> None:
-    """Every error that a client is told is counted, over WebSocket and HTTP."""
+    """Every error sent to a client is counted, over WebSocket and HTTP."""
     async with Wire.connected(server.websocket_url) as wire:
         await wire.send_raw("{")
         await wire.receive()
@@ -92,7 +92,7 @@ async def test_errors_are_counted_by_code(server: RunningServer) -> None:
 
 
 async def test_contexts_of_a_dead_engine_are_errors(server: RunningServer) -> None:
-    """An engine that dies is no cancel of a client; who is told of it is counted."""
+    """The death of an engine counts as an error of its clients, not as a cancel."""
     worker = server.state.synthesizer.supervisors["espeak"].worker
     assert worker is not None
     body = {"input": SENTENCE * 400, "response_format": "pcm"}

@@ -111,7 +111,7 @@ def test_a_request_that_is_not_continued_is_a_whole_context() -> None:
     ],
 )
 def test_options_are_those_of_a_context(fields: Any, options: Any) -> None:
-    """Voices of Cartesia's library are nobody's here; its delays are longer than ours."""
+    """A voice of Cartesia's library becomes the default voice; longer delays become our maximum."""
     opened = _begin(_connection(), _request(**fields))[0]
     assert isinstance(opened, ContextOpen)
     assert {name: getattr(opened, name) for name in options} == options

@@ -376,7 +376,7 @@ def test_words_come_before_they_are_heard(
 
 @pytest.mark.parametrize("strategy", [_SYNC, _ASYNC])
 def test_words_that_come_behind_their_audio_keep_their_time(strategy: dict[str, str]) -> None:
-    """An aligner may know a word when its audio has left, though nobody has heard it yet."""
+    """An aligner may find a word after its audio was sent, but before it was heard."""
     connection = _configured(**strategy)
     context_id = _say(connection)
     frames = connection.words(context_id, _timestamps(_SPANS)[:1])
