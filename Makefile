@@ -14,7 +14,7 @@ TORCH ?= torch==2.13.0
 
 help:
 	@echo "make demo             hear (and see) an agent that is interrupted, on the embedded voice"
-	@echo "make test             run the tests, on two cores in about six minutes"
+	@echo "make test             run the tests, but for the thorough ones"
 	@echo "make test-thorough    run what \`make test\` leaves out, and property tests with more examples"
 	@echo "make check            formatting, lint, types, import rules, tests"
 	@echo "make bench-ttfa       time to first audio, as a client hears it"
