@@ -12,7 +12,7 @@ _SERVER = (
     "fastapi", "httpx", "prometheus_client", "py3langid", "pydantic", "pydantic_settings",
     "sentencex", "soundfile", "soxr", "structlog", "uvicorn", "websockets", "zmq",
 )  # fmt: skip
-_TESTS = ("pytest", "pytest_asyncio", "pytest_timeout", "hypothesis")
+_TESTS = ("pytest", "pytest_asyncio", "pytest_timeout", "xdist", "hypothesis")
 
 
 @dataclass(frozen=True, slots=True)

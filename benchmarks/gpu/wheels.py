@@ -32,6 +32,7 @@ _SERVER = (
     "pytest",
     "pytest-asyncio",
     "pytest-timeout",
+    "pytest-xdist",
     "hypothesis",
 )
 """With what the tests under `-m gpu` use."""
