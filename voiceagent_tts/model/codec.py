@@ -110,6 +110,12 @@ def _check_codebooks(config: CodecConfig, folder: Path) -> None:
 def _load_encoder(
     config: CodecConfig, stored: dict[str, StoredTensor], folder: Path, device: torch.device
 ) -> CodecEncoder:
+    encoded = config.encoder_config.get("codebook_size", config.decoder_config.codebook_size)
+    if encoded != config.decoder_config.codebook_size:
+        raise CheckpointError(
+            f"{folder / 'config.json'}: encoder_config: codebook_size is {encoded}, expected the "
+            f"{config.decoder_config.codebook_size} of decoder_config"
+        )
     try:
         with building(torch.float32, device):
             encoder = CodecEncoder(config.encoder_config, config.encoder_valid_num_quantizers)
