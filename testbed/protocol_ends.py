@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from voiceagent_tts.protocol.client_connection import ClientConnection
-from voiceagent_tts.protocol.dialects.dialect import Frames
+from voiceagent_tts.protocol.dialects.dialect import WireMessages
 from voiceagent_tts.protocol.messages import SessionLimits
 from voiceagent_tts.protocol.server_connection import ServerConnection
 
@@ -28,7 +28,7 @@ def ready_server(**limits: Any) -> ServerConnection:
     return server
 
 
-def send_opened(server: ServerConnection, context_id: str = "c") -> Frames:
+def send_opened(server: ServerConnection, context_id: str = "c") -> WireMessages:
     """The server's `context.opened` of a context."""
     return server.opened(context_id, voice="v", language="en", seed=None, queue_ms=0)
 

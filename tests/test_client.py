@@ -32,7 +32,7 @@ from voiceagent_tts.errors import (
     UnauthorizedError,
     VoiceAgentError,
 )
-from voiceagent_tts.protocol.dialects.dialect import Answer, Frames
+from voiceagent_tts.protocol.dialects.dialect import Answer, WireMessages
 from voiceagent_tts.protocol.messages import (
     SUBPROTOCOL,
     AudioFormat,
@@ -84,10 +84,10 @@ class Peer:
                 self.received.append(message)
                 await self.answer(message)
 
-    async def send(self, frames: Frames) -> None:
+    async def send(self, messages: WireMessages) -> None:
         """Send what the connection says."""
-        for frame in frames:
-            await self.websocket.send(frame)
+        for message in messages:
+            await self.websocket.send(message)
 
     async def answer(self, message: ClientMessage) -> None:
         """Do what a message asks for."""

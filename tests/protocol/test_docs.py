@@ -146,16 +146,18 @@ def test_the_session_of_a_dialect_can_be_played(name: str) -> None:
     for line in blocks["client"].splitlines():
         assert server.receive(line)
     [context_id] = server.contexts
-    frames = server.opened(context_id, voice="nova", language="en", seed=None, queue_ms=0)
+    messages = server.opened(context_id, voice="nova", language="en", seed=None, queue_ms=0)
     words = [
         WordTimestamp(Word("Hi", 0, 2), 2_400, 6_000, is_exact=True),
         WordTimestamp(Word("there.", 3, 9), 7_200, 16_800, is_exact=True),
     ]
-    frames += server.words(context_id, words)
-    frames += server.audio(context_id, bytes.fromhex("11223344"), 0)
-    frames += server.done(context_id, "complete", chars=9)
+    messages += server.words(context_id, words)
+    messages += server.audio(context_id, bytes.fromhex("11223344"), 0)
+    messages += server.done(context_id, "complete", chars=9)
     shown = [line for line in blocks["server"].splitlines() if not line.startswith("(binary")]
     assert [json.loads(line) for line in shown] == [
-        json.loads(frame) for frame in frames if isinstance(frame, str)
+        json.loads(message) for message in messages if isinstance(message, str)
     ]
-    assert ("(binary" in blocks["server"]) == any(isinstance(frame, bytes) for frame in frames)
+    assert ("(binary" in blocks["server"]) == any(
+        isinstance(message, bytes) for message in messages
+    )

@@ -172,9 +172,9 @@ def test_a_validation_error_hides_its_input() -> None:
 def test_a_refusal_carries_the_context() -> None:
     """The error of a bad message names its context, so that the answer can name it."""
     error = _refusal(_open_with(speed=9))
-    assert (error.context_id, error.is_open) == ("c", True)
+    assert (error.context_id, error.refuses_open) == ("c", True)
     error = _refusal('{"type":"flush","context_id":"c"}')
-    assert (error.context_id, error.is_open) == ("c", False)
+    assert (error.context_id, error.refuses_open) == ("c", False)
     assert _refusal('{"type":"flush","context_id":5}').context_id is None
 
 

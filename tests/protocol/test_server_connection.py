@@ -68,9 +68,9 @@ def test_an_open_id_cannot_be_opened_again() -> None:
     """A second open is refused, and the first context goes on."""
     server = speaking_server()
     error = _refusal(server, client_message("context.open"))
-    assert (error.code, error.is_open) == (ErrorCode.CONTEXT_EXISTS, False)
+    assert (error.code, error.refuses_open) == (ErrorCode.CONTEXT_EXISTS, False)
     error = _refusal(server, client_message("context.open", speed=9))
-    assert (error.code, error.is_open) == (ErrorCode.INVALID_PARAM, False)
+    assert (error.code, error.refuses_open) == (ErrorCode.INVALID_PARAM, False)
     assert len(server.refused(error)) == 1
     assert server.receive(client_message("text", text="Hi")) == [
         ContextText(context_id="c", text="Hi")

@@ -211,12 +211,12 @@ async def test_a_cancel_may_meet_the_last_audio(shared_server: RunningServer) ->
     assert not writer.is_over, "the resampler's last samples were the last message"
     connection.receive('{"type":"cancel","context_id":"c"}')
     writer.cancel(None)
-    frames = []
+    messages = []
     while not writer.is_over:
         outgoing = writer.next_message()
         assert outgoing is not None, "the context is still owed its `done`"
-        frames += outgoing.frames
-    assert '"type":"done"' in str(frames[-1])
+        messages += outgoing.messages
+    assert '"type":"done"' in str(messages[-1])
 
 
 async def test_contexts_share_a_socket_evenly(wire: Wire) -> None:

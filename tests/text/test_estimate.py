@@ -98,7 +98,7 @@ def test_a_clock_is_not_learnt_from_one_short_word() -> None:
 
 @given(st.integers(1, 5000), st.integers(0, 3 * SECOND), st.floats(0, 3 * SECOND))
 def test_the_push_size_changes_no_estimate(step: int, sample: int, usual: float) -> None:
-    """No estimate depends on how the audio was cut into pushes, and none moves back in time."""
+    """No estimate depends on how the audio was split into pushes, and none moves back in time."""
     pcm = sound(0.3, level=400) + bytes(SECOND) + sound(0.7)
     guess = clock_of(pcm, step).sample_after(sample, usual)
     assert guess >= sample

@@ -80,7 +80,7 @@ def test_text_after_a_flush_is_a_new_run() -> None:
 
 @given(any_text().flatmap(lambda text: st.tuples(st.just(text), chunked(text))))
 def test_any_chunking_gives_the_same_runs(case: tuple[str, list[str]]) -> None:
-    """Runs do not depend on how the text was cut into deltas, and offsets reach its end."""
+    """Runs do not depend on how the text was split into deltas, and offsets reach its end."""
     text, deltas = case
     feed = TextFeed(40)
     fed = [part for delta in deltas for part in feed.push(delta)] + feed.finish()

@@ -1,4 +1,4 @@
-"""Segments tile the text and do not depend on how it was cut into deltas."""
+"""Segments tile the text and do not depend on how it was split into deltas."""
 
 import pytest
 from hypothesis import given, settings
@@ -31,7 +31,7 @@ def texts(segments: list[Segment]) -> list[str]:
 def test_any_chunking_gives_the_same_segments(
     data: st.DataObject, first_clause: bool, max_chars: int
 ) -> None:
-    """Segments do not depend on how the text was cut into deltas."""
+    """Segments do not depend on how the text was split into deltas."""
     text = data.draw(agent_text() | any_text())
     options = {"first_clause": first_clause, "max_chars": max_chars}
     whole = segments_of(text, **options)
@@ -41,7 +41,7 @@ def test_any_chunking_gives_the_same_segments(
 
 @pytest.mark.parametrize("text", ALL)
 def test_tokens_give_the_segments_of_the_whole_text(text: str) -> None:
-    """Text pushed at once and character by character is cut at the same places."""
+    """Text pushed at once and character by character is split at the same places."""
     assert segments_of(*text, first_clause=True) == segments_of(text, first_clause=True)
 
 
@@ -92,7 +92,7 @@ def test_a_segment_ends_at_a_visible_character(text: str) -> None:
 
 @settings(deadline=None)
 @given(st.data())
-def test_settle_cuts_exactly_when_a_sentence_ends(data: st.DataObject) -> None:
+def test_settle_splits_exactly_when_a_sentence_ends(data: st.DataObject) -> None:
     """`ends_sentence` is true exactly when `settle` returns a segment."""
     segmenter = Segmenter()
     for delta in data.draw(chunked(data.draw(agent_text()))):
@@ -165,7 +165,7 @@ def test_unspoken_text_waits() -> None:
 # Length
 
 
-def test_a_long_sentence_is_cut_at_a_clause() -> None:
+def test_a_long_sentence_is_split_at_a_clause() -> None:
     """The last clause end is chosen even if more words would fit."""
     text = "one two three, four five six; seven eight nine ten eleven"
     assert segments_of(text, max_chars=40) == [
@@ -186,7 +186,7 @@ def test_a_long_sentence_is_cut_at_a_clause() -> None:
         ("x" * 8 + "👩\u200d👩\u200d👧y", ["x" * 8, "👩\u200d👩\u200d👧y"]),
     ],
 )
-def test_a_long_clause_is_cut_between_words(text: str, expected: list[str]) -> None:
+def test_a_long_clause_is_split_between_words(text: str, expected: list[str]) -> None:
     """At white space, else between words, and never inside a combined character."""
     assert segments_of(text, max_chars=10) == expected
 
@@ -206,7 +206,7 @@ def test_the_first_clause_is_a_segment() -> None:
 
 
 def test_a_first_sentence_without_clauses_does_not_wait() -> None:
-    """A first segment of about eighty letters is cut at white space."""
+    """A first segment of about eighty letters is split at white space."""
     first, rest = segments_of("many words " * 12, first_clause=True)
     assert 70 <= len(first) <= 90
     assert first.endswith(("many", "words"))
@@ -233,7 +233,7 @@ def test_a_first_sentence_without_clauses_does_not_wait() -> None:
         ("", []),
     ],
 )
-def test_settle_cuts_at_a_sentence_end(text: str, expected: list[str]) -> None:
+def test_settle_splits_at_a_sentence_end(text: str, expected: list[str]) -> None:
     """When writing stops, a mark at the end ends a sentence; an abbreviation does not."""
     segmenter = Segmenter()
     assert segmenter.push(text) == []
@@ -260,7 +260,7 @@ def test_settle_cuts_at_a_sentence_end(text: str, expected: list[str]) -> None:
     ],
 )
 def test_release_keeps_what_may_still_grow(text: str, expected: list[str]) -> None:
-    """Pending text is cut at a clause end, else after its last complete word."""
+    """Pending text is split at a clause end, else after its last complete word."""
     segmenter = Segmenter()
     assert segmenter.push(text) == []
     assert texts(segmenter.release()) == expected

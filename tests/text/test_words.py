@@ -122,7 +122,7 @@ def test_words_are_verbatim_ordered_and_complete(text: str) -> None:
 
 @settings(deadline=None)
 @given(agent_text())
-def test_a_combining_mark_is_never_cut_from_its_base(text: str) -> None:
+def test_a_combining_mark_is_never_split_from_its_base(text: str) -> None:
     """No word begins with a mark, unless the text or a token does."""
     for word in split_words(text):
         before = text[: word.char_start]
@@ -144,7 +144,7 @@ def test_syllabic_scripts_are_han_and_kana() -> None:
 
 @given(any_text().flatmap(lambda text: st.tuples(st.just(text), chunked(text))))
 def test_words_of_a_growing_text_are_those_of_the_whole(case: tuple[str, list[str]]) -> None:
-    """The words do not depend on how the text was cut into deltas."""
+    """The words do not depend on how the text was split into deltas."""
     text, deltas = case
     growing = GrowingWords()
     words = [word for delta in deltas for word in growing.push(delta)]
@@ -160,8 +160,8 @@ def test_text_after_finish_begins_a_word() -> None:
     ]  # fmt: skip
 
 
-def test_a_long_delta_that_ends_inside_a_word_cuts_no_word() -> None:
-    """Thousands of characters at once, cut anywhere, give the words of the whole text."""
+def test_a_long_delta_that_ends_inside_a_word_splits_no_word() -> None:
+    """Thousands of characters at once, split anywhere, give the words of the whole text."""
     text = "This sentence is one of many that follow each other. " * 60
     growing = GrowingWords()
     grown = growing.push(text[:1492]) + growing.push(text[1492:]) + growing.finish()

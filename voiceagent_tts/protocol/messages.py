@@ -606,7 +606,7 @@ def parse_client_message(data: str) -> ClientMessage:
         if refusal.code is not ErrorCode.INVALID_JSON:
             fields = from_json(data)
             refusal.context_id = context_id_of(fields)
-            refusal.is_open = (
+            refusal.refuses_open = (
                 refusal.context_id is not None and fields.get("type") == "context.open"
             )
         raise refusal from None  # the cause holds the client's text

@@ -15,7 +15,8 @@ class RefusedMessageError(InvalidRequestError):
         message: a sentence: the field, what was expected, what came.
         code: stable name of the failure.
         context_id: the context that the message names, if its id could be read.
-        is_open: whether the message would have opened `context_id`, which now never opens.
+        refuses_open: whether the refused message would have opened `context_id`, which now never
+            opens.
     """
 
     def __init__(
@@ -24,11 +25,11 @@ class RefusedMessageError(InvalidRequestError):
         *,
         code: ErrorCode,
         context_id: str | None = None,
-        is_open: bool = False,
+        refuses_open: bool = False,
     ) -> None:
         super().__init__(message, code=code)
         self.context_id = context_id
-        self.is_open = is_open
+        self.refuses_open = refuses_open
 
 
 class ProtocolError(VoiceAgentError):

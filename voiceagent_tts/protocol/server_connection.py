@@ -13,7 +13,7 @@ from typing import Any
 from voiceagent_tts.core import MAX_MESSAGE_PCM_BYTES, Cut, WordTimestamp
 from voiceagent_tts.errors import ErrorCode, VoiceAgentError
 from voiceagent_tts.protocol.contexts import ContextState, context_exists, context_not_found
-from voiceagent_tts.protocol.dialects.dialect import Answer, Command, Dialect, Frames, TtsV1
+from voiceagent_tts.protocol.dialects.dialect import Answer, Command, Dialect, TtsV1, WireMessages
 from voiceagent_tts.protocol.messages import (
     AudioBase64Message,
     AudioMessage,
@@ -88,7 +88,7 @@ class ServerConnection:
     # Messages from the client.
 
     def receive(self, data: str | bytes) -> list[Command]:
-        """Check one message of the client, and update the state of its context.
+        """Check and apply one message of the client: it may change the state of its context.
 
         Text for an unknown context becomes a `ContextOpen` with the session's defaults, followed by
         the text. A message without effect (empty text, a second `end` or `cancel`, a `cancel` of a
@@ -105,21 +105,21 @@ class ServerConnection:
                 f"expected a text message, got a binary message of {len(data)} bytes",
                 code=ErrorCode.INVALID_MESSAGE,
             )
-        return [legal for command in self._read(data) for legal in self._check(command)]
+        return [legal for command in self._read(data) for legal in self._check_and_apply(command)]
 
     def _read(self, data: str) -> list[Command]:
         try:
             return self._dialect.read(data, self.limits.max_message_bytes)
         except RefusedMessageError as error:
             context_id = error.context_id
-            error.is_open = (
-                error.is_open and context_id is not None and context_id not in self._contexts
+            error.refuses_open = (
+                error.refuses_open and context_id is not None and context_id not in self._contexts
             )
-            if error.is_open and context_id is not None:
+            if error.refuses_open and context_id is not None:
                 self._contexts.add_tombstone(context_id)
             raise
 
-    def _check(self, message: Command) -> Sequence[Command]:
+    def _check_and_apply(self, message: Command) -> Sequence[Command]:
         match message:
             case ContextOpen():
                 return self._open(message)
@@ -164,7 +164,7 @@ class ServerConnection:
         context = self._contexts.accepting_text(message.context_id)
         if message.flush_id <= context.flush_received:
             raise RefusedMessageError(
-                f"flush.flush_id: expected more than the last id, {context.flush_received}; "
+                f"flush.flush_id: expected an id greater than {context.flush_received}, "
                 f"got {message.flush_id}",
                 code=ErrorCode.INVALID_PARAM,
                 context_id=message.context_id,
@@ -191,7 +191,7 @@ class ServerConnection:
 
     # Messages to the client.
 
-    def ready(self, *, session_id: str, model: str) -> Frames:
+    def ready(self, *, session_id: str, model: str) -> WireMessages:
         """First message of the socket."""
         assert not self._is_ready, "ready is sent once"
         self._is_ready = True
@@ -200,9 +200,9 @@ class ServerConnection:
 
     def opened(
         self, context_id: str, *, voice: str, language: str | None, seed: int | None, queue_ms: int
-    ) -> Frames:
-        """The engine has a row for the context, or has queued the context for one."""
-        context = self._sending(context_id)
+    ) -> WireMessages:
+        """A row is reserved for the context; `queue_ms` is how long that took."""
+        context = self._context_for_sending(context_id)
         assert not context.is_opened, f"context.opened is sent once for {context_id!r}"
         context.is_opened = True
         message = ContextOpened(
@@ -215,7 +215,7 @@ class ServerConnection:
         )
         return self._dialect.write(message)
 
-    def audio(self, context_id: str, pcm: bytes, sample_offset: int) -> Frames:
+    def audio(self, context_id: str, pcm: bytes, sample_offset: int) -> WireMessages:
         """The next audio of a context, in the transport that its client chose.
 
         Args:
@@ -224,7 +224,7 @@ class ServerConnection:
             sample_offset: position of the first sample, at the output rate; the end of the audio
                 before it.
         """
-        context = self._speaking(context_id)
+        context = self._opened_context(context_id)
         assert 0 < len(pcm) <= MAX_MESSAGE_PCM_BYTES, len(pcm)
         assert len(pcm) % context.audio.bytes_per_sample == 0, (len(pcm), context.audio.encoding)
         assert sample_offset == context.samples_sent, (sample_offset, context.samples_sent)
@@ -235,9 +235,9 @@ class ServerConnection:
             return self._dialect.write(message)
         return self._dialect.write(AudioBase64Message.of(context_id, message))
 
-    def words(self, context_id: str, words: Sequence[WordTimestamp]) -> Frames:
+    def words(self, context_id: str, words: Sequence[WordTimestamp]) -> WireMessages:
         """The next words of a context; their positions are samples at 24 kHz."""
-        context = self._speaking(context_id)
+        context = self._opened_context(context_id)
         for timestamp in words:
             word = timestamp.word
             assert context.char_end <= word.char_start < word.char_end, timestamp
@@ -245,17 +245,17 @@ class ServerConnection:
             context.char_end, context.start_sample = word.char_end, timestamp.start_sample
         return self._dialect.write(WordsMessage.of(words, context_id=context_id))
 
-    def flushed(self, context_id: str, flush_id: int, audio_ms: int) -> Frames:
+    def flushed(self, context_id: str, flush_id: int, audio_ms: int) -> WireMessages:
         """All audio of the text before the flush has been sent; it ends at `audio_ms`."""
-        context = self._speaking(context_id)
+        context = self._opened_context(context_id)
         assert context.flush_sent < flush_id <= context.flush_received, flush_id
         context.flush_sent = flush_id
         message = FlushedMessage(context_id=context_id, flush_id=flush_id, audio_ms=audio_ms)
         return self._dialect.write(message)
 
-    def cancelled(self, context_id: str, cut: Cut, basis: Basis) -> Frames:
+    def cancelled(self, context_id: str, cut: Cut, basis: Basis) -> WireMessages:
         """Answer to `cancel`; only `done` may follow."""
-        context = self._sending(context_id)
+        context = self._context_for_sending(context_id)
         assert context.is_cancel_requested, f"the client did not cancel {context_id!r}"
         context.state = ContextState.CANCELLED
         message = CancelledMessage(
@@ -268,7 +268,7 @@ class ServerConnection:
         )
         return self._dialect.write(message)
 
-    def cut(self, context_id: str, cut: Cut) -> Frames:
+    def cut(self, context_id: str, cut: Cut) -> WireMessages:
         """Answer to `cut`, before or after the context's `done`."""
         assert context_id in self._contexts, f"{context_id!r} was never opened"
         message = CutMessage(
@@ -288,7 +288,7 @@ class ServerConnection:
         ttfa_ms: int | None = None,
         gen_ms: int | None = None,
         words_final: WordList | None = None,
-    ) -> Frames:
+    ) -> WireMessages:
         """Last message of a context; follows the `error` of a context that could not be opened."""
         context = self._contexts.remove(context_id)
         is_cancelled = context.state is ContextState.CANCELLED
@@ -304,14 +304,14 @@ class ServerConnection:
         )
         return self._dialect.write(message)
 
-    def error(self, error: VoiceAgentError, context_id: str | None = None) -> Frames:
+    def error(self, error: VoiceAgentError, context_id: str | None = None) -> WireMessages:
         """Report `error`; if it ends the context, send `done` with reason `error` next."""
         return self._dialect.write(ErrorMessage.of(error, context_id))
 
-    def refused(self, error: RefusedMessageError) -> Frames:
+    def refused(self, error: RefusedMessageError) -> WireMessages:
         """Answer to a message that `receive` refused: `error`, and `done` for a refused open."""
         answer = self.error(error, error.context_id)
-        if error.is_open and error.context_id is not None:
+        if error.refuses_open and error.context_id is not None:
             done = DoneMessage(
                 context_id=error.context_id,
                 reason="error",
@@ -323,23 +323,25 @@ class ServerConnection:
             answer += self._dialect.write(done)
         return answer
 
-    def draining(self, deadline_ms: int) -> Frames:
+    def draining(self, deadline_ms: int) -> WireMessages:
         """The server is going to close the socket; from now on `receive` refuses new contexts."""
         self._is_draining = True
         return self._dialect.write(DrainingMessage(deadline_ms=deadline_ms))
 
-    def pong(self, t: int) -> Frames:
+    def pong(self, t: int) -> WireMessages:
         """Answer to `ping`."""
         return self._dialect.write(PongMessage(t=t))
 
-    def _sending(self, context_id: str) -> ServerContext:
+    def _context_for_sending(self, context_id: str) -> ServerContext:
+        """The context; asserts that a message other than `done` may be sent for it."""
         assert self._is_ready, "ready is sent first"
         context = self._contexts[context_id]
         is_cancelled = context.state is ContextState.CANCELLED
         assert not is_cancelled, f"only done may follow cancelled of {context_id!r}"
         return context
 
-    def _speaking(self, context_id: str) -> ServerContext:
-        context = self._sending(context_id)
+    def _opened_context(self, context_id: str) -> ServerContext:
+        """The context; asserts that its `context.opened` has been sent, and not `cancelled`."""
+        context = self._context_for_sending(context_id)
         assert context.is_opened, f"context.opened of {context_id!r} is sent first"
         return context

@@ -116,7 +116,7 @@ class ServerContexts:
             RefusedMessageError: always.
         """
         self.add_tombstone(context_id)
-        raise RefusedMessageError(sentence, code=code, context_id=context_id, is_open=True)
+        raise RefusedMessageError(sentence, code=code, context_id=context_id, refuses_open=True)
 
     def remove(self, context_id: str) -> ServerContext:
         """Remove a context that has ended, and remember its id."""

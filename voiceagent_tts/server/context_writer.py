@@ -15,7 +15,7 @@ from voiceagent_tts.core import (
     samples_to_ms,
 )
 from voiceagent_tts.errors import VoiceAgentError
-from voiceagent_tts.protocol.dialects.dialect import Frames
+from voiceagent_tts.protocol.dialects.dialect import WireMessages
 from voiceagent_tts.protocol.messages import ContextOpen, WordList
 from voiceagent_tts.protocol.server_connection import ServerConnection
 from voiceagent_tts.synthesizer.context import Context
@@ -34,7 +34,7 @@ from voiceagent_tts.text.characters import spread_characters
 class Outgoing:
     """WebSocket messages to send together, and what to call when they have been sent."""
 
-    frames: Frames
+    messages: WireMessages
     on_sent: Callable[[], None] = lambda: None
 
 
@@ -99,8 +99,8 @@ class ContextWriter:
             ):
                 self._audio.push(self._output.finish())
                 self._after_audio = event
-            elif (frames := self._encode(event)) or self.is_over:
-                return Outgoing(frames)
+            elif (messages := self._encode(event)) or self.is_over:
+                return Outgoing(messages)
 
     def _is_audio_due(self) -> bool:
         queued_bytes = self._audio.queued_bytes
@@ -112,15 +112,15 @@ class ContextWriter:
         assert pcm is not None
         start = self._sample_offset
         self._sample_offset += len(pcm) // self._format.bytes_per_sample
-        frames = self._connection.audio(self._context_id, pcm, start)
+        messages = self._connection.audio(self._context_id, pcm, start)
         samples = self._to_clock(self._sample_offset) - self._to_clock(start)
-        return Outgoing(frames, functools.partial(self.context.sent, samples))
+        return Outgoing(messages, functools.partial(self.context.sent, samples))
 
     def _to_clock(self, sample_offset: int) -> int:
         """A position at the client's rate, on the context's clock (24 kHz)."""
         return round(sample_offset * SAMPLE_RATE_HZ / self._format.sample_rate)
 
-    def _encode(self, event: ContextEvent) -> Frames:
+    def _encode(self, event: ContextEvent) -> WireMessages:
         context_id = self._context_id
         match event:
             case ContextWords(words):
@@ -145,7 +145,7 @@ class ContextWriter:
             case AudioChunk():
                 raise AssertionError("audio is queued, not encoded")
 
-    def _encode_words(self, words: Sequence[WordTimestamp]) -> Frames:
+    def _encode_words(self, words: Sequence[WordTimestamp]) -> WireMessages:
         if self._timestamps == "none":
             return []
         timestamps = self._words_or_characters(words, self._last_start)

@@ -50,9 +50,9 @@ class SocketWriter:
         self._has_work = asyncio.Event()
         self._has_room = asyncio.Event()
 
-    def answer(self, frames: Iterable[str | bytes]) -> None:
-        """Send `frames` before the messages of the contexts."""
-        self._answers.extend(frames)
+    def answer(self, messages: Iterable[str | bytes]) -> None:
+        """Send `messages` before the messages of the contexts."""
+        self._answers.extend(messages)
         self._has_work.set()
 
     def mark_ready(self, context_id: str) -> None:
@@ -118,11 +118,11 @@ class SocketWriter:
     async def _send(self, outgoing: Outgoing) -> None:
         try:
             async with asyncio.timeout(self._state.settings.slow_consumer_s):
-                for frame in outgoing.frames:
-                    if isinstance(frame, str):
-                        await self._websocket.send_text(frame)
+                for message in outgoing.messages:
+                    if isinstance(message, str):
+                        await self._websocket.send_text(message)
                     else:
-                        await self._websocket.send_bytes(frame)
+                        await self._websocket.send_bytes(message)
         except TimeoutError:
             self._state.metrics.slow_consumers.inc()
             _log.warning("slow_consumer", session_id=self._session_id)

@@ -28,7 +28,7 @@ class OpenSocket(Protocol):
     """What the drain needs of an open socket."""
 
     @property
-    def is_speaking(self) -> bool:
+    def has_contexts(self) -> bool:
         """Whether a context of this socket has not sent its `done` yet."""
         ...
 
@@ -90,7 +90,7 @@ class ServerState:
         deadline = time.monotonic() + drain_s
         for session in list(self.sessions):
             session.drain(round(drain_s * 1000))
-        while self._is_speaking() and time.monotonic() < deadline and not is_hurried():
+        while self._has_contexts() and time.monotonic() < deadline and not is_hurried():
             await asyncio.sleep(_DRAIN_INTERVAL_S)
         for session in list(self.sessions):
             session.close(1001, "the server has drained")
@@ -98,9 +98,9 @@ class ServerState:
         while self.sessions and time.monotonic() < deadline:
             await asyncio.sleep(_DRAIN_INTERVAL_S)
 
-    def _is_speaking(self) -> bool:
+    def _has_contexts(self) -> bool:
         # A context may have ended in the synthesizer while its last message waits for a socket.
-        in_sockets = any(session.is_speaking for session in self.sessions)
+        in_sockets = any(session.has_contexts for session in self.sessions)
         return in_sockets or self.synthesizer.contexts_active > 0
 
     async def close(self) -> None:

@@ -39,7 +39,9 @@ from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.options import ContextOptions
 
 _CUT_MEMORY_S = 120.0
+"""Time after the end of a context in which `cut` is answered; docs/protocol.md promises it."""
 _MAX_RECENT = 4_096
+"""Maximum number of ended contexts kept for `cut`; newer ones displace the oldest."""
 
 _log = structlog.get_logger(__name__)
 
@@ -92,7 +94,7 @@ class Session:
         self._writer.answer(self._connection.draining(deadline_ms))
 
     @property
-    def is_speaking(self) -> bool:
+    def has_contexts(self) -> bool:
         """Whether a context of this socket has not sent its `done` yet."""
         return bool(self._writer.contexts)
 
@@ -202,7 +204,8 @@ class Session:
         context, ended_at = self._recent.get(context_id, (None, 0.0))
         if context is None or time.monotonic() - ended_at > _CUT_MEMORY_S:
             raise InvalidRequestError(
-                f"context {context_id!r} ended more than {_CUT_MEMORY_S:g} s ago, or never spoke",
+                f"context {context_id!r} cannot be cut any more: it ended more than "
+                f"{_CUT_MEMORY_S:g} s ago, was never opened, or was displaced by newer ones",
                 code=ErrorCode.CONTEXT_NOT_FOUND,
             )
         return context

@@ -1,6 +1,6 @@
-"""Borders: the places where a text may be cut, judged from the characters around them.
+"""Borders: the places where a text may be split, judged from the characters around them.
 
-A border is an index: the cut lies before the character there. Texts are sequences of characters,
+A border is an index: the split lies before the character there. Texts are sequences of characters,
 because the segmenter keeps them so. This module keeps no state.
 """
 
@@ -80,7 +80,7 @@ def is_word_end(text: Sequence[str], at: int) -> bool:
 
 
 def best_border(text: Sequence[str], start: int, limit: int) -> int:
-    """Choose where to cut a text that must end by `limit`; a clause end sounds best.
+    """Choose where to split a text that must end by `limit`; a clause end sounds best.
 
     Args:
         text: characters up to and including `limit`.

@@ -2,7 +2,7 @@
 
 Returns words as they are spoken (hygiene applied word by word), one word behind the written text,
 and the sentence ends at which a long text may continue in a new run of the model. The output does
-not depend on how the text was cut into deltas. This module knows no tokens and no time.
+not depend on how the text was split into deltas. This module knows no tokens and no time.
 """
 
 from collections.abc import Iterator
@@ -11,11 +11,9 @@ from dataclasses import dataclass
 from voiceagent_tts.text.borders import marks_before
 from voiceagent_tts.text.hygiene import speakable
 from voiceagent_tts.text.punctuation import SENTENCE_ENDS
-from voiceagent_tts.text.sentences import Ending, ending_of
+from voiceagent_tts.text.sentences import LOOKBACK_CHARS, Ending, ending_of
 from voiceagent_tts.text.words import is_spoken, is_syllabic
 
-_CONTEXT_CHARS = 40
-"""Characters before a mark that the sentence rules look at."""
 _MAX_LABEL_CHARS = 200
 """A bracket that is not closed within this many characters is no link."""
 _MAX_OVERRUN = 4
@@ -84,7 +82,7 @@ class TextFeed:
     def _feed(self, written: str, *, is_end: bool) -> Fed:
         self._char_end += len(written)
         spoken = self._joined(written)
-        self._said = (self._said + spoken)[-_CONTEXT_CHARS:]
+        self._said = (self._said + spoken)[-LOOKBACK_CHARS:]
         ends_run = is_end or self._is_run_complete()
         if ends_run:
             self._said, self._run_start = "", self._char_end

@@ -1,8 +1,9 @@
-"""The segmenter: cuts the text of an LLM into the segments that an engine speaks.
+"""The segmenter: splits the text of an LLM into the segments that an engine speaks.
 
-Every character is judged once, in order, by the text before it; so without timers the segments do
-not depend on how the text was cut into deltas. A segment ends right after its last visible
-character; the white space after it belongs to the next one. Segments joined are the text.
+Characters are judged in order, by the text before them; after a split, the rest is judged again as
+the start of a new segment. So without timers the segments do not depend on how the text was split
+into deltas. A segment ends right after its last visible character; the white space after it belongs
+to the next one. Segments joined are the text.
 
 A segment ends at
 
@@ -31,7 +32,7 @@ from voiceagent_tts.text.borders import (
     visible_end,
 )
 from voiceagent_tts.text.punctuation import WIDE_SENTENCE_ENDS
-from voiceagent_tts.text.sentences import Ending, ending_of, ends_sentence_before
+from voiceagent_tts.text.sentences import LOOKBACK_CHARS, Ending, ending_of, ends_sentence_before
 from voiceagent_tts.text.words import is_syllabic, split_words
 
 _FIRST_CLAUSE_WIDTH = 12
@@ -41,16 +42,14 @@ _FIRST_SEGMENT_WIDTH = 80
 _WIDE_CHARACTER_WIDTH = 3
 """A Han, Kana or Hangul character takes about as long to say as three Latin letters."""
 
-_CONTEXT_CHARS = 40
-"""Characters before a mark that the sentence rules look at."""
-
 
 class Segmenter:
-    """Cuts the text of one context into segments while it is being written.
+    """Splits the text of one context into segments while it is being written.
 
     Args:
-        max_chars: maximum length of a segment. Unspoken characters before its first word are not
-            counted if they are more than half of it: they have to wait for a word.
+        max_chars: maximum length of a segment. Leading characters without speech (such as a long
+            rule of dashes) are not counted if they exceed half of `max_chars`, because they cannot
+            be a segment by themselves.
         first_clause: whether the first segment may end with a clause.
         language: code of the text's language, if known; selects the abbreviations.
     """
@@ -70,7 +69,7 @@ class Segmenter:
         """Index in `_text` of the first letter or digit; None if there is none."""
         self._undecided: int | None = None
         """Index in `_text` where the segment ends if the next word starts a sentence."""
-        self._width = 0
+        self._first_width = 0
         """Speaking time of the first segment from its first letter, in Latin letters."""
 
     @property
@@ -90,20 +89,22 @@ class Segmenter:
         for character in delta:
             border = self._lines.border(character)
             if border is not None and self._speech_start is not None:
-                self._cut(visible_end(self._text, len(self._text) + 1 - border), segments)
+                # `border` counts back from `character`, which is not yet in the pending text.
+                self._split(visible_end(self._text, len(self._text) + 1 - border), segments)
             self._accept(character, segments)
         return segments
 
     def settle(self) -> list[Segment]:
-        """Cut at a sentence end at the end of the pending text: the client has stopped writing."""
-        return self._cut_at(self._settled_end())
+        """Split at the sentence end that ends the pending text: the client has stopped writing."""
+        return self._split_at(self._settled_end())
 
     def release(self) -> list[Segment]:
-        """Cut at the last clause end, else after the last complete word.
+        """Split at a sentence end at the end of the pending text, as `settle` does.
 
-        Returns an empty list if the pending text has neither.
+        Without one, split at the last clause end, else after the last complete word. Returns an
+        empty list if the pending text has none of these.
         """
-        return self._cut_at(self._released_end())
+        return self._split_at(self._released_end())
 
     def flush(self) -> list[Segment]:
         """Make all that is buffered a segment, even if it has no letter or digit."""
@@ -114,10 +115,10 @@ class Segmenter:
         self._is_finished = True
         return self.flush()
 
-    def _cut_at(self, end: int | None) -> list[Segment]:
+    def _split_at(self, end: int | None) -> list[Segment]:
         segments: list[Segment] = []
         if end is not None:
-            self._cut(end, segments)
+            self._split(end, segments)
         return segments
 
     def _accept(self, character: str, segments: list[Segment]) -> None:
@@ -127,10 +128,10 @@ class Segmenter:
             return
         end = self._decided_end(character)
         if end is not None:
-            self._cut(end, segments)
+            self._split(end, segments)
 
-    def _cut(self, end: int, segments: list[Segment]) -> None:
-        """End a segment at `end` if it has speech, and judge the text after it again."""
+    def _split(self, end: int, segments: list[Segment]) -> None:
+        """End a segment at `end` if it has speech; judge the rest as the start of a new segment."""
         if not self._speaks_before(end):
             return
         rest = self._text[end:]
@@ -156,16 +157,16 @@ class Segmenter:
         """Judge the text before `character`, which has just been appended."""
         at = len(self._text) - 1
         if self._is_first:
-            self._width += _width(self._text[at - 1])
+            self._first_width += _width_of(self._text[at - 1])
         if not character.isspace():
-            end = self._end_without_space(at, character)
+            end = self._unspaced_end(at, character)
         elif self._text[at - 1].isspace():
             end = None
         else:
-            end = self._end_of_token(at)
-        return self._end_of_overflow(at) if end is None else end
+            end = self._token_end(at)
+        return self._overflow_end(at) if end is None else end
 
-    def _end_of_token(self, at: int) -> int | None:
+    def _token_end(self, at: int) -> int | None:
         undecided, self._undecided = self._undecided, None
         if undecided is not None and self._is_confirmed(undecided, at):
             return undecided
@@ -175,27 +176,27 @@ class Segmenter:
             return at
         if ending is Ending.UNDECIDED:
             self._undecided = at
-        return self._end_of_first(at)
+        return self._first_segment_end(at)
 
-    def _end_without_space(self, at: int, character: str) -> int | None:
+    def _unspaced_end(self, at: int, character: str) -> int | None:
         if not may_follow_wide_mark(character):
             return None
         start, stop = marks_before(self._text, at)
         marks = set(self._text[start:stop])
         if marks & WIDE_SENTENCE_ENDS or (marks - {".", "…"} and is_syllabic(character)):
             return at
-        return self._end_of_first(at)
+        return self._first_segment_end(at)
 
-    def _end_of_first(self, at: int) -> int | None:
-        if not self._is_first or self._width < _FIRST_CLAUSE_WIDTH:
+    def _first_segment_end(self, at: int) -> int | None:
+        if not self._is_first or self._first_width < _FIRST_CLAUSE_WIDTH:
             return None
         if is_clause_end(self._text, at) and self._has_words(at, _FIRST_CLAUSE_WORDS):
             return at
-        if self._text[at].isspace() and self._width > _FIRST_SEGMENT_WIDTH:
+        if self._text[at].isspace() and self._first_width > _FIRST_SEGMENT_WIDTH:
             return best_border(self._text, self._speech_start or 0, at)
         return None
 
-    def _end_of_overflow(self, at: int) -> int | None:
+    def _overflow_end(self, at: int) -> int | None:
         start = self._speech_start or 0
         uncounted = start if start > self._max_chars // 2 else 0
         if at < self._max_chars + uncounted:
@@ -231,13 +232,13 @@ class Segmenter:
         return len(split_words(self._joined(self._speech_start or 0, end))) >= least
 
     def _before(self, end: int) -> str:
-        return self._joined(max(0, end - _CONTEXT_CHARS), end)
+        return self._joined(max(0, end - LOOKBACK_CHARS), end)
 
     def _joined(self, start: int, end: int) -> str:
         return "".join(self._text[start:end])
 
 
 @lru_cache(maxsize=8192)
-def _width(character: str) -> int:
+def _width_of(character: str) -> int:
     is_wide = unicodedata.east_asian_width(character) in "WF"
     return _WIDE_CHARACTER_WIDTH if is_wide else 1

@@ -10,6 +10,9 @@ import re
 from enum import Enum
 from typing import cast
 
+LOOKBACK_CHARS = 40
+"""Number of characters before the end of a mark that suffice to judge it."""
+
 _LATIN_AND_CYRILLIC = ("en", "de", "fr", "es", "pt", "ru")
 """Languages used where the language is unknown. Italian is left out: its abbreviations include
 "it", "so", "on" and "am"."""

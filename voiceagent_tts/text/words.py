@@ -55,7 +55,7 @@ def is_syllabic(character: str) -> bool:
 
 
 _MAX_GROWING_CHARS = 1_000
-"""Length above which an unfinished word is cut, so that it is not scanned with every delta."""
+"""Length above which an unfinished word is split, so that it is not scanned with every delta."""
 
 
 def split_words(text: str, char_base: int = 0) -> list[Word]:

@@ -7,7 +7,7 @@ import pytest
 from voiceagent_tts.core import Word, WordTimestamp
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.protocol.dialects.cartesia import Cartesia
-from voiceagent_tts.protocol.dialects.dialect import Command, Frames, TtsV1, silence
+from voiceagent_tts.protocol.dialects.dialect import Command, TtsV1, WireMessages, silence
 from voiceagent_tts.protocol.messages import (
     AudioFormat,
     ContextCancel,
@@ -58,8 +58,8 @@ def _begin(connection: ServerConnection, data: str | None = None) -> list[Comman
     return commands
 
 
-def _events(frames: Frames) -> list[dict[str, Any]]:
-    return [json.loads(frame) for frame in frames]
+def _events(messages: WireMessages) -> list[dict[str, Any]]:
+    return [json.loads(message) for message in messages]
 
 
 def _refusal(connection: ServerConnection, data: str | bytes) -> RefusedMessageError:
@@ -168,7 +168,7 @@ def test_text_after_the_end_is_refused() -> None:
     connection.done("c", "complete", chars=9)
     for _ in range(2):
         error = _refusal(connection, _request())
-        assert (error.code, error.is_open) == (ErrorCode.CONTEXT_EXISTS, False)
+        assert (error.code, error.refuses_open) == (ErrorCode.CONTEXT_EXISTS, False)
         [event] = _events(connection.refused(error))
         assert (event["context_id"], event["error_code"]) == ("c", "context_exists")
     assert len(connection.receive(_request(context_id="d"))) == 2

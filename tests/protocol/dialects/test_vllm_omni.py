@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from voiceagent_tts.core import SAMPLE_RATE_HZ, Word, WordTimestamp
 from voiceagent_tts.errors import EngineError, ErrorCode
-from voiceagent_tts.protocol.dialects.dialect import Answer, Frames
+from voiceagent_tts.protocol.dialects.dialect import Answer, WireMessages
 from voiceagent_tts.protocol.dialects.vllm_omni import VllmOmni
 from voiceagent_tts.protocol.messages import (
     Close,
@@ -68,8 +68,8 @@ def _say(connection: ServerConnection, text: str = _TEXT) -> str:
 
 
 def _opened(connection: ServerConnection, context_id: str) -> None:
-    frames = connection.opened(context_id, voice="nova", language="en", seed=None, queue_ms=0)
-    assert frames == [], "this dialect does not say that a context is open"
+    messages = connection.opened(context_id, voice="nova", language="en", seed=None, queue_ms=0)
+    assert messages == [], "this dialect does not say that a context is open"
 
 
 def _timestamps(spans: Sequence[tuple[str, float, float | None]]) -> list[WordTimestamp]:
@@ -84,36 +84,42 @@ def _timestamps(spans: Sequence[tuple[str, float, float | None]]) -> list[WordTi
     return words
 
 
-def _audio(connection: ServerConnection, context_id: str, start_s: float, end_s: float) -> Frames:
+def _audio(
+    connection: ServerConnection, context_id: str, start_s: float, end_s: float
+) -> WireMessages:
     """The context's audio from here to there, 80 ms a message; every sample is its own number."""
-    frames: Frames = []
+    messages: WireMessages = []
     start, end = round(start_s * SAMPLE_RATE_HZ), round(end_s * SAMPLE_RATE_HZ)
     while start < end:
         stop = min(end, start + 1_920)
-        frames += connection.audio(context_id, _pcm(start, stop), start)
+        messages += connection.audio(context_id, _pcm(start, stop), start)
         start = stop
-    return frames
+    return messages
 
 
 def _pcm(start: int, stop: int) -> bytes:
     return np.arange(start, stop).astype("<i2").tobytes()
 
 
-def _finished(connection: ServerConnection, context_id: str, reason: Any = "complete") -> Frames:
+def _finished(
+    connection: ServerConnection, context_id: str, reason: Any = "complete"
+) -> WireMessages:
     connection.receive(_message("input.done"))
     return connection.done(context_id, reason, chars=len(_TEXT))
 
 
-def _kinds(frames: Frames) -> list[str]:
+def _kinds(messages: WireMessages) -> list[str]:
     """What came, audio in a row as one `pcm`."""
-    kinds = ["pcm" if isinstance(frame, bytes) else json.loads(frame)["type"] for frame in frames]
+    kinds = [
+        "pcm" if isinstance(message, bytes) else json.loads(message)["type"] for message in messages
+    ]
     return [kind for i, kind in enumerate(kinds) if kind != "pcm" or kinds[i - 1 : i] != ["pcm"]]
 
 
 class _Client:
     """Reads as the stock plugin does: words count from the samples before `audio.start`."""
 
-    def __init__(self, frames: Frames) -> None:
+    def __init__(self, messages: WireMessages) -> None:
         self.pcm = b""
         self.words: list[tuple[str, float, float]] = []
         self.known_at: list[tuple[int, int]] = []
@@ -121,12 +127,12 @@ class _Client:
         self.sentences: list[dict[str, Any]] = []
         self.done: list[dict[str, Any]] = []
         offset_s = 0.0
-        for frame in frames:
-            if isinstance(frame, bytes):
+        for message in messages:
+            if isinstance(message, bytes):
                 self.known_at.append((len(self.pcm) // 2, len(self.words)))
-                self.pcm += frame
+                self.pcm += message
                 continue
-            event = json.loads(frame)
+            event = json.loads(message)
             match event["type"]:
                 case "audio.start":
                     assert event["sentence_index"] == len(self.sentences)
@@ -249,7 +255,7 @@ def test_ends_are_answered_in_order() -> None:
     connection.receive(_message("input.done"))
     _audio(connection, first, 0, 0.5)
     done = connection.done(first, "complete", chars=3)
-    assert [json.loads(frame)["utterance_index"] for frame in done[-2:]] == [0, 1]
+    assert [json.loads(message)["utterance_index"] for message in done[-2:]] == [0, 1]
     last = _Client(_audio(connection, third, 0, 0.5) + connection.done(third, "complete", chars=3))
     assert [event["utterance_index"] for event in last.done] == [2]
     assert last.sentences[0]["utterance_index"] == 2
@@ -294,8 +300,8 @@ def test_what_is_wrong_is_said(data: Any, code: ErrorCode, named: str) -> None:
     """As an `error` of the dialect, with our code; the session goes on as it was configured."""
     connection = _configured()
     error = _refusal(connection, json.dumps(data) if isinstance(data, dict) else data)
-    [frame] = connection.refused(error)
-    told = json.loads(frame)
+    [message] = connection.refused(error)
+    told = json.loads(message)
     assert told.keys() == {"type", "message", "code"}
     assert (told["type"], told["code"]) == ("error", code)
     assert named in told["message"]
@@ -311,17 +317,17 @@ def test_audio_is_framed_by_sentences() -> None:
     """By default, and without words: each sentence has its start, text, samples and end."""
     connection = _configured()
     context_id = _say(connection)
-    frames = connection.words(context_id, _timestamps(_SPANS))
-    frames += _audio(connection, context_id, 0, 1.5) + _finished(connection, context_id)
+    messages = connection.words(context_id, _timestamps(_SPANS))
+    messages += _audio(connection, context_id, 0, 1.5) + _finished(connection, context_id)
     one = ["audio.start", "pcm", "audio.done"]
-    assert _kinds(frames) == [*one, *one, "session.done"]
-    client = _Client(frames)
+    assert _kinds(messages) == [*one, *one, "session.done"]
+    client = _Client(messages)
     assert client.pcm == _pcm(0, 36_000)
     assert [start["sentence_text"] for start in client.sentences] == ["One, two.", "Three."]
     assert {(start["format"], start["sample_rate"]) for start in client.sentences} == {
         ("pcm", 24_000)
     }
-    done = [json.loads(f) for f in frames if isinstance(f, str) and "audio.done" in f]
+    done = [json.loads(f) for f in messages if isinstance(f, str) and "audio.done" in f]
     assert [event["total_bytes"] for event in done] == [48_000, 24_000]
     assert all(not event["error"] and "timestamp_info" not in event for event in done)
     assert client.done == [{"type": "session.done", "utterance_index": 0, "total_sentences": 2}]
@@ -332,9 +338,9 @@ def test_the_client_may_say_how_to_split(split: str, sentences: int) -> None:
     """Words are then told behind the sentence in which they sound, on its own clock."""
     connection = _configured(**_SYNC, split_granularity=split)
     context_id = _say(connection)
-    frames = connection.words(context_id, _timestamps(_SPANS))
-    frames += _audio(connection, context_id, 0, 1.5) + _finished(connection, context_id)
-    client = _Client(frames)
+    messages = connection.words(context_id, _timestamps(_SPANS))
+    messages += _audio(connection, context_id, 0, 1.5) + _finished(connection, context_id)
+    client = _Client(messages)
     assert len(client.sentences) == sentences
     assert client.words == _SPANS
     assert client.pcm == _pcm(0, 36_000)
@@ -353,19 +359,19 @@ def test_words_come_before_they_are_heard(
     context_id = _say(connection)
     starts = np.cumsum([gap + 1 for gap in gaps]) / 1000
     spans = [(f"w{index}", float(s), float(s)) for index, s in enumerate(starts)]
-    frames: Frames = []
+    messages: WireMessages = []
     words = _timestamps(spans)
     position_s = 0.0
     for size in sizes:
         batch, words = words[:size], words[size:]
         if not batch:
             break
-        frames += connection.words(context_id, batch)
+        messages += connection.words(context_id, batch)
         until_s = words[0].start_sample / SAMPLE_RATE_HZ if words else starts[-1] + 0.1
-        frames += _audio(connection, context_id, position_s, until_s)
+        messages += _audio(connection, context_id, position_s, until_s)
         position_s = until_s
-    frames += _finished(connection, context_id)
-    client = _Client(frames)
+    messages += _finished(connection, context_id)
+    client = _Client(messages)
     assert [word for word, _, _ in client.words] == [word for word, _, _ in spans]
     assert [start for _, start, _ in client.words] == pytest.approx(starts, abs=1e-3)
     for first_sample, known in client.known_at:
@@ -379,13 +385,13 @@ def test_words_that_come_behind_their_audio_keep_their_time(strategy: dict[str, 
     """An aligner may find a word after its audio was sent, but before it was heard."""
     connection = _configured(**strategy)
     context_id = _say(connection)
-    frames = connection.words(context_id, _timestamps(_SPANS)[:1])
-    frames += _audio(connection, context_id, 0, 1.2)
-    frames += connection.words(context_id, _timestamps(_SPANS)[1:2])
-    frames += _audio(connection, context_id, 1.2, 1.5)
-    frames += connection.words(context_id, _timestamps(_SPANS)[2:])
-    frames += _finished(connection, context_id)
-    client = _Client(frames)
+    messages = connection.words(context_id, _timestamps(_SPANS)[:1])
+    messages += _audio(connection, context_id, 0, 1.2)
+    messages += connection.words(context_id, _timestamps(_SPANS)[1:2])
+    messages += _audio(connection, context_id, 1.2, 1.5)
+    messages += connection.words(context_id, _timestamps(_SPANS)[2:])
+    messages += _finished(connection, context_id)
+    client = _Client(messages)
     assert client.words == _SPANS
     assert client.pcm == _pcm(0, 36_000)
 
@@ -394,9 +400,9 @@ def test_words_of_vllm_omni_follow_their_sentence() -> None:
     """With `word_timestamps` audio is JSON, and the last chunk of a sentence has its words."""
     connection = _configured(word_timestamps=True)
     context_id = _say(connection)
-    frames = connection.words(context_id, _timestamps(_SPANS))
-    frames += _audio(connection, context_id, 0, 1.5) + _finished(connection, context_id)
-    events = [json.loads(frame) for frame in frames]
+    messages = connection.words(context_id, _timestamps(_SPANS))
+    messages += _audio(connection, context_id, 0, 1.5) + _finished(connection, context_id)
+    events = [json.loads(message) for message in messages]
     chunks = [event for event in events if event["type"] == "audio.chunk"]
     assert b"".join(base64.b64decode(c["audio_b64"]) for c in chunks) == _pcm(0, 36_000)
     told = [chunk["timestamps"] for chunk in chunks if chunk["audio_b64"] == ""]
@@ -426,21 +432,21 @@ def test_words_that_never_sounded_are_told() -> None:
     """A guess may lie behind the end of the audio: the plugin would lose its word."""
     connection = _configured(**_SYNC, split_granularity="sentence")
     context_id = _say(connection)
-    frames = _audio(connection, context_id, 0, 0.9)
-    frames += connection.words(context_id, _timestamps(_SPANS))
-    frames += _finished(connection, context_id)
-    assert [word for word, _, _ in _Client(frames).words] == ["One,", "two.", "Three."]
+    messages = _audio(connection, context_id, 0, 0.9)
+    messages += connection.words(context_id, _timestamps(_SPANS))
+    messages += _finished(connection, context_id)
+    assert [word for word, _, _ in _Client(messages).words] == ["One,", "two.", "Three."]
 
 
 def test_a_failure_is_told_and_ends_the_utterance() -> None:
     """`error`, then `audio.done` that says so; text that still comes is dropped up to its end."""
     connection = _configured(**_SYNC)
     context_id = _say(connection)
-    frames = _audio(connection, context_id, 0, 0.1)
-    frames += connection.error(EngineError("it died"), context_id)
-    frames += connection.done(context_id, "error", chars=3)
-    assert _kinds(frames) == ["audio.start", "pcm", "error", "audio.done"]
-    assert json.loads(frames[-1])["error"] is True
+    messages = _audio(connection, context_id, 0, 0.1)
+    messages += connection.error(EngineError("it died"), context_id)
+    messages += connection.done(context_id, "error", chars=3)
+    assert _kinds(messages) == ["audio.start", "pcm", "error", "audio.done"]
+    assert json.loads(messages[-1])["error"] is True
     assert connection.receive(_message("input.text", text="More.")) == []
     [answer] = connection.receive(_message("input.done"))
     assert isinstance(answer, Answer) and '"session.done"' in answer.data
@@ -451,12 +457,12 @@ def test_an_utterance_outlives_its_context() -> None:
     """Where a client paused too long, what it says then is spoken in a new context."""
     connection = _configured()
     first = _say(connection)
-    frames = _audio(connection, first, 0, 0.1) + connection.done(first, "idle", chars=3)
-    assert _kinds(frames) == ["audio.start", "pcm", "audio.done"]
+    messages = _audio(connection, first, 0, 0.1) + connection.done(first, "idle", chars=3)
+    assert _kinds(messages) == ["audio.start", "pcm", "audio.done"]
     second = _say(connection)
     assert second != first
-    frames += _audio(connection, second, 0, 0.1) + _finished(connection, second)
-    client = _Client(frames)
+    messages += _audio(connection, second, 0, 0.1) + _finished(connection, second)
+    client = _Client(messages)
     assert [start["sentence_index"] for start in client.sentences] == [0, 1]
     assert client.done[0]["total_sentences"] == 2
 
@@ -470,14 +476,14 @@ def test_what_cannot_be_opened_is_an_error() -> None:
     error = _refusal(connection, _message("input.text", text="Next."))
     assert _kinds(connection.refused(error)) == ["error"]
     assert connection.receive(_message("input.done")) == []
-    frames = _audio(connection, first, 0, 0.1) + connection.done(first, "complete", chars=3)
-    assert _kinds(frames)[-2:] == ["session.done", "session.done"]
+    messages = _audio(connection, first, 0, 0.1) + connection.done(first, "complete", chars=3)
+    assert _kinds(messages)[-2:] == ["session.done", "session.done"]
 
 
 def test_signs_alone_are_answered_with_silence() -> None:
     """An agent framework takes a text without any audio for a failure; nothing for a blank one."""
     connection = _configured(**_SYNC)
-    frames = _finished(connection, _say(connection, "..."))
-    assert _kinds(frames) == ["audio.start", "pcm", "audio.done", "session.done"]
-    assert _Client(frames).pcm == bytes(960)
+    messages = _finished(connection, _say(connection, "..."))
+    assert _kinds(messages) == ["audio.start", "pcm", "audio.done", "session.done"]
+    assert _Client(messages).pcm == bytes(960)
     assert _kinds(_finished(connection, _say(connection, " \n"))) == ["session.done"]

@@ -21,7 +21,7 @@ from voiceagent_tts.core import Encoding
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.protocol.dialects.dialect import (
     Command,
-    Frames,
+    WireMessages,
     known_ends_ms,
     refuse_if_big,
     silence,
@@ -201,7 +201,7 @@ class Cartesia:
             commands.append(ContextEnd(context_id=context_id))
         return commands
 
-    def write(self, message: ServerMessage | AudioMessage) -> Frames:
+    def write(self, message: ServerMessage | AudioMessage) -> WireMessages:
         """See `Dialect.write`."""
         match message:
             case AudioBase64Message():
@@ -251,15 +251,15 @@ class Cartesia:
             message=message.message,
         )
 
-    def _done(self, message: DoneMessage) -> Frames:
+    def _done(self, message: DoneMessage) -> WireMessages:
         context_id = message.context_id
-        frames: Frames = [_encode("done", context_id, _COMPLETE, done=True)]
+        messages: WireMessages = [_encode("done", context_id, _COMPLETE, done=True)]
         context = self._contexts.get(context_id)
         if context is not None and context.owes_audio and message.reason == "complete":
             data = b64encode(silence(context.audio)).decode()
-            frames.insert(0, self._event("chunk", context_id, data=data, step_time=0.0))
+            messages.insert(0, self._event("chunk", context_id, data=data, step_time=0.0))
         self._contexts.pop(context_id, None)
-        return frames
+        return messages
 
 
 def _parse(data: str) -> GenerationRequest | CancelRequest:
@@ -270,7 +270,7 @@ def _parse(data: str) -> GenerationRequest | CancelRequest:
         if refusal.code is not ErrorCode.INVALID_JSON:
             fields = from_json(data)
             refusal.context_id = context_id_of(fields)
-            refusal.is_open = _kind(fields) == "request"
+            refusal.refuses_open = _kind(fields) == "request"
         raise refusal from None  # the cause holds the client's text
 
 

@@ -22,7 +22,7 @@ from voiceagent_tts.protocol.messages import (
 )
 from voiceagent_tts.protocol.refusals import RefusedMessageError
 
-Frames = list[str | bytes]
+WireMessages = list[str | bytes]
 """WebSocket messages to send, in order."""
 
 _GUESSED_MS_PER_CHAR = 1000 / 15
@@ -57,7 +57,7 @@ class Dialect(Protocol):
         """
         ...
 
-    def write(self, message: ServerMessage | AudioMessage) -> Frames:
+    def write(self, message: ServerMessage | AudioMessage) -> WireMessages:
         """Translate `message` into what this client expects: any number of WebSocket messages."""
         ...
 
@@ -71,17 +71,22 @@ class TtsV1:
         """See `Dialect.read`."""
         message = parse_client_message(data)
         context_id = getattr(message, "context_id", None)
-        is_open = isinstance(message, ContextOpen)
-        refuse_if_big(data, max_bytes, message.type, context_id, is_open=is_open)
+        refuses_open = isinstance(message, ContextOpen)
+        refuse_if_big(data, max_bytes, message.type, context_id, refuses_open=refuses_open)
         return [message]
 
-    def write(self, message: ServerMessage | AudioMessage) -> Frames:
+    def write(self, message: ServerMessage | AudioMessage) -> WireMessages:
         """See `Dialect.write`."""
         return [message.encode()]
 
 
 def refuse_if_big(
-    data: str, max_bytes: int, name: str, context_id: str | None = None, *, is_open: bool = False
+    data: str,
+    max_bytes: int,
+    name: str,
+    context_id: str | None = None,
+    *,
+    refuses_open: bool = False,
 ) -> None:
     """Refuse a message that is longer than `max_bytes`.
 
@@ -93,7 +98,7 @@ def refuse_if_big(
             f"{name}: expected at most {max_bytes} bytes, got {size}",
             code=ErrorCode.MESSAGE_TOO_BIG,
             context_id=context_id,
-            is_open=is_open,
+            refuses_open=refuses_open,
         )
 
 

@@ -28,7 +28,7 @@ from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.protocol.dialects.dialect import (
     Answer,
     Command,
-    Frames,
+    WireMessages,
     known_ends_ms,
     refuse_if_big,
     silence,
@@ -197,7 +197,7 @@ class VllmOmni:
 
     # Messages to the client.
 
-    def write(self, message: ServerMessage | AudioMessage) -> Frames:
+    def write(self, message: ServerMessage | AudioMessage) -> WireMessages:
         """See `Dialect.write`."""
         match message:
             case AudioMessage():
@@ -213,18 +213,18 @@ class VllmOmni:
             case _:
                 return []  # this dialect has no such message
 
-    def _audio(self, utterance: _Utterance, message: AudioMessage) -> Frames:
-        frames: Frames = []
+    def _audio(self, utterance: _Utterance, message: AudioMessage) -> WireMessages:
+        messages: WireMessages = []
         start, pcm = message.sample_offset, message.pcm
         end = start + len(pcm) // BYTES_PER_SAMPLE
         while utterance.borders and utterance.borders[0] < end:
             border = max(start, utterance.borders.popleft())
             size = (border - start) * BYTES_PER_SAMPLE
-            frames += [*_sound(utterance, pcm[:size]), *_end_sentence(utterance)]
+            messages += [*_sound(utterance, pcm[:size]), *_end_sentence(utterance)]
             start, pcm = border, pcm[size:]
-        return [*frames, *_sound(utterance, pcm)]
+        return [*messages, *_sound(utterance, pcm)]
 
-    def _add_words(self, utterance: _Utterance, message: WordsMessage) -> Frames:
+    def _add_words(self, utterance: _Utterance, message: WordsMessage) -> WireMessages:
         times = zip(message.words, message.start_ms, known_ends_ms(message), strict=True)
         words = [_Word(text, ms_to_samples(a), ms_to_samples(b)) for text, a, b in times]
         config = utterance.config
@@ -241,45 +241,45 @@ class VllmOmni:
             return [*begun, _event(utterance, "audio.timestamps", **_alignment(utterance, words))]
         return []
 
-    def _done(self, message: DoneMessage) -> Frames:
+    def _done(self, message: DoneMessage) -> WireMessages:
         utterance = next(u for u in self._utterances if u.context_id == message.context_id)
-        frames: Frames = []
+        messages: WireMessages = []
         is_silent = not (utterance.sample_end or utterance.is_blank)
         if is_silent and message.reason == "complete":
             # Agent frameworks treat a text without audio as a failure.
-            frames += _sound(utterance, silence(AudioFormat()))
+            messages += _sound(utterance, silence(AudioFormat()))
         if utterance.words:
-            frames += _begin_sentence(utterance)  # words are sent even without audio
+            messages += _begin_sentence(utterance)  # words are sent even without audio
         utterance.has_failed = message.reason == "error"
         utterance.context_id = None
-        return [*frames, *_end_sentence(utterance), *self._settle()]
+        return [*messages, *_end_sentence(utterance), *self._settle()]
 
     def _settle(self) -> list[str]:
         """`session.done` of the complete utterances, in order, up to the first incomplete one."""
-        frames: list[str] = []
+        messages: list[str] = []
         while self._utterances and self._utterances[0].is_answered:
             utterance = self._utterances.popleft()
             done = {"utterance_index": utterance.index, "total_sentences": utterance.sentences}
-            frames.append(_encode("session.done", **done))
-        return frames
+            messages.append(_encode("session.done", **done))
+        return messages
 
 
-def _sound(utterance: _Utterance, pcm: bytes) -> Frames:
+def _sound(utterance: _Utterance, pcm: bytes) -> WireMessages:
     """Samples of the current sentence; starts one if there is none."""
     if not pcm:
         return []
-    frames = _begin_sentence(utterance)
+    messages = _begin_sentence(utterance)
     sentence = utterance.sentence
     assert sentence is not None
     start = sentence.sample_end
     utterance.sample_end += len(pcm) // BYTES_PER_SAMPLE
     sentence.sample_end = utterance.sample_end
     if not utterance.config.word_timestamps:
-        return [*frames, pcm]
-    return [*frames, _chunk(utterance, sentence, start, pcm)]
+        return [*messages, pcm]
+    return [*messages, _chunk(utterance, sentence, start, pcm)]
 
 
-def _begin_sentence(utterance: _Utterance) -> Frames:
+def _begin_sentence(utterance: _Utterance) -> WireMessages:
     if utterance.sentence is not None:
         return []
     utterance.sentence = _Sentence(utterance.sample_end, utterance.sample_end)
@@ -294,21 +294,21 @@ def _begin_sentence(utterance: _Utterance) -> Frames:
     return [_event(utterance, "audio.start", **fields)]
 
 
-def _end_sentence(utterance: _Utterance) -> Frames:
+def _end_sentence(utterance: _Utterance) -> WireMessages:
     sentence, config = utterance.sentence, utterance.config
     if sentence is None:
         return []
     words = _words_to_send(utterance)
-    frames: Frames = []
+    messages: WireMessages = []
     if config.word_timestamps:
-        frames.append(_chunk(utterance, sentence, sentence.start_sample, b"", words))
+        messages.append(_chunk(utterance, sentence, sentence.start_sample, b"", words))
     alignment: dict[str, Any] = {}
     if config.timestamp_type and config.timestamp_transport_strategy == "sync":
         alignment = {"timestamp_info": _alignment(utterance, words)}
     fields = {"total_bytes": sentence.total_bytes, "error": utterance.has_failed, **alignment}
-    frames.append(_event(utterance, "audio.done", **fields))
+    messages.append(_event(utterance, "audio.done", **fields))
     utterance.sentence = None
-    return frames
+    return messages
 
 
 def _words_to_send(utterance: _Utterance) -> list[_Word]:
