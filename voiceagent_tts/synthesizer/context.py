@@ -53,7 +53,7 @@ class _State(IntEnum):
     OPEN = auto()
     """Accepts text."""
     FINISHING = auto()
-    """Accepts no more text; audio or words of the text it has are missing."""
+    """Accepts no more text; some audio or words are still to come."""
     ENDED = auto()
     """Complete, failed or at a limit; sends what is queued, then `ContextDone`."""
     CANCELLED = auto()
@@ -106,12 +106,12 @@ class Context:
         self._intake = Intake(request, limits.settle_s, self._speak)
         self._words = WordPublisher(
             aligners,
-            request.voice.name,
-            self._intake.speech_language,
-            1.0 if worker.capabilities.has_native_speed else options.speech.speed,
-            self._clock,
-            self._queue.put_words,
-            self._on_word_progress,
+            voice=request.voice.name,
+            language=self._intake.speech_language,
+            speed=1.0 if worker.capabilities.has_native_speed else options.speech.speed,
+            clock=self._clock,
+            publish=self._queue.put_words,
+            on_progress=self._on_word_progress,
         )
         to_engine = self._words.timeline.to_engine_samples
         self._pacer = Pacer(self._engine, self._clock, to_engine, options.max_lead_s, limits)
@@ -132,7 +132,7 @@ class Context:
         if waiting > self._limits.max_text_chars:
             raise InvalidRequestError(
                 f"expected at most {self._limits.max_text_chars} characters waiting to be spoken, "
-                f"got {waiting}; send the rest when audio has come",
+                f"got {waiting}; send the rest once audio has arrived",
                 code=ErrorCode.TEXT_TOO_LONG,
             )
         if delta:
@@ -161,7 +161,7 @@ class Context:
         self._idle.stop()
         self._words.expect("", is_whole=True)
         if self._intake.finish():
-            return
+            return  # the last segment carried the end of the text
         if self._engine.is_speaking:
             self._engine.end_text(self._intake.submitted_char_end)
         else:  # the context never had any text
@@ -171,8 +171,8 @@ class Context:
         """Stop now and free the row; what is queued is dropped.
 
         Args:
-            played_samples: samples of this context that were played, gaps excluded; None to go by
-                the playout clock.
+            played_samples: samples of this context that were played, not counting silence from
+                underruns; None to go by the playout clock.
 
         Returns:
             What was heard, or None where `ContextDone` has been sent already.
@@ -183,14 +183,14 @@ class Context:
         cut = self.cut(played_samples)
         self._queue.clear()
         self._queue.put(ContextCancelled(cut, self._clock.sent_samples, basis))
-        self._end("cancelled")
+        self._stop_work("cancelled")
         return cut
 
     def abandon(self) -> None:
         """Cancel for a client that is gone: no event is left to send; idempotent."""
         if self._state is not _State.DONE:
             self.cancel()
-            self._close()
+            self._report_done()
 
     def cut(self, played_samples: int | None = None) -> Cut:
         """What the listener heard; also after the end. Arguments as for `cancel`."""
@@ -208,7 +208,7 @@ class Context:
         """The next event, or None where there is none yet; words come before all else."""
         event = self._queue.pop()
         if event is None and self._state in (_State.ENDED, _State.CANCELLED):
-            return self._close()
+            return self._report_done()
         return event
 
     @property
@@ -254,7 +254,7 @@ class Context:
                 self._put_audio(self._words.push_audio(row.chunk))
                 if self._words.timeline.end_sample > self._limits.max_audio_s * SAMPLE_RATE_HZ:
                     self._words.stop_aligning()
-                    self._end("limit")
+                    self._stop_work("limit")
             case Words(_, words):
                 self._words.add_native_words(words)
             case SegmentEnd(_, char_end, end_sample):
@@ -266,7 +266,7 @@ class Context:
             case Failed():
                 self._words.stop_aligning()
                 self._queue.put(ContextFailed(_error_of(event)))
-                self._end("error")
+                self._stop_work("error")
             case _:
                 pass
 
@@ -288,7 +288,7 @@ class Context:
     def _on_word_progress(self) -> None:
         self._answer_flushes()
         if self._words.is_complete and self._state < _State.ENDED:
-            self._end(self._reason)
+            self._stop_work(self._reason)
 
     def _answer_flushes(self) -> None:
         if self._state > _State.FINISHING:
@@ -305,8 +305,11 @@ class Context:
         self._reason = "idle"
         self.finish()
 
-    def _end(self, reason: DoneReason) -> None:
-        """Free the row and do nothing more by itself; `ContextDone` follows what is queued."""
+    def _stop_work(self, reason: DoneReason) -> None:
+        """Free the row and stop all timers.
+
+        The reader still gets what is queued, then `ContextDone`.
+        """
         self._reason = reason
         self._state = _State.CANCELLED if reason == "cancelled" else _State.ENDED
         for part in (self._idle, self._intake, self._pacer, self._words):
@@ -314,7 +317,8 @@ class Context:
         self._engine.release()
         self._queue.notify()
 
-    def _close(self) -> ContextDone:
+    def _report_done(self) -> ContextDone:
+        """End the context for good; return its last event."""
         self._state = _State.DONE
         self._words.stop()
         self._queue.clear()
@@ -348,7 +352,7 @@ class Context:
     def _refuse_unless_open(self) -> None:
         if self._state is not _State.OPEN:
             raise InvalidRequestError(
-                "this context takes no more text: it was ended, cancelled, or has failed",
+                "this context accepts no more text: it was ended, cancelled, or has failed",
                 code=ErrorCode.CONTEXT_CLOSED,
             )
 

@@ -13,7 +13,7 @@ DoneReason = Literal["complete", "cancelled", "error", "limit", "idle"]
 
 @dataclass(frozen=True, slots=True)
 class ContextWords:
-    """Word times, each word of the context once, in order, ahead of the audio they describe."""
+    """Word times: each word of the context once, in order, before the word can be heard."""
 
     words: tuple[WordTimestamp, ...]
 

@@ -1,7 +1,8 @@
 """From an engine's clock to its listener's: stretched audio, and words before they are heard.
 
 A context's audio goes in as the engine generated it and comes out as it is played; words come out
-on the same clock, when the policy publishes them. Knows no processes, no pacing and no sockets.
+on the same clock, when the policy publishes them. Computes the deadline of the next word. Knows no
+processes, no timers, no pacing and no sockets.
 """
 
 import math
@@ -25,7 +26,7 @@ AHEAD_S = 0.15 + _DELIVERY_S
 """Time from publishing a word to the moment when playback can reach it. The protocol promises
 150 ms."""
 _TIMER_S = 0.001
-"""Added to a deadline so that the word is due also when positions are rounded to samples."""
+"""Added to a deadline so that rounding to samples cannot leave the word not yet due."""
 
 
 class Timeline:

@@ -1,9 +1,10 @@
-"""Which time a word gets and when it is published: one rule for every source of word times.
+"""Which time a word gets, and whether it is due: one rule for every source of word times.
 
 Every word is published once, in order: when the best source that may still answer has answered, or
 else at its deadline, when playback is about to reach it, with the best time known by then. An
 estimate is better than a time that comes too late. All positions are samples on the engine's
-clock. How far playback can reach is passed in: this module knows no clock and no processes.
+clock. How far playback can reach is passed in, so this module applies the deadline without a clock;
+`Timeline` computes when it comes. Knows no processes.
 """
 
 from collections import Counter

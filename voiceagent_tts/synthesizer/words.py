@@ -1,7 +1,8 @@
 """The words of a context on their way out: each published once, in order, before it is heard.
 
-Feeds the aligners, keeps the deadline of the next word, and says when no word is missing any more.
-Which time a word gets is decided by `word_policy`.
+Feeds the aligners, sets a timer for the deadline of the next word, which `Timeline` computes, and
+says when no word is missing any more. `word_policy` applies the deadline and decides which time a
+word gets.
 """
 
 import time
@@ -40,6 +41,7 @@ class WordPublisher:
     def __init__(
         self,
         aligners: Aligners | None,
+        *,
         voice: str,
         language: Callable[[], str],
         speed: float,

@@ -24,7 +24,8 @@ def cut_text(
     Args:
         text: all text of the context; the offsets of the words count in it.
         words: word times known so far, in order.
-        played_samples: samples of this context that were played, gaps excluded.
+        played_samples: samples of this context that were played, not counting silence from
+            underruns.
         is_final: whether no more words will come for this context.
 
     Returns:
