@@ -31,26 +31,26 @@ def test_pages_are_conserved_and_of_one_row(calls: list[tuple[int, int | None]])
             with pytest.raises(
                 OverloadedError, match=f"{count} pages .* {allocator.free} are free"
             ):
-                allocator.take(row, count)
+                allocator.allocate(row, count)
         else:
-            taken = list(allocator.take(row, count))
+            taken = list(allocator.allocate(row, count))
             assert taken[: len(held[row])] == held[row]
             assert len(taken) == len(held[row]) + count
             held[row] = taken
-        pages = Counter(page for row in range(ROWS) for page in allocator.held(row))
+        pages = Counter(page for row in range(ROWS) for page in allocator.pages_of(row))
         assert not pages or max(pages.values()) == 1
         assert set(pages) <= set(range(1, PAGES + 1))
         assert allocator.free + len(pages) == PAGES
-        assert {row: list(allocator.held(row)) for row in held} == held
+        assert {row: list(allocator.pages_of(row)) for row in held} == held
 
 
 def test_the_lowest_pages_are_taken_first() -> None:
     """What was never needed is not touched while there is something lower."""
     allocator = PageAllocator(9)
-    allocator.take(0, 3)
-    allocator.take(1, 2)
+    allocator.allocate(0, 3)
+    allocator.allocate(1, 2)
     allocator.release(0)
-    assert list(allocator.take(2, 4)) == [1, 2, 3, 6]
+    assert list(allocator.allocate(2, 4)) == [1, 2, 3, 6]
 
 
 NEEDS = MemoryNeeds(
@@ -69,7 +69,7 @@ def test_what_fits_becomes_pages(gb: float, rows: int, pages: int) -> None:
 
 def test_too_little_memory_is_told_with_numbers() -> None:
     """Where not one row fits, the sentence says what takes how much and what would do."""
-    with pytest.raises(VoiceAgentError, match=r"5\.70 GB .* weights take 4\.00.*least 5\.75 GB"):
+    with pytest.raises(VoiceAgentError, match=r"5\.70 GB .* weights need 4\.00.*least 5\.75 GB"):
         NEEDS.pages_in(int(5.7 * GB), 8)
 
 

@@ -39,9 +39,15 @@ def test_a_row_has_four_thousand_positions() -> None:
     [
         ({"device": "tpu"}, "device: expected cpu, cuda or cuda:N; got 'tpu'"),
         ({"device": "cuda:99"}, "device: there is no cuda:99 here"),
-        ({"codec_device": "cuda:1"}, "codec_device is cuda:1 beside a model on cpu"),
+        (
+            {"codec_device": "cuda:1"},
+            "expected codec_device to be another GPU, got cuda:1 beside a model on cpu",
+        ),
         ({"attention": "flash"}, "flash-attn: expected bfloat16 or float16"),
-        ({"kernels": "fused"}, "kernels is fused, which cannot be here: cpu is not an NVIDIA GPU"),
+        (
+            {"kernels": "fused"},
+            "expected kernels that work on cpu, got fused: cpu is not an NVIDIA GPU",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused(options: dict[str, str], sentence: str) -> None:
@@ -71,7 +77,8 @@ def test_kernels_that_cannot_be_are_plain_ones(caplog: pytest.LogCaptureFixture)
     ]
     assert choices == [("plain", None), ("plain", "meta is not an NVIDIA GPU")]
     assert [record.getMessage() for record in caplog.records] == [
-        "plain kernels run, which are slower: fused ones cannot be here: meta is not an NVIDIA GPU"
+        "using plain kernels, which are slower, because fused kernels failed: "
+        "meta is not an NVIDIA GPU"
     ]
 
 

@@ -158,7 +158,7 @@ def test_pages_run_out_with_an_answer() -> None:
     endless = replace(prompt, trailing_text_ids=prompt.text_ids[-1:] * 1000)
     for row in range(3):
         runner.start(row, endless, sampling(row), 1000, is_open=True)
-    with pytest.raises(OverloadedError, match="1 pages of memory are needed and 0 are free"):
+    with pytest.raises(OverloadedError, match="1 pages of memory are needed, but 0 are free"):
         runner.start(3, prompt, sampling(), 5, is_open=False)
     assert runner.free_rows == [3]
     frames = PAGE_POSITIONS - len(prompt)
@@ -216,7 +216,7 @@ def test_sampling_that_was_not_prepared_is_refused() -> None:
     """A row cannot ask for more than the checkpoint's own settings; nothing of it is kept."""
     runner = make_runner()
     free = runner.free_pages
-    with pytest.raises(InvalidRequestError, match="expected sampling within"):
+    with pytest.raises(InvalidRequestError, match="expected sampling within the bounds"):
         runner.start(0, prompt_of(), SamplingParams(SamplingSettings(top_p=0.3)), 5, is_open=False)
     assert (runner.free_pages, runner.free_rows) == (free, [0, 1, 2, 3])
 

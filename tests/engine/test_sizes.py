@@ -31,7 +31,7 @@ def test_every_call_finds_its_size(
     begin = data.draw(st.integers(0, capacity - 1))
     rest = data.draw(st.integers(1, capacity - begin))
     length = fitting(shapes.prompts, min(rest, shapes.prompts[-1]))
-    assert shapes.takes_in(1, length, fitting(shapes.windows, begin + length))
+    assert shapes.allows_prefill(1, length, fitting(shapes.windows, begin + length))
     assert fitting(shapes.step_windows, capacity) >= capacity
     assert max(shapes.prompt_rows) <= rows
     for frames, counts in sizes.codec.items():

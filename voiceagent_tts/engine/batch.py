@@ -1,8 +1,7 @@
-"""Prompts become codes: rows of one batch, each at its own frame.
+"""Generates codes from prompts in the rows of a static batch, each row at its own frame.
 
-`Batch` is the host's view of the rows: numbers and text ids, kept as arrays so that a step costs
-the same work however many rows there are. It drives the passes over the rows for texts that are
-complete or still arriving. Knows no clock and no audio.
+`Batch` keeps the host's view of the rows and drives the passes over them. A row's text may be
+complete when the row starts, or may be fed while the row runs. Knows no clock and no audio.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -31,12 +30,12 @@ from voiceagent_tts.model.sampling import (
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one step made.
+    """Frames of one decode step.
 
     Attributes:
         made: rows that made a frame.
-        first: codebook 0 of each of these frames.
-        ended: those that make no more frames.
+        first: code of codebook 0 in each of these frames, in the order of `made`.
+        ended: rows of `made` that make no more frames.
     """
 
     made: tuple[int, ...]
@@ -45,8 +44,14 @@ class Step:
 
 
 @dataclass(slots=True)
-class _Joining:
-    """A prompt that is taken in, as far as it is."""
+class _Prefill:
+    """A prompt on its way into the KV pages of a row.
+
+    Attributes:
+        row: index of the row.
+        prompt: the whole prompt.
+        begin: number of positions that are in the pages already.
+    """
 
     row: int
     prompt: Prompt
@@ -54,18 +59,18 @@ class _Joining:
 
 
 class Batch:
-    """Rows of one batch.
+    """Static batch of rows that generate codes.
 
     Args:
         network: the weights.
-        rows: how many texts at once.
+        rows: maximum number of sequences at a time.
         capacity: positions of a row: its prompt and its frames.
-        pages: of memory, for all rows; by default as many as they can fill, of which each row has
-            its own.
-        shapes: that passes come in; by default as they come.
-        samplers: how codes are chosen, of the talker and of the code predictor; by default as a row
-            asks for.
-        compile: made of each pass.
+        pages: number of KV pages of all rows together; by default as many as the rows can fill, so
+            that each row can have its own.
+        shapes: shapes that passes are padded to; by default nothing is padded.
+        samplers: samplers of the talker and of the code predictor; by default they accept any
+            settings.
+        compile: compiles each pass.
     """
 
     def __init__(
@@ -95,32 +100,32 @@ class Batch:
             network, self._rows, layout, self._shapes, *self._samplers, compile=compile
         )
         most = max(self._shapes.rows[-1], self._shapes.prompt_rows[-1])
-        self._passes.send(self._padded(np.zeros(0, int), most))  # what is compiled runs for nobody
-        self._joining: list[_Joining] = []
+        self._passes.send(self._padded(np.zeros(0, int), most))  # captures run on the scratch row
+        self._prefills: list[_Prefill] = []
         self._made = np.zeros(0, np.int64)
         self._end = talker.codec_eos_token_id
 
     @property
     def free(self) -> list[int]:
-        """Rows that can be joined."""
+        """Rows that can start a prompt."""
         return np.flatnonzero(~self._table.is_used).tolist()
 
     @property
     def codes(self) -> Tensor:
-        """[R, F, K] int16 on the device: the frames that each row has made."""
+        """[R + 1, F, K] int16 on the device: frames of every row, and of the scratch row."""
         return self._rows.codes
 
     @property
     def passes(self) -> Passes:
-        """The passes, to be compiled ahead."""
+        """The passes, for callers that compile them ahead of use."""
         return self._passes
 
     def codes_of(self, row: int) -> Tensor:
-        """[F, K] int64 on the CPU: all frames of a row, until it is joined again."""
+        """Return all frames of a row, [F, K] int64 on the CPU; valid until the row starts again."""
         return self._rows.codes[row, : self.frames(row)].to("cpu", torch.int64)
 
     def frames(self, row: int) -> int:
-        """How many frames a row has made."""
+        """Return the number of frames that a row has made."""
         return int(self._table.records["frame"][row])
 
     @torch.inference_mode()
@@ -136,21 +141,21 @@ class Batch:
         pages: Sequence[int] | None = None,
         prefix: KVPrefix | None = None,
     ) -> None:
-        """Start to speak `prompt` in a free row, with the next step.
+        """Start `prompt` in a free row, with the next step.
 
         Args:
-            row: a free one.
-            prompt: fits, with one frame, into the row's capacity.
-            sampling: how.
-            max_frames: the row ends after so many, or where its capacity ends.
-            is_open: `feed` brings the rest of the text.
-            needs_all_text: the row does not end before it has been fed all of its text, whatever
-                the model samples. The official package has no such rule.
-            pages: that hold the prompt and one frame; by default all that are the row's own.
-            prefix: what was computed of the prompt's first positions, fewer than all.
+            row: a free row.
+            prompt: fits into the row's capacity together with one frame.
+            sampling: sampling settings of the row.
+            max_frames: maximum number of frames; the row also ends at its capacity.
+            is_open: whether `feed` brings the rest of the text.
+            needs_all_text: whether the row continues until it has been fed all of its text,
+                whatever the model samples. The official package has no such rule.
+            pages: KV pages with room for the prompt and one frame; by default the row's own.
+            prefix: computed keys and values of the prompt's first positions, but not of all.
 
         Raises:
-            InvalidRequestError: codes cannot be chosen as `sampling` asks for.
+            InvalidRequestError: the samplers do not support `sampling`.
         """
         table = self._table
         assert not table.is_used[row], row
@@ -166,53 +171,53 @@ class Batch:
         if prefix is not None:
             begin = prefix.keys.shape[1]
             write_prefix(self._rows.pool, pages, prefix)
-        self._joining.append(_Joining(row, prompt, begin))
+        self._prefills.append(_Prefill(row, prompt, begin))
 
     def prefix_bytes(self, positions: int) -> int:
-        """Memory that so many positions take outside of pages."""
+        """Return the memory of a `KVPrefix` of this many positions, in bytes."""
         keys = self._rows.pool.keys
         return 2 * keys[:, 0, 0].numel() * keys.element_size() * positions
 
     def set_pages(self, row: int, pages: Sequence[int]) -> None:
-        """Let a row have these pages, in the order of its positions."""
+        """Assign pages to a row, in the order of its positions."""
         self._table.records["pages"][row, : len(pages)] = pages
         self._table.pages[row] = len(pages)
 
     def filled(self, rows: Collection[int]) -> list[int]:
-        """Those of `rows` that could step if they had another page."""
+        """Return those of `rows` that have filled their pages and need another one to step."""
         wanted = np.array(sorted(rows), np.int64)
         held = self._table.pages[wanted] * PAGE_POSITIONS
         is_filled = self._table.records["position"][wanted] >= held
         return wanted[is_filled & self._table.can_step(wanted)].tolist()
 
     def end(self, row: int) -> None:
-        """Let a row make no more frames."""
+        """End a row: it makes no more frames."""
         self._table.is_over[row] = True
 
     @torch.inference_mode()
     def prepare(self, prompt: Prompt, pages: Sequence[int]) -> KVPrefix:
-        """Compute what prompts that begin with `prompt` have in common, in pages that are free."""
-        nobody = len(self._table.is_used)
+        """Compute the keys and values of a prompt's beginning, using `pages`, which are free."""
+        scratch = len(self._table.is_used)
         records = self._table.records
-        records["pages"][nobody, : len(pages)] = pages
-        self._take_in_all([_Joining(nobody, prompt, 0)])
-        records["pages"][nobody] = records["position"][nobody] = 0
-        records["length"][nobody] = 1
+        records["pages"][scratch, : len(pages)] = pages
+        self._prefill_all([_Prefill(scratch, prompt, 0)])
+        records["pages"][scratch] = records["position"][scratch] = 0
+        records["length"][scratch] = 1
         return read_prefix(self._rows.pool, pages, len(prompt))
 
     def feed(self, row: int, text_ids: Iterable[int], *, is_last: bool = False) -> None:
-        """More text of an open row; with `is_last` its end is put behind it."""
+        """Append text ids to an open row; with `is_last`, append the end of text and close it."""
         end = [self._network.config.tts_eos_token_id] if is_last else []
         self._table.write(row, [*text_ids, *end])
         self._table.is_open[row] = not is_last
 
     def cancel(self, row: int) -> None:
-        """Free `row`, if it is in use."""
+        """Free `row`; idempotent."""
         self._table.is_used[row] = False
-        self._joining = [joining for joining in self._joining if joining.row != row]
+        self._prefills = [prefill for prefill in self._prefills if prefill.row != row]
 
     def step(self, rows: Collection[int] | None = None) -> Step:
-        """Make one frame of every row that has the text for it; of `rows` where they are given."""
+        """Make one frame of each row (by default, of all rows) that has the text for it."""
         self.prefill()
         self.code_predictor_step(range(len(self._table.is_used)) if rows is None else rows)
         self.talker_step()
@@ -220,15 +225,15 @@ class Batch:
 
     @torch.inference_mode()
     def prefill(self) -> None:
-        """Take in the prompts of rows that have joined."""
-        joining, self._joining = self._joining, []
-        self._take_in_all(joining)
+        """Process the prompts of rows that have started since the last step."""
+        prefills, self._prefills = self._prefills, []
+        self._prefill_all(prefills)
 
     @torch.inference_mode()
     def code_predictor_step(self, rows: Collection[int]) -> tuple[int, ...]:
-        """Let those of `rows` that can complete the frame that they make; returns which these are.
+        """Run the code predictor for those of `rows` that can make a frame; return those rows.
 
-        Followed by `talker_step`, then `collect`.
+        Call `talker_step` and then `collect` afterwards.
         """
         wanted = np.array(sorted(rows), np.int64)
         self._made = wanted[self._table.can_step(wanted)]
@@ -241,7 +246,7 @@ class Batch:
 
     @torch.inference_mode()
     def talker_step(self) -> None:
-        """Take the talker one step further in the rows of `code_predictor_step`."""
+        """Run the talker for the rows of the last `code_predictor_step`."""
         if len(self._made):
             count = fitting(self._shapes.rows, len(self._made))
             reached = int(self._table.records["position"][self._made].max()) + 1
@@ -249,7 +254,7 @@ class Batch:
             self._table.advance(self._made)
 
     def collect(self) -> Step:
-        """What the rows of `code_predictor_step` have made; waits for the device."""
+        """Wait for the device, and return what the rows of the last step have made."""
         if not len(self._made):
             return Step((), (), ())
         made, following = self._passes.receive()[:, : len(self._made)]
@@ -263,25 +268,29 @@ class Batch:
         for sampler, settings in zip(self._samplers, wanted, strict=True):
             if not sampler.covers(settings):
                 raise InvalidRequestError(
-                    f"expected sampling within what this batch was made for; got {settings}",
+                    f"expected sampling within the bounds of these samplers, got {settings}; "
+                    "try the checkpoint's recommended settings",
                     code=ErrorCode.INVALID_PARAM,
                 )
 
     def _padded(self, rows: np.ndarray, count: int) -> np.ndarray:
-        """The records of `rows`, and nobody's up to `count`."""
-        nobody = len(self._table.is_used)
-        return self._table.records[np.append(rows, [nobody] * (count - len(rows))).astype(int)]
+        """Return the records of `rows`, padded to `count` with the record of the scratch row."""
+        scratch = len(self._table.is_used)
+        return self._table.records[np.append(rows, [scratch] * (count - len(rows))).astype(int)]
 
-    def _take_in_all(self, joining: list[_Joining]) -> None:
-        """Several prompts at a time, a long one in parts."""
-        while joining:
-            length = self._next_length(joining[0])
-            self._take_in(self._alike(joining, length), length)
-            joining = [one for one in joining if one.begin < len(one.prompt)]
+    def _prefill_all(self, prefills: list[_Prefill]) -> None:
+        """Process prompts, short ones several at a time and long ones in parts."""
+        while prefills:
+            length = self._next_length(prefills[0])
+            self._prefill_part(self._first_pass(prefills, length), length)
+            prefills = [one for one in prefills if one.begin < len(one.prompt)]
 
-    def _alike(self, joining: list[_Joining], length: int) -> list[_Joining]:
-        """The first, and those that one pass can take in with it: several only at their start."""
-        first, *others = joining
+    def _first_pass(self, prefills: list[_Prefill], length: int) -> list[_Prefill]:
+        """Return the first prompt and those that fit into one pass with it.
+
+        Several prompts share a pass only at their start.
+        """
+        first, *others = prefills
         if not self._is_at_start(first, length):
             return [first]
         fits = [
@@ -293,29 +302,29 @@ class Batch:
         most = max(count for count in self._shapes.prompt_rows if count * length <= positions)
         return [first, *fits][:most]
 
-    def _next_length(self, joining: _Joining) -> int:
+    def _next_length(self, prefill: _Prefill) -> int:
         longest = self._shapes.prompts[-1]
-        return fitting(self._shapes.prompts, min(longest, len(joining.prompt) - joining.begin))
+        return fitting(self._shapes.prompts, min(longest, len(prefill.prompt) - prefill.begin))
 
-    def _is_at_start(self, joining: _Joining, length: int) -> bool:
-        return joining.begin + length <= self._shapes.windows[0]
+    def _is_at_start(self, prefill: _Prefill, length: int) -> bool:
+        return prefill.begin + length <= self._shapes.windows[0]
 
-    def _take_in(self, together: list[_Joining], length: int) -> None:
-        """One pass over the next part of each prompt; they are as long, or filled up."""
+    def _prefill_part(self, together: list[_Prefill], length: int) -> None:
+        """Run one pass over the next part of each prompt, padded to `length` positions."""
         records, count = self._table.records, fitting(self._shapes.prompt_rows, len(together))
         positions = np.zeros((count, length, self._network.codebooks + 2), np.int32)
         positions[..., 1] = NO_CODEC
         speakers = np.zeros((count, self._network.config.talker_config.hidden_size), np.float32)
-        reached = max(joining.begin for joining in together) + length
-        for joining, of_row, speaker in zip(together, positions, speakers, strict=False):
-            part = slice(joining.begin, min(joining.begin + length, len(joining.prompt)))
-            _write_prompt(joining.prompt, part, of_row)
-            if joining.prompt.speaker_embedding is not None:
-                speaker[:] = joining.prompt.speaker_embedding.numpy()
-            records["position"][joining.row] = part.start
-            records["length"][joining.row] = part.stop - part.start
-            joining.begin = part.stop
-        rows = np.array([joining.row for joining in together])
+        reached = max(prefill.begin for prefill in together) + length
+        for prefill, of_row, speaker in zip(together, positions, speakers, strict=False):
+            part = slice(prefill.begin, min(prefill.begin + length, len(prefill.prompt)))
+            _write_prompt(prefill.prompt, part, of_row)
+            if prefill.prompt.speaker_embedding is not None:
+                speaker[:] = prefill.prompt.speaker_embedding.numpy()
+            records["position"][prefill.row] = part.start
+            records["length"][prefill.row] = part.stop - part.start
+            prefill.begin = part.stop
+        rows = np.array([prefill.row for prefill in together])
         self._passes.send(self._padded(rows, count))
         self._passes.send_prompts(positions, speakers)
         self._passes.prefill(count, length, fitting(self._shapes.windows, reached))
@@ -323,7 +332,11 @@ class Batch:
 
 
 def _write_prompt(prompt: Prompt, part: slice, positions: np.ndarray) -> None:
-    """Fill columns [T, K + 2]: text, codec, whether a reference frame, and its further codes."""
+    """Write a part of a prompt into `positions` ([T, K + 2]).
+
+    Columns are the text id, the codec id, whether the position is a reference frame, and codes 1 to
+    K - 1 of that frame.
+    """
     size = part.stop - part.start
     positions[:size, 0], positions[:size, 1] = prompt.text_ids[part], prompt.codec_ids[part]
     if prompt.reference_codes is not None:

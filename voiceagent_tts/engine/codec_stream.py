@@ -1,8 +1,9 @@
-"""Frames become samples beside the talker: windows of many rows in one call of the codec.
+"""Decodes frames to PCM16 beside the talker, windows of many rows in one call of the codec.
 
-Takes the codes from where the talker's passes leave them and hands PCM16 out, each row's in order.
-On a GPU it has a stream of its own, so that it overlaps the next frames; samples come when they are
-there. Which rows, and how many frames of each, its caller decides. Knows no text and no deadlines.
+Codes are read from the tensor that the talker's passes write; the audio of each row is returned in
+order. On a GPU the codec has its own stream, so that it overlaps the next decode steps, and audio
+is collected once it is complete. The caller decides which rows are decoded, and how many frames of
+each. Knows no text and no deadlines.
 """
 
 from collections import deque
@@ -22,13 +23,19 @@ from voiceagent_tts.model.codec_state import CodecState
 
 _PCM_SCALE = 32_767
 _MOST_CALLS = 16
-"""On their way when sound has been collected: a codec that cannot keep up slows its caller down,
-who would otherwise take what is made for what is heard."""
+"""Maximum number of calls in flight after audio was collected. Without this limit a slow codec lets
+the talker run far ahead, and the scheduler mistakes generated audio for delivered audio."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sound:
-    """The next `frames` frames of a row as PCM16, in order."""
+    """Decoded audio of a row, which follows its previous sound.
+
+    Attributes:
+        row: index of the row.
+        pcm: samples as PCM16 at 24 kHz.
+        frames: number of frames in `pcm`.
+    """
 
     row: int
     pcm: bytes
@@ -37,7 +44,12 @@ class Sound:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The next frames of a row that a call decodes; `start` is the number of the first."""
+    """Frames of a row that one call decodes.
+
+    Attributes:
+        row: index of the row.
+        start: index of the first frame.
+    """
 
     row: int
     start: int
@@ -45,15 +57,16 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A call on its way.
+    """A call in flight.
 
     Attributes:
-        windows: whose frames.
-        runs: of these rows, when the call was made: a row that was started again is another.
-        frames: of each row.
-        pcm: on the host, [B * F * 1920] int16, complete when `done` is past.
-        began: its first event.
-        done: its last.
+        windows: frames that it decodes, one window per row.
+        runs: run number of each window's row when the call was launched. The audio of a row that
+            was started again or dropped since then is discarded.
+        frames: number of frames in each window.
+        pcm: samples on the host, [B * F * 1920] int16; complete once `done` is past.
+        began: event before the call.
+        done: event after the call.
     """
 
     windows: tuple[Window, ...]
@@ -67,14 +80,15 @@ class _Call:
 def split_windows(
     wanted: Mapping[int, int], decoded: Sequence[int], sizes: Mapping[int, Sequence[int]]
 ) -> Iterator[tuple[int, tuple[Window, ...]]]:
-    """Calls that together decode so many further frames of each row: (frames, windows).
+    """Split the frames to decode into calls; each is (frames per row, windows).
 
-    Small windows come first: whoever waits for sound has them.
+    Calls with small windows come first, because rows that wait for their first audio have them.
 
     Args:
-        wanted: of each row, how many.
-        decoded: of each row, how many are decoded.
-        sizes: frames of each row in a call, 1 among them -> how many rows it takes, ascending.
+        wanted: number of frames to decode, by row.
+        decoded: number of frames that are decoded already, for every row.
+        sizes: numbers of rows that a call can have, ascending, by its frames per row; one frame per
+            row must be among the keys.
     """
     before, calls = dict(wanted), list[tuple[int, tuple[Window, ...]]]()
     for frames in sorted(sizes, reverse=True):
@@ -88,14 +102,14 @@ def split_windows(
 
 
 class CodecStream:
-    """The codec's rows.
+    """Streaming codec decoder for the rows of one batch.
 
     Args:
-        codec: the codec, where its stream is.
-        codes: [R + 1, F, K] int16, the frames of every row.
-        source: a stream where `codes` are, beside the talker's.
-        stream: the codec's; `source`, where both are on one device.
-        sizes: as for `split_windows`.
+        codec: the codec, on the device of `stream`.
+        codes: [R + 1, F, K] int16, frames of every row and of the scratch row.
+        source: stream on the device of `codes`, different from the talker's stream.
+        stream: stream of the codec; `source` if the codec is on the device of `codes`.
+        sizes: as in `split_windows`.
     """
 
     def __init__(
@@ -109,49 +123,49 @@ class CodecStream:
         self._decoder, self._codes = codec.decoder, codes
         self._source, self._stream = source, stream
         rows, codebooks = len(codes) - 1, codes.shape[-1]
-        self._nobody, self._last_code = rows, codec.codebook_size - 1
+        self._scratch, self._last_code = rows, codec.codebook_size - 1
         self._sizes = sizes
         self._state = codec.decoder.new_state(rows + 1, max(WINDOWS_FRAMES))
         most = max(counts[-1] for counts in sizes.values())
         self._windows = Upload((most, 2), torch.int32, source.device)
-        self._windows.send(self._for_nobody(most))  # what is compiled runs for nobody
-        width = 1 + max(sizes) * codebooks  # a row's number, then its codes
-        self._taken = torch.zeros(most, width, dtype=torch.int64, device=source.device)
-        self._here = self._taken if source is stream else self._taken.to(stream.device)
+        self._windows.send(self._scratch_windows(most))  # captures run on the scratch row
+        width = 1 + max(sizes) * codebooks  # the row's index, then its codes
+        self._gathered = torch.zeros(most, width, dtype=torch.int64, device=source.device)
+        self._received = self._gathered if source is stream else self._gathered.to(stream.device)
         samples = max(frames * counts[-1] for frames, counts in sizes.items()) * FRAME_SAMPLES
         self._pcm = torch.zeros(samples, dtype=torch.int16, device=stream.device)
         self._spare: list[Tensor] = []
         self.calls = CompiledCalls[tuple[int, int]](lambda key: self._compile(*key))
-        """Compiled calls, by rows and frames of each row."""
+        """Compiled calls, by number of rows and frames per row."""
         self._decoded, self._runs = [0] * rows, [0] * rows
         self._calls: deque[_Call] = deque()
         self.spent_s = 0.0
-        """Seconds of the device, in calls that were collected."""
+        """Device time of the calls whose audio was collected, in seconds."""
 
     @property
     def is_busy(self) -> bool:
-        """Whether sound is on its way."""
+        """Whether any call is in flight."""
         return bool(self._calls)
 
     @property
     def state_bytes(self) -> int:
-        """Memory of all rows."""
+        """Memory of the decoder's state of all rows."""
         return self._state.bytes
 
     def keys(self) -> Iterator[tuple[int, int]]:
-        """Every call that there is, as (rows, frames), the largest first."""
+        """Yield every call that `sizes` allow as (rows, frames per row), the largest first."""
         for frames in sorted(self._sizes, reverse=True):
             for count in reversed(self._sizes[frames]):
                 yield count, frames
 
     def run_largest(self) -> None:
-        """Decode as many frames as a call has, for nobody."""
+        """Run the largest call on the scratch row."""
         count, frames = max(self.keys(), key=lambda key: key[0] * key[1])
         self.calls[count, frames]()
 
     @torch.inference_mode()
     def prime(self, reference_codes: Tensor) -> CodecState:
-        """The state of one row that has heard a reference ([F, K])."""
+        """Return the decoder state of one row after a reference ([F, K])."""
         with self._stream.entered():
             state = self._decoder.new_state(1, self._state.max_frames)
             self._decoder.prime(reference_codes.T[None].to(self._stream.device), state)
@@ -159,7 +173,7 @@ class CodecStream:
 
     @torch.inference_mode()
     def start(self, row: int, primed: CodecState | None) -> None:
-        """Begin a row anew, after what `primed` has heard; sound on its way is dropped."""
+        """Start a row after `primed`, by default after silence; drop its audio in flight."""
         self.drop(row)
         self._decoded[row] = 0
         with self._stream.entered():
@@ -169,19 +183,19 @@ class CodecStream:
                 self._state.copy_row(row, primed, 0)
 
     def drop(self, row: int) -> None:
-        """Nobody waits for the row's sound any more."""
+        """Discard the row's audio in flight when it arrives."""
         self._runs[row] += 1
 
     @torch.inference_mode()
     def decode(
         self, wanted: Mapping[int, int], made: Mapping[int, int], coded: StreamEvent
     ) -> None:
-        """Decode further frames of rows.
+        """Launch calls that decode further frames of some rows.
 
         Args:
-            wanted: of each row, how many; fewer where there are fewer.
-            made: of each row, how many frames it has in all.
-            coded: when they are there.
+            wanted: maximum number of frames to decode, by row.
+            made: number of frames that each of these rows has made.
+            coded: event after which these frames are complete.
         """
         counts = {row: min(count, made[row] - self._decoded[row]) for row, count in wanted.items()}
         self._source.wait_for(coded)
@@ -191,11 +205,11 @@ class CodecStream:
                 self._decoded[window.row] += frames
 
     def collect(self, *, is_waiting: bool) -> tuple[Sound, ...]:
-        """The sound that has come since the last call, one of each row.
+        """Return the audio that was completed since the last call, at most one sound per row.
 
         Args:
-            is_waiting: whether to wait for what comes next; where too much is on its way it waits
-                in any case.
+            is_waiting: whether to wait for the oldest call in flight. If too many calls are in
+                flight, this method waits in any case.
         """
         if is_waiting and self._calls:
             self._calls[0].done.wait()
@@ -221,7 +235,7 @@ class CodecStream:
 
     def _launch(self, frames: int, windows: tuple[Window, ...]) -> None:
         count = fitting(self._sizes[frames], len(windows))
-        places = self._for_nobody(count)
+        places = self._scratch_windows(count)
         places[: len(windows)] = [(window.row, window.start) for window in windows]
         with self._source.entered():
             self._windows.send(places)
@@ -234,28 +248,28 @@ class CodecStream:
         runs = tuple(self._runs[window.row] for window in windows)
         self._calls.append(_Call(windows, runs, frames, pcm, began, self._stream.mark()))
 
-    def _for_nobody(self, count: int) -> np.ndarray:
-        return np.full((count, 2), (self._nobody, 0), np.int32)
+    def _scratch_windows(self, count: int) -> np.ndarray:
+        return np.full((count, 2), (self._scratch, 0), np.int32)
 
     def _new_buffer(self) -> Tensor:
         is_cuda = self._stream.device.type == "cuda"
         return torch.zeros(self._pcm.shape, dtype=torch.int16, pin_memory=is_cuda)
 
     def _compile(self, count: int, frames: int) -> Callable[[], None]:
-        def take() -> None:
-            self._take(count, frames)
+        def gather() -> None:
+            self._gather(count, frames)
 
         def decode() -> None:
             self._decode(count, frames)
 
         def both() -> None:
-            take()
+            gather()
             decode()
 
         if self._source is self._stream:
             return self._entering(self._stream.compile(both))
-        taking, decoding = self._source.compile(take), self._stream.compile(decode)
-        return lambda: self._hand_over(taking, decoding)
+        gathering, decoding = self._source.compile(gather), self._stream.compile(decode)
+        return lambda: self._transfer(gathering, decoding)
 
     def _entering(self, call: Callable[[], None]) -> Callable[[], None]:
         def run() -> None:
@@ -264,29 +278,29 @@ class CodecStream:
 
         return run
 
-    def _hand_over(self, taking: Callable[[], None], decoding: Callable[[], None]) -> None:
-        """From device to device: each waits for the other, and the host for neither."""
-        self._source.wait_for(self._stream.mark())  # the codec has read what came before
+    def _transfer(self, gathering: Callable[[], None], decoding: Callable[[], None]) -> None:
+        """Copy codes from the talker's device to the codec's; the host does not wait."""
+        self._source.wait_for(self._stream.mark())  # the previous codes have been read
         with self._source.entered():
-            taking()
-            self._here.copy_(self._taken, non_blocking=True)
+            gathering()
+            self._received.copy_(self._gathered, non_blocking=True)
         self._stream.wait_for(self._source.mark())
         with self._stream.entered():
             decoding()
 
-    def _take(self, count: int, frames: int) -> None:
+    def _gather(self, count: int, frames: int) -> None:
         windows = self._windows.tensor[:count].long()
         rows, starts = windows[:, :1], windows[:, 1:]
         numbers = starts + torch.arange(frames, device=rows.device)  # [B, F]
-        # What nobody's row holds must still be in the tables.
+        # The scratch row may contain any numbers, but they must be valid indices of codebooks.
         codes = self._codes[rows, numbers].clamp(0, self._last_code).flatten(1)
-        self._taken[:count, :1] = rows
-        self._taken[:count, 1 : 1 + codes.shape[1]] = codes
+        self._gathered[:count, :1] = rows
+        self._gathered[:count, 1 : 1 + codes.shape[1]] = codes
 
     def _decode(self, count: int, frames: int) -> None:
-        taken = self._here[:count]
+        received = self._received[:count]
         width = frames * self._codes.shape[-1]
-        codes = taken[:, 1 : 1 + width].view(count, frames, -1).transpose(1, 2)  # [B, K, F]
-        samples = self._decoder.decode(codes, self._state, taken[:, 0])
+        codes = received[:, 1 : 1 + width].view(count, frames, -1).transpose(1, 2)  # [B, K, F]
+        samples = self._decoder.decode(codes, self._state, received[:, 0])
         pcm = (samples * _PCM_SCALE).round().to(torch.int16)
         self._pcm[: pcm.numel()] = pcm.flatten()

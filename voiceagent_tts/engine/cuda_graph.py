@@ -1,8 +1,8 @@
 """An ordered stream of device work, whose functions are captured once and replayed.
 
 On a GPU, a `Stream` is a CUDA stream and a function over fixed tensors becomes a CUDA graph. On a
-CPU, or without graphs, the same calls run the functions plainly. Nothing else differs, and the
-choice is made here. Knows nothing of what the functions compute.
+CPU, or without graphs, the same calls run the functions plainly. Nothing else differs, and only
+this module makes the choice. Knows nothing of what the functions compute.
 """
 
 import gc
@@ -136,7 +136,7 @@ class Stream:
     def compile(self, function: Callable[[], None]) -> Callable[[], None]:
         """Return a call that repeats `function`, which reads and writes tensors in fixed places.
 
-        A capture runs `function`, on whatever its tensors contain.
+        A capture runs `function` on the current contents of its tensors.
         """
         if self._capture is None:
             return function
@@ -172,7 +172,7 @@ class CompiledCalls(Generic[_Key]):
             if self._is_sealed:
                 raise RuntimeError(
                     f"expected a size that was captured at the start, got {key}; a capture now "
-                    "would run its function on the rows that speak"
+                    "would run its function on rows in use"
                 )
             self._calls[key] = self._compile(key)
         return self._calls[key]
@@ -182,7 +182,7 @@ class CompiledCalls(Generic[_Key]):
         self._is_sealed = True
 
     def clear(self) -> None:
-        """Forget every call, and compile again as calls are used."""
+        """Drop every call; calls are compiled again when they are used."""
         self._calls.clear()
         self._is_sealed = False
 

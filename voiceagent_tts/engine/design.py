@@ -1,4 +1,4 @@
-"""A VoiceDesign model speaks as somebody who is described: a reference to be cloned."""
+"""Designs a voice: a VoiceDesign model speaks as described, and its audio can be cloned."""
 
 import torch
 from torch import Tensor
@@ -14,22 +14,22 @@ from voiceagent_tts.model.sampling import sampling_params
 def design_voice(
     designer: Checkpoint, codec: Codec, instruct: str, text: str, language: str | None, seed: int
 ) -> Tensor:
-    """Let a VoiceDesign model speak as somebody who is described: a reference to be cloned.
+    """Generate the reference recording of a voice that is described in words.
 
     Args:
         designer: the VoiceDesign model.
-        codec: its codec.
-        instruct: who speaks, and how.
-        text: what they say; a sentence or two.
-        language: name, code, or None to leave it to the model.
-        seed: another one, another voice.
+        codec: the model's codec.
+        instruct: description of the speaker and the delivery.
+        text: text of the recording; a sentence or two.
+        language: name or code of the language; None if the model chooses.
+        seed: seed of sampling; another seed gives another voice.
 
     Returns:
         [S] float32 in [-1, 1], 24 kHz, on the CPU.
 
     Raises:
-        InvalidRequestError: the model designs no voices or does not know the language, or there is
-            no text.
+        InvalidRequestError: the model cannot design voices, does not support the language, or the
+            text is empty.
     """
     builder = PromptBuilder(designer.config, designer.tokenizer)
     prompt = builder.build(text, Designed(), language, instruct)

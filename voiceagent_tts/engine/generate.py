@@ -1,4 +1,4 @@
-"""Speaks whole prompts to their end, without a clock: for checks, tools and designed voices."""
+"""Generates all frames of complete prompts, offline: for checks, tools and designed voices."""
 
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -16,7 +16,13 @@ from voiceagent_tts.model.sampling import Sampler, SamplingBounds, SamplingParam
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A prompt to be spoken to its end."""
+    """A prompt whose frames are wanted.
+
+    Attributes:
+        prompt: the prompt, with all of its text.
+        sampling: sampling settings.
+        max_frames: maximum number of frames.
+    """
 
     prompt: Prompt
     sampling: SamplingParams = field(default_factory=SamplingParams)
@@ -26,7 +32,7 @@ class Request:
 def make_samplers(
     requests: Iterable[SamplingParams], kernels: Kernels = "plain"
 ) -> tuple[Sampler, Sampler]:
-    """What chooses codes for rows that ask for these: of the talker, and of the code predictor."""
+    """Return samplers of the talker and of the code predictor that support all `requests`."""
     requests = list(requests)
     of_talker = SamplingBounds.of(params.talker for params in requests)
     of_predictor = SamplingBounds.of(params.predictor for params in requests)
@@ -36,22 +42,28 @@ def make_samplers(
 def generate_codes(
     network: Network, requests: Sequence[Request], rows: int, capacity: int = 4096
 ) -> list[Tensor]:
-    """Speak every request, up to `rows` of them at once.
+    """Generate the frames of every request, up to `rows` requests at a time.
+
+    Args:
+        network: the weights.
+        requests: at least one request.
+        rows: maximum number of rows.
+        capacity: positions of a row: its prompt and its frames.
 
     Returns:
-        For each request its frames, [F, K] int64 on the CPU.
+        The frames of each request, [F, K] int64 on the CPU.
     """
     samplers = make_samplers((request.sampling for request in requests), network.kernels)
     batch = Batch(network, min(rows, len(requests)), capacity, samplers=samplers)
     waiting = deque(enumerate(requests))
-    speaking: dict[int, int] = {}
+    active: dict[int, int] = {}
     codes: dict[int, Tensor] = {}
-    while waiting or speaking:
+    while waiting or active:
         for row in batch.free[: len(waiting)]:
             number, request = waiting.popleft()
             batch.join(row, request.prompt, request.sampling, request.max_frames)
-            speaking[row] = number
+            active[row] = number
         for row in batch.step().ended:
-            codes[speaking.pop(row)] = batch.codes_of(row)
+            codes[active.pop(row)] = batch.codes_of(row)
             batch.cancel(row)
     return [codes[number] for number in range(len(requests))]

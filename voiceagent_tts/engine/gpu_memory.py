@@ -1,6 +1,6 @@
-"""How many pages a GPU has room for: weights are counted, passes are run once and measured.
+"""Measures the GPU memory that an engine needs: counts weights, and runs the largest passes once.
 
-Knows no commands and no rows' contents.
+Knows no commands and no contents of rows.
 """
 
 import gc
@@ -18,14 +18,14 @@ from voiceagent_tts.model.codec import Codec
 from voiceagent_tts.model.kv_pool import pages_for
 
 _CONTEXT_BYTES = 500_000_000
-"""The context of a process on the GPU, which PyTorch does not count."""
+"""Memory of a process's CUDA context, which PyTorch does not count."""
 _LIBRARY_BYTES = 900_000_000
-"""What cuBLAS, cuDNN and kernels load beside the context. They do it when they are first used, so
-that a part of it is still to come when free memory is read."""
+"""Memory that cuBLAS, cuDNN and kernels need. They load when they are first used, so that a part of
+it is not yet allocated when free memory is read."""
 _GRAPH_BYTES = 6_000_000
-"""Of one graph, beside what its passes compute in: some hundreds to two thousand launches."""
+"""Memory of one graph of several hundred to two thousand launches, without its working memory."""
 _FREE_SHARE = 0.9
-"""Without a limit, so much of what is free is taken."""
+"""Share of the free memory that an engine uses if it has no limit."""
 
 
 def measure_needs(
@@ -38,15 +38,24 @@ def measure_needs(
     *,
     has_graphs: bool,
 ) -> MemoryNeeds:
-    """What the GPU of a loaded model must hold, found by running its largest passes once.
+    """Measure the memory needs of a loaded model by running its largest passes once.
 
-    The codec counts where it shares the GPU.
+    The codec is included if it is on the model's GPU.
+
+    Args:
+        checkpoint: the model.
+        codec: the model's codec.
+        rows: number of rows.
+        capacity: positions of a row.
+        sizes: sizes of passes and codec calls.
+        prefix_bytes: maximum memory of computed beginnings of prompts.
+        has_graphs: whether passes are captured.
 
     Raises:
-        VoiceAgentError: they cannot even be run.
+        VoiceAgentError: the memory does not suffice to run the passes.
     """
     device = checkpoint.network.device
-    _release()  # what an attempt with more rows held
+    _release()  # memory of an earlier attempt with more rows
     weights = torch.cuda.memory_allocated(device)
     row_pages = pages_for(capacity)
     try:
@@ -57,7 +66,7 @@ def measure_needs(
         passes = sum(_peak(run, device) for run in largest)
     except torch.cuda.OutOfMemoryError as error:
         raise VoiceAgentError(
-            f"rows is {rows}, whose passes do not fit into this GPU; expected fewer: {error}",
+            f"expected rows whose passes fit into this GPU, got {rows}; try fewer: {error}",
             code=ErrorCode.INVALID_PARAM,
         ) from error
     count = runner.calls if has_graphs else 0
@@ -66,7 +75,7 @@ def measure_needs(
     del runner, largest
     _release()
     return MemoryNeeds(
-        # What libraries took for the streams of this runner stays with them.
+        # Libraries keep the memory that they allocated for the streams of this runner.
         weights=loaded_bytes(device),
         rows=beside_weights - (row_pages + 1) * page,
         graphs=passes + count * _GRAPH_BYTES,
@@ -77,16 +86,17 @@ def measure_needs(
 
 
 def loaded_bytes(device: torch.device) -> int:
-    """What weights, the process's context and libraries take of a GPU, at most."""
+    """Return the maximum memory of weights, the CUDA context and libraries on a GPU."""
     return torch.cuda.memory_allocated(device) + _CONTEXT_BYTES + _LIBRARY_BYTES
 
 
 def budget_bytes(gpu_memory_gb: float | None, device: torch.device) -> int:
-    """What a process may take of a GPU: what it was told, else most of what is free."""
+    """Return the GPU memory that a process may use: its limit, or else most of the free memory."""
     if gpu_memory_gb is not None:
         return int(gpu_memory_gb * 1e9)
     free, _ = torch.cuda.mem_get_info(device)
-    # The context is there and no longer free; of the libraries, which may not be, nothing counts.
+    # The CUDA context exists already and is not part of the free memory. Libraries may not be
+    # loaded yet, so they are not added.
     return int(_FREE_SHARE * free) + torch.cuda.memory_reserved(device) + _CONTEXT_BYTES
 
 

@@ -1,6 +1,6 @@
-"""Pages of the talker's memory: who holds which, how many there are, and what fits into a GPU.
+"""KV pages of the talker: their allocation to rows, and how many fit into a GPU.
 
-Numbers only: knows no tensors and no rows' contents.
+Computes with numbers only; knows no tensors.
 """
 
 import contextlib
@@ -12,62 +12,63 @@ from voiceagent_tts.errors import ErrorCode, OverloadedError, VoiceAgentError
 _GB = 1e9
 _MOST_ROWS = 64
 _MINUTE_PAGES = 4
-"""1,024 positions: a prompt and eighty seconds, or more than an agent says at a time."""
+"""1,024 positions: a prompt and eighty seconds of audio, more than an agent says in one turn."""
 
 
 class PageAllocator:
-    """Pages 1 to `pages`: each is free or held by one row.
+    """Allocates KV pages 1 to `pages`; each is free or belongs to one row.
 
-    The lowest free page is taken first, so that on a processor little memory is ever touched.
+    The lowest free page is allocated first, so that little memory is ever touched on a CPU.
 
     Args:
-        pages: how many there are.
+        pages: number of pages.
     """
 
     def __init__(self, pages: int) -> None:
         self._free = list(range(pages, 0, -1))
-        self._held: dict[int, list[int]] = {}
+        self._pages: dict[int, list[int]] = {}
 
     @property
     def free(self) -> int:
-        """How many pages no row holds."""
+        """Number of free pages."""
         return len(self._free)
 
-    def held(self, row: int) -> Sequence[int]:
-        """The pages of a row, in the order of its positions."""
-        return self._held.get(row, ())
+    def pages_of(self, row: int) -> Sequence[int]:
+        """Return the pages of a row, in the order of its positions."""
+        return self._pages.get(row, ())
 
-    def take(self, row: int, count: int) -> Sequence[int]:
-        """Give a row `count` more pages, all or none; returns all that it holds.
+    def allocate(self, row: int, count: int) -> Sequence[int]:
+        """Allocate `count` more pages to a row, all or none; return all pages of the row.
 
         Raises:
-            OverloadedError: so many are not free.
+            OverloadedError: fewer than `count` pages are free.
         """
         if count > len(self._free):
             raise OverloadedError(
-                f"{count} pages of memory are needed and {len(self._free)} are free"
+                f"{count} pages of memory are needed, but {len(self._free)} are free"
             )
-        held = self._held.setdefault(row, [])
-        held += [self._free.pop() for _ in range(count)]
-        return held
+        pages = self._pages.setdefault(row, [])
+        pages += [self._free.pop() for _ in range(count)]
+        return pages
 
     def release(self, row: int) -> None:
         """Free all pages of a row; idempotent."""
-        self._free += self._held.pop(row, ())
+        self._free += self._pages.pop(row, ())
         self._free.sort(reverse=True)
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryNeeds:
-    """What a GPU must hold, in bytes.
+    """Memory that an engine needs on a GPU, in bytes unless stated otherwise.
 
     Attributes:
-        weights: of talker, code predictor and codec, and what the driver takes for itself.
-        rows: what every row has beside its pages.
-        graphs: of captured graphs and of what a pass needs while it runs.
-        voices: kept for cloned voices and prompts that are computed once.
-        page: one page.
-        row_pages: pages of a row that fills its capacity.
+        weights: weights of talker, code predictor and codec, and the memory of the driver and of
+            libraries.
+        rows: state of all rows except their KV pages.
+        graphs: captured graphs, and the working memory of passes.
+        voices: cloned voices and computed beginnings of prompts.
+        page: one KV page.
+        row_pages: number of KV pages of a row that fills its capacity.
     """
 
     weights: int
@@ -79,11 +80,11 @@ class MemoryNeeds:
 
     @property
     def beside_pages(self) -> int:
-        """All but pages."""
+        """Everything except KV pages."""
         return self.weights + self.rows + self.graphs + self.voices
 
     def pages_in(self, budget_bytes: int, rows: int) -> int:
-        """How many pages fit into a budget, at most what all rows can fill.
+        """Return the number of pages that fit into a budget, at most what all rows can fill.
 
         Raises:
             VoiceAgentError: not even one row fits.
@@ -91,18 +92,18 @@ class MemoryNeeds:
         pages = self._room(budget_bytes)
         if pages < self.row_pages:
             raise VoiceAgentError(
-                f"{budget_bytes / _GB:.2f} GB of GPU memory are too little: weights take "
+                f"{budget_bytes / _GB:.2f} GB of GPU memory are too little: weights need "
                 f"{self.weights / _GB:.2f}, {rows} rows {self.rows / _GB:.2f}, graphs "
                 f"{self.graphs / _GB:.2f}, voices {self.voices / _GB:.2f}, and one row of "
                 f"{self.row_pages} pages {self.row_pages * self.page / _GB:.2f}; expected at "
-                f"least {(self.beside_pages + self.row_pages * self.page) / _GB:.2f} GB: raise "
+                f"least {(self.beside_pages + self.row_pages * self.page) / _GB:.2f} GB; raise "
                 "gpu_memory_gb, or lower rows",
                 code=ErrorCode.INVALID_PARAM,
             )
         return min(pages, rows * self.row_pages)
 
     def has_minutes(self, budget_bytes: int, rows: int) -> bool:
-        """Whether every row can speak for a minute at the same time, and one for as long as any."""
+        """Whether all rows together have pages for a minute each, and one row for its capacity."""
         pages = min(_MINUTE_PAGES, self.row_pages)
         return self._room(budget_bytes) >= max(self.row_pages, rows * pages)
 
@@ -113,14 +114,18 @@ class MemoryNeeds:
 def rows_that_fit(
     needs_of: Callable[[int], MemoryNeeds], budget_bytes: int
 ) -> tuple[int, MemoryNeeds]:
-    """The most rows, of 64 at most, that can all speak for a minute; one where none can.
+    """Return the largest number of rows, at most 64, that have memory for a minute each, or 1.
 
     Args:
-        needs_of: what so many rows need; raises VoiceAgentError where they cannot even be run.
-        budget_bytes: what there is.
+        needs_of: returns the needs of a number of rows; raises VoiceAgentError if the memory does
+            not suffice to run their passes.
+        budget_bytes: memory that the engine may use.
+
+    Returns:
+        The number of rows and their needs.
 
     Raises:
-        VoiceAgentError: one row cannot be run.
+        VoiceAgentError: the passes of a single row cannot be run.
     """
     rows = _MOST_ROWS
     while rows > 1:

@@ -1,4 +1,4 @@
-"""A checkpoint's folder becomes an engine on a device."""
+"""Loads an engine: reads a checkpoint, chooses precision and kernels, and captures graphs."""
 
 import contextlib
 import logging
@@ -37,7 +37,7 @@ _MAX_LOAD = 0.9
 _CPU_ROWS = 8
 _CPU_PREFIX_BYTES = 2**30
 _PREFIX_SHARE = 0.05
-"""Of a GPU's memory, for prompts that are computed once."""
+"""Share of the GPU memory budget for computed beginnings of prompts."""
 
 _logger = logging.getLogger(__name__)
 
@@ -47,32 +47,35 @@ KernelChoice = Literal["auto", "plain", "fused"]
 
 @dataclass(frozen=True, slots=True)
 class Qwen3Options:
-    """What to load and where.
+    """Settings of an engine: the model, the device, and their limits.
 
     Attributes:
-        model: folder of a model, or the id of one that was downloaded.
-        device: `cpu`, `cuda`, `cuda:1`; None for a GPU where there is one.
-        precision: of talker and code predictor; None for bfloat16 on a GPU and float32 elsewhere.
-        rows: contexts at a time; None for 8 on a CPU, and on a GPU as many, up to 64, as have
-            memory for a minute each.
-        capacity: positions of a row: prompt and frames, 12.5 a second.
-        gpu_memory_gb: the most of a GPU's memory to take, in 10^9 bytes; None for most of what is
-            free.
-        codec_device: another GPU, for the codec.
-        attention: `sdpa` or `flash`; None for flash-attn where it is installed and can be used.
-        kernels: of all that lies between matrices: `auto` has fused ones where they can be used.
-        has_graphs: whether a GPU's passes are captured.
-        quantize: weights of eight bits for talker and code predictor.
-        has_tf32: whether a GPU may round float32 products; None where nothing is asked to be
-            float32.
-        is_deterministic: one size for every call: a seed gives the same bits whatever else runs.
+        model: folder of a model, or the id of a downloaded model.
+        device: `cpu`, `cuda` or `cuda:N`. Default: a GPU if there is one.
+        precision: data type of talker and code predictor. Default: bfloat16 on a GPU, float16 on a
+            GPU without bfloat16, float32 on a CPU.
+        rows: maximum number of contexts at a time. Default: 8 on a CPU; on a GPU, the number of
+            rows that have memory for a minute each, at most 64.
+        capacity: positions of a row: its prompt and its frames, 12.5 per second.
+        gpu_memory_gb: maximum GPU memory of the engine, in 10^9 bytes. Default: 90 % of the free
+            memory.
+        codec_device: another GPU for the codec. Default: `device`.
+        attention: `sdpa` or `flash`. Default: flash-attn if it is installed and supported.
+        kernels: kernels between the matrix products; `auto` uses fused kernels if they work.
+        has_graphs: whether passes are captured as CUDA graphs on a GPU.
+        quantize: 8-bit weights for talker and code predictor. Default: none.
+        has_tf32: whether a GPU may compute float32 products in TF32. Default: only if `precision`
+            is not float32.
+        is_deterministic: whether every call has one size, so that a seed gives identical bits
+            whatever else runs.
         voices: folder of cloned voices, for Base models.
         initial_frames: as in `Pace`.
         ramp: as in `Pace`.
-        max_load: as in `Pace`; None for 0.9 on a GPU. On a CPU, whose speed others share, it is
-            infinite by default.
-        threads: on a CPU; None for PyTorch's choice. Workers that share the cores must share the
-            threads too: those that wait for each other's do nothing else.
+        max_load: as in `Pace`. Default: 0.9 on a GPU; infinite on a CPU, whose speed depends on
+            other processes.
+        threads: number of CPU threads. Default: PyTorch's choice. Workers on one machine should
+            divide its cores among them, because threads that wait for each other slow all workers
+            down.
     """
 
     model: str
@@ -96,7 +99,7 @@ class Qwen3Options:
 
 
 class ModelSource(Protocol):
-    """A model that can be loaded: files in a folder, or weights that are made in memory."""
+    """Source of a model: files in a folder, or weights that were made in memory."""
 
     @property
     def name(self) -> str:
@@ -130,7 +133,7 @@ class FolderSource:
     """A model in a folder, as published.
 
     Attributes:
-        folder: of the model and its codec.
+        folder: folder of the model, with its codec.
     """
 
     folder: Path
@@ -168,8 +171,9 @@ def load_engine(options: Qwen3Options, inbox: Inbox, outbox: Outbox) -> Qwen3Eng
     """Load the model and its codec, and compile what a GPU runs.
 
     Raises:
-        CheckpointError: a file is missing, partial, or of a kind that this network cannot compute.
-        VoiceAgentError: the memory is too small, or what was asked for is not here.
+        CheckpointError: a file is missing, incomplete, or not supported by this network.
+        VoiceAgentError: the memory is too small, or an option asks for something that this machine
+            does not have.
     """
     folder = find_model(options.model)
     checkpoint, runner = load_runner(options)
@@ -191,8 +195,8 @@ def load_runner(
         source: replaces the files of `options.model`.
 
     Raises:
-        CheckpointError: as above.
-        VoiceAgentError: as above.
+        CheckpointError: as in `load_engine`.
+        VoiceAgentError: as in `load_engine`.
     """
     device = find_device(options.device)
     if device.type == "cuda":
@@ -213,7 +217,8 @@ def _codec_device(options: Qwen3Options, device: torch.device) -> torch.device:
     codec_device = torch.device(options.codec_device or device)
     if codec_device.type != device.type:
         raise VoiceAgentError(
-            f"codec_device is {codec_device} beside a model on {device}; expected another GPU",
+            f"expected codec_device to be another GPU, got {codec_device} beside a model on "
+            f"{device}; leave it out to run the codec on {device}",
             code=ErrorCode.INVALID_PARAM,
         )
     return codec_device
@@ -244,7 +249,7 @@ def _load_network(
     _logger.info("%s runs on %s in %s, with %s kernels", source.name, device, precision, kernels)
     if options.quantize is not None:
         saved = quantize(checkpoint.network, options.quantize)
-        _logger.info("weights of %s save %.2f GB", options.quantize, saved / 1e9)
+        _logger.info("%s weights save %.2f GB", options.quantize, saved / 1e9)
     return checkpoint
 
 
@@ -253,12 +258,14 @@ def _best_precision(device: torch.device) -> Precision:
         return "float32"
     if torch.cuda.is_bf16_supported(including_emulation=False):
         return "bfloat16"
-    _logger.warning("this GPU has no bfloat16: the talker computes in float16")
+    _logger.warning(
+        "this GPU does not support bfloat16; talker and code predictor compute in float16"
+    )
     return "float16"
 
 
 def _best_attention(device: torch.device, dtype: torch.dtype) -> AttentionBackend:
-    """flash-attn where it can be used: an installation that cannot be loaded is none."""
+    """Return `flash` if flash-attn can be loaded and used, otherwise `sdpa`."""
     if device.type == "cuda":
         with contextlib.suppress(ValueError):
             make_attention("flash", dtype)
@@ -269,10 +276,13 @@ def _best_attention(device: torch.device, dtype: torch.dtype) -> AttentionBacken
 def _choose_kernels(
     wanted: KernelChoice, config: ModelConfig, dtype: torch.dtype, device: torch.device
 ) -> tuple[Kernels, str | None]:
-    """Fused kernels where they are wanted and this device computes with them what it should.
+    """Choose fused kernels if they are wanted and compute correctly on this device.
 
     Returns:
-        The kernels, and why they are plain although fused ones were wanted.
+        The kernels, and why they are plain although fused kernels were wanted.
+
+    Raises:
+        VoiceAgentError: only fused kernels were wanted, and they do not work.
     """
     if wanted == "plain" or (wanted == "auto" and device.type == "cpu"):
         return "plain", None
@@ -281,15 +291,17 @@ def _choose_kernels(
         return "fused", None
     if wanted == "fused":
         raise VoiceAgentError(
-            f"kernels is fused, which cannot be here: {fault}; expected auto or plain",
+            f"expected kernels that work on {device}, got fused: {fault}; try auto or plain",
             code=ErrorCode.INVALID_PARAM,
         )
-    _logger.warning("plain kernels run, which are slower: fused ones cannot be here: %s", fault)
+    _logger.warning(
+        "using plain kernels, which are slower, because fused kernels failed: %s", fault
+    )
     return "plain", fault
 
 
 def _allow_tf32(*, is_allowed: bool) -> None:
-    """Set both interfaces of PyTorch alike.
+    """Allow or forbid TF32 through both of PyTorch's interfaces.
 
     The newer one alone leaves the older one's getters raising (torch 2.11 and 2.13), and Inductor
     and TunableOp read those. The older one alone leaves cuDNN's precision unnamed.
@@ -336,7 +348,7 @@ def _make_runner(checkpoint: Checkpoint, codec: Codec, options: Qwen3Options) ->
 
     if options.rows is None:
         rows, needs = rows_that_fit(needs_of, budget)
-        _logger.info("%d rows have memory for a minute each", rows)
+        _logger.info("the GPU has memory for %d rows of a minute each", rows)
     else:
         rows, needs = options.rows, needs_of(options.rows)
     runner = Runner(
@@ -354,7 +366,7 @@ def _make_runner(checkpoint: Checkpoint, codec: Codec, options: Qwen3Options) ->
     if runner.has_graphs:
         runner.graph_bytes = before - torch.cuda.mem_get_info(device)[0]
     _logger.info(
-        "graphs take %.2f GB of %.2f GB kept for them; %d pages of %.1f MB",
+        "graphs use %.2f GB of the %.2f GB reserved for them; %d KV pages of %.1f MB",
         runner.graph_bytes / 1e9,
         needs.graphs / 1e9,
         runner.free_pages,
@@ -365,9 +377,9 @@ def _make_runner(checkpoint: Checkpoint, codec: Codec, options: Qwen3Options) ->
 
 
 def _try_capture(runner: Runner) -> None:
-    """Capture everything, with a progress bar; run without graphs where that fails.
+    """Capture all graphs, with a progress bar; if that fails, run without graphs.
 
-    An engine without graphs is slower, but it serves, and a benchmark of it still has results.
+    An engine without graphs is slower, but it still serves, and its benchmarks still have results.
     """
     if not runner.has_graphs:
         return
@@ -376,13 +388,15 @@ def _try_capture(runner: Runner) -> None:
         with Progress(console=Console(stderr=True), transient=True) as progress:
             task = progress.add_task("capturing graphs", total=runner.calls)
             runner.capture(lambda done, total: progress.update(task, completed=done, total=total))
-    except Exception as error:  # of a driver, a library or a kernel: any of them may refuse
+    except Exception as error:  # raised by a driver, a library or a kernel, each with its own types
         fault = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
         _logger.warning(
-            "passes run without graphs, which is slower: a capture failed: %s", fault, exc_info=True
+            "running without CUDA graphs, which is slower, because a capture failed: %s",
+            fault,
+            exc_info=True,
         )
     else:
-        _logger.info("%d graphs in %.1f s", runner.calls, time.perf_counter() - began_s)
+        _logger.info("captured %d graphs in %.1f s", runner.calls, time.perf_counter() - began_s)
         return
-    # Outside of the handler: its traceback keeps the failed capture's tensors alive.
+    # Not in the handler, because its traceback keeps the tensors of the failed capture alive.
     runner.run_without_graphs(fault)

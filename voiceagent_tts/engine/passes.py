@@ -66,16 +66,16 @@ def empty_rows(network: Network, rows: int, frames: int, pool: KVPool) -> Rows:
 
 
 class Passes:
-    """The passes over `Rows`, one for each shape.
+    """Passes over `Rows`, compiled once for each shape.
 
     Args:
         network: the weights.
-        rows: written in place.
-        layout: of the records, by `record_type`.
-        shapes: that passes come in.
-        talker_sampler: how codebook 0 is chosen.
-        predictor_sampler: how the other codebooks are.
-        compile: made of each pass.
+        rows: device state, which passes update in place.
+        layout: layout of the records, from `record_type`.
+        shapes: shapes that passes are padded to.
+        talker_sampler: sampler of codebook 0.
+        predictor_sampler: sampler of the other codebooks.
+        compile: compiles each pass.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Passes:
         self._network, self._rows, self._layout, self._shapes = network, rows, layout, shapes
         self._talker_sampler, self._predictor_sampler = talker_sampler, predictor_sampler
         self.calls = CompiledCalls[PassKey](lambda key: compile(self._function(key)))
-        """Compiled passes."""
+        """Compiled passes by key."""
         device, width = network.device, layout.itemsize // 4
         most = max(shapes.rows[-1], shapes.prompt_rows[-1])
         self._records = Upload((most, width), torch.int32, device)
@@ -104,7 +104,7 @@ class Passes:
         self._is_true = torch.ones((), dtype=torch.bool, device=device)
 
     def keys(self) -> Iterator[PassKey]:
-        """Every pass that the shapes allow, the largest first."""
+        """Yield every pass that the shapes allow, the largest first."""
         shapes = self._shapes
         for count in reversed(shapes.rows):
             yield "code_predictor", count, 0, 0
@@ -113,11 +113,11 @@ class Passes:
         for count in reversed(shapes.prompt_rows):
             for length in reversed(shapes.prompts):
                 for window in reversed(shapes.windows):
-                    if shapes.takes_in(count, length, window):
+                    if shapes.allows_prefill(count, length, window):
                         yield "prefill", count, length, window
 
     def run_largest(self) -> None:
-        """Run the largest pass of every kind, for the rows that were sent last."""
+        """Run the largest pass of every kind for the rows that were sent last."""
         largest: dict[str, PassKey] = {}
         for key in self.keys():
             largest.setdefault(key[0], key)
@@ -127,28 +127,28 @@ class Passes:
             self.calls[key]()
 
     def send(self, records: np.ndarray) -> None:
-        """The rows of the passes that follow."""
+        """Upload the records of the rows for the passes that follow."""
         self._records.send(records.view(np.int32).reshape(len(records), -1))
 
     def send_prompts(self, positions: np.ndarray, speakers: np.ndarray) -> None:
-        """What `prefill` takes in: [R, T, K + 2] int32 and [R, hidden] float32."""
+        """Upload prompts for `prefill`: [R, T, K + 2] int32 and [R, hidden] float32."""
         self._prompts.send(positions.reshape(-1, positions.shape[-1]))
         self._speakers.send(speakers)
 
     def prefill(self, count: int, length: int, window: int) -> None:
-        """Let rows take prompts in, and choose codebook 0 of their first frames."""
+        """Process prompts of `count` rows, and sample codebook 0 of their first frames."""
         self.calls["prefill", count, length, window]()
 
     def code_predictor_step(self, count: int) -> None:
-        """Complete the frame that each row makes."""
+        """Complete the current frame of each row."""
         self.calls["code_predictor", count, 0, 0]()
 
     def talker_step(self, count: int, window: int) -> None:
-        """Take the talker one step, and choose codebook 0 of the frames after."""
+        """Run the talker for the completed frames, and sample codebook 0 of the next ones."""
         self.calls["talker", count, 1, window]()
 
     def receive(self) -> np.ndarray:
-        """[2, R] int32: codebook 0 of the frames made, and of those after them. Waits."""
+        """Wait for the device; return codebook 0 of the frames made and the next, [2, R] int32."""
         self._first.send()
         return self._first.receive()
 
@@ -161,11 +161,11 @@ class Passes:
         }
         return lambda: run[name](count, length, window)
 
-    def _of(self, count: int) -> DeviceRecords:
+    def _device_records(self, count: int) -> DeviceRecords:
         return DeviceRecords(self._records.tensor[:count], self._layout)
 
     def _run_code_predictor(self, count: int, length: int, window: int) -> None:
-        rows, records = self._rows, self._of(count)
+        rows, records = self._rows, self._device_records(count)
         slots, noise = records.integer("slot"), records.noise
         settings = records.settings("predictor")
         predictor = self._network.code_predictor
@@ -173,7 +173,7 @@ class Passes:
         def choose(logits: Tensor, book: int) -> Tensor:
             return self._predictor_sampler.sample(logits, noise[:, book], settings)
 
-        # The id that ends a row is no code.
+        # The id that ends a row is not a code of the code predictor's vocabulary.
         first = rows.first[slots].clamp(max=predictor.config.vocab_size - 1)
         cache = rows.frame_cache.first(count)
         codes = predictor.complete_frame(rows.hidden[slots], first, cache, choose)
@@ -181,7 +181,7 @@ class Passes:
         rows.codes.index_put_((slots, records.integer("frame")), codes.to(torch.int16))
 
     def _run_talker(self, count: int, length: int, window: int) -> None:
-        network, rows, records = self._network, self._rows, self._of(count)
+        network, rows, records = self._network, self._rows, self._device_records(count)
         codes, slots = self._codes[:count], records.integer("slot")
         positions = records.integer("position")[:, None]
         x = network.embed_frames(codes) + network.talker.embed_text(records.integer("text"))
@@ -194,7 +194,7 @@ class Passes:
         self._first.tensor[:, :count] = torch.stack((codes[:, 0], first))
 
     def _run_prefill(self, count: int, length: int, window: int) -> None:
-        network, rows, records = self._network, self._rows, self._of(count)
+        network, rows, records = self._network, self._rows, self._device_records(count)
         slots, lengths = records.integer("slot"), records.integer("length")
         offsets = torch.arange(length, device=slots.device)
         positions = records.integer("position")[:, None] + offsets

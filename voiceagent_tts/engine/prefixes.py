@@ -1,4 +1,4 @@
-"""The beginning of a prompt, computed once, outside of the pages that rows hold."""
+"""Computed beginnings of prompts, stored outside the KV pages of the rows."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,10 +11,14 @@ from voiceagent_tts.model.kv_pool import PAGE_POSITIONS, KVPool, pages_for
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KVPrefix:
-    """Keys and values of a prompt's first positions, each [L, T, Hkv, D], outside of all pages.
+    """Keys and values of a prompt's first positions.
 
-    Prefixes are far shorter than a page: rows copy them, which costs less than sharing pages that
-    would stay nearly empty.
+    A prefix is far shorter than a page. Copying it into each row needs less memory than sharing
+    pages that would be nearly empty.
+
+    Attributes:
+        keys: [L, T, Hkv, D], one layer after the other.
+        values: [L, T, Hkv, D].
     """
 
     keys: Tensor
@@ -22,22 +26,22 @@ class KVPrefix:
 
     @property
     def bytes(self) -> int:
-        """Memory of both."""
+        """Memory of keys and values."""
         return 2 * self.keys.numel() * self.keys.element_size()
 
 
 def read_prefix(pool: KVPool, pages: Sequence[int], positions: int) -> KVPrefix:
-    """A copy of the first positions that lie in `pages`."""
+    """Copy the first `positions` positions out of `pages`."""
     spans = list(_spans(pages, positions))
 
-    def read(held: Tensor) -> Tensor:
-        return torch.cat([held[:, page, :count] for page, count in spans], dim=1)
+    def read(cache: Tensor) -> Tensor:
+        return torch.cat([cache[:, page, :count] for page, count in spans], dim=1)
 
     return KVPrefix(read(pool.keys), read(pool.values))
 
 
 def write_prefix(pool: KVPool, pages: Sequence[int], prefix: KVPrefix) -> None:
-    """Let a row that holds `pages` begin with `prefix`."""
+    """Copy `prefix` into the first positions of `pages`."""
     start = 0
     for page, count in _spans(pages, prefix.keys.shape[1]):
         pool.keys[:, page, :count] = prefix.keys[:, start : start + count]
@@ -46,6 +50,6 @@ def write_prefix(pool: KVPool, pages: Sequence[int], prefix: KVPrefix) -> None:
 
 
 def _spans(pages: Sequence[int], positions: int) -> Iterator[tuple[int, int]]:
-    """Pages and how many of the positions each holds."""
+    """Yield the pages that contain the positions, and how many of them each contains."""
     for number, page in enumerate(pages[: pages_for(positions)]):
         yield page, min(PAGE_POSITIONS, positions - number * PAGE_POSITIONS)

@@ -23,7 +23,7 @@ _Key = tuple[Voice, str | None, str, bool]
 
 @dataclass(frozen=True, slots=True)
 class PreparedPrompt:
-    """What a row starts with.
+    """Prompt of a sequence, with the state that its row starts from.
 
     Attributes:
         prompt: the whole prompt.

@@ -1,7 +1,7 @@
-"""What the network would have chosen at every code of a speech that is given.
+"""Finds the network's own choice at every code of given frames (teacher forcing).
 
-Two precisions or two implementations are compared code by code this way: after a different choice
-their own speeches would have nothing in common. Knows no files.
+This compares two precisions or two implementations code by code. If each generated freely, their
+frames would have nothing in common after the first different choice. Knows no files.
 """
 
 from dataclasses import dataclass
@@ -23,19 +23,19 @@ from voiceagent_tts.model.sampling import (
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """The network's own choices along a given speech.
+    """Choices of the network along given frames.
 
     Attributes:
         codes: [F, K] int64, the most likely code at each place.
-        margins: [F, K] float32, by how much its score is above the next.
+        margins: [F, K] float32, score of that code minus the second-best score.
     """
 
     codes: Tensor
     margins: Tensor
 
 
-class _Dictation:
-    """Chooses what it is told, and notes what it would have chosen; at its end, anything."""
+class _GivenCodes:
+    """Sampler that returns given codes, then zeros, and records the most likely ones."""
 
     def __init__(self, codes: list[int]) -> None:
         self._codes = iter(codes)
@@ -43,7 +43,7 @@ class _Dictation:
         self.margins: list[float] = []
 
     def covers(self, settings: SamplingSettings) -> bool:
-        """Dictated codes leave nothing to choose."""
+        """Return true, because the settings do not change the given codes."""
         return True
 
     def sample(
@@ -53,7 +53,7 @@ class _Dictation:
         settings: RowSettings,
         rules: LogitRules | None = None,
     ) -> Tensor:
-        """The next code of the dictation."""
+        """Return the next given code, and record the most likely one."""
         scores = logits.float() if rules is None else codebook0_scores(logits, rules)
         values, ids = scores[0].topk(2)
         self.best.append(int(ids[0]))
@@ -64,13 +64,18 @@ class _Dictation:
 def choices_along(
     network: Network, prompt: Prompt, codes: Tensor, repetition_penalty: float
 ) -> Choices:
-    """Run the network along `codes` ([F, K], at least one frame), as if it had chosen them.
+    """Run the network along `codes` as if it had sampled them.
 
-    The last frame may be the end: it has codebook 0 alone, and its other choices are 0.
+    Args:
+        network: the network.
+        prompt: the prompt before the frames.
+        codes: [F, K], at least one frame. The last frame may be the end of the sequence; then only
+            its codebook 0 counts, and the choices for its other codebooks are 0.
+        repetition_penalty: penalty on codes of codebook 0 that occurred before.
     """
     frames, books = codes.shape
-    talker = _Dictation(codes[:, 0].tolist())
-    predictor = _Dictation(codes[:, 1:].flatten().tolist())
+    talker = _GivenCodes(codes[:, 0].tolist())
+    predictor = _GivenCodes(codes[:, 1:].flatten().tolist())
     batch = Batch(network, 1, len(prompt) + frames, samplers=(talker, predictor))
     batch.join(0, prompt, SamplingParams(repetition_penalty=repetition_penalty), frames)
     for _ in range(frames):

@@ -1,6 +1,6 @@
-"""What the host knows of every row, and the form in which a pass reads it on the device.
+"""The host's table of all rows, and the records of it that a pass reads on the device.
 
-Numbers and text ids, kept as arrays so that a step costs the same work however many rows there are.
+The table consists of arrays, so that the host's work per step hardly depends on the number of rows.
 """
 
 from collections.abc import Sequence
@@ -13,16 +13,19 @@ from torch import Tensor
 from voiceagent_tts.model.sampling import MIN_FRAMES, RowSettings, SamplingParams, uniforms
 
 _NOISE_FRAMES = 32
-"""Random numbers are drawn for so many frames of a row at once."""
+"""Number of frames of a row for which random numbers are drawn at once."""
 _ENDLESS = 2**62
+"""Number of text ids, in effect infinite, of a row whose text is still being written."""
 
 
 def record_type(codebooks: int, pages: int) -> np.dtype:
-    """What the host tells a pass of each row: 32-bit numbers, as one row of a matrix.
+    """Return the layout of the record that a pass reads for each row: 32-bit numbers.
 
-    `slot` is the row's number, `position` where its next one goes, `frame` the number of the frame
-    that it makes; `text` goes beside that frame. `noise` holds the random numbers of that frame's
-    codebooks 1 and up, and first that of codebook 0 of the frame after it, which `may_end`.
+    `slot` is the row's index, `position` the next free position of the row, and `length` the number
+    of prompt positions that a prefill adds. `frame` is the index of the frame being made, and
+    `text` the text id that is added to it. `noise` has the random number for codebook 0 of the
+    frame after it, followed by those for codebooks 1 to K - 1 of the frame itself. `may_end` says
+    whether the frame after it may be the end of the sequence.
     """
     settings = [("is_sampled", "i4"), ("temperature", "f4"), ("top_k", "i4"), ("top_p", "f4")]
     return np.dtype(
@@ -43,9 +46,27 @@ def record_type(codebooks: int, pages: int) -> np.dtype:
 
 
 class RowTable:
-    """What the host knows of every row: arrays by row.
+    """Host state of all rows, as arrays by row.
 
-    `records` has one row more, for places of a batch that no row takes.
+    Args:
+        rows: number of rows.
+        capacity: positions of a row.
+        codebooks: codes of a frame.
+        pages: maximum number of KV pages of a row.
+
+    Attributes:
+        records: records for the device, by `record_type`. The last one is the scratch row's, which
+            pads batches.
+        text: [R, capacity], text ids that are added to the frames.
+        text_ids: [R], number of text ids that were written, including those beyond the capacity.
+        frames_left: [R], number of frames before the row's maximum.
+        pages: [R], number of KV pages.
+        is_used: [R], whether the row has a prompt.
+        is_open: [R], whether more text may follow.
+        needs_all_text: [R], whether the row must be fed all of its text before it ends.
+        is_over: [R], whether the row makes no more frames.
+        noise: [R, F, K], random numbers of the next frames.
+        seeds: seed of each row.
     """
 
     def __init__(self, rows: int, capacity: int, codebooks: int, pages: int) -> None:
@@ -65,7 +86,7 @@ class RowTable:
         self.seeds = [0] * rows
 
     def join(self, row: int, sampling: SamplingParams, max_frames: int) -> None:
-        """Begin a row at frame 0, without text."""
+        """Start a row at frame 0, without text."""
         record = self.records[row : row + 1]
         record["frame"] = record["may_end"] = record["position"] = 0
         record["penalty"] = sampling.repetition_penalty
@@ -82,19 +103,19 @@ class RowTable:
         record["noise"][:, 0] = self.noise[row, 0, 0]
 
     def write(self, row: int, text_ids: Sequence[int]) -> None:
-        """More text of a row; what lies beyond its most frames is never spoken."""
+        """Append text ids to a row; ids beyond its capacity are counted but never spoken."""
         start = int(self.text_ids[row])
         kept = list(text_ids)[: max(0, self.text.shape[1] - start)]
         self.text[row, start : start + len(kept)] = kept
         self.text_ids[row] += len(text_ids)
 
     def can_step(self, rows: np.ndarray) -> np.ndarray:
-        """Whether each of `rows` has frames left and the text for the next one."""
+        """Return, for each of `rows`, whether it has frames left and the text for the next one."""
         is_starved = self.is_open[rows] & (self.records["frame"][rows] >= self.text_ids[rows])
         return self.is_used[rows] & ~self.is_over[rows] & ~is_starved
 
     def prepare(self, rows: np.ndarray, pad: int) -> None:
-        """Complete the records of rows for the frame that they make now."""
+        """Fill the records of `rows` for their next frame; `pad` is the text id after the text."""
         records, frames = self.records, self.records["frame"][rows]
         offsets = frames % _NOISE_FRAMES
         for row in rows[(offsets == 0) & (frames > 0)]:
@@ -107,13 +128,13 @@ class RowTable:
         records["may_end"][rows] = frames + 1 >= self._min_frames(rows)
 
     def advance(self, rows: np.ndarray) -> None:
-        """The frames are made."""
+        """Move `rows` to their next frame."""
         self.records["position"][rows] += 1
         self.records["frame"][rows] += 1
         self.frames_left[rows] -= 1
 
     def _min_frames(self, rows: np.ndarray) -> np.ndarray:
-        """The least that each makes: as many as take all of its text, where it must have that."""
+        """Return the minimum number of frames of each row, which may depend on its text."""
         of_text = np.where(self.is_open[rows], _ENDLESS, self.text_ids[rows])
         return np.maximum(MIN_FRAMES, np.where(self.needs_all_text[rows], of_text, 0))
 
@@ -123,11 +144,11 @@ class RowTable:
 
 
 class DeviceRecords:
-    """Records on the device.
+    """View of records on the device, by field.
 
     Args:
-        packed: [B, N] int32.
-        layout: by `record_type`.
+        packed: [B, N] int32, one record per row of the batch.
+        layout: layout of a record, from `record_type`.
     """
 
     def __init__(self, packed: Tensor, layout: np.dtype) -> None:
@@ -135,26 +156,26 @@ class DeviceRecords:
         self._layout = layout
 
     def integer(self, name: str) -> Tensor:
-        """[B] int64."""
+        """Return an integer field as [B] int64."""
         return self._integers[:, self._place(name)].long()
 
     def number(self, name: str) -> Tensor:
-        """[B, 1] float32."""
+        """Return a float field as [B, 1] float32."""
         place = self._place(name)
         return self._floats[:, place : place + 1]
 
     @property
     def noise(self) -> Tensor:
-        """[B, K] float32."""
+        """Random numbers, [B, K] float32."""
         return self._floats[:, self._span("noise")]
 
     @property
     def table(self) -> Tensor:
-        """[B, n] int64."""
+        """Page tables, [B, n] int64."""
         return self._integers[:, self._span("pages")].long()
 
     def settings(self, name: str) -> RowSettings:
-        """How codes are chosen."""
+        """Return the sampling settings of `talker` or `predictor`."""
         start = self._place(name)
         is_sampled, temperature, top_k, top_p = range(start, start + 4)
         return RowSettings(

@@ -91,12 +91,12 @@ class Prefix:
 
 @dataclass(frozen=True, slots=True)
 class StepCost:
-    """What one step took.
+    """Measured duration of one step.
 
     Attributes:
         rows: rows that made a frame.
         starts: rows among them whose prompts were prefilled.
-        seconds: of the whole step.
+        seconds: duration of the whole step.
     """
 
     rows: int
@@ -159,13 +159,13 @@ class Runner:
         self.graph_bytes = 0
         """Memory of captured graphs."""
         self.capture_fault: str | None = None
-        """Why passes run without graphs although they should have them."""
+        """Reason why passes run without graphs although they should have them."""
         self.kernel_fault: str | None = None
-        """Why plain kernels run although fused ones were wanted."""
+        """Reason why plain kernels run although fused ones were wanted."""
         self.kernels: Kernels = checkpoint.network.kernels
-        """What computes everything between the network's matrices."""
+        """Kernels between the network's matrix products."""
         self.costs: tuple[StepCost, ...] = ()
-        """What steps took while the engine warmed up, for the scheduler's first decisions."""
+        """Durations of warm-up steps, for the scheduler's first decisions."""
         pages = rows * pages_for(capacity) if pages is None else pages
         sizes = sizes or exact_sizes(rows, capacity)
         network = checkpoint.network
@@ -207,7 +207,7 @@ class Runner:
 
     def pages_held(self, row: int) -> int:
         """Return the number of pages that a row holds."""
-        return len(self._pages.held(row))
+        return len(self._pages.pages_of(row))
 
     def pages_needed(self, prompt_positions: int) -> int:
         """Return the number of pages for a prompt of this length and its first frame.
@@ -311,11 +311,11 @@ class Runner:
         size = self._batch.prefix_bytes(len(prompt_prefix))
         if sum(prefix.kv.bytes for prefix in self._prefixes) + size > self._prefix_bytes:
             raise OverloadedError(f"prefixes fill the {self._prefix_bytes} bytes kept for them")
-        nobody = self.max_rows
-        pages = self._pages.take(nobody, pages_for(len(prompt_prefix)))
+        scratch = self.max_rows
+        pages = self._pages.allocate(scratch, pages_for(len(prompt_prefix)))
         with self._stream.entered():
             prefix = Prefix(prompt_prefix, self._batch.prepare(prompt_prefix, pages))
-        self._pages.release(nobody)
+        self._pages.release(scratch)
         self._prefixes.add(prefix)
         return prefix
 
@@ -346,7 +346,7 @@ class Runner:
             InvalidRequestError: `sampling` is outside what the samplers were built for.
         """
         assert prefix is None or prefix.begins(prompt)
-        pages = self._pages.take(row, self.pages_needed(len(prompt)))
+        pages = self._pages.allocate(row, self.pages_needed(len(prompt)))
         try:
             with self._stream.entered():
                 self._batch.join(
@@ -411,7 +411,7 @@ class Runner:
         failed: list[int] = []
         for row in self._batch.filled(speak):
             try:
-                pages = self._pages.take(row, 1)
+                pages = self._pages.allocate(row, 1)
             except OverloadedError:
                 self._batch.end(row)
                 failed.append(row)

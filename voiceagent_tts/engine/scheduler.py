@@ -206,7 +206,7 @@ class Scheduler:
         return Plan(start, step, self._to_decode(contexts, step, now))
 
     def has_time(self, contexts: Collection[EngineContext], now: float) -> bool:
-        """Whether work as long as a start can be done without delaying any listener."""
+        """Whether work with the duration of a start would delay no listener."""
         if any(context.can_start for context in contexts):
             return False
         stepping = [context for context in contexts if context.can_step]

@@ -191,7 +191,7 @@ class EngineContext:
 
     @property
     def is_batch(self) -> bool:
-        """Whether nobody listens while the context is generated."""
+        """Whether the context is generated without a listener."""
         return self.options.is_batch
 
     @property

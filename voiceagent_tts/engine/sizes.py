@@ -1,6 +1,6 @@
-"""The sizes that calls come in: exact on a CPU, a few on a GPU, one where bits must not change.
+"""Sizes of passes and codec calls: any on a CPU, a few on a GPU, one for identical bits.
 
-A graph is captured for every size, and a call is filled up to the next one. Numbers only.
+On a GPU a graph is captured for every size, and a call is padded to the next one.
 """
 
 from bisect import bisect_left
@@ -10,29 +10,29 @@ from dataclasses import dataclass
 from voiceagent_tts.model.kv_pool import PAGE_POSITIONS
 
 WINDOWS_FRAMES = (1, 2, 4, 8, 12)
-"""How many frames of each row a call of the codec decodes; other numbers take several calls."""
+"""Frames per row that a codec call can decode; other numbers take several calls."""
 FRAMES_A_CALL = 64
-"""Of all rows together: enough to fill a large GPU, little enough to take little memory."""
+"""Maximum frames of all rows in a codec call: enough to use a large GPU well, in little memory."""
 
 _ROWS = (1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512)
 _WINDOWS = (PAGE_POSITIONS, 2 * PAGE_POSITIONS, 4 * PAGE_POSITIONS)
 _PROMPTS = (32, 128, 512)
 _PROMPT_ROWS = (1, 2, 4)
 _WINDOW = 64
-"""Without graphs, keys are read in multiples of so many positions."""
+"""Without graphs, the window of a pass is a multiple of this many positions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shapes:
-    """The sizes that passes come in, each ascending; a call takes the next that is large enough.
+    """Sizes of passes, each ascending; a pass has the smallest size that is large enough.
 
     Attributes:
-        rows: of a step.
-        windows: positions that a pass looks back over.
-        prompts: positions of a prompt, or of a part of one: longer ones come in parts.
-        prompt_rows: prompts that are taken in together.
-        has_step_windows: whether a step comes in windows, too; fused kernels look back as far as
-            each row has come, in one.
+        rows: numbers of rows in a step.
+        windows: numbers of positions that attention reads.
+        prompts: positions of a prompt or of a part of one; longer prompts are split.
+        prompt_rows: numbers of prompts that are prefilled together.
+        has_step_windows: whether a talker step has one of several windows. Fused kernels read as
+            many positions as each row has, so that one window suffices.
     """
 
     rows: Sequence[int]
@@ -43,32 +43,32 @@ class Shapes:
 
     @property
     def step_windows(self) -> Sequence[int]:
-        """Windows of a step."""
+        """Windows of a talker step."""
         return self.windows if self.has_step_windows else self.windows[-1:]
 
-    def takes_in(self, count: int, length: int, window: int) -> bool:
-        """Whether prompts come in this shape: several at once only at their start."""
+    def allows_prefill(self, count: int, length: int, window: int) -> bool:
+        """Whether prompts can be prefilled in this shape; several together only at their start."""
         is_whole = count == 1 or window == self.windows[0]
         return is_whole and length <= window and count * length <= self.prompts[-1]
 
     @property
     def positions(self) -> int:
-        """The furthest that any pass looks or writes."""
+        """Largest position that any pass reads or writes, plus one."""
         return self.windows[-1]
 
 
 def fitting(sizes: Sequence[int], wanted: int) -> int:
-    """The smallest of `sizes` that is `wanted` or more."""
+    """Return the smallest of `sizes` that is at least `wanted`."""
     return sizes[bisect_left(sizes, wanted)]
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """All sizes, ascending.
+    """Sizes of all passes and codec calls.
 
     Attributes:
-        talker: of the talker's and the code predictor's passes.
-        codec: frames of each row in a call of the codec -> how many rows it takes.
+        talker: sizes of the talker's and the code predictor's passes.
+        codec: numbers of rows in a codec call, ascending, by its frames per row.
     """
 
     talker: Shapes
@@ -76,30 +76,30 @@ class Sizes:
 
 
 def exact_shapes(rows: int, capacity: int) -> Shapes:
-    """Every size as it comes: for passes that are not captured."""
+    """Return shapes of every size, for passes that are not captured."""
     windows = range(_WINDOW, capacity + _WINDOW, _WINDOW)
     return Shapes(range(1, rows + 1), windows, range(1, capacity + 1))
 
 
 def exact_sizes(rows: int, capacity: int) -> Sizes:
-    """Every size as it comes: nothing is filled up."""
+    """Return every size, so that nothing is padded."""
     codec = {frames: range(1, _most(rows, frames) + 1) for frames in WINDOWS_FRAMES}
     return Sizes(exact_shapes(rows, capacity), codec)
 
 
 def graph_sizes(rows: int, capacity: int, *, has_step_windows: bool = True) -> Sizes:
-    """Few enough to be captured when an engine starts.
+    """Return sizes few enough to be captured when an engine starts.
 
-    Below some hundred rows a pass reads weights for most of its time, so that places that are
-    filled up cost little.
+    Below a few hundred rows a pass spends most of its time on reading weights, so that padding
+    costs little.
 
     Args:
-        rows: of an engine.
+        rows: number of rows of the engine.
         capacity: positions of a row.
         has_step_windows: as in `Shapes`.
     """
     prompts = _up_to(_PROMPTS, min(capacity, _PROMPTS[-1]))
-    furthest = _whole_pages(capacity) + prompts[-1]  # a prompt's last part is filled up, too
+    furthest = _whole_pages(capacity) + prompts[-1]  # the last part of a prompt is padded, too
     shapes = Shapes(
         _up_to(_ROWS, rows),
         (*(window for window in _WINDOWS if window < furthest), furthest),
@@ -115,7 +115,7 @@ def graph_sizes(rows: int, capacity: int, *, has_step_windows: bool = True) -> S
 
 
 def fixed_sizes(rows: int, capacity: int) -> Sizes:
-    """One size for all, whatever runs: a row's bits depend on nothing else, at a cost."""
+    """Return one size for all calls, so that a row's bits do not depend on other rows; slower."""
     few = graph_sizes(rows, capacity).talker
     shapes = Shapes((rows,), (few.positions,), few.prompts)
     return Sizes(shapes, {1: (_most(rows, 1),)})

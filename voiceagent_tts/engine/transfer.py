@@ -1,24 +1,24 @@
-"""Small arrays between host and device, by way of tensors that stay where they are.
+"""Transfers small arrays between host and device through tensors at fixed addresses.
 
-A CUDA graph reads and writes fixed addresses, and the host must not wait for the device when it has
-something to say: what it sends lies in pinned memory until it has left. On a CPU the same calls are
-plain copies. Knows nothing of what is sent.
+CUDA graphs read and write fixed addresses. The host does not wait for the device when it sends: the
+data stays in pinned memory until the copy is done. On a CPU the calls are plain copies. Knows
+nothing of the contents.
 """
 
 import numpy as np
 import torch
 
 _PINNED_COPIES = 32
-"""Sends that may be on their way before the next one waits for the first of them."""
+"""Number of sends in flight before the next one waits for the oldest."""
 
 
 class Upload:
-    """A tensor of the device that the host writes.
+    """Tensor on the device that the host writes.
 
     Args:
-        shape: of the tensor.
-        dtype: of the tensor.
-        device: where it is.
+        shape: shape of the tensor.
+        dtype: data type of the tensor.
+        device: device of the tensor.
     """
 
     def __init__(self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> None:
@@ -32,7 +32,7 @@ class Upload:
         self._next = 0
 
     def send(self, array: np.ndarray) -> None:
-        """Write the leading rows, in the order of the current stream."""
+        """Write `array` to the leading rows, in the order of the current stream."""
         pinned, sent = self._pinned[self._next], self._sent[self._next]
         self._next = (self._next + 1) % len(self._pinned)
         if sent is not None:
@@ -45,12 +45,12 @@ class Upload:
 
 
 class Download:
-    """A tensor of the device that the host reads.
+    """Tensor on the device that the host reads.
 
     Args:
-        shape: of the tensor.
-        dtype: of the tensor.
-        device: where it is.
+        shape: shape of the tensor.
+        dtype: data type of the tensor.
+        device: device of the tensor.
     """
 
     def __init__(self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> None:
@@ -60,13 +60,13 @@ class Download:
         self._received = torch.cuda.Event() if is_cuda else None
 
     def send(self) -> None:
-        """Let it come, in the order of the current stream."""
+        """Start the copy to the host, in the order of the current stream."""
         if self._received is not None:
             self._pinned.copy_(self.tensor, non_blocking=True)
             self._received.record()
 
     def receive(self) -> np.ndarray:
-        """What was sent last; waits for it. Valid until the next `send`."""
+        """Wait for the last copy and return it; valid until the next `send`."""
         if self._received is not None:
             self._received.synchronize()
         return self._pinned.numpy()
