@@ -138,7 +138,7 @@ def test_audio_is_owed_for_text_and_for_an_end() -> None:
     assert turn.is_owed_audio
     receive(turn, 800)
     assert not turn.is_owed_audio
-    turn.state = TurnState.ENDED
+    turn.state = TurnState.FINISHING
     assert turn.is_owed_audio
 
 

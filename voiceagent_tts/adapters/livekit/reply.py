@@ -46,7 +46,7 @@ from voiceagent_tts.text.borders import has_complete_word
 _ANSWER_TIMEOUT_S = 2.0
 """A server that has not even answered a ping within this is gone, even if the socket is open."""
 _SILENCE_S = 0.04
-"""Audio of a text without any: LiveKit treats a reply without audio as a failure."""
+"""Silence played for a text that has no audio: LiveKit treats no audio as a failure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +104,11 @@ class ReplyInput(enum.Enum):
 
 
 class _State(enum.Enum):
-    """How far a reply is."""
+    """The progress of a reply."""
 
     OPEN = enum.auto()
     """More text may come."""
-    ENDED = enum.auto()
+    FINISHING = enum.auto()
     """No more text comes; the text is being spoken."""
     OVER = enum.auto()
     """No more audio comes; words may still wait to be heard."""
@@ -129,7 +129,7 @@ class _Context:
 
 
 class Reply:
-    """Speaks one reply; everything that happens to it passes one inbox, one item at a time.
+    """Speaks one reply; all its input and events go through one inbox, one item at a time.
 
     Positions are samples at 24 kHz and characters of the reply's text.
 
@@ -162,8 +162,8 @@ class Reply:
         self._turn = Turn(uuid4().hex)
         self._context: _Context | None = None
         self._error: APIError | None = None
-        self._failures = 0  # since audio arrived
-        self._received_at = time.monotonic()  # the last item of the inbox
+        self._failures = 0  # attempts to resume since audio last arrived
+        self._received_at = time.monotonic()  # when the last item of the inbox was received
         self._playout = Playout(
             emitter,
             output,
@@ -207,7 +207,11 @@ class Reply:
         return self._playout.samples > 0
 
     async def _next(self) -> str | ReplyInput | ClientEvent | None:
-        """The next item of the inbox; None when a word or the server's silence is due."""
+        """The next item of the inbox; None when it is time to emit a word.
+
+        Raises:
+            APITimeoutError: the server is silent for too long.
+        """
         is_over = self._state is _State.OVER
         due_in_s = self._playout.due_in_s(is_over=is_over)
         patience_s = self._patience_s()
@@ -218,7 +222,7 @@ class Reply:
         except TimeoutError:
             # Checked again: after a busy moment, items that have arrived come before a timeout.
             if self._inbox.empty() and self._patience_s() == 0.0:
-                raise self._silence() from None
+                raise self._give_up_on_silence() from None
             item = None
         else:
             self._received_at = time.monotonic()
@@ -241,9 +245,10 @@ class Reply:
     def _is_owed_audio(self) -> bool:
         # The server does not owe a word that may still grow: it waits for the rest of the word.
         unvoiced = self._turn.text[self._turn.voiced_char_end :]
-        return self._state is _State.ENDED or has_complete_word(unvoiced)
+        return self._state is _State.FINISHING or has_complete_word(unvoiced)
 
-    def _silence(self) -> APIError:
+    def _give_up_on_silence(self) -> APITimeoutError:
+        """Give up a socket that has not answered at all; returns the error of the reply."""
         if self._context is not None and self._context.is_unanswered:
             self._context.socket.give_up("the server does not answer")
         return APITimeoutError("the server is silent")
@@ -255,7 +260,7 @@ class Reply:
                 await self._forward(item)
             case ReplyInput():
                 if item is ReplyInput.END and self._state is _State.OPEN:
-                    self._state = _State.ENDED
+                    self._state = _State.FINISHING
                 await self._forward(item)
             case ClientAudio(context_id=context_id) if self._turn.is_spoken_by(context_id):
                 self._play(item)
@@ -267,7 +272,7 @@ class Reply:
             case DoneMessage(context_id=context_id) if self._turn.is_spoken_by(context_id):
                 await self._finish_context(item)
             case _:
-                pass  # an abandoned context's, or of no interest here
+                pass  # of an abandoned context, or not used here
 
     # Text to the server.
 
@@ -280,16 +285,16 @@ class Reply:
             self._send_to(self._context, item)
 
     async def _speak_rest(self) -> None:
-        """Open a context for the text that is not spoken; without any, the reply may be over."""
+        """Speak the remaining text; if none is left and no more text comes, end the reply."""
         rest = self._turn.rest
         if not rest.strip():
-            if self._state is _State.ENDED:
+            if self._state is _State.FINISHING:
                 self._end()
             return
         socket = await self._hooks.connect()
         self._context = context = self._open(socket)
         self._send_to(context, rest)
-        if self._state is _State.ENDED:
+        if self._state is _State.FINISHING:
             self._send_to(context, ReplyInput.END)
         self._hooks.on_sent()
 
@@ -301,6 +306,7 @@ class Reply:
             raise api_error(error, context_id) from error
         if context_id == self._turn.turn_id and self._in_segment:
             self._emitter.start_segment(segment_id=context_id)
+        # A private name that LiveKit's docstring offers to plugins: its traces list all contexts.
         self._emitter._note_provider_request_id(context_id)
         self._turn.start_context(record)
         return _Context(socket, record, time.monotonic())
@@ -351,7 +357,7 @@ class Reply:
         await self._speak_rest()
 
     def _end(self) -> None:
-        """All text is spoken, or has no audio at all."""
+        """End the reply: all its text is spoken, or has no audio at all."""
         if self._turn.text.strip() and not self._is_audible:
             self._playout.play_silence(_SILENCE_S)
         self._state = _State.OVER
@@ -385,13 +391,13 @@ class Reply:
 
 
 def api_error(error: Exception, request_id: str | None = None) -> APIError:
-    """`error` as LiveKit's own type, so that LiveKit retries or changes the TTS if it helps."""
+    """`error` as LiveKit's type: LiveKit retries, or falls back to another TTS where that helps."""
     match error:
         case APIError():
             return error
         case aiohttp.ClientResponseError(status=status):
-            sentence = f"the server answered with HTTP {status}"
-            return APIStatusError(sentence, status_code=status, request_id=request_id)
+            message = f"the server answered with HTTP {status}"
+            return APIStatusError(message, status_code=status, request_id=request_id)
         case TimeoutError():
             return APITimeoutError()
         case ConnectionLostError():

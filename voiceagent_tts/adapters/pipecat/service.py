@@ -9,10 +9,13 @@ those that break off, and this module implements Pipecat's service API. `output`
 `text` decide what leaves for the transport, and when.
 
 The service knows no engine and no server, only the wire (`protocol.ClientConnection`) and Pipecat's
-public service API. It uses private names of Pipecat that Pipecat's own services use:
-`_turn_context_id`, `_text_aggregator`, `_word_timestamp_tracker`, `_last_connect_time`,
+service API, including these private names of Pipecat's base classes: `_settings`,
+`_update_settings`, `_text_aggregator`, `_turn_context_id`, `_word_timestamp_tracker`,
 `_aggregated_frame_sequencer`, `_push_sequencer_frames`, `_apply_context_interruptible`,
-`_refresh_audio_context`, and the connection hooks.
+`_refresh_audio_context`, `_register_event_handler`, `_call_event_handler`, `_report_error`, and for
+the connection `_websocket`, `_websocket_connect`, `_connect`, `_disconnect`, `_connect_websocket`,
+`_disconnect_websocket`, `_reconnect_websocket`, `_try_reconnect`, `_receive_messages`,
+`_receive_task_handler` and `_last_connect_time`.
 """
 
 import contextlib
@@ -63,7 +66,7 @@ class VoiceAgentTTSService(TurnTTSService):
     Args:
         url: the server's WebSocket.
         api_key: sent as a bearer token.
-        settings: voice, language and so on; `extra` has other options of a context by name. The
+        settings: voice, language and so on; `extra` may set any other option of `context.open`. The
             server chooses what is not given.
         text_aggregator: collects LLM tokens into the pieces of text that Pipecat passes to
             `run_tts`. The default passes clauses on early; use one of Pipecat's if your text
@@ -72,13 +75,14 @@ class VoiceAgentTTSService(TurnTTSService):
         max_buffer_delay_ms: how long the server may hold text back to wait for its sentence.
         max_lead_s: how far the server may run ahead of playback.
         response_timeout_s: a turn breaks off when the server owes audio and is silent for longer.
-        output_latency_s: length of a word that must have been played before the word counts as
-            heard; add what your transport buffers before audio reaches the listener.
+        output_latency_s: a word enters the history this long after its first sample was played. The
+            default is enough sound to be noticed; add what your transport buffers before audio
+            reaches the listener.
         reconnect_attempts: attempts, 0.25 s apart, before the service gives up for good.
         **kwargs: arguments of `WebsocketTTSService`.
 
     Raises:
-        ValueError: `settings.extra` has an option that a context does not have.
+        ValueError: `settings.extra` has an unknown option.
     """
 
     Settings = VoiceAgentTTSSettings
@@ -147,18 +151,18 @@ class VoiceAgentTTSService(TurnTTSService):
         turn = self._add_turn(context_id)
         if self._is_ready.is_set():
             with contextlib.suppress(VoiceAgentError):  # the first text opens it again
-                self._open(turn)
+                self._open_context(turn)
 
     @traced_tts
     async def run_tts(self, text: str, context_id: str) -> AsyncGenerator[Frame | None, None]:
         """Send a piece of the turn's text; its audio arrives on the reader's task."""
         turn = self._turns.get(context_id) or self._add_turn(context_id)
         if turn.state is not TurnState.FAILED:
-            if not self._tasks or self._tasks[0].done():
+            if not self._tasks or self._tasks[0].done():  # the reader has given up
                 await self._connect()
             await self._append_text(turn, joint(turn.text, text) + text)
             await self.start_tts_usage_metrics(text)
-        yield None
+        yield None  # no frames here: audio is queued when it arrives
 
     async def flush_audio(self, context_id: str | None = None) -> None:
         """End the text of a context."""
@@ -168,11 +172,14 @@ class VoiceAgentTTSService(TurnTTSService):
             await self._end_text(turn)
 
     async def on_turn_context_completed(self) -> None:
-        """End the turn on the server, also one without text, such as a bare function call."""
+        """End the turn on the server, even one without text.
+
+        Such a turn belongs to a reply that only calls a function, for example.
+        """
         context_id = self._turn_context_id
         await super().on_turn_context_completed()
         if context_id and not self.audio_context_available(context_id):
-            await self._abandon(context_id)
+            await self._abandon_turn(context_id)
 
     def _add_turn(self, context_id: str) -> PipecatTurn:
         options, latency_s = self._open_options(), self._playout.latency_s
@@ -196,7 +203,7 @@ class VoiceAgentTTSService(TurnTTSService):
         """Apply a change; the next piece of text opens a context with the new settings.
 
         Raises:
-            ValueError: `extra` has an option that a context does not have.
+            ValueError: `extra` has an unknown option.
         """
         check_extra(delta)
         changed = await super()._update_settings(delta)
@@ -206,14 +213,14 @@ class VoiceAgentTTSService(TurnTTSService):
             if self.audio_context_available(context_id):
                 await self.flush_audio(context_id)
             else:
-                await self._abandon(context_id)
+                await self._abandon_turn(context_id)
         return changed
 
     # Interruption, and the end of an audio context.
 
     async def on_audio_context_interrupted(self, context_id: str) -> None:
         """Cancel the context on the server at once, and send how much of it was heard."""
-        await self._abandon(context_id)
+        await self._abandon_turn(context_id)
         await self.stop_all_metrics()
         await super().on_audio_context_interrupted(context_id)
 
@@ -225,9 +232,9 @@ class VoiceAgentTTSService(TurnTTSService):
         elif isinstance(frame, InterruptionFrame):
             for context_id in list(self._turns):
                 if not self.audio_context_available(context_id):
-                    await self._abandon(context_id)
+                    await self._abandon_turn(context_id)
 
-    async def _abandon(self, context_id: str) -> None:
+    async def _abandon_turn(self, context_id: str) -> None:
         await self._stop_turn(context_id, self._playout.played_ms(context_id, self._now_s()))
 
     async def remove_audio_context(self, context_id: str | None) -> None:
@@ -235,7 +242,7 @@ class VoiceAgentTTSService(TurnTTSService):
         turn = self._turns.pop(context_id, None) if context_id else None
         if turn is not None:
             await self._stop_resuming(turn.context_id)
-            if turn.state in (TurnState.OPEN, TurnState.ENDED):
+            if turn.state in (TurnState.OPEN, TurnState.FINISHING):
                 unspoken = UnspokenTextFrame(turn.context_id)
                 await self.append_to_audio_context(context_id, unspoken)
             await self.append_to_audio_context(context_id, TTSStoppedFrame(context_id=context_id))

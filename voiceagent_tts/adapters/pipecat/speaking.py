@@ -76,23 +76,23 @@ class TurnTTSService(SocketTTSService):
             try:
                 self._send(self._connection.text(turn.record.context_id, text))
             except VoiceAgentError as error:
-                await self._break_off(turn, error)
+                await self._recover_from(turn, error)
         elif turn.context_id not in self._resuming:
-            self._resume(turn)
+            self._resume_turn(turn)
 
     async def _end_text(self, turn: PipecatTurn) -> None:
-        """The turn has all its text."""
+        """Mark the turn's text as complete, and end its server context, or the turn itself."""
         turn.active_at_s = self._now_s()
         if turn.state is TurnState.FAILED:
             await self.remove_audio_context(turn.context_id)
             return
-        turn.state = TurnState.ENDED
+        turn.state = TurnState.FINISHING
         if turn.record is not None:
             self._send(self._connection.end(turn.record.context_id))
         elif turn.context_id not in self._resuming:
-            await self._complete(turn)
+            await self._complete_turn(turn)
 
-    def _open(self, turn: PipecatTurn) -> None:
+    def _open_context(self, turn: PipecatTurn) -> None:
         """Open a server context that speaks the turn's rest.
 
         Raises:
@@ -103,7 +103,7 @@ class TurnTTSService(SocketTTSService):
         messages = [self._connection.open(context_id, **turn.options)]
         if rest:
             messages.append(self._connection.text(context_id, rest))
-        if turn.state is TurnState.ENDED:
+        if turn.state is TurnState.FINISHING:
             messages.append(self._connection.end(context_id))
         for message in messages:
             self._send(message)
@@ -124,13 +124,13 @@ class TurnTTSService(SocketTTSService):
                 await self._call_event_handler("on_words", turn.context_id, words)
                 await self.add_word_timestamps(turn.audible_words(), turn.context_id)
             case DoneMessage() if turn:
-                await self._finish(turn, event)
+                await self._finish_context(turn, event)
             case ErrorMessage() if turn:
-                await self._break_off(turn, event.to_error())
+                await self._recover_from(turn, event.to_error())
             case ErrorMessage(context_id=None):
                 await self.push_error(event.message, category=ErrorCategory.UNKNOWN)
             case _:
-                pass  # an abandoned context's, or of no interest here
+                pass  # of an abandoned context, or not used here
 
     def _turn_of(self, event: ClientEvent) -> PipecatTurn | None:
         context_id = getattr(event, "context_id", None)
@@ -146,21 +146,23 @@ class TurnTTSService(SocketTTSService):
         # audio breaks off before it is audible is not committed.
         await self.add_word_timestamps(turn.audible_words(), turn.context_id)
 
-    async def _finish(self, turn: PipecatTurn, done: DoneMessage) -> None:
+    async def _finish_context(self, turn: PipecatTurn, done: DoneMessage) -> None:
         if done.reason not in ("complete", "idle"):
             ended = EngineError(f"the server ended a turn: {done.reason}")
-            await self._break_off(turn, ended)
+            await self._recover_from(turn, ended)
             return
         words = turn.finish(done)
         has_rest = bool(turn.rest.strip())  # text that was on its way when the server was idle
         if has_rest:
-            self._resume(turn)
+            # Before the next `await`: text that arrives during it must find the turn resuming, or
+            # it resumes the turn a second time.
+            self._resume_turn(turn)
         await self.add_word_timestamps(words, turn.context_id)
         if not has_rest:
-            await self._complete(turn)
+            await self._complete_turn(turn)
 
-    async def _complete(self, turn: PipecatTurn) -> None:
-        """All text of the turn is spoken; a new turn speaks the text that still comes."""
+    async def _complete_turn(self, turn: PipecatTurn) -> None:
+        """End a turn whose text is all spoken; text that arrives later is spoken by a new turn."""
         is_open = turn.state is TurnState.OPEN
         if turn.samples > 0:
             turn.state = TurnState.COMPLETE
@@ -171,7 +173,7 @@ class TurnTTSService(SocketTTSService):
         self._turns.pop(turn.context_id, None)
 
     async def _move_turn_from(self, context_id: str) -> None:
-        """Speak what comes next of the LLM's reply in a new audio context."""
+        """Speak the LLM's text that follows in a new audio context."""
         if self._turn_context_id == context_id:
             # In token mode a sentence waits for the next one, which this context does not get.
             sentence = await self._aggregated_frame_sequencer.finalize(context_id)
@@ -182,10 +184,11 @@ class TurnTTSService(SocketTTSService):
     # Resumption and failure.
 
     async def _receive_loss(self, error: ConnectionLostError) -> None:
+        """Recover every turn from the loss of the socket."""
         for turn in list(self._turns.values()):
-            await self._break_off(turn, error)
+            await self._recover_from(turn, error)
 
-    async def _break_off(self, turn: PipecatTurn, error: VoiceAgentError) -> None:
+    async def _recover_from(self, turn: PipecatTurn, error: VoiceAgentError) -> None:
         """Leave the turn's server context, which has failed, and resume the turn if possible."""
         if turn.record is None:
             return  # the turn was interrupted
@@ -193,30 +196,34 @@ class TurnTTSService(SocketTTSService):
         words = turn.break_off()
         has_rest = bool(turn.rest.strip())
         if has_rest or not error.is_retryable:
-            self._resume(turn, error)
+            self._resume_turn(turn, error)  # before the next `await`, as in `_finish_context`
         await self.add_word_timestamps(words, turn.context_id)
-        if not has_rest and error.is_retryable and turn.state is TurnState.ENDED:
-            await self._complete(turn)
+        if not has_rest and error.is_retryable and turn.state is TurnState.FINISHING:
+            await self._complete_turn(turn)
 
-    def _resume(self, turn: PipecatTurn, error: VoiceAgentError | None = None) -> None:
+    def _resume_turn(self, turn: PipecatTurn, error: VoiceAgentError | None = None) -> None:
         """Speak the turn's rest as soon as the server accepts it; `error` broke the turn off."""
         self._resuming[turn.context_id] = self.create_task(self._speak_rest(turn, error))
 
     async def _speak_rest(self, turn: PipecatTurn, error: VoiceAgentError | None) -> None:
+        """Try to open a server context for the rest until one opens or the turn fails."""
         wait_s = 0.0 if error is None else turn.retry_wait_s(error)
         while wait_s is not None:
             self._refresh_audio_context(turn.context_id)  # or Pipecat ends it as spoken
             await asyncio.sleep(min(wait_s, self._response_timeout_s))
             error = await self._try_to_open(turn)
-            wait_s = None if error is None else turn.retry_wait_s(error)
+            if error is None:
+                break
+            wait_s = turn.retry_wait_s(error)
         del self._resuming[turn.context_id]
         if error is not None:
-            await self._fail(turn, error)
+            await self._fail_turn(turn, error)
 
     async def _try_to_open(self, turn: PipecatTurn) -> VoiceAgentError | None:
+        """Open a server context for the rest; returns the error that prevented it, if any."""
         try:
             await self._wait_until_ready()
-            self._open(turn)
+            self._open_context(turn)
         except TimeoutError:
             return ConnectionLostError(f"no connection to {self._url}")
         except VoiceAgentError as error:
@@ -224,6 +231,11 @@ class TurnTTSService(SocketTTSService):
         return None
 
     async def _wait_until_ready(self) -> None:
+        """Wait for a connection; if the old one is finishing its contexts, without a timeout.
+
+        Raises:
+            TimeoutError: no connection was made in `_CONNECT_WAIT_S`.
+        """
         while not self._is_ready.is_set():
             try:
                 async with asyncio.timeout(_CONNECT_WAIT_S):
@@ -232,16 +244,16 @@ class TurnTTSService(SocketTTSService):
                 if not self._is_finishing:
                     raise
 
-    async def _fail(self, turn: PipecatTurn, error: VoiceAgentError) -> None:
-        """Report why the turn is silent; text that is not queued as spoken never will be."""
-        is_ended = turn.state is TurnState.ENDED
+    async def _fail_turn(self, turn: PipecatTurn, error: VoiceAgentError) -> None:
+        """Report why the turn is silent, and mark its remaining text as unspoken."""
+        has_all_text = turn.state is TurnState.FINISHING
         turn.state = TurnState.FAILED
         category = _CATEGORIES.get(error.code, ErrorCategory.UNKNOWN)
         await self.push_error(f"{error.code}: {error.message}", category=category)
         if self.audio_context_available(turn.context_id):
             unspoken = UnspokenTextFrame(turn.context_id)
             await self.append_to_audio_context(turn.context_id, unspoken)
-            if is_ended:
+            if has_all_text:
                 await self.remove_audio_context(turn.context_id)
 
     async def _stop_resuming(self, context_id: str) -> None:
@@ -250,7 +262,7 @@ class TurnTTSService(SocketTTSService):
             await self.cancel_task(resuming)
 
     async def _stop_turn(self, context_id: str, played_ms: int) -> None:
-        """Cancel a turn, `played_ms` of which were played."""
+        """Cancel a turn of which `played_ms` have been played."""
         turn = self._turns.pop(context_id, None)
         if turn is None:
             return
@@ -261,12 +273,13 @@ class TurnTTSService(SocketTTSService):
         await self._stop_resuming(context_id)
 
     async def _drop_turns(self) -> None:
+        """Stop resuming turns, and drop all of them."""
         for context_id in list(self._resuming):
             await self._stop_resuming(context_id)
         self._turns.clear()
 
     async def _check_for_silence(self) -> None:
-        """Break off the turns of a silent server, before Pipecat ends them as spoken."""
+        """Recover the turns of a silent server, before Pipecat ends them as spoken."""
         while True:
             await asyncio.sleep(_CHECK_INTERVAL_S)
             now_s = self._now_s()
@@ -283,6 +296,6 @@ class TurnTTSService(SocketTTSService):
             for turn in silent:
                 silent_s = now_s - turn.active_at_s
                 silence = EngineError(f"no answer from the server for {silent_s:.0f} s")
-                await self._break_off(turn, silence)
+                await self._recover_from(turn, silence)
             if is_mute and self._websocket is not None:
                 self._websocket.transport.abort()  # a connection may be lost without a sign

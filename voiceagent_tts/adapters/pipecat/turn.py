@@ -20,11 +20,11 @@ WordTime = tuple[str, float]
 
 
 class TurnState(enum.Enum):
-    """How far a turn is."""
+    """The progress of a turn."""
 
     OPEN = enum.auto()
     """More text may come."""
-    ENDED = enum.auto()
+    FINISHING = enum.auto()
     """No more text comes; what has come is being spoken."""
     COMPLETE = enum.auto()
     """All text was spoken."""
@@ -63,7 +63,8 @@ class PipecatTurn(Turn):
     def is_owed_audio(self) -> bool:
         """Whether a server context has words, or an end, that it has not answered."""
         return self.record is not None and (
-            self.state is TurnState.ENDED or has_complete_word(self.text[self._committed_chars :])
+            self.state is TurnState.FINISHING
+            or has_complete_word(self.text[self._committed_chars :])
         )
 
     def played_ms(self, played_ms: int) -> int:
