@@ -37,7 +37,7 @@ class Turn:
     Attributes:
         language: language code of the answer.
         answer: text of the answer.
-        is_cut: whether the user is to interrupt it.
+        is_interrupted: whether the user is to interrupt it.
         context_id: its TTS context; None until it has words.
         words: word times, filled in as they arrive.
         committed: its text in the history; None until the turn has ended.
@@ -45,7 +45,7 @@ class Turn:
 
     language: str
     answer: str
-    is_cut: bool
+    is_interrupted: bool
     context_id: str | None = None
     words: list[WordTimestamp] = field(default_factory=list)
     committed: str | None = None
@@ -74,11 +74,11 @@ class Score:
     onset_errors_ms: list[int]
 
     @property
-    def is_cut(self) -> bool:
+    def is_interrupted(self) -> bool:
         """Whether the user interrupted before the answer had ended."""
         last = self.turn.words[-1] if self.turn.words else None
         ended = last is None or (last.end_sample or 0) <= self.utterance.played_samples
-        return self.turn.is_cut and not ended
+        return self.turn.is_interrupted and not ended
 
 
 def report(
@@ -100,8 +100,8 @@ def report(
         for turn in turns
         if turn.context_id in played
     ]
-    cuts = [score for score in scores if score.is_cut]
-    whole = [score for score in scores if not score.is_cut]
+    cuts = [score for score in scores if score.is_interrupted]
+    whole = [score for score in scores if not score.is_interrupted]
     onset_errors = [error for score in scores for error in score.onset_errors_ms]
     summary = {
         "cuts": len(cuts),
@@ -191,7 +191,7 @@ def _detail(score: Score) -> dict[str, object]:
     return {
         "language": score.turn.language,
         "answer": score.turn.answer,
-        "cut_ms": samples_to_ms(score.utterance.played_samples) if score.is_cut else None,
+        "cut_ms": samples_to_ms(score.utterance.played_samples) if score.is_interrupted else None,
         "heard": score.heard,
         "committed": score.turn.committed,
         "exact": score.is_exact,
@@ -211,7 +211,7 @@ def _table(scores: list[Score]) -> Table:
         )
         table.add_row(
             score.turn.language,
-            at if score.is_cut else "to the end",
+            at if score.is_interrupted else "to the end",
             _tail(score.heard),
             _tail(score.turn.committed or ""),
             verdict,
@@ -258,14 +258,14 @@ def _draw_turn(
     axes: Axes, score: Score, agent: npt.NDArray[np.int16], user: npt.NDArray[np.int16]
 ) -> None:
     start, end_s = score.utterance.chunks[0][0], score.utterance.played_samples / SAMPLE_RATE_HZ
-    last_s = end_s + (_AFTER_S if score.is_cut else _BEFORE_S)
+    last_s = end_s + (_AFTER_S if score.is_interrupted else _BEFORE_S)
     for track, color in ((agent, AGENT), (user, USER)):
         _draw_wave(axes, track, start, last_s, color)
     committed = len(split_words(score.turn.committed or ""))
     for index, timestamp in enumerate(score.turn.words):
         if timestamp.start_sample < last_s * SAMPLE_RATE_HZ:
             _draw_word(axes, index, timestamp, end_s, is_committed=index < committed)
-    if score.is_cut:
+    if score.is_interrupted:
         axes.axvline(end_s, color=CUT, linewidth=1.6, zorder=5)
     _label(axes, score, end_s)
     axes.set_xlim(-_BEFORE_S, last_s)
@@ -273,7 +273,7 @@ def _draw_turn(
 
 def _label(axes: Axes, score: Score, end_s: float) -> None:
     verdict = "exact" if score.is_exact else f"{score.error_words:+} words"
-    place = f"cut at {end_s:.2f} s" if score.is_cut else "to the end"
+    place = f"cut at {end_s:.2f} s" if score.is_interrupted else "to the end"
     committed = _tail(score.turn.committed or "", 60)
     history = f" · “{committed}”" if _can_draw(committed) else ""
     title = f"{score.turn.language} · {place} · {verdict}{history}"

@@ -53,7 +53,7 @@ from voiceagent_tts.text.words import split_words
 
 AGENT_VOICE = "default"
 USER_VOICE = "nova"
-EARLIEST_CUT_S, LATEST_CUT_S = 0.7, 5.0
+EARLIEST_INTERRUPTION_S, LATEST_INTERRUPTION_S = 0.7, 5.0
 VAD_S = 0.3
 """Approximate time from the user's first sound to the agent's silence."""
 ANSWER_TIMEOUT_S = 10.0
@@ -166,30 +166,26 @@ async def run(
         questions = await synthesize_questions(url, api_key)
         conversation = Conversation(url, api_key)
         gc.freeze()  # a full garbage collection would stop playback for 0.2 s
-        turns = await conversation.run(questions, choose_cuts(random.Random(seed)), console)
+        interruptions_s = choose_interruptions(random.Random(seed))
+        turns = await conversation.run(questions, interruptions_s, console)
     return report(turns, conversation.transport, conversation.ttfa_s, out, console)
 
 
 async def synthesize_questions(url: str, api_key: str | None) -> list[bytes]:
     """The user's questions as audio, spoken by another voice of the server."""
-    audio = AudioFormat(sample_rate=MICROPHONE_RATE_HZ)
     async with TTSClient(url, api_key) as client:
-        return [
-            b"".join(
-                [
-                    event.pcm
-                    async for event in client.say(
-                        exchange.question,
-                        voice=USER_VOICE,
-                        language=exchange.language,
-                        audio=audio,
-                        max_lead_s=0,
-                    )
-                    if isinstance(event, ClientAudio)
-                ]
-            )
-            for exchange in SCRIPT
-        ]
+        return [await _synthesize_question(client, exchange) for exchange in SCRIPT]
+
+
+async def _synthesize_question(client: TTSClient, exchange: Exchange) -> bytes:
+    events = client.say(
+        exchange.question,
+        voice=USER_VOICE,
+        language=exchange.language,
+        audio=AudioFormat(sample_rate=MICROPHONE_RATE_HZ),
+        max_lead_s=0,
+    )
+    return b"".join([event.pcm async for event in events if isinstance(event, ClientAudio)])
 
 
 class Conversation:
@@ -250,9 +246,9 @@ class Conversation:
             self._committed.put_nowait(message.content)
 
     async def run(
-        self, questions: list[bytes], cuts: list[float | None], console: Console
+        self, questions: list[bytes], interruptions_s: list[float | None], console: Console
     ) -> list[Turn]:
-        """Ask every question, each one into the previous answer; returns the turns."""
+        """Ask every question, each interrupting the previous answer; returns the turns."""
         runner = WorkerRunner(handle_sigint=False)
         await runner.add_workers(self._worker)
         running = asyncio.create_task(runner.run())
@@ -260,21 +256,22 @@ class Conversation:
         turns: list[Turn] = []
         with _progress(console) as progress:
             task = progress.add_task("talking", total=len(SCRIPT))
-            for exchange, pcm, cut_s in zip(SCRIPT, questions, cuts, strict=True):
+            steps = zip(SCRIPT, questions, interruptions_s, strict=True)
+            for exchange, pcm, interrupt_at_s in steps:
                 progress.update(task, description=exchange.question)
-                turns.append(await self._ask(exchange, pcm, turns, cut_s))
+                turns.append(await self._ask(exchange, pcm, turns, interrupt_at_s))
                 progress.advance(task)
         await self._worker.cancel()
         await running
         return turns
 
     async def _ask(
-        self, exchange: Exchange, pcm: bytes, turns: list[Turn], cut_s: float | None
+        self, exchange: Exchange, pcm: bytes, turns: list[Turn], interrupt_at_s: float | None
     ) -> Turn:
-        """Ask a question, which cuts the previous answer, and listen to the answer."""
+        """Ask a question, which interrupts the previous answer, and listen to the answer."""
         self._stt.expect(exchange.question)
         self.transport.say(pcm)
-        turn = Turn(exchange.language, exchange.answer, is_cut=cut_s is not None)
+        turn = Turn(exchange.language, exchange.answer, is_interrupted=interrupt_at_s is not None)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 if turns:
@@ -282,33 +279,33 @@ class Conversation:
                 turn.context_id = await self._answers.get()
                 turn.words = self._words[turn.context_id]
         if turn.context_id is not None:
-            await self._listen(turn, turn.context_id, cut_s)
+            await self._listen(turn, turn.context_id, interrupt_at_s)
         return turn
 
-    async def _listen(self, turn: Turn, context_id: str, cut_s: float | None) -> None:
-        """Listen until it is time to speak again, or to the end of the answer."""
+    async def _listen(self, turn: Turn, context_id: str, interrupt_at_s: float | None) -> None:
+        """Listen to the answer until it is time to interrupt it, or to its end."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
-                if cut_s is None:
+                if interrupt_at_s is None:
                     turn.committed = await self._committed.get()
                     end = turn.words[-1].end_sample or turn.words[-1].start_sample
                     await self.transport.wait_until_played(context_id, end)
                 else:
-                    until = round((cut_s - VAD_S) * SAMPLE_RATE_HZ)
+                    until = round((interrupt_at_s - VAD_S) * SAMPLE_RATE_HZ)
                     await self.transport.wait_until_played(context_id, until)
 
 
-def choose_cuts(rng: random.Random) -> list[float | None]:
+def choose_interruptions(rng: random.Random) -> list[float | None]:
     """A moment of interruption for each answer, in seconds of its audio; None for the last one."""
     count = len(SCRIPT) - 1
     parts = [(index + rng.random()) / count for index in range(count)]
     rng.shuffle(parts)
-    cuts: list[float | None] = []
+    interruptions_s: list[float | None] = []
     for exchange, part in zip(SCRIPT[:-1], parts, strict=True):
-        word_s = 0.17 if exchange.language == "zh" else 0.3  # no voice needs less
-        end_s = min(word_s * len(split_words(exchange.answer)), LATEST_CUT_S)
-        cuts.append(EARLIEST_CUT_S + part * (end_s - EARLIEST_CUT_S))
-    return [*cuts, None]
+        word_s = 0.17 if exchange.language == "zh" else 0.3  # no voice speaks a word faster
+        end_s = min(word_s * len(split_words(exchange.answer)), LATEST_INTERRUPTION_S)
+        interruptions_s.append(EARLIEST_INTERRUPTION_S + part * (end_s - EARLIEST_INTERRUPTION_S))
+    return [*interruptions_s, None]
 
 
 def _progress(console: Console) -> Progress:
