@@ -315,35 +315,41 @@ def _allow_tf32(*, is_allowed: bool) -> None:
 
 
 def _make_runner(checkpoint: Checkpoint, codec: Codec, options: Qwen3Options) -> Runner:
-    capacity, has_graphs = options.capacity, options.has_graphs
+    is_cpu = checkpoint.network.device.type == "cpu"
+    return (_make_cpu_runner if is_cpu else _make_gpu_runner)(checkpoint, codec, options)
+
+
+def _make_cpu_runner(checkpoint: Checkpoint, codec: Codec, options: Qwen3Options) -> Runner:
+    rows = options.rows or _CPU_ROWS
+    sizes = fixed_sizes if options.is_deterministic else exact_sizes
+    runner = Runner(
+        checkpoint,
+        codec,
+        rows,
+        options.capacity,
+        sizes=sizes(rows, options.capacity),
+        has_graphs=options.has_graphs,
+        prefix_bytes=_CPU_PREFIX_BYTES,
+    )
+    _try_capture(runner)
+    return runner
+
+
+def _make_gpu_runner(checkpoint: Checkpoint, codec: Codec, options: Qwen3Options) -> Runner:
+    """Choose rows and pages for the memory budget, capture graphs, and measure step costs."""
     device = checkpoint.network.device
-    if device.type == "cpu":
-        rows = options.rows or _CPU_ROWS
-        sizes = fixed_sizes if options.is_deterministic else exact_sizes
-        runner = Runner(
-            checkpoint,
-            codec,
-            rows,
-            capacity,
-            sizes=sizes(rows, capacity),
-            has_graphs=has_graphs,
-            prefix_bytes=_CPU_PREFIX_BYTES,
-        )
-        _try_capture(runner)
-        return runner
     budget = budget_bytes(options.gpu_memory_gb, device)
     prefix_bytes = int(_PREFIX_SHARE * budget)
 
-    def sizes_of(rows: int) -> Sizes:
-        if options.is_deterministic:
-            return fixed_sizes(rows, capacity)
-        has_windows = checkpoint.network.kernels == "plain"
-        return graph_sizes(rows, capacity, has_step_windows=has_windows)
-
     def needs_of(rows: int) -> MemoryNeeds:
-        sizes = sizes_of(rows)
         return measure_needs(
-            checkpoint, codec, rows, capacity, sizes, prefix_bytes, has_graphs=has_graphs
+            checkpoint,
+            codec,
+            rows,
+            options.capacity,
+            _gpu_sizes(checkpoint, options, rows),
+            prefix_bytes,
+            has_graphs=options.has_graphs,
         )
 
     if options.rows is None:
@@ -355,12 +361,26 @@ def _make_runner(checkpoint: Checkpoint, codec: Codec, options: Qwen3Options) ->
         checkpoint,
         codec,
         rows,
-        capacity,
+        options.capacity,
         pages=needs.pages_in(budget, rows),
-        sizes=sizes_of(rows),
-        has_graphs=has_graphs,
+        sizes=_gpu_sizes(checkpoint, options, rows),
+        has_graphs=options.has_graphs,
         prefix_bytes=prefix_bytes,
     )
+    _capture_on_gpu(runner, needs, device)
+    runner.costs = measure_costs(runner, checkpoint.generation)
+    return runner
+
+
+def _gpu_sizes(checkpoint: Checkpoint, options: Qwen3Options, rows: int) -> Sizes:
+    if options.is_deterministic:
+        return fixed_sizes(rows, options.capacity)
+    has_windows = checkpoint.network.kernels == "plain"
+    return graph_sizes(rows, options.capacity, has_step_windows=has_windows)
+
+
+def _capture_on_gpu(runner: Runner, needs: MemoryNeeds, device: torch.device) -> None:
+    """Capture graphs, and measure and log their memory."""
     before, _ = torch.cuda.mem_get_info(device)
     _try_capture(runner)
     if runner.has_graphs:
@@ -372,8 +392,6 @@ def _make_runner(checkpoint: Checkpoint, codec: Codec, options: Qwen3Options) ->
         runner.free_pages,
         needs.page / 1e6,
     )
-    runner.costs = measure_costs(runner, checkpoint.generation)
-    return runner
 
 
 def _try_capture(runner: Runner) -> None:
