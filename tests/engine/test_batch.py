@@ -147,7 +147,7 @@ def test_a_row_among_others_speaks_as_if_alone(
 
 @pytest.mark.parametrize("longest", [16, 24, 64])
 def test_long_prompts_come_in_parts(base: Checkpoint, longest: int) -> None:
-    """However a prompt is cut and filled up, alone or beside others, it is spoken the same."""
+    """A prompt gives equal codes however it is split, padded and batched with other prompts."""
     cases = [case for case in all_cases() if case.checkpoint == "base-0b6"]
     requests = [Request(case.prompt(base), GREEDY, case.max_frames) for case in cases]
     assert max(len(request.prompt) for request in requests) > 64
@@ -173,7 +173,7 @@ def beginning(prompt: Prompt, positions: int) -> Prompt:
 @pytest.mark.parametrize("name", ["custom_voice-1b7-02", "base-0b6-01"])
 @pytest.mark.parametrize("share", [0.01, 0.5, 0.99])
 def test_a_prepared_beginning_changes_no_code(load_tiny: LoadTiny, name: str, share: float) -> None:
-    """A prompt whose beginning was computed before is spoken as one that is taken in whole."""
+    """A prompt with a computed prefix gives the codes of a prompt that is prefilled whole."""
     case = next(case for case in all_cases() if str(case) == name)
     checkpoint = load_tiny(case.checkpoint)
     prompt = case.prompt(checkpoint)
@@ -186,7 +186,7 @@ def test_a_prepared_beginning_changes_no_code(load_tiny: LoadTiny, name: str, sh
 
 
 def test_sampling_beyond_the_batch_is_refused(custom_voice: Checkpoint) -> None:
-    """A batch that was made for some settings takes no row that would need more computed."""
+    """A batch refuses sampling settings that its samplers do not support."""
     batch = Batch(custom_voice.network, 1, CAPACITY, samplers=make_samplers([GREEDY]))
     with pytest.raises(InvalidRequestError, match=r"got SamplingSettings\(is_sampled=True"):
         batch.join(0, prompt_of(custom_voice), SAMPLED, 5)
@@ -215,7 +215,7 @@ def test_many_requests_share_few_rows(load_tiny: LoadTiny) -> None:
 
 
 def test_a_seed_gives_the_same_codes(custom_voice: Checkpoint) -> None:
-    """The same seed speaks the same; another seed speaks otherwise."""
+    """Equal seeds give equal codes; another seed gives other codes."""
     prompt = prompt_of(custom_voice)
     requests = [Request(prompt, replace(SAMPLED, seed=seed), 20) for seed in (1, 2, 1)]
     first, second, third = generate_codes(custom_voice.network, requests, 2, CAPACITY)
@@ -298,7 +298,7 @@ def test_text_in_parts_speaks_as_text_at_once(
 
 
 def test_a_starved_row_waits(custom_voice: Checkpoint) -> None:
-    """A row without text for its next frame makes none, while others go on."""
+    """A row without text for its next frame makes none, while other rows continue."""
     prompt = prompt_of(custom_voice)
     head, tail = prompt.trailing_text_ids[:3], prompt.trailing_text_ids[3:-1]
     listener = Listener(custom_voice)

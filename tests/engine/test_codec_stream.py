@@ -20,7 +20,7 @@ STREAM = Stream(torch.device("cpu"), is_captured=False)
 
 @pytest.fixture(scope="module")
 def codes() -> Tensor:
-    """[R + 1, F, K] of three rows and nobody's."""
+    """[R + 1, F, K] of three rows and the scratch row."""
     _, codec = load(CUSTOM_VOICE)
     shape = (ROWS + 1, FRAMES, codec.codebooks)
     generator = torch.Generator().manual_seed(2)
@@ -29,7 +29,7 @@ def codes() -> Tensor:
 
 @pytest.fixture(params=[exact_sizes, graph_sizes, fixed_sizes])
 def stream(codes: Tensor, request: pytest.FixtureRequest) -> CodecStream:
-    """A codec that has heard nothing."""
+    """Codec rows that start from silence."""
     return CodecStream(
         load(CUSTOM_VOICE)[1], codes, STREAM, STREAM, request.param(ROWS, FRAMES).codec
     )
@@ -56,7 +56,7 @@ def decode(stream: CodecStream, wanted: dict[int, int], made: int = FRAMES) -> t
 @torch.inference_mode()
 @pytest.mark.parametrize("seed", range(3))
 def test_any_windows_are_the_whole_sound(stream: CodecStream, codes: Tensor, seed: int) -> None:
-    """Rows that go on by any numbers of frames, paused and restarted, sound as decoded whole."""
+    """Rows decoded in windows of any size, paused and restarted, match an offline decode."""
     rng = random.Random(seed)
     pcm = dict.fromkeys(range(ROWS), b"")
     for row in pcm:
@@ -87,7 +87,7 @@ def test_a_row_gets_what_it_has(stream: CodecStream) -> None:
 
 @torch.inference_mode()
 def test_a_dropped_row_is_not_heard(stream: CodecStream) -> None:
-    """Sound that was on its way when its row was dropped or started anew comes to nobody."""
+    """Audio in flight is discarded when its row is dropped or started again."""
     for row in range(ROWS):
         stream.start(row, None)
     stream.decode({0: 2, 1: 2, 2: 2}, dict.fromkeys(range(ROWS), 2), STREAM.mark())

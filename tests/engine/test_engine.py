@@ -56,7 +56,7 @@ def test_a_seed_is_a_voice_whatever_else_runs(driver: Driver) -> None:
 
 
 def test_cancel_frees_the_row_by_the_next_step(driver: Driver) -> None:
-    """A cancel is answered within the step that takes it, and nothing of its context follows."""
+    """A cancel is answered within the step that receives it; no event of its context follows."""
     driver.send(*driver.open(1, LONG))
     for _ in range(4):
         driver.engine.step()

@@ -68,7 +68,7 @@ def test_what_fits_becomes_pages(gb: float, rows: int, pages: int) -> None:
 
 
 def test_too_little_memory_is_told_with_numbers() -> None:
-    """Where not one row fits, the sentence says what takes how much and what would do."""
+    """If not even one row fits, the error says what needs how much, and what would suffice."""
     with pytest.raises(VoiceAgentError, match=r"5\.70 GB .* weights need 4\.00.*least 5\.75 GB"):
         NEEDS.pages_in(int(5.7 * GB), 8)
 

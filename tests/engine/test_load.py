@@ -23,12 +23,12 @@ OPTIONS = Qwen3Options(str(REFERENCE / CUSTOM_VOICE), device="cpu", rows=2, thre
 
 
 def load(**options: object) -> object:
-    """An engine that nobody speaks to."""
+    """Load an engine without commands."""
     return load_engine(replace(OPTIONS, **options), list, lambda event: None)  # type: ignore[arg-type]
 
 
 def test_a_row_has_four_thousand_positions() -> None:
-    """Five minutes fit a row; pages that nobody has filled take none of a CPU's memory."""
+    """A row holds five minutes, and pages that are not filled use no memory on a CPU."""
     engine = load()
     assert engine._runner.capacity == 4096  # type: ignore[attr-defined]
     assert engine._runner.free_pages == 2 * 16  # type: ignore[attr-defined]
@@ -69,7 +69,7 @@ def test_a_gpu_needs_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_kernels_that_cannot_be_are_plain_ones(caplog: pytest.LogCaptureFixture) -> None:
-    """Where nobody insists on fused ones, an engine runs without, and says why; not on a CPU."""
+    """If fused kernels fail, `auto` uses plain kernels and logs why; on a CPU it logs nothing."""
     config = FolderSource(REFERENCE / CUSTOM_VOICE).config
     choices = [
         _choose_kernels("auto", config, torch.float32, torch.device(device))
@@ -113,7 +113,7 @@ def as_it_was() -> Iterator[None]:
 @pytest.mark.usefixtures("as_it_was")
 @pytest.mark.parametrize(("options", "precision"), [({}, "ieee"), ({"has_tf32": True}, "tf32")])
 def test_float32_is_float32_unless_told_otherwise(options: dict[str, bool], precision: str) -> None:
-    """A model in float32 has its products in float32, where nobody allows the rounding of TF32."""
+    """A model in float32 computes its products in float32 unless TF32 is allowed."""
     load(**options)
     assert torch.backends.cuda.matmul.fp32_precision == precision
     assert torch.backends.cudnn.conv.fp32_precision == precision  # type: ignore[attr-defined]

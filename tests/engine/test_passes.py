@@ -100,7 +100,7 @@ def test_a_record_is_a_row_of_numbers() -> None:
 
 @pytest.mark.parametrize(("wanted", "size"), [(1, 1), (2, 4), (4, 4), (5, 8)])
 def test_the_next_large_enough_size_is_taken(wanted: int, size: int) -> None:
-    """Sizes ascend; what fits exactly is taken."""
+    """The smallest sufficient size is chosen, an exact fit included."""
     assert fitting((1, 4, 8), wanted) == size
 
 

@@ -151,7 +151,7 @@ def test_a_starved_row_waits_for_its_text() -> None:
 
 
 def test_pages_run_out_with_an_answer() -> None:
-    """A row that has filled its pages while none is free fails by name, and the others go on."""
+    """A row that needs a page while none is free is reported as failed; other rows continue."""
     prompt = prompt_of("Fox. " * 60, is_streaming=False)
     assert PAGE_POSITIONS - 30 < len(prompt) < PAGE_POSITIONS
     runner = make_runner(rows=4, capacity=1024, pages=3)
@@ -201,7 +201,7 @@ def test_a_prefix_changes_no_code() -> None:
 
 
 def test_prefixes_fill_what_is_kept_for_them() -> None:
-    """Beyond their memory no prefix is made, and one that nobody refers to takes none."""
+    """Prefixes beyond their memory limit are refused; one without references frees its memory."""
     prompt = prompt_of()
     size = make_runner().prepare(prompt).kv.bytes
     runner = make_runner(prefix_bytes=2 * size)

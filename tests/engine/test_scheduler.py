@@ -79,7 +79,7 @@ def test_nobody_starves(wishes: list[Wish], device: Device, pace: Pace) -> None:
 def test_no_deadline_is_missed_while_the_device_suffices(
     wishes: list[Wish], device: Device, pace: Pace
 ) -> None:
-    """Where a step of all rows and a start fit into a frame, no listener hears a gap."""
+    """If a step of all rows and a start fit into one frame, no listener has an underrun."""
     assert [listener.gaps for listener in Simulation(wishes, device, pace).run()] == [0] * len(
         wishes
     )
@@ -144,7 +144,7 @@ stalls = st.lists(seconds(0.0, 0.17), max_size=120)
 def test_a_ramp_costs_no_gap(
     wishes: list[Wish], device: Device, stalled_s: list[float], ramp: tuple[int, ...]
 ) -> None:
-    """Where its first window is enough, also through stalls, no listener of a ramp hears a gap."""
+    """If its first window suffices, also through stalls, no listener of a ramp has an underrun."""
     device = replace(device, stalls_s=stalled_s)
     single = Simulation(wishes, device, Pace(ramp=ramp[:1])).run()
     assume(not any(listener.gaps for listener in single))
@@ -165,7 +165,7 @@ def test_nobody_is_ahead_of_his_credit(wishes: list[Wish], device: Device) -> No
 
 
 def test_a_starved_row_costs_nothing() -> None:
-    """While its text is being written, a row is in no step, and its last frames are heard."""
+    """A row that waits for text is in no step, and its last frames are decoded."""
     wish = Wish(runs=(20,), text_at=((0.0, 7), (1.0, 20)))
     simulation = Simulation([wish], Device(rows=1))
     while simulation.now < 1.0:
@@ -216,7 +216,7 @@ def test_first_sounds_go_before_listeners_with_plenty() -> None:
 
 
 def test_the_driest_listener_starts_first() -> None:
-    """A listener about to run dry between two runs starts before one who has heard nothing."""
+    """A context close to an underrun between two sequences starts before a new context."""
     rolling, new, file = waiting(0), waiting(1), waiting(2, is_batch=True)
     rolling.record_sent(SAMPLE_RATE_HZ // 10, 0.0)
     scheduler = Scheduler(Pace(), rows=3, pages=3)

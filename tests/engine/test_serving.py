@@ -94,7 +94,7 @@ def test_nobody_waits_for_a_preparation() -> None:
 
 
 def test_a_beginning_longer_than_a_row_is_not_prepared() -> None:
-    """Nobody can speak so: the preparation is passed over, and who tries is told."""
+    """An impossible preparation is skipped, and a context with its settings gets the error."""
     driver = Driver()
     options = {"voice": "vivian", "language": "en", "instruct": "Slowly. " * 500}
     driver.run(Prepare("vivian", "en", options=SpeechOptions(options["instruct"])))
@@ -105,7 +105,7 @@ def test_a_beginning_longer_than_a_row_is_not_prepared() -> None:
 
 
 def test_a_beginning_without_pages_costs_no_other() -> None:
-    """Where rows hold all pages a preparation is passed over, and those before it stay."""
+    """If all pages are in use, a preparation is skipped and earlier prefixes stay."""
     driver = Driver(pages=1, step_s=0.0)
     options = {"voice": "vivian", "language": "en", "feeding": "token"}
     driver.run(Prepare(**options))
@@ -209,7 +209,7 @@ def test_audio_that_nobody_hears_is_counted() -> None:
 
 
 def test_a_load_beyond_real_time_is_refused() -> None:
-    """Where one context takes all of the time there is, a second one is told when to come back."""
+    """If one context uses all of the time, a second one is refused with a time to retry."""
     driver = Driver(pace=Pace(max_load=0.9), step_s=0.0)
     steps = driver.runner.step
     driver.runner.step = lambda *args: (setattr(driver, "now", driver.now + 0.1), steps(*args))[1]

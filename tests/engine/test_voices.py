@@ -57,7 +57,7 @@ def test_a_clone_speaks(driver: Driver, voice: str) -> None:
 def test_a_cached_clone_speaks_as_a_cold_one(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second context finds the voice at hand, primes nothing, and makes the same samples."""
+    """The second context uses the cached voice, primes nothing, and makes identical samples."""
     cold = pcm_of(driver.run(*driver.open(1, TEXT, voice="anna")), 1)
     assert (driver.voices.counts.hits, driver.voices.counts.misses) == (0, 1)
     monkeypatch.setattr(driver.engine._runner, "prime", None)
@@ -68,7 +68,7 @@ def test_a_cached_clone_speaks_as_a_cold_one(
 
 
 def test_a_cached_clone_is_sooner(folder: VoiceFolder) -> None:
-    """The first audio of a long reference comes sooner where it was heard before."""
+    """A cached voice with a long reference has its first audio sooner."""
     driver = Driver(BASE, voices=folder.path)
     for name in ("one", "two", "three"):
         folder.save(name, clone(3, frames=200).to_bytes())
@@ -131,7 +131,7 @@ def test_an_unknown_clone_lists_the_known(driver: Driver) -> None:
 
 
 def test_a_clone_takes_no_instruct(driver: Driver) -> None:
-    """Base models are not told how to speak, and say so."""
+    """Base models refuse instructions with an error."""
     failed = last_of(driver.run(*driver.open(1, TEXT, voice="anna", instruct="Whisper")), 1)
     assert isinstance(failed, Failed) and "takes no instruct" in failed.message
 

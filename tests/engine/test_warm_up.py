@@ -36,7 +36,7 @@ def test_a_warm_up_changes_no_sound() -> None:
 
 
 def test_few_pages_measure_few_rows() -> None:
-    """Rows that have no memory at the same time are not measured together."""
+    """The warm-up measures no more rows at a time than have memory."""
     driver = Driver(rows=4, pages=2)
     costs = measure_costs(driver.runner, load()[0].generation)
     assert {cost.rows for cost in costs} == {1, 2}
