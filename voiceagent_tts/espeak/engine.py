@@ -49,7 +49,7 @@ MAX_SPEED = 2.0
 _FIRST_CHUNK_SAMPLES = FRAME_SAMPLES  # small, so that it is sent at once
 _CHUNK_SAMPLES = SAMPLE_RATE_HZ
 _ROWS_PER_STEP = 16  # limits one `AudioStep` to 16 s of audio, so that new rows need not wait
-_ROWS_BESIDE_NEW = 2  # limit while a row waits for its first audio, which queues after this step's
+_ROWS_BESIDE_NEW = 2  # limit while a row waits for its first audio: a large message would delay it
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class _Row:
         unsent: PCM of `current` that waits for credit.
         end_sample: end of the audio sent so far, on the context's clock.
         samples_wanted: audio that the credit allows, from the context's first sample.
-        playback_start: time in seconds at which playout began or would have begun without gaps.
+        playback_start: time in seconds at which playback without gaps would have begun.
     """
 
     context: int
@@ -105,7 +105,7 @@ class _Row:
         return not (self.expects_text or self.queue or self.current)
 
     @property
-    def deadline(self) -> tuple[bool, float]:
+    def urgency(self) -> tuple[bool, float]:
         """Sort key: rows without audio first, in order of arrival, then by the end of playout.
 
         The end of playout moves with every chunk, not only with credit; otherwise a row that is far
@@ -128,8 +128,9 @@ class _Row:
 class EspeakEngine:
     """Implements `seam.engine.Engine` with the process's espeak-ng.
 
-    `seed` and `instruct` have no meaning for espeak and are ignored. A `Submit` with a clone prompt
-    fails as an unknown voice. The samples of a text are equal in every new process.
+    espeak has no use for `seed`, `instruct`, `initial_frames`, `keeps_silence` and `is_batch`, and
+    ignores them. The name of a cloned voice fails as an unknown voice. The samples of a text are
+    equal in every new process.
 
     Args:
         inbox: source of commands; also read while a piece is spoken.
@@ -183,7 +184,7 @@ class EspeakEngine:
         self._prepare()
         row = min(
             (row for row in self._rows.values() if row.can_speak),
-            key=lambda row: row.deadline,
+            key=lambda row: row.urgency,
             default=None,
         )
         if row is not None:
@@ -302,7 +303,7 @@ class EspeakEngine:
         waiting = (row for row in self._rows.values() if row.can_send)
         is_new_waiting = any(row.can_speak and not row.end_sample for row in self._rows.values())
         limit = _ROWS_BESIDE_NEW if is_new_waiting else _ROWS_PER_STEP
-        rows = sorted(waiting, key=lambda row: row.deadline)[:limit]
+        rows = sorted(waiting, key=lambda row: row.urgency)[:limit]
         if not rows:
             return
         self._outbox(AudioStep(tuple(ContextAudio(row.context, row.pop_chunk()) for row in rows)))

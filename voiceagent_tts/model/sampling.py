@@ -21,7 +21,7 @@ from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.model.config import GenerationConfig
 
 MIN_FRAMES = 2
-"""Minimum frames of a sequence. An end token at frame 0 would leave no audio."""
+"""Minimum frames of a sequence, as the official package has it (`min_new_tokens=2`)."""
 
 _PHILOX_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _PHILOX_WEYL = (0x9E3779B9, 0xBB67AE85)
@@ -66,8 +66,8 @@ class SamplingParams:
     Attributes:
         talker: settings for codebook 0.
         predictor: settings for the other codebooks.
-        repetition_penalty: divisor of the odds of every codebook-0 code that the sequence already
-            has; 1 for no penalty.
+        repetition_penalty: how much less likely codebook-0 codes become that the sequence already
+            has (`LogitRules` has the formula); 1 for no penalty.
         seed: 64-bit seed of the random numbers.
     """
 

@@ -28,23 +28,25 @@ from voiceagent_tts.lru import LRUCache
 _PAUSE_COST = np.float32(30.0)
 """Cost of a pause inside a word."""
 _MAX_MEAN_COST = 5.6
-"""A voice costs up to 5.4 per frame along its own words, and mostly more along others."""
-_LOOKAHEAD_FRAMES = 30
-"""Speech frames after the end of a word at which its time is final."""
+"""Matched to its own words, a voice costs at most 5.4 per frame; to other words, usually more."""
+_FINAL_AFTER_FRAMES = 30
+"""Speech frames after the end of a word from which its time is final."""
 _REFERENCE_LEAD_FRAMES = 30
 """Reference frames that must lie ahead of the audio while text may still follow."""
 _MAX_QUEUED_FRAMES = 40
 """Queued audio frames above which words of an unfinished clause are synthesized."""
 _MAX_WAITING_FRAMES = 100
-"""Queued audio frames above which the oldest is dropped: it has no words. Text arrives before its
-audio, except for the word whose end is not written yet."""
+"""Queued audio frames above which the oldest is searched if the reference reaches that far, and
+else dropped: it has no words. Text arrives before its audio, except for the word whose end is not
+written yet."""
 _CERTAIN_SAMPLES = ms_to_samples(100)
 """Audio after a word's start from which a tentative time is more than a projection."""
 _TENTATIVE_SAMPLES = ms_to_samples(1_500)
+"""Reach of the tentative words behind the last audio, unless `_TENTATIVE_WORDS` reach further."""
 _TENTATIVE_WORDS = 3
-"""Reach of the tentative words: this far and this many, whichever is more."""
+"""Minimum number of tentative words."""
 _REST_SAMPLES = ms_to_samples(40)
-"""Usual remainder of a pause."""
+"""Typical silence left after the audio so far has paused."""
 _MAX_VOICES = 1_000
 _END_OF_TEXT = 1 << 62
 
@@ -220,12 +222,12 @@ class OnlineSession:
     def _pop_final_words(self) -> Iterator[WordTimestamp]:
         """Remove and return the words that ended long enough ago."""
         words = self._reference.words
-        if not words or words[0].end_frame > self._search.head - _LOOKAHEAD_FRAMES // 2:
+        if not words or words[0].end_frame > self._search.head - _FINAL_AFTER_FRAMES // 2:
             return
         path = self._path_to(self._search.head)
-        if len(path.reference_frames) < _LOOKAHEAD_FRAMES:
+        if len(path.reference_frames) < _FINAL_AFTER_FRAMES:
             return
-        while words and words[0].end_frame <= path.reference_frames[-_LOOKAHEAD_FRAMES]:
+        while words and words[0].end_frame <= path.reference_frames[-_FINAL_AFTER_FRAMES]:
             word = words.popleft()
             frames = path.frames_in(word)
             self._profile.rate = self._profile.rate.including(frames, word.normal_frames)
@@ -284,7 +286,7 @@ class OnlineSession:
 
     @property
     def _earliest_start(self) -> int:
-        """Earliest sample at which a word can begin that has not begun so far."""
+        """Earliest sample at which the next word can begin."""
         silence = self._last_centre - (self._centres[-1] if self._centres else 0)
         return self._last_centre + (_REST_SAMPLES if silence > PAUSE_SAMPLES else 0)
 
