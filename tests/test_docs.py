@@ -120,6 +120,7 @@ async def test_the_pipecat_service_of_the_readme_speaks(server: RunningServer) -
     assert context.get_messages()[-1] == {"role": "assistant", "content": "Your agent."}
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Pipecat's own, where it is imported
 async def test_the_stock_plugins_of_the_readme_speak(server: RunningServer) -> None:
     """The README's lines are all that LiveKit's plugins for other servers need to be heard."""
     from livekit.agents import tts, utils

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterable
 from pathlib import Path
 
 import pytest
+import structlog
 
 from testbed.command_line import Command, CommandHere, Outcome, finished, start
 from voiceagent_tts.cli import main
@@ -55,8 +56,12 @@ def command_here(
             patch.chdir(tmp_path)
             patch.setattr(sys, "argv", ["voiceagent-tts", *argv])
             patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
-            with pytest.raises(SystemExit) as ended:
-                main()
+            logging_before = structlog.get_config()
+            try:
+                with pytest.raises(SystemExit) as ended:
+                    main()
+            finally:  # a command logs to its standard error, which ends with the test
+                structlog.configure(**logging_before)
         written = capsys.readouterr()
         return Outcome(int(ended.value.code or 0), written.out, written.err)
 
