@@ -256,7 +256,7 @@ class Simulation:
 
     def _end_run(self, listener: Listener) -> None:
         active = listener.context.active
-        if active is not None and active.has_ended and not active.unheard_frames:
+        if active is not None and active.has_ended and not active.pending_frames:
             self.free_rows.add(active.row)
             listener.context.active = None
             listener.context.sequences.popleft()

@@ -160,7 +160,7 @@ def test_nobody_is_ahead_of_his_credit(wishes: list[Wish], device: Device) -> No
         simulation.step()
         for listener in simulation.speaking:
             active = listener.context.active
-            made = listener.frames + (active.unheard_frames if active is not None else 0)
+            made = listener.frames + (active.pending_frames if active is not None else 0)
             assert made * FRAME_SAMPLES < listener.context.samples_wanted + FRAME_SAMPLES
 
 

@@ -267,7 +267,7 @@ class Qwen3Engine:
 
     @contextlib.contextmanager
     def _failing(self, id: int) -> Iterator[None]:
-        """End a context alone if an error concerns it."""
+        """Turn an error into the failure of this context; the others continue."""
         try:
             yield
         except VoiceAgentError as error:
@@ -317,7 +317,7 @@ class Qwen3Engine:
         if len(prompt) >= capacity:
             raise InvalidRequestError(
                 f"the prompt needs {len(prompt)} positions, but a row holds {capacity}; shorten "
-                "the reference recording or the text, or raise capacity",
+                "the reference recording or the text, or raise VOICEAGENT_TTS_CAPACITY",
                 code=ErrorCode.TEXT_TOO_LONG,
             )
         frames = min(sequence.likely_frames, self._generation.max_new_tokens)
@@ -365,16 +365,16 @@ class Qwen3Engine:
     def _publish(self, plan: Plan, result: StepResult) -> None:
         """Send the step's audio in one message, then end the sequences that are finished."""
         by_row = {c.active.row: c for c in self._contexts.values() if c.active}
-        heard = [by_row[sound.row] for sound in result.sounds]
+        sounding = [by_row[sound.row] for sound in result.sounds]
         now = self._clock()
         audio = [self._audio_of(by_row[sound.row], sound, now) for sound in result.sounds]
         if rows := tuple(row for row in audio if row is not None):
             self._outbox(AudioStep(rows))
-        for context in {context.id: context for context in plan.step + heard}.values():
+        for context in {context.id: context for context in plan.step + sounding}.values():
             self._end_if_finished(context)
 
     def _audio_of(self, context: EngineContext, sound: Sound, now: float) -> ContextAudio | None:
-        """Return the sound as audio of its context; None while the context has been silent."""
+        """Return the sound as audio of its context; None while it has made only silence."""
         active, sequence = context.active, context.sequences[0]
         assert active is not None
         active.receive_audio(sound.frames)
@@ -383,8 +383,8 @@ class Qwen3Engine:
         for is_silent in silences:
             sequence.detector.add_audio(is_silent=is_silent)
         if not context.has_spoken:
-            is_stillborn = active.has_ended and sequence.detector.is_stillborn
-            if (is_stillborn and not sequence.is_retried) or all(silences):
+            never_spoke = active.has_ended and sequence.detector.never_spoke
+            if (never_spoke and not sequence.is_retried) or all(silences):
                 context.hold_silence(pcm)
                 return None
             pcm = context.first_audio(pcm, silences.index(False) * _FRAME_BYTES)
@@ -396,7 +396,7 @@ class Qwen3Engine:
         return ContextAudio(context.id, chunk)
 
     def _end_if_finished(self, context: EngineContext) -> None:
-        """End a sequence whose last frame is heard, or that has lost its text."""
+        """End a sequence whose last frame has become audio, or that has run away from its text."""
         active = context.active
         if active is None:  # it was refused, or waits for pages
             return
@@ -408,7 +408,7 @@ class Qwen3Engine:
             if not context.has_spoken:
                 self._end_sequence(context, active)
                 return
-        if active.has_ended and not active.unheard_frames:
+        if active.has_ended and not active.pending_frames:
             self._end_sequence(context, active)
 
     def _end_sequence(self, context: EngineContext, active: ActiveSequence) -> None:

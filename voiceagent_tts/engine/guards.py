@@ -41,7 +41,7 @@ class RunawayDetector:
         self.silent_frames = self.silent_frames + 1 if is_silent else 0
 
     @property
-    def is_stillborn(self) -> bool:
+    def never_spoke(self) -> bool:
         """Whether the frames so far are too few for any word."""
         return self.frames <= _STILLBORN_FRAMES
 

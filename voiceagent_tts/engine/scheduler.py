@@ -1,10 +1,10 @@
-"""Decides before every step who is served: which sequences start, step and are decoded.
+"""Decides before every step which sequences start, step and are decoded.
 
-The deadline of a context is the time at which its listener has heard everything sent. First sounds
-come first, then listeners close to an underrun, then the rest. Batch contexts are served while no
-listener needs the device. Contexts and sequences that rows, pages or time do not suffice for are
-refused here, and only here. Step costs are estimated from past steps. Knows no tensors and no text;
-time is passed in.
+The deadline of a context is the time at which its listener has heard everything sent. Of the
+contexts that wait for a row, those close to an underrun start first, then first audio, then the
+rest. Batch contexts are served while no listener needs the device. Refusals for lack of rows, pages
+or time are decided here; a row that runs out of pages while it speaks is ended by the engine. Step
+costs are estimated from past steps. Knows no tensors and no text; time is passed in.
 """
 
 import math
@@ -142,7 +142,7 @@ class Scheduler:
         if len(contexts) >= rows:
             problem = f"all {rows} rows are in use"
         elif not is_batch and listeners and self.load(listeners + 1) > self._pace.max_load:
-            problem = f"{listeners} contexts are all that can be spoken in time"
+            problem = f"the device speaks {listeners} contexts, the most that it can in real time"
         else:
             return
         raise self.refusal(contexts, problem)
@@ -152,7 +152,8 @@ class Scheduler:
     ) -> bool:
         """Check that the next sequence of `context` leaves enough pages to active sequences.
 
-        A batch context, and one whose listener has heard its beginning, waits for pages.
+        A batch context, and one whose listener has heard its beginning, is marked as waiting for
+        pages instead of being refused.
 
         Args:
             context: the context whose sequence is to start.
@@ -173,7 +174,9 @@ class Scheduler:
         if context.waits_for_memory:
             return False
         free = self._pages - held
-        raise self.refusal(contexts, f"it takes about {pages} pages of memory, and {free} are free")
+        raise self.refusal(
+            contexts, f"this text needs about {pages} pages of memory, and {free} are free"
+        )
 
     def refusal(self, contexts: Collection[EngineContext], problem: str) -> OverloadedError:
         """Return the error of a refusal, with the time after which a row is likely to be free."""
@@ -218,8 +221,7 @@ class Scheduler:
     ) -> list[EngineContext]:
         """Return as many as can start without an underrun of any stepping context.
 
-        If not even one can, all of them wait for one step, in which every row gets a frame, and
-        for no more than one.
+        If none can, all starts are put off once, for a single step in which every row gets a frame.
         """
         if not waiting:
             self._has_deferred = False
@@ -246,7 +248,7 @@ class Scheduler:
     def _to_decode(
         self, contexts: Iterable[EngineContext], step: list[EngineContext], now: float
     ) -> list[tuple[EngineContext, int]]:
-        """Frames wait for others to fill a window, but only while others follow."""
+        """Decode frames that fill their context's window, or whose row makes none in this step."""
         stepping, step_s = {context.id for context in step}, self._steps.of(len(step))
         largest = self._pace.ramp[-1]
         decode: list[tuple[EngineContext, int]] = []
@@ -272,7 +274,7 @@ class Scheduler:
         return self._pace.ramp[place - 1] if place else 1
 
     def _ends_in_s(self, context: EngineContext) -> float:
-        """Return when its frames are computed and its listener has given credit for them."""
+        """Return the expected seconds until the context has made and may send its last frame."""
         if context.expects_text:
             return math.inf
         likely = sum(sequence.likely_frames for sequence in context.sequences)

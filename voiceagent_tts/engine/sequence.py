@@ -131,7 +131,7 @@ class ActiveSequence:
         return self.state in (RowState.ENDED, RowState.OUT_OF_MEMORY)
 
     @property
-    def unheard_frames(self) -> int:
+    def pending_frames(self) -> int:
         """Frames whose audio has not arrived."""
         return self.undecoded_frames + self.decoding_frames
 
@@ -197,7 +197,7 @@ class EngineContext:
     @property
     def has_credit(self) -> bool:
         """Whether the listener wants more audio than was sent or generated."""
-        generated = 0 if self.active is None else self.active.unheard_frames * FRAME_SAMPLES
+        generated = 0 if self.active is None else self.active.pending_frames * FRAME_SAMPLES
         return self.end_sample + generated < self.samples_wanted
 
     @property
@@ -238,7 +238,7 @@ class EngineContext:
 
     def generated_lead_s(self, now: float) -> float:
         """Seconds of audio that the listener has left once all generated frames are sent."""
-        return self.lead_s(now, 0 if self.active is None else self.active.unheard_frames)
+        return self.lead_s(now, 0 if self.active is None else self.active.pending_frames)
 
     def update_credit(self, credit: Credit) -> None:
         """Follow the listener; credit never shrinks.
