@@ -1,6 +1,7 @@
 """What many tests stand on: the real server on the embedded voice, and the engine slowed down."""
 
 import contextlib
+import os
 import signal
 from collections.abc import AsyncIterator, Generator, Iterator
 from typing import Any
@@ -36,7 +37,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure() -> None:
-    """Lower the priority of workers whose tests compute."""
+    """Lower the priority of workers whose tests compute, and let idle threads of torch sleep.
+
+    OpenMP reads its policy when torch is imported, which is later. By default its threads spin
+    while they wait for each other, and take the cores from the other workers' tests.
+    """
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     lower_priority()
 
 
