@@ -80,7 +80,7 @@ def test_an_unknown_voice_lists_the_known(folder: VoiceFolder, call: str) -> Non
     with pytest.raises(InvalidRequestError, match="voices add"):
         getattr(folder, call)("nobody")
     folder.save("anna", b"prompt")
-    with pytest.raises(InvalidRequestError, match="'nobody'; there are: anna"):
+    with pytest.raises(InvalidRequestError, match="'nobody'; known are anna"):
         getattr(folder, call)("nobody")
 
 
@@ -98,7 +98,7 @@ def test_a_full_disk_leaves_the_old_voice(folder: VoiceFolder) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
     try:
-        with pytest.raises(InvalidRequestError, match="cannot keep the voice 'anna': .*FOLDER"):
+        with pytest.raises(InvalidRequestError, match="cannot save the voice 'anna': .*FOLDER"):
             folder.save("anna", os.urandom(100_000))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
@@ -109,7 +109,7 @@ def test_a_full_disk_leaves_the_old_voice(folder: VoiceFolder) -> None:
 def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
     """A place that cannot be written to is named, with the setting that chooses another."""
     (tmp_path / "file").touch()
-    with pytest.raises(InvalidRequestError, match="file/voices: cannot keep .*VOICES_FOLDER"):
+    with pytest.raises(InvalidRequestError, match="file/voices: cannot save .*VOICES_FOLDER"):
         VoiceFolder(tmp_path / "file" / "voices").save("anna", b"prompt")
 
 

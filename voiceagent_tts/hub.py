@@ -1,8 +1,8 @@
-"""Find a model's folder by its name: a local folder, or a download from a hub.
+"""Resolve a model's name to a local folder, downloading the model once.
 
 Downloads use the hubs' own clients and caches, which other programs share: `HF_ENDPOINT`,
 `HF_HOME`, `HF_HUB_OFFLINE` and `HF_TOKEN` have their usual meaning, and an interrupted download
-continues where it stopped. Knows no weights and no torch.
+continues where it stopped. This module does not read weights and does not need torch.
 """
 
 import hashlib
@@ -21,13 +21,13 @@ Source = Literal["hf", "modelscope"]
 CODEC_ID = "Qwen/Qwen3-TTS-Tokenizer-12Hz"
 ALIGNER_ID = "Qwen/Qwen3-ForcedAligner-0.6B-hf"
 PUBLISHED = {
-    "Qwen/Qwen3-TTS-12Hz-1.7B-CustomVoice": "nine speakers, told how to speak",
+    "Qwen/Qwen3-TTS-12Hz-1.7B-CustomVoice": "nine speakers, speaking styles",
     "Qwen/Qwen3-TTS-12Hz-1.7B-VoiceDesign": "voices from a description",
     "Qwen/Qwen3-TTS-12Hz-1.7B-Base": "cloned voices",
     "Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice": "nine speakers, smaller",
     "Qwen/Qwen3-TTS-12Hz-0.6B-Base": "cloned voices, smaller",
-    CODEC_ID: "the codec alone, which every model brings",
-    ALIGNER_ID: "exact word times, for any voice",
+    CODEC_ID: "the codec alone; models include it",
+    ALIGNER_ID: "exact word times for any voice",
 }
 """Model ids on both hubs, and the purpose of each."""
 
@@ -56,8 +56,8 @@ def parse_id(model: str) -> ModelId:
     found = _ID.fullmatch(model)
     if found is None:
         raise CheckpointError(
-            f"{model}: expected the folder of a model, or an id such as {next(iter(PUBLISHED))}, "
-            "with @REVISION behind it for a certain one"
+            f"{model}: expected the folder of a model, or an id such as {next(iter(PUBLISHED))}; "
+            "append @REVISION to select a revision"
         )
     return ModelId(found["repo"], found["revision"])
 
@@ -77,8 +77,8 @@ def find_model(model: str) -> Path:
     folder = stored_folder(wanted)
     if folder is None:
         raise CheckpointError(
-            f"{model}: is no folder, and was not downloaded or not completely: "
-            f"`voiceagent-tts models download {wanted.repo}`"
+            f"{model}: expected a folder or a completely downloaded model; "
+            f"try `voiceagent-tts models download {wanted.repo}`"
         )
     return folder
 
@@ -118,7 +118,7 @@ def download_model(wanted: ModelId, source: Source = "hf") -> Path:
     except Exception as error:  # each client raises the errors of its own HTTP library
         reason = next(iter(str(error).splitlines()), "") or type(error).__name__
         raise CheckpointError(
-            f"{wanted.repo}: is not on this machine and cannot be downloaded: {reason}"
+            f"{wanted.repo}: not on this machine, and the download failed: {reason}"
         ) from error
 
 
@@ -182,8 +182,8 @@ def _stored_by_huggingface(wanted: ModelId) -> Path | None:
 def _from_modelscope(wanted: ModelId) -> Path:
     if importlib.util.find_spec("modelscope") is None:
         raise CheckpointError(
-            f"{wanted.repo}: cannot be downloaded from ModelScope without its client: "
-            "pip install 'voiceagent-tts[modelscope]'"
+            f"{wanted.repo}: a download from ModelScope needs its client; "
+            "try pip install 'voiceagent-tts[modelscope]'"
         )
     client = importlib.import_module("modelscope")
     return Path(client.snapshot_download(wanted.repo, revision=wanted.revision))

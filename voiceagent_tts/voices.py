@@ -1,7 +1,7 @@
 """Map voice names to the workers that speak them, and store cloned voices in a folder.
 
-Knows the voices that running workers offer, and the names of the stored files. Does not know how a
-voice is made; from a voice's file it reads only the model size.
+Knows the voices that running workers offer, and the names of the stored files. Knows nothing of a
+voice file's contents except the embedding width.
 """
 
 import json
@@ -114,8 +114,12 @@ class VoiceFolder:
             return None
         return width if isinstance(width, int) else None
 
-    def save(self, name: str, prompt: bytes) -> str:
+    def save(self, name: str, voice_file: bytes) -> str:
         """Store a voice; replaces a stored voice of that name.
+
+        Args:
+            name: name of the voice, in any letter case.
+            voice_file: content of the voice file.
 
         Returns:
             The normalised name.
@@ -127,21 +131,21 @@ class VoiceFolder:
         target = self._file(name)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._replace(target, prompt)
+            self._replace(target, voice_file)
         except OSError as error:
             raise InvalidRequestError(
-                f"{self.path}: cannot keep the voice {target.stem!r}: {error.strerror}; set "
-                "VOICEAGENT_TTS_VOICES_FOLDER to a folder with room that can be written to"
+                f"{self.path}: cannot save the voice {target.stem!r}: {error.strerror}; set "
+                "VOICEAGENT_TTS_VOICES_FOLDER to a writable folder with free space"
             ) from error
         return target.stem
 
-    def _replace(self, target: Path, prompt: bytes) -> None:
+    def _replace(self, target: Path, voice_file: bytes) -> None:
         temporary = self.path / f".{target.stem}.{secrets.token_hex(8)}.part"
         try:
             with temporary.open("xb") as file:
-                file.write(prompt)
+                file.write(voice_file)
                 file.flush()
-                os.fsync(file.fileno())  # a full disk may say so only here
+                os.fsync(file.fileno())  # some file systems report a full disk only here
             temporary.replace(target)
         except BaseException:
             temporary.unlink(missing_ok=True)
@@ -168,7 +172,7 @@ class VoiceFolder:
     def _unknown(self, name: str) -> InvalidRequestError:
         known = _listed(self.names()) or "none yet: `voiceagent-tts voices add NAME ref.wav`"
         return InvalidRequestError(
-            f"there is no cloned voice {name[:64]!r}; there are: {known}",
+            f"expected the name of a cloned voice, got {name[:64]!r}; known are {known}",
             code=ErrorCode.INVALID_VOICE,
         )
 

@@ -15,7 +15,7 @@ from voiceagent_tts.cli.verify import verify_model
 from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.model.config import read_model_config
 
-UNTRAINED = "codec, there and back"
+UNTRAINED = "codec round trip"
 """Random weights compute as trained ones do, but their codec does not give back what it hears."""
 
 
@@ -74,7 +74,7 @@ def test_a_model_that_never_ends_is_found(broken: Path) -> None:
     head = tensors["talker.codec_head.weight"].mul_(50)
     head[read_model_config(broken).talker_config.codec_eos_token_id] = 0
     save_file(tensors, path)
-    assert "a short text's end" in failures(run(broken))
+    assert "end of a short text" in failures(run(broken))
 
 
 def test_a_partial_file_is_found_first(broken: Path) -> None:
@@ -91,8 +91,8 @@ def test_the_table_ends_with_the_verdict(
     """People see every check, and the status says whether all of them hold."""
     folder = str(REFERENCE / "voice_design-1b7")
     assert not verify_model(folder, "cpu", None, None, "")
-    assert "1 of 10 checks fail" in capsys.readouterr().out
+    assert "1 of 10 checks failed" in capsys.readouterr().out
     monkeypatch.setattr(verification, "_MIN_SNR_DB", 0.0)
     assert verify_model(folder, "cpu", None, None, "")
     shown = capsys.readouterr().out
-    assert shown.count(" ok ") == 10 and shown.endswith("All 10 checks hold.\n")
+    assert shown.count(" ok ") == 10 and shown.endswith("All 10 checks passed.\n")

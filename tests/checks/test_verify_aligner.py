@@ -54,7 +54,7 @@ def test_random_weights_compute_and_hear_nothing(
     """Everything holds but the words of ten languages, which the embedded voice speaks."""
     assert not verify_aligner(str(write_tiny_aligner(tmp_path)), "cpu", None)
     table = capsys.readouterr().out
-    assert f"{len(TEXTS)} of {len(TEXTS) + 3} checks fail" in table
+    assert f"{len(TEXTS)} of {len(TEXTS) + 3} checks failed" in table
     assert table.count("words of ") == table.count("bad") == len(TEXTS) == 10
 
 
@@ -65,4 +65,4 @@ def test_a_folder_that_does_not_load_is_one_check(
     folder = write_tiny_aligner(tmp_path)
     (folder / "model.safetensors").unlink()
     assert not verify_aligner(str(folder), "cpu", None)
-    assert "1 of 1 checks fail" in capsys.readouterr().out
+    assert "1 of 1 checks failed" in capsys.readouterr().out

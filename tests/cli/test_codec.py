@@ -70,7 +70,7 @@ async def test_a_refusal_is_one_line(command: Command, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("codes", "expected"),
     [
-        (np.zeros((4, 15), np.int16), "expected 16 a frame; got 15"),
+        (np.zeros((4, 15), np.int16), "expected 16 per frame; got 15"),
         (np.zeros((0, 16), np.int16), "expected integers [F, K]; got int16 [0, 16]"),
         (np.zeros(16, np.int16), "expected integers [F, K]; got int16 [16]"),
         (np.zeros((4, 16)), "expected integers [F, K]; got float64 [4, 16]"),
@@ -101,12 +101,12 @@ def test_other_codes_are_refused(codes: np.ndarray, expected: str, tmp_path: Pat
     [
         (encode, "missing.wav", "a.npz", "missing.wav: cannot be read; No such file"),
         (encode, "text", "a.npz", "expected a WAV, FLAC, MP3 or Ogg file"),
-        (encode, "text", "a.wav", "expected a name that ends in .npz; got a.wav"),
-        (encode, "text", "no/a.npz", "no does not exist or cannot be written to"),
+        (encode, "text", "a.wav", "expected a file name with suffix .npz; got a.wav"),
+        (encode, "text", "no/a.npz", "no does not exist or is not writable"),
         (decode, "missing.npz", "a.wav", "missing.npz: cannot be read; No such file"),
         (decode, "text", "a.wav", "expected an .npz file with an array `codes`"),
         (decode, "zip", "a.wav", "expected an .npz file with an array `codes`"),
-        (decode, "text", "a.mp3", "expected a name that ends in .wav, .flac, .ogg; got a.mp3"),
+        (decode, "text", "a.mp3", "expected a file name with suffix .wav, .flac, .ogg; got a.mp3"),
     ],
 )
 def test_other_files_are_refused(

@@ -30,7 +30,7 @@ def test_a_machine_without_the_extras_is_told_what_to_install(tmp_path: Path) ->
     make_base_install(tmp_path)
     result = run_in_base_install(tmp_path, "-m", "voiceagent_tts", "doctor")
     assert result.returncode == 1, result.stderr
-    assert re.search(r"^bad +extra server +without .*\bfastapi\b", result.stdout, re.MULTILINE)
+    assert re.search(r"^bad +extra server +missing: .*\bfastapi\b", result.stdout, re.MULTILINE)
     assert "-> pip install 'voiceagent-tts[server]'" in result.stdout
     assert re.search(r"^bad +embedded voice ", result.stdout, re.MULTILINE)
     assert "-> pip install 'voiceagent-tts[server,espeak]'" in result.stdout

@@ -35,7 +35,7 @@ def test_without_torch_the_extra_is_named(tmp_path: Path) -> None:
     make_base_install(tmp_path)
     result = run_in_base_install(tmp_path, "-m", "voiceagent_tts", "doctor", "--gpu")
     assert result.returncode == 1
-    assert "without torch" in result.stdout
+    assert "torch is not installed" in result.stdout
     assert "-> pip install 'voiceagent-tts[qwen3]'" in result.stdout
     assert result.stderr == ""
 
@@ -52,10 +52,10 @@ def test_a_card_without_bfloat16_is_flagged() -> None:
 def test_rows_are_the_fewer_of_memory_and_time() -> None:
     """A row of a minute takes four pages, 103 MB in all; steps may take four fifths of a frame."""
     in_time = rows_finding(speed([(1, 4), (32, 34), (64, 66)], 100 * 103_000_000))
-    assert in_time.detail == "100 of a minute each in memory, 62 in time"
+    assert in_time.detail == "memory fits 100 rows of one minute; speed allows 62"
     assert in_time.remedy == "serve with --rows 62"
     in_memory = rows_finding(speed([(1, 4), (32, 34)], 5 * 103_000_000))
-    assert in_memory.detail == "5 of a minute each in memory, at least 32 in time"
+    assert in_memory.detail == "memory fits 5 rows of one minute; speed allows at least 32"
     assert in_memory.remedy == "serve with --rows 5"
     assert rows_finding(speed([(1, 4)], 50_000_000)).verdict == "bad"
 
@@ -67,4 +67,4 @@ def test_a_gpu_that_is_too_slow_is_told_so() -> None:
     assert "80 ms" in late.remedy
     fine = speed_finding("a model", speed([(1, 4.04), (32, 5.0)], 0).times)
     assert fine.verdict == "ok"
-    assert fine.detail == "a model: a frame takes 4.0 ms with 1, 5.0 ms with 32 rows"
+    assert fine.detail == "a model: a step takes 4.0 ms with 1, 5.0 ms with 32 rows"

@@ -103,10 +103,16 @@ async def test_a_damaged_file_is_found_and_brought_again(run: Command, hub: Hub)
 @pytest.mark.parametrize(
     ("argv", "sentence"),
     [
-        (("models", "download", "Qwen/no-such"), "Qwen/no-such: is not on this machine and cannot"),
+        (
+            ("models", "download", "Qwen/no-such"),
+            "Qwen/no-such: not on this machine, and the download failed",
+        ),
         (("models", "download", "no id"), "expected the folder of a model, or an id such as"),
         (("models", "download", BASE, "--source", "ftp"), "expected hf or modelscope; got ftp"),
-        (("serve", "--model", "Qwen/no-such"), "Qwen/no-such: is not on this machine and cannot"),
+        (
+            ("serve", "--model", "Qwen/no-such"),
+            "Qwen/no-such: not on this machine, and the download failed",
+        ),
     ],
 )
 async def test_what_cannot_be_had_is_one_line(

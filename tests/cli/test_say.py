@@ -224,10 +224,13 @@ MISTAKES = {
     "no unicode": (["\udcff", "-o", "a.wav"], "text: expected valid Unicode"),
     "suffix of sound": (
         ["-o", "a.mp4"],
-        "--output: expected a name that ends in .wav, .flac, .ogg",
+        "--output: expected a file name with suffix .wav, .flac, .ogg",
     ),
-    "suffix of words": (["--words", "a.txt"], "--words: expected a name that ends in .json, .srt"),
-    "folder": (["-o", "no/such/a.wav"], "--output: no/such does not exist or cannot be written to"),
+    "suffix of words": (
+        ["--words", "a.txt"],
+        "--words: expected a file name with suffix .json, .srt",
+    ),
+    "folder": (["-o", "no/such/a.wav"], "--output: no/such does not exist or is not writable"),
     "no suffix": (["-o", "a"], "--output: expected a name"),
     "scheme": (["-o", "a.wav", "--url", "http://127.0.0.1:1"], "expected ws://host or wss://host"),
     "nobody there": (["-o", "a.wav", "--url", "ws://127.0.0.1:1"], "no connection to "),
@@ -305,7 +308,7 @@ async def test_voices_are_listed_one_a_line(server: RunningServer, command: Comm
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["ws://127.0.0.1:1"], "no voices from http://127.0.0.1:1/"),
+        (["ws://127.0.0.1:1"], "cannot list voices from http://127.0.0.1:1/"),
         (["http://127.0.0.1:1"], "url: expected ws://host or wss://host"),
         (["ws://127.0.0.1:port"], "url: expected ws://host or wss://host"),
         (["ws://127.0.0.1:1", "--api-key", "k\r\n"], "api_key: expected printable ASCII"),
@@ -326,8 +329,8 @@ def test_voices_of_nobody_are_a_mistake(
     [
         (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", "not as a voiceagent-tts server"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]", "not as a voiceagent-tts server"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{", "no voices from "),
-        (b"SSH-2.0-OpenSSH_9.6\r\n", "no voices from "),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{", "cannot list voices from "),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", "cannot list voices from "),
     ],
 )
 async def test_voices_of_another_server_are_a_mistake(

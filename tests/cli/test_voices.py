@@ -49,7 +49,7 @@ async def test_a_voice_is_added_exported_and_removed(
     """One line says what was kept; the exported file makes the same voice anywhere."""
     added = await run("add", "Anna", str(SOUND), "--model", BASE, "--text", "quick brown fox")
     assert (added.status, added.output) == (0, ""), added.errors
-    assert added.errors.startswith("anna: a voice with its timbre and 24 frames")
+    assert added.errors.startswith("saved the voice anna (timbre and 24 frames")
     assert (await run("export", "anna", "a.safetensors")).status == 0
     voices.add("bert", tmp_path / "a.safetensors")
     assert folder.read("bert") == folder.read("anna")
@@ -58,7 +58,7 @@ async def test_a_voice_is_added_exported_and_removed(
     again = await run("remove", "anna")
     assert (again.status, again.errors) == (
         1,
-        "voiceagent-tts: there is no cloned voice 'anna'; there are: bert\n",
+        "voiceagent-tts: expected the name of a cloned voice, got 'anna'; known are bert\n",
     )
 
 
@@ -118,7 +118,7 @@ def write_wav(path: Path, seconds: float, *, is_silent: bool = False) -> None:
         ("anna", "short.wav", BASE, "audio: "),
         ("anna", "long.wav", BASE, "audio: "),
         ("anna", "silent.wav", BASE, "audio: is silent; expected a voice"),
-        ("anna", "text.safetensors", None, "expected a clone prompt"),
+        ("anna", "text.safetensors", None, "expected a voice file"),
         ("anna", "tone.wav", DESIGN, "expected a Base model to clone a voice"),
         ("anna", "tone.wav", "no such", "expected the folder of a model, or an id"),
     ],

@@ -66,7 +66,7 @@ def test_a_clone_survives_its_file(cloner: Cloner, samples: Tensor) -> None:
 @pytest.mark.parametrize("stored", [b"", b"RIFF", bytes(16), b"\xff" * 64])
 def test_a_file_of_another_kind_is_refused(stored: bytes) -> None:
     """What is no clone prompt is said to be none; nothing in it is executed."""
-    with pytest.raises(InvalidRequestError, match="expected a clone prompt"):
+    with pytest.raises(InvalidRequestError, match="expected a voice file"):
         Cloned.from_bytes(stored)
 
 

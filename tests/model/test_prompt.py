@@ -275,5 +275,5 @@ def test_an_embedding_is_float32_however_it_was_stored() -> None:
 )
 def test_other_bytes_are_no_voice(stored: bytes) -> None:
     """Bytes that are no clone prompt are refused; a pickle is never loaded."""
-    with pytest.raises(InvalidRequestError, match="expected a clone prompt"):
+    with pytest.raises(InvalidRequestError, match="expected a voice file"):
         Cloned.from_bytes(stored)

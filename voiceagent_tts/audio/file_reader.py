@@ -60,9 +60,8 @@ def read_audio(data: bytes, limits: AudioLimits = REFERENCE_LIMITS) -> npt.NDArr
             or silent, has samples that are not finite, or needs more memory or time than `limits`.
         ModuleNotFoundError: the package `soundfile` is not installed.
     """
-    importlib.import_module(
-        "soundfile"
-    )  # in the extra `server`; the decoder process could not report it
+    # Checked here, because the decoder process could not report a missing package (extra `server`).
+    importlib.import_module("soundfile")
     _check_file(data, limits)
     samples = _decode(data, limits)
     if not np.isfinite(samples).all():
@@ -100,7 +99,7 @@ def _decode(data: bytes, limits: AudioLimits) -> npt.NDArray[np.float32]:
             argv, input=data, capture_output=True, timeout=_TIMEOUT_S, check=False
         )
     except subprocess.TimeoutExpired as error:
-        raise _refused("audio: takes too long to decode") from error
+        raise _refused(f"audio: decoding took longer than {_TIMEOUT_S:.0f} s") from error
     verdict, _, samples = done.stdout.partition(b"\n")
     if done.returncode == 0 and not verdict:
         return np.frombuffer(samples, "<f4")

@@ -1,1 +1,1 @@
-"""Checks that people run on a machine: verify, self test, step times, random weights."""
+"""Checks of models and devices, for the commands `verify` and `doctor --gpu`."""

@@ -1,7 +1,7 @@
-"""A model of the published size with random weights, for a machine without a checkpoint.
+"""Build a model of the published size with random weights, for a machine without a checkpoint.
 
 The cost of a step does not depend on the values of the weights, so speed and memory of a machine
-can be measured before any download. The generated audio is noise. Knows no files.
+can be measured before any download. The generated audio is noise. This module reads no files.
 
 Source: sizes of Qwen3-TTS-12Hz-1.7B-CustomVoice and of its codec.
 """
@@ -81,7 +81,7 @@ def untrained_decoder(config: CodecDecoderConfig, device: torch.device) -> Codec
 
 
 def _randomize(weights: Weights) -> None:
-    """Fill with small normal numbers, and norms and counts with ones to keep signals in range."""
+    """Fill weights with small normal numbers; norms and counts with ones to limit the signals."""
     for key, target in weights:
         if key.endswith(_ONES):
             target.fill_(1)

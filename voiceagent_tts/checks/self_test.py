@@ -1,8 +1,8 @@
-"""Test a device in about a minute: do graphs work, how fast is a step, how many rows fit.
+"""Test a device in about a minute: CUDA graphs, step times, and the number of rows that fit.
 
 Runs an engine's rows with the weights of a checkpoint, or random weights of the published size.
-Only a few sizes are captured to save time; a server that captures its own sizes runs as fast. Knows
-no server and no settings.
+Only a few sizes are captured to save time; a server captures more sizes and runs equally fast. This
+module does not know the server or its settings.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
-"""Measure a runner's steps: with many speaking rows, and a single row until its first audio.
+"""Measure a runner: step times with many rows, and the time of one row until its first audio.
 
 Drives rows like an engine that keeps up with real time. Each row's frames are decoded in windows,
-and rows take turns, so every step gives the codec equal work. Knows no texts and no deadlines.
+and rows take turns, so every step gives the codec equal work. Texts and deadlines are not modelled.
 """
 
 import time

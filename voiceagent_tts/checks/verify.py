@@ -2,7 +2,7 @@
 
 The first checks hold for any weights: files, shapes, ids, equal codes for equal seeds, equal audio
 for any portions. The others test what training put into the weights: speech ends with its text, is
-as loud as speech, and survives the codec. Knows no console.
+as loud as speech, and survives the codec. This module prints nothing.
 """
 
 import time
@@ -162,13 +162,13 @@ class _Verifier:
         text = tokenizer.normalize(_TOKENIZER_TEXT)
         ids = tokenizer.encode(text)
         is_same = tokenizer.decode(ids) == text
-        found = f"{len(ids)} ids, {'the same' if is_same else 'another'} text back"
-        return Check("tokenizer, ten scripts", "the same text back", found, is_same)
+        found = f"{len(ids)} ids, {'equal' if is_same else 'different'} text"
+        return Check("tokenizer round trip", "equal text", found, is_same)
 
     def _greedy_is_the_same(self) -> Check:
         request = self._request(_GREEDY, _GREEDY_FRAMES)
         first, second = self._generate(request)[0], self._generate(request)[0]
-        return _compared("greedy, twice", first, second)
+        return _compared("greedy decoding, twice", first, second)
 
     def _seeds_decide(self) -> Check:
         first, same, other = (
@@ -177,14 +177,13 @@ class _Verifier:
             )[0]
             for seed in (1, 1, 2)
         )
-        is_other = not torch.equal(first, other)
-        found = f"{'the same' if torch.equal(first, same) else 'other'} codes; "
-        found += "another seed, others" if is_other else "another seed, the same"
-        holds = torch.equal(first, same) and is_other
-        return Check("a seed, twice", "the same codes; another seed, others", found, holds)
+        is_same, is_other = torch.equal(first, same), not torch.equal(first, other)
+        found = f"same seed: {_equality(is_same)}; another seed: {_equality(not is_other)}"
+        expected = "same seed: equal codes; another seed: different codes"
+        return Check("sampling seeds", expected, found, is_same and is_other)
 
     def _pieces_are_the_whole_text(self) -> Check:
-        """A text that arrives token by token gives the codes of the complete text."""
+        """Compare the codes of a text that arrives token by token with those of the whole text."""
         voice = self._voice
         if isinstance(voice, Cloned):  # a reference's frames would consume the whole text at once
             voice = Cloned(voice.speaker_embedding)
@@ -205,15 +204,15 @@ class _Verifier:
         with torch.inference_mode():
             frames = [decoder.decode(frame[None, :, None], state)[0] for frame in codes]
         difference = float((torch.cat(frames).cpu() - sound).abs().max())
-        expected = f"the sound of one decode, within {_SAME_SOUND:g}"
-        found = f"{difference:.1e} apart"
-        return Check("sound frame by frame", expected, found, difference < _SAME_SOUND)
+        expected = f"equal to one decode, within {_SAME_SOUND:g}"
+        found = f"difference {difference:.1e}"
+        return Check("audio frame by frame", expected, found, difference < _SAME_SOUND)
 
     def _text_ends(self, codes: Tensor) -> Check:
         cap = self._cap()
         is_ended = len(codes) < cap
-        found = f"{len(codes) * FRAME_S:.1f} s" if is_ended else f"none in {cap * FRAME_S:.1f} s"
-        return Check("a short text's end", f"within {cap * FRAME_S:.1f} s", found, is_ended)
+        found = f"{len(codes) * FRAME_S:.1f} s" if is_ended else f"no end in {cap * FRAME_S:.1f} s"
+        return Check("end of a short text", f"within {cap * FRAME_S:.1f} s", found, is_ended)
 
     def _codec_gives_back(self, sound: Tensor) -> Check:
         assert self._codec.encoder is not None
@@ -223,11 +222,11 @@ class _Verifier:
             again = self._codec.decode(codes).cpu()[: len(sound)]
         before, after = _spectrum(sound), _spectrum(again)
         snr_db = _decibels(before.square().sum(), (before - after).square().sum())
-        expected = f"spectrum above {_MIN_SNR_DB:g} dB"
-        return Check("codec, there and back", expected, f"{snr_db:.1f} dB", snr_db > _MIN_SNR_DB)
+        expected = f"spectral SNR above {_MIN_SNR_DB:g} dB"
+        return Check("codec round trip", expected, f"{snr_db:.1f} dB", snr_db > _MIN_SNR_DB)
 
     def _cached_clone_is_sooner(self, reference_codes: Tensor) -> Check:
-        """A cached voice saves the time to decode its reference before the first audio."""
+        """Measure the time that a cached voice saves: decoding its reference before first audio."""
         decoder = self._codec.decoder
         codes = reference_codes.T[None].to(self._network.device)
         state, row = decoder.new_state(1, 1), decoder.new_state(1, 1)
@@ -235,19 +234,22 @@ class _Verifier:
             prime_ms = _milliseconds(lambda: decoder.prime(codes, state))
             copy_ms = _milliseconds(lambda: row.copy_row(0, state, 0))
         found = f"{prime_ms:.0f} ms cold, {copy_ms:.1f} ms cached"
-        return Check("a clone's reference", "sooner when cached", found, copy_ms < prime_ms)
+        return Check("reference of a clone", "faster when cached", found, copy_ms < prime_ms)
 
 
 def _compared(claim: str, first: Tensor, second: Tensor) -> Check:
     is_same = torch.equal(first, second)
-    found = f"{len(first)} frames, {'the same' if is_same else 'other'} codes"
-    return Check(claim, "the same codes", found, is_same)
+    return Check(claim, "equal codes", f"{len(first)} frames, {_equality(is_same)}", is_same)
+
+
+def _equality(is_same: bool) -> str:
+    return "equal codes" if is_same else "different codes"
 
 
 def _is_finite(sound: Tensor) -> Check:
     finite = sound.isfinite()
     bad = int((~finite).sum())
-    return Check("samples", "finite numbers", f"{bad} of {len(sound)} are none", not bad)
+    return Check("samples", "all finite", f"{bad} of {len(sound)} not finite", not bad)
 
 
 def _is_as_loud_as_speech(sound: Tensor) -> Check:

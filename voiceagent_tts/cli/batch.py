@@ -212,16 +212,16 @@ async def _speak_texts(
         VoiceAgentError: the server failed, or a file cannot be written.
     """
     waiting = iter(texts.items())
-    with _progress(len(texts), sum(map(len, texts.values()))) as (tell_chars, tell_chapter):
+    with _progress(len(texts), sum(map(len, texts.values()))) as (add_chars, add_chapter):
 
         async def work() -> None:
             for chapter, text in waiting:
-                with contextlib.closing(_ChapterSpeaker(request, client, tell_chars)) as speaker:
+                with contextlib.closing(_ChapterSpeaker(request, client, add_chars)) as speaker:
                     await speaker.speak(text)
                     speaker.write(chapter)
                 report.spoken += 1
                 report.sound_s += speaker.samples / SAMPLE_RATE_HZ
-                tell_chapter()
+                add_chapter()
 
         try:
             async with asyncio.TaskGroup() as group:
@@ -267,17 +267,17 @@ class _ChapterSpeaker:
     Args:
         request: options of the command.
         client: client of the server.
-        tell_chars: called with the number of newly spoken characters.
+        add_chars: called with the number of newly spoken characters.
     """
 
     def __init__(
-        self, request: BatchRequest, client: TTSClient, tell_chars: Callable[[int], None]
+        self, request: BatchRequest, client: TTSClient, add_chars: Callable[[int], None]
     ) -> None:
         import soundfile
 
         self._request = request
         self._client = client
-        self._tell_chars = tell_chars
+        self._add_chars = add_chars
         self._buffer = BytesIO()  # written by Python at the end, so a full disk raises an error
         self._file = soundfile.SoundFile(
             self._buffer, "w", SAMPLE_RATE_HZ, channels=1, format=request.audio_format.upper()
@@ -330,7 +330,7 @@ class _ChapterSpeaker:
                 await asyncio.sleep((error.retry_after_ms or 0) / 1000 or _RETRY_WAIT_S)
 
     async def _speak(self, text: str) -> _Piece:
-        request, piece, told, reason = self._request, _Piece(), 0, ""
+        request, piece, counted, reason = self._request, _Piece(), 0, ""
         try:
             async for event in self._client.say(
                 text,
@@ -347,8 +347,8 @@ class _ChapterSpeaker:
                         piece.pcm += event.pcm
                     case WordTimestamp():
                         piece.words.append(event)
-                        self._tell_chars(event.word.char_end - told)
-                        told = event.word.char_end
+                        self._add_chars(event.word.char_end - counted)
+                        counted = event.word.char_end
                     case DoneMessage():
                         reason = event.reason
                     case _:
@@ -356,9 +356,9 @@ class _ChapterSpeaker:
             if reason != "complete":
                 raise EngineError(f"the server ended a text early ({reason})")
         except BaseException:
-            self._tell_chars(-told)  # a retry counts these characters again
+            self._add_chars(-counted)  # a retry counts these characters again
             raise
-        self._tell_chars(len(text) - told)
+        self._add_chars(len(text) - counted)
         return piece
 
     def _placed(self, timestamp: WordTimestamp) -> WordTimestamp:

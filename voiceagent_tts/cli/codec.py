@@ -1,6 +1,6 @@
-"""`codec encode` and `codec decode`: an audio file to frames of codes, and back.
+"""`codec encode` and `codec decode`: convert an audio file to frames of codes, and back.
 
-Codes are kept as NumPy's `.npz` with one array, `codes` [F, K] int16, codebook 0 first. Files are
+Codes are stored as NumPy's `.npz` with one array, `codes` [F, K] int16, codebook 0 first. Files are
 checked before torch is loaded, which takes seconds.
 """
 
@@ -22,11 +22,9 @@ if TYPE_CHECKING:
     from voiceagent_tts.model.codec import Codec
     from voiceagent_tts.model.codec_encoder import Progress
 
-app = typer.Typer(help="Turn sound into codes, and codes into sound.", no_args_is_help=True)
+app = typer.Typer(help="Encode audio to codes, and decode codes to audio.", no_args_is_help=True)
 
-Model = Annotated[
-    Path, typer.Option(help="A Qwen3-TTS-12Hz model, or its codec alone: folder or id.")
-]
+Model = Annotated[Path, typer.Option(help="Qwen3-TTS-12Hz model or codec: folder or id.")]
 
 _MAX_ENCODED_S = 600.0
 
@@ -98,7 +96,7 @@ def read_codes(path: Path) -> "npt.NDArray[np.int64]":
     """Read a file of codes: [F, K] int64.
 
     Raises:
-        InvalidRequestError: no such file, or of another kind or layout.
+        InvalidRequestError: the file does not exist, or has another format or layout.
     """
     import numpy as np
 
@@ -121,11 +119,11 @@ def check_codes(path: Path, codes: "npt.NDArray[np.int64]", codec: "Codec") -> N
     """Check that codes belong to this codec.
 
     Raises:
-        InvalidRequestError: another number of codebooks, or codes that these do not hold.
+        InvalidRequestError: the number of codebooks differs, or a code is out of range.
     """
     if codes.shape[1] != codec.codebooks:
         raise InvalidRequestError(
-            f"{path}: codes: expected {codec.codebooks} a frame; got {codes.shape[1]}"
+            f"{path}: codes: expected {codec.codebooks} per frame; got {codes.shape[1]}"
         )
     if not 0 <= codes.min() <= codes.max() < codec.codebook_size:
         raise InvalidRequestError(

@@ -83,7 +83,7 @@ def _extra(extra: str) -> Finding:
         return Finding(name, "ok", ", ".join(versions))
     verdict = "bad" if extra in _NEEDED_EXTRAS else "note"
     remedy = f"pip install 'voiceagent-tts[{extra}]'"
-    return Finding(name, verdict, f"without {', '.join(missing)}", remedy)
+    return Finding(name, verdict, f"missing: {', '.join(missing)}", remedy)
 
 
 def _packages_of(extra: str) -> Iterator[str]:
@@ -100,13 +100,13 @@ def _port(port: int) -> Finding:
         try:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
-            remedy = "stop what uses it, or serve with --port 0"
+            remedy = "stop the program that uses it, or serve with --port 0"
             return Finding(f"port {port}", "note", error.strerror or str(error), remedy)
     return Finding(f"port {port}", "ok", "free")
 
 
 async def _voice() -> Finding:
-    """Start the embedded voice in a worker process and synthesise a text."""
+    """Start the embedded voice in a worker process and synthesise a sentence."""
     try:
         from voiceagent_tts.cli.serve import configure_logs
         from voiceagent_tts.synthesizer.options import ContextOptions
@@ -142,7 +142,8 @@ def _speaker() -> Finding:
         name = sounddevice.query_devices(kind="output")["name"]
     except Exception as error:
         remedy = (
-            "apt-get install libportaudio2; pip install 'voiceagent-tts[agents]'; or write files"
+            "apt-get install libportaudio2; pip install 'voiceagent-tts[agents]'; "
+            "or write files with --output"
         )
         return Finding("loudspeaker", "note", str(error).splitlines()[0], remedy)
     return Finding("loudspeaker", "ok", name)
@@ -151,15 +152,15 @@ def _speaker() -> Finding:
 def _gpu() -> Finding:
     program = shutil.which("nvidia-smi")
     if program is None:
-        remedy = "the embedded voice needs none"
+        remedy = "only Qwen3-TTS needs a GPU; the embedded voice does not"
         return Finding("GPU", "note", "no NVIDIA driver", remedy)
     query = [program, "--query-gpu=name,memory.total", "--format=csv,noheader"]
     try:
         result = subprocess.run(query, capture_output=True, text=True, timeout=20, check=False)
     except subprocess.TimeoutExpired:
-        return Finding("GPU", "note", "nvidia-smi does not answer", "look at dmesg")
+        return Finding("GPU", "note", "nvidia-smi does not respond", "check dmesg")
     if result.returncode:
-        return Finding("GPU", "note", result.stdout.strip() or "nvidia-smi fails", "look at dmesg")
+        return Finding("GPU", "note", result.stdout.strip() or "nvidia-smi fails", "check dmesg")
     return Finding("GPU", "ok", result.stdout.strip().replace("\n", "; "))
 
 
@@ -167,8 +168,8 @@ def _models() -> Finding:
     home = huggingface_home()
     found = sorted(path.name for path in home.glob("hub/models--Qwen--Qwen3-TTS*"))
     if not found:
-        remedy = "the embedded voice needs none"
-        return Finding("model files", "note", f"no Qwen3-TTS under {home}", remedy)
+        remedy = "voiceagent-tts models download REPO_ID; the embedded voice needs no files"
+        return Finding("model files", "note", f"no Qwen3-TTS model under {home}", remedy)
     names = ", ".join(name.removeprefix("models--").replace("--", "/") for name in found)
     return Finding("model files", "ok", names)
 
@@ -184,4 +185,4 @@ def _word_times() -> Finding:
     if found:
         return Finding("word times", "ok", " and ".join(found))
     remedy = "pip install 'voiceagent-tts[espeak]'"
-    return Finding("word times", "note", "estimates, where an engine tells none", remedy)
+    return Finding("word times", "note", "estimates, if an engine reports none", remedy)

@@ -1,7 +1,8 @@
-"""The files of the command line: sound as WAV, FLAC or Ogg, words as JSON, SubRip or WebVTT.
+"""Read and write the command line's files: audio as WAV, FLAC or Ogg; words as JSON, SRT or WebVTT.
 
-The suffix chooses the format. Names are checked before anything is spoken, and a file has its name
-when it is complete: what stops half-way leaves what was there before.
+The suffix selects the format. Commands check the names before they synthesise anything. A file is
+written under a temporary name and renamed when complete, so an interrupted command leaves an
+existing file unchanged.
 """
 
 import contextlib
@@ -30,48 +31,53 @@ _SENTENCE_ENDS = ".!?。！？"
 
 
 def check_audio_path(path: Path | None) -> None:
-    """Refuse a file for sound that could not be written.
+    """Check that an audio file can be written.
 
     Raises:
-        InvalidRequestError: the suffix is none of ours, or the place cannot be written to.
-        ModuleNotFoundError: the package that writes sound is not installed.
+        InvalidRequestError: the suffix is not supported, or the folder is not writable.
+        ModuleNotFoundError: the package `soundfile` is not installed.
     """
     if path is not None:
         check_target(path, AUDIO_SUFFIXES, "--output: ")
-        importlib.import_module("soundfile")  # of the extra `server`; words alone need none
+        importlib.import_module("soundfile")  # in the extra `server`; word files do not need it
 
 
 def check_words_path(path: Path | None) -> None:
-    """Refuse a file for words that could not be written.
+    """Check that a file of word times can be written.
 
     Raises:
-        InvalidRequestError: the suffix is none of ours, or the place cannot be written to.
+        InvalidRequestError: the suffix is not supported, or the folder is not writable.
     """
     if path is not None:
         check_target(path, _WORDS_SUFFIXES, "--words: ")
 
 
 def check_target(path: Path, suffixes: tuple[str, ...], option: str = "") -> None:
-    """Refuse a file that could not be written, before the work that is to fill it.
+    """Check that a file can be written, before the work that produces its content.
+
+    Args:
+        path: file to write.
+        suffixes: accepted suffixes, in lower case.
+        option: option that named the file, for the message.
 
     Raises:
-        InvalidRequestError: the suffix is none of these, or the place cannot be written to.
+        InvalidRequestError: the suffix is not accepted, or the folder is not writable.
     """
     if path.suffix.lower() not in suffixes:
         raise InvalidRequestError(
-            f"{option}expected a name that ends in {', '.join(suffixes)}; got {path.name}"
+            f"{option}expected a file name with suffix {', '.join(suffixes)}; got {path.name}"
         )
     if path.is_dir():
-        raise InvalidRequestError(f"{option}expected a file; {path} is a folder")
+        raise InvalidRequestError(f"{option}expected a file; got the folder {path}")
     if not os.access(path.parent, os.W_OK):
-        raise InvalidRequestError(f"{option}{path.parent} does not exist or cannot be written to")
+        raise InvalidRequestError(f"{option}{path.parent} does not exist or is not writable")
 
 
 def read_file(path: Path) -> bytes:
-    """All that is in a file.
+    """Read a file.
 
     Raises:
-        InvalidRequestError: there is no such file, or it cannot be read.
+        InvalidRequestError: the file does not exist or cannot be read.
     """
     try:
         return path.read_bytes()
@@ -81,10 +87,10 @@ def read_file(path: Path) -> bytes:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A name to write to; the file gets its own name when it is complete, and is gone if not.
+    """Yield a temporary path; rename it to `path` when the block succeeds, else delete it.
 
     Raises:
-        InvalidRequestError: it cannot be written.
+        InvalidRequestError: the file cannot be written.
     """
     unfinished = path.with_name(f".{path.stem}.unfinished{path.suffix}")
     try:
@@ -102,15 +108,15 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write_audio(path: Path, pcm: bytes) -> None:
-    """Write PCM16 at 24 kHz in the format that the suffix of `path` names.
+    """Write PCM16 at 24 kHz in the format given by the suffix of `path`.
 
     Raises:
-        InvalidRequestError: it cannot be written; nothing of it is left.
+        InvalidRequestError: the file cannot be written; no partial file remains.
     """
     import soundfile
 
     format_name = path.suffix[1:].upper()
-    buffer = BytesIO()  # a disk that is full is told of where Python writes
+    buffer = BytesIO()  # Python writes the file, so a full disk raises an error
     with soundfile.SoundFile(buffer, "w", SAMPLE_RATE_HZ, channels=1, format=format_name) as file:
         write_samples(file, pcm)
     with replacing(path) as unfinished:
@@ -118,9 +124,9 @@ def write_audio(path: Path, pcm: bytes) -> None:
 
 
 def write_samples(file: "soundfile.SoundFile", pcm: bytes) -> None:
-    """Write PCM16 to an open file, a second at a time.
+    """Write PCM16 to an open file, one second per call.
 
-    libsndfile crashes where it is given minutes of Vorbis in one call.
+    libsndfile crashes if one call writes minutes of Vorbis.
     """
     samples = np.frombuffer(pcm, "<i2")
     for start in range(0, len(samples), SAMPLE_RATE_HZ):
@@ -128,10 +134,10 @@ def write_samples(file: "soundfile.SoundFile", pcm: bytes) -> None:
 
 
 def write_words(path: Path, words: Sequence[WordTimestamp]) -> None:
-    """Write `words` in the format that the suffix of `path` names.
+    """Write word times in the format given by the suffix of `path`.
 
     Raises:
-        InvalidRequestError: it cannot be written; nothing of it is left.
+        InvalidRequestError: the file cannot be written; no partial file remains.
     """
     match path.suffix.lower():
         case ".json":
@@ -178,7 +184,7 @@ def _as_vtt(words: Sequence[WordTimestamp]) -> str:
 
 
 def _cues(words: Sequence[WordTimestamp]) -> Iterator[tuple[float, float, str]]:
-    """(start, end, text) of lines that a reader can follow."""
+    """Group words into subtitle lines; yields (start_s, end_s, text) of each line."""
     cue: list[WordTimestamp] = []
     for timestamp in words:
         if cue and _is_full([*cue, timestamp]):
@@ -200,7 +206,7 @@ def _is_full(cue: Sequence[WordTimestamp]) -> bool:
 def _cue(words: Sequence[WordTimestamp]) -> tuple[float, float, str]:
     text = ""
     for previous, timestamp in zip([None, *words], words, strict=False):
-        # Words of Chinese and Japanese touch; others had white space between them.
+        # Chinese and Japanese words follow each other directly; others have white space between.
         touches = previous is None or previous.word.char_end == timestamp.word.char_start
         text += timestamp.word.text if touches else f" {timestamp.word.text}"
     start_s = words[0].start_sample / SAMPLE_RATE_HZ

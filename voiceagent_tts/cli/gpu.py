@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from voiceagent_tts.checks.step_times import StepTime
 
 DUTY = 0.8
-"""Share of a frame's duration for steps; the rest is for prefill and delays of the host."""
+"""Share of a frame's duration that a step may take; the rest is for prefill and host delays."""
 _SMALLEST_GIB = 6
 _FREE_SHARE = 0.85
 """Share of the free memory for rows; the rest is for graphs and activations."""
@@ -28,10 +28,10 @@ def examine_gpu(model: str | None) -> bool:
     """Test the GPU, print a line for each finding, and return whether it can serve.
 
     Args:
-        model: a Qwen3-TTS model, its folder or id; random weights of 1.7B without it.
+        model: folder or id of a Qwen3-TTS model; None uses random weights of the 1.7B size.
 
     Raises:
-        CheckpointError: there is no such model.
+        CheckpointError: the model is not found.
     """
     console, can_serve = Console(soft_wrap=True, highlight=False), True
     for finding in _findings(model):
@@ -61,19 +61,20 @@ def _findings(model: str | None) -> Iterator[Finding]:
 def _cuda() -> Finding:
     """Report whether torch can use a GPU, and if not, why."""
     if importlib.util.find_spec("torch") is None:
-        return Finding("CUDA", "bad", "without torch", "pip install 'voiceagent-tts[qwen3]'")
+        remedy = "pip install 'voiceagent-tts[qwen3]'"
+        return Finding("CUDA", "bad", "torch is not installed", remedy)
     import torch
 
     if torch.version.cuda is None:
         remedy = "install the build for your CUDA version: https://pytorch.org/get-started/locally"
-        return Finding("CUDA", "bad", f"torch {torch.__version__} is a build for CPUs", remedy)
+        return Finding("CUDA", "bad", f"torch {torch.__version__} is a CPU-only build", remedy)
     build = f"torch {torch.__version__} for CUDA {torch.version.cuda}"
     if torch.cuda.is_available():
         return Finding("CUDA", "ok", build)
     if shutil.which("nvidia-smi") is None:
         remedy = "install NVIDIA's driver; in a container, run with --gpus all"
-        return Finding("CUDA", "bad", f"{build}, and no NVIDIA driver", remedy)
-    remedy = "look at nvidia-smi: the driver may be older than this CUDA version asks for"
+        return Finding("CUDA", "bad", f"{build}, but no NVIDIA driver", remedy)
+    remedy = "check nvidia-smi: the driver may be too old for this CUDA version"
     return Finding("CUDA", "bad", f"{build} finds no GPU", remedy)
 
 
@@ -85,7 +86,7 @@ def card_finding(name: str, total_bytes: int, *, has_bfloat16: bool) -> Finding:
         remedy = "the talker computes in float16 and the code predictor in float32, which is slower"
         return Finding("card", "note", f"{detail}, no bfloat16", remedy)
     if gib < _SMALLEST_GIB:
-        remedy = f"0.6B takes {_SMALLEST_GIB} GB with its graphs"
+        remedy = f"the 0.6B model needs {_SMALLEST_GIB} GB with its CUDA graphs"
         return Finding("card", "note", f"{detail}, little memory", remedy)
     return Finding("card", "ok", f"{detail}, bfloat16")
 
@@ -96,8 +97,8 @@ def _kernels(device: "torch.device", dtype: "torch.dtype") -> Finding:
 
     fault = find_fault(PUBLISHED.talker_config, dtype, device)
     if fault is None:
-        return Finding("kernels", "ok", "fused, and they compute what plain ones do")
-    remedy = "fused ones are faster: they need Triton, a C compiler and Python's headers"
+        return Finding("kernels", "ok", "fused; results match the plain kernels")
+    remedy = "fused kernels are faster; they need Triton, a C compiler and Python's headers"
     return Finding("kernels", "note", f"plain: {fault}", remedy)
 
 
@@ -111,8 +112,9 @@ def _graphs(device: "torch.device") -> Finding:
             "graphs", "bad", str(error).splitlines()[0], "serve with VOICEAGENT_TTS_GRAPHS=false"
         )
     if not agree:
-        return Finding("graphs", "bad", "make other samples than plain passes", "report this")
-    return Finding("graphs", "ok", "captured, and the same samples as without")
+        detail = "samples differ from those of eager passes"
+        return Finding("graphs", "bad", detail, "report this as a bug")
+    return Finding("graphs", "ok", "captured; samples equal those of eager passes")
 
 
 def _speed(device: "torch.device", model: str | None, dtype: "torch.dtype") -> Iterator[Finding]:
@@ -131,19 +133,20 @@ def _speed(device: "torch.device", model: str | None, dtype: "torch.dtype") -> I
         speed = measure_speed(loaded, free_bytes)
     except torch.cuda.OutOfMemoryError as error:
         detail = f"{name}: {str(error).splitlines()[0]}"
-        yield Finding("speed", "bad", detail, "free the GPU, or serve 0.6B")
+        yield Finding("speed", "bad", detail, "free GPU memory, or use a 0.6B model")
         return
     yield speed_finding(name, speed.times)
     yield rows_finding(speed)
 
 
 def speed_finding(name: str, times: Sequence["StepTime"]) -> Finding:
-    """Report the step times; a GPU that is late with a single row cannot serve."""
+    """Report the step times; a GPU that is slower than real time with one row cannot serve."""
     steps = ", ".join(f"{time.step_s * 1000:.1f} ms with {time.rows}" for time in times)
+    detail = f"{name}: a step takes {steps} rows"
     if times[0].step_s > FRAME_S:
-        late = f"a frame is heard for {FRAME_S * 1000:.0f} ms"
-        return Finding("speed", "bad", f"{name}: {steps} rows", f"{late}: this GPU is too slow")
-    return Finding("speed", "ok", f"{name}: a frame takes {steps} rows")
+        remedy = f"too slow: a step must take less than {FRAME_S * 1000:.0f} ms; use a faster GPU"
+        return Finding("speed", "bad", detail, remedy)
+    return Finding("speed", "ok", detail)
 
 
 def rows_finding(speed: "Speed") -> Finding:
@@ -152,8 +155,8 @@ def rows_finding(speed: "Speed") -> Finding:
 
     in_memory, in_time = speed.rows_in_memory, rows_in_time(speed.times, DUTY * FRAME_S)
     at_least = "at least " if in_time == speed.times[-1].rows else ""
-    detail = f"{in_memory} of a minute each in memory, {at_least}{in_time} in time"
+    detail = f"memory fits {in_memory} rows of one minute; speed allows {at_least}{in_time}"
     rows = min(in_memory, in_time)
     if not rows:
-        return Finding("rows", "bad", detail, "a smaller model, or a larger card")
+        return Finding("rows", "bad", detail, "use a smaller model or a larger GPU")
     return Finding("rows", "ok", detail, f"serve with --rows {rows}")

@@ -6,9 +6,7 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(
-    help="The models of Qwen3-TTS: which there are, and get one.", no_args_is_help=True
-)
+app = typer.Typer(help="List and download the models of Qwen3-TTS.", no_args_is_help=True)
 
 
 @app.command("list")
@@ -23,15 +21,17 @@ def list_models() -> None:
 
 @app.command()
 def download(
-    model: Annotated[str, typer.Argument(metavar="REPO_ID", help="See `models list`.")],
-    source: Annotated[str, typer.Option(help="hf or modelscope.")] = "hf",
+    model: Annotated[
+        str, typer.Argument(metavar="REPO_ID", help="Model id; `models list` shows them.")
+    ],
+    source: Annotated[str, typer.Option(help="Hub to use: hf or modelscope.")] = "hf",
     revision: Annotated[
-        str | None, typer.Option(help="A branch, a tag, or a commit, which never changes.")
+        str | None, typer.Option(help="Branch, tag or commit. [default: the hub's main branch]")
     ] = None,
 ) -> None:
     """Download a model, continue an interrupted download, and check every file.
 
-    HF_ENDPOINT names another hub with the same doors, HF_HOME the place on this machine.
+    HF_ENDPOINT selects another hub with the same API, HF_HOME the folder on this machine.
     """
     from voiceagent_tts.errors import InvalidRequestError
     from voiceagent_tts.hub import ModelId, download_model, parse_id
@@ -45,10 +45,10 @@ def download(
 
 
 def model_folder(model: str) -> Path:
-    """The folder of what a user calls a model: a folder, or an id, downloaded where it is not here.
+    """Return the folder of a model given by folder or id; download a missing one.
 
     Raises:
-        CheckpointError: it is neither here nor on the hub.
+        CheckpointError: the model is neither on this machine nor on the hub.
     """
     from voiceagent_tts.hub import fetch_model
 
@@ -56,10 +56,13 @@ def model_folder(model: str) -> Path:
 
 
 def aligner_folder(model: str | None) -> str | None:
-    """The folder of the forced aligner that was named; else of the published one, if it is here.
+    """Return the folder of a forced aligner.
+
+    Args:
+        model: folder or id; None selects the published aligner if it is on this machine.
 
     Raises:
-        CheckpointError: it was named and is neither here nor on the hub.
+        CheckpointError: the named aligner is neither on this machine nor on the hub.
     """
     from voiceagent_tts.hub import ALIGNER_ID, parse_id, stored_folder
 
@@ -81,7 +84,7 @@ def _check(folder: Path) -> None:
             folder, lambda done, total: bar.update(task, completed=done, total=total)
         )
     for file in damaged:
-        file.resolve().unlink()  # so that the next attempt brings it again
+        file.resolve().unlink()  # so that the next attempt downloads it again
     if damaged:
         names = ", ".join(file.name for file in damaged)
         raise CheckpointError(f"{folder}: damaged and removed: {names}; download it again")

@@ -1,7 +1,6 @@
-"""The server that a command uses: the one at --url, or a temporary one.
+"""Select the server for a command: the one at --url, or a temporary one in this process.
 
-With an address the base install is enough; a server of its own needs the extras `server` and
-`espeak`.
+With --url the base install suffices; a temporary server needs the extras `server` and `espeak`.
 """
 
 import contextlib
@@ -16,15 +15,15 @@ async def websocket_url(url: str | None) -> AsyncIterator[str]:
     if url is not None:
         yield url
         return
-    # Whoever names a server does not need what it takes to run one.
+    # Imported here because --url must work without the server's packages.
     from voiceagent_tts.cli.serve import configure_logs
     from voiceagent_tts.cli.settings import read_settings
     from voiceagent_tts.server.serve import running
 
     configure_logs(is_json=False, is_quiet=True)
-    # It has one user, who has no key for it, whatever keys are configured for other servers.
+    # The only client has no API key, so keys configured for other servers must not apply.
     settings = read_settings({"host": "127.0.0.1", "port": 0, "api_keys": ()})
     async with contextlib.AsyncExitStack() as stack:
-        with Console(stderr=True).status("starting a server for this"):
+        with Console(stderr=True).status("starting a temporary server"):
             server = await stack.enter_async_context(running(settings))
         yield server.websocket_url

@@ -1,4 +1,4 @@
-"""The loudspeaker of this machine, if any (package `sounddevice`, extra `agents`)."""
+"""Play audio on this machine's loudspeaker (package `sounddevice`, extra `agents`)."""
 
 import asyncio
 from typing import Any
@@ -20,7 +20,7 @@ class Speaker:
         """Return the default output device, or None if there is none and it is not required.
 
         Raises:
-            InvalidRequestError: it is required and there is none; the message says why.
+            InvalidRequestError: a device is required but missing; the message gives the reason.
         """
         try:
             import sounddevice
@@ -32,7 +32,8 @@ class Speaker:
             if not is_required:
                 return None
             raise InvalidRequestError(
-                f"no sound can be played here ({error}); install the extra `agents` and PortAudio "
+                f"cannot play audio on this machine ({error}); install the extra `agents` and "
+                "PortAudio "
                 "(apt-get install libportaudio2), or write a file with --output"
             ) from error
         return cls(stream)

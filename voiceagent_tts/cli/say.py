@@ -31,11 +31,10 @@ from voiceagent_tts.protocol.messages import DoneMessage
 _READ_BYTES = 64  # about one delta of an LLM
 _SEND_CHARS = 250
 _ROOM_WAIT_S = 5.0
-"""Seconds without a word after which more text is sent anyway: punctuation alone never comes back
-as words."""
+"""Seconds without a word after which more text is sent; punctuation alone yields no words."""
 _EARLY_ENDS = {
-    "limit": "which is as much as it speaks in one go; `voiceagent-tts batch` speaks longer texts",
-    "idle": "as no more text came",
+    "limit": "the longest it speaks in one context; `voiceagent-tts batch` speaks longer texts",
+    "idle": "because no more text arrived",
 }
 
 
@@ -56,7 +55,7 @@ class SayRequest:
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """Received speech: PCM16 at 24 kHz, its words, and the reason of its end."""
+    """Received speech: PCM16 at 24 kHz, its words, and why it ended."""
 
     pcm: bytes
     words: tuple[WordTimestamp, ...]
@@ -72,7 +71,8 @@ async def say_text(request: SayRequest) -> None:
     """Speak the request's text, or standard input token by token.
 
     Raises:
-        InvalidRequestError: a file cannot be written, there is no loudspeaker, or nothing to say.
+        InvalidRequestError: a file cannot be written, there is no loudspeaker, or the text has no
+            words.
         VoiceAgentError: the server reports an error.
     """
     check_audio_path(request.output)
@@ -120,17 +120,19 @@ def _fetch_names(http_request: urllib.request.Request) -> list[str]:
     except (OSError, HTTPException) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
     except (ValueError, TypeError, KeyError):
-        reason = "it answers, but not as a voiceagent-tts server"
-    raise InvalidRequestError(f"no voices from {http_request.full_url}: {reason}")
+        reason = "the reply is not that of a voiceagent-tts server"
+    raise InvalidRequestError(f"cannot list voices from {http_request.full_url}: {reason}")
 
 
 def _find_speaker(request: SayRequest) -> Speaker | None:
-    is_for_ears = request.output is None and request.words is None
-    if request.play is False or (request.play is None and not is_for_ears):
+    writes_files = request.output is not None or request.words is not None
+    if request.play is False or (request.play is None and writes_files):
         return None
     speaker = Speaker.find(is_required=request.play is True)
     if speaker is None:
-        raise InvalidRequestError("there is no loudspeaker here: write a file, --output say.wav")
+        raise InvalidRequestError(
+            "this machine has no loudspeaker; write a file with --output say.wav"
+        )
     return speaker
 
 
@@ -223,8 +225,8 @@ def _write_files(request: SayRequest, spoken: Spoken) -> None:
     count = len(spoken.words)
     report = f"{spoken.seconds:.1f} s of sound, {count} word{'s' * (count != 1)}"
     if spoken.reason != "complete":
-        why = _EARLY_ENDS.get(spoken.reason, f"with reason {spoken.reason}")
-        raise InvalidRequestError(f"the server ended this early, after {report}, {why}")
+        why = _EARLY_ENDS.get(spoken.reason, f"reason {spoken.reason}")
+        raise InvalidRequestError(f"the server stopped early, after {report}: {why}")
     if names:
         sys.stderr.write(f"{names}: {report}\n")
 

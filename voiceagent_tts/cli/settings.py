@@ -30,6 +30,6 @@ def _sentence(error: ValidationError) -> str:
     first = error.errors(include_input=False, include_url=False)[0]
     place = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
-        return f"{place}: there is no such setting"
+        return f"{place}: unknown setting"
     message = first["msg"].removeprefix("Value error, ")
     return f"{place}: {message}" if place else message

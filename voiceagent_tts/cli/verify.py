@@ -23,18 +23,20 @@ def verify_model(
     """Check a speech model, print all results as a table, and return whether all passed.
 
     Raises:
-        InvalidRequestError: the reference is no recording, or a Base model has none.
-        CheckpointError: there is no such model.
+        InvalidRequestError: the reference is not a recording, or is missing for a Base model.
+        CheckpointError: the model is not found.
     """
-    heard = None if reference is None else _read_reference(reference, text)
-    return _holds(_checks(model, device, precision, heard), "this model would not speak")
+    recording = None if reference is None else _read_reference(reference, text)
+    return _print_results(
+        _check_model(model, device, precision, recording), "this model does not work correctly"
+    )
 
 
 def verify_aligner(aligner: str, device: str | None, precision: str | None) -> bool:
     """Check a forced aligner on the embedded voice, whose word times are known; print the results.
 
     Raises:
-        CheckpointError: there is no such model.
+        CheckpointError: the model is not found.
         EngineError: the embedded voice cannot speak.
     """
     from voiceagent_tts.checks.verify_aligner import verify
@@ -42,18 +44,18 @@ def verify_aligner(aligner: str, device: str | None, precision: str | None) -> b
 
     checked = _checked_precision(precision)
     checks = verify(model_folder(aligner), device, checked, lambda: asyncio.run(_known_speech()))
-    return _holds(_collect(checks), "this aligner would not hear")
+    return _print_results(_collect(checks), "this aligner does not work correctly")
 
 
-def _holds(checks: "list[Check]", otherwise: str) -> bool:
-    """Print the results, and return whether all checks passed."""
+def _print_results(checks: "list[Check]", conclusion: str) -> bool:
+    """Print the results and, if any check failed, the conclusion; return whether all passed."""
     console = Console(soft_wrap=True, highlight=False)
     console.print(_table(checks))
     failed = sum(not check.holds for check in checks)
     console.print(
-        f"{failed} of {len(checks)} checks fail: {otherwise} as it should."
+        f"{failed} of {len(checks)} checks failed: {conclusion} on this machine."
         if failed
-        else f"All {len(checks)} checks hold."
+        else f"All {len(checks)} checks passed."
     )
     return not failed
 
@@ -110,7 +112,7 @@ def _read_reference(path: Path, text: str) -> "Reference":
     return Reference(torch.from_numpy(samples.copy()), text)
 
 
-def _checks(
+def _check_model(
     model: str, device: str | None, precision: str | None, reference: "Reference | None"
 ) -> "list[Check]":
     import torch
@@ -131,18 +133,18 @@ def _checked_precision(name: str | None) -> "Precision | None":
     return name
 
 
-def _collect(made: "Iterator[Check]") -> "list[Check]":
+def _collect(results: "Iterator[Check]") -> "list[Check]":
     """Run every check, and show the progress."""
     checks: list[Check] = []
     with Console(stderr=True).status("loading") as status:
-        for check in made:
+        for check in results:
             checks.append(check)
-            status.update(f"{len(checks)} checks made")
+            status.update(f"{len(checks)} checks done")
     return checks
 
 
 def _table(checks: "list[Check]") -> Table:
-    table = Table("", "what", "expected", "found")
+    table = Table("", "check", "expected", "found")
     for check in checks:
         verdict = "[green]ok[/]" if check.holds else "[red]bad[/]"
         table.add_row(verdict, check.claim, check.expected, check.found)

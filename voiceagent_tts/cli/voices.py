@@ -1,7 +1,7 @@
 """`voices list`, `add`, `design`, `remove` and `export`: show, create and manage voices.
 
-A cloned voice is what a prompt needs of its reference, computed once and kept as a safetensors
-file; a server that runs speaks with it from its next context on. Files and names are checked
+A cloned voice holds the speaker embedding and codes of its reference, computed once and stored as a
+safetensors file. A running server offers it for the next context. Files and names are checked
 before torch is loaded, which takes seconds.
 """
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from voiceagent_tts.model.prompt import Cloned
     from voiceagent_tts.voices import VoiceFolder
 
-app = typer.Typer(help="The voices: list them, and make your own.", no_args_is_help=True)
+app = typer.Typer(help="List voices, and clone or design your own.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="What `--voice` will call it.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the voice, as for `--voice`.")]
 _SUFFIX = ".safetensors"
 
 
@@ -42,7 +42,7 @@ def valid_unicode(value: str) -> str:
 def list_voices(
     url: Annotated[
         str | None,
-        typer.Option(help="A running server (ws://HOST:PORT); without it, one is started."),
+        typer.Option(help="Running server (ws://HOST:PORT). [default: a temporary server]"),
     ] = None,
     api_key: Annotated[
         str | None,
@@ -62,22 +62,26 @@ def add(
         Path,
         typer.Argument(
             metavar="REFERENCE",
-            help="3 to 30 s of one voice: WAV, FLAC, MP3 or Ogg; or what `export` has written.",
+            help="3 to 30 s of one voice: WAV, FLAC, MP3 or Ogg; or a file written by `export`.",
         ),
     ],
     model: Annotated[
         str | None,
-        typer.Option(help="A Base model that will speak it: its folder or id."),
+        typer.Option(help="Base model that will speak the voice: folder or id."),
     ] = None,
     text: Annotated[
         str,
         typer.Option(
-            callback=valid_unicode, help="What the reference says: its manner is cloned too."
+            callback=valid_unicode,
+            help="Transcript of the reference; with it, the speaking style is cloned too.",
         ),
     ] = "",
     tail_silence: Annotated[
         bool,
-        typer.Option(help="Let silence follow the reference, lest its last sound be repeated."),
+        typer.Option(
+            help="Append half a second of silence, so that the clone does not repeat the last "
+            "sound."
+        ),
     ] = True,
 ) -> None:
     """Clone a voice from a recording and save it as NAME."""
@@ -87,30 +91,36 @@ def add(
     clone_name(name)
     data = read_file(reference)
     if reference.suffix.lower() == _SUFFIX:
-        _keep(name, _check_prompt(data))
+        _save(name, _parse_voice(data))
         return
     if model is None:
         raise InvalidRequestError("--model: expected the Base model that will speak the voice")
     from voiceagent_tts.audio.file_reader import read_audio
 
-    _keep(name, _hear(read_audio(data), text, model, tail_silence=tail_silence))
+    _save(name, _clone(read_audio(data), text, model, tail_silence=tail_silence))
 
 
 @app.command()
 def design(
     name: Name,
     instruct: Annotated[
-        str, typer.Option(callback=valid_unicode, help="Who speaks: age, timbre, manner.")
+        str,
+        typer.Option(
+            callback=valid_unicode, help="Description of the voice: age, timbre, speaking style."
+        ),
     ],
     text: Annotated[
-        str, typer.Option(callback=valid_unicode, help="What they say for the voice to be heard.")
+        str, typer.Option(callback=valid_unicode, help="Sample text for the designed voice.")
     ],
-    model: Annotated[str, typer.Option(help="A VoiceDesign model: its folder or id.")],
-    base: Annotated[str, typer.Option(help="The Base model that will speak: its folder or id.")],
-    language: Annotated[str | None, typer.Option(help="Of the text.")] = None,
-    seed: Annotated[int, typer.Option(help="Another one, another voice.")] = 0,
+    model: Annotated[str, typer.Option(help="VoiceDesign model: folder or id.")],
+    base: Annotated[str, typer.Option(help="Base model that will speak the voice: folder or id.")],
+    language: Annotated[
+        str | None, typer.Option(help="Language of the text. [default: detected]")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="A different seed gives a different voice.")] = 0,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write what the designed voice said.")
+        Path | None,
+        typer.Option("--output", "-o", help="Audio file for the spoken sample text."),
     ] = None,
 ) -> None:
     """Design a voice from a description, and save a clone of it that stays constant."""
@@ -120,12 +130,12 @@ def design(
     clone_name(name)
     check_audio_path(output)
     samples = _design(instruct, text, model, language, seed)
-    voice = _hear(samples, text, base)
+    voice = _clone(samples, text, base)
     if output is not None:
         from voiceagent_tts.audio.pcm import float_to_pcm
 
         write_audio(output, float_to_pcm(samples))
-    _keep(name, voice)
+    _save(name, voice)
 
 
 @app.command()
@@ -137,7 +147,7 @@ def remove(name: Name) -> None:
 @app.command()
 def export(
     name: Name,
-    target: Annotated[Path, typer.Argument(metavar="FILE.safetensors")],
+    target: Annotated[Path, typer.Argument(metavar="FILE.safetensors", help="File to write.")],
 ) -> None:
     """Write a cloned voice to a file for `voices add` on another machine."""
     from voiceagent_tts.cli.files import check_target, replacing
@@ -155,20 +165,20 @@ def _folder() -> "VoiceFolder":
     return VoiceFolder(read_settings({}).voices_folder.expanduser())
 
 
-def _keep(name: str, voice: "Cloned") -> None:
-    kept = _folder().save(name, voice.to_bytes())
+def _save(name: str, voice: "Cloned") -> None:
+    saved = _folder().save(name, voice.to_bytes())
     codes = voice.reference_codes
-    heard = "its timbre" if codes is None else f"its timbre and {len(codes)} frames of its speech"
-    sys.stderr.write(f"{kept}: a voice with {heard}; `--voice {kept}` speaks with it\n")
+    content = "timbre only" if codes is None else f"timbre and {len(codes)} frames of speech"
+    sys.stderr.write(f"saved the voice {saved} ({content}); use it with --voice {saved}\n")
 
 
-def _check_prompt(data: bytes) -> "Cloned":
+def _parse_voice(data: bytes) -> "Cloned":
     from voiceagent_tts.model.prompt import Cloned
 
     return Cloned.from_bytes(data)
 
 
-def _hear(
+def _clone(
     samples: "npt.NDArray[np.float32]", text: str, model: str, *, tail_silence: bool = True
 ) -> "Cloned":
     import torch
@@ -177,7 +187,7 @@ def _hear(
     from voiceagent_tts.model.clone import TAIL_SILENCE_S, load_cloner
 
     folder = model_folder(model)
-    with _working(f"hearing it with {folder.name}"):
+    with _working(f"cloning the voice with {folder.name}"):
         cloner = load_cloner(folder)
         tail_silence_s = TAIL_SILENCE_S if tail_silence else 0.0
         return cloner.clone(torch.from_numpy(samples.copy()), text, tail_silence_s)
@@ -192,7 +202,7 @@ def _design(
     from voiceagent_tts.model.codec import load_codec
 
     folder = model_folder(model)
-    with _working(f"designing it with {folder.name}"):
+    with _working(f"designing the voice with {folder.name}"):
         designer, codec = load_checkpoint(folder), load_codec(folder)
         return design_voice(designer, codec, instruct, text, language, seed).numpy()
 

@@ -80,7 +80,7 @@ class Cloned:
         """Parse the output of `to_bytes`.
 
         Raises:
-            InvalidRequestError: the bytes are not a clone prompt.
+            InvalidRequestError: the bytes are not a voice file.
         """
         try:
             tensors = load(stored)
@@ -88,13 +88,13 @@ class Cloned:
             text = bytes(tensors["reference_text"].tolist()).decode() if codes is not None else ""
         except (SafetensorError, KeyError, ValueError) as error:
             raise InvalidRequestError(
-                f"expected a clone prompt (safetensors with speaker_embedding); {error}",
+                f"expected a voice file (safetensors with speaker_embedding); {error}",
                 code=ErrorCode.INVALID_VOICE,
             ) from error
         if not embedding.isfinite().all():
             # It would put NaN into KV pages that other rows reuse, and a mask does not hide NaN.
             raise InvalidRequestError(
-                "expected a clone prompt; its speaker_embedding is not finite",
+                "expected a voice file with a finite speaker_embedding",
                 code=ErrorCode.INVALID_VOICE,
             )
         return cls(embedding.float(), None if codes is None else codes.long(), text)
