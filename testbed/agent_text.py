@@ -1,6 +1,6 @@
-"""What a voice agent says: sentences as language models write them, the same for the same seed.
+"""Generate sentences of voice agents as language models write them; a seed determines them.
 
-The room knows no server and no clock.
+This module uses no server and no clock.
 """
 
 import random
@@ -53,7 +53,7 @@ def agent_sentences(seed: int) -> Iterator[str]:
 
 
 def agent_monologue(seed: int, words: int) -> str:
-    """A text of at least `words` words, in whole sentences."""
+    """Return a text of at least `words` words, in whole sentences."""
     sentences: list[str] = []
     spoken_words = 0
     for sentence in agent_sentences(seed):

@@ -1,6 +1,6 @@
 """Held-out sentences of agents in every language, for the alignment benchmark.
 
-They were not used to tune parameters; those were tuned on the sentences of `agent_text`.
+Parameters were tuned on the sentences of `agent_text`, not on these.
 """
 
 ENGLISH = (

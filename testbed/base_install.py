@@ -1,4 +1,4 @@
-"""The base install, `pip install voiceagent-tts` without extras, made of links to what is here."""
+"""Emulate the base install (`pip install voiceagent-tts` without extras) by links to packages."""
 
 import importlib.metadata
 import os
@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def make_base_install(folder: Path) -> None:
-    """Fill `folder` with the package and what it needs without any extra."""
+    """Fill `folder` with the package and its requirements without extras."""
     (folder / "voiceagent_tts").symlink_to(ROOT / "voiceagent_tts")
     for name in _needed("voiceagent-tts", set()):
         distribution = importlib.metadata.distribution(name)
@@ -36,7 +36,7 @@ def run_in_base_install(folder: Path, *argv: str) -> subprocess.CompletedProcess
 
 
 def _needed(name: str, seen: set[str]) -> Iterator[str]:
-    """Names of a distribution and of all that it needs without extras."""
+    """Return the names of a distribution and of all its requirements without extras."""
     if name in seen:
         return
     seen.add(name)

@@ -1,4 +1,4 @@
-"""A simulated user at an agent's console: microphone, loudspeaker, and the agent's history.
+"""Simulate a user at an agent's console: microphone, loudspeaker, and the agent's history.
 
 Uses the protocol of `lk agent console`: protobuf messages over TCP, each after its length, with
 audio at 48 kHz.
@@ -25,7 +25,7 @@ _SILENCE = bytes(FRAME_BYTES)
 
 
 class Caller:
-    """A user who is connected to an agent."""
+    """A simulated user, connected to an agent."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.history: list[ChatMessage] = []
@@ -64,7 +64,7 @@ class Caller:
         return min(time.monotonic() - self._began_at, self._received_s)
 
     def said(self, role: ChatRole) -> list[ChatMessage]:
-        """Messages of the history with this role."""
+        """Return the messages of the history with this role."""
         return [message for message in self.history if message.role == role]
 
     async def _receive(self) -> None:

@@ -1,8 +1,8 @@
-"""Full-size checkpoints with random weights, in the layout of the published ones.
+"""Write full-size checkpoints with random weights, in the layout of the published ones.
 
-They load wherever a published model loads, here and in the official package. What a step computes
-does not depend on the values of the weights, so that timing on them is honest; what they say is
-noise. The end of a speech is made as unlikely as the median code: a speech is as long as it may be.
+They load wherever a published model loads, also in the official package. The cost of a step does
+not depend on the values of the weights, so timings are representative; the audio is noise. The
+end-of-speech code is as unlikely as the median code, so speech usually reaches its frame limit.
 
 Nothing is downloaded.
 """
@@ -66,12 +66,12 @@ def write_checkpoint(
     """Write a checkpoint with random weights.
 
     Args:
-        folder: is made.
+        folder: folder to create.
         model: config.json of the model.
         codec: config.json of its codec.
-        seed: the same seed gives the same files, on the same kind of device.
-        progress: shows how many tensors are made.
-        device: that makes the numbers: a GPU takes seconds where a CPU takes minutes.
+        seed: equal seeds give equal files on one kind of device.
+        progress: shows the number of generated tensors.
+        device: device that draws the numbers; a GPU takes seconds, a CPU minutes.
     """
     codec_folder = folder / CODEC_FOLDER
     codec_folder.mkdir(parents=True, exist_ok=True)
@@ -97,9 +97,9 @@ def ready_checkpoint(
     progress: Progress | None = None,
     device: str = "cpu",
 ) -> Path:
-    """`folder`, with a random checkpoint of these sizes, which is made where it is not there.
+    """Return `folder`, after writing a random checkpoint of these sizes if it does not exist.
 
-    What was broken off is made again: a folder appears when it is complete.
+    The folder appears only when complete, so an interrupted run starts again.
     """
     if not folder.exists():
         partial = folder.with_name(f"{folder.name}.partial")
@@ -112,13 +112,13 @@ def ready_checkpoint(
 def write_aligner(
     folder: Path, config: dict[str, Any], seed: int, progress: Progress | None = None
 ) -> None:
-    """Write a forced aligner with random weights, as transformers keeps it.
+    """Write a forced aligner with random weights, in the layout of transformers.
 
     Args:
-        folder: is made.
-        config: its config.json.
-        seed: the same seed gives the same files.
-        progress: shows how many tensors are made.
+        folder: folder to create.
+        config: config.json of the aligner.
+        seed: equal seeds give equal files.
+        progress: shows the number of generated tensors.
     """
     folder.mkdir(parents=True, exist_ok=True)
     _write_json(folder / "config.json", {"model_type": "qwen3_asr", **config})
@@ -137,7 +137,7 @@ def write_aligner(
 
 
 def _aligner_tokenizer(first_control: int) -> Qwen2Tokenizer:
-    """Control tokens are in the vocabulary, or the library would number them in its own order."""
+    """Build a tokenizer with control tokens in its vocabulary, which fixes their numbers."""
     vocabulary, merges = learn_vocabulary(first_control)
     vocabulary |= {
         ALIGNER_TOKENS.get(place, f"<unused {first_control + place}>"): first_control + place
@@ -155,7 +155,7 @@ def _aligner_tokenizer(first_control: int) -> Qwen2Tokenizer:
 
 
 def model_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of a model's tensors, from its config.json."""
+    """Return names and shapes of a model's tensors, from its config.json."""
     config = read_model_config(folder)
     network = build_network(config, torch.float32, META, "sdpa")
     shapes = dict(_shapes(network.weights()))
@@ -167,7 +167,7 @@ def model_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
 
 
 def codec_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of a codec's tensors, from its config.json."""
+    """Return names and shapes of a codec's tensors, from its config.json."""
     config = read_codec_config(folder)
     with building(torch.float32, META):
         decoder = CodecDecoder(config.decoder_config)

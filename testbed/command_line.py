@@ -1,4 +1,4 @@
-"""The command line as a person meets it: a process, its two outputs, its status."""
+"""Run the command line as a user does: a process with two outputs and an exit status."""
 
 import asyncio
 import os
@@ -11,7 +11,7 @@ from typing import IO
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a command ended."""
+    """Result of a command: outputs and exit status."""
 
     status: int
     output: str
@@ -28,7 +28,7 @@ async def start(
     environment: dict[str, str] | None = None,
     stdin: IO[bytes] | int = asyncio.subprocess.PIPE,
 ) -> asyncio.subprocess.Process:
-    """Start `voiceagent-tts *argv`; its owner reads it and waits for it."""
+    """Start `voiceagent-tts *argv`; the caller reads its outputs and waits for it."""
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("VOICEAGENT_TTS_")}
     return await asyncio.create_subprocess_exec(
         sys.executable, "-m", "voiceagent_tts", *argv,
@@ -41,7 +41,7 @@ async def start(
 
 
 async def finished(process: asyncio.subprocess.Process) -> Outcome:
-    """Read all that a process says, until it has ended."""
+    """Wait for the end of a process, and return its outputs and status."""
     assert process.stdout is not None and process.stderr is not None
     output, errors = await asyncio.gather(process.stdout.read(), process.stderr.read())
     return Outcome(await process.wait(), output.decode(), errors.decode())

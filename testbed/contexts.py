@@ -1,4 +1,4 @@
-"""Contexts of a synthesizer, read event by event."""
+"""Read the events of a synthesizer's contexts."""
 
 from dataclasses import dataclass
 
@@ -68,14 +68,14 @@ async def first(context: Context, kind: type[ContextEvent]) -> ContextEvent:
 
 
 def worker_of(synthesizer: Synthesizer) -> WorkerClient:
-    """The running engine."""
+    """Return the client of the running engine worker."""
     worker = synthesizer.supervisors["espeak"].worker
     assert worker is not None
     return worker
 
 
 async def made_samples(synthesizer: Synthesizer, least: int) -> int:
-    """Samples that the engine has generated, from a heartbeat after it reached `least`."""
+    """Return the engine's number of generated samples once a heartbeat reports `least` or more."""
     worker = worker_of(synthesizer)
     await until(lambda: worker.stats.audio_samples >= least, f"{least} samples are made")
     last = worker.stats

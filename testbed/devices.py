@@ -1,7 +1,7 @@
-"""Devices of a LiveKit session without a room: a loudspeaker, a microphone and a screen.
+"""Simulate devices of a LiveKit session without a room: loudspeaker, microphone and screen.
 
-They implement LiveKit's interfaces (`voice.io`), work in real time and record what passes them.
-This module knows no agent, no words and no server.
+They implement LiveKit's interfaces (`voice.io`), run in real time and record audio and text. This
+module uses no agent and no server.
 """
 
 import asyncio

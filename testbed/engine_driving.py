@@ -1,4 +1,4 @@
-"""The engine over a tiny real checkpoint, driven step by step."""
+"""Drive the engine step by step over a tiny checkpoint."""
 
 from collections.abc import Iterable
 from dataclasses import fields, replace
@@ -23,11 +23,11 @@ CUSTOM_VOICE = "custom_voice-1b7"
 
 
 MAX_FRAMES = 24
-"""Random weights know no end; their runs are cut short."""
+"""Frame limit of a run; random weights rarely emit the end-of-speech code."""
 
 
 def load(name: str = CUSTOM_VOICE, max_frames: int = MAX_FRAMES) -> tuple[Checkpoint, Codec]:
-    """A checkpoint whose runs have at most so many frames, and its codec."""
+    """Return a checkpoint whose runs have at most `max_frames` frames, and its codec."""
     checkpoint, codec = _load(name)
     generation = replace(checkpoint.generation, max_new_tokens=max_frames)
     return replace(checkpoint, generation=generation), codec
@@ -39,18 +39,18 @@ def _load(name: str) -> tuple[Checkpoint, Codec]:
 
 
 class Driver:
-    """An engine between an inbox that a test fills and the list of all that came out.
+    """An engine with an inbox that a test fills and a list of all its events.
 
     Args:
         model: name of a checkpoint.
-        rows: how many contexts at a time.
-        voices: folder of clones.
-        parts: instead of what is loaded of `model`.
-        pages: of memory; as many as all rows can fill where not given.
-        pace: of the scheduler.
-        step_s: by which the engine's clock goes on with every step; at a frame's length the engine
-            just keeps up with speech, so that frames become sound one by one.
-        costs: measurements of a warm-up, for the scheduler.
+        rows: maximum number of contexts at a time.
+        voices: folder of cloned voices.
+        parts: checkpoint and codec to use instead of `model`.
+        pages: number of KV pages; by default enough for all rows.
+        pace: pace of the scheduler.
+        step_s: seconds by which each step advances the engine's clock. With a frame's length the
+            engine just keeps up with speech, so frames are decoded one by one.
+        costs: measured costs of a warm-up, for the scheduler.
     """
 
     def __init__(
@@ -84,16 +84,16 @@ class Driver:
         )
 
     def _take(self) -> list[Command]:
-        self.now += self._step_s  # the engine takes commands once a step
+        self.now += self._step_s  # the engine reads commands once per step
         commands, self._commands = self._commands, []
         return commands
 
     def send(self, *commands: Command) -> None:
-        """Let `commands` arrive before the next step."""
+        """Queue `commands` for the next step."""
         self._commands.extend(commands)
 
     def run(self, *commands: Command, steps: int = 3000) -> list[Event]:
-        """Send `commands`, step until nothing is left to do, and return what came out."""
+        """Send `commands`, step until there is no more work, and return the new events."""
         before = len(self.events)
         self.send(*commands)
         for _ in range(steps):
@@ -102,7 +102,7 @@ class Driver:
         raise AssertionError(f"still busy after {steps} steps")
 
     def open(self, context: int, text: str, **options: Any) -> tuple[Submit, Credit]:
-        """The commands of a context that speaks `text` without end of credit."""
+        """Return the commands of a context that speaks `text` with unlimited credit."""
         voice = next(iter(self.engine.capabilities.voices), "")
         names = {field.name for field in fields(SpeechOptions)}
         speech: dict[str, Any] = {"seed": 7} | {
@@ -114,7 +114,7 @@ class Driver:
 
 
 def pcm_of(events: Iterable[Event], context: int) -> bytes:
-    """All PCM of a context; its chunks must follow each other without a gap."""
+    """Return all PCM of a context; its chunks must be contiguous."""
     pcm = b""
     for event in events:
         for part in event.rows if isinstance(event, AudioStep) else ():
@@ -125,7 +125,7 @@ def pcm_of(events: Iterable[Event], context: int) -> bytes:
 
 
 def last_of(events: Iterable[Event], context: int) -> Event:
-    """The event that ended a context."""
+    """Return the event that ended a context."""
     ends = [e for e in events if isinstance(e, (Done, Failed)) and e.context == context]
     assert len(ends) == 1
     return ends[0]

@@ -51,12 +51,12 @@ class Driver:
 
 
 def of_type(kind: type[_E], events: Iterable[Event]) -> list[_E]:
-    """The events of one type, in order."""
+    """Return the events of one type, in order."""
     return [event for event in events if isinstance(event, kind)]
 
 
 def pcm_of(events: Iterable[Event], context: int) -> bytes:
-    """All PCM of a context; its chunks must be contiguous."""
+    """Return all PCM of a context; its chunks must be contiguous."""
     pcm = b""
     for step in of_type(AudioStep, events):
         for part in step.rows:
@@ -67,6 +67,6 @@ def pcm_of(events: Iterable[Event], context: int) -> bytes:
 
 
 def words_of(events: Iterable[Event], context: int) -> list[WordTimestamp]:
-    """All words of a context, in the order in which they were sent."""
+    """Return all words of a context, in the order in which they were sent."""
     parts = (event.words for event in of_type(Words, events) if event.context == context)
     return [word for words in parts for word in words]

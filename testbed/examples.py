@@ -1,4 +1,4 @@
-"""How many examples property tests try: fewer in `make test` than in `make test-thorough`."""
+"""Set how many examples property tests try: fewer in `make test` than in `make test-thorough`."""
 
 import math
 
@@ -11,7 +11,7 @@ _QUICK = 25
 def register_profiles() -> None:
     """Register `quick` and `thorough`, and load `quick`.
 
-    Neither has a deadline: how long an example takes says how busy the machine is.
+    Neither has a deadline, because an example's duration depends on the load of the machine.
     """
     hypothesis.settings.register_profile("quick", deadline=None, max_examples=_QUICK)
     hypothesis.settings.register_profile("thorough", deadline=None, max_examples=_THOROUGH)

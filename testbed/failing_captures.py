@@ -16,7 +16,7 @@ FAULT = "operation not permitted when stream is capturing"
 
 @contextmanager
 def failing_captures(after: int = 0) -> Iterator[None]:
-    """Let streams that are made inside capture `after` functions each, and then fail."""
+    """Within the block, make every new stream fail to capture after `after` captured functions."""
 
     def new_capture(device: torch.device, stream: torch.cuda.Stream | None) -> Capture:
         done = 0

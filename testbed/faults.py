@@ -1,6 +1,6 @@
-"""Faults between an agent and the server: a connection that breaks, an engine that dies.
+"""Inject faults between an agent and the server: broken connections and killed engines.
 
-This module knows no agent framework and no protocol.
+This module depends on no agent framework and no protocol.
 """
 
 import asyncio

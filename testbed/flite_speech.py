@@ -1,8 +1,8 @@
-"""flite's four voices with exact word times: an English ground truth that is independent of us.
+"""Speak with flite's four voices and exact word times: an independent English ground truth.
 
 flite is another synthesizer (Debian: `apt-get install libflite1`, or `make flite`). Its C API keeps
 the utterance from which the samples were generated, with the end of every segment and the token
-that each belongs to. This module knows no aligner.
+that each belongs to. This module uses no aligner.
 
 Source: flite 2.2, `flite.h`, `cst_item.h`, `cst_wave.h` for every call and structure layout.
 """
@@ -62,7 +62,7 @@ def speak(
 
 
 def _token_times(flite: Any, utterance: int) -> list[tuple[float, float]]:
-    """Times of the tokens: segments are contiguous, and those of one token are neighbours."""
+    """Return the times of the tokens; segments are contiguous, those of a token adjacent."""
     times: list[tuple[float, float]] = []
     current, start = 0, 0.0
     segment = flite.relation_head(flite.utt_relation(utterance, b"Segment"))
@@ -96,7 +96,7 @@ def _voice(name: str) -> int:
 
 
 def _features(voice: int) -> int:
-    """The voice's features: the second field of `cst_voice`, after its name."""
+    """Return the voice's features: the second field of `cst_voice`, after its name."""
     return ctypes.c_void_p.from_address(voice + ctypes.sizeof(ctypes.c_void_p)).value or 0
 
 

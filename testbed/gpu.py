@@ -1,4 +1,4 @@
-"""Where tests of tensors run: here, and on an NVIDIA GPU where there is one."""
+"""List the devices of tensor tests: the CPU, and an NVIDIA GPU if present."""
 
 import pytest
 import torch
@@ -7,5 +7,5 @@ ON_GPU = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
 ]
-"""Marks of what a CPU cannot do."""
+"""Marks of tests that need a GPU."""
 DEVICES = ["cpu", pytest.param("cuda", marks=ON_GPU)]

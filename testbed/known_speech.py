@@ -1,7 +1,7 @@
-"""Speech with known word times, from espeak's variants and flite, also in harder conditions.
+"""Synthesise speech with known word times, from espeak's variants and flite, also distorted.
 
 Espeak's variants differ from the aligner's reference in timbre, pitch and pace but not in
-pronunciation; flite differs in all of them. This module knows no aligner.
+pronunciation; flite differs in all of them. This module uses no aligner.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What LiveKit's plugins give: their factory, and their frames and times, checked."""
+"""Check what the LiveKit plugin returns: audio frames and word times."""
 
 import re
 from collections.abc import Callable
@@ -13,18 +13,18 @@ MakeVoice = Callable[..., TTS]
 
 
 def seconds(time: NotGivenOr[float]) -> float:
-    """A time that must have been given."""
+    """Return a time; fail if it was not given."""
     assert utils.is_given(time)
     return time
 
 
 def tokens(text: str) -> list[str]:
-    """`text` as a language model writes it."""
+    """Split `text` into tokens as a language model streams it."""
     return re.findall(r"\s?\S{1,4}|\s", text)
 
 
 def check_frames(events: list[tts.SynthesizedAudio]) -> None:
-    """One request, one segment, frames of a sensible length, the last of them final."""
+    """Check for one request, one segment, reasonable frame lengths, and a final last frame."""
     assert {event.request_id for event in events} == {events[0].request_id} != {""}
     assert len({event.segment_id for event in events}) == 1
     assert [event.is_final for event in events] == [False] * (len(events) - 1) + [True]

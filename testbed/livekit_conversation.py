@@ -1,4 +1,4 @@
-"""A real LiveKit session for tests of the plugin: a real-time loudspeaker and a scripted LLM."""
+"""Run a real LiveKit session with the plugin, a real-time loudspeaker and a scripted LLM."""
 
 import asyncio
 import contextlib
@@ -153,7 +153,7 @@ class Conversation:
 
     @property
     def history(self) -> list[str]:
-        """The agent's messages in the session's history."""
+        """Return the agent's messages in the session's history."""
         items = self.session.history.items
         return [
             item.text_content or ""
@@ -178,28 +178,28 @@ async def talking(voice: tts.TTS, **options: Any) -> AsyncIterator[Conversation]
 
 
 def real_vad() -> inference.VAD:
-    """LiveKit's bundled voice activity detection."""
+    """Return LiveKit's bundled voice activity detection."""
     return inference.VAD(model="silero")
 
 
 def committed(handle: SpeechHandle) -> str:
-    """Text in the history of a reply that has ended; "" if LiveKit dropped it."""
+    """Return the history's text of a reply that has ended; "" if LiveKit dropped it."""
     texts = [item.text_content or "" for item in handle.chat_items if isinstance(item, ChatMessage)]
     return "".join(texts)
 
 
 async def words_of(url: str, text: str, **options: Any) -> list[WordTimestamp]:
-    """Word times of `text` from the server, without LiveKit."""
+    """Return word times of `text` from the server, without LiveKit."""
     async with TTSClient(url) as client:
         events = client.say(text, max_lead_s=0.0, **options)
         return [event async for event in events if isinstance(event, WordTimestamp)]
 
 
 def heard(words: list[WordTimestamp], played_s: float) -> int:
-    """Number of `words` heard after `played_s` of the reply."""
+    """Return the number of `words` heard after `played_s` of the reply."""
     return sum(word.start_sample / SAMPLE_RATE_HZ + HEARD_S < played_s for word in words)
 
 
 def count(words: list[WordTimestamp], text: str) -> int:
-    """Number of `words` in `text`, the start of a reply."""
+    """Return the number of `words` in `text`, the start of a reply."""
     return sum(word.word.char_end <= len(text.rstrip()) for word in words)

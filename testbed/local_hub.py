@@ -1,4 +1,4 @@
-"""A hub on this machine that answers Hugging Face's client, and misbehaves on demand."""
+"""Serve Hugging Face's client from a local hub that injects faults on demand."""
 
 import hashlib
 import json
@@ -15,13 +15,13 @@ _LARGE_BYTES = 100_000
 
 @dataclass
 class Hub:
-    """Repositories by name and commit, and what was asked for.
+    """Repositories of the hub, faults to inject, and a record of partial requests.
 
     Attributes:
         commits: (repository, commit) -> folder with its files; the last one is `main`.
-        cuts: files whose first answer ends half-way.
-        damages: files whose content arrives changed.
-        ranges: (file, first byte) of every answer that began in the middle.
+        cuts: files whose first response breaks off half-way.
+        damages: files whose content is sent changed.
+        ranges: (file, first byte) of every response that began in the middle.
     """
 
     commits: dict[tuple[str, str], Path]
@@ -31,7 +31,7 @@ class Hub:
     url: str = ""
 
     def folder(self, repository: str, revision: str) -> tuple[str, Path] | None:
-        """Commit and folder of a revision, if there is such a repository."""
+        """Return commit and folder of a revision, or None for an unknown repository."""
         known = [(c, path) for (name, c), path in self.commits.items() if name == repository]
         for commit, path in reversed(known):
             if revision in ("main", commit):
@@ -40,16 +40,16 @@ class Hub:
 
 
 def commit_of(number: int) -> str:
-    """A commit's hash."""
+    """Return a commit's hash."""
     return f"{number:040x}"
 
 
 @contextmanager
 def serving(hub: Hub) -> Iterator[Hub]:
-    """Answer on a free port of this machine while the block runs."""
+    """Serve on a free port of this machine within the block."""
 
     class Handler(_Handler):
-        """Of this hub."""
+        """Answers requests from the hub's folders."""
 
         of = hub
 
@@ -77,7 +77,7 @@ class _Handler(BaseHTTPRequestHandler):
     of: Hub
 
     def log_message(self, format: str, *_: object) -> None:
-        """Nothing: the tests read what was asked for."""
+        """Log nothing."""
 
     def do_HEAD(self) -> None:
         self._answer()

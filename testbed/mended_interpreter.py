@@ -1,7 +1,7 @@
-"""What Triton 3.6's interpreter does otherwise than a GPU or the NumPy of today, done right.
+"""Patch two faults of Triton 3.6's interpreter.
 
-It rounds float32 to bfloat16 towards zero, where a GPU rounds to the nearest; and it makes the
-bound of a loop of an array of one dimension, which NumPy 2.4 refuses.
+The interpreter rounds float32 to bfloat16 towards zero, while a GPU rounds to nearest; and it
+passes one-dimensional arrays as loop bounds, which NumPy 2.4 rejects.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ from triton.runtime import interpreter
 
 
 def mend() -> None:
-    """Mend the interpreter of this process, before the first kernel runs."""
+    """Patch the interpreter of this process; call before the first kernel runs."""
     builder, patch = interpreter.InterpreterBuilder, interpreter._patch_lang_tensor
     cast = builder.cast_impl
 

@@ -1,7 +1,6 @@
-"""What the official package made of some checkpoints: a folder of cases, and their calls of ours.
+"""Read a folder of the official package's calls and results, and translate the calls into ours.
 
-The layout is that of tests/reference (its README.md). Knows how a call of the official package is
-written here, and judges nothing.
+The folder has the layout of tests/reference (see its README.md). This module compares nothing.
 """
 
 import json
@@ -20,7 +19,7 @@ from voiceagent_tts.model.prompt import Cloned, Designed, Preset, Prompt, Prompt
 from voiceagent_tts.model.sampling import SamplingParams, SamplingSettings
 
 GREEDY = SamplingParams(SamplingSettings(is_sampled=False), SamplingSettings(is_sampled=False))
-"""How the official package was called."""
+"""Sampling parameters of the official package's calls."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +27,8 @@ class Case:
     """One call of the official package and its result.
 
     Attributes:
-        folder: of all cases.
-        arguments: the call, as cases.json has it.
+        folder: folder of all cases.
+        arguments: arguments of the call, from cases.json.
     """
 
     folder: Path
@@ -45,12 +44,12 @@ class Case:
 
     @property
     def max_frames(self) -> int:
-        """The last token that the official package samples is never expanded into a frame."""
+        """Frame limit: the last token that the official package samples never becomes a frame."""
         return self.arguments["max_new_tokens"] - 1
 
     @property
     def reference(self) -> str | None:
-        """Name of the reference audio, of a cloned voice."""
+        """Name of the reference audio of a cloned voice, or None."""
         return self.arguments.get("reference")
 
     @cached_property
@@ -60,15 +59,15 @@ class Case:
 
     @cached_property
     def samples(self) -> Tensor | None:
-        """[S] float32 at 24 kHz, of a case that has kept its sound."""
+        """[S] float32 at 24 kHz, or None if the case stores no audio."""
         wav = self._arrays().get("wav")
         return None if wav is None else torch.from_numpy(wav)
 
     def voice(self, heard: Cloned | None = None) -> Voice:
-        """Who speaks.
+        """Return the voice of the call.
 
         Args:
-            heard: what to clone; by default what the official package heard in the reference.
+            heard: cloned voice; by default the official package's clone of the reference.
         """
         if "speaker" in self.arguments:
             return Preset(self.arguments["speaker"])
@@ -80,7 +79,7 @@ class Case:
         return Cloned(heard.speaker_embedding, heard.reference_codes, self.arguments["ref_text"])
 
     def prompt(self, checkpoint: Checkpoint, heard: Cloned | None = None) -> Prompt:
-        """The prompt for the same call."""
+        """Build our prompt for this call."""
         return PromptBuilder(checkpoint.config, checkpoint.tokenizer).build(
             self.arguments["text"],
             self.voice(heard),
@@ -95,10 +94,10 @@ class Case:
 
 
 def read_cases(folder: Path) -> list[Case]:
-    """Every case of a folder.
+    """Read every case of a folder.
 
     Raises:
-        InvalidRequestError: there are none.
+        InvalidRequestError: the folder has no cases.
     """
     try:
         listed = json.loads((folder / "cases.json").read_text("utf-8"))["cases"]
@@ -110,7 +109,7 @@ def read_cases(folder: Path) -> list[Case]:
 
 
 def official_voice(folder: Path, reference: str) -> Cloned:
-    """What the official package heard in a reference audio; what it says is up to a case."""
+    """Return the official package's clone of a reference, without the transcript."""
     with np.load(folder / f"{Path(reference).stem}-prompt.npz") as arrays:
         return Cloned(
             torch.from_numpy(arrays["speaker_embedding"]),

@@ -1,4 +1,4 @@
-"""Codes and streams compared with those of the official package."""
+"""Compare codes and streamed audio with those of the official package."""
 
 import random
 from collections.abc import Sequence
@@ -14,29 +14,29 @@ from voiceagent_tts.model.network import Network
 from voiceagent_tts.model.prompt import Prompt
 
 NEAR_TIE = 1e-5
-"""Of two codes whose scores are this close either may be the greater on another machine."""
+"""Difference of two scores below which another machine may order the codes differently."""
 _MAX_WINDOW_FRAMES = 16
 
 Verdict = Literal["equal", "near tie", "different"]
 
 
 def compare_codes(network: Network, case: Case, prompt: Prompt, made: Tensor) -> Verdict:
-    """Judge what the network has made of a case.
+    """Compare the network's codes of a case with the official ones.
 
-    A different choice makes all that follows different. So the network is led along the official
-    codes, and everywhere where it would not have chosen them there must be a near tie.
+    One different code changes all later ones. So the network is evaluated along the official codes,
+    and wherever its best choice differs from them there must be a near tie.
 
     Args:
-        network: the case's.
-        case: with the official codes.
-        prompt: the case's.
-        made: [F, K] what the network made of the prompt.
+        network: network of the case's checkpoint.
+        case: case with the official codes.
+        prompt: prompt of the case.
+        made: [F, K] codes that the network generated from the prompt.
     """
     expected = case.codes
     if torch.equal(made, expected):
         return "equal"
     end = network.config.talker_config.codec_eos_token_id
-    # One frame more: whether to end is a choice too, except where no more frames were allowed.
+    # One more frame: ending is a choice too, except at the frame limit.
     ending = torch.tensor([[end] + [0] * (network.codebooks - 1)])
     dictated = torch.cat((expected, ending))
     along = choices_along(network, prompt, dictated, GREEDY.repetition_penalty)
@@ -50,13 +50,13 @@ def compare_codes(network: Network, case: Case, prompt: Prompt, made: Tensor) ->
 def decode_in_windows(
     decoder: CodecDecoder, codes: Tensor, windows: Sequence[int], before: Tensor | None = None
 ) -> Tensor:
-    """[F * 1920]: frames ([F, K]) decoded in windows of these lengths, as a stream.
+    """Decode frames as a stream, in windows of these lengths; returns [F * 1920] samples.
 
     Args:
-        decoder: the codec's.
-        codes: to be decoded.
-        windows: numbers of frames, F together.
-        before: [F', K], frames that they follow and that are not heard.
+        decoder: decoder of the codec.
+        codes: [F, K] frames to decode.
+        windows: frames per window, with sum F.
+        before: [F', K] preceding frames, whose audio is not returned.
     """
     state = decoder.new_state(1, max(windows))
     if before is not None:
@@ -66,7 +66,7 @@ def decode_in_windows(
 
 
 def random_windows(frames: int, rng: random.Random) -> list[int]:
-    """Lengths of windows that `frames` frames are cut into."""
+    """Draw the lengths of windows that cover `frames` frames."""
     windows: list[int] = []
     while (left := frames - sum(windows)) > 0:
         windows.append(min(left, rng.randint(1, _MAX_WINDOW_FRAMES)))

@@ -1,4 +1,4 @@
-"""What the official package made of the tiny checkpoints (tests/reference/README.md)."""
+"""Read the official package's results for the tiny checkpoints (tests/reference/README.md)."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,10 +16,10 @@ LoadTiny = Callable[[str], Checkpoint]
 
 
 def reference_voice(text: str = "quick brown fox") -> Cloned:
-    """The clone prompt that the official package made of reference.wav."""
+    """Return the voice that the official package cloned from reference.wav."""
     return replace(official_voice(REFERENCE, "reference.wav"), reference_text=text)
 
 
 def all_cases() -> list[Case]:
-    """Every case of the reference."""
+    """Return every case of the reference."""
     return read_cases(REFERENCE)

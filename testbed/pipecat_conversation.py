@@ -1,4 +1,4 @@
-"""A real Pipecat pipeline around the service; its transport plays in real time."""
+"""Run a real Pipecat pipeline around the service, with a transport that plays in real time."""
 
 import asyncio
 import contextlib
@@ -74,7 +74,7 @@ class Conversation:
 
         @tts.event_handler("on_words")
         async def on_words(_: object, context_id: str, words: list[WordTimestamp]) -> None:
-            # After a break-off, words come again from there on; earlier ones were played.
+            # After a reconnection, words are sent again from there on; earlier ones were played.
             first = words[0].start_sample
             known = [w for w in self.words.get(context_id, []) if w.start_sample < first]
             self.words[context_id] = known + words
@@ -86,7 +86,7 @@ class Conversation:
             self.texts[context_id] = self.texts.get(context_id, "") + text
 
     async def record(self, frame: Frame) -> None:
-        """Record a frame that has left."""
+        """Record a frame that has left the service or the loudspeaker."""
         async with self._changed:
             if isinstance(frame, ErrorFrame):
                 self.errors.append(frame)

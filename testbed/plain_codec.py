@@ -1,9 +1,8 @@
-"""The codec's decoder written plainly: all frames at once, padded, from the checkpoint's names.
+"""Decode codes with a plain version of the codec's decoder: all frames at once, no caches.
 
-The twin that `CodecDecoder` must agree with: nothing is fused, folded, rearranged or remembered. In
-float32 it does the operations of the official package in their order and on their shapes, and so
-makes its samples bit for bit where PyTorch, the kind of processor and the number of threads are the
-same. Knows no streams and no rows.
+`CodecDecoder` must agree with it; nothing is fused, folded or rearranged here. In float32 it does
+the operations of the official package in their order and on their shapes, so with an equal PyTorch
+version, processor type and number of threads its samples are identical. It has no streams or rows.
 
 Source: qwen-tts 0.1.1, `Qwen3TTSTokenizerV2Decoder`.
 """
@@ -25,9 +24,9 @@ class PlainCodec:
     """The decoder's weights by their names in the checkpoint.
 
     Attributes:
-        config: the checkpoint's.
-        weights: in float32, in which all that is computed from weights alone is computed too.
-        dtype: of the arithmetic with samples.
+        config: configuration of the checkpoint.
+        weights: float32 tensors; values that depend only on weights are computed in float32 too.
+        dtype: precision of the arithmetic with samples.
     """
 
     config: CodecDecoderConfig
@@ -35,7 +34,7 @@ class PlainCodec:
     dtype: torch.dtype = torch.float32
 
     def decode(self, codes: Tensor) -> Tensor:
-        """Decode a whole text.
+        """Decode the codes of a whole text.
 
         Args:
             codes: [1, K, F] int64.
@@ -151,10 +150,10 @@ class PlainCodec:
 
 
 def load_plain_codec(folder: Path) -> PlainCodec:
-    """The decoder of a model's codec.
+    """Load the decoder of a model's codec.
 
     Args:
-        folder: of the model.
+        folder: folder of the model.
 
     Raises:
         CheckpointError: a file of the codec is missing or partial.

@@ -1,4 +1,4 @@
-"""Both ends of a `tts.v1` socket without the socket, in the states that protocol tests need."""
+"""Build both ends of a `tts.v1` socket without the socket, in the states that tests need."""
 
 import json
 from typing import Any
@@ -10,31 +10,31 @@ from voiceagent_tts.protocol.server_connection import ServerConnection
 
 
 def session_limits(**fields: Any) -> SessionLimits:
-    """Limits of a session; `fields` replace those with defaults."""
+    """Return the limits of a session; `fields` replace defaults."""
     return SessionLimits(
         max_text_chars=8_192, context_idle_s=120, max_audio_s=600, max_lead_s=8, **fields
     )
 
 
 def client_message(kind: str, context_id: str = "c", /, **fields: Any) -> str:
-    """JSON of a client's message about a context."""
+    """Return the JSON of a client's message about a context."""
     return json.dumps({"type": kind, "context_id": context_id, **fields})
 
 
 def ready_server(**limits: Any) -> ServerConnection:
-    """A server that has sent `ready`."""
+    """Return a server that has sent `ready`."""
     server = ServerConnection(session_limits(**limits))
     server.ready(session_id="s", model="m")
     return server
 
 
 def send_opened(server: ServerConnection, context_id: str = "c") -> WireMessages:
-    """The server's `context.opened` of a context."""
+    """Send `context.opened`, and return the messages."""
     return server.opened(context_id, voice="v", language="en", seed=None, queue_ms=0)
 
 
 def speaking_server(**open_fields: Any) -> ServerConnection:
-    """A server that has opened context `c` for its client."""
+    """Return a server that has opened context `c` for its client."""
     server = ready_server()
     server.receive(client_message("context.open", **open_fields))
     send_opened(server)
@@ -42,7 +42,7 @@ def speaking_server(**open_fields: Any) -> ServerConnection:
 
 
 def connected_ends() -> tuple[ClientConnection, ServerConnection]:
-    """Both ends of a socket on which context `c` is open."""
+    """Return both ends of a socket on which context `c` is open."""
     client, server = ClientConnection(), ServerConnection(session_limits())
     client.receive(*server.ready(session_id="s", model="m"))
     server.receive(client.open("c"))

@@ -1,4 +1,4 @@
-"""A router between adapter and server that can forget connections, as NAT does, or go down."""
+"""Simulate a router between adapter and server that forgets connections, as NAT does, or fails."""
 
 import asyncio
 import contextlib

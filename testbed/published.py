@@ -219,7 +219,7 @@ ALIGNER: dict[str, Any] = {
     "audio_token_id": 151_676,
     "timestamp_token_id": 151_705,
 }
-"""Of Qwen3-ForcedAligner-0.6B, in the layout of transformers."""
+"""config.json of Qwen3-ForcedAligner-0.6B, in the layout of transformers."""
 ALIGNER_TOKENS = {
     0: "<|endoftext|>",
     1: "<|im_start|>",
@@ -229,7 +229,7 @@ ALIGNER_TOKENS = {
     33: "<|audio_pad|>",
     62: "<timestamp>",
 }
-"""Its control tokens, by their place after the vocabulary."""
+"""Control tokens of the aligner, by their position after the vocabulary."""
 ALIGNER_TEMPLATE = (
     "{%- set ns = namespace(audio='', words=[]) -%}"
     "{%- for message in messages -%}{%- for part in message.content -%}"
@@ -240,12 +240,12 @@ ALIGNER_TEMPLATE = (
     "{%- endif -%}{%- endfor -%}{%- endfor -%}"
     "{{- ns.audio + ns.words | join('<timestamp><timestamp>') + '<timestamp><timestamp>' -}}"
 )
-"""What its processor makes of a conversation: the sound, then words with places for times."""
+"""Chat template of the aligner: the audio, then words with placeholders for their times."""
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """What differs between the published sizes."""
+    """Values that differ between the published sizes."""
 
     tts_model_size: str
     hidden_size: int
@@ -256,7 +256,7 @@ SIZES = {"0.6b": Size("0b6", 1024, 3072), "1.7b": Size("1b7", 2048, 6144)}
 
 
 def model_config(size: Size, kind: Kind) -> dict[str, Any]:
-    """config.json of a published model of this size and kind."""
+    """Return config.json of a published model of this size and kind."""
     talker = TALKER | {
         "hidden_size": size.hidden_size,
         "intermediate_size": size.intermediate_size,

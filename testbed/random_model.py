@@ -1,9 +1,9 @@
-"""A CustomVoice model of any size whose random weights exist in memory only.
+"""Build a CustomVoice model of any size with random weights, in memory only.
 
-It loads wherever a model's folder loads. What a step computes does not depend on the values of the
-weights, so that timing on them is honest; the audio is noise. Each tensor is drawn from a seed of
-its own, so that every load of a model, in any precision and on any device, has equal weights. The
-end of a speech is as unlikely as the median code. Needs torch, numpy and tokenizers only.
+It loads wherever a model's folder loads. The cost of a step does not depend on the values of the
+weights, so timings are representative; the audio is noise. Each tensor is drawn from its own seed,
+so every load of a model, in any precision and on any device, has equal weights. The end-of-speech
+code is as unlikely as the median code. Needs torch, numpy and tokenizers only.
 """
 
 import zlib
@@ -73,7 +73,7 @@ class RandomModel:
         model: config.json of the model.
         codec_json: config.json of its codec.
         tokenizer_folder: folder of the tokenizer's files, which are made if it does not exist.
-        device: device that draws the numbers: a GPU takes seconds where a CPU takes minutes.
+        device: device that draws the numbers; a GPU takes seconds, a CPU minutes.
     """
 
     name: str
@@ -150,5 +150,5 @@ def published_random_model(size: str, folder: Path, device: str) -> RandomModel:
 
 
 def tiny_random_model(folder: Path) -> RandomModel:
-    """Return a random model that a CPU runs in no time; `folder` is for the tokenizer's files."""
+    """Return a tiny random model for CPUs; `folder` is for the tokenizer's files."""
     return RandomModel("tiny", tiny_model(), TINY_CODEC, folder / "tiny-tokenizer")

@@ -1,4 +1,4 @@
-"""The order in which pytest-xdist gives tests to its workers (`testbed.workers`)."""
+"""Order in which pytest-xdist distributes tests to its workers (`testbed.workers`)."""
 
 from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
@@ -7,7 +7,7 @@ from testbed.workers import GROUP, computes
 
 
 class RealtimeScheduling(LoadScopeScheduling):
-    """Gives a file that plays to one worker as a whole, and other tests function by function.
+    """Sends a file with real-time tests to one worker as a whole, and other tests individually.
 
     Tests of one `xdist_group` run in one worker.
     """

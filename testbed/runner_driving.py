@@ -1,4 +1,4 @@
-"""Rows of a tiny model, stepped by hand, and what came of each of them."""
+"""Step the rows of a tiny model by hand, and collect the audio of each."""
 
 from dataclasses import dataclass, field
 
@@ -13,20 +13,20 @@ TEXT = "The quick brown fox jumps over the lazy dog."
 
 
 def prompt_of(text: str = TEXT, *, is_streaming: bool = True) -> Prompt:
-    """A prompt of a preset voice."""
+    """Return a prompt with a preset voice."""
     checkpoint, _ = load(CUSTOM_VOICE)
     builder = PromptBuilder(checkpoint.config, checkpoint.tokenizer)
     return builder.build(text, Preset("Ryan"), "en", is_streaming=is_streaming)
 
 
 def sampling(seed: int = 7) -> SamplingParams:
-    """What the checkpoint recommends."""
+    """Return the sampling parameters that the checkpoint recommends."""
     return sampling_params(load(CUSTOM_VOICE)[0].generation, seed)
 
 
 @dataclass
 class Spoken:
-    """What a row has made."""
+    """Output of a row."""
 
     codes: list[int] = field(default_factory=list)
     pcm: bytes = b""
@@ -35,13 +35,13 @@ class Spoken:
 
 @dataclass
 class Listener:
-    """A runner, and what has come of each of its rows."""
+    """A runner and the output of each of its rows."""
 
     runner: Runner
     rows: dict[int, Spoken] = field(default_factory=dict)
 
     def start(self, row: int, text: str = TEXT, seed: int = 7, max_frames: int = 20) -> None:
-        """Let a row speak a whole text."""
+        """Start a row that speaks a whole text."""
         self.runner.start(row, prompt_of(text), sampling(seed), max_frames, is_open=False)
         self.rows[row] = Spoken()
 
@@ -51,7 +51,7 @@ class Listener:
         self.rows.pop(row, None)
 
     def step(self, decode: dict[int, int], speak: list[int] | None = None) -> None:
-        """One step; by default of all rows."""
+        """Run one step, by default of all rows."""
         result = self.runner.step(list(self.rows) if speak is None else speak, decode)
         for frame in result.frames:
             self.rows[frame.row].codes.append(frame.code)
@@ -60,7 +60,7 @@ class Listener:
             self.rows[sound.row].pcm += sound.pcm
 
     def finish(self, row: int) -> Spoken:
-        """Step until a row has ended, and its sound is there."""
+        """Step until a row has ended and all its audio has arrived."""
         while not self.rows[row].has_ended:
             self.step({row: 1})
         self.step({row: 10_000}, [])
@@ -70,7 +70,7 @@ class Listener:
 
 
 def difference(one: Spoken, other: Spoken) -> int:
-    """The largest of two sounds, of 32,767; random weights amplify rounding to a few."""
+    """Return the largest difference of PCM16 values; random weights amplify rounding to a few."""
     first, second = (
         torch.frombuffer(bytearray(spoken.pcm), dtype=torch.int16).int() for spoken in (one, other)
     )

@@ -1,4 +1,4 @@
-"""A running `voiceagent-tts serve`, seen from outside."""
+"""Run `voiceagent-tts serve` as a process, and observe it from outside."""
 
 import contextlib
 import os
@@ -15,11 +15,11 @@ _PATIENCE_S = 10.0
 
 
 class ServerProcess:
-    """The process and its address.
+    """A server process and its address.
 
     Args:
-        process: what was started.
-        ready_line: its first line on standard output: `ready ws://...`.
+        process: the started process.
+        ready_line: first line of its standard output: `ready ws://...`.
     """
 
     def __init__(self, process: "subprocess.Popen[bytes]", ready_line: str) -> None:
@@ -29,15 +29,15 @@ class ServerProcess:
         self.url = self.websocket_url.replace("ws", "http", 1).removesuffix("/v1/tts/ws")
 
     def terminate(self) -> None:
-        """SIGTERM."""
+        """Send SIGTERM."""
         self.process.terminate()
 
     def worker_processes(self) -> list[psutil.Process]:
-        """The engine processes of this server."""
+        """Return the engine processes of this server."""
         return psutil.Process(self.process.pid).children()
 
     def metric(self, name: str) -> float:
-        """The value of a metric, labels summed up."""
+        """Return the value of a metric, summed over its labels."""
         with urllib.request.urlopen(f"{self.url}/metrics", timeout=_PATIENCE_S) as response:
             text = response.read().decode()
         values = re.findall(rf"^{name}(?:\{{[^}}]*\}})? (\S+)$", text, re.MULTILINE)
@@ -57,7 +57,7 @@ StartProcess = Callable[..., ServerProcess]
 
 @contextlib.contextmanager
 def serving(**environment: str) -> Iterator[ServerProcess]:
-    """A server as a user runs it: a process of its own."""
+    """Run a server as a separate process within the block."""
     argv = [sys.executable, "-m", "voiceagent_tts", "serve", "--port", "0"]
     settings = {f"VOICEAGENT_TTS_{name.upper()}": value for name, value in environment.items()}
     with subprocess.Popen(argv, stdout=subprocess.PIPE, env={**os.environ, **settings}) as process:

@@ -1,4 +1,4 @@
-"""Servers and synthesizers in the process of a test: what its fixtures start, and its metrics."""
+"""Start servers and synthesizers in the process of a test, and read their metrics."""
 
 import re
 from collections.abc import Awaitable, Callable

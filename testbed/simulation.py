@@ -1,7 +1,7 @@
-"""A device, its listeners and their clock, all simulated, around the real scheduler.
+"""Simulate a device, its listeners and their clock around the real scheduler.
 
-Steps cost what a line says; sounds come in the step that decodes them, or some steps later, as on
-a GPU. Listeners play what comes and grant credit as the server does.
+The time of a step is linear in its rows. Audio arrives in the step that decodes it, or some steps
+later, as on a GPU. Listeners play audio on arrival and grant credit as the server does.
 """
 
 from collections import deque
@@ -20,15 +20,15 @@ ID = 7
 
 @dataclass(frozen=True)
 class Device:
-    """What it costs.
+    """Costs of a simulated device.
 
     Attributes:
-        rows: how many it has.
-        start_s: to prefill one sequence.
-        step_s: a step without rows.
-        row_s: more for each row.
-        stalls_s: more for the first steps.
-        lag_steps: after which a decoded sound comes.
+        rows: number of rows.
+        start_s: seconds to prefill one sequence.
+        step_s: seconds of a step without rows.
+        row_s: additional seconds per row.
+        stalls_s: additional seconds of each of the first steps.
+        lag_steps: steps until decoded audio arrives.
     """
 
     rows: int = 8
@@ -41,15 +41,15 @@ class Device:
 
 @dataclass(frozen=True)
 class Wish:
-    """A context to be.
+    """Plan of one context.
 
     Attributes:
-        at: when it comes.
-        runs: frames of each of its runs.
-        is_batch: nobody listens, and credit is not paced.
-        max_lead_s: of its listener.
-        cancel_at: when it is cancelled, if it is.
-        text_at: when frames of its first run get their text: (time, frames of it by then).
+        at: arrival time.
+        runs: frames of each run.
+        is_batch: whether the context has no listener and unpaced credit.
+        max_lead_s: maximum lead over its listener.
+        cancel_at: time of its cancellation, or None.
+        text_at: (time, frames that have text by then) for the first run.
     """
 
     at: float = 0.0
@@ -62,7 +62,7 @@ class Wish:
 
 @dataclass
 class Listener:
-    """A context as it was heard."""
+    """Records the audio of one context, and plays it on the simulated clock."""
 
     wish: Wish
     context: EngineContext
@@ -74,7 +74,7 @@ class Listener:
     done_at: float | None = None
 
     def hear(self, frames: int, now: float) -> None:
-        """Play the sound of so many frames."""
+        """Receive and play the audio of `frames` frames."""
         if self.first_sound is None:
             self.first_sound = now
         elif now > self.clock.playout_end + 1e-9 and not self.context.waited_for_text:
@@ -84,7 +84,7 @@ class Listener:
         self.context.record_sent(frames * FRAME_SAMPLES, now)
 
     def grant(self, now: float) -> None:
-        """Credit, as the server gives it."""
+        """Return the credit that the server would grant."""
         ahead_s = 10.0 if self.wish.is_batch else self.wish.max_lead_s
         wanted = self.clock.played_samples(now) + round(ahead_s * SAMPLE_RATE_HZ)
         if self.wish.is_batch:
@@ -92,14 +92,14 @@ class Listener:
         self.context.update_credit(Credit(0, self.clock.playout_end, wanted))
 
     def text_frames(self, now: float) -> int:
-        """How many frames of the first run have their text."""
+        """Return how many frames of the first run have their text."""
         if not self.wish.text_at:
             return self.wish.runs[0]
         return max((frames for at, frames in self.wish.text_at if at <= now), default=0)
 
 
 def measured_costs(device: Device) -> list[StepCost]:
-    """What `warm_up.measure_costs` finds on this device."""
+    """Return the costs that `warm_up.measure_costs` would measure on this device."""
     counts = (1, device.rows // 2, device.rows)
     steps = [StepCost(count, 0, device.step_s + device.row_s * count) for count in counts * 3]
     return [
@@ -112,13 +112,13 @@ def measured_costs(device: Device) -> list[StepCost]:
 
 
 class Simulation:
-    """Contexts on a device, from the first to the end of the last.
+    """Runs contexts on a device until all have ended.
 
     Args:
-        wishes: the contexts.
-        device: what speaks them.
-        pace: of the scheduler.
-        is_measured: whether the scheduler knows the device's costs from a warm-up.
+        wishes: plans of the contexts.
+        device: simulated device.
+        pace: pace of the scheduler.
+        is_measured: whether the scheduler has the device's costs from a warm-up.
     """
 
     def __init__(
@@ -145,14 +145,14 @@ class Simulation:
         self._in_codec: deque[tuple[int, Listener, ActiveSequence, int]] = deque()
 
     def run(self, most_steps: int = 20_000) -> list[Listener]:
-        """Step until all have been heard."""
+        """Step until all contexts have ended."""
         while self.coming or self.speaking:
             assert self.steps < most_steps, "somebody starves"
             self.step()
         return self.listeners
 
     def step(self) -> Plan:
-        """One step of the engine, or a wait for what comes next."""
+        """Run one step of the engine, or advance the clock to the next event."""
         before = self.now
         self._take()
         contexts = [listener.context for listener in self.speaking]

@@ -1,4 +1,4 @@
-"""Texts of agents in ten languages, with numbers, abbreviations, URLs, markdown and emoji."""
+"""Strategies for agents' texts in ten languages: numbers, abbreviations, URLs, markdown, emoji."""
 
 from itertools import pairwise
 
@@ -107,7 +107,7 @@ ALL = tuple(text for texts in TEXTS.values() for text in texts) + MIXED
 
 
 def any_text(max_size: int = 120) -> st.SearchStrategy[str]:
-    """Any characters, including lone surrogates; those of real texts are more frequent."""
+    """Draw any characters, including lone surrogates; those of real texts are more frequent."""
     frequent = st.sampled_from(
         list(" \n.!?,;:…。！？，、「」“”()[]*_#>-`~|<5a好あー한é\u0301\u200d😊\u00a0")
     )
@@ -115,7 +115,7 @@ def any_text(max_size: int = 120) -> st.SearchStrategy[str]:
 
 
 def agent_text() -> st.SearchStrategy[str]:
-    """Pieces of agents' texts, cut at random places, between noise."""
+    """Draw pieces of agents' texts, cut at random places, mixed with noise."""
     places = st.integers(0, max(map(len, ALL)))
     piece = st.builds(
         lambda text, a, b: text[min(a, b) : max(a, b)], st.sampled_from(ALL), places, places
@@ -124,7 +124,7 @@ def agent_text() -> st.SearchStrategy[str]:
 
 
 def chunked(text: str) -> st.SearchStrategy[list[str]]:
-    """`text` as the deltas of an LLM: cut at random places."""
+    """Cut `text` at random places, like the deltas of an LLM."""
     places = st.lists(st.integers(0, len(text)), max_size=12)
     return places.map(lambda cuts: _split(text, sorted(cuts)))
 

@@ -1,4 +1,4 @@
-"""Whether a function takes time linear in the length of its text."""
+"""Test whether a function's time is linear in the length of its text."""
 
 import gc
 import time
@@ -10,13 +10,13 @@ _BOUND = 3
 
 
 def is_linear(function: Callable[[str], object], unit: str) -> bool:
-    """Return whether a character takes about as long in a text that is eight times as long.
+    """Return whether the time per character stays about constant in a text eight times as long.
 
-    The texts repeat `unit`. The time for each character grows by about 1 where the time is linear,
-    and by about 8 where it is quadratic; the bound is 3.
+    The texts repeat `unit`. The time per character grows by a factor of about 1 if the function is
+    linear, and of about 8 if it is quadratic; the bound is 3.
     """
     text = unit * (_SHORT_CHARS // len(unit))
-    gc.disable()  # its passes over ever more live objects are not the function's
+    gc.disable()  # garbage collection of more and more live objects would distort the times
     try:
         short_s = min(_seconds(function, text) for _ in range(5))
         bound_s = _BOUND * _FACTOR * short_s

@@ -1,7 +1,6 @@
-"""Sizes that a CPU runs in no time: the published layouts with a few narrow layers.
+"""Configurations of tiny models for CPUs: the published layouts with a few narrow layers.
 
-What a benchmark does with them is what it does with the published sizes; only its numbers are
-worth nothing.
+A benchmark runs the code paths of the published sizes with them, but its figures are meaningless.
 """
 
 from typing import Any
@@ -12,7 +11,7 @@ _CODES = 64
 _FIRST_SPECIAL = 356
 _FIRST_ALIGNER_SPECIAL = 1000
 _SHIFT = PREDICTOR["vocab_size"] - _CODES
-"""All ids of the talker that are no codes come so much earlier."""
+"""Offset of the talker's control ids against the published ones."""
 
 _LAYERS: dict[str, Any] = {
     "num_hidden_layers": 2,
@@ -24,7 +23,7 @@ _LAYERS: dict[str, Any] = {
 
 
 def tiny_model() -> dict[str, Any]:
-    """config.json of a CustomVoice model with two layers of width 64."""
+    """Return config.json of a CustomVoice model with two layers of width 64."""
     config = model_config(Size("1b7", hidden_size=64, intermediate_size=96), "custom_voice")
     talker = config["talker_config"]
     ids = {key: talker[key] - _SHIFT for key in talker if key.startswith("codec_") and "id" in key
@@ -84,7 +83,7 @@ TINY_CODEC: dict[str, Any] = CODEC | {
         "vector_quantization_hidden_dimension": 16,
     },
 }
-"""config.json of a codec that goes with it."""
+"""config.json of a matching codec."""
 
 TINY_ALIGNER: dict[str, Any] = ALIGNER | {
     "audio_config": ALIGNER["audio_config"]
@@ -112,4 +111,4 @@ TINY_ALIGNER: dict[str, Any] = ALIGNER | {
     "timestamp_token_id": _FIRST_ALIGNER_SPECIAL + 62,
     "pad_token_id": 0,
 }
-"""Two layers of width 64 on each side; times up to 6.4 s."""
+"""config.json of an aligner with two layers of width 64 in each part, and times up to 6.4 s."""

@@ -1,4 +1,4 @@
-"""A tiny forced aligner with random weights, in the layout of the published one."""
+"""Write a tiny forced aligner with random weights, in the layout of the published one."""
 
 from pathlib import Path
 
@@ -9,6 +9,6 @@ __all__ = ["CONFIG", "write_tiny_aligner"]
 
 
 def write_tiny_aligner(folder: Path, seed: int = 0) -> Path:
-    """Make a folder that `load_aligner` takes; 0.1 s and a megabyte."""
+    """Write a folder for `load_aligner`; takes 0.1 s and a megabyte."""
     write_aligner(folder, CONFIG, seed)
     return folder

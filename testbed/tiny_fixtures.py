@@ -1,4 +1,4 @@
-"""Fixtures: the tiny checkpoints of `tests/reference`, loaded once a session."""
+"""Fixtures: the tiny checkpoints of `tests/reference`, loaded once per session."""
 
 from functools import cache
 
@@ -16,11 +16,11 @@ def load_tiny() -> LoadTiny:
 
 @pytest.fixture(scope="session")
 def custom_voice(load_tiny: LoadTiny) -> Checkpoint:
-    """The tiny CustomVoice checkpoint, whose code predictor is narrower than its talker."""
+    """Return the tiny CustomVoice checkpoint; its code predictor is narrower than its talker."""
     return load_tiny("custom_voice-1b7")
 
 
 @pytest.fixture(scope="session")
 def base(load_tiny: LoadTiny) -> Checkpoint:
-    """The tiny Base checkpoint."""
+    """Return the tiny Base checkpoint."""
     return load_tiny("base-0b6")

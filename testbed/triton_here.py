@@ -1,7 +1,7 @@
-"""Triton without a GPU: kernels interpreted, and compiled for GPUs that are not here.
+"""Interpret Triton kernels on a CPU, and compile them for GPUs that this machine lacks.
 
-Triton decides when it is imported, for the whole process, whether kernels are interpreted. So both
-happen in processes of their own, which get a function and its arguments and give its result.
+Triton decides at import, for the whole process, whether kernels are interpreted. So both run in
+separate processes, which receive a function with its arguments and return its result.
 """
 
 import multiprocessing
@@ -20,17 +20,17 @@ from typing import Any
 import torch
 
 Run = Callable[..., Any]
-"""Takes a function of some module and its arguments; gives what it returns."""
+"""Calls a module's function with the given arguments in another process, and returns its result."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What a compiled kernel takes of a GPU.
+    """GPU resources of a compiled kernel.
 
     Attributes:
-        registers: of a thread.
-        spilled_bytes: of a thread, in memory, where registers are not enough.
-        shared_bytes: of a program.
+        registers: registers per thread.
+        spilled_bytes: bytes per thread that are spilled to memory.
+        shared_bytes: shared memory per program.
     """
 
     registers: int
@@ -40,17 +40,17 @@ class Resources:
 
 @contextmanager
 def interpreting() -> Iterator[Run]:
-    """Inside, kernels of the functions that it is given are interpreted."""
+    """Yield a function that calls another one in a process with interpreted kernels."""
     with _process(TRITON_INTERPRET="1") as run:
         yield run
 
 
 @contextmanager
 def compiling() -> Iterator[Callable[..., list[Resources]]]:
-    """Inside, `compile_for(capability, function, *arguments)`: the kernels that a call launches.
+    """Yield `compile_for(capability, function, *arguments)`, which compiles the launched kernels.
 
-    They are compiled for a GPU of that compute capability (80, 90), not run: tensors stay as they
-    are, and are on the CPU.
+    They are compiled for a GPU of that compute capability (80, 90) and not run; tensors are on the
+    CPU and stay unchanged.
     """
     with tempfile.TemporaryDirectory() as cache, _process(TRITON_CACHE_DIR=cache) as run:
         yield lambda capability, function, *arguments: run(
@@ -64,7 +64,7 @@ def _process(**environment: str) -> Iterator[Run]:
     with ProcessPoolExecutor(1, spawning, _begin, (environment,)) as pool:
 
         def run(function: Callable[..., Any], *arguments: Any) -> Any:
-            # As bytes: tensors would be sent as memory that both processes share.
+            # Sent as bytes, because tensors would be sent as shared memory.
             sent = pickle.dumps((function, arguments))
             return pickle.loads(pool.submit(_call, sent).result())
 

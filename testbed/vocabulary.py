@@ -1,7 +1,6 @@
-"""Tokenizers in the layout of the published models, learnt from agents' sentences.
+"""Train tokenizers in the layout of the published models on agents' sentences.
 
-Text that they encode is as long as the published tokenizer would make it, roughly. Nothing is
-downloaded.
+They encode a text to about as many tokens as the published tokenizer. Nothing is downloaded.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Waiting for what no event tells: a condition outside of the test's reach, a machine with time."""
+"""Wait for conditions without an event, and repeat measurements that a busy machine disturbed."""
 
 import asyncio
 import time
@@ -7,18 +7,18 @@ from itertools import pairwise
 from typing import TypeVar
 
 PATIENCE_S = 20.0
-"""Ends a test that waits for what never comes; no claim about speed."""
+"""Seconds until a waiting test fails; not a claim about speed."""
 
 _ATTEMPTS = 4
 _TICK_S = 0.01
 _STANDSTILL_S = 0.1
-"""Ten times what anything here keeps a loop busy for."""
+"""Ten times the longest time that a test keeps its event loop busy."""
 
 _Result = TypeVar("_Result")
 
 
 async def until(condition: Callable[[], bool], what: str) -> None:
-    """Wait until `condition` holds; `what` is that claim in words."""
+    """Wait until `condition` is true; `what` describes it for the failure message."""
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < deadline, f"waited in vain: {what}"
@@ -26,10 +26,10 @@ async def until(condition: Callable[[], bool], what: str) -> None:
 
 
 async def undisturbed(attempt: Callable[[], Awaitable[_Result]]) -> _Result:
-    """What `attempt` finds where nothing else holds this process up.
+    """Return the result of an attempt that other processes did not disturb.
 
-    Real time is part of what the attempt is about. Where a shared machine lets the process stand
-    still, it is made again; the last of a few counts, whatever happened in it.
+    The attempt depends on real time, so it is repeated if a busy machine suspended this process.
+    The last of a few attempts counts even if it was disturbed.
     """
     for _ in range(_ATTEMPTS - 1):
         ticks_s = [time.monotonic()]

@@ -1,7 +1,7 @@
-"""A raw client of `tts.v1`: one socket, the protocol's client end, and what each context heard.
+"""Raw client of `tts.v1`: one socket, the protocol's client end, and each context's events.
 
-`ClientConnection` refuses messages in the wrong order, gaps in the audio and words that go back;
-`Heard` checks what else the protocol promises, at the moment when an event comes.
+`ClientConnection` rejects messages in the wrong order, gaps in the audio and decreasing word times;
+`Heard` checks the protocol's other guarantees when an event arrives.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ _E = TypeVar("_E")
 
 
 class Heard:
-    """All that came of one context."""
+    """All received events of one context."""
 
     def __init__(self, record: ContextRecord, *, timestamps: str, is_paced: bool) -> None:
         self.record = record
@@ -56,40 +56,40 @@ class Heard:
         self.timestamps = timestamps
         self.is_paced = is_paced
         self.is_aligned = False
-        """Whether words come from an aligner, which hears their audio when it is sent."""
+        """Whether words come from an aligner, which receives audio when it is sent."""
         self.words_late = 0
-        """Messages whose first word would have been heard when they came."""
+        """Number of messages whose first word had already been played when they arrived."""
         self._clock = PlayoutClock()
         self._words_checked = 0
 
     @property
     def is_closed(self) -> bool:
-        """Whether the context takes no more text."""
+        """Whether the context accepts no more text."""
         return not self.record.accepts_text
 
     @property
     def words(self) -> list[WordTimestamp]:
-        """The words so far, with their times."""
+        """Words received so far, with their times."""
         return self.record.words
 
     @property
     def done(self) -> DoneMessage:
-        """The end, which must have come."""
+        """The `done` message; fails if it has not arrived."""
         assert self.record.done is not None, "the context has not ended"
         return self.record.done
 
     @property
     def audio_ms(self) -> int:
-        """Length of the audio so far."""
+        """Duration of the received audio."""
         return self.record.audio.samples_to_ms(self.record.samples_received)
 
     @property
     def _played_samples(self) -> int:
-        """What a listener has heard who plays what comes at once."""
+        """Samples played by a listener that plays audio on arrival."""
         return self._clock.played_samples(time.monotonic())
 
     def take(self, event: ClientEvent) -> None:
-        """An event of this context has come."""
+        """Record and check an event of this context."""
         self.events.append(event)
         match event:
             case ClientAudio(pcm=pcm):
@@ -134,7 +134,7 @@ class Heard:
 
 
 def check_coverage(text: str, words: list[WordTimestamp]) -> None:
-    """Every letter and digit of `text` is inside exactly one word."""
+    """Check that every letter and digit of `text` is inside exactly one word."""
     seen = [0] * len(text)
     for timestamp in words:
         for index in range(timestamp.word.char_start, timestamp.word.char_end):
@@ -144,7 +144,7 @@ def check_coverage(text: str, words: list[WordTimestamp]) -> None:
 
 
 class Wire:
-    """One socket. Events of contexts go to `heard`, all others to `answers`, in order."""
+    """One socket. Events of contexts are stored in `heard`, all others in `answers`, in order."""
 
     def __init__(self, websocket: WebSocket) -> None:
         self.websocket = websocket
@@ -156,7 +156,7 @@ class Wire:
     @classmethod
     @contextlib.asynccontextmanager
     async def connected(cls, url: str, **options: Any) -> AsyncIterator[Self]:
-        """A socket that is closed with the block; `options` are those of `websockets`' connect."""
+        """Yield a socket, closed with the block; `options` are those of `websockets`' connect."""
         wire = await cls.connect(url, **options)
         try:
             yield wire
@@ -165,13 +165,13 @@ class Wire:
 
     @classmethod
     async def connect(cls, url: str, **options: Any) -> Self:
-        """A socket that has been told `ready`."""
+        """Open a socket and receive its `ready`."""
         wire = cls(await connect(url, compression=None, max_size=None, **options))
         await wire.until(ReadyMessage)
         return wire
 
     async def open(self, context_id: str | None = None, **options: Unpack[OpenOptions]) -> Heard:
-        """Ask for a context."""
+        """Open a context."""
         context_id = context_id or f"c{next(self._names)}"
         message = self.connection.open(context_id, **options)
         heard = self._expect(context_id, options)
@@ -179,7 +179,7 @@ class Wire:
         return heard
 
     def expect(self, context_id: str, text: str = "") -> Heard:
-        """Expect a context that is opened, and given `text`, by raw messages."""
+        """Expect a context that raw messages open and send `text` to."""
         self.connection.open(context_id)
         heard = self._expect(context_id, {})
         heard.record.text = text
@@ -194,7 +194,7 @@ class Wire:
         return self.heard[context_id]
 
     async def text(self, heard: Heard, text: str) -> None:
-        """More text of a context."""
+        """Send text to a context."""
         await self.websocket.send(self.connection.text(heard.record.context_id, text))
 
     async def flush(self, heard: Heard) -> None:
@@ -210,11 +210,11 @@ class Wire:
         await self.websocket.send(self.connection.cancel(heard.record.context_id, played_ms))
 
     async def send_raw(self, message: str | bytes | dict[str, Any]) -> None:
-        """Send whatever a client of another make may send."""
+        """Send a raw message, also an invalid one."""
         await self.websocket.send(json.dumps(message) if isinstance(message, dict) else message)
 
     async def say(self, text: str, **options: Unpack[OpenOptions]) -> Heard:
-        """Speak a whole text, unpaced unless asked otherwise, to its end."""
+        """Speak a whole text to its end, by default without pacing."""
         heard = await self.open(**{"max_lead_s": 0, **options})
         await self.text(heard, text)
         await self.end(heard)
@@ -227,10 +227,10 @@ class Wire:
         return heard
 
     async def receive(self, timeout_s: float = PATIENCE_S) -> ClientEvent:
-        """Take the next event into account.
+        """Receive and record the next event.
 
         Raises:
-            TimeoutError: none came.
+            TimeoutError: no event arrived.
         """
         event = None
         async with asyncio.timeout(timeout_s):
@@ -240,7 +240,7 @@ class Wire:
         return event
 
     async def until(self, kind: type[_E], heard: Heard | None = None) -> _E:
-        """Read up to the next event of a kind, of one context where that is given."""
+        """Read up to the next event of a kind, optionally of one context."""
         while True:
             event = await self.receive()
             is_wanted = heard is None or (bool(heard.events) and heard.events[-1] is event)
@@ -262,7 +262,7 @@ class Wire:
                 self.answers.append(event)
 
     async def close(self) -> None:
-        """Close in order, reading what still comes: the answer to the close is behind it."""
+        """Close the socket properly; reads the pending messages before the reply to the close."""
         closing = asyncio.create_task(self.websocket.close())
         with contextlib.suppress(ConnectionClosed):
             while True:

@@ -1,7 +1,7 @@
-"""Which worker process runs which test, so that sound plays on time while other tests compute.
+"""Assign tests to worker processes, so that audio plays on time while other tests compute.
 
-Tests that play on the wall clock need little of a processor, but at once. The first workers have a
-lower priority and prefer tests that compute; the others prefer tests that play.
+Real-time tests need little processor time, but without delay. The first workers have a lower
+priority and prefer tests that compute; the others prefer real-time tests.
 """
 
 import os
@@ -11,11 +11,11 @@ import pytest
 _COMPUTING_WORKERS = 2
 _NICENESS = 10
 GROUP = "realtime"
-"""The `xdist_group` of tests that play on the wall clock."""
+"""The `xdist_group` of real-time tests."""
 _FIXTURES = frozenset(
     {"served", "server", "shared_server", "start_server", "start_process", "start_synthesizer"}
 )
-"""Fixtures that start a server, whose tests play on the wall clock."""
+"""Fixtures that start a server; tests that use them are real-time tests."""
 
 
 def lower_priority() -> None:
@@ -25,7 +25,7 @@ def lower_priority() -> None:
 
 
 def mark_realtime(items: list[pytest.Item]) -> None:
-    """Put every test of a file that has a real-time test into the group of those."""
+    """Put every test of a file with a real-time test into the real-time group."""
     files = {item.path for item in items if _is_realtime(item)}
     for item in items:
         if item.path in files:

@@ -216,7 +216,7 @@ async def test_ctrl_c_ends_say_though_its_input_stays_open(
 
 
 MISTAKES = {
-    "a folder": (["-o", "folder.wav"], "--output: expected a file; folder.wav is a folder"),
+    "a folder": (["-o", "folder.wav"], "--output: expected a file; got the folder folder.wav"),
     "port": (["-o", "a.wav", "--url", "ws://127.0.0.1:99999"], "expected ws://host or wss://host"),
     "address": (["-o", "a.wav", "--url", "ws://[::1"], "expected ws://host or wss://host"),
     "host": (["-o", "a.wav", "--url", f"ws://{'a' * 64}.example"], "expected ws://host"),
@@ -231,7 +231,7 @@ MISTAKES = {
         "--words: expected a file name with suffix .json, .srt",
     ),
     "folder": (["-o", "no/such/a.wav"], "--output: no/such does not exist or is not writable"),
-    "no suffix": (["-o", "a"], "--output: expected a name"),
+    "no suffix": (["-o", "a"], "--output: expected a file name with suffix"),
     "scheme": (["-o", "a.wav", "--url", "http://127.0.0.1:1"], "expected ws://host or wss://host"),
     "nobody there": (["-o", "a.wav", "--url", "ws://127.0.0.1:1"], "no connection to "),
 }
@@ -327,8 +327,11 @@ def test_voices_of_nobody_are_a_mistake(
 @pytest.mark.parametrize(
     ("answer", "sentence"),
     [
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", "not as a voiceagent-tts server"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]", "not as a voiceagent-tts server"),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+            "not that of a voiceagent-tts server",
+        ),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]", "not that of a voiceagent-tts server"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{", "cannot list voices from "),
         (b"SSH-2.0-OpenSSH_9.6\r\n", "cannot list voices from "),
     ],

@@ -94,7 +94,7 @@ class Cloned:
         if not embedding.isfinite().all():
             # It would put NaN into KV pages that other rows reuse, and a mask does not hide NaN.
             raise InvalidRequestError(
-                "expected a voice file with a finite speaker_embedding",
+                "expected a voice file with finite values; its speaker_embedding is not finite",
                 code=ErrorCode.INVALID_VOICE,
             )
         return cls(embedding.float(), None if codes is None else codes.long(), text)
