@@ -1,1 +1,1 @@
-"""What every benchmark shares: percentiles, provenance and the closing JSON line."""
+"""Shared by all benchmarks: percentiles, provenance and the closing JSON line."""

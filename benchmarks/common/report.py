@@ -1,4 +1,4 @@
-"""How results are told: percentiles, where they come from, and the JSON object at the end."""
+"""Report results: percentiles, their provenance, and a closing JSON object."""
 
 import json
 import os
@@ -15,7 +15,7 @@ _REPOSITORY = Path(__file__).parents[2]
 
 
 def percentiles(values: Sequence[float], *, unit: str = "ms", digits: int = 2) -> dict[str, float]:
-    """`p50_ms`, `p95_ms` and `p99_ms` of values in that unit, interpolated between neighbours."""
+    """Return p50, p95 and p99, keyed as `p50_ms`; linearly interpolated."""
     ranks = (50, 95, 99)
     figures = np.percentile(np.asarray(values, np.float64), ranks)
     return {
@@ -25,7 +25,7 @@ def percentiles(values: Sequence[float], *, unit: str = "ms", digits: int = 2) -
 
 
 def provenance() -> dict[str, Any]:
-    """What a published number must name: machine, commit, command, and how busy the machine was."""
+    """Return what a published figure must state: machine, commit, command and system load."""
     return {
         "machine": _machine(),
         "commit": _commit(),
@@ -43,7 +43,7 @@ def publish(result: dict[str, Any], path: Path | None = None) -> None:
 
 
 def _program() -> str:
-    """The module that Python was told to run; a package's is `__main__`."""
+    """Return the name of the module that Python runs, without a package's `.__main__`."""
     spec = sys.modules["__main__"].__spec__
     return "?" if spec is None else spec.name.removesuffix(".__main__")
 
@@ -64,7 +64,7 @@ def _processor() -> str:
 
 
 def _commit() -> str:
-    """The short hash of the code that ran, `-dirty` where files differ from it."""
+    """Return the short hash of the running code, with `-dirty` if files differ from it."""
     command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
     try:
         git = subprocess.run(command, cwd=_REPOSITORY, capture_output=True, text=True, check=True)

@@ -1,1 +1,1 @@
-"""Does the network reproduce the official package's output?"""
+"""Compare the network's output with that of the official package."""

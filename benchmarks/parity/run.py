@@ -1,19 +1,17 @@
-"""Does this network say what the official package says, code for code and sample for sample?
+"""Compare codes and samples of this network with those of the official package.
 
-Runs every case of a folder that the official package has filled (tests/reference/README.md says
-how), greedy and in float32. Codes must be equal in every frame. Where the network's two best
-choices are so close that rounding decides, either is right: such a case is counted as a near tie.
-Sound, reference codes and speaker embedding must agree within `TOLERANCE`. The status is 1 where
-anything does not.
+Runs every case of a folder of official results (see tests/reference/README.md), greedy and in
+float32. Codes must be equal in every frame. If the network's two best choices are so close that
+rounding decides, either is correct: such a case counts as a near tie. Audio, reference codes and
+speaker embedding must agree within `TOLERANCE`. The exit status is 1 if anything differs.
 
-Codecs of random weights amplify rounding, some beyond `TOLERANCE`: the official package differs
-from itself by 1.3e-4 on another number of threads. So sound is compared in two steps that leave no
-room for anything else. `max_wav_error` is the difference of the official samples from those of the
-same operations in the same order (`testbed.plain_codec`), in float32: none, on the same kind of
-machine. `max_stream_error` is the difference of our decoder, streaming in random windows, from the
-same plain operations, both in float64, so that what is left of it is no rounding. `max_rounding` is
-how far float32 then moves our samples; where the machine is another one than the official package
-had, twice as much is allowed of the official ones.
+Codecs with random weights amplify rounding, some beyond `TOLERANCE`: the official package differs
+from itself by 1.3e-4 with another number of threads. So audio is compared in two steps.
+`max_wav_error` is the difference between the official samples and those of the same operations in
+the same order (`testbed.plain_codec`), in float32; it is zero on the same kind of machine.
+`max_stream_error` is the difference between our decoder, streaming in random windows, and the plain
+operations, both in float64, so that it contains no rounding. `max_rounding` is how far float32
+moves our samples; on another kind of machine, the official samples may differ by twice as much.
 """
 
 import contextlib
@@ -48,21 +46,20 @@ from voiceagent_tts.model.codec_decoder import CodecDecoder
 from voiceagent_tts.model.prompt import Cloned, Prompt
 
 TOLERANCE = 1e-4
-"""Of samples in [-1, 1], and of the numbers of a speaker embedding."""
+"""Maximum difference of samples in [-1, 1], and of the values of a speaker embedding."""
 PARTITIONS = 10
-"""How many ways of cutting the codec's frames into windows are tried."""
+"""Number of random partitions of the codec's frames into windows."""
 
 STREAM_TOLERANCE = 1e-6
-"""Of samples that float64 has made."""
+"""Maximum difference of samples computed in float64."""
 
 _MAX_ROUNDING = 5 * TOLERANCE
-"""Float32 that moves sound further than this is no rounding any more."""
+"""Maximum difference of samples that float32 rounding explains."""
 _INCOMPARABLE = 2.0
-"""The largest difference of two samples: that of sounds of different lengths."""
+"""Largest possible difference of two samples; stands for audio of different lengths."""
 _CODEC_FRAMES = "codec-130-frames"
 _THREADS = (2, 1, 4)
-"""Numbers that the official package may have run on, which a folder does not tell: each sums in
-another order."""
+"""Numbers of threads that the official package may have used; each sums in another order."""
 
 _STYLES = {"equal": "green", "near tie": "yellow", "different": "red"}
 
@@ -72,14 +69,14 @@ class Finding:
     """One row of the report: a case, a reference, or the codec alone.
 
     Attributes:
-        name: of what was compared.
-        kind: what that is.
-        frames: how many the official package made of it.
-        verdict: on its codes.
-        error: of its samples from those of the plain operations, or of its embedding from ours;
-            None where it has neither.
-        stream: of our samples from those of the plain operations, in float64.
-        rounding: how far float32 moves our samples.
+        name: name of the compared item.
+        kind: kind of the item.
+        frames: number of official frames.
+        verdict: result of comparing the codes.
+        error: difference of the official samples from those of the plain operations, or of the
+            official speaker embedding from ours; None without samples and embedding.
+        stream: difference of our samples from those of the plain operations, in float64.
+        rounding: difference of our samples in float32 from those in float64.
     """
 
     name: str
@@ -92,7 +89,7 @@ class Finding:
 
     @property
     def holds(self) -> bool:
-        """Whether it is what the official package made, within what rounding may change."""
+        """Whether the output equals the official one, except for rounding."""
         allowed = max(TOLERANCE, 2 * self.rounding)
         is_near = (self.error or 0.0) <= allowed and self.rounding <= _MAX_ROUNDING
         return self.verdict != "different" and is_near and self.stream <= STREAM_TOLERANCE
@@ -104,7 +101,7 @@ SoundErrors = tuple[float, float, float]
 
 @dataclass(frozen=True, slots=True)
 class _SoundCheck:
-    """One codec: as it streams, in float32 and in float64, and written plainly."""
+    """One codec: our streaming decoder in float32 and in float64, and the plain decoder."""
 
     fast: CodecDecoder
     exact: CodecDecoder
@@ -117,7 +114,7 @@ class _SoundCheck:
         partitions: Iterable[Sequence[int]],
         before: Tensor | None = None,
     ) -> SoundErrors:
-        """The largest errors of all partitions of the frames, which may follow others."""
+        """Return the largest errors over all partitions; `before` are the preceding frames."""
         error = min(self._errors(codes, expected, before))
         plain = _decode_plainly(replace(self.plain, dtype=torch.float64), codes, before)
         streams, roundings = [0.0], [0.0]
@@ -129,7 +126,7 @@ class _SoundCheck:
         return error, max(streams), max(roundings)
 
     def _errors(self, codes: Tensor, expected: Tensor, before: Tensor | None) -> Iterator[float]:
-        """Of the official samples, by the number of threads; the last where there is none."""
+        """Yield the error of the official samples per number of threads, until one is zero."""
         for threads in _THREADS:
             with _running_on(threads):
                 error = _largest_difference(_decode_plainly(self.plain, codes, before), expected)
@@ -139,7 +136,7 @@ class _SoundCheck:
 
 
 def _decode_plainly(plain: PlainCodec, codes: Tensor, before: Tensor | None) -> Tensor:
-    """[F * 1920]: frames ([F, K]) that may follow others, which are not heard."""
+    """Decode frames ([F, K]) after `before`, whose audio is not returned; returns [F * 1920]."""
     if before is None:
         return plain.decode(codes.T[None])[0]
     samples = plain.decode(torch.cat((before, codes)).T[None])[0]
@@ -157,7 +154,7 @@ def _running_on(threads: int) -> Iterator[None]:
 
 
 class _Model:
-    """One checkpoint of the folder against its cases."""
+    """Compares one checkpoint of the folder with its cases."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self._folder = folder
@@ -172,7 +169,7 @@ class _Model:
         self._heard: dict[str, Cloned] = {}
 
     def compare(self, case: Case) -> Iterator[Finding]:
-        """Its codes and sound, and before them its reference where that is new."""
+        """Compare codes and audio of a case, after its reference if that is new."""
         if case.reference is not None and case.reference not in self._heard:
             yield self._compare_reference(case.reference)
         prompt = case.prompt(self._checkpoint, self._heard.get(case.reference or ""))
@@ -185,9 +182,9 @@ class _Model:
         yield Finding(str(case), "case", len(case.codes), verdict, *errors)
 
     def _compare_reference(self, reference: str) -> Finding:
-        """Hear a reference, and judge it by what the official package heard.
+        """Clone a reference, and compare the result with the official clone.
 
-        A folder keeps that of one Base checkpoint; cases of another clone what we heard.
+        A folder stores the clone of one Base checkpoint; cases of another one use our clone.
         """
         assert self._checkpoint.speaker_encoder is not None and self._codec.encoder is not None
         samples = torch.from_numpy(read_audio((self._folder / reference).read_bytes()).copy())
@@ -203,14 +200,14 @@ class _Model:
         return finding
 
     def _sound_errors(self, case: Case, prompt: Prompt) -> SoundErrors | tuple[()]:
-        """Of the official codes as sound; a clone's after its reference."""
+        """Compare the audio of the official codes; that of a clone follows its reference."""
         if case.samples is None:
             return ()
         windows = random_windows(len(case.codes), random.Random(str(case)))
         return self._sound.compare(case.codes, case.samples, [windows], prompt.reference_codes)
 
     def compare_codec(self) -> Iterator[Finding]:
-        """The codec alone, where the folder has frames for one."""
+        """Compare the codec alone, if the folder has frames for it."""
         path = self._folder / f"{_CODEC_FRAMES}.npz"
         if path.exists():
             with np.load(path) as arrays:
@@ -220,7 +217,7 @@ class _Model:
             yield Finding(_CODEC_FRAMES, "codec", len(codes), "equal", *errors)
 
     def _partition_errors(self, codes: Tensor, expected: Tensor) -> SoundErrors:
-        """Of the partitions together; of another codec's frames, beyond all bounds."""
+        """Return the errors over all partitions; the maximum if the frames are of another codec."""
         if codes.shape[1] != self._codec.codebooks or codes.max() >= self._codec.codebook_size:
             return _INCOMPARABLE, 0.0, 0.0
         partitions = [random_windows(len(codes), random.Random(n)) for n in range(PARTITIONS)]
@@ -235,11 +232,11 @@ def _largest_difference(made: Tensor, expected: Tensor) -> float:
 
 @torch.inference_mode()
 def compare_folder(folder: Path, progress: Progress) -> list[Finding]:
-    """Run everything in a folder.
+    """Compare everything in a folder.
 
     Raises:
-        InvalidRequestError: the folder holds no cases.
-        CheckpointError: a checkpoint of it does not load.
+        InvalidRequestError: the folder has no cases.
+        CheckpointError: a checkpoint in the folder does not load.
     """
     cases = sorted(read_cases(folder), key=lambda case: case.checkpoint)
     task = progress.add_task("", total=len(cases))
@@ -255,9 +252,9 @@ def compare_folder(folder: Path, progress: Progress) -> list[Finding]:
 
 
 def _nearest(found: list[Finding]) -> list[Finding]:
-    """The best finding of each name.
+    """Return the best finding of each name.
 
-    A folder does not say which checkpoint heard its reference or made the codec's frames.
+    A folder does not record which checkpoint cloned its reference or produced the codec's frames.
     """
     best: dict[str, Finding] = {}
     for finding in sorted(found, key=lambda f: (f.verdict == "different", f.error or 0.0)):
@@ -289,9 +286,9 @@ def _summary(found: list[Finding]) -> dict[str, float]:
 
 
 def main(
-    reference: Annotated[Path, typer.Option(help="folder of cases and checkpoints")],
+    reference: Annotated[Path, typer.Option(help="Folder of cases and checkpoints.")],
 ) -> None:
-    """Compare with what the official package made. The status is 1 where anything differs."""
+    """Compare with the official package's results. Exits with 1 if anything differs."""
     console = Console(stderr=True)
     try:
         with Progress(console=console, transient=True) as progress:

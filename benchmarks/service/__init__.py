@@ -1,1 +1,1 @@
-"""How fast does the server answer, and how many listeners does it carry?"""
+"""Benchmarks of a server: latency, capacity and cost."""

@@ -1,9 +1,9 @@
-"""Does alignment hold up audio? From the engine's message to the socket, with and without.
+"""Measure how much alignment delays audio between the engine's message and the socket.
 
-One server of this process after the other, in turns: the same streams of an engine without word
-times, once with estimates and once with the online aligner. For every message of the engine it is
-noted when it came and when the last of its audio had been written to the socket; the clients are
-in a process of their own. A frame is late that left after its listener had run dry.
+Two servers in this process alternate on equal streams of an engine without word times: one
+estimates them, the other uses the online aligner. For every engine message, the benchmark records
+its arrival and when the last of its audio was written to the socket. The clients run in a separate
+process. A frame is late if it left after its listener had run out of audio.
 """
 
 import asyncio
@@ -40,13 +40,13 @@ _MODES = {"without": "off", "with": "online"}
 
 @dataclass(slots=True)
 class Delays:
-    """What was seen of all streams of one mode.
+    """Measurements of all streams of one mode.
 
     Attributes:
-        hop_ms: engine's message to socket, of each message.
-        late_frames: messages that left when their listener had run dry.
-        words: words that left.
-        words_late: of those, the ones whose time was known too late.
+        hop_ms: time from the engine's message to the socket, per message.
+        late_frames: messages that left after their listener had run out of audio.
+        words: number of sent words.
+        words_late: number of sent words whose time was known too late.
     """
 
     hop_ms: list[float] = field(default_factory=list[float])
@@ -55,7 +55,7 @@ class Delays:
     words_late: int = 0
 
     def figures(self, mode: str) -> dict[str, Any]:
-        """Under their names in the JSON object."""
+        """Return the figures by their names in the JSON object."""
         named = percentiles(self.hop_ms, digits=3)
         return {
             **{f"{mode}_{name}": value for name, value in named.items()},
@@ -64,8 +64,8 @@ class Delays:
         }
 
 
-class _Watch:
-    """Notes when audio comes from the engine and when it has left, for one mode at a time."""
+class _DelayRecorder:
+    """Records when audio arrives from the engine and when it leaves, for one mode at a time."""
 
     def __init__(self) -> None:
         self.delays = Delays()
@@ -91,8 +91,8 @@ class _Watch:
 
 
 @contextlib.contextmanager
-def watching(watch: _Watch) -> Iterator[None]:
-    """Overhear the engine and the socket of every context that speaks in the block."""
+def recording(recorder: _DelayRecorder) -> Iterator[None]:
+    """Record the engine messages and socket writes of every context within the block."""
     attach, sent, close = WorkerClient.attach, Context.sent, Context._close
 
     def attach_watched(worker: WorkerClient, listener: EventHandler) -> int:
@@ -102,7 +102,7 @@ def watching(watch: _Watch) -> Iterator[None]:
 
         def hear(event: Event | AlignEvent) -> None:
             if isinstance(event, AudioStep):
-                watch.come(context, event.rows[0].chunk.end_sample)
+                recorder.come(context, event.rows[0].chunk.end_sample)
             listener(event)
 
         return attach(worker, hear)
@@ -110,12 +110,12 @@ def watching(watch: _Watch) -> Iterator[None]:
     def sent_watched(context: Context, samples: int) -> None:
         underrun_s = context._clock.underrun_s
         sent(context, samples)
-        watch.leave(context, samples)
-        watch.delays.late_frames += context._clock.underrun_s > underrun_s
+        recorder.leave(context, samples)
+        recorder.delays.late_frames += context._clock.underrun_s > underrun_s
 
     def close_watched(context: Context) -> ContextDone:
         done = close(context)
-        watch.end(context, done.report)
+        recorder.end(context, done.report)
         return done
 
     with (
@@ -127,15 +127,15 @@ def watching(watch: _Watch) -> Iterator[None]:
 
 
 def _listen(url: str, server_pid: int, plans: Sequence[Plan]) -> None:
-    """Be the clients of all streams; in a process of their own."""
+    """Run the clients of all streams; called in a separate process."""
     asyncio.run(carry(url, server_pid, plans))
 
 
 async def measure(
     plans: Sequence[Plan], rounds: int, rtf: float, console: Console
 ) -> dict[str, Delays]:
-    """Carry the same streams in both modes, in turns."""
-    watches = {mode: _Watch() for mode in _MODES}
+    """Run equal streams in both modes, alternating."""
+    recorders = {mode: _DelayRecorder() for mode in _MODES}
     throttle = {"without_words": True, "rtf": rtf}
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as clients:
         async with contextlib.AsyncExitStack() as stack:
@@ -145,19 +145,19 @@ async def measure(
                 servers[mode] = await stack.enter_async_context(running(settings))
             for turn in range(rounds):
                 for mode, server in servers.items():
-                    with watching(watches[mode]), console.status(f"round {turn + 1}, {mode}"):
+                    with recording(recorders[mode]), console.status(f"round {turn + 1}, {mode}"):
                         await asyncio.get_running_loop().run_in_executor(
                             clients, _listen, server.websocket_url, os.getpid(), plans
                         )
-    return {mode: watch.delays for mode, watch in watches.items()}
+    return {mode: recorder.delays for mode, recorder in recorders.items()}
 
 
 def main(
     streams: Annotated[int, typer.Option(min=1)] = 20,
-    speech_s: Annotated[float, typer.Option(min=1, help="Least length of each.")] = 10.0,
-    rtf: Annotated[float, typer.Option(min=0, help="Pace of the engine.")] = 0.5,
-    rounds: Annotated[int, typer.Option(min=1, help="Turns of each mode.")] = 3,
-    seed: Annotated[int, typer.Option(help="Of the texts and their arrivals.")] = 1,
+    speech_s: Annotated[float, typer.Option(min=1, help="Minimum speech per stream, in s.")] = 10.0,
+    rtf: Annotated[float, typer.Option(min=0, help="RTF of the throttled engine.")] = 0.5,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of each mode.")] = 3,
+    seed: Annotated[int, typer.Option(help="Seed of the texts and arrivals.")] = 1,
     json: Annotated[Path | None, typer.Option(help="Also write the figures here.")] = None,
 ) -> None:
     """Measure how long audio takes through the server, with and without alignment."""

@@ -1,8 +1,8 @@
-"""Callers of a server: each sends a text, plays what comes, and may cut in; how loads are made.
+"""Generate load: callers that send a text, play the audio, and may barge in.
 
-Open-loop callers come when they come, whether or not the server keeps up; closed-loop callers
-begin the next call when the last has ended. Sockets are kept from call to call, as agents keep
-theirs. Times are seconds of `time.perf_counter`.
+Open-loop callers arrive at random times, whether or not the server keeps up; closed-loop callers
+start a call when their last one has ended. Sockets are reused, as agents do. Times are seconds of
+`time.perf_counter`.
 """
 
 import asyncio
@@ -27,12 +27,12 @@ _LAG_SAMPLE_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A call to be.
+    """Plan of a call.
 
     Attributes:
-        text: sent whole.
-        barge_in_s: how much its listener hears before he cuts in; None for all of it.
-        seed: of the voice.
+        text: text, sent in one message.
+        barge_in_s: played seconds before the listener barges in; None to play everything.
+        seed: seed of the context.
     """
 
     text: str
@@ -42,18 +42,18 @@ class Plan:
 
 @dataclass(slots=True)
 class Call:
-    """A call as it was heard.
+    """Measurements of a call.
 
     Attributes:
-        plan: what was meant.
-        began: its text was about to be sent.
-        ended: its last message came.
-        times: when each message with audio came.
-        sizes: samples in each of them.
-        opening: the PCM of the first ones, up to the first with sound.
-        cancel_s: from a cancel to its answer.
-        failure: code of the error that ended it.
-        retry_after_s: how long that error asks to wait.
+        plan: plan of the call.
+        began: time just before its text was sent.
+        ended: arrival of its last message.
+        times: arrival of each audio message.
+        sizes: samples of each audio message.
+        opening: PCM of the first messages, up to the first with sound.
+        cancel_s: time from a cancel to its confirmation.
+        failure: code of the error that ended the call.
+        retry_after_s: time to wait that this error asks for.
     """
 
     plan: Plan
@@ -73,12 +73,12 @@ class Call:
 
     @property
     def audio_s(self) -> float:
-        """Length of what came."""
+        """Duration of the received audio."""
         return sum(self.sizes) / SAMPLE_RATE_HZ
 
     @property
     def unheard_s(self) -> float:
-        """What came for nothing, where its listener would have cut in after the last of it."""
+        """Unplayed audio of a call that was complete before its listener would have barged in."""
         heard_s = self.plan.barge_in_s
         if heard_s is None or self.cancel_s is not None:
             return 0.0
@@ -86,17 +86,17 @@ class Call:
 
     @property
     def audible_s(self) -> float | None:
-        """From its text to the first sound that its listener hears; None where there was none."""
+        """Time from sending the text to the first played sound; None without sound."""
         sound = first_sound(self.times[: len(self.opening)], self.opening)
         return None if sound is None else sound.audible - self.began
 
     @property
     def playback(self) -> Playback:
-        """How it played."""
+        """Playback of the received audio."""
         return play(self.times, self.sizes)
 
     def take(self, pcm: bytes) -> None:
-        """A message with audio has come."""
+        """Record an audio message."""
         had_sound = bool(self.opening) and not _is_silent(self.opening[-1])
         if not had_sound:
             self.opening.append(pcm)
@@ -104,7 +104,7 @@ class Call:
         self.sizes.append(len(pcm) // BYTES_PER_SAMPLE)
 
     def played_s(self, now: float) -> float:
-        """How much of it was heard, gaps excluded."""
+        """Return the played seconds, without underruns."""
         starts = self.playback.starts
         heard = zip(starts, self.sizes, strict=True)
         return sum(min(max(0.0, now - start), size / SAMPLE_RATE_HZ) for start, size in heard)
@@ -116,12 +116,12 @@ def _is_silent(pcm: bytes) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Calls that were made together.
+    """Calls of one load section.
 
     Attributes:
-        calls: in the order in which they began.
-        seconds: from the first text to the last message.
-        client_lag_s: how late this process was, each time it was asked.
+        calls: calls in the order of their start.
+        seconds: time from the first text to the last message.
+        client_lag_s: samples of this process's event loop lag.
     """
 
     calls: tuple[Call, ...]
@@ -130,7 +130,7 @@ class Traffic:
 
 
 def plan_calls(barge_ins: float, seed: int) -> Iterator[Plan]:
-    """Sentences of an agent without end; a share are long replies, which are cut into."""
+    """Yield sentences of an agent without end; a share are long replies with a barge-in."""
     rng = random.Random(seed)
     for number, sentence in enumerate(agent_sentences(seed), start=seed):
         if rng.random() < barge_ins:
@@ -141,13 +141,13 @@ def plan_calls(barge_ins: float, seed: int) -> Iterator[Plan]:
 
 
 class Callers:
-    """Everybody who calls a server, and the sockets that they have between calls.
+    """Makes calls to a server, and pools their sockets.
 
     Args:
-        url: of the server's WebSocket.
-        voice: None for the server's first.
-        api_key: where the server asks for one.
-        max_lead_s: how far the server may run ahead of a listener; None for its own default.
+        url: WebSocket URL of the server.
+        voice: voice name; None for the server's default.
+        api_key: key, if the server requires one.
+        max_lead_s: maximum lead of the server over a listener; None for the server's default.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class Callers:
         self._clients: list[TTSClient] = []
 
     async def connect(self, sockets: int) -> None:
-        """Have so many sockets."""
+        """Open sockets until there are `sockets`."""
         clients = [self._make_client() for _ in range(sockets - len(self._clients))]
         self._clients += clients
         self._idle += clients
@@ -176,7 +176,7 @@ class Callers:
     async def open_loop(
         self, plans: Iterator[Plan], calls_per_s: float, seconds: float, seed: int
     ) -> Traffic:
-        """Poisson arrivals for so long; all of them are heard to their end."""
+        """Make calls with Poisson arrivals for `seconds`, and wait for their ends."""
         rng = random.Random(seed)
         calls: list[asyncio.Task[Call]] = []
         async with _timed() as lag_s:
@@ -189,7 +189,7 @@ class Callers:
         return _traffic(made, lag_s)
 
     async def closed_loop(self, plans: Iterator[Plan], callers: int, seconds: float) -> Traffic:
-        """So many callers at all times, for so long; the last calls are heard to their end."""
+        """Keep `callers` calls running for `seconds`, and wait for the last ones to end."""
         await self.connect(callers)
         made: list[Call] = []
         deadline = time.perf_counter() + seconds
@@ -240,7 +240,7 @@ class Callers:
 
 
 async def _cut_in(context: ClientContext, call: Call) -> None:
-    """Cancel when the listener has heard as much as is planned."""
+    """Cancel when the planned seconds have been played."""
     heard_s = call.plan.barge_in_s
     if heard_s is None:
         return
@@ -259,7 +259,7 @@ def _traffic(calls: Sequence[Call], lag_s: Sequence[float]) -> Traffic:
 
 @contextlib.asynccontextmanager
 async def _timed() -> AsyncIterator[list[float]]:
-    """How late this event loop is, asked again and again."""
+    """Sample the lag of this event loop within the block."""
     lag_s: list[float] = []
 
     async def ask() -> None:

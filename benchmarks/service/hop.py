@@ -1,7 +1,7 @@
-"""What it costs that the engine is a process of its own: one audio message over ZeroMQ.
+"""Measure the cost of a separate engine process: one audio message over ZeroMQ.
 
-The round trip goes through `worker.messages` on both sides, over the sockets that server and
-worker use: asyncio here, blocking there. The room knows no engine.
+The round trip encodes and decodes with `seam.wire` on both sides, over the kinds of sockets that
+server and worker use: asyncio here, blocking there. No engine is involved.
 """
 
 import multiprocessing
@@ -25,8 +25,8 @@ class Hop:
     """Median microseconds for one frame of audio to reach its listener.
 
     Args:
-        zmq_us: encoded, sent to another process, decoded: half a round trip.
-        in_process_us: by a call.
+        zmq_us: encode, send to another process, decode: half a round trip.
+        in_process_us: a call in one process.
     """
 
     zmq_us: float
@@ -34,7 +34,7 @@ class Hop:
 
 
 async def measure_hop(count: int = 2_000) -> Hop:
-    """Send one frame back and forth `count` times, and hand it over by a call as often."""
+    """Measure `count` round trips of one frame, and as many calls."""
     pcm = bytes(FRAME_SAMPLES * BYTES_PER_SAMPLE)
     step = AudioStep((ContextAudio(1, AudioChunk(0, pcm)),))
     round_trips_s = await _round_trips_s(step, count)
@@ -69,7 +69,7 @@ async def _round_trips_s(step: AudioStep, count: int) -> list[float]:
 
 
 def echo(endpoint: str) -> None:
-    """The other process: decode what comes, and send it back."""
+    """Decode messages and send them back; runs in the other process."""
     with zmq.Context() as context, context.socket(zmq.PAIR) as socket:
         socket.connect(endpoint)
         socket.send_multipart(socket.recv_multipart())

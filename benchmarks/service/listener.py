@@ -1,6 +1,6 @@
-"""A listener who plays audio the moment it comes: when each sample is heard, and what comes late.
+"""Simulate a listener that plays audio on arrival: when each sample is played, and underruns.
 
-Times are seconds of one clock, whichever the caller reads. The room knows no socket and no server.
+Times are seconds of any one clock. This module uses no socket and no server.
 """
 
 from collections.abc import Sequence
@@ -12,12 +12,12 @@ from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, PlayoutClock
 
 @dataclass(frozen=True, slots=True)
 class Playback:
-    """How an utterance played.
+    """Playback of an utterance.
 
     Args:
-        starts: when the first sample of each message is heard.
-        lateness_s: for each message but the first, arrival minus the moment when all before it has
-            been heard; above zero is an underrun of that length.
+        starts: when the first sample of each message is played.
+        lateness_s: for each message but the first, its arrival minus the time when all audio before
+            it has been played; a positive value is an underrun of that length.
     """
 
     starts: tuple[float, ...]
@@ -25,17 +25,17 @@ class Playback:
 
     @property
     def underruns(self) -> int:
-        """How often playback reached audio that had not come."""
+        """How often playback reached audio that had not arrived."""
         return sum(late > 0 for late in self.lateness_s)
 
     @property
     def underrun_s(self) -> float:
-        """Silence heard in these underruns."""
+        """Total length of the underruns."""
         return sum(late for late in self.lateness_s if late > 0)
 
 
 def play(times: Sequence[float], sizes: Sequence[int]) -> Playback:
-    """Play messages of `sizes` samples that came at `times`, the first one at once."""
+    """Play messages of `sizes` samples that arrive at `times`, without initial buffering."""
     clock = PlayoutClock()
     starts: list[float] = []
     lateness_s: list[float] = []
@@ -49,13 +49,13 @@ def play(times: Sequence[float], sizes: Sequence[int]) -> Playback:
 
 @dataclass(frozen=True, slots=True)
 class FirstSound:
-    """When an utterance is first heard.
+    """Times of an utterance's first audio and first sound.
 
     Args:
-        first_audio: the first message came.
-        audible_message: the message that holds the first audible sample came.
-        audible: that sample is heard: everything before it has been played by then.
-        leading_silence_s: length of the silence before it, as it is in the audio.
+        first_audio: arrival of the first message.
+        audible_message: arrival of the message with the first audible sample.
+        audible: when that sample is played, after all audio before it.
+        leading_silence_s: silence before that sample in the audio.
     """
 
     first_audio: float
@@ -65,11 +65,11 @@ class FirstSound:
 
 
 def first_sound(times: Sequence[float], messages: Sequence[bytes]) -> FirstSound | None:
-    """When the listener first hears something; None where there is no sound.
+    """Return the times of the first sound; None if all audio is silent.
 
     Args:
-        times: when each message came.
-        messages: their PCM16 at 24 kHz.
+        times: arrival of each message.
+        messages: PCM16 of each message, 24 kHz.
     """
     silent_samples = leading_silence_samples(b"".join(messages))
     sizes = [len(pcm) // BYTES_PER_SAMPLE for pcm in messages]

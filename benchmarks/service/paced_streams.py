@@ -1,6 +1,6 @@
-"""The load of `benchmarks.service.transport`: many paced streams to one server, and their cost.
+"""Run many paced streams from one server, and measure their cost (`benchmarks.service.transport`).
 
-One client process decodes every message as `client.py` does, notes when it came, and plays nothing.
+One client process decodes every message as `client.py` does, and records its arrival.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ _SAMPLE_S = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A stream to be: its text is sent whole, `start_s` after the load has begun."""
+    """Plan of a stream: its text is sent in one message, `start_s` after the load began."""
 
     text: str
     start_s: float
@@ -34,13 +34,13 @@ class Plan:
 
 @dataclass(slots=True)
 class Stream:
-    """One stream as it came; times are seconds since the load began.
+    """Measurements of one stream; times are seconds since the load began.
 
     Attributes:
-        began: its text was about to be sent.
-        times: when each message with audio came.
-        sizes: samples in each of them.
-        done: the server's last word on it.
+        began: time just before its text was sent.
+        times: arrival of each audio message.
+        sizes: samples of each audio message.
+        done: the server's `done` message.
     """
 
     began: float = 0.0
@@ -50,7 +50,7 @@ class Stream:
 
     @property
     def first_audio_s(self) -> float:
-        """From its text to its first audio."""
+        """Time from sending its text to its first audio."""
         return self.times[0] - self.began
 
     @property
@@ -61,7 +61,7 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What the processes of one role used."""
+    """CPU time and memory used by the processes of one role."""
 
     cpu_s: float
     rss_growth_bytes: int
@@ -69,12 +69,12 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Streams that were carried together.
+    """Measurements of concurrent streams.
 
     Args:
-        streams: each as it came.
-        usage: by role: `server`, `worker`, `client`.
-        client_lag_ms: how late the client's own event loop was, each time it was asked.
+        streams: measurements of each stream.
+        usage: usage by role: `server`, `worker`, `client`.
+        client_lag_ms: samples of the client's event loop lag.
     """
 
     streams: tuple[Stream, ...]
@@ -85,17 +85,17 @@ class Load:
 async def carry(
     url: str, server_pid: int, plans: Sequence[Plan], *, max_lead_s: float | None = None
 ) -> Load:
-    """Open all streams as planned, and listen to each of them to its end.
+    """Open all streams as planned, and receive each of them to its end.
 
     Args:
-        url: the server's WebSocket.
-        server_pid: its process; the workers are its children.
-        plans: what the streams speak, and when.
-        max_lead_s: how far the server may run ahead of a listener; None for its own default.
+        url: WebSocket URL of the server.
+        server_pid: process of the server; the workers are its children.
+        plans: text and start time of each stream.
+        max_lead_s: maximum lead of the server over a listener; None for the server's default.
 
     Raises:
-        VoiceAgentError: the server refused a stream, or sent it with a gap.
-        RuntimeError: a stream is shorter than the server says.
+        VoiceAgentError: the server rejected a stream, or sent it with a gap.
+        RuntimeError: a stream is shorter than the server reports.
     """
     meter = _Meter(server_pid)
     metering = asyncio.create_task(meter.run())
@@ -118,7 +118,7 @@ async def carry(
 
 
 def _first_of(error: BaseException) -> BaseException:
-    """What went wrong first, out of the groups of sockets and of their tasks."""
+    """Return the first error out of nested exception groups."""
     return _first_of(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
 
 
@@ -183,7 +183,7 @@ def _check_complete(stream: Stream) -> None:
 
 
 class _Meter:
-    """Watches the memory and CPU of all roles, and whether the client itself lags."""
+    """Measures memory and CPU time of all roles, and the client's event loop lag."""
 
     def __init__(self, server_pid: int) -> None:
         server = psutil.Process(server_pid)
@@ -198,7 +198,7 @@ class _Meter:
         self._rss_peak_bytes = dict(self._rss_before_bytes)
 
     async def run(self) -> None:
-        """Look again and again."""
+        """Sample until cancelled."""
         while True:
             due = time.perf_counter() + _SAMPLE_S
             await asyncio.sleep(_SAMPLE_S)
@@ -207,7 +207,7 @@ class _Meter:
                 self._rss_peak_bytes[role] = max(self._rss_peak_bytes[role], rss_bytes)
 
     def usage(self) -> dict[str, Usage]:
-        """What each role has used since the meter was made."""
+        """Return what each role has used since the meter was created."""
         cpu_s = self._cpu_s()
         return {
             role: Usage(
