@@ -93,7 +93,7 @@ class _DelayRecorder:
 @contextlib.contextmanager
 def recording(recorder: _DelayRecorder) -> Iterator[None]:
     """Record the engine messages and socket writes of every context within the block."""
-    attach, sent, close = WorkerClient.attach, Context.sent, Context._close
+    attach, sent, close = WorkerClient.attach, Context.sent, Context._report_done
 
     def attach_watched(worker: WorkerClient, listener: EventHandler) -> int:
         context = getattr(listener, "__self__", None)
@@ -121,7 +121,7 @@ def recording(recorder: _DelayRecorder) -> Iterator[None]:
     with (
         patch.object(WorkerClient, "attach", attach_watched),
         patch.object(Context, "sent", sent_watched),
-        patch.object(Context, "_close", close_watched),
+        patch.object(Context, "_report_done", close_watched),
     ):
         yield
 
