@@ -257,9 +257,9 @@ async def test_how_often_a_clone_was_at_hand_is_counted(
             await anext(aiter(context))
     worker = server.state.synthesizer.supervisors[model].worker
     assert worker is not None
-    await until(lambda: worker.stats.figures["clone_cache_hits_total"] > 0, "a heartbeat tells")
-    figures = await scrape(server)
-    assert figures[f'tts_worker_clone_cache_hits_total{{worker="{model}"}}'] > 0
-    assert figures[f'tts_worker_clone_cache_misses_total{{worker="{model}"}}'] == 1
+    await until(lambda: worker.stats.metrics["clone_cache_hits_total"] > 0, "a heartbeat tells")
+    metrics = await scrape(server)
+    assert metrics[f'tts_worker_clone_cache_hits_total{{worker="{model}"}}'] > 0
+    assert metrics[f'tts_worker_clone_cache_misses_total{{worker="{model}"}}'] == 1
     documented = {name for name, _, _ in table_rows("docs/operations.md", "metric of qwen3")}
-    assert documented == {f"tts_worker_{name}" for name in worker.stats.figures}
+    assert documented == {f"tts_worker_{name}" for name in worker.stats.metrics}

@@ -133,7 +133,7 @@ def test_both_interfaces_of_tf32_can_be_read(has_tf32: bool) -> None:
 def test_an_engine_serves_without_graphs_where_a_capture_fails(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A failed capture is logged with its traceback and shown in figures, and the engine speaks."""
+    """A failed capture is logged with its traceback and is a metric, and the engine speaks."""
     driver = Driver(rows=2)
     with failing_captures(after=1):
         driver.engine = load_engine(
@@ -151,7 +151,7 @@ def test_an_engine_serves_without_graphs_where_a_capture_fails(
         "has_graphs": False,
         "capture_fault": fault,
     }
-    assert driver.engine.figures["has_graphs"] == 0
+    assert driver.engine.metrics["has_graphs"] == 0
     assert pcm_of(driver.run(*driver.open(1, "Hello there."), steps=10_000), 1)
 
 

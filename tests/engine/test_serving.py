@@ -70,8 +70,8 @@ def test_a_prepared_beginning_is_not_computed_again() -> None:
     driver.run(Prepare("vivian", "en", "token", SpeechOptions("Slowly.")))
     driver.run(*driver.open(1, TEXT, **options))
     driver.run(*driver.open(2, TEXT, **options | {"instruct": "Fast."}))
-    figures = driver.engine.figures
-    assert (figures["prefix_cache_hits_total"], figures["prefix_cache_misses_total"]) == (1, 1)
+    metrics = driver.engine.metrics
+    assert (metrics["prefix_cache_hits_total"], metrics["prefix_cache_misses_total"]) == (1, 1)
     cold = Driver()
     expected = pcm_of(cold.run(*cold.open(1, TEXT, **options)), 1)
     heard = pcm_of(driver.events, 1)
@@ -86,11 +86,11 @@ def test_nobody_waits_for_a_preparation() -> None:
     options = {"voice": "vivian", "language": "en", "feeding": "token"}
     driver.send(Prepare(**options), *driver.open(1, TEXT, **options))
     driver.engine.step()
-    assert driver.engine.figures["starts_total"] == 1
-    assert driver.engine.figures["prefix_cache_misses_total"] == 1
+    assert driver.engine.metrics["starts_total"] == 1
+    assert driver.engine.metrics["prefix_cache_misses_total"] == 1
     driver.run()
     driver.run(*driver.open(2, TEXT, **options))
-    assert driver.engine.figures["prefix_cache_hits_total"] == 1
+    assert driver.engine.metrics["prefix_cache_hits_total"] == 1
 
 
 def test_a_beginning_longer_than_a_row_is_not_prepared() -> None:
@@ -115,7 +115,7 @@ def test_a_beginning_without_pages_costs_no_other() -> None:
     driver.run(Prepare(**options | {"language": "de"}))
     driver.run(Cancel(1))
     driver.run(*driver.open(2, TEXT, **options))
-    assert driver.engine.figures["prefix_cache_hits_total"] == 2
+    assert driver.engine.metrics["prefix_cache_hits_total"] == 2
 
 
 def test_a_prompt_without_memory_is_refused() -> None:
@@ -187,14 +187,14 @@ def test_what_listeners_lack_is_counted() -> None:
     """Gaps for want of frames are underruns, those for want of text are none."""
     slow = Driver(step_s=0.2)
     slow.run(*slow.open(1, TEXT))
-    assert slow.engine.figures["underruns_total"] > 5
-    assert slow.engine.figures["underrun_seconds_total"] > 5 * 0.1
+    assert slow.engine.metrics["underruns_total"] > 5
+    assert slow.engine.metrics["underrun_seconds_total"] > 5 * 0.1
     fast = Driver()
     submit, credit = fast.open(1, "Hello there, ", more=True, feeding="token")
     fast.run(submit, credit)
     fast.now += 10
     fast.send(Cancel(2))
-    assert fast.engine.figures["underruns_total"] == 0
+    assert fast.engine.metrics["underruns_total"] == 0
 
 
 def test_audio_that_nobody_hears_is_counted() -> None:
@@ -205,7 +205,7 @@ def test_audio_that_nobody_hears_is_counted() -> None:
         driver.engine.step()
     frames = sum(chunks_of(driver.events, 1))
     driver.run(Cancel(1))
-    assert driver.engine.figures["discarded_seconds_total"] >= frames * 0.08
+    assert driver.engine.metrics["discarded_seconds_total"] >= frames * 0.08
 
 
 def test_a_load_beyond_real_time_is_refused() -> None:
@@ -221,16 +221,16 @@ def test_a_load_beyond_real_time_is_refused() -> None:
     refused = last_of(driver.events, 2)
     assert isinstance(refused, Failed)
     assert refused.code is ErrorCode.OVERLOADED
-    assert driver.engine.figures["refused_total"] == 1
+    assert driver.engine.metrics["refused_total"] == 1
 
 
-def test_every_figure_is_documented(driver: Driver) -> None:
-    """docs/operations.md lists each figure under its name in the metrics, with its type."""
+def test_every_metric_is_documented(driver: Driver) -> None:
+    """docs/operations.md lists each metric under its name, with its type."""
     page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
     table = page[page.index("| metric of qwen3 |") :].partition("\n\n")[0]
     documented = dict(re.findall(r"^\| `tts_worker_(\w+)` \| (\w+) \|", table, re.MULTILINE))
     kinds = ("gauge", "counter")
-    assert documented == {name: kinds[name.endswith("_total")] for name in driver.engine.figures}
+    assert documented == {name: kinds[name.endswith("_total")] for name in driver.engine.metrics}
 
 
 def test_five_thousand_contexts_leave_nothing() -> None:

@@ -62,8 +62,8 @@ def test_a_cached_clone_speaks_as_a_cold_one(
     assert (driver.voices.counts.hits, driver.voices.counts.misses) == (0, 1)
     monkeypatch.setattr(driver.engine._runner, "prime", None)
     cached = pcm_of(driver.run(*driver.open(2, TEXT, voice="anna")), 2)
-    figures = driver.engine.figures
-    assert (figures["clone_cache_hits_total"], figures["clone_cache_misses_total"]) == (1, 1)
+    metrics = driver.engine.metrics
+    assert (metrics["clone_cache_hits_total"], metrics["clone_cache_misses_total"]) == (1, 1)
     assert cached == cold
 
 

@@ -53,7 +53,7 @@ def test_a_cold_engine_starts_contexts_together() -> None:
             driver.engine.step()
         for context in range(1, 4):
             driver.send(*driver.open(context, "Hello there."))
-        before = driver.engine.figures["starts_total"]
+        before = driver.engine.metrics["starts_total"]
         driver.engine.step()
-        starts[is_warm] = int(driver.engine.figures["starts_total"] - before)
+        starts[is_warm] = int(driver.engine.metrics["starts_total"] - before)
     assert starts == {False: 1, True: 3}

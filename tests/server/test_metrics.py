@@ -1,4 +1,4 @@
-"""The figures that operators watch and scale by move as they should."""
+"""The metrics that operators watch and scale by move as they should."""
 
 import os
 import signal
@@ -22,19 +22,19 @@ async def test_contexts_and_rows_are_gauged(server: RunningServer) -> None:
         for heard in contexts:
             await wire.text(heard, SENTENCE * 20)
             await wire.until(ClientAudio, heard)
-        figures = await scrape(server)
-        assert figures["tts_contexts_active"] == 3
-        assert figures["tts_slots_used"] == 3
-        assert figures["tts_slots_total"] == 512
-        assert figures["tts_ws_connections"] == 1
+        metrics = await scrape(server)
+        assert metrics["tts_contexts_active"] == 3
+        assert metrics["tts_slots_used"] == 3
+        assert metrics["tts_slots_total"] == 512
+        assert metrics["tts_ws_connections"] == 1
         for heard in contexts:
             await wire.cancel(heard)
             await wire.finish(heard)
         worker = server.state.synthesizer.supervisors["espeak"].worker
         assert worker is not None
         await until(lambda: not worker.rows_used, "the rows are free")
-        figures = await scrape(server)
-    assert figures["tts_contexts_active"] == figures["tts_slots_used"] == 0
+        metrics = await scrape(server)
+    assert metrics["tts_contexts_active"] == metrics["tts_slots_used"] == 0
 
 
 async def test_what_was_spoken_is_counted(server: RunningServer) -> None:
@@ -42,12 +42,12 @@ async def test_what_was_spoken_is_counted(server: RunningServer) -> None:
     async with Wire.connected(server.websocket_url) as wire:
         heard = await wire.say(SENTENCE)
         await wire.say("...")
-        figures = await scrape(server)
-    assert figures["tts_chars_total"] == len(SENTENCE) + 3
-    assert abs(figures["tts_audio_seconds_total"] * 1000 - heard.audio_ms) <= 1
-    assert figures["tts_time_to_first_audio_seconds_count"] == 1, "silence has no first audio"
-    assert figures['tts_contexts_total{reason="complete"}'] == 2
-    assert figures["tts_audio_discarded_seconds_total"] == 0
+        metrics = await scrape(server)
+    assert metrics["tts_chars_total"] == len(SENTENCE) + 3
+    assert abs(metrics["tts_audio_seconds_total"] * 1000 - heard.audio_ms) <= 1
+    assert metrics["tts_time_to_first_audio_seconds_count"] == 1, "silence has no first audio"
+    assert metrics['tts_contexts_total{reason="complete"}'] == 2
+    assert metrics["tts_audio_discarded_seconds_total"] == 0
 
 
 async def test_discarded_audio_is_counted(server: RunningServer) -> None:
@@ -59,22 +59,22 @@ async def test_discarded_audio_is_counted(server: RunningServer) -> None:
         await wire.until(ClientAudio, heard)
         await wire.cancel(heard)
         await wire.finish(heard)
-        figures = await scrape(server)
-    assert 0 < figures["tts_audio_discarded_seconds_total"] <= 2.1
-    assert figures["tts_audio_discarded_seconds_total"] <= figures["tts_audio_seconds_total"]
-    assert figures['tts_contexts_total{reason="cancelled"}'] == 1
+        metrics = await scrape(server)
+    assert 0 < metrics["tts_audio_discarded_seconds_total"] <= 2.1
+    assert metrics["tts_audio_discarded_seconds_total"] <= metrics["tts_audio_seconds_total"]
+    assert metrics['tts_contexts_total{reason="cancelled"}'] == 1
 
 
-async def test_each_worker_tells_its_own_figures(server: RunningServer) -> None:
+async def test_each_worker_reports_its_own_metrics(server: RunningServer) -> None:
     """A worker's audio, and the time that it took, are counted under the worker's name."""
     async with Wire.connected(server.websocket_url) as wire:
         heard = await wire.say(SENTENCE)
     worker = server.state.synthesizer.supervisors["espeak"].worker
     assert worker is not None
     await until(lambda: worker.stats.audio_samples >= heard.audio_ms * 24, "a heartbeat tells")
-    figures = await scrape(server)
-    assert figures['tts_worker_audio_seconds_total{worker="espeak"}'] * 1000 >= heard.audio_ms
-    assert figures['tts_worker_busy_seconds_total{worker="espeak"}'] > 0
+    metrics = await scrape(server)
+    assert metrics['tts_worker_audio_seconds_total{worker="espeak"}'] * 1000 >= heard.audio_ms
+    assert metrics['tts_worker_busy_seconds_total{worker="espeak"}'] > 0
 
 
 async def test_errors_are_counted_by_code(server: RunningServer) -> None:
@@ -86,9 +86,9 @@ async def test_errors_are_counted_by_code(server: RunningServer) -> None:
         await http.post("/v1/audio/speech", json={"input": "Hello.", "voice": "nobody"})
         await http.post("/v1/audio/speech", json={"input": 5})
         await http.get("/nowhere")
-    figures = await scrape(server)
+    metrics = await scrape(server)
     for code in ("invalid_json", "invalid_voice", "invalid_param", "not_found"):
-        assert figures[f'tts_errors_total{{code="{code}"}}'] == 1
+        assert metrics[f'tts_errors_total{{code="{code}"}}'] == 1
 
 
 async def test_contexts_of_a_dead_engine_are_errors(server: RunningServer) -> None:
@@ -112,10 +112,10 @@ async def test_contexts_of_a_dead_engine_are_errors(server: RunningServer) -> No
             async for _ in chunks:
                 pass
     await until(lambda: not server.state.synthesizer.contexts_active, "both have ended")
-    figures = await scrape(server)
-    assert figures['tts_contexts_total{reason="error"}'] == 2
-    assert 'tts_contexts_total{reason="cancelled"}' not in figures
-    assert figures['tts_errors_total{code="engine_error"}'] == 1
+    metrics = await scrape(server)
+    assert metrics['tts_contexts_total{reason="error"}'] == 2
+    assert 'tts_contexts_total{reason="cancelled"}' not in metrics
+    assert metrics['tts_errors_total{code="engine_error"}'] == 1
 
 
 async def test_no_figure_holds_what_was_said(server: RunningServer) -> None:

@@ -57,7 +57,7 @@ class AlignerSessions(ABC, Generic[SessionT]):
         return len(self._sessions)
 
     @property
-    def figures(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         """Empty: an aligner has no metrics beyond those of every worker."""
         return {}
 

@@ -135,7 +135,7 @@ class Qwen3Engine:
         return len(self._contexts)
 
     @property
-    def figures(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         """Totals since the start, the load of the device, and the state of contexts."""
         contexts = self._contexts.values()
         clones, prefixes = self._voices.counts, self._prompts.counts

@@ -170,7 +170,7 @@ class EspeakEngine:
         return len(self._rows)
 
     @property
-    def figures(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         """Empty: the embedded voice has no metrics beyond those of every worker."""
         return {}
 

@@ -36,7 +36,7 @@ class Engine(Protocol):
         ...
 
     @property
-    def figures(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         """Metrics of this kind of engine for `/metrics`, by name.
 
         Names end in a unit, and in `_total` where the value counts from the worker's start.

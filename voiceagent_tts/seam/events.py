@@ -115,13 +115,13 @@ class Stats:
         rows_used: contexts that occupy a row.
         audio_samples: samples generated since the worker started.
         busy_s: seconds spent in steps since the worker started.
-        figures: metrics of the engine, as in `Engine.figures`.
+        metrics: metrics of the engine, as in `Engine.metrics`.
     """
 
     rows_used: int
     audio_samples: int
     busy_s: float
-    figures: dict[str, float] = field(default_factory=dict[str, float])
+    metrics: dict[str, float] = field(default_factory=dict[str, float])
 
 
 Event = Ready | AudioStep | Words | SegmentEnd | Done | Cancelled | Failed | Stats

@@ -149,7 +149,7 @@ def _worker_metrics(stats: Stats) -> dict[str, float]:
     return {
         "busy_seconds_total": stats.busy_s,
         "audio_seconds_total": audio_s,
-        **stats.figures,
+        **stats.metrics,
     }
 
 

@@ -132,7 +132,7 @@ class Synthesizer:
         if worker.rows_used >= rows:
             raise OverloadedError(
                 f"all {rows} rows of this voice's engine are in use",
-                retry_after_ms=round(1000 * worker.stats.figures.get("retry_after_seconds", 0.5)),
+                retry_after_ms=round(1000 * worker.stats.metrics.get("retry_after_seconds", 0.5)),
             )
         context = Context(
             worker,

@@ -82,7 +82,7 @@ class _Host:
                 return
 
     def _stats(self, engine: Engine) -> Stats:
-        return Stats(engine.rows_used, self._audio_samples, self._busy_s, engine.figures)
+        return Stats(engine.rows_used, self._audio_samples, self._busy_s, engine.metrics)
 
     def _is_parent_gone(self, wait_s: float | None) -> bool:
         """Sleep until a command arrives, or the next step or heartbeat is due."""

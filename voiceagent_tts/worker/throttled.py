@@ -89,9 +89,9 @@ class Throttled:
         return self._engine.rows_used
 
     @property
-    def figures(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         """Metrics of the engine inside."""
-        return self._engine.figures
+        return self._engine.metrics
 
     def step(self) -> float | None:
         """Step the engine inside, then send the events that are due."""
