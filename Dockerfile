@@ -21,8 +21,7 @@ RUN python -m venv --without-pip /opt/voiceagent \
     "voiceagent-tts[${EXTRAS}]"
 
 FROM build AS build-agent
-# silero-vad asks for torch; without this index that is the CUDA build, ten times the size.
-RUN pip wheel --wheel-dir /wheels --extra-index-url https://download.pytorch.org/whl/cpu ".[agents]"
+RUN pip wheel --wheel-dir /wheels ".[agents]"
 RUN python -m venv --without-pip /opt/voiceagent \
     && pip --python /opt/voiceagent/bin/python install --no-index --find-links /wheels \
     "voiceagent-tts[agents]"

@@ -87,7 +87,6 @@ PACKAGES = [
         frozenset({"server", "agents"}),
         frozenset({"audio", "cli", "agents"}),
     ),
-    Package("silero-vad", "silero_vad", frozenset({"agents"}), frozenset()),
     Package(
         "pydantic",
         "pydantic",
@@ -99,7 +98,6 @@ PACKAGES = [
 
 REACHED_THROUGH = {
     "flash-attn": ("voiceagent_tts/model/attention.py", "flash_attn_with_kvcache"),
-    "silero-vad": ("agents/pipecat_demo.py", "SileroVADAnalyzer"),
     "pytest-timeout": ("pyproject.toml", "timeout = "),
     "ruff": ("scripts/lint", "ruff check"),
     "pyright": ("scripts/lint", "pyright"),
