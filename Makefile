@@ -3,7 +3,7 @@
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
-EXTRAS := server,espeak,japanese,qwen3,pipecat,livekit,agents,bench,dev
+EXTRAS := japanese,qwen3,agents,bench,dev
 # The version that is tested, in its CPU build: PyPI's is for CUDA, on x86 Linux. The small one comes with
 # PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu in the environment.
 TORCH ?= torch==2.13.0
@@ -30,15 +30,25 @@ help:
 
 setup: $(VENV)/.installed
 
-$(VENV)/.installed: pyproject.toml
+# The demo needs a tenth of what the tests need, and no PyTorch: two stamps in one environment.
+define environment
 	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV) || python3 -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet "$(TORCH)"
-	$(BIN)/python -m pip install --quiet --editable ".[$(EXTRAS)]"
+endef
+
+$(VENV)/.demo: pyproject.toml
+	$(environment)
+	$(BIN)/python -m pip install --quiet --editable ".[demo]"
 	touch $@
 
-demo: setup
-	$(BIN)/python -m agents.pipecat_demo
+$(VENV)/.installed: pyproject.toml
+	$(environment)
+	$(BIN)/python -m pip install --quiet "$(TORCH)"
+	$(BIN)/python -m pip install --quiet --editable ".[$(EXTRAS)]"
+	touch $(VENV)/.demo $@
+
+demo: $(VENV)/.demo
+	$(BIN)/voiceagent-tts demo
 
 # Two of the workers compute at a lower priority; the others play and mostly wait (testbed/workers.py).
 WORKERS ?= 5

@@ -43,8 +43,8 @@ from livekit.agents import (
 from livekit.plugins.openai import LLM as OpenAILLM
 from livekit.plugins.openai import STT as OpenAISTT
 
-from agents.demo_server import demo_server
 from livekit.plugins import voiceagent
+from voiceagent_tts.demo.server import demo_server
 
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8765
 INSTRUCTIONS = (

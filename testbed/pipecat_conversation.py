@@ -28,10 +28,10 @@ from pipecat.processors.aggregators.llm_response_universal import (
 from pipecat.processors.frame_processor import FrameDirection
 from pipecat.workers.runner import WorkerRunner
 
-from agents.realtime_file_transport import RealtimeFileTransport
 from testbed.waiting import PATIENCE_S
 from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
+from voiceagent_tts.demo.realtime_file_transport import RealtimeFileTransport
 from voiceagent_tts.server.serve import RunningServer
 
 HEARD_SAMPLES = 480

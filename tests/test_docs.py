@@ -89,8 +89,8 @@ async def test_the_pipecat_service_of_the_readme_speaks(server: RunningServer) -
     from pipecat.processors.aggregators.llm_response_universal import LLMContextAggregatorPair
     from pipecat.workers.runner import WorkerRunner
 
-    from agents.realtime_file_transport import RealtimeFileTransport
-    from agents.scripted import ScriptedLLM, ScriptedSTT
+    from voiceagent_tts.demo.realtime_file_transport import RealtimeFileTransport
+    from voiceagent_tts.demo.scripted import ScriptedLLM, ScriptedSTT
 
     (code,) = [block for block in blocks("README.md", "python") if "Pipeline" in block]
     context = LLMContext([{"role": "user", "content": "Who are you?"}])

@@ -1,4 +1,4 @@
-"""`make setup` on a machine where things are missing."""
+"""`make setup` on a machine where things are missing, and what `make demo` installs."""
 
 import shutil
 import subprocess
@@ -24,6 +24,28 @@ def test_an_environment_that_was_left_half_made_is_made_again(tmp_path: Path) ->
     result = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     assert (tmp_path / ".venv" / ".installed").exists()
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="for people who have make")
+def test_the_demo_installs_its_own_extra_and_the_tests_add_the_rest(tmp_path: Path) -> None:
+    """`make demo` needs no PyTorch; each target installs once, and the tests' packages suffice."""
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    (tmp_path / "pyproject.toml").touch()
+    binaries = tmp_path / ".venv" / "bin"
+    binaries.mkdir(parents=True)
+    for name in ("python", "voiceagent-tts"):
+        write_program(binaries / name, f'echo "{name} $@" >> {tmp_path / "log"}')
+
+    def installed_by(target: str) -> list[str]:
+        (tmp_path / "log").write_text("")
+        subprocess.run(["make", target], cwd=tmp_path, check=True, capture_output=True)
+        lines = (tmp_path / "log").read_text().splitlines()
+        return [line.rpartition(" ")[2] for line in lines if "install --quiet" in line]
+
+    assert installed_by("demo") == ["pip", ".[demo]"]
+    assert installed_by("demo") == []
+    assert installed_by("setup")[1].startswith("torch==")
+    assert installed_by("setup") == installed_by("demo") == []
 
 
 def write_program(path: Path, commands: str) -> None:

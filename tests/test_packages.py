@@ -39,7 +39,7 @@ PACKAGES = [
         "pipecat-ai",
         "pipecat",
         frozenset({"pipecat"}),
-        frozenset({"adapters", "agents", "benchmarks"}),
+        frozenset({"adapters", "demo", "benchmarks"}),
     ),
     Package(
         "livekit-agents",
@@ -76,7 +76,7 @@ PACKAGES = [
                 "model",
                 "engine",
                 "cli",
-                "agents",
+                "demo",
                 "benchmarks",
             }
         ),
@@ -84,8 +84,8 @@ PACKAGES = [
     Package(
         "soundfile",
         "soundfile",
-        frozenset({"server", "agents"}),
-        frozenset({"audio", "cli", "agents"}),
+        frozenset({"server"}),
+        frozenset({"audio", "cli", "demo"}),
     ),
     Package(
         "pydantic",

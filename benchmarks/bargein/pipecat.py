@@ -38,13 +38,17 @@ from pipecat.turns.user_stop import SpeechTimeoutUserTurnStopStrategy
 from pipecat.turns.user_turn_strategies import UserTurnStrategies
 from pipecat.workers.runner import WorkerRunner
 
-from agents.realtime_file_transport import SPEAKER_RATE_HZ, RealtimeFileTransport, Utterance
-from agents.scripted import ScriptedSTT
 from benchmarks.bargein.pipecat_plain import make_service
 from benchmarks.bargein.session import ANSWER_PATIENCE_S, LONGEST_WAIT_S, TRIES, Call, Spoken
 from benchmarks.bargein.texts import USER_TEXT, Cut
 from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, WordTimestamp
+from voiceagent_tts.demo.realtime_file_transport import (
+    SPEAKER_RATE_HZ,
+    RealtimeFileTransport,
+    Utterance,
+)
+from voiceagent_tts.demo.scripted import ScriptedSTT
 
 _REACTION_S = 0.2
 """Approximate time from the user's first sound to the agent's silence."""

@@ -1,4 +1,4 @@
-"""The command line: serve, say, batch, voices, models, codec, verify, doctor.
+"""The command line: serve, demo, say, batch, voices, models, codec, verify, doctor.
 
 Each command imports what it needs when it runs, so that `--help` is fast and a missing extra is
 named instead of ending in a traceback.
@@ -12,8 +12,10 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from voiceagent_tts import __version__
 from voiceagent_tts.cli import codec, models, voices
 from voiceagent_tts.errors import InvalidRequestError, VoiceAgentError
+from voiceagent_tts.extras import install_hint
 
 app = typer.Typer(
     name="voiceagent-tts",
@@ -35,12 +37,17 @@ ApiKey = Annotated[
 ]
 
 _QWEN3_PACKAGES = frozenset(("huggingface_hub", "safetensors", "torch", "transformers"))
+_DEMO_PACKAGES = frozenset(("loguru", "matplotlib", "pipecat"))
 
 
-def main() -> None:
-    """Run the command line. An error is one line on standard error and exit status 1."""
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line. An error is one line on standard error and exit status 1.
+
+    Args:
+        arguments: what follows the name of the program; None reads `sys.argv`.
+    """
     try:
-        app()
+        app(arguments)
     except VoiceAgentError as error:
         _stop(error.message)
     except OSError as error:  # such as a full disk or a file without read permission
@@ -48,11 +55,35 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("voiceagent_tts"):
             raise  # a bug of this package, not a missing one
-        extras = "server,qwen3" if error.name in _QWEN3_PACKAGES else "server,espeak"
         _stop(
             f"the package {error.name!r} is missing. Install the extras that this command needs: "
-            f"pip install 'voiceagent-tts[{extras}]'"
+            f"{install_hint(*_extras_with(error.name))}"
         )
+
+
+def _extras_with(package: str) -> tuple[str, ...]:
+    """Extras that a command needs if `package` was missing."""
+    if package in _DEMO_PACKAGES:
+        return ("demo",)
+    return ("server", "qwen3") if package in _QWEN3_PACKAGES else ("server", "espeak")
+
+
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(f"voiceagent-tts {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def describe(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Self-hosted, real-time text-to-speech for voice agents."""
 
 
 @app.command()
@@ -118,6 +149,25 @@ def serve(
         "aligners": aligners, "throttle": throttle, "log_json": log_json,
     }  # fmt: skip
     run_server({name: value for name, value in given.items() if value is not None})
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("out"),
+    seed: Annotated[int, typer.Option(help="Seed of the moments of interruption.")] = 7,
+    url: Annotated[
+        str | None,
+        typer.Option(help="Running server (ws://HOST:PORT). [default: a temporary server]"),
+    ] = None,
+    api_key: ApiKey = None,
+) -> None:
+    """Interrupt an agent twelve times, and compare its history with what was heard.
+
+    Takes about 75 s. Needs no GPU, no model and no key. Exits with 1 if the history is wrong.
+    """
+    from voiceagent_tts.demo.conversation import run_demo
+
+    raise typer.Exit(0 if run_demo(out, seed, url, api_key) else 1)
 
 
 @app.command()

@@ -20,9 +20,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from agents.realtime_file_transport import RealtimeFileTransport, Utterance
 from voiceagent_tts.audio.levels import onsets
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp, ms_to_samples, samples_to_ms
+from voiceagent_tts.demo.realtime_file_transport import RealtimeFileTransport, Utterance
 from voiceagent_tts.text.words import split_words
 
 HEARD_SAMPLES = ms_to_samples(20)
@@ -87,11 +87,11 @@ def report(
     ttfa_s: list[float],
     out: Path,
     console: Console,
-) -> int:
+) -> bool:
     """Score the turns, write `demo.wav`, `demo.png` and `demo.json`, and print the table.
 
     Returns:
-        The exit status: 0, or 1 if the history is not as good as the demo claims.
+        Whether the history is as good as the demo claims.
     """
     agent, user = transport.tracks()
     played = {utterance.context_id: utterance for utterance in transport.utterances}
@@ -124,8 +124,8 @@ def report(
     for problem in problems:
         console.print(f"[red]{problem}[/]")
     console.print(f"{out / 'demo.wav'} · {out / 'demo.png'} · {out / 'demo.json'}", highlight=False)
-    print(json.dumps(summary))
-    return 1 if problems else 0
+    console.print(json.dumps(summary), soft_wrap=True, highlight=False, markup=False)
+    return not problems
 
 
 def score_turn(turn: Turn, utterance: Utterance, agent: npt.NDArray[np.int16]) -> Score:

@@ -6,6 +6,8 @@ import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+from voiceagent_tts.errors import EngineError
+
 
 @contextlib.asynccontextmanager
 async def demo_server(log: Path) -> AsyncIterator[str]:
@@ -15,7 +17,7 @@ async def demo_server(log: Path) -> AsyncIterator[str]:
         log: file for the server's standard error.
 
     Raises:
-        SystemExit: the server did not start.
+        EngineError: the server did not start; its log says why.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "voiceagent_tts", "serve", "--port", "0"]
@@ -27,7 +29,7 @@ async def demo_server(log: Path) -> AsyncIterator[str]:
             assert server.stdout is not None
             ready = (await server.stdout.readline()).decode().split()
             if not ready:
-                raise SystemExit(f"the server did not start; see {log}")
+                raise EngineError(f"the server did not start; see {log}")
             yield ready[1]
         finally:
             with contextlib.suppress(ProcessLookupError):
