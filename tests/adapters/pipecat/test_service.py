@@ -473,6 +473,7 @@ async def test_an_option_that_no_context_has_is_refused(server: RunningServer) -
         (TTSService, "_push_sequencer_frames"),
         (TTSService, "_apply_context_interruptible"),
         (TTSService, "_register_event_handler"),
+        (TTSService, "_trim_text"),
         (WebsocketTTSService, "_connect"),
         (WebsocketTTSService, "_disconnect"),
         (WebsocketTTSService, "_reconnect_websocket"),
@@ -505,6 +506,7 @@ def test_private_attributes_of_pipecat_exist() -> None:
     assert attributes["_text_aggregator"] is plain
     assert isinstance(attributes["_word_timestamp_tracker"], WordTimestampTracker)
     assert "_websocket" in attributes
+    assert tts._is_streaming_tokens is False
 
 
 def test_the_import_is_light() -> None:

@@ -12,10 +12,10 @@ The service knows no engine and no server, only the wire (`protocol.ClientConnec
 service API, including these private names of Pipecat's base classes: `_settings`,
 `_update_settings`, `_text_aggregator`, `_turn_context_id`, `_word_timestamp_tracker`,
 `_aggregated_frame_sequencer`, `_push_sequencer_frames`, `_apply_context_interruptible`,
-`_refresh_audio_context`, `_register_event_handler`, `_call_event_handler`, `_report_error`, and for
-the connection `_websocket`, `_websocket_connect`, `_connect`, `_disconnect`, `_connect_websocket`,
-`_disconnect_websocket`, `_reconnect_websocket`, `_try_reconnect`, `_receive_messages`,
-`_receive_task_handler` and `_last_connect_time`.
+`_refresh_audio_context`, `_register_event_handler`, `_call_event_handler`, `_report_error`,
+`_trim_text`, `_is_streaming_tokens`, and for the connection `_websocket`, `_websocket_connect`,
+`_connect`, `_disconnect`, `_connect_websocket`, `_disconnect_websocket`, `_reconnect_websocket`,
+`_try_reconnect`, `_receive_messages`, `_receive_task_handler` and `_last_connect_time`.
 """
 
 import contextlib
@@ -23,9 +23,11 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 from pipecat.frames.frames import (
+    AggregatedTextFrame,
     BotStartedSpeakingFrame,
     Frame,
     InterruptionFrame,
+    LLMFullResponseStartFrame,
     TTSAudioRawFrame,
     TTSStoppedFrame,
 )
@@ -33,7 +35,7 @@ from pipecat.processors.frame_processor import FrameDirection
 from pipecat.services.settings import TTSSettings
 from pipecat.services.tts_service import TextAggregationMode
 from pipecat.transcriptions.language import Language
-from pipecat.utils.text.base_text_aggregator import BaseTextAggregator
+from pipecat.utils.text.base_text_aggregator import BaseTextAggregator, TextType
 from pipecat.utils.tracing.service_decorators import traced_tts
 
 from voiceagent_tts.adapters.pipecat.output import Output, UnspokenTextFrame
@@ -128,6 +130,11 @@ class VoiceAgentTTSService(TurnTTSService):
             self._text_aggregator = text_aggregator
         elif text_aggregation_mode is not TextAggregationMode.TOKEN:
             self._text_aggregator = ClauseAggregator(language=self.text_aggregation_language)
+        self._has_verbatim_pieces = (
+            isinstance(self._text_aggregator, ClauseAggregator)
+            or self._text_aggregator.aggregation_type is TextType.TOKEN
+        )
+        self._starts_sentence = True  # the next piece does not continue the text before it
         self._register_event_handler("on_words")
         self._max_buffer_delay_ms = max_buffer_delay_ms
         self._max_lead_s = max_lead_s
@@ -160,9 +167,22 @@ class VoiceAgentTTSService(TurnTTSService):
         if turn.state is not TurnState.FAILED:
             if not self._tasks or self._tasks[0].done():  # the reader has given up
                 await self._connect()
-            await self._append_text(turn, joint(turn.text, text) + text)
+            is_continuation = self._has_verbatim_pieces and not self._starts_sentence
+            space = "" if is_continuation else joint(turn.text, text)
+            await self._append_text(turn, space + text)
+            self._starts_sentence = False
             await self.start_tts_usage_metrics(text)
         yield None  # no frames here: audio is queued when it arrives
+
+    def _trim_text(self, text: str) -> str | None:
+        """Keep the white space of a piece as the LLM wrote it; None if nothing else is there.
+
+        Pipecat would remove line breaks from the start of a piece. In token mode it removes white
+        space only in front of the first word.
+        """
+        if self._is_streaming_tokens:
+            return super()._trim_text(text)
+        return text if text.strip() else None
 
     async def flush_audio(self, context_id: str | None = None) -> None:
         """End the text of a context."""
@@ -226,6 +246,8 @@ class VoiceAgentTTSService(TurnTTSService):
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         """Handle a frame; an interruption also ends contexts that Pipecat has not opened yet."""
+        if isinstance(frame, AggregatedTextFrame | LLMFullResponseStartFrame):
+            self._starts_sentence = True
         await super().process_frame(frame, direction)
         if isinstance(frame, BotStartedSpeakingFrame) and direction is FrameDirection.UPSTREAM:
             self._playout.transport_started(self._now_s())
