@@ -11,15 +11,13 @@ import itertools
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 
-from voiceagent_tts.audio.levels import frame_peaks
-from voiceagent_tts.core import BYTES_PER_SAMPLE, FRAME_SAMPLES, AudioChunk
-from voiceagent_tts.engine.guards import frame_cap
 from voiceagent_tts.engine.metrics import Counts, context_metrics, device_metrics
+from voiceagent_tts.engine.open_context import OpenContext
 from voiceagent_tts.engine.prompt_cache import PromptCache
-from voiceagent_tts.engine.runner import Runner, Sound, StepResult
+from voiceagent_tts.engine.publisher import Publisher
+from voiceagent_tts.engine.runner import Runner, StepResult
 from voiceagent_tts.engine.scheduler import Pace, Plan, Scheduler
 from voiceagent_tts.engine.sequence import (
     ActiveSequence,
@@ -29,7 +27,7 @@ from voiceagent_tts.engine.sequence import (
     TextState,
 )
 from voiceagent_tts.engine.sequence_builder import SequenceBuilder
-from voiceagent_tts.engine.voice_cache import LoadedVoice, VoiceCache
+from voiceagent_tts.engine.voice_cache import VoiceCache
 from voiceagent_tts.errors import (
     ErrorCode,
     InvalidRequestError,
@@ -42,31 +40,11 @@ from voiceagent_tts.model.sampling import sampling_params
 from voiceagent_tts.seam.commands import Append, Cancel, Command, Credit, Flush, Prepare, Submit
 from voiceagent_tts.seam.engine import Inbox, Outbox
 from voiceagent_tts.seam.events import (
-    AudioStep,
     Cancelled,
     Capabilities,
-    ContextAudio,
-    Done,
-    Failed,
-    SegmentEnd,
 )
 
-_SILENCE = 33  # of 32,767: -60 dBFS
 _MOST_PREPARATIONS = 64
-_FRAME_BYTES = FRAME_SAMPLES * BYTES_PER_SAMPLE
-
-
-@dataclass(slots=True, kw_only=True)
-class _OpenContext(EngineContext):
-    """A context with what its sequences are made of.
-
-    Attributes:
-        voice: the voice; a context keeps it when the voice's file is replaced.
-        builder: turns the text of the context into sequences.
-    """
-
-    voice: LoadedVoice
-    builder: SequenceBuilder
 
 
 class Qwen3Engine:
@@ -107,10 +85,13 @@ class Qwen3Engine:
         self._voices = voices
         self._name = name
         self._clock = clock
-        self._contexts: dict[int, _OpenContext] = {}
+        self._contexts: dict[int, OpenContext] = {}
+        self._counts = Counts()
+        self._publisher = Publisher(
+            outbox, self._contexts, self._scheduler, runner, self._counts, clock
+        )
         self._preparations: deque[Prepare] = deque(maxlen=_MOST_PREPARATIONS)
         self._arrivals = itertools.count()
-        self._counts = Counts()
 
     @property
     def capabilities(self) -> Capabilities:
@@ -159,14 +140,14 @@ class Qwen3Engine:
         plan = self._schedule()
         result = self._run(plan)
         self._record(plan, result)
-        self._publish(plan, result)
+        self._publisher.publish(plan.step, result.sounds)
         is_busy = plan.step or plan.decode or self._runner.has_sound_in_flight
         return 0.0 if is_busy or self._preparations else None
 
     def close(self) -> None:
         """Drop every context; idempotent."""
         for context in list(self._contexts.values()):
-            self._drop(context)
+            self._publisher.drop(context)
 
     # Commands.
 
@@ -179,19 +160,19 @@ class Qwen3Engine:
     def _receive(self, command: Command) -> None:
         match command:
             case Submit():
-                with self._failing(command.context):
+                with self._publisher.failing(command.context):
                     self._submit(command)
             case Append():
-                with self._failing(command.context):
+                with self._publisher.failing(command.context):
                     self._append(command)
             case Flush(id) if context := self._contexts.get(id):
                 context.builder.flush()
-                self._skip_silent_text(context)
+                self._publisher.skip_silent_text(context)
             case Cancel(id):
                 if context := self._contexts.get(id):
                     lead_s = context.generated_lead_s(self._clock())
                     self._counts.discarded_s += lead_s * context.options.speed
-                    self._drop(context)
+                    self._publisher.drop(context)
                 self._outbox(Cancelled(id))
             case Credit(id) if context := self._contexts.get(id):
                 context.update_credit(command)
@@ -206,7 +187,7 @@ class Qwen3Engine:
         voice = self._voices.find(command.voice, options.instruct)
         ids_to_start = self._prompts.ids_to_start(voice)
         builder = SequenceBuilder(self._tokenizer, command.feeding, command.language, ids_to_start)
-        context = _OpenContext(
+        context = OpenContext(
             command.context,
             options,
             secrets.randbits(32) if options.seed is None else options.seed,
@@ -230,7 +211,7 @@ class Qwen3Engine:
         if context := self._contexts.get(command.context):
             self._append_text(context, command)
 
-    def _append_text(self, context: _OpenContext, command: Submit | Append) -> None:
+    def _append_text(self, context: OpenContext, command: Submit | Append) -> None:
         if not context.expects_text:
             raise InvalidRequestError(
                 f"context {context.id} was told that no text follows, but text came",
@@ -240,7 +221,7 @@ class Qwen3Engine:
         if not command.more:
             context.expects_text = False
             context.builder.flush()
-        self._skip_silent_text(context)
+        self._publisher.skip_silent_text(context)
 
     def _feed(self, context: EngineContext) -> None:
         """Feed the row of a context the ids that were added to its sequence."""
@@ -265,27 +246,17 @@ class Qwen3Engine:
             voice = self._voices.find(command.voice, instruct)
             self._prompts.prepare(voice, command.language, instruct, command.feeding)
 
-    @contextlib.contextmanager
-    def _failing(self, id: int) -> Iterator[None]:
-        """Turn an error into the failure of this context; the others continue."""
-        try:
-            yield
-        except VoiceAgentError as error:
-            if context := self._contexts.get(id):
-                self._drop(context)
-            self._outbox(Failed(id, error.code, error.message, error.retry_after_ms))
-
     # Schedule.
 
     def _schedule(self) -> Plan:
         """Decide what this step does, and give rows to the sequences that start."""
         plan = self._scheduler.plan(self._contexts.values(), self._clock())
         for context in plan.start:
-            with self._failing(context.id):
+            with self._publisher.failing(context.id):
                 self._start(self._contexts[context.id])
         return plan
 
-    def _start(self, context: _OpenContext) -> None:
+    def _start(self, context: OpenContext) -> None:
         sequence = context.sequences[0]
         prepared = self._prompts.build(sequence, context.voice, context.options.instruct)
         prompt = prepared.prompt
@@ -359,97 +330,3 @@ class Qwen3Engine:
         for context, count in plan.decode:
             if active := context.active:
                 active.submit_to_codec(min(count, active.undecoded_frames))
-
-    # Publish.
-
-    def _publish(self, plan: Plan, result: StepResult) -> None:
-        """Send the step's audio in one message, then end the sequences that are finished."""
-        by_row = {c.active.row: c for c in self._contexts.values() if c.active}
-        sounding = [by_row[sound.row] for sound in result.sounds]
-        now = self._clock()
-        audio = [self._audio_of(by_row[sound.row], sound, now) for sound in result.sounds]
-        if rows := tuple(row for row in audio if row is not None):
-            self._outbox(AudioStep(rows))
-        for context in {context.id: context for context in plan.step + sounding}.values():
-            self._end_if_finished(context)
-
-    def _audio_of(self, context: EngineContext, sound: Sound, now: float) -> ContextAudio | None:
-        """Return the sound as audio of its context; None while it has made only silence."""
-        active, sequence = context.active, context.sequences[0]
-        assert active is not None
-        active.receive_audio(sound.frames)
-        pcm = sound.pcm
-        silences = [peak < _SILENCE for peak in frame_peaks(pcm)]
-        for is_silent in silences:
-            sequence.detector.add_audio(is_silent=is_silent)
-        if not context.has_spoken:
-            never_spoke = active.has_ended and sequence.detector.never_spoke
-            if (never_spoke and not sequence.is_retried) or all(silences):
-                context.hold_silence(pcm)
-                return None
-            pcm = context.first_audio(pcm, silences.index(False) * _FRAME_BYTES)
-        chunk = AudioChunk(context.end_sample, pcm)
-        gap_s = context.record_sent(chunk.samples, now)
-        if gap_s > 0 and not context.is_batch:
-            self._counts.underruns += 1
-            self._counts.underrun_s += gap_s
-        return ContextAudio(context.id, chunk)
-
-    def _end_if_finished(self, context: EngineContext) -> None:
-        """End a sequence whose last frame has become audio, or that has run away from its text."""
-        active = context.active
-        if active is None:  # it was refused, or waits for pages
-            return
-        sequence = context.sequences[0]
-        max_frames = None if sequence.is_open else frame_cap(sequence.text_ids)
-        if sequence.detector.is_lost(max_frames, has_spoken=context.has_spoken):
-            if not active.has_ended:
-                active.state = RowState.ENDED
-            if not context.has_spoken:
-                self._end_sequence(context, active)
-                return
-        if active.has_ended and not active.pending_frames:
-            self._end_sequence(context, active)
-
-    def _end_sequence(self, context: EngineContext, active: ActiveSequence) -> None:
-        """Free the row; a sequence without any sound is tried once more."""
-        self._free_row(context)
-        if active.state is RowState.OUT_OF_MEMORY:
-            with self._failing(context.id):
-                raise self._scheduler.refusal(
-                    self._contexts.values(), "the memory of all rows is full"
-                )
-        elif not context.has_spoken and not context.sequences[0].is_retried:
-            context.retry()
-        else:
-            self._end_text(context)
-            self._skip_silent_text(context)
-
-    def _skip_silent_text(self, context: EngineContext) -> None:
-        """Skip sequences without anything to speak, and end a context that has spoken all."""
-        while context.active is None and context.sequences:
-            sequence = context.sequences[0]
-            if sequence.is_open or sequence.text_ids > 0:
-                return
-            self._end_text(context)
-        if not context.sequences and not context.expects_text:
-            self._outbox(Done(context.id, context.end_sample))
-            self._drop(context)
-
-    def _end_text(self, context: EngineContext) -> None:
-        sequence = context.sequences.popleft()
-        sequence.text = TextState.ENDED
-        context.waited_for_text = not context.has_text_to_start
-        self._outbox(SegmentEnd(context.id, sequence.char_end, context.end_sample))
-
-    def _drop(self, context: EngineContext) -> None:
-        if context.active is not None:
-            self._free_row(context)
-        del self._contexts[context.id]
-
-    def _free_row(self, context: EngineContext) -> None:
-        assert context.active is not None
-        self._runner.cancel(context.active.row)
-        context.active = None
-        for other in self._contexts.values():
-            other.waits_for_memory = False

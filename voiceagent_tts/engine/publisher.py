@@ -1,0 +1,161 @@
+"""Sends the audio of each step, and ends the sequences and contexts that are finished.
+
+A sequence ends when its last frame has become audio, when it has lost its text, or when its row is
+out of memory. A context ends with its last sequence, with an error, or when it is dropped. Knows no
+prompts and no commands.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+
+from voiceagent_tts.audio.levels import frame_peaks
+from voiceagent_tts.core import BYTES_PER_SAMPLE, FRAME_SAMPLES, AudioChunk
+from voiceagent_tts.engine.guards import frame_cap
+from voiceagent_tts.engine.metrics import Counts
+from voiceagent_tts.engine.open_context import OpenContext
+from voiceagent_tts.engine.runner import Runner, Sound
+from voiceagent_tts.engine.scheduler import Scheduler
+from voiceagent_tts.engine.sequence import ActiveSequence, EngineContext, RowState, TextState
+from voiceagent_tts.errors import VoiceAgentError
+from voiceagent_tts.seam.engine import Outbox
+from voiceagent_tts.seam.events import AudioStep, ContextAudio, Done, Failed, SegmentEnd
+
+_SILENCE = 33  # of 32,767: -60 dBFS
+_FRAME_BYTES = FRAME_SAMPLES * BYTES_PER_SAMPLE
+
+
+class Publisher:
+    """Sends the audio and the ends of contexts, and removes those that have ended.
+
+    Args:
+        outbox: destination of events.
+        contexts: open contexts by their number; those that end are removed.
+        scheduler: computes refusals.
+        runner: frees the rows of finished sequences.
+        counts: totals of the engine, which this updates.
+        clock: `time.monotonic`, which the server's credit refers to, too.
+    """
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        contexts: dict[int, OpenContext],
+        scheduler: Scheduler,
+        runner: Runner,
+        counts: Counts,
+        clock: Callable[[], float],
+    ) -> None:
+        self._outbox = outbox
+        self._contexts = contexts
+        self._scheduler = scheduler
+        self._runner = runner
+        self._counts = counts
+        self._clock = clock
+
+    def publish(self, stepped: Sequence[EngineContext], sounds: Sequence[Sound]) -> None:
+        """Send the audio of a step in one message, then end the sequences that are finished.
+
+        Args:
+            stepped: contexts whose rows took part in the step.
+            sounds: audio that the step has brought.
+        """
+        by_row = {c.active.row: c for c in self._contexts.values() if c.active}
+        sounding = [by_row[sound.row] for sound in sounds]
+        now = self._clock()
+        audio = [self._audio_of(by_row[sound.row], sound, now) for sound in sounds]
+        if rows := tuple(row for row in audio if row is not None):
+            self._outbox(AudioStep(rows))
+        for context in {context.id: context for context in (*stepped, *sounding)}.values():
+            self._end_if_finished(context)
+
+    def skip_silent_text(self, context: EngineContext) -> None:
+        """Skip sequences without anything to speak, and end a context that has spoken all."""
+        while context.active is None and context.sequences:
+            sequence = context.sequences[0]
+            if sequence.is_open or sequence.text_ids > 0:
+                return
+            self._end_text(context)
+        if not context.sequences and not context.expects_text:
+            self._outbox(Done(context.id, context.end_sample))
+            self.drop(context)
+
+    @contextlib.contextmanager
+    def failing(self, id: int) -> Iterator[None]:
+        """Turn an error into the failure of this context; the others continue."""
+        try:
+            yield
+        except VoiceAgentError as error:
+            if context := self._contexts.get(id):
+                self.drop(context)
+            self._outbox(Failed(id, error.code, error.message, error.retry_after_ms))
+
+    def drop(self, context: EngineContext) -> None:
+        """Free the row of a context, and forget the context."""
+        if context.active is not None:
+            self._free_row(context)
+        del self._contexts[context.id]
+
+    def _audio_of(self, context: EngineContext, sound: Sound, now: float) -> ContextAudio | None:
+        """Return the sound as audio of its context; None while it has made only silence."""
+        active, sequence = context.active, context.sequences[0]
+        assert active is not None
+        active.receive_audio(sound.frames)
+        pcm = sound.pcm
+        silences = [peak < _SILENCE for peak in frame_peaks(pcm)]
+        for is_silent in silences:
+            sequence.detector.add_audio(is_silent=is_silent)
+        if not context.has_spoken:
+            never_spoke = active.has_ended and sequence.detector.never_spoke
+            if (never_spoke and not sequence.is_retried) or all(silences):
+                context.hold_silence(pcm)
+                return None
+            pcm = context.first_audio(pcm, silences.index(False) * _FRAME_BYTES)
+        chunk = AudioChunk(context.end_sample, pcm)
+        gap_s = context.record_sent(chunk.samples, now)
+        if gap_s > 0 and not context.is_batch:
+            self._counts.underruns += 1
+            self._counts.underrun_s += gap_s
+        return ContextAudio(context.id, chunk)
+
+    def _end_if_finished(self, context: EngineContext) -> None:
+        """End a sequence whose last frame has become audio, or that has run away from its text."""
+        active = context.active
+        if active is None:  # it was refused, or waits for pages
+            return
+        sequence = context.sequences[0]
+        max_frames = None if sequence.is_open else frame_cap(sequence.text_ids)
+        if sequence.detector.is_lost(max_frames, has_spoken=context.has_spoken):
+            if not active.has_ended:
+                active.state = RowState.ENDED
+            if not context.has_spoken:
+                self._end_sequence(context, active)
+                return
+        if active.has_ended and not active.pending_frames:
+            self._end_sequence(context, active)
+
+    def _end_sequence(self, context: EngineContext, active: ActiveSequence) -> None:
+        """Free the row; a sequence without any sound is tried once more."""
+        self._free_row(context)
+        if active.state is RowState.OUT_OF_MEMORY:
+            with self.failing(context.id):
+                raise self._scheduler.refusal(
+                    self._contexts.values(), "the memory of all rows is full"
+                )
+        elif not context.has_spoken and not context.sequences[0].is_retried:
+            context.retry()
+        else:
+            self._end_text(context)
+            self.skip_silent_text(context)
+
+    def _end_text(self, context: EngineContext) -> None:
+        sequence = context.sequences.popleft()
+        sequence.text = TextState.ENDED
+        context.waited_for_text = not context.has_text_to_start
+        self._outbox(SegmentEnd(context.id, sequence.char_end, context.end_sample))
+
+    def _free_row(self, context: EngineContext) -> None:
+        assert context.active is not None
+        self._runner.cancel(context.active.row)
+        context.active = None
+        for other in self._contexts.values():
+            other.waits_for_memory = False
