@@ -24,6 +24,7 @@ from voiceagent_tts.checks.step_times import (
 from voiceagent_tts.core import FRAME_S
 from voiceagent_tts.engine.load import ModelSource, Qwen3Options
 from voiceagent_tts.model.config import CodecDecoderConfig
+from voiceagent_tts.model.kv_pool import pages_for
 from voiceagent_tts.model.prompt import Preset, Prompt, PromptBuilder
 from voiceagent_tts.model.sampling import sampling_params
 
@@ -103,7 +104,8 @@ class EngineBench:
         prompt = self._builder.build(text, self._voice, _LANGUAGE, is_streaming=True)
         beginning = self._builder.build_prefix(self._voice, _LANGUAGE, is_streaming=True)
         figures: dict[str, float] = {}
-        for name, prefix in (("cold", None), ("prepared", self._runner.prepare(beginning))):
+        prepared = self._runner.prepare(beginning, range(1, 1 + pages_for(len(beginning))))
+        for name, prefix in (("cold", None), ("prepared", prepared)):
             taken = [
                 time_first_sounds(self._runner, prompt, self._sampling, prefix)
                 for _ in range(rounds + 1)

@@ -147,7 +147,7 @@ def memory_cap(ground: Ground, size: str, gigabytes: float) -> None:
         "cap_gb": gigabytes,
         "used_gb": round(used_bytes / 1e9, 2) if used_bytes else None,
         "rows": rows.runner.max_rows,
-        "pages": rows.runner.free_pages,
+        "pages": rows.runner.pages,
     }
     ground.notes.keep_all({**rows.described(), **figures})
 

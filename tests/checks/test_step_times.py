@@ -64,7 +64,7 @@ def test_a_prepared_prefix_is_not_computed_again(
 ) -> None:
     """First sounds come in order, with a prefix and without; the row is free again."""
     beginning = builder.build_prefix(Preset("ryan"), "english", is_streaming=False)
-    prefix = runner.prepare(beginning)
+    prefix = runner.prepare(beginning, [1])
     for prepared in (None, prefix):
         first_s, second_s = time_first_sounds(runner, prompt, sampling(), prepared)
         assert 0 < first_s < second_s

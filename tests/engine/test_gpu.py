@@ -154,7 +154,7 @@ def test_a_prefix_changes_no_code(graphed: Runner) -> None:
     prompt = prompt_of()
     beginning = Prompt(prompt.text_ids[:7], prompt.codec_ids[:7])
     spoken = []
-    for prefix in (None, graphed.prepare(beginning)):
+    for prefix in (None, graphed.prepare(beginning, [1])):
         graphed.start(1, prompt, sampling(), 20, is_open=False, prefix=prefix)
         listener = Listener(graphed, {1: Spoken()})
         spoken.append(finish(listener, 1))

@@ -31,7 +31,7 @@ def test_a_row_has_four_thousand_positions() -> None:
     """A row holds five minutes, and pages that are not filled use no memory on a CPU."""
     engine = load()
     assert engine._runner.capacity == 4096  # type: ignore[attr-defined]
-    assert engine._runner.free_pages == 2 * 16  # type: ignore[attr-defined]
+    assert engine._runner.pages == 2 * 16  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

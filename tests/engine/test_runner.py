@@ -150,30 +150,33 @@ def test_a_starved_row_waits_for_its_text() -> None:
     assert codes == alone().codes
 
 
-def test_pages_run_out_with_an_answer() -> None:
-    """A row that needs a page while none is free is reported as failed; other rows continue."""
+def test_a_full_row_waits_for_a_page() -> None:
+    """A row that has filled its pages makes no frame before it has another; other rows continue."""
     prompt = prompt_of("Fox. " * 60, is_streaming=False)
     assert PAGE_POSITIONS - 30 < len(prompt) < PAGE_POSITIONS
     runner = make_runner(rows=4, capacity=1024, pages=3)
     endless = replace(prompt, trailing_text_ids=prompt.text_ids[-1:] * 1000)
     for row in range(3):
-        runner.start(row, endless, sampling(row), 1000, is_open=True)
-    with pytest.raises(OverloadedError, match="1 pages of memory are needed, but 0 are free"):
+        runner.start(row, endless, sampling(row), 1000, is_open=True, pages=[row + 1])
+    with pytest.raises(AssertionError, match="row 3 has no pages of its own"):
         runner.start(3, prompt, sampling(), 5, is_open=False)
     assert runner.free_rows == [3]
     frames = PAGE_POSITIONS - len(prompt)
     for _ in range(frames):
         assert len(runner.step([0, 1], {}).frames) == 2
-    result = runner.step([0, 1, 2], {0: 1})
-    assert result.failed == (0, 1)
+    assert runner.full_rows([0, 1, 2]) == [0, 1]
+    with pytest.raises(AssertionError, match=r"rows without a page: \[0, 1\]"):
+        runner.step([0, 1, 2], {0: 1})
+    result = runner.step([2], {0: 1})
     assert [frame.row for frame in result.frames] == [2]
     assert [(sound.row, sound.frames) for sound in result.sounds] == [(0, 1)]
-    assert runner.step([0, 1], {}) == StepResult()
+    assert runner.step([], {}) == StepResult()
     runner.cancel(0)
-    assert runner.free_pages == 1
-    for _ in range(frames):
-        assert len(runner.step([2], {}).frames) == 1
-    assert runner.free_pages == 0
+    assert runner.full_rows([0, 1, 2]) == [1]
+    runner.set_pages(1, [2, 1])
+    for _ in range(frames - 1):
+        assert [frame.row for frame in runner.step([1, 2], {}).frames] == [1, 2]
+    assert runner.full_rows([1, 2]) == [2]
 
 
 @pytest.mark.parametrize(("positions", "pages"), [(1, 1), (255, 1), (256, 2), (600, 3)])
@@ -188,9 +191,7 @@ def test_a_prefix_changes_no_code() -> None:
     builder = PromptBuilder(checkpoint.config, checkpoint.tokenizer)
     listener = Listener(make_runner(sizes=sizes_of("few")))
     runner = listener.runner
-    before = runner.free_pages
-    prefix = runner.prepare(builder.build_prefix(Preset("Ryan"), "en", is_streaming=True))
-    assert runner.free_pages == before
+    prefix = runner.prepare(builder.build_prefix(Preset("Ryan"), "en", is_streaming=True), [1])
     assert prefix.begins(prompt_of())
     assert not prefix.begins(Prompt((1, 2), (3, 4)))
     for row, text in enumerate((TEXT, "Something else.")):
@@ -203,28 +204,27 @@ def test_a_prefix_changes_no_code() -> None:
 def test_prefixes_fill_what_is_kept_for_them() -> None:
     """Prefixes beyond their memory limit are refused; one without references frees its memory."""
     prompt = prompt_of()
-    size = make_runner().prepare(prompt).kv.bytes
+    size = make_runner().prepare(prompt, [1]).kv.bytes
     runner = make_runner(prefix_bytes=2 * size)
-    kept = [runner.prepare(prompt) for _ in range(2)]
+    kept = [runner.prepare(prompt, [1]) for _ in range(2)]
     with pytest.raises(OverloadedError, match="prefixes fill"):
-        runner.prepare(prompt)
+        runner.prepare(prompt, [1])
     del kept[0]
-    runner.prepare(prompt)
+    runner.prepare(prompt, [1])
 
 
 def test_sampling_that_was_not_prepared_is_refused() -> None:
     """A row cannot ask for more than the checkpoint's own settings; nothing of it is kept."""
     runner = make_runner()
-    free = runner.free_pages
     with pytest.raises(InvalidRequestError, match="expected sampling within the bounds"):
         runner.start(0, prompt_of(), SamplingParams(SamplingSettings(top_p=0.3)), 5, is_open=False)
-    assert (runner.free_pages, runner.free_rows) == (free, [0, 1, 2, 3])
+    assert runner.free_rows == [0, 1, 2, 3]
 
 
 def test_nothing_leaks_over_thousands_of_starts() -> None:
     """Rows that are started and cancelled at any moment give all of their memory back."""
     runner, numbers = make_runner(rows=4, capacity=1024), random.Random(3)
-    rows, pages = runner.free_rows, runner.free_pages
+    rows = runner.free_rows
     for number in range(3000):
         row = numbers.randrange(4)
         runner.cancel(row)
@@ -234,7 +234,7 @@ def test_nothing_leaks_over_thousands_of_starts() -> None:
             runner.step(rows, dict.fromkeys(rows, 1))
     for row in rows:
         runner.cancel(row)
-    assert (runner.free_rows, runner.free_pages) == (rows, pages)
+    assert runner.free_rows == rows
     listener = Listener(runner)
     listener.start(3)
     assert listener.finish(3).codes == alone().codes

@@ -7,7 +7,13 @@ from hypothesis import strategies as st
 from testbed.simulation import Device, Listener, Simulation, Wish
 from voiceagent_tts.core import FRAME_S, FRAME_SAMPLES, SAMPLE_RATE_HZ
 from voiceagent_tts.engine.scheduler import Pace, Scheduler, StepTimes
-from voiceagent_tts.engine.sequence import ActiveSequence, EngineContext, Sequence, TextState
+from voiceagent_tts.engine.sequence import (
+    ActiveSequence,
+    EngineContext,
+    RowState,
+    Sequence,
+    TextState,
+)
 from voiceagent_tts.errors import ErrorCode, OverloadedError
 from voiceagent_tts.seam.commands import SpeechOptions
 
@@ -306,6 +312,77 @@ def test_retry_after_is_when_the_first_row_is_likely_to_be_free() -> None:
     assert refused([soon, later], scheduler) == pytest.approx(1800)
     soon.expects_text = later.expects_text = True
     assert refused([soon, later], scheduler) == 1000
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["start", "extend", "release", "lend"]), st.integers(0, 4)),
+        max_size=60,
+    )
+)
+def test_every_row_and_page_has_one_holder(calls: list[tuple[str, int]]) -> None:
+    """However rows start, grow and are released, nothing is handed out twice, and all comes back.
+
+    A start takes the lowest free row, and one more page than the number of its context.
+    """
+    scheduler = Scheduler(Pace(), rows=4, pages=9)
+    contexts = [waiting(number) for number in range(5)]
+    active = dict[int, ActiveSequence]()
+    for call, number in calls:
+        context = contexts[number]
+        held = {page for one in active.values() for page in one.pages}
+        if call == "lend":
+            with scheduler.lend_pages(number) as pages:
+                assert (pages is not None) == (number <= 9 - len(held))
+                assert not held & set(pages or ())
+        elif call == "start" and number not in active and len(active) < 4:
+            lowest = min(set(range(4)) - {one.row for one in active.values()})
+            try:
+                started = scheduler.reserve(context, number + 1, number + 1, contexts)
+            except OverloadedError:
+                assert number + 1 > 9 - len(held)
+                continue
+            assert started is not None and started is context.active
+            assert (started.row, len(started.pages)) == (lowest, number + 1)
+            active[number] = started
+        elif call == "extend" and number in active:
+            before, is_free = active[number].pages, len(held) < 9
+            assert scheduler.extend(active[number]) is is_free
+            assert active[number].pages[: len(before)] == before
+            assert len(active[number].pages) == len(before) + is_free
+            assert is_free or active[number].state is RowState.OUT_OF_MEMORY
+        elif call == "release" and number in active:
+            scheduler.release(context, contexts)
+            assert context.active is None
+            del active[number]
+        pages = [page for one in active.values() for page in one.pages]
+        assert len(set(pages)) == len(pages)
+        assert set(pages) <= set(range(1, 10))
+        assert scheduler.free_pages == 9 - len(pages)
+
+
+@pytest.mark.parametrize(
+    ("is_batch", "has_spoken", "waits"),
+    [(False, False, False), (False, True, True), (True, False, True)],
+)
+def test_a_sequence_without_pages_waits_or_is_refused(
+    is_batch: bool, has_spoken: bool, waits: bool
+) -> None:
+    """Files, and contexts that have spoken, wait until a row is released; others are refused."""
+    scheduler, first, second = Scheduler(Pace(), 2, 4), waiting(0), waiting(1, is_batch=is_batch)
+    contexts = [first, second]
+    if has_spoken:
+        second.record_sent(SAMPLE_RATE_HZ, 0.0)
+    assert scheduler.reserve(first, 1, 3, contexts)
+    if not waits:
+        with pytest.raises(OverloadedError, match="needs about 2 pages of memory, and 1 are free"):
+            scheduler.reserve(second, 1, 2, contexts)
+        return
+    assert scheduler.reserve(second, 1, 2, contexts) is None
+    assert not second.can_start
+    scheduler.release(first, contexts)
+    assert second.can_start
+    assert scheduler.reserve(second, 1, 2, contexts)
 
 
 def refused(contexts: list[EngineContext], scheduler: Scheduler | None = None) -> int | None:

@@ -111,7 +111,7 @@ def test_a_beginning_without_pages_costs_no_other() -> None:
     driver.run(Prepare(**options))
     submit, credit = driver.open(1, "Hello there, ", more=True, **options)
     driver.run(submit, credit)
-    assert driver.runner.free_pages == 0
+    assert driver.engine.metrics["free_pages"] == 0
     driver.run(Prepare(**options | {"language": "de"}))
     driver.run(Cancel(1))
     driver.run(*driver.open(2, TEXT, **options))
@@ -127,7 +127,7 @@ def test_a_prompt_without_memory_is_refused() -> None:
     assert refused.code is ErrorCode.OVERLOADED
     assert refused.retry_after_ms is not None
     assert isinstance(last_of(events, 1), Done)
-    assert driver.runner.free_pages == 1
+    assert driver.engine.metrics["free_pages"] == 1
 
 
 def test_a_run_that_goes_on_waits_for_memory() -> None:
@@ -161,7 +161,7 @@ def test_a_run_waits_for_what_others_hold() -> None:
     driver.send(*driver.open(2, TEXT, instruct=instruct))
     for _ in range(60):
         driver.engine.step()
-    assert driver.runner.free_pages == 0
+    assert driver.engine.metrics["free_pages"] == 0
     driver.run(Append(1, " Two.", 4, False, "en"))
     assert all(isinstance(last_of(driver.events, context), Done) for context in (1, 2))
 
@@ -179,7 +179,7 @@ def test_a_row_that_outgrows_the_memory_fails_alone() -> None:
     assert failed.code is ErrorCode.OVERLOADED
     assert 10 < sum(chunks_of(driver.events, 1)) < 60
     assert isinstance(last_of(driver.events, 2), Done)
-    assert driver.runner.free_pages == 2
+    assert driver.engine.metrics["free_pages"] == 2
     assert len(driver.runner.free_rows) == 4
 
 
@@ -237,7 +237,7 @@ def test_five_thousand_contexts_leave_nothing() -> None:
     """Whatever becomes of contexts, rows, pages and objects are as many afterwards as before."""
     driver, random = Driver(parts=load(max_frames=4), rows=64), Random(1)
     driver.run(*driver.open(0, TEXT))  # what is made once
-    pages, objects = driver.runner.free_pages, list[int]()
+    pages, objects = driver.engine.metrics["free_pages"], list[int]()
     context = 0
     while context < CONTEXTS:
         came = range(context + 1, context + 51)
@@ -258,6 +258,6 @@ def test_five_thousand_contexts_leave_nothing() -> None:
             objects.append(len(gc.get_objects()))
     assert driver.engine.rows_used == 0
     assert not driver.engine._contexts
-    assert driver.runner.free_pages == pages
+    assert driver.engine.metrics["free_pages"] == pages
     assert len(driver.runner.free_rows) == 64
     assert objects[-1] - objects[0] < CONTEXTS / 10  # shapes that come for the first time

@@ -19,7 +19,6 @@ def test_costs_are_of_few_half_and_all_rows() -> None:
     ]
     assert all(cost.seconds > 0 for cost in costs)
     assert len(driver.runner.free_rows) == 5
-    assert driver.runner.free_pages == 5 * 4
     assert not driver.runner.has_sound_in_flight
     assert driver.runner.timings.steps == 0
 

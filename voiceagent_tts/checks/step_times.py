@@ -10,8 +10,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from voiceagent_tts.core import FRAME_S
+from voiceagent_tts.engine.kv_cache import PageAllocator
 from voiceagent_tts.engine.runner import Prefix, Runner, Timings
 from voiceagent_tts.engine.sizes import WINDOWS_FRAMES
+from voiceagent_tts.model.kv_pool import pages_for
 from voiceagent_tts.model.prompt import Prompt
 from voiceagent_tts.model.sampling import SamplingParams
 
@@ -55,7 +57,7 @@ def time_steps(
     """Measure steps of `rows` rows that speak one prompt with different seeds.
 
     Args:
-        runner: runner with at least `rows` free rows.
+        runner: runner whose rows and pages are all free.
         prompt: prompt as long as the cache to measure; with the frames it must fit into a row.
         sampling: sampling parameters; the seed is replaced.
         rows: number of rows.
@@ -126,10 +128,12 @@ def _speaking(
     speaking = range(rows)
     # An open text never ends, so every row generates all its frames with any weights.
     endless = replace(prompt, trailing_text_ids=prompt.text_ids[:1] * (frames + 1))
+    allocator = PageAllocator(runner.pages)
+    count = pages_for(min(len(prompt) + frames + 1, runner.capacity))
     try:
         for row in speaking:
-            seeded = replace(sampling, seed=row)
-            runner.start(row, endless, seeded, frames + 1, is_open=True)
+            seeded, pages = replace(sampling, seed=row), allocator.allocate(row, count)
+            runner.start(row, endless, seeded, frames + 1, is_open=True, pages=pages)
         yield speaking
     finally:
         while runner.has_sound_in_flight:

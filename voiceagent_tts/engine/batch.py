@@ -88,8 +88,8 @@ class Batch:
         self._shapes = shapes or exact_shapes(rows, capacity)
         talker = network.config.talker_config
         self._row_pages = pages_for(capacity)
-        pages = rows * self._row_pages if pages is None else pages
-        pool = empty_pool(talker, pages, network.talker.codec_embedding)
+        self._pages = rows * self._row_pages if pages is None else pages
+        pool = empty_pool(talker, self._pages, network.talker.codec_embedding)
         self._rows = empty_rows(network, rows, capacity, pool)
         columns = pages_for(self._shapes.positions)
         self._table = RowTable(rows, capacity, network.codebooks, columns)
@@ -160,11 +160,12 @@ class Batch:
         table = self._table
         assert not table.is_used[row], row
         self._check(sampling)
+        if pages is None:
+            pages = range(row * self._row_pages + 1, (row + 1) * self._row_pages + 1)
+            assert pages[-1] <= self._pages, f"row {row} has no pages of its own"
         table.join(row, sampling, min(max_frames, self._capacity - len(prompt)))
         table.is_open[row], table.needs_all_text[row] = is_open, needs_all_text
         table.write(row, prompt.trailing_text_ids)
-        if pages is None:
-            pages = range(row * self._row_pages + 1, (row + 1) * self._row_pages + 1)
         table.records["pages"][row] = SCRATCH_PAGE
         self.set_pages(row, pages)
         begin = 0
@@ -183,20 +184,17 @@ class Batch:
         self._table.records["pages"][row, : len(pages)] = pages
         self._table.pages[row] = len(pages)
 
-    def filled(self, rows: Collection[int]) -> list[int]:
-        """Return those of `rows` that have filled their pages and need another one to step."""
+    def full_rows(self, rows: Collection[int]) -> list[int]:
+        """Return those of `rows` that need another page for the frame that they can make next."""
         wanted = np.array(sorted(rows), np.int64)
         held = self._table.pages[wanted] * PAGE_POSITIONS
-        is_filled = self._table.records["position"][wanted] >= held
-        return wanted[is_filled & self._table.can_step(wanted)].tolist()
-
-    def end(self, row: int) -> None:
-        """End a row: it makes no more frames."""
-        self._table.is_over[row] = True
+        is_full = self._table.records["position"][wanted] >= held
+        return wanted[is_full & self._table.can_step(wanted)].tolist()
 
     @torch.inference_mode()
     def prepare(self, prompt: Prompt, pages: Sequence[int]) -> KVPrefix:
         """Compute the keys and values of a prompt's beginning, using `pages`, which are free."""
+        assert len(pages) >= pages_for(len(prompt)), (pages, len(prompt))
         scratch = len(self._table.is_used)
         records = self._table.records
         records["pages"][scratch, : len(pages)] = pages

@@ -2,8 +2,9 @@
 
 The text of a context becomes sequences, each spoken by one row; they follow each other in the same
 voice and seed, on one clock. In token feeding a sequence starts with the first words and is fed the
-rest as it is written; a row without text waits. The scheduler decides who is served, the runner
-computes. Knows no word times, no sockets and no users. One thread uses it.
+rest as it is written; a row without text waits. In each step the scheduler decides which sequences
+are served, the runner computes, and the publisher sends the audio. Knows no word times, no sockets
+and no users. One thread uses it.
 """
 
 import contextlib
@@ -20,7 +21,6 @@ from voiceagent_tts.engine.publisher import Publisher
 from voiceagent_tts.engine.runner import Runner, StepResult
 from voiceagent_tts.engine.scheduler import Pace, Plan, Scheduler
 from voiceagent_tts.engine.sequence import (
-    ActiveSequence,
     EngineContext,
     RowState,
     Sequence,
@@ -28,21 +28,13 @@ from voiceagent_tts.engine.sequence import (
 )
 from voiceagent_tts.engine.sequence_builder import SequenceBuilder
 from voiceagent_tts.engine.voice_cache import VoiceCache
-from voiceagent_tts.errors import (
-    ErrorCode,
-    InvalidRequestError,
-    OverloadedError,
-    VoiceAgentError,
-)
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError, VoiceAgentError
 from voiceagent_tts.model.checkpoint import Checkpoint
 from voiceagent_tts.model.prompt import LANGUAGE_CODES, Prompt
 from voiceagent_tts.model.sampling import sampling_params
 from voiceagent_tts.seam.commands import Append, Cancel, Command, Credit, Flush, Prepare, Submit
 from voiceagent_tts.seam.engine import Inbox, Outbox
-from voiceagent_tts.seam.events import (
-    Cancelled,
-    Capabilities,
-)
+from voiceagent_tts.seam.events import Cancelled, Capabilities
 
 _MOST_PREPARATIONS = 64
 
@@ -77,11 +69,11 @@ class Qwen3Engine:
         self._config = checkpoint.config
         self._generation = checkpoint.generation
         self._tokenizer = checkpoint.tokenizer
-        self._prompts = PromptCache(checkpoint, runner)
         self._runner = runner
-        self._scheduler = Scheduler(pace or Pace(), runner.max_rows, runner.free_pages)
+        self._scheduler = Scheduler(pace or Pace(), runner.max_rows, runner.pages)
         for cost in runner.costs:
             self._scheduler.record_step(cost.rows, cost.starts, cost.seconds)
+        self._prompts = PromptCache(checkpoint, runner, self._scheduler)
         self._voices = voices
         self._name = name
         self._clock = clock
@@ -125,6 +117,7 @@ class Qwen3Engine:
             **self._counts.metrics(),
             **context_metrics(contexts, self._clock()),
             **device_metrics(self._runner),
+            "free_pages": self._scheduler.free_pages,
             "load_ratio": self._scheduler.load(listeners),
             "retry_after_seconds": self._scheduler.retry_s(contexts),
             "clone_cache_hits_total": clones.hits,
@@ -137,10 +130,10 @@ class Qwen3Engine:
         """Receive commands, schedule, run, record, and publish."""
         self._receive_commands()
         self._prepare_one()
-        plan = self._schedule()
-        result = self._run(plan)
-        self._record(plan, result)
-        self._publisher.publish(plan.step, result.sounds)
+        plan = self._schedule()  # starts, steps and windows; rows, pages and refusals
+        result = self._run(plan)  # prefill, code predictor, codec and talker
+        self._record(plan, result)  # frames, and rows that have ended or wait for text
+        self._publisher.publish(plan.step, result.sounds)  # audio, and ends of sequences
         is_busy = plan.step or plan.decode or self._runner.has_sound_in_flight
         return 0.0 if is_busy or self._preparations else None
 
@@ -249,33 +242,40 @@ class Qwen3Engine:
     # Schedule.
 
     def _schedule(self) -> Plan:
-        """Decide what this step does, and give rows to the sequences that start."""
-        plan = self._scheduler.plan(self._contexts.values(), self._clock())
+        """Decide what this step does, and hand out rows to sequences that start, and pages."""
+        contexts = self._contexts.values()
+        plan = self._scheduler.plan(contexts, self._clock())
         for context in plan.start:
             with self._publisher.failing(context.id):
                 self._start(self._contexts[context.id])
+        stepping = {context.active.row: context.active for context in plan.step if context.active}
+        for row in self._runner.full_rows(stepping):
+            if self._scheduler.extend(stepping[row]):
+                self._runner.set_pages(row, stepping[row].pages)
         return plan
 
     def _start(self, context: OpenContext) -> None:
         sequence = context.sequences[0]
         prepared = self._prompts.build(sequence, context.voice, context.options.instruct)
         prompt = prepared.prompt
-        pages = self._likely_pages(prompt, sequence)
-        contexts = self._contexts.values()
-        if not self._scheduler.reserve(context, pages, contexts, self._pages_reserved()):
+        likely_pages = self._likely_pages(prompt, sequence)
+        prompt_pages = self._runner.pages_needed(len(prompt))
+        active = self._scheduler.reserve(
+            context, prompt_pages, likely_pages, self._contexts.values()
+        )
+        if active is None:
             return
-        row = self._runner.free_rows[0]
         self._runner.start(
-            row,
+            active.row,
             prompt,
             sampling_params(self._generation, context.seed ^ sequence.is_retried),
             min(self._runner.capacity - len(prompt), self._generation.max_new_tokens),
             is_open=sequence.is_open,
+            pages=active.pages,
             primed=prepared.primed,
             prefix=prepared.prefix,
         )
         sequence.next_ids()
-        context.active = ActiveSequence(row, pages)
         self._counts.starts += 1
 
     def _likely_pages(self, prompt: Prompt, sequence: Sequence) -> int:
@@ -294,16 +294,11 @@ class Qwen3Engine:
         frames = min(sequence.likely_frames, self._generation.max_new_tokens)
         return self._runner.pages_needed(min(len(prompt) + frames, capacity - 1))
 
-    def _pages_reserved(self) -> int:
-        """Return the number of pages that active sequences hold or are expected to need."""
-        active = (context.active for context in self._contexts.values())
-        return sum(max(one.pages, self._runner.pages_held(one.row)) for one in active if one)
-
     # Run and record.
 
     def _run(self, plan: Plan) -> StepResult:
         """Make frames, decode frames, and measure how long the step took."""
-        rows = [context.active.row for context in plan.step if context.active]
+        rows = [context.active.row for context in plan.step if context.active and context.can_step]
         decode = {c.active.row: frames for c, frames in plan.decode if c.active}
         starts = sum(context.active is not None for context in plan.start)
         began = self._clock()
@@ -322,9 +317,7 @@ class Qwen3Engine:
             if frame := frames.get(active.row):
                 context.sequences[0].detector.add_frame(frame.code)
                 active.add_frame(is_end=frame.is_end)
-            elif active.row in result.failed:
-                active.state = RowState.OUT_OF_MEMORY
-            else:
+            elif active.state is RowState.RUNNING:
                 active.state = RowState.STARVED
                 context.waited_for_text = True
         for context, count in plan.decode:

@@ -389,7 +389,7 @@ def _capture_on_gpu(runner: Runner, needs: MemoryNeeds, device: torch.device) ->
         "graphs use %.2f GB of the %.2f GB reserved for them; %d KV pages of %.1f MB",
         runner.graph_bytes / 1e9,
         needs.graphs / 1e9,
-        runner.free_pages,
+        runner.pages,
         needs.page / 1e6,
     )
 

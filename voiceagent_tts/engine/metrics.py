@@ -37,7 +37,7 @@ class Counts:
 
 
 def device_metrics(runner: Runner) -> dict[str, float]:
-    """Return what the time of steps went to, and what memory is left."""
+    """Return what the time of steps went to, and how passes run."""
     timings = runner.timings
     return {
         "steps_total": timings.steps,
@@ -47,7 +47,6 @@ def device_metrics(runner: Runner) -> dict[str, float]:
         "talker_seconds_total": timings.talker_s,
         "codec_seconds_total": timings.codec_s,
         "host_seconds_total": timings.host_s,
-        "free_pages": runner.free_pages,
         "graph_memory_bytes": runner.graph_bytes,
         "has_graphs": runner.has_graphs,
         "has_fused_kernels": runner.kernels == "fused",

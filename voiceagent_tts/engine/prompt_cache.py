@@ -7,12 +7,14 @@ the codec's state after a clone's reference audio. Both are cached. Knows no row
 from dataclasses import dataclass
 
 from voiceagent_tts.engine.runner import Prefix, Runner
+from voiceagent_tts.engine.scheduler import Scheduler
 from voiceagent_tts.engine.sequence import Sequence
 from voiceagent_tts.engine.voice_cache import CacheCounts, LoadedVoice
 from voiceagent_tts.errors import OverloadedError
 from voiceagent_tts.lru import LRUCache
 from voiceagent_tts.model.checkpoint import Checkpoint
 from voiceagent_tts.model.codec_state import CodecState
+from voiceagent_tts.model.kv_pool import pages_for
 from voiceagent_tts.model.prompt import Cloned, Prompt, PromptBuilder, Voice
 from voiceagent_tts.seam.commands import Feeding
 
@@ -42,16 +44,22 @@ class PromptCache:
     Args:
         checkpoint: the model.
         runner: computes prefixes and codec states.
+        scheduler: lends the pages that prefixes are computed in.
         max_prefixes: maximum number of cached prefixes.
     """
 
     def __init__(
-        self, checkpoint: Checkpoint, runner: Runner, max_prefixes: int = MAX_PREFIXES
+        self,
+        checkpoint: Checkpoint,
+        runner: Runner,
+        scheduler: Scheduler,
+        max_prefixes: int = MAX_PREFIXES,
     ) -> None:
         self._builder = PromptBuilder(checkpoint.config, checkpoint.tokenizer)
         # Base models were trained on the streaming layout for whole texts, too.
         self._always_streams = checkpoint.config.tts_model_type == "base"
         self._runner = runner
+        self._scheduler = scheduler
         self._prefixes = LRUCache[_Key, Prefix](max_prefixes)
         self._max_prefixes = max_prefixes
         self.counts = CacheCounts()
@@ -105,17 +113,20 @@ class PromptCache:
     def _compute_prefix(self, key: _Key) -> None:
         voice, language, instruct, is_streaming = key
         prompt = self._builder.build_prefix(voice, language, instruct, is_streaming=is_streaming)
-        if not self._runner.can_prepare(prompt):  # whatever else is dropped
+        if len(prompt) >= self._runner.capacity:
             return
-        while len(self._prefixes) >= self._max_prefixes:
-            self._prefixes.drop_oldest()
-        while key not in self._prefixes:
-            try:
-                self._prefixes.put(key, self._runner.prepare(prompt))
-            except OverloadedError:  # the memory for prefixes is full
-                if not len(self._prefixes):
-                    return
+        with self._scheduler.lend_pages(pages_for(len(prompt))) as pages:
+            if pages is None:  # dropping other prefixes would free none
+                return
+            while len(self._prefixes) >= self._max_prefixes:
                 self._prefixes.drop_oldest()
+            while key not in self._prefixes:
+                try:
+                    self._prefixes.put(key, self._runner.prepare(prompt, pages))
+                except OverloadedError:  # the memory for prefixes is full
+                    if not len(self._prefixes):
+                        return
+                    self._prefixes.drop_oldest()
 
     def _primed(self, loaded: LoadedVoice) -> CodecState | None:
         """Return the codec's state after a clone's reference audio, computed once per voice."""

@@ -30,8 +30,8 @@ class Publisher:
     Args:
         outbox: destination of events.
         contexts: open contexts by their number; those that end are removed.
-        scheduler: computes refusals.
-        runner: frees the rows of finished sequences.
+        scheduler: takes back rows and pages, and computes refusals.
+        runner: stops the rows of finished sequences.
         counts: totals of the engine, which this updates.
         clock: `time.monotonic`, which the server's credit refers to, too.
     """
@@ -156,6 +156,4 @@ class Publisher:
     def _free_row(self, context: EngineContext) -> None:
         assert context.active is not None
         self._runner.cancel(context.active.row)
-        context.active = None
-        for other in self._contexts.values():
-            other.waits_for_memory = False
+        self._scheduler.release(context, self._contexts.values())

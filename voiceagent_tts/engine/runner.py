@@ -9,7 +9,7 @@ contexts, no text and no deadlines.
 import gc
 import time
 import weakref
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -19,10 +19,9 @@ from voiceagent_tts.engine.batch import Batch
 from voiceagent_tts.engine.codec_stream import CodecStream, Sound
 from voiceagent_tts.engine.cuda_graph import Stream, StreamEvent
 from voiceagent_tts.engine.generate import make_samplers
-from voiceagent_tts.engine.kv_cache import PageAllocator
 from voiceagent_tts.engine.prefixes import KVPrefix
 from voiceagent_tts.engine.sizes import Sizes, exact_sizes
-from voiceagent_tts.errors import InvalidRequestError, OverloadedError
+from voiceagent_tts.errors import OverloadedError
 from voiceagent_tts.model.checkpoint import Checkpoint
 from voiceagent_tts.model.codec import Codec
 from voiceagent_tts.model.codec_state import CodecState
@@ -57,13 +56,10 @@ class StepResult:
     Attributes:
         frames: one frame of each row that made one.
         sounds: audio that was decoded, possibly by an earlier step; at most one per row.
-        failed: rows that make no more frames because no page was free. Their waiting frames can
-            still be decoded.
     """
 
     frames: tuple[Frame, ...] = ()
     sounds: tuple[Sound, ...] = ()
-    failed: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -155,6 +151,8 @@ class Runner:
         prefix_bytes: int = 2**30,
     ) -> None:
         self.capacity, self.max_rows = capacity, rows
+        self.pages = rows * pages_for(capacity) if pages is None else pages
+        """Number of KV pages, from 1; the caller decides which row has which."""
         self.timings = Timings()
         self.graph_bytes = 0
         """Memory of captured graphs."""
@@ -166,7 +164,6 @@ class Runner:
         """Kernels between the network's matrix products."""
         self.costs: tuple[StepCost, ...] = ()
         """Durations of warm-up steps, for the scheduler's first decisions."""
-        pages = rows * pages_for(capacity) if pages is None else pages
         sizes = sizes or exact_sizes(rows, capacity)
         network = checkpoint.network
         self._stream = Stream(network.device, is_captured=has_graphs)
@@ -174,7 +171,7 @@ class Runner:
             network,
             rows,
             capacity,
-            pages=pages,
+            pages=self.pages,
             shapes=sizes.talker,
             samplers=make_samplers([sampling_params(checkpoint.generation)], network.kernels),
             compile=self._stream.compile,
@@ -183,7 +180,6 @@ class Runner:
         stream = source if device == network.device else Stream(device, is_captured=has_graphs)
         self._streams = (self._stream, source, stream)
         self._codec = CodecStream(codec, self._batch.codes, source, stream, sizes.codec)
-        self._pages = PageAllocator(pages)
         self._prefixes = weakref.WeakSet[Prefix]()
         self._prefix_bytes = prefix_bytes
         if network.device.type == "cuda":
@@ -196,23 +192,14 @@ class Runner:
         return self._batch.free
 
     @property
-    def free_pages(self) -> int:
-        """KV pages that no row holds."""
-        return self._pages.free
-
-    @property
     def has_sound_in_flight(self) -> bool:
         """Whether a later step will return audio that is being decoded now."""
         return self._codec.is_busy
 
-    def pages_held(self, row: int) -> int:
-        """Return the number of pages that a row holds."""
-        return len(self._pages.pages_of(row))
-
     def pages_needed(self, prompt_positions: int) -> int:
         """Return the number of pages for a prompt of this length and its first frame.
 
-        A row takes another page whenever it has filled one.
+        A row needs another page whenever it has filled one.
         """
         return pages_for(prompt_positions + 1)
 
@@ -294,16 +281,12 @@ class Runner:
         """Return the codec state of one row after a reference ([F, K])."""
         return self._codec.prime(reference_codes)
 
-    def can_prepare(self, prompt_prefix: Prompt) -> bool:
-        """Whether a row holds more positions than this prefix, and pages to compute it are free."""
-        positions = len(prompt_prefix)
-        return positions < self.capacity and pages_for(positions) <= self.free_pages
-
-    def prepare(self, prompt_prefix: Prompt) -> Prefix:
+    def prepare(self, prompt_prefix: Prompt, pages: Sequence[int]) -> Prefix:
         """Compute the beginning of prompts.
 
         Args:
-            prompt_prefix: the beginning; `can_prepare` must hold for it.
+            prompt_prefix: the beginning, shorter than a row's capacity.
+            pages: free KV pages with room for it; they are free again afterwards.
 
         Raises:
             OverloadedError: the memory for prefixes is full.
@@ -311,11 +294,8 @@ class Runner:
         size = self._batch.prefix_bytes(len(prompt_prefix))
         if sum(prefix.kv.bytes for prefix in self._prefixes) + size > self._prefix_bytes:
             raise OverloadedError(f"prefixes fill the {self._prefix_bytes} bytes kept for them")
-        scratch = self.max_rows
-        pages = self._pages.allocate(scratch, pages_for(len(prompt_prefix)))
         with self._stream.entered():
             prefix = Prefix(prompt_prefix, self._batch.prepare(prompt_prefix, pages))
-        self._pages.release(scratch)
         self._prefixes.add(prefix)
         return prefix
 
@@ -327,6 +307,7 @@ class Runner:
         max_frames: int,
         *,
         is_open: bool,
+        pages: Sequence[int] | None = None,
         primed: CodecState | None = None,
         prefix: Prefix | None = None,
     ) -> None:
@@ -338,30 +319,26 @@ class Runner:
             sampling: within the checkpoint's recommendation, with any seed.
             max_frames: maximum number of frames; the row also ends at its capacity.
             is_open: whether `feed` brings the rest of the text.
+            pages: free KV pages, as many as `pages_needed`; by default those that every row can
+                have for itself if there are pages to fill all rows.
             primed: codec state that the audio continues from; by default silence.
             prefix: computed beginning of the prompt.
 
         Raises:
-            OverloadedError: fewer pages are free than the prompt needs.
             InvalidRequestError: `sampling` is outside what the samplers were built for.
         """
         assert prefix is None or prefix.begins(prompt)
-        pages = self._pages.allocate(row, self.pages_needed(len(prompt)))
-        try:
-            with self._stream.entered():
-                self._batch.join(
-                    row,
-                    prompt,
-                    sampling,
-                    max_frames,
-                    is_open=is_open,
-                    needs_all_text=True,
-                    pages=pages,
-                    prefix=None if prefix is None else prefix.kv,
-                )
-        except InvalidRequestError:
-            self._pages.release(row)
-            raise
+        with self._stream.entered():
+            self._batch.join(
+                row,
+                prompt,
+                sampling,
+                max_frames,
+                is_open=is_open,
+                needs_all_text=True,
+                pages=pages,
+                prefix=None if prefix is None else prefix.kv,
+            )
         self._codec.start(row, primed)
 
     def feed(self, row: int, text_ids: Iterable[int], *, is_last: bool) -> None:
@@ -369,10 +346,17 @@ class Runner:
         self._batch.feed(row, text_ids, is_last=is_last)
 
     def cancel(self, row: int) -> None:
-        """Free a row and its pages, and drop audio in the codec; idempotent."""
+        """Free a row, and drop its audio in the codec; idempotent."""
         self._batch.cancel(row)
-        self._pages.release(row)
         self._codec.drop(row)
+
+    def full_rows(self, rows: Collection[int]) -> list[int]:
+        """Return those of `rows` that need another page for the frame that they can make next."""
+        return self._batch.full_rows(rows)
+
+    def set_pages(self, row: int, pages: Sequence[int]) -> None:
+        """Assign pages to a row, in the order of its positions."""
+        self._batch.set_pages(row, pages)
 
     def step(self, speak: Collection[int], decode: Mapping[int, int]) -> StepResult:
         """Make one frame of some rows, and decode frames of some.
@@ -380,11 +364,12 @@ class Runner:
         A step that makes at most one frame waits for the next audio from the codec.
 
         Args:
-            speak: rows that make a frame, if they have text for it and have not ended.
+            speak: rows that make a frame, if they have text for it and have not ended; none of
+                them is full.
             decode: maximum number of undecoded frames to decode by row, this step's frame included.
         """
+        assert not (full := self._batch.full_rows(speak)), f"rows without a page: {full}"
         began_s = time.perf_counter()
-        failed = self._grow(speak)
         began = self._stream.mark()
         with self._stream.entered():
             self._batch.prefill()
@@ -404,20 +389,7 @@ class Runner:
             Frame(row, code, row in step.ended)
             for row, code in zip(step.made, step.first, strict=True)
         )
-        return StepResult(tuple(frames), sounds, failed)
-
-    def _grow(self, speak: Collection[int]) -> tuple[int, ...]:
-        """Give another page to rows that have filled theirs; return the rows that got none."""
-        failed: list[int] = []
-        for row in self._batch.filled(speak):
-            try:
-                pages = self._pages.allocate(row, 1)
-            except OverloadedError:
-                self._batch.end(row)
-                failed.append(row)
-            else:
-                self._batch.set_pages(row, pages)
-        return tuple(failed)
+        return StepResult(tuple(frames), sounds)
 
     def _decode(self, decode: Mapping[int, int], made: tuple[int, ...], coded: StreamEvent) -> None:
         if decode:

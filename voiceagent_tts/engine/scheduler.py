@@ -1,20 +1,23 @@
-"""Decides before every step which sequences start, step and are decoded.
+"""Decides before every step which sequences start, step and are decoded, and hands out memory.
 
 The deadline of a context is the time at which its listener has heard everything sent. Of the
 contexts that wait for a row, those close to an underrun start first, then first audio, then the
-rest. Batch contexts are served while no listener needs the device. Refusals for lack of rows, pages
-or time are decided here; a row that runs out of pages while it speaks is ended by the engine. Step
-costs are estimated from past steps. Knows no tensors and no text; time is passed in.
+rest. Batch contexts are served while no listener needs the device. Rows and KV pages belong to the
+scheduler, so every refusal for lack of rows, pages or time is decided here, and so is the end of a
+row that finds no page while it speaks. Step costs are estimated from past steps. Knows no tensors
+and no text; time is passed in.
 """
 
+import contextlib
 import math
-from bisect import bisect_right
-from collections.abc import Collection, Iterable
+from bisect import bisect_right, insort
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
 from voiceagent_tts.core import FRAME_S, SAMPLE_RATE_HZ
-from voiceagent_tts.engine.sequence import EngineContext
+from voiceagent_tts.engine.kv_cache import PageAllocator
+from voiceagent_tts.engine.sequence import ActiveSequence, EngineContext, RowState
 from voiceagent_tts.errors import OverloadedError
 
 URGENT_LEAD_S = 0.4
@@ -28,6 +31,8 @@ _SPARE_SHARE = 1 / 8
 _SHORTEST_RETRY_S = 0.1
 _LONGEST_RETRY_S = 10.0
 _UNKNOWN_RETRY_S = 1.0
+_NO_ROW = -1
+"""Holder of lent pages in the allocator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +105,7 @@ class StepTimes:
 
 
 class Scheduler:
-    """Owns the rows and KV pages of one device as budgets, and decides who gets them when.
+    """Owns the rows and KV pages of one device, and decides which context gets them when.
 
     Args:
         pace: settings of the operator.
@@ -111,7 +116,9 @@ class Scheduler:
     def __init__(self, pace: Pace, rows: int, pages: int) -> None:
         self._pace = pace
         self._rows = rows
+        self._free_rows = list(range(rows))
         self._pages = pages
+        self._allocator = PageAllocator(pages)
         self._steps = StepTimes()
         self._starts = StepTimes()
         self._has_deferred = False
@@ -147,37 +154,6 @@ class Scheduler:
             return
         raise self.refusal(contexts, problem)
 
-    def reserve(
-        self, context: EngineContext, pages: int, contexts: Collection[EngineContext], held: int
-    ) -> bool:
-        """Check that the next sequence of `context` leaves enough pages to active sequences.
-
-        A batch context, and one whose listener has heard its beginning, is marked as waiting for
-        pages instead of being refused.
-
-        Args:
-            context: the context whose sequence is to start.
-            pages: number of pages that the sequence is expected to need.
-            contexts: all contexts.
-            held: number of pages that active sequences hold or are expected to need.
-
-        Returns:
-            Whether the sequence can start now.
-
-        Raises:
-            OverloadedError: the pages are missing, and the context cannot wait.
-        """
-        most = _batch_share(self._pages) if context.is_batch else self._pages
-        if not any(other.active for other in contexts) or held + pages <= most:
-            return True
-        context.waits_for_memory = context.is_batch or context.has_spoken
-        if context.waits_for_memory:
-            return False
-        free = self._pages - held
-        raise self.refusal(
-            contexts, f"this text needs about {pages} pages of memory, and {free} are free"
-        )
-
     def refusal(self, contexts: Collection[EngineContext], problem: str) -> OverloadedError:
         """Return the error of a refusal, with the time after which a row is likely to be free."""
         retry_s = self.retry_s(contexts)
@@ -194,6 +170,86 @@ class Scheduler:
     def load(self, listeners: int) -> float:
         """Return the step time for `listeners` rows, as a share of real time."""
         return self._steps.of(listeners) / FRAME_S
+
+    # Rows and pages.
+
+    @property
+    def free_pages(self) -> int:
+        """Number of KV pages that no row holds."""
+        return self._allocator.free
+
+    def reserve(
+        self,
+        context: EngineContext,
+        prompt_pages: int,
+        likely_pages: int,
+        contexts: Collection[EngineContext],
+    ) -> ActiveSequence | None:
+        """Give a row, and the pages of its prompt, to the next sequence of `context`.
+
+        The sequence becomes the active one of the context, unless too few pages are free. Then a
+        batch context, and one whose listener has heard its beginning, is marked as waiting for
+        pages instead of being refused.
+
+        Args:
+            context: the context whose sequence is to start; it is admitted and has no row.
+            prompt_pages: number of pages for the prompt and its first frame.
+            likely_pages: number of pages that the sequence is expected to need.
+            contexts: all contexts.
+
+        Returns:
+            The sequence with its row and pages; None if it waits for pages.
+
+        Raises:
+            OverloadedError: the pages are missing, and the context cannot wait.
+        """
+        active = [other.active for other in contexts if other.active]
+        held = sum(max(one.likely_pages, len(one.pages)) for one in active)
+        most = _batch_share(self._pages) if context.is_batch else self._pages
+        if active and held + likely_pages > most:
+            context.waits_for_memory = context.is_batch or context.has_spoken
+            if context.waits_for_memory:
+                return None
+            free = self._pages - held
+            problem = f"this text needs about {likely_pages} pages of memory, and {free} are free"
+            raise self.refusal(contexts, problem)
+        row = self._free_rows[0]
+        pages = tuple(self._allocator.allocate(row, prompt_pages))
+        del self._free_rows[0]
+        context.active = ActiveSequence(row, likely_pages, pages)
+        return context.active
+
+    def extend(self, active: ActiveSequence) -> bool:
+        """Give another page to a row that has filled its pages.
+
+        Returns:
+            Whether a page was free. If not, the row makes no more frames.
+        """
+        if not self._allocator.free:
+            active.state = RowState.OUT_OF_MEMORY
+            return False
+        active.pages = tuple(self._allocator.allocate(active.row, 1))
+        return True
+
+    def release(self, context: EngineContext, contexts: Iterable[EngineContext]) -> None:
+        """Take back the row and the pages of a context; contexts that wait for pages may start."""
+        assert context.active is not None
+        insort(self._free_rows, context.active.row)
+        self._allocator.release(context.active.row)
+        context.active = None
+        for other in contexts:
+            other.waits_for_memory = False
+
+    @contextlib.contextmanager
+    def lend_pages(self, count: int) -> Iterator[Sequence[int] | None]:
+        """Lend free pages for the duration of a block; None if fewer than `count` are free."""
+        if count > self._allocator.free:
+            yield None
+            return
+        try:
+            yield self._allocator.allocate(_NO_ROW, count)
+        finally:
+            self._allocator.release(_NO_ROW)
 
     # Steps.
 

@@ -113,14 +113,16 @@ class ActiveSequence:
 
     Attributes:
         row: index of the row in the batch.
-        pages: number of KV pages that the sequence is expected to need.
+        likely_pages: number of KV pages that the sequence is expected to need.
+        pages: KV pages of the row, in the order of its positions.
         undecoded_frames: frames that have not been submitted to the codec.
         decoding_frames: frames in the codec, whose audio has not arrived.
         state: what the row does.
     """
 
     row: int
-    pages: int = 1
+    likely_pages: int = 1
+    pages: tuple[int, ...] = ()
     undecoded_frames: int = 0
     decoding_frames: int = 0
     state: RowState = RowState.RUNNING

@@ -13,6 +13,7 @@ from voiceagent_tts.model.prompt import NO_CODEC, Prompt
 from voiceagent_tts.model.sampling import sampling_params
 
 _PROMPT_POSITIONS = 32
+"""With the frames that follow, less than a page."""
 _STEPS = 3
 
 
@@ -26,8 +27,7 @@ def measure_costs(runner: Runner, generation: GenerationConfig) -> tuple[StepCos
     Returns:
         Steps without starts first: the cost of a start is what they leave unexplained.
     """
-    page_rows = runner.free_pages // runner.pages_needed(_PROMPT_POSITIONS + _STEPS)
-    most = min(runner.max_rows, page_rows)
+    most = min(runner.max_rows, runner.pages)
     counts = sorted({1, (most + 1) // 2, most})
     for count in counts:  # the first replay uploads its graph, and libraries load what they need
         list(_step_rows(runner, generation, count))
@@ -44,7 +44,7 @@ def _step_rows(runner: Runner, generation: GenerationConfig, count: int) -> Iter
     prompt = Prompt((0,) * _PROMPT_POSITIONS, (NO_CODEC,) * _PROMPT_POSITIONS, endless_text)
     for row in rows:
         sampling = sampling_params(generation, seed=row)
-        runner.start(row, prompt, sampling, _STEPS + 2, is_open=True)
+        runner.start(row, prompt, sampling, _STEPS + 2, is_open=True, pages=[row + 1])
     try:
         for number in range(1 + _STEPS):
             began_s = time.perf_counter()
