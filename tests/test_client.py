@@ -21,6 +21,7 @@ from voiceagent_tts.client import (
     Event,
     FlushedMessage,
     TTSClient,
+    websocket_address,
 )
 from voiceagent_tts.core import Cut, Word, WordTimestamp, ms_to_samples
 from voiceagent_tts.errors import (
@@ -539,14 +540,30 @@ async def test_errors_show_no_secrets() -> None:
 @pytest.mark.parametrize(
     "url",
     [
-        "http://host", "host:80", "ws://", "", "ws://:80", "ws://host:port", "ws://host:0",
+        "ftp://host", "host:80", "ws://", "", "ws://:80", "ws://host:port", "ws://host:0",
         "ws://host:65536", "ws://[::1", "ws://a..b", f"ws://{'a' * 64}.example",
     ],
 )  # fmt: skip
 def test_other_urls_are_refused(url: str) -> None:
-    """What is no WebSocket URL is refused where it is written."""
-    with pytest.raises(InvalidRequestError, match="ws://"):
+    """What is no address of a server is refused where it is written, before a connection."""
+    with pytest.raises(InvalidRequestError, match="url: expected ws://host"):
         TTSClient(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("ws://host:1", "ws://host:1/v1/tts/ws"),
+        ("ws://host:1/", "ws://host:1/v1/tts/ws"),
+        ("http://host:1", "ws://host:1/v1/tts/ws"),
+        ("https://host", "wss://host/v1/tts/ws"),
+        ("wss://host/voice/v1/tts/ws", "wss://host/voice/v1/tts/ws"),
+        ("ws://host?a=1", "ws://host/v1/tts/ws?a=1"),
+    ],
+)
+def test_one_rule_completes_an_address(url: str, address: str) -> None:
+    """A host alone is enough, and `http` means `ws`."""
+    assert websocket_address(url) == address
 
 
 @pytest.mark.parametrize("key", ["secret\n", "secret\r\nX-Other: 1", "sécret", "s\0cret"])

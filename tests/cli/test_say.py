@@ -232,7 +232,7 @@ MISTAKES = {
     ),
     "folder": (["-o", "no/such/a.wav"], "--output: no/such does not exist or is not writable"),
     "no suffix": (["-o", "a"], "--output: expected a file name with suffix"),
-    "scheme": (["-o", "a.wav", "--url", "http://127.0.0.1:1"], "expected ws://host or wss://host"),
+    "scheme": (["-o", "a.wav", "--url", "ftp://127.0.0.1:1"], "expected ws://host or wss://host"),
     "nobody there": (["-o", "a.wav", "--url", "ws://127.0.0.1:1"], "no connection to "),
 }
 
@@ -309,7 +309,8 @@ async def test_voices_are_listed_one_a_line(server: RunningServer, command: Comm
     ("options", "sentence"),
     [
         (["ws://127.0.0.1:1"], "cannot list voices from http://127.0.0.1:1/"),
-        (["http://127.0.0.1:1"], "url: expected ws://host or wss://host"),
+        (["http://127.0.0.1:1"], "cannot list voices from http://127.0.0.1:1/"),
+        (["ftp://127.0.0.1:1"], "url: expected ws://host or wss://host"),
         (["ws://127.0.0.1:port"], "url: expected ws://host or wss://host"),
         (["ws://127.0.0.1:1", "--api-key", "k\r\n"], "api_key: expected printable ASCII"),
     ],

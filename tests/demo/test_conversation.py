@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
     ("options", "sentence"),
     [
         (["--url", "ws://127.0.0.1:1"], "no connection to 127.0.0.1:1"),
-        (["--url", "http://127.0.0.1:1"], "expected ws://host or wss://host"),
+        (["--url", "ftp://127.0.0.1:1"], "expected ws://host or wss://host"),
         (["--out", str(ROOT / "README.md")], "File exists"),
     ],
 )

@@ -46,6 +46,16 @@ async def keyed_server():
         yield await stack.enter_async_context(running(settings))
 
 
+async def test_an_unknown_path_is_not_a_refused_key(keyed_server: RunningServer) -> None:
+    """A WebSocket to a path that does not exist gets 404, with or without a key."""
+    url = keyed_server.websocket_url.replace("/v1/tts/ws", "/v2/tts")
+    for options in (REFUSED["no key"], ACCEPTED["bearer"]):
+        with pytest.raises(InvalidStatus) as refused:
+            await Wire.connect(url, **options)
+        assert refused.value.response.status_code == 404
+        assert b'"code":"not_found"' in (refused.value.response.body or b"")
+
+
 @pytest.mark.parametrize("name", REFUSED)
 async def test_the_socket_is_refused_before_the_upgrade(
     keyed_server: RunningServer, name: str

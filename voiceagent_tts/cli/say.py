@@ -22,7 +22,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from voiceagent_tts.cli.files import check_audio_path, check_words_path, write_audio, write_words
 from voiceagent_tts.cli.own_server import websocket_url
 from voiceagent_tts.cli.playback import Speaker
-from voiceagent_tts.client import ClientContext, TTSClient, authorization, checked_url
+from voiceagent_tts.client import ClientContext, TTSClient, authorization, websocket_address
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, WordTimestamp
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError
 from voiceagent_tts.protocol.client_connection import ClientAudio
@@ -102,7 +102,7 @@ async def print_voices(url: str | None, api_key: str | None) -> None:
         InvalidRequestError: the server does not list its voices.
     """
     async with websocket_url(url) as address:
-        parts = urlsplit(checked_url(address))
+        parts = urlsplit(websocket_address(address))
         scheme = "https" if parts.scheme == "wss" else "http"
         place = parts.netloc.rpartition("@")[2]  # for messages, which show no secrets
         http_request = urllib.request.Request(f"{scheme}://{place}/v1/audio/voices")

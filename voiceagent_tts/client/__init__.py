@@ -14,7 +14,12 @@ as fast as it is played; at most, a context that is not read holds the server's 
 audio. The client knows no engine, no server and no agent framework.
 """
 
-from voiceagent_tts.client.address import DEFAULT_PATH, authorization, checked_url
+from voiceagent_tts.client.address import (
+    DEFAULT_PATH,
+    DEFAULT_URL,
+    authorization,
+    websocket_address,
+)
 from voiceagent_tts.client.context import ClientContext, Event
 from voiceagent_tts.client.socket import CLOSE_TIMEOUT_S, MAX_SERVER_MESSAGE_BYTES
 from voiceagent_tts.client.tts_client import TTSClient
@@ -30,6 +35,7 @@ from voiceagent_tts.protocol.messages import (
 __all__ = [
     "CLOSE_TIMEOUT_S",
     "DEFAULT_PATH",
+    "DEFAULT_URL",
     "MAX_SERVER_MESSAGE_BYTES",
     "AudioFormat",
     "CancelledMessage",
@@ -42,5 +48,5 @@ __all__ = [
     "TTSClient",
     "WordTimestamp",
     "authorization",
-    "checked_url",
+    "websocket_address",
 ]

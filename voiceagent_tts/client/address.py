@@ -5,15 +5,22 @@ from urllib.parse import urlsplit, urlunsplit
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 
 DEFAULT_PATH = "/v1/tts/ws"
+DEFAULT_URL = f"ws://127.0.0.1:8765{DEFAULT_PATH}"
+
+_WEBSOCKET_SCHEMES = {"ws": "ws", "wss": "wss", "http": "ws", "https": "wss"}
 
 
-def checked_url(url: str) -> str:
-    """`url` with a path; `/v1/tts/ws` if it has none.
+def websocket_address(url: str) -> str:
+    """The address of a server's WebSocket, from any form in which users write a server's address.
+
+    Args:
+        url: `ws://`, `wss://`, `http://` (means `ws://`) or `https://` (means `wss://`) and a host;
+            without a path, `/v1/tts/ws` is added.
 
     Raises:
-        InvalidRequestError: it is not the address of a WebSocket.
+        InvalidRequestError: `url` is not the address of a server.
     """
-    expected = "url: expected ws://host or wss://host"
+    expected = "url: expected ws://host or wss://host (http:// and https:// mean the same)"
     try:
         parts = urlsplit(url)
         host = (parts.hostname or "").encode("idna")
@@ -22,12 +29,13 @@ def checked_url(url: str) -> str:
         raise InvalidRequestError(
             f"{expected}, got an impossible host or port", code=ErrorCode.INVALID_PARAM
         ) from error
-    if parts.scheme not in ("ws", "wss") or not host or port == 0:
+    if parts.scheme not in _WEBSOCKET_SCHEMES or not host or port == 0:
         raise InvalidRequestError(
             f"{expected}, got {parts.scheme or 'no'} scheme, host {parts.hostname}, port {port}",
             code=ErrorCode.INVALID_PARAM,
         )
-    return urlunsplit(parts._replace(path=parts.path.rstrip("/") or DEFAULT_PATH))
+    path = parts.path.rstrip("/") or DEFAULT_PATH
+    return urlunsplit(parts._replace(scheme=_WEBSOCKET_SCHEMES[parts.scheme], path=path))
 
 
 def public_address(url: str) -> str:

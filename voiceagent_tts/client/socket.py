@@ -237,6 +237,11 @@ def _rejection(status: int) -> VoiceAgentError:
             return UnauthorizedError(f"{sentence}: the API key is missing or wrong")
         case 403:
             return UnauthorizedError(sentence, code=ErrorCode.FORBIDDEN)
+        case 404:
+            return InvalidRequestError(
+                f"{sentence}: expected a {SUBPROTOCOL} server there; try the URL without its path",
+                code=ErrorCode.NOT_FOUND,
+            )
         case 429:
             return OverloadedError(sentence, code=ErrorCode.RATE_LIMITED)
         case _ if status >= 500:

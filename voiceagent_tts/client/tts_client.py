@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any, Self, Unpack
 from uuid import uuid4
 
-from voiceagent_tts.client.address import authorization, checked_url
+from voiceagent_tts.client.address import authorization, websocket_address
 from voiceagent_tts.client.context import ClientContext, Event
 from voiceagent_tts.client.socket import ClientSocket, open_socket
 from voiceagent_tts.errors import ConnectionLostError, OverloadedError
@@ -21,13 +21,15 @@ class TTSClient:
     """A client of one server; connects on first use, and again after a lost socket.
 
     Args:
-        url: `ws://` or `wss://`; without a path, `/v1/tts/ws`.
+        url: the server, such as `ws://127.0.0.1:8765`; without a path, `/v1/tts/ws`; `http://`
+            and `https://` mean `ws://` and `wss://`.
         api_key: sent as a bearer token.
         connect_timeout_s: maximum time of one attempt to connect, up to the server's `ready`.
         answer_timeout_s: maximum wait for the answer to `cancel` and `cut`.
 
     Raises:
-        InvalidRequestError: `url` is no WebSocket URL, or `api_key` cannot be sent in a header.
+        InvalidRequestError: `url` is not the address of a server, or `api_key` cannot be sent in a
+            header.
     """
 
     def __init__(
@@ -38,7 +40,7 @@ class TTSClient:
         connect_timeout_s: float = 10.0,
         answer_timeout_s: float = 5.0,
     ) -> None:
-        self._url = checked_url(url)
+        self._url = websocket_address(url)
         self._headers = authorization(api_key)
         self._connect_timeout_s = connect_timeout_s
         self._answer_timeout_s = answer_timeout_s

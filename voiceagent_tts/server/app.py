@@ -78,6 +78,11 @@ def create_app(state: ServerState) -> FastAPI:
         # Cartesia's clients in browsers cannot set headers and send their key in the address.
         await serve(websocket, Cartesia(), websocket.query_params.get("api_key"))
 
+    @app.websocket("/{path:path}")
+    async def unknown(websocket: WebSocket, path: str) -> None:
+        # By default Starlette answers 403, which clients take for a refused key.
+        await websocket.send_denial_response(_error_response(_refused_request(HTTPException(404))))
+
     return app
 
 

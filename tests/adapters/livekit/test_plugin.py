@@ -33,6 +33,7 @@ from testbed.servers import StartServer
 from voiceagent_tts.adapters.livekit import TTS
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.core import WordTimestamp
+from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.protocol.messages import AudioFormat
 from voiceagent_tts.server.serve import RunningServer
@@ -227,6 +228,12 @@ async def test_a_key_that_no_header_can_carry_is_named(
         await voice.list_voices()
     with pytest.raises(APIError, match="api_key: expected printable"):
         await voice.acquire(5.0)
+
+
+def test_an_address_of_no_server_is_refused() -> None:
+    """A wrong address is an error at construction."""
+    with pytest.raises(InvalidRequestError, match="url: expected ws://host"):
+        TTS(url="ftp://127.0.0.1:8765")
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,7 @@ from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.config import Settings
 from voiceagent_tts.core import SAMPLE_RATE_HZ
+from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.server.serve import RunningServer, running
 
@@ -444,6 +445,53 @@ async def speaks(conversation: Conversation, text: str = "Yes, I can.") -> None:
     """Check that a turn is spoken and committed whole."""
     await conversation.reply(text)
     assert await conversation.spoken() == text
+
+
+# Construction.
+
+
+@pytest.mark.parametrize("scheme", ["ws", "http"])
+async def test_a_host_alone_is_a_server(server: RunningServer, scheme: str) -> None:
+    """The address may lack the path, and may be that of the server's HTTP routes."""
+    url = server.url.replace("http", scheme, 1)
+    async with talking(VoiceAgentTTSService(url=url, settings=ENGLISH)) as conversation:
+        await speaks(conversation)
+        assert not conversation.errors
+
+
+def test_an_address_of_no_server_is_refused() -> None:
+    """A wrong address is an error at construction, not a mute bot."""
+    with pytest.raises(InvalidRequestError, match="url: expected ws://host"):
+        VoiceAgentTTSService(url="ftp://127.0.0.1:8765")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "settings", "expected"),
+    [
+        ({"voice": "nova"}, None, {"voice": "nova"}),
+        ({"voice_id": "nova", "speed": 1.2}, None, {"voice": "nova", "speed": 1.2}),
+        ({"language": "de", "instruct": "calm", "seed": 7}, None,
+         {"language": "de", "instruct": "calm", "seed": 7}),
+        ({"voice": "nova", "speed": 1.2}, {"voice": "en"}, {"voice": "en", "speed": 1.2}),
+    ],
+)  # fmt: skip
+def test_settings_may_be_arguments(
+    arguments: dict[str, Any], settings: dict[str, Any] | None, expected: dict[str, Any]
+) -> None:
+    """The constructor accepts voice, speed and so on, as Pipecat's own services do."""
+    chosen = None if settings is None else VoiceAgentTTSService.Settings(**settings)
+    tts = VoiceAgentTTSService(settings=chosen, **arguments)
+    given = {name: value for name, value in vars(tts.settings).items() if value is not None}
+    assert {name: given[name] for name in expected} == expected
+
+
+def test_an_unknown_argument_is_refused() -> None:
+    """A misspelt argument, or one of another service, does not vanish."""
+    with pytest.raises(TypeError, match=r"VoiceAgentTTSService has no argument `speeed`.*`speed`"):
+        VoiceAgentTTSService(speeed=1.2)
+    with pytest.raises(ValueError, match="expected `voice` or `voice_id`, got both"):
+        VoiceAgentTTSService(voice="en", voice_id="de")
+    VoiceAgentTTSService(name="voice", append_trailing_space=True, sample_rate=16_000)
 
 
 # Edge cases.

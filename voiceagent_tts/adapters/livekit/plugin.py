@@ -45,11 +45,10 @@ from voiceagent_tts.adapters.livekit.reply import (
     api_error,
 )
 from voiceagent_tts.adapters.livekit.socket import Socket, open_socket
-from voiceagent_tts.client import DEFAULT_PATH, authorization
+from voiceagent_tts.client import DEFAULT_PATH, DEFAULT_URL, authorization, websocket_address
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import VoiceAgentError
 
-DEFAULT_URL = "ws://127.0.0.1:8765/v1/tts/ws"
 _VOICES_PATH = "/v1/audio/voices"
 _WARM_TIMEOUT_S = 5.0
 _WARM_WAITS_S = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
@@ -84,7 +83,8 @@ class TTS(tts.TTS[Literal["words"]]):
             playback; `words` are `WordTimestamp`s, positions in samples at 24 kHz.
 
     Args:
-        url: the server's WebSocket; without a path, `/v1/tts/ws`.
+        url: the server, such as `ws://127.0.0.1:8765`; without a path, `/v1/tts/ws`; `http://`
+            and `https://` mean `ws://` and `wss://`.
         api_key: sent as a bearer token.
         voice: id of a voice of `list_voices`; None for the server's first voice.
         language: name, code or region code; None to detect the language of each segment.
@@ -100,6 +100,9 @@ class TTS(tts.TTS[Literal["words"]]):
         heartbeat_s: interval of the pings on an idle socket; a socket without an answer within
             half of this is replaced before the next reply needs one.
         http_session: HTTP session to use outside of a LiveKit job.
+
+    Raises:
+        InvalidRequestError: `url` is not the address of a server.
     """
 
     def __init__(
@@ -137,8 +140,7 @@ class TTS(tts.TTS[Literal["words"]]):
             leading_silence_ms=leading_silence_ms,
             output_latency_s=output_latency_s,
         )
-        parts = URL(url)
-        self._url = parts if parts.path != "/" else parts.with_path(DEFAULT_PATH)
+        self._url = URL(websocket_address(url))
         self._api_key = api_key
         self._heartbeat_s = heartbeat_s
         self._http_session = http_session
@@ -193,7 +195,7 @@ class TTS(tts.TTS[Literal["words"]]):
         Raises:
             APIError: the server cannot be reached, or refuses the request.
         """
-        scheme = "https" if self._url.scheme in ("wss", "https") else "http"
+        scheme = "https" if self._url.scheme == "wss" else "http"
         prefix, _, rest = self._url.path.rpartition(DEFAULT_PATH)  # of a proxy
         url = self._url.with_scheme(scheme).with_path(("" if rest else prefix) + _VOICES_PATH)
         try:

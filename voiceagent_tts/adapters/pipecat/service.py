@@ -40,14 +40,18 @@ from pipecat.utils.tracing.service_decorators import traced_tts
 
 from voiceagent_tts.adapters.pipecat.output import Output, UnspokenTextFrame
 from voiceagent_tts.adapters.pipecat.playout import Playout
-from voiceagent_tts.adapters.pipecat.settings import VoiceAgentTTSSettings, check_extra
+from voiceagent_tts.adapters.pipecat.settings import (
+    VoiceAgentTTSSettings,
+    check_arguments,
+    check_extra,
+    pop_settings,
+)
 from voiceagent_tts.adapters.pipecat.speaking import TurnTTSService
 from voiceagent_tts.adapters.pipecat.text import ClauseAggregator, joint
 from voiceagent_tts.adapters.pipecat.turn import PipecatTurn, TurnState
+from voiceagent_tts.client import DEFAULT_URL
 from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.protocol.messages import AudioFormat, OpenOptions
-
-DEFAULT_URL = "ws://127.0.0.1:8765/v1/tts/ws"
 
 
 class VoiceAgentTTSService(TurnTTSService):
@@ -66,7 +70,8 @@ class VoiceAgentTTSService(TurnTTSService):
             that point on: they replace the earlier ones.
 
     Args:
-        url: the server's WebSocket.
+        url: the server, such as `ws://127.0.0.1:8765`; without a path, `/v1/tts/ws`; `http://`
+            and `https://` mean `ws://` and `wss://`.
         api_key: sent as a bearer token.
         settings: voice, language and so on; `extra` may set any other option of `context.open`. The
             server chooses what is not given.
@@ -81,10 +86,14 @@ class VoiceAgentTTSService(TurnTTSService):
             default is enough sound to be noticed; add what your transport buffers before audio
             reaches the listener.
         reconnect_attempts: attempts, 0.25 s apart, before the service gives up for good.
-        **kwargs: arguments of `WebsocketTTSService`.
+        **kwargs: fields of `Settings` (`voice` or `voice_id`, `language`, `speed`, `instruct`,
+            `seed`), as Pipecat's own services accept them, which `settings` overrides; and
+            arguments of `WebsocketTTSService`.
 
     Raises:
-        ValueError: `settings.extra` has an unknown option.
+        InvalidRequestError: `url` is not the address of a server.
+        ValueError: `settings.extra` has an unknown option, or `voice` and `voice_id` differ.
+        TypeError: an argument is unknown.
     """
 
     Settings = VoiceAgentTTSSettings
@@ -107,9 +116,11 @@ class VoiceAgentTTSService(TurnTTSService):
         defaults = self.Settings(
             model=None, voice=None, language=None, speed=None, instruct=None, seed=None
         )
+        defaults.apply_update(pop_settings(kwargs))
         if settings is not None:
             check_extra(settings)
             defaults.apply_update(settings)
+        check_arguments(type(self), kwargs)
         kwargs.setdefault("stop_frame_timeout_s", 2 * response_timeout_s)
         # The server says why a turn was silent; three overloads in a row must not mute the bot.
         kwargs.setdefault("max_consecutive_zero_audio_contexts", 0)
@@ -128,7 +139,7 @@ class VoiceAgentTTSService(TurnTTSService):
         )
         if text_aggregator is not None:
             self._text_aggregator = text_aggregator
-        elif text_aggregation_mode is not TextAggregationMode.TOKEN:
+        elif not self._is_streaming_tokens:
             self._text_aggregator = ClauseAggregator(language=self.text_aggregation_language)
         self._has_verbatim_pieces = (
             isinstance(self._text_aggregator, ClauseAggregator)

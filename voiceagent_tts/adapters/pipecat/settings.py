@@ -1,6 +1,9 @@
 """Settings of the Pipecat service that may change while the pipeline runs."""
 
+import inspect
 from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any
 
 from pipecat.services.settings import TTSSettings
 from pipecat.utils.types import NOT_GIVEN, NotGiven
@@ -23,6 +26,46 @@ class VoiceAgentTTSSettings(TTSSettings):
     speed: float | None | NotGiven = field(default_factory=lambda: NOT_GIVEN)
     instruct: str | None | NotGiven = field(default_factory=lambda: NOT_GIVEN)
     seed: int | None | NotGiven = field(default_factory=lambda: NOT_GIVEN)
+
+
+_ARGUMENTS = ("voice", "language", "speed", "instruct", "seed")
+"""Settings that the service's constructor accepts as arguments of their own."""
+
+
+def pop_settings(kwargs: dict[str, Any]) -> VoiceAgentTTSSettings:
+    """Remove the settings from a constructor's arguments, and return them.
+
+    Raises:
+        ValueError: `voice` and its older name `voice_id` are both given, and differ.
+    """
+    given = {name: kwargs.pop(name) for name in _ARGUMENTS if name in kwargs}
+    if "voice_id" in kwargs:
+        voice_id = kwargs.pop("voice_id")
+        if given.setdefault("voice", voice_id) != voice_id:
+            raise ValueError(
+                f"expected `voice` or `voice_id`, got both: {given['voice']!r} and {voice_id!r}"
+            )
+    return VoiceAgentTTSSettings(**given)
+
+
+def check_arguments(service: type, kwargs: dict[str, Any]) -> None:
+    """Check that a constructor of `service` or of one of its base classes has each argument.
+
+    Pipecat's classes pass arguments on to their base classes, and the last one drops those that no
+    class has.
+
+    Raises:
+        TypeError: an argument is unknown.
+    """
+    known = set(_ARGUMENTS)
+    for owner in service.__mro__:
+        if "__init__" in vars(owner):
+            parameters = inspect.signature(owner.__init__).parameters.values()
+            known |= {each.name for each in parameters if each.kind is not each.VAR_KEYWORD}
+    for name in kwargs.keys() - known:
+        near = get_close_matches(name, known, n=3)
+        hint = f"; did you mean {' or '.join(f'`{each}`' for each in near)}?" if near else ""
+        raise TypeError(f"{service.__name__} has no argument `{name}`{hint}")
 
 
 def check_extra(settings: TTSSettings) -> None:

@@ -18,7 +18,7 @@ from pipecat.utils.errors import ErrorCategory
 from websockets.asyncio.client import ClientConnection as WebSocket
 from websockets.exceptions import ConnectionClosed
 
-from voiceagent_tts.client import MAX_SERVER_MESSAGE_BYTES, authorization
+from voiceagent_tts.client import MAX_SERVER_MESSAGE_BYTES, authorization, websocket_address
 from voiceagent_tts.errors import ConnectionLostError
 from voiceagent_tts.protocol.client_connection import ClientConnection, ClientEvent
 from voiceagent_tts.protocol.messages import SUBPROTOCOL, ErrorMessage
@@ -33,10 +33,13 @@ class SocketTTSService(WebsocketTTSService):
     """Connects to a server and stays connected.
 
     Args:
-        url: the server's WebSocket.
+        url: the server; without a path, `/v1/tts/ws`.
         api_key: sent as a bearer token.
         reconnect_attempts: attempts, 0.25 s apart, before the service gives up for good.
         **kwargs: arguments of `WebsocketTTSService`.
+
+    Raises:
+        InvalidRequestError: `url` is not the address of a server.
     """
 
     def __init__(
@@ -45,7 +48,7 @@ class SocketTTSService(WebsocketTTSService):
         kwargs.setdefault("reconnect_backoff_min_wait", _RECONNECT_WAIT_S)
         kwargs.setdefault("reconnect_backoff_max_wait", _RECONNECT_WAIT_S)
         super().__init__(**kwargs)
-        self._url = url
+        self._url = websocket_address(url)
         self._api_key = api_key
         self._reconnect_attempts = reconnect_attempts
         self._connection = ClientConnection()
