@@ -87,6 +87,7 @@ PACKAGES = [
         frozenset({"server"}),
         frozenset({"audio", "cli", "demo"}),
     ),
+    Package("silero-vad", "silero_vad", frozenset({"qwen3"}), frozenset({"model"})),
     Package(
         "pydantic",
         "pydantic",
@@ -118,6 +119,7 @@ BROUGHT_BY = {
 """Modules of packages that are not declared -> the package, or the program, that installs them."""
 
 MODULES = {
+    "silero-vad": "silero_vad",
     "espeakng-loader": "espeakng_loader",
     "flash-attn": "flash_attn",
     "huggingface-hub": "huggingface_hub",

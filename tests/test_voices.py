@@ -125,12 +125,14 @@ def test_clones_come_and_go_while_it_runs(folder: VoiceFolder) -> None:
         book.resolve("anna")
 
 
-def test_a_model_s_own_voice_comes_before_a_clone(folder: VoiceFolder) -> None:
-    """A clone with a preset's name does not take its place."""
+def test_a_clone_comes_before_a_model_s_own_voice(folder: VoiceFolder) -> None:
+    """A clone that was stored under a preset's name replaces it until it is removed."""
     folder.save("vivian", b"prompt")
     book = VoiceBook({"base": worker(clone_width=64), "preset": worker("Vivian")}, folder)
-    assert book.resolve("vivian") == Voice("Vivian", "preset")
+    assert book.resolve("Vivian") == Voice("vivian", "base")
     assert book.names() == ["Vivian"]
+    folder.remove("vivian")
+    assert book.resolve("vivian") == Voice("Vivian", "preset")
 
 
 def test_without_a_base_model_clones_are_not_offered(folder: VoiceFolder) -> None:

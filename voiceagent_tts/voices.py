@@ -18,6 +18,8 @@ from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.seam.events import Capabilities
 
 CLONE_SUFFIX = ".safetensors"
+DESIGNED_VOICE = "designed"
+"""Name of the only voice of a VoiceDesign model; `instruct` describes who speaks."""
 _NAME = re.compile(r"\w(?:[\w .-]{0,62}\w)?")
 _NAMES_IN_A_MESSAGE = 40
 _MAX_HEADER_BYTES = 65_536
@@ -207,6 +209,7 @@ class VoiceBook:
     def resolve(self, name: str | None) -> Voice:
         """Return the voice `name`, in any letter case; the default voice for None.
 
+        A clone comes before a built-in voice of the same name: it was stored with `--replace`.
         `base+variant` (espeak's notation) is a voice if both parts are voices.
 
         Raises:
@@ -216,7 +219,7 @@ class VoiceBook:
             return self._default()
         base, plus, variant = name.casefold().partition("+")
         known = self._voices.get(base)
-        if known is None and self._clones is not None and name in self._clones:
+        if self._clones is not None and name in self._clones:
             return self._clone(self._clones, clone_name(name))
         if known is None or (plus and variant not in self._voices):
             raise InvalidRequestError(

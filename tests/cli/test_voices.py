@@ -1,15 +1,19 @@
 """`voiceagent-tts voices`: voices of one's own, made, kept, and spoken by a server that runs."""
 
 import asyncio
+import re
 import resource
+import sys
 import wave
 from pathlib import Path
 
 import httpx
+import numpy as np
 import pytest
 import soundfile
 
 from testbed.command_line import Command, Outcome, finished, start
+from testbed.known_speech import espeak
 from testbed.servers import StartServer
 from voiceagent_tts.cli import voices
 from voiceagent_tts.client import TTSClient
@@ -49,7 +53,7 @@ async def test_a_voice_is_added_exported_and_removed(
     """One line says what was kept; the exported file makes the same voice anywhere."""
     added = await run("add", "Anna", str(SOUND), "--model", BASE, "--text", "quick brown fox")
     assert (added.status, added.output) == (0, ""), added.errors
-    assert added.errors.startswith("saved the voice anna (timbre and 24 frames")
+    assert added.errors.splitlines()[-1].startswith("saved the voice anna (timbre and 24 frames")
     assert (await run("export", "anna", "a.safetensors")).status == 0
     voices.add("bert", tmp_path / "a.safetensors")
     assert folder.read("bert") == folder.read("anna")
@@ -78,6 +82,61 @@ async def test_a_full_disk_is_said_and_leaves_what_was_there(
     assert outcome.errors == ("voiceagent-tts: a.safetensors: cannot be written; File too large\n")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.safetensors", "voices"]
     assert (tmp_path / "a.safetensors").read_text() == "older"
+
+
+def test_a_taken_name_is_refused_unless_the_voice_is_to_be_replaced(
+    folder: VoiceFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stored voices, the embedded ones, and those of the configured models, in any letter case."""
+    voices.add("anna", SOUND, BASE, "quick brown fox")
+    first = folder.read("anna")
+    with pytest.raises(InvalidRequestError, match="a voice 'anna' exists; .* --replace"):
+        voices.add("Anna", SOUND, BASE)
+    with pytest.raises(InvalidRequestError, match="a voice 'anna' exists"):
+        voices.design("anna", "An old sailor", "Ahoy!", DESIGN, BASE)
+    assert folder.read("anna") == first
+    voices.add("Anna", SOUND, BASE, replace=True)
+    assert folder.read("anna") != first
+    monkeypatch.setenv("VOICEAGENT_TTS_MODELS", str(REFERENCE / "custom_voice-1b7"))
+    for name in ("nova", "de", "designed", "Vivian"):
+        with pytest.raises(InvalidRequestError, match=f"'{name.lower()}' is a built-in voice"):
+            voices.add(name, SOUND, BASE)
+    voices.add("nova", SOUND, BASE, replace=True)
+    assert folder.names() == ["anna", "nova"]
+
+
+def test_a_recording_is_measured_and_trimmed(
+    folder: VoiceFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its measurements are one line, each bad one is a warning, and silence makes no codes."""
+    speech = np.frombuffer(espeak("Hello there, I am Anna.", "en", "f2").pcm, "<i2")
+    silence = np.zeros(48_000, np.int16)
+    soundfile.write(tmp_path / "anna.wav", np.concatenate([silence, speech, silence]), 24_000)
+    voices.add("anna", tmp_path / "anna.wav", BASE, "Hello there, I am Anna.")
+    voices.add("long", tmp_path / "anna.wav", BASE, "Hello there, I am Anna.", trim=False)
+    printed = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(
+        r"recording: [12]\.\d s, \d+% speech, \d+ dB above the noise, 0\.0% clipped, "
+        r"[34]\.\d s of silence trimmed",
+        printed[0],
+    )
+    assert printed[1].startswith("warning: expected at least 3 s of speech, got ")
+    trimmed, whole = (Cloned.from_bytes(folder.read(name)) for name in ("anna", "long"))
+    assert trimmed.reference_codes is not None and whole.reference_codes is not None
+    assert len(trimmed.reference_codes) < len(whole.reference_codes) - 35
+
+
+def test_without_a_speech_detector_a_voice_is_added_and_the_command_says_so(
+    folder: VoiceFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without silero-vad, length and clipping are still measured."""
+    monkeypatch.setitem(sys.modules, "silero_vad", None)
+    voices.add("anna", SOUND, BASE)
+    printed = capsys.readouterr().err.splitlines()
+    assert "the package 'silero-vad' is missing; try pip install" in printed[0]
+    assert printed[1] == "recording: 1.4 s, 0.0% clipped"
+    assert printed[2].startswith("warning: expected at least 3 s of speech, got 1.4 s")
+    assert folder.names() == ["anna"]
 
 
 def test_the_silence_behind_a_reference_is_an_option(folder: VoiceFolder) -> None:
@@ -189,7 +248,7 @@ async def test_a_running_server_speaks_with_a_new_voice(
         first = await first_audio(client, "Anna")
         assert await first_audio(client, "anna") == first
         assert await first_audio(client, None) == first
-        await asyncio.to_thread(voices.add, "anna", SOUND, BASE)
+        await asyncio.to_thread(voices.add, "anna", SOUND, BASE, replace=True)
         assert await first_audio(client, "anna") != first
         with pytest.raises(InvalidRequestError, match="'nobody'; known are anna"):
             await first_audio(client, "nobody")

@@ -8,13 +8,14 @@ before torch is loaded, which takes seconds.
 import asyncio
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from voiceagent_tts.errors import InvalidRequestError
+from voiceagent_tts.errors import CheckpointError, ErrorCode, InvalidRequestError
+from voiceagent_tts.extras import install_hint
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 app = typer.Typer(help="List voices, and clone or design your own.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the voice, as for `--voice`.")]
+Replace = Annotated[
+    bool, typer.Option("--replace", help="Replace the stored or built-in voice NAME, if any.")
+]
 _SUFFIX = ".safetensors"
 
 
@@ -62,7 +66,8 @@ def add(
         Path,
         typer.Argument(
             metavar="REFERENCE",
-            help="3 to 30 s of one voice: WAV, FLAC, MP3 or Ogg; or a file written by `export`.",
+            help="Recording of one voice: WAV, FLAC, MP3 or Ogg, best 3 to 30 s long (at least "
+            "0.5 s, at most 60 s and 64 MiB). Or a file written by `export`.",
         ),
     ],
     model: Annotated[
@@ -83,12 +88,18 @@ def add(
             "sound."
         ),
     ] = True,
+    trim: Annotated[
+        bool, typer.Option(help="Remove the silence before and after the speech.")
+    ] = True,
+    replace: Replace = False,
 ) -> None:
-    """Clone a voice from a recording and save it as NAME."""
-    from voiceagent_tts.cli.files import read_file
-    from voiceagent_tts.voices import clone_name
+    """Clone a voice from a recording and save it as NAME.
 
-    clone_name(name)
+    Warns of a recording that is short, long, noisy or clipped, or that is not mostly speech.
+    """
+    from voiceagent_tts.cli.files import read_file
+
+    _check_name(name, replace)
     data = read_file(reference)
     if reference.suffix.lower() == _SUFFIX:
         _save(name, _parse_voice(data))
@@ -97,7 +108,8 @@ def add(
         raise InvalidRequestError("--model: expected the Base model that will speak the voice")
     from voiceagent_tts.audio.file_reader import read_audio
 
-    _save(name, _clone(read_audio(data), text, model, tail_silence=tail_silence))
+    samples = _examined(read_audio(data), trim=trim)
+    _save(name, _clone(samples, text, model, tail_silence=tail_silence))
 
 
 @app.command()
@@ -122,12 +134,12 @@ def design(
         Path | None,
         typer.Option("--output", "-o", help="Audio file for the spoken sample text."),
     ] = None,
+    replace: Replace = False,
 ) -> None:
     """Design a voice from a description, and save a clone of it that stays constant."""
     from voiceagent_tts.cli.files import check_audio_path, write_audio
-    from voiceagent_tts.voices import clone_name
 
-    clone_name(name)
+    _check_name(name, replace)
     check_audio_path(output)
     samples = _design(instruct, text, model, language, seed)
     voice = _clone(samples, text, base)
@@ -165,6 +177,39 @@ def _folder() -> "VoiceFolder":
     return VoiceFolder(read_settings({}).voices_folder.expanduser())
 
 
+def _check_name(name: str, replace: bool) -> None:
+    """Refuse an invalid name, and one that is taken unless it is to be replaced."""
+    from voiceagent_tts.voices import clone_name
+
+    normal = clone_name(name)
+    if replace:
+        return
+    if normal in _folder():
+        taken = f"a voice {normal!r} exists"
+    elif normal in _built_in_names():
+        taken = f"{normal!r} is a built-in voice"
+    else:
+        return
+    raise InvalidRequestError(
+        f"{taken}; choose another name, or add --replace", code=ErrorCode.INVALID_VOICE
+    )
+
+
+def _built_in_names() -> set[str]:
+    """Voices of the embedded engine, and of the configured models that are on this machine."""
+    from voiceagent_tts.cli.settings import read_settings
+    from voiceagent_tts.espeak.catalogue import LANGUAGES, PRESETS
+    from voiceagent_tts.hub import find_model
+    from voiceagent_tts.model.config import read_model_config
+    from voiceagent_tts.voices import DESIGNED_VOICE
+
+    names = {*PRESETS, *LANGUAGES, DESIGNED_VOICE}
+    for model in read_settings({}).models:
+        with suppress(CheckpointError):  # its voices are unknown until it is downloaded
+            names.update(read_model_config(find_model(model)).talker_config.spk_id)
+    return names
+
+
 def _save(name: str, voice: "Cloned") -> None:
     saved = _folder().save(name, voice.to_bytes())
     codes = voice.reference_codes
@@ -176,6 +221,25 @@ def _parse_voice(data: bytes) -> "Cloned":
     from voiceagent_tts.model.prompt import Cloned
 
     return Cloned.from_bytes(data)
+
+
+def _examined(samples: "npt.NDArray[np.float32]", *, trim: bool) -> "npt.NDArray[np.float32]":
+    """Print the measurements of a recording and a warning for each bad one; trim its silence."""
+    from voiceagent_tts.model.reference import examine_reference, find_speech
+
+    try:
+        speech = find_speech(samples)
+    except ModuleNotFoundError:
+        speech = None
+        sys.stderr.write(
+            "note: speech and noise of the recording were not measured, and silence was not "
+            f"trimmed: the package 'silero-vad' is missing; try {install_hint('qwen3')}\n"
+        )
+    examined = examine_reference(samples, speech, trim=trim)
+    sys.stderr.write(f"recording: {examined.summary()}\n")
+    for problem in examined.problems():
+        sys.stderr.write(f"warning: {problem}\n")
+    return examined.samples
 
 
 def _clone(

@@ -11,10 +11,8 @@ from voiceagent_tts.lru import LRUCache
 from voiceagent_tts.model.codec_state import CodecState
 from voiceagent_tts.model.config import ModelConfig
 from voiceagent_tts.model.prompt import Cloned, Designed, Preset, Voice
-from voiceagent_tts.voices import VoiceFolder
+from voiceagent_tts.voices import DESIGNED_VOICE, VoiceFolder
 
-DESIGNED_VOICE = "designed"
-"""Name of the only voice of a VoiceDesign model; `instruct` describes who speaks."""
 MAX_CLONES = 64
 """With the published codec each clone takes about 5 MB of device memory, most of it codec state."""
 
