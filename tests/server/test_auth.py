@@ -106,7 +106,7 @@ async def test_the_socket_takes_every_kind_of_key(keyed_server: RunningServer, n
 
 
 @pytest.mark.parametrize(
-    "path", ["/v1/audio/voices", "/v1/models", "/metrics", "/docs", "/nowhere"]
+    "path", ["/v1/audio/voices", "/v1/models", "/metrics", "/openapi.json", "/nowhere"]
 )
 async def test_http_wants_a_key(keyed_server: RunningServer, path: str) -> None:
     """Without a key no path tells anything but that it wants one."""
@@ -115,6 +115,23 @@ async def test_http_wants_a_key(keyed_server: RunningServer, path: str) -> None:
         assert (refused.status_code, refused.json()["error"]["code"]) == (401, "unauthorized")
         assert refused.headers["WWW-Authenticate"] == "Bearer"
         assert (await http.get(path, headers={"X-API-Key": KEY})).status_code in (200, 404)
+
+
+@pytest.mark.parametrize("path", ["/", "/docs", "/static/page.js"])
+async def test_the_pages_want_none(keyed_server: RunningServer, path: str) -> None:
+    """A browser loads the pages without a key, which they then ask for; no page may embed them."""
+    async with httpx.AsyncClient(base_url=keyed_server.url) as http:
+        page = await http.get(path)
+        assert page.status_code == 200
+        policy = page.headers["Content-Security-Policy"]
+        assert policy.startswith("default-src 'self'") and "frame-ancestors 'none'" in policy
+
+
+@pytest.mark.parametrize("path", ["/static/../app.py", "/static/%2e%2e/app.py", "//v1/models"])
+async def test_the_pages_open_nothing_else(keyed_server: RunningServer, path: str) -> None:
+    """No path beside those of the pages' files answers without a key."""
+    async with httpx.AsyncClient(base_url=keyed_server.url) as http:
+        assert (await http.get(f"{keyed_server.url}{path}")).status_code in (401, 404)
 
 
 @pytest.mark.parametrize("path", ["/health", "/health/live", "/health/ready"])

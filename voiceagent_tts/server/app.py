@@ -22,12 +22,12 @@ from voiceagent_tts.errors import (
 from voiceagent_tts.protocol.dialects.cartesia import Cartesia
 from voiceagent_tts.protocol.dialects.dialect import Dialect, TtsV1
 from voiceagent_tts.protocol.dialects.vllm_omni import VllmOmni
-from voiceagent_tts.server import auth, health, speech, voices
+from voiceagent_tts.server import auth, health, page, speech, voices
 from voiceagent_tts.server.state import ServerState
 from voiceagent_tts.server.websocket import Session
 
 MAX_BODY_BYTES = 1 << 20
-_OPEN_PATHS = ("/health",)  # probes and load balancers carry no keys
+_OPEN_PATHS = ("/health", *page.OPEN_PATHS)  # probes and browsers carry no keys
 
 
 def create_app(state: ServerState) -> FastAPI:
@@ -38,6 +38,8 @@ def create_app(state: ServerState) -> FastAPI:
         description="Self-hosted, real-time text-to-speech. The WebSocket protocol tts.v1 at "
         "`/v1/tts/ws`, and those of vLLM-Omni and Cartesia at `/v1/audio/speech/stream` and "
         "`/tts/websocket`, are described in docs/protocol.md.",
+        docs_url=None,  # `page` serves one that loads nothing from other sites
+        redoc_url=None,
     )
     app.state.server = state
     app.add_middleware(_BodyGuard)
@@ -53,6 +55,8 @@ def create_app(state: ServerState) -> FastAPI:
     app.include_router(speech.router)
     app.include_router(voices.router)
     app.include_router(health.router)
+    app.include_router(page.router)
+    app.mount("/static", page.PageFiles())
 
     @app.get("/metrics", tags=["operations"])
     async def metrics() -> Response:
@@ -94,13 +98,17 @@ class _KeyGuard:
         self._state = state
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and not scope["path"].startswith(_OPEN_PATHS):
+        if scope["type"] == "http" and not _is_open(scope["path"]):
             try:
                 auth.check(self._state.settings, Headers(scope=scope))
             except UnauthorizedError as error:
                 await _error_response(error)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
+
+
+def _is_open(path: str) -> bool:
+    return any(path == each or path.startswith(f"{each}/") for each in _OPEN_PATHS)
 
 
 class _BodyGuard:

@@ -1,0 +1,170 @@
+"""Open the server's page in headless Chromium; record what it plays, and when its words light."""
+
+import contextlib
+import shutil
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from playwright.async_api import Browser, Page, WebSocket, async_playwright
+
+from voiceagent_tts.core import SAMPLE_RATE_HZ
+
+_ARGUMENTS = (
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+    "--autoplay-policy=no-user-gesture-required", "--use-fake-device-for-media-stream",
+    "--use-fake-ui-for-media-stream",
+)  # fmt: skip
+
+# Beside every worklet that the page connects to the loudspeaker, a second one copies its samples
+# with their frame. A word is recorded when it lights, with the output's clock at that moment.
+_RECORDER = """
+const recorder = `
+  class Recorder extends AudioWorkletProcessor {
+    process([[samples]]) {
+      if (samples) this.port.postMessage({ frame: currentFrame, samples: samples.slice() });
+      return true;
+    }
+  }
+  registerProcessor("recorder", Recorder);
+`;
+window.recorded = { blocks: [], lit: [], frames: [] };
+let context = null;
+const addModule = AudioWorklet.prototype.addModule;
+AudioWorklet.prototype.addModule = async function (url) {
+  await addModule.call(this, url);
+  const module = new Blob([recorder], { type: "text/javascript" });
+  await addModule.call(this, URL.createObjectURL(module));
+};
+const connect = AudioNode.prototype.connect;
+AudioNode.prototype.connect = function (target, ...rest) {
+  if (this instanceof AudioWorkletNode && target === this.context.destination) {
+    context = this.context;
+    const node = new AudioWorkletNode(context, "recorder");
+    node.port.onmessage = ({ data }) =>
+      recorded.blocks.push([data.frame, Array.from(data.samples)]);
+    connect.call(this, node);
+    connect.call(node, target);
+  }
+  return connect.call(this, target, ...rest);
+};
+const observer = new MutationObserver((changes) => {
+  for (const { target, oldValue } of changes) {
+    const isNew = !(oldValue ?? "").includes("sounding");
+    if (!isNew || !target.classList.contains("sounding")) continue;
+    const { contextTime, performanceTime } = context.getOutputTimestamp();
+    const heardAt = contextTime + (performance.now() - performanceTime) / 1000;
+    const [before, now] = recorded.frames.slice(-2);
+    const frame = heardAt * context.sampleRate;
+    recorded.lit.push({ word: target.textContent, frame, gapMs: now - before });
+    if (window.whenLit?.word === target.textContent) window.whenLit.act();
+  }
+});
+addEventListener("DOMContentLoaded", () => {
+  const transcript = document.getElementById("transcript") ?? document.body;
+  const attributes = { attributes: true, attributeFilter: ["class"], attributeOldValue: true };
+  observer.observe(transcript, { subtree: true, ...attributes });
+  const tick = (at) => { recorded.frames.push(at); requestAnimationFrame(tick); };
+  requestAnimationFrame(tick);
+});
+"""
+
+
+def chromium() -> str | None:
+    """Return the path of Debian's Chromium, or None."""
+    return shutil.which("chromium")
+
+
+@dataclass(frozen=True, slots=True)
+class LitWord:
+    """A word that lit.
+
+    Attributes:
+        word: its text.
+        frame: frame of the AudioContext that was audible at that moment.
+        gap_s: time since the animation frame before: long where the machine stalled the browser.
+    """
+
+    word: str
+    frame: float
+    gap_s: float
+
+
+@dataclass  # without slots: Playwright adds attributes to the owner of a handler
+class PageLog:
+    """What a page did: its requests, its errors, and the messages of its WebSockets."""
+
+    urls: list[str] = field(default_factory=list[str])
+    errors: list[str] = field(default_factory=list[str])
+    sent: list[str] = field(default_factory=list[str])
+    received: list[str] = field(default_factory=list[str])
+
+    def watch(self, page: Page) -> None:
+        """Record from now on."""
+        page.on("request", lambda request: self.urls.append(request.url))
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        page.on("console", lambda line: line.type == "error" and self.errors.append(line.text))
+        page.on("websocket", self._watch_socket)
+
+    def _watch_socket(self, socket: WebSocket) -> None:
+        self.urls.append(socket.url)
+        socket.on("framesent", lambda data: self.sent.append(str(data)))
+        socket.on("framereceived", lambda data: self.received.append(str(data)))
+
+
+@contextlib.asynccontextmanager
+async def headless() -> AsyncIterator[Browser]:
+    """Run Chromium within the block."""
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=chromium(), args=_ARGUMENTS)
+        yield browser
+        await browser.close()
+
+
+@contextlib.asynccontextmanager
+async def opened(browser: Browser, url: str, **options: Any) -> AsyncIterator[tuple[Page, PageLog]]:
+    """Open `url` in a browser context of its own; `options` are those of `new_context`."""
+    # The recorder's worklet comes from a blob, which the page's security policy refuses.
+    context = await browser.new_context(bypass_csp=True, **options)
+    try:
+        await context.add_init_script(_RECORDER)
+        page, log = await context.new_page(), PageLog()
+        log.watch(page)
+        await page.goto(url)
+        yield page, log
+    finally:
+        await context.close()
+
+
+async def lit_words(page: Page) -> list[LitWord]:
+    """Return the words that have lit, in order."""
+    lit = await page.evaluate("recorded.lit")
+    return [LitWord(each["word"], each["frame"], each["gapMs"] / 1000) for each in lit]
+
+
+async def recorded_samples(page: Page) -> tuple[int, npt.NDArray[np.float32]]:
+    """Return what the page has played: the frame of the first sample, and the samples."""
+    blocks = await page.evaluate("recorded.blocks")
+    first = blocks[0][0]
+    samples = np.zeros(blocks[-1][0] + len(blocks[-1][1]) - first, np.float32)
+    for frame, block in blocks:
+        samples[frame - first : frame - first + len(block)] = block
+    return first, samples
+
+
+def onsets(samples: npt.NDArray[np.float32], *, silence_s: float = 0.08) -> list[int]:
+    """Return the samples at which sound begins after at least `silence_s` of silence."""
+    window = SAMPLE_RATE_HZ // 400  # 2.5 ms
+    levels = np.abs(samples[: len(samples) // window * window]).reshape(-1, window).max(axis=1)
+    is_loud = levels > 0.02
+    found: list[int] = []
+    quiet = round(silence_s * SAMPLE_RATE_HZ / window)
+    last_loud = -quiet
+    for index in np.flatnonzero(is_loud):
+        if index - last_loud >= quiet:
+            found.append(int(index) * window)
+        last_loud = int(index)
+    return found

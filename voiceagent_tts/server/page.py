@@ -1,0 +1,53 @@
+"""The pages for people: `/` speaks and is interrupted, `/docs` shows the HTTP API.
+
+They are plain files in `static/`, without a build step and without anything from other sites. The
+pages need no API key to load; they send one with their requests.
+"""
+
+from pathlib import Path
+
+from fastapi import APIRouter
+from fastapi.responses import FileResponse
+from starlette.responses import Response
+from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
+
+OPEN_PATHS = ("/", "/docs", "/static")
+"""Paths that are served without a key: they hold nothing of this server but its files."""
+
+_FOLDER = Path(__file__).parent / "static"
+_HEADERS = {
+    # A page may not load, run or send anything that is not this server's.
+    "Content-Security-Policy": "default-src 'self'; media-src blob:; "
+    "object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",  # the browser asks whether its copy is the current one
+}
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.get("/")
+async def page() -> FileResponse:
+    """Serve the page that speaks."""
+    return FileResponse(_FOLDER / "index.html", headers=_HEADERS)
+
+
+@router.get("/docs")
+async def api_page() -> FileResponse:
+    """Serve the page that shows the HTTP API."""
+    return FileResponse(_FOLDER / "docs.html", headers=_HEADERS)
+
+
+class PageFiles(StaticFiles):
+    """The scripts and styles of the pages, with the pages' headers."""
+
+    def __init__(self) -> None:
+        super().__init__(directory=_FOLDER)
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        """Serve one file."""
+        response = await super().get_response(path, scope)
+        response.headers.update(_HEADERS)
+        return response

@@ -1,0 +1,42 @@
+// Asks for the API key of a server that needs one, until the server accepts it.
+
+import { getJson, storeKey, storedKey } from "./server.js";
+
+// Characters of a WebSocket subprotocol (RFC 9110, token): the only header that a page can set.
+const SENDABLE = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/;
+
+const dialog = document.getElementById("key-dialog");
+const problem = document.getElementById("key-problem");
+
+// Resolves when the server accepts the key of this tab, or needs none.
+export async function ensureKey() {
+  while (true) {
+    try {
+      await getJson("/v1/models");
+      return;
+    } catch (error) {
+      if (error.status !== 401) throw error;
+      await askForKey(storedKey() === null ? "" : "The server does not know this key.");
+    }
+  }
+}
+
+export async function askForKey(sentence) {
+  problem.textContent = sentence;
+  const input = document.getElementById("key");
+  while (true) {
+    dialog.returnValue = "";
+    dialog.showModal();
+    await new Promise((resolve) => dialog.addEventListener("close", resolve, { once: true }));
+    const key = input.value.trim();
+    if (SENDABLE.test(key)) {
+      input.value = "";
+      storeKey(key);
+      return;
+    }
+    problem.textContent = key
+      ? "A browser can send only keys of letters, digits and !#$%&'*+-.^_`|~ over a WebSocket; " +
+        "create a key with these characters."
+      : "Enter a key to use this server.";
+  }
+}

@@ -1,0 +1,203 @@
+// Speaks what is typed or what the scripted LLM writes, and interrupts it.
+
+import { save, srtOf, wavOf } from "./downloads.js";
+import { hideHistory, showHistory, wordCount } from "./history.js";
+import { askForKey, ensureKey } from "./key-dialog.js";
+import { Player, SAMPLE_RATE_HZ } from "./player.js";
+import { SCRIPT, writeTokens } from "./scripted-llm.js";
+import { postJson, storedKey } from "./server.js";
+import { TtsSocket } from "./socket.js";
+import { Stage } from "./stage.js";
+import { Utterance } from "./utterance.js";
+import { chosenLanguage, chosenVoice, loadVoices } from "./voice-picker.js";
+
+const $ = (id) => document.getElementById(id);
+const stage = new Stage();
+let player = null;
+let socket = null;
+let active = null; // what sounds now, with a method `interrupt`; null in silence
+let spoken = null; // the last utterance: {utterance, whole, options}
+
+async function connect() {
+  if (socket?.acceptsContexts) return;
+  await ensureKey();
+  $("change-key").hidden = storedKey() === null;
+  socket = await TtsSocket.connect(storedKey());
+  $("server").textContent = `${socket.ready.model} · ${socket.ready.sample_rate / 1000} kHz`;
+}
+
+// Speaks what `write(utterance, signal)` writes; `whole` is all that it would write.
+async function speak(whole, options, write) {
+  if (active) return;
+  showAlert(null);
+  const llm = new AbortController();
+  try {
+    player ??= await Player.create();
+    await connect();
+    const playback = await player.start();
+    stage.clear();
+    hideHistory();
+    const utterance = new Utterance(socket, playback, options, stage);
+    spoken = { utterance, whole, options };
+    setActive({ interrupt: () => (llm.abort(), interruptUtterance(spoken)) });
+    say("Speaking.");
+    stage.follow(playback);
+    write(utterance, llm.signal);
+    await utterance.finished();
+    if (utterance.error) showAlert(utterance.error);
+    else if (!utterance.isInterrupted) say("Spoken to the end.");
+  } catch (error) {
+    showAlert(error.message);
+  }
+  setActive(null);
+}
+
+async function interruptUtterance({ utterance, whole }) {
+  const sent = utterance.text;
+  const { heard, unheard, playedMs } = await utterance.interrupt();
+  stage.cut(utterance.played);
+  showHistory({ heard, unheard, playedMs, sent, whole });
+  say(`Interrupted. Words heard: ${wordCount(heard)}; not heard: ${wordCount(unheard)}.`);
+}
+
+// Plays what was heard once more, without the server.
+async function replay() {
+  if (active) return;
+  const playback = await player.start();
+  for (const chunk of spoken.utterance.heardChunks()) playback.push(chunk.slice());
+  playback.complete();
+  stage.rewind();
+  stage.follow(playback);
+  setActive({ interrupt: () => playback.stop() });
+  const played = await playback.finished();
+  if (spoken.utterance.isInterrupted) stage.cut(played);
+  setActive(null);
+}
+
+async function interrupt() {
+  $("interrupt").disabled = true;
+  await active?.interrupt();
+}
+
+function setActive(sounding) {
+  const hadFocus = [$("speak"), $("interrupt"), $("replay")].includes(document.activeElement);
+  active = sounding;
+  $("speak").disabled = $("replay").disabled = sounding !== null;
+  $("interrupt").disabled = sounding === null;
+  $("keep").hidden = sounding !== null || !spoken?.utterance.played;
+  if (hadFocus) $(sounding ? "interrupt" : "speak").focus({ preventScroll: true });
+}
+
+function say(sentence) {
+  $("status").textContent = sentence;
+}
+
+function showAlert(sentence) {
+  $("alert").hidden = sentence === null;
+  $("alert").textContent = sentence ?? "";
+}
+
+function optionsOf(voice, language) {
+  const options = {
+    voice: voice?.id,
+    language,
+    speed: Number($("speed").value),
+    instruct: $("instruct-field").hidden ? null : $("instruct").value.trim() || null,
+    seed: crypto.getRandomValues(new Uint32Array(1))[0], // so that the MP3 sounds the same
+  };
+  return Object.fromEntries(Object.entries(options).filter(([, value]) => value != null));
+}
+
+function speakComposed() {
+  const options = optionsOf(chosenVoice(), chosenLanguage());
+  if (document.querySelector("input[name=source]:checked").value === "typed") {
+    speakWhole($("text").value, options);
+    return;
+  }
+  const { reply } = SCRIPT[$("question").selectedIndex];
+  speak(reply, options, async (utterance, signal) => {
+    for await (const token of writeTokens(reply, () => Number($("rate").value), signal)) {
+      utterance.write(token);
+    }
+    utterance.end();
+  });
+}
+
+function speakWhole(text, options) {
+  if (!text.trim()) {
+    showAlert("Type a text first.");
+    return;
+  }
+  speak(text, options, (utterance) => {
+    utterance.write(text);
+    utterance.end();
+  });
+}
+
+async function saveMp3() {
+  const { utterance, options } = spoken;
+  const { instruct: instructions, ...rest } = options;
+  const body = { ...rest, instructions, input: utterance.heardText, response_format: "mp3" };
+  save(await (await postJson("/v1/audio/speech", body)).blob(), "speech.mp3");
+}
+
+function usesSpace(element) {
+  return element.closest("input, textarea, select, button, a, summary, dialog") !== null;
+}
+
+function listen() {
+  $("composer").addEventListener("submit", (event) => {
+    event.preventDefault();
+    speakComposed();
+  });
+  $("interrupt").addEventListener("click", interrupt);
+  document.addEventListener("keydown", (event) => {
+    const isInterruption =
+      event.key === "Escape" || (event.key === " " && !usesSpace(event.target));
+    if (active && isInterruption) {
+      event.preventDefault();
+      interrupt();
+    } else if (event.key === "Enter" && event.ctrlKey) {
+      speakComposed();
+    }
+  });
+  for (const radio of document.querySelectorAll("input[name=source]")) {
+    radio.addEventListener("change", () => {
+      $("typed").hidden = radio.value !== "typed";
+      $("llm").hidden = radio.value !== "llm";
+    });
+  }
+  $("speed").addEventListener("input", () => {
+    $("speed-value").textContent = Number($("speed").value).toFixed(2);
+  });
+  $("rate").addEventListener("input", () => ($("rate-value").textContent = $("rate").value));
+  $("replay").addEventListener("click", replay);
+  $("save-wav").addEventListener("click", () =>
+    save(wavOf(spoken.utterance.heardChunks()), "speech.wav"),
+  );
+  $("save-srt").addEventListener("click", () =>
+    save(srtOf(spoken.utterance.heardWords), "speech.srt"),
+  );
+  $("save-mp3").addEventListener("click", () =>
+    saveMp3().catch((error) => showAlert(error.message)),
+  );
+  $("change-key").addEventListener("click", async () => {
+    await askForKey("");
+    socket?.close();
+    await start();
+  });
+}
+
+async function start() {
+  try {
+    await connect();
+    await loadVoices((voice, text, language) => speakWhole(text, optionsOf(voice, language)));
+  } catch (error) {
+    $("server").textContent = "not connected";
+    showAlert(error.message);
+  }
+}
+
+$("question").replaceChildren(...SCRIPT.map(({ question }) => new Option(question)));
+listen();
+await start();

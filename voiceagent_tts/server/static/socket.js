@@ -1,0 +1,147 @@
+// The client's end of tts.v1 (docs/protocol.md): contexts over one WebSocket.
+
+const PROTOCOL = "tts.v1";
+const HEADER_BYTES = 16;
+const AUDIO = 1;
+
+export class TtsSocket {
+  #socket;
+  #contexts = new Map(); // id -> Context
+  #handles = new Map(); // handle -> Context
+  #opened = 0;
+  acceptsContexts = false;
+
+  // Connects, and resolves when the server is ready. `key` is null for servers without keys.
+  static async connect(key) {
+    const url = new URL("/v1/tts/ws", location.href);
+    url.protocol = url.protocol.replace("http", "ws");
+    const protocols = key === null ? [PROTOCOL] : [PROTOCOL, `bearer.${key}`];
+    const tts = new TtsSocket();
+    const ready = Promise.withResolvers();
+    tts.#socket = new WebSocket(url, protocols);
+    tts.#socket.binaryType = "arraybuffer";
+    tts.#socket.onmessage = ({ data }) => {
+      if (typeof data !== "string") return tts.#onAudio(data);
+      const message = JSON.parse(data);
+      if (message.type === "ready") {
+        tts.acceptsContexts = true;
+        ready.resolve(message);
+      }
+      tts.#onMessage(message);
+    };
+    tts.#socket.onclose = ({ code, reason }) => {
+      const error = new Error(reason || `the server closed the connection (${code})`);
+      ready.reject(error);
+      tts.#onClose(error);
+    };
+    tts.ready = await ready.promise;
+    return tts;
+  }
+
+  // Opens a context. `options` are the fields of context.open; `listener` has methods named
+  // after what comes: words, audio, cancelled, cut, done, error.
+  open(options, listener) {
+    const context = new Context(`page-${++this.#opened}`, this, listener);
+    this.#contexts.set(context.id, context);
+    this.send({ type: "context.open", context_id: context.id, ...options });
+    return context;
+  }
+
+  get isOpen() {
+    return this.#socket.readyState === WebSocket.OPEN;
+  }
+
+  send(message) {
+    this.#socket.send(JSON.stringify(message));
+  }
+
+  close() {
+    this.#socket.close(1000);
+  }
+
+  #onAudio(data) {
+    const header = new DataView(data, 0, HEADER_BYTES);
+    if (header.getUint8(0) !== AUDIO) return;
+    const context = this.#handles.get(header.getUint16(2, true));
+    context?.listener.audio(toFloat(data, HEADER_BYTES));
+  }
+
+  #onMessage(message) {
+    const context = this.#contexts.get(message.context_id);
+    if (!context) {
+      if (message.type === "draining") this.acceptsContexts = false;
+      return;
+    }
+    if (message.type === "context.opened") this.#handles.set(message.handle, context);
+    if (message.type === "done") context.isDone = true;
+    if (message.type === "words") message = wordsOf(message);
+    context.listener[message.type]?.(message);
+  }
+
+  #onClose(error) {
+    this.acceptsContexts = false;
+    for (const context of this.#contexts.values()) {
+      if (!context.isDone) {
+        context.isDone = true;
+        context.listener.error({ message: error.message });
+        context.listener.done({ reason: "error" });
+      }
+    }
+  }
+}
+
+class Context {
+  #socket;
+  isDone = false;
+
+  constructor(id, socket, listener) {
+    this.id = id;
+    this.#socket = socket;
+    this.listener = listener;
+  }
+
+  // Whether the server can still answer.
+  get isReachable() {
+    return this.#socket.isOpen;
+  }
+
+  text(text) {
+    this.#send({ type: "text", text });
+  }
+
+  end() {
+    this.#send({ type: "end" });
+  }
+
+  cancel(played_ms) {
+    this.#send({ type: "cancel", played_ms });
+  }
+
+  cut(played_ms) {
+    this.#send({ type: "cut", played_ms });
+  }
+
+  #send(fields) {
+    this.#socket.send({ context_id: this.id, ...fields });
+  }
+}
+
+function toFloat(data, start) {
+  const pcm = new DataView(data, start);
+  const samples = new Float32Array(pcm.byteLength / 2);
+  for (let i = 0; i < samples.length; i++) samples[i] = pcm.getInt16(2 * i, true) / 32768;
+  return samples;
+}
+
+// A `words` message as a list of words, instead of parallel lists.
+function wordsOf({ type, words, start_ms, end_ms, char_start, char_end, exact }) {
+  const list = words.map((text, i) => ({
+    text,
+    startMs: start_ms[i],
+    endMs: end_ms[i],
+    charStart: char_start[i],
+    charEnd: char_end[i],
+    isExact: exact[i],
+  }));
+  return { type, words: list };
+}

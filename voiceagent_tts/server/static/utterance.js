@@ -1,0 +1,154 @@
+// One utterance: its context on the server, its playback, and what is known of both.
+
+import { SAMPLE_RATE_HZ } from "./player.js";
+
+const State = Object.freeze({
+  SPEAKING: "speaking",
+  INTERRUPTING: "interrupting", // the sound has stopped, and the server's answer has not come
+  INTERRUPTED: "interrupted",
+  COMPLETE: "complete",
+});
+
+export class Utterance {
+  #context;
+  #playback;
+  #view;
+  #sentAt = null; // performance.now() of the first text
+  #cut = Promise.withResolvers(); // the server's answer to cancel or cut
+  #stoppedAtMs = null; // what was heard, when it is interrupted
+  #over = Promise.withResolvers();
+  #state = State.SPEAKING;
+  #words = [];
+  #chunks = []; // Float32Arrays of the received audio
+  text = ""; // sent so far
+  heardText = null; // when it is over
+  played = null; // samples that were heard, when it is over
+  error = null;
+
+  // `view` has text(piece), words(list), samples(chunk) and firstAudio(ms), called as they come.
+  constructor(socket, playback, options, view) {
+    this.#playback = playback;
+    this.#view = view;
+    this.#context = socket.open(options, {
+      words: ({ words }) => this.#onWords(words),
+      audio: (samples) => this.#onAudio(samples),
+      cancelled: (message) => this.#cut.resolve(message),
+      cut: (message) => this.#cut.resolve(message),
+      error: ({ message }) => this.#onError(message),
+      done: (message) => this.#onDone(message),
+    });
+  }
+
+  get isInterrupted() {
+    return this.#state === State.INTERRUPTED;
+  }
+
+  // The audio that was heard.
+  heardChunks() {
+    let start = 0;
+    return this.#chunks.map((chunk) => {
+      const heard = chunk.subarray(0, Math.max(0, this.played - start));
+      start += chunk.length;
+      return heard;
+    });
+  }
+
+  // The words that were heard, with their times.
+  get heardWords() {
+    return this.#words.filter(({ startMs }) => startMs < msOf(this.played));
+  }
+
+  write(piece) {
+    if (this.#context.isDone || this.#state !== State.SPEAKING) return;
+    this.#sentAt ??= performance.now();
+    this.text += piece;
+    this.#context.text(piece);
+    this.#view.text(piece);
+  }
+
+  end() {
+    if (!this.#context.isDone && this.#state === State.SPEAKING) this.#context.end();
+  }
+
+  // Resolves when the last sample has left the loudspeaker, or the utterance was interrupted.
+  async finished() {
+    await this.#over.promise;
+  }
+
+  // Stops the sound, then the server. Returns {heard, unheard, playedMs}, as the server reports.
+  async interrupt() {
+    this.#state = State.INTERRUPTING;
+    const played = await this.#playback.stop();
+    const playedMs = Math.round(msOf(played));
+    this.#stoppedAtMs = playedMs;
+    if (this.#context.isDone) this.#askForCut();
+    else this.#context.cancel(playedMs);
+    const { text_spoken: heard, text_remaining: unheard } = await this.#cut.promise;
+    await this.#playback.finished();
+    this.#finish(State.INTERRUPTED, played, heard);
+    return { heard, unheard, playedMs };
+  }
+
+  #onWords(words) {
+    const last = this.#words.at(-1);
+    if (last && last.endMs === null) last.endMs = words[0].startMs;
+    this.#words.push(...words);
+    this.#view.words(words);
+  }
+
+  #onAudio(samples) {
+    if (this.#state !== State.SPEAKING) return;
+    if (this.#chunks.length === 0) this.#view.firstAudio(performance.now() - this.#sentAt);
+    this.#chunks.push(samples.slice());
+    this.#view.samples(samples);
+    this.#playback.push(samples); // takes the buffer
+  }
+
+  #onError(message) {
+    this.error = message;
+    if (this.#stoppedAtMs !== null) this.#cut.resolve(this.#computeCut());
+  }
+
+  async #onDone({ reason, words_final }) {
+    if (this.#state === State.INTERRUPTING) {
+      // A cancel that crosses the end of its context is not answered, but a cut is.
+      if (this.#stoppedAtMs !== null && reason !== "cancelled") this.#askForCut();
+      return;
+    }
+    if (words_final) this.#refine(words_final);
+    this.#playback.complete();
+    const played = await this.#playback.finished();
+    if (this.#state === State.SPEAKING) this.#finish(State.COMPLETE, played, this.text);
+  }
+
+  #askForCut() {
+    if (this.#context.isReachable) this.#context.cut(this.#stoppedAtMs);
+    else this.#cut.resolve(this.#computeCut());
+  }
+
+  // The cut by the word times that have arrived, for a server that no longer answers.
+  #computeCut() {
+    const last = this.#words.findLast(({ startMs }) => startMs < this.#stoppedAtMs);
+    const codePoints = [...this.text];
+    const heard = codePoints.slice(0, last?.charEnd ?? 0).join("");
+    return { text_spoken: heard, text_remaining: this.text.slice(heard.length) };
+  }
+
+  // Final times, for the subtitles: the transcript has used those that came in time.
+  #refine({ start_ms, end_ms }) {
+    this.#words.forEach((word, i) => {
+      [word.startMs, word.endMs] = [start_ms[i], end_ms[i]];
+    });
+  }
+
+  #finish(state, played, heardText) {
+    this.#state = state;
+    this.played = played;
+    this.heardText = heardText;
+    this.#over.resolve();
+  }
+}
+
+function msOf(samples) {
+  return (1000 * samples) / SAMPLE_RATE_HZ;
+}
