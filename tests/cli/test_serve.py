@@ -80,17 +80,17 @@ async def test_logs_can_be_json(tmp_path: Path) -> None:
         pass
     process.terminate()
     lines = (await finished(process)).errors.splitlines()
-    events = [json.loads(line)["event"] for line in lines if not line.startswith("API ")]
+    events = [json.loads(line)["event"] for line in lines if not line.startswith("Open ")]
     assert "socket_closed" in events
 
 
-async def test_the_api_page_is_where_serve_says(tmp_path: Path) -> None:
-    """The second line that people see leads to the documentation."""
+async def test_the_page_is_where_serve_says(tmp_path: Path) -> None:
+    """The second line that people see leads to the page that speaks."""
     process = await start("serve", "--port", "0", folder=tmp_path)
     await ready_url(process)
     assert process.stderr is not None
     line = (await process.stderr.readline()).decode()
-    page = line.removeprefix("API documentation: ").strip()
+    page = line.removeprefix("Open ").removesuffix(" in a browser.\n")
     with await asyncio.to_thread(urllib.request.urlopen, page) as response:
         assert b"voiceagent-tts" in response.read()
     process.terminate()

@@ -36,7 +36,7 @@ def run_server(given: dict[str, Any]) -> None:
                 # Standard output has exactly one line, for a parent process that waits for it.
                 sys.stdout.write(f"ready {server.websocket_url}\n")
                 sys.stdout.flush()
-                console.print(f"open {server.url} to hear it", highlight=False)
+                console.print(f"Open {server.url} in a browser.", highlight=False)
 
             asyncio.run(serve(settings, say_ready))
     except OSError as error:
