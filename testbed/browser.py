@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from playwright.async_api import Browser, Page, WebSocket, async_playwright
+from playwright.async_api import Browser, ConsoleMessage, Page, WebSocket, async_playwright
 
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 
@@ -106,8 +106,12 @@ class PageLog:
         """Record from now on."""
         page.on("request", lambda request: self.urls.append(request.url))
         page.on("pageerror", lambda error: self.errors.append(str(error)))
-        page.on("console", lambda line: line.type == "error" and self.errors.append(line.text))
+        page.on("console", self._on_console)
         page.on("websocket", self._watch_socket)
+
+    def _on_console(self, line: ConsoleMessage) -> None:
+        if line.type == "error":
+            self.errors.append(line.text)
 
     def _watch_socket(self, socket: WebSocket) -> None:
         self.urls.append(socket.url)
