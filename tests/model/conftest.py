@@ -1,4 +1,4 @@
-"""The tiny checkpoints of `tests/reference`."""
+"""Fixtures: the tiny checkpoints of `tests/reference`."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ __all__ = ["base", "custom_voice", "load_tiny"]
 
 @pytest.fixture(scope="session", autouse=True)
 def one_thread() -> Iterator[None]:
-    """Tiny matrices are slower on two threads."""
+    """Use one thread: operations on tiny matrices are slower on two."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -1,4 +1,4 @@
-"""Checkpoint files become modules; what is not complete is refused."""
+"""Loading a checkpoint: its files become modules, and an incomplete checkpoint is refused."""
 
 import json
 import shutil
@@ -21,19 +21,19 @@ Tensors = dict[str, Tensor]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A copy of the tiny Base checkpoint, to be changed."""
+    """A copy of the tiny Base checkpoint that a test may change."""
     return Path(shutil.copytree(REFERENCE / "base-0b6", tmp_path / "base"))
 
 
 def rewrite(folder: Path, change: Callable[[Tensors], object]) -> None:
-    """Change the tensors of the folder's weights."""
+    """Apply a change to the tensors in the folder's weights file."""
     tensors = load_file(folder / "model.safetensors")
     change(tensors)
     save_file(tensors, folder / "model.safetensors")
 
 
 def test_every_tensor_is_used(folder: Path) -> None:
-    """A published checkpoint has no tensor that the modules leave out, and lacks none."""
+    """The modules use every tensor of a published checkpoint, and need no other."""
     checkpoint = load_checkpoint(folder, is_packed=False)
     assert checkpoint.speaker_encoder
     used = [key for key, _ in checkpoint.network.weights()]
@@ -42,7 +42,7 @@ def test_every_tensor_is_used(folder: Path) -> None:
 
 
 def test_fused_weights_are_the_checkpoint_s(folder: Path) -> None:
-    """Every tensor that was read, alone or as part of a fused one, has the file's values."""
+    """Every loaded tensor, fused or not, has the values in the file."""
     stored = load_file(folder / "model.safetensors")
     network = load_checkpoint(folder, torch.bfloat16, is_packed=False).network
     for key, tensor in network.weights():
@@ -51,7 +51,7 @@ def test_fused_weights_are_the_checkpoint_s(folder: Path) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_weights_are_converted(folder: Path, dtype: torch.dtype) -> None:
-    """bfloat16 files load in other precisions; beside a float16 talker the predictor is float32."""
+    """bfloat16 files load in other precisions; a float16 talker gets a float32 code predictor."""
     network = load_checkpoint(folder, dtype, is_packed=False).network
     stored = load_file(folder / "model.safetensors")
     key = "talker.codec_head.weight"
@@ -61,7 +61,7 @@ def test_weights_are_converted(folder: Path, dtype: torch.dtype) -> None:
 
 
 def test_shards_are_read(folder: Path) -> None:
-    """Weights may lie in several files that an index lists."""
+    """Weights split over several files are found through the index file."""
     whole = folder / "model.safetensors"
     tensors = load_file(whole)
     names = sorted(tensors)
@@ -77,7 +77,7 @@ def test_shards_are_read(folder: Path) -> None:
 
 
 def test_a_missing_shard_is_named(folder: Path) -> None:
-    """An index that lists a file which is not there is refused by that file's name."""
+    """An index that lists a missing file is refused; the error names the file."""
     index = {"weight_map": {"talker.codec_head.weight": "model-00002-of-00002.safetensors"}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     with pytest.raises(CheckpointError, match="model-00002-of-00002.safetensors"):
@@ -85,7 +85,7 @@ def test_a_missing_shard_is_named(folder: Path) -> None:
 
 
 def test_a_fine_tuned_checkpoint_loads(folder: Path) -> None:
-    """Fine-tuning leaves a custom voice without the speaker encoder, with one new speaker."""
+    """A fine-tuned custom voice, with one new speaker and no speaker encoder, loads."""
 
     def drop_speaker_encoder(tensors: Tensors) -> None:
         for key in [key for key in tensors if key.startswith("speaker_encoder.")]:
@@ -100,14 +100,14 @@ def test_a_fine_tuned_checkpoint_loads(folder: Path) -> None:
 
 
 def test_a_missing_tensor_is_named(folder: Path) -> None:
-    """A checkpoint without one of its tensors is refused with the folder and the key."""
+    """A checkpoint that lacks a tensor is refused; the error names the folder and the key."""
     rewrite(folder, lambda tensors: tensors.pop("talker.model.norm.weight"))
     with pytest.raises(CheckpointError, match=r"base: talker\.model\.norm\.weight: is not in"):
         load_checkpoint(folder)
 
 
 def test_a_tensor_of_another_shape_is_named(folder: Path) -> None:
-    """Weights that do not fit config.json are refused with file, key and both shapes."""
+    """Weights that contradict config.json are refused with file, key and both shapes."""
     rewrite(folder, lambda tensors: tensors.update({"talker.model.norm.weight": torch.ones(3)}))
     expected = r"model\.safetensors: talker\.model\.norm\.weight: shape is \[3\], expected \[64\]"
     with pytest.raises(CheckpointError, match=expected):
@@ -115,7 +115,7 @@ def test_a_tensor_of_another_shape_is_named(folder: Path) -> None:
 
 
 def test_quantized_weights_are_refused(folder: Path) -> None:
-    """Weights of integers are not read as if they were the numbers that they stand for."""
+    """Integer weights of a quantized checkpoint are refused, not used as plain numbers."""
     integers = torch.ones(64, dtype=torch.int8)
     rewrite(folder, lambda tensors: tensors.update({"talker.model.norm.weight": integers}))
     with pytest.raises(CheckpointError, match=r"talker\.model\.norm\.weight: type is I8"):
@@ -124,7 +124,7 @@ def test_quantized_weights_are_refused(folder: Path) -> None:
 
 @pytest.mark.parametrize("kept", [0, 4, 1000, 300_000])
 def test_a_cut_download_is_refused(folder: Path, kept: int) -> None:
-    """A file that ends too early is refused by its name, wherever it was cut."""
+    """A truncated file is refused by name, wherever it was truncated."""
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:kept])
     with pytest.raises(CheckpointError, match=r"model\.safetensors"):
@@ -133,7 +133,7 @@ def test_a_cut_download_is_refused(folder: Path, kept: int) -> None:
 
 @pytest.mark.parametrize("name", ["vocab.json", "merges.txt", "generation_config.json"])
 def test_a_missing_file_is_named(folder: Path, name: str) -> None:
-    """A partial checkpoint is refused by the name of the file that it lacks."""
+    """A partial checkpoint is refused; the error names the missing file."""
     (folder / name).unlink()
     with pytest.raises(CheckpointError, match=name):
         load_checkpoint(folder)
@@ -161,7 +161,7 @@ print((resident("VmHWM:") - after_imports) / wanted)
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_loading_needs_no_second_copy(folder: Path, dtype: str) -> None:
-    """Peak memory while loading is at most 1.15 times the tensors at their precision."""
+    """Peak memory while loading is at most 1.15 times the size of the loaded tensors."""
     config = json.loads((folder / "config.json").read_text())
     config["talker_config"] |= {"text_vocab_size": 300_000, "text_hidden_size": 1024}
     (folder / "config.json").write_text(json.dumps(config))

@@ -1,4 +1,4 @@
-"""A reference becomes a voice: by its speaker, by its codes, and from a description."""
+"""Voices from a reference recording (its speaker embedding, its codes) and from a description."""
 
 import pytest
 import soundfile
@@ -22,12 +22,12 @@ def cloner() -> Cloner:
 
 @pytest.fixture(scope="module")
 def samples() -> Tensor:
-    """The reference audio, which ends within a frame."""
+    """The reference audio; its last frame is partly filled."""
     return torch.from_numpy(soundfile.read(REFERENCE / "reference.wav", dtype="float32")[0])
 
 
 def test_without_its_words_a_reference_gives_its_speaker(cloner: Cloner, samples: Tensor) -> None:
-    """A clone by the embedding alone has the official embedding and no codes."""
+    """A clone without a transcript has the official speaker embedding and no codes."""
     voice = cloner.clone(samples)
     expected = reference_voice().speaker_embedding
     torch.testing.assert_close(voice.speaker_embedding, expected, rtol=0, atol=1e-4)
@@ -35,7 +35,7 @@ def test_without_its_words_a_reference_gives_its_speaker(cloner: Cloner, samples
 
 
 def test_with_its_words_a_reference_gives_its_codes(cloner: Cloner, samples: Tensor) -> None:
-    """Without silence behind it the codes are the official package's."""
+    """A clone with a transcript and no silence appended has the official package's codes."""
     voice = cloner.clone(samples, " quick brown fox ", tail_silence_s=0)
     assert voice.reference_codes is not None
     assert torch.equal(voice.reference_codes, reference_voice().reference_codes)
@@ -43,7 +43,7 @@ def test_with_its_words_a_reference_gives_its_codes(cloner: Cloner, samples: Ten
 
 
 def test_silence_follows_the_reference(cloner: Cloner, samples: Tensor) -> None:
-    """By default the last codes are those of silence, and the speaker is heard without it."""
+    """By default silence is appended to the codes; the speaker embedding is computed without it."""
     voice, cut = cloner.clone(samples, "fox"), cloner.clone(samples, "fox", tail_silence_s=0)
     assert voice.reference_codes is not None and cut.reference_codes is not None
     frames = -(-(len(samples) + round(TAIL_SILENCE_S * 24_000)) // FRAME_SAMPLES)
@@ -54,7 +54,7 @@ def test_silence_follows_the_reference(cloner: Cloner, samples: Tensor) -> None:
 
 
 def test_a_clone_survives_its_file(cloner: Cloner, samples: Tensor) -> None:
-    """What was stored makes the same prompt."""
+    """A voice that was saved and loaded has the embedding, codes and text of the original."""
     voice = cloner.clone(samples, "schneller, brauner Fuchs: 狐")
     stored = Cloned.from_bytes(voice.to_bytes())
     assert torch.equal(stored.speaker_embedding, voice.speaker_embedding)
@@ -65,20 +65,20 @@ def test_a_clone_survives_its_file(cloner: Cloner, samples: Tensor) -> None:
 
 @pytest.mark.parametrize("stored", [b"", b"RIFF", bytes(16), b"\xff" * 64])
 def test_a_file_of_another_kind_is_refused(stored: bytes) -> None:
-    """What is no clone prompt is said to be none; nothing in it is executed."""
+    """A file that is not a voice file is refused, and nothing in it is executed."""
     with pytest.raises(InvalidRequestError, match="expected a voice file"):
         Cloned.from_bytes(stored)
 
 
 @pytest.mark.parametrize("name", ["custom_voice-1b7", "voice_design-1b7"])
 def test_other_models_clone_nothing(name: str) -> None:
-    """A model without a speaker encoder says which kind has one."""
+    """A model without a speaker encoder refuses to clone and names the kind of model that can."""
     with pytest.raises(InvalidRequestError, match="expected a Base model to clone a voice"):
         load_cloner(REFERENCE / name)
 
 
 def test_a_designed_voice_can_be_cloned(load_tiny: LoadTiny, cloner: Cloner) -> None:
-    """A description becomes sound, the sound a voice, and the voice a prompt of the Base model."""
+    """A voice designed from a description can be cloned, and the Base model accepts the clone."""
     designer, base = load_tiny("voice_design-1b7"), load_tiny("base-0b6")
     codec = load_codec(REFERENCE / "voice_design-1b7")
 
@@ -96,7 +96,7 @@ def test_a_designed_voice_can_be_cloned(load_tiny: LoadTiny, cloner: Cloner) -> 
 
 
 def test_only_a_designer_designs(load_tiny: LoadTiny) -> None:
-    """Another model says which ones take a description."""
+    """A model that cannot design voices names the models that can."""
     codec = load_codec(REFERENCE / "base-0b6")
     with pytest.raises(InvalidRequestError, match="1.7B CustomVoice and VoiceDesign do"):
         design_voice(load_tiny("base-0b6"), codec, "An old sailor", "Ahoy!", None, 0)

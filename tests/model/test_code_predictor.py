@@ -1,4 +1,4 @@
-"""The code predictor: cached and folded, it chooses what the plain computation chooses."""
+"""The code predictor with cache and folded embeddings chooses the codes of a plain one."""
 
 import pytest
 import torch
@@ -12,15 +12,15 @@ ROWS = 3
 
 
 class _Forget:
-    """No memory: each pass sees its own positions."""
+    """A cache that stores nothing: each pass attends only to its own positions."""
 
     def extend(self, layer: int, keys: torch.Tensor, values: torch.Tensor) -> Keys:
-        """Everything that this pass brings."""
+        """Return the keys and values of this pass."""
         return Keys(keys, values, keys.shape[1])
 
 
 def plainly(network: Network, hidden: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
-    """Each code from a pass over the whole frame so far, every embedding projected anew."""
+    """Predict each code by a pass over the whole frame so far, with every embedding projected."""
     predictor, codes = network.code_predictor, first[:, None]
     for book, head in enumerate(predictor.heads, start=1):
         embedded = [hidden, network.talker.embed_codec(first)]
@@ -36,7 +36,7 @@ def plainly(network: Network, hidden: torch.Tensor, first: torch.Tensor) -> torc
 
 
 def network_frequencies(network: Network) -> torch.Tensor:
-    """Rotary frequencies of the code predictor."""
+    """Return the rotary frequencies of the code predictor."""
     config = network.code_predictor.config
     steps = torch.arange(0, config.head_dim, 2) / config.head_dim
     return config.rope_theta**-steps
@@ -45,7 +45,7 @@ def network_frequencies(network: Network) -> torch.Tensor:
 @pytest.mark.parametrize("name", ["custom_voice-1b7", "base-0b6"])
 @torch.inference_mode()
 def test_the_cached_frame_is_the_plain_one(load_tiny: LoadTiny, name: str) -> None:
-    """Cached keys and folded embeddings give the codes of sixteen uncached passes."""
+    """Cached keys and folded embeddings give the codes of sixteen passes without a cache."""
     network = load_tiny(name).network
     predictor = network.code_predictor
     cache = predictor.new_buffers(ROWS)
@@ -66,7 +66,7 @@ def test_the_cached_frame_is_the_plain_one(load_tiny: LoadTiny, name: str) -> No
 
 @torch.inference_mode()
 def test_a_frame_s_embedding_is_the_sum_of_its_codes(load_tiny: LoadTiny) -> None:
-    """Codebook 0 is embedded by the talker, the others by the code predictor's own tables."""
+    """The talker embeds codebook 0; the code predictor's own tables embed the other codebooks."""
     network = load_tiny("custom_voice-1b7").network
     codes = torch.arange(2 * network.codebooks).view(2, -1)
     expected = network.talker.codec_embedding[codes[:, 0]]

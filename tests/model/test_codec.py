@@ -1,4 +1,4 @@
-"""The codec's files: from a model's folder or alone, whole or refused."""
+"""Loading a codec from a model's folder or from its own; an unsuitable one is refused."""
 
 import json
 import shutil
@@ -22,17 +22,17 @@ ENCODER_ONLY_BY_NAME = {
     "decoder.quantizer.rvq_first.input_proj.weight",
     "decoder.quantizer.rvq_rest.input_proj.weight",
 }
-"""The decoder's copy of what only an encoder computes."""
+"""Tensors of the decoder that only the encoder uses."""
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A codec of its own, to be changed."""
+    """A copy of a codec that a test may change."""
     return Path(shutil.copytree(REFERENCE / "base-0b6" / "speech_tokenizer", tmp_path / "codec"))
 
 
 def change_config(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """Change config.json."""
+    """Change a value in config.json."""
     path = folder / "config.json"
     config = json.loads(path.read_text())
     change(config)
@@ -40,7 +40,7 @@ def change_config(folder: Path, change: Callable[[dict[str, Any]], object]) -> N
 
 
 def change_weights(folder: Path, change: Callable[[dict[str, Tensor]], object]) -> None:
-    """Change model.safetensors."""
+    """Apply a change to the tensors in model.safetensors."""
     tensors = load_file(folder / "model.safetensors")
     change(tensors)
     save_file(tensors, folder / "model.safetensors")
@@ -54,7 +54,7 @@ def codes() -> Tensor:
 
 
 def test_a_codec_loads_alone_and_from_a_model(folder: Path, codes: Tensor) -> None:
-    """The codec's repository and a model's folder hold the same codec."""
+    """The codec in its own repository and the one in a model's folder load alike."""
     alone, from_model = load_codec(folder), load_codec(REFERENCE / "base-0b6")
     assert torch.equal(alone.decode(codes), from_model.decode(codes))
     assert alone.encoder is None
@@ -62,7 +62,7 @@ def test_a_codec_loads_alone_and_from_a_model(folder: Path, codes: Tensor) -> No
 
 
 def test_recordings_are_decoded_with_progress(codes: Tensor) -> None:
-    """A whole recording has 1,920 samples of each frame, and says how far it is."""
+    """A decoded recording has 1,920 samples per frame, and decoding reports its progress."""
     reported: list[tuple[int, int]] = []
     samples = load_codec(REFERENCE / "base-0b6").decode(codes, lambda *done: reported.append(done))
     assert samples.shape == (30 * FRAME_SAMPLES,)
@@ -73,7 +73,7 @@ def test_recordings_are_decoded_with_progress(codes: Tensor) -> None:
 
 
 def test_every_tensor_is_used(folder: Path) -> None:
-    """A published codec has no tensor that the modules leave out without reason."""
+    """The modules use every tensor of a published codec, except those listed here with a reason."""
     codec = load_codec(folder, has_encoder=True, is_packed=False)
     assert codec.encoder
     used = {key for key, _ in codec.decoder.weights()} | {key for key, _ in codec.encoder.weights()}
@@ -82,7 +82,7 @@ def test_every_tensor_is_used(folder: Path) -> None:
 
 
 def test_the_25_hz_codec_is_refused(folder: Path) -> None:
-    """A codec of another frame rate is refused with the file, the key and both kinds."""
+    """A codec of another frame rate is refused with the file, the key and both rates."""
     change_config(folder, lambda config: config.update(model_type="qwen3_tts_tokenizer_25hz"))
     expected = r"config\.json: model_type: .*12hz.*; came 'qwen3_tts_tokenizer_25hz'"
     with pytest.raises(CheckpointError, match=expected) as caught:
@@ -91,14 +91,14 @@ def test_the_25_hz_codec_is_refused(folder: Path) -> None:
 
 
 def test_a_model_without_its_codec_is_refused(tmp_path: Path) -> None:
-    """A model's folder that lacks the codec is refused with what it is instead."""
+    """A model's folder without a codec is refused, and the error says that it is a model."""
     shutil.copy(REFERENCE / "base-0b6" / "config.json", tmp_path)
     with pytest.raises(CheckpointError, match=r"model_type: .*12hz.*; came 'qwen3_tts'"):
         load_codec(tmp_path)
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
-    """A folder that holds nothing of ours is refused with the file that it lacks."""
+    """A folder without a model or codec is refused; the error names the missing file."""
     with pytest.raises(CheckpointError, match=r"config\.json: expected a file"):
         load_codec(tmp_path)
 
@@ -113,14 +113,14 @@ def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_a_missing_tensor_is_named(folder: Path, key: str) -> None:
-    """A codec without one of its tensors is refused with that tensor's key."""
+    """A codec that lacks a tensor is refused; the error names the key."""
     change_weights(folder, lambda tensors: tensors.pop(key))
     with pytest.raises(CheckpointError, match=f"{key}: is not in"):
         load_codec(folder, has_encoder=True)
 
 
 def test_a_tensor_of_another_shape_is_named(folder: Path) -> None:
-    """Weights that do not fit config.json are refused with the file, the key and both shapes."""
+    """Weights that contradict config.json are refused with file, key and both shapes."""
     key = "decoder.decoder.1.block.1.conv.weight"
     change_weights(folder, lambda tensors: tensors.update({key: torch.zeros(48, 24, 8)}))
     expected = r"safetensors: decoder.*shape is \[48, 24, 8\], expected \[48, 24, 16\]"
@@ -129,14 +129,14 @@ def test_a_tensor_of_another_shape_is_named(folder: Path) -> None:
 
 
 def test_other_numbers_of_codebooks_are_refused(folder: Path) -> None:
-    """An encoder and a decoder of different frames are refused."""
+    """A codec whose encoder and decoder differ in their number of codebooks is refused."""
     change_config(folder, lambda config: config.update(encoder_valid_num_quantizers=8))
     with pytest.raises(CheckpointError, match="encoder_valid_num_quantizers: expected the 16"):
         load_codec(folder)
 
 
 def test_another_encoder_is_refused(folder: Path) -> None:
-    """An encoder whose layout makes no sense is refused with the file and the key."""
+    """An encoder with an impossible layout is refused; the error names the file and the key."""
     change_config(folder, lambda config: config["encoder_config"].update(codebook_size=63))
     with pytest.raises(CheckpointError, match=r"config\.json: encoder_config: .*63"):
         load_codec(folder, has_encoder=True)

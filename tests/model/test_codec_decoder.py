@@ -1,4 +1,4 @@
-"""The codec's decoder: exact, in any portions, in any rows."""
+"""The codec's decoder gives the official samples, however frames are divided into calls."""
 
 import math
 import random
@@ -22,7 +22,7 @@ from voiceagent_tts.model.codec_state import CodecState
 from voiceagent_tts.model.config import CodecDecoderConfig
 
 TOLERANCE = 1e-4
-"""Random weights amplify rounding; the official package's own is half of this."""
+"""Random weights amplify rounding; the official package differs from itself by half of this."""
 
 SMALL = CodecDecoderConfig(
     codebook_size=32, codebook_dim=12, hidden_size=16, latent_dim=20, intermediate_size=24,
@@ -34,7 +34,7 @@ SMALL = CodecDecoderConfig(
 
 @pytest.fixture(scope="module")
 def decoder() -> CodecDecoder:
-    """The decoder that the reference was made with; its window is 8 frames."""
+    """The decoder that the reference was made with; its attention window is 8 frames."""
     return load_codec(REFERENCE / "base-0b6").decoder
 
 
@@ -47,26 +47,26 @@ def codes() -> Tensor:
 
 @pytest.fixture(scope="module")
 def samples() -> Tensor:
-    """[130 * 1920]: what the official package decoded from `codes` at once."""
+    """[130 * 1920]: the samples that the official package decoded from `codes` in one call."""
     with np.load(REFERENCE / "codec-130-frames.npz") as arrays:
         return torch.from_numpy(arrays["wav"])
 
 
 def decode_in(decoder: CodecDecoder, codes: Tensor, portions: list[int]) -> Tensor:
-    """Decode one row ([1, K, F]) in portions of these numbers of frames."""
+    """Decode one row ([1, K, F]) in calls of the given numbers of frames."""
     return decode_in_windows(decoder, codes[0].T, portions)
 
 
 def small_decoder(config: CodecDecoderConfig, seed: int = 0) -> tuple[CodecDecoder, PlainCodec]:
-    """A decoder of random weights, and its plain twin."""
+    """A decoder with random weights, and its plain twin."""
     decoder = CodecDecoder(config)
     return decoder, PlainCodec(config, fill_at_random(decoder, seed))
 
 
 def fill_at_random(decoder: CodecDecoder, seed: int) -> dict[str, Tensor]:
-    """Give every tensor of the decoder random values; return them by the checkpoint's names.
+    """Give every tensor of the decoder random values; return them under the checkpoint's names.
 
-    They are so small that sound is neither clipped nor rounding amplified.
+    The values are small, so that no sample is clipped and rounding is not amplified.
     """
     generator = torch.Generator().manual_seed(seed)
     filled = {}
@@ -91,14 +91,14 @@ def random_codes(config: CodecDecoderConfig, rows: int, frames: int, seed: int =
 
 
 def tensors_of(state: CodecState) -> list[Tensor]:
-    """All that a state remembers."""
+    """Return every tensor of a state."""
     return [state.positions, state.keys, state.values, state.history]
 
 
 def test_whole_decode_is_the_official_one(
     decoder: CodecDecoder, codes: Tensor, samples: Tensor
 ) -> None:
-    """130 frames at once are the official package's samples."""
+    """130 frames decoded in one call give the official package's samples."""
     decoded = decode_in(decoder, codes, [130])
     assert decoded.dtype == torch.float32
     assert (decoded - samples).abs().max() < TOLERANCE
@@ -108,7 +108,7 @@ def test_whole_decode_is_the_official_one(
 def test_any_partition_is_the_official_decode(
     decoder: CodecDecoder, codes: Tensor, samples: Tensor, seed: int
 ) -> None:
-    """Portions of random lengths, joined, are the official package's samples of all frames."""
+    """Calls of random lengths, joined, give the official package's samples."""
     portions = random_windows(130, random.Random(seed))
     assert (decode_in(decoder, codes, portions) - samples).abs().max() < TOLERANCE
 
@@ -116,7 +116,7 @@ def test_any_partition_is_the_official_decode(
 def test_frame_by_frame_is_the_official_decode(
     decoder: CodecDecoder, codes: Tensor, samples: Tensor
 ) -> None:
-    """Single frames, joined, are the official package's samples of all frames."""
+    """Single frames, joined, give the official package's samples."""
     assert (decode_in(decoder, codes, [1] * 130) - samples).abs().max() < TOLERANCE
 
 
@@ -134,7 +134,7 @@ def test_frame_by_frame_is_the_official_decode(
 def test_streamed_is_whole(
     config: CodecDecoderConfig, wide_channels: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In any layout, and with either kind of convolution, a stream is the plain whole decode."""
+    """In any layout, with either kind of convolution, streamed decoding equals whole decoding."""
     monkeypatch.setattr(codec_layers, "_WIDE_CHANNELS", wide_channels)
     decoder, whole = small_decoder(config)
     codes = random_codes(config, 1, 50)
@@ -145,7 +145,7 @@ def test_streamed_is_whole(
 
 
 def test_rows_start_pause_and_restart(decoder: CodecDecoder, codes: Tensor) -> None:
-    """Eight rows with their own frames, pauses and restarts each sound as if they were alone."""
+    """Eight rows that start, pause and restart independently sound as if each were alone."""
     rng = random.Random(4)
     rows, frames = 8, 3
     streams = torch.stack([codes[0].roll(-11 * row, dims=-1) for row in range(rows)])
@@ -172,7 +172,7 @@ def test_rows_start_pause_and_restart(decoder: CodecDecoder, codes: Tensor) -> N
 
 
 def test_a_paused_row_is_left_as_it_is() -> None:
-    """Frames that are not for a row change nothing of what it will see."""
+    """Decoding one row leaves another row's position, keys, values and history unchanged."""
     decoder, _ = small_decoder(SMALL)
     state = decoder.new_state(2, 4)
     decoder.decode(random_codes(SMALL, 2, 4), state)
@@ -188,7 +188,7 @@ def test_a_paused_row_is_left_as_it_is() -> None:
 
 
 def test_a_reset_row_has_no_past() -> None:
-    """After a reset a row gives what a new one gives, bit for bit."""
+    """A row that was reset gives bit-identical samples to a new row."""
     decoder, _ = small_decoder(SMALL)
     codes = random_codes(SMALL, 2, 6)
     state = decoder.new_state(2, 6)
@@ -204,7 +204,7 @@ def test_a_reset_row_has_no_past() -> None:
 def test_primed_speech_continues_its_reference(
     decoder: CodecDecoder, codes: Tensor, samples: Tensor, reference_frames: int
 ) -> None:
-    """After priming with a reference, speech is what a decode of both, cut, would be."""
+    """After priming with a reference, speech equals the end of a decode of both together."""
     state = decoder.new_state(1, 13)
     decoder.prime(codes[..., :reference_frames], state)
     end = reference_frames + 13
@@ -214,7 +214,7 @@ def test_primed_speech_continues_its_reference(
 
 
 def test_a_copied_row_goes_on_elsewhere() -> None:
-    """A row copied to another state continues there, and its source is not disturbed."""
+    """A row copied to another state continues there, and its source is unchanged."""
     decoder, _ = small_decoder(SMALL)
     codes = random_codes(SMALL, 1, 12)
     source = decoder.new_state(1, 6)
@@ -239,7 +239,7 @@ def test_state_is_written_in_place() -> None:
 
 
 def test_a_call_never_waits_for_the_device() -> None:
-    """Decoding and priming depend on no value of a tensor: they run on tensors without values."""
+    """Decoding and priming run on tensors without values, so they never wait for the device."""
     with FakeTensorMode():
         decoder = CodecDecoder(SMALL)
         state = decoder.new_state(2, 4)
@@ -250,7 +250,7 @@ def test_a_call_never_waits_for_the_device() -> None:
 
 
 def test_half_precision_is_close(codes: Tensor, samples: Tensor) -> None:
-    """In bfloat16 the samples are finite and those of float32 with 20 dB less noise than sound."""
+    """bfloat16 samples are finite and differ from float32 by noise 20 dB below the signal."""
     decoder = load_codec(REFERENCE / "base-0b6", torch.bfloat16).decoder
     decoded = decode_in(decoder, codes[..., :40], [8] * 5)
     expected = samples[: 40 * FRAME_SAMPLES]
@@ -260,7 +260,7 @@ def test_half_precision_is_close(codes: Tensor, samples: Tensor) -> None:
 
 
 def test_activations_stay_finite_in_half_precision() -> None:
-    """Exponentials beyond half precision's range make no infinities: they are kept in float32."""
+    """Exponentials beyond the range of half precision stay finite: they are computed in float32."""
     with building(torch.bfloat16, torch.device("cpu")):
         activation = codec_layers.SnakeBeta(4)
     logarithms = {"a.alpha": 9.0, "a.beta": -12.0}
@@ -274,7 +274,7 @@ def test_activations_stay_finite_in_half_precision() -> None:
 
 
 def test_mismatched_calls_are_refused() -> None:
-    """Another number of rows, or more frames than the state takes, are refused with numbers."""
+    """A wrong number of rows, or too many frames for the state, is refused with both numbers."""
     decoder, _ = small_decoder(SMALL)
     state = decoder.new_state(2, 4)
     with pytest.raises(ValueError, match="expected codes of 2 rows, got 3"):
@@ -284,7 +284,7 @@ def test_mismatched_calls_are_refused() -> None:
 
 
 def test_a_published_state_is_small() -> None:
-    """In half precision a row of the published layout needs about three megabytes."""
+    """In half precision, one row of the published layout needs about three megabytes."""
     published = CodecDecoderConfig(hidden_size=512, intermediate_size=1024)
     with building(torch.bfloat16, torch.device("meta")):
         assert CodecDecoder(published).new_state(1, 12).bytes < 3.1e6

@@ -1,4 +1,4 @@
-"""Reference audio becomes the official package's codes."""
+"""The codec's encoder turns reference audio into the official package's codes."""
 
 import numpy as np
 import pytest
@@ -23,14 +23,14 @@ def encoder() -> CodecEncoder:
 
 @pytest.fixture(scope="module")
 def reference() -> Tensor:
-    """[S] float32: reference.wav, which ends within its eighteenth frame."""
+    """[S] float32: reference.wav, whose eighteenth frame is partly filled."""
     samples, _ = soundfile.read(REFERENCE / "reference.wav", dtype="float32")
     return torch.from_numpy(samples)
 
 
 @pytest.fixture(scope="module")
 def codes() -> Tensor:
-    """[18, 16]: what the official package made of it."""
+    """[18, 16]: the official package's codes for that audio."""
     with np.load(REFERENCE / "reference-prompt.npz") as arrays:
         return torch.from_numpy(arrays["ref_code"])
 
@@ -38,7 +38,7 @@ def codes() -> Tensor:
 def test_codes_are_the_official_ones(
     encoder: CodecEncoder, reference: Tensor, codes: Tensor
 ) -> None:
-    """Every code of every frame, the last one partly filled, is the official package's."""
+    """All codes equal the official package's, those of the partly filled last frame included."""
     assert torch.equal(encoder.encode(reference), codes)
 
 
@@ -50,7 +50,7 @@ def test_portions_change_no_code(
     portion_frames: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Audio that is too long for one portion gets the codes that it would get at once."""
+    """Audio encoded in several portions gets the codes of one call over all of it."""
     monkeypatch.setattr(codec_encoder, "_PORTION_FRAMES", portion_frames)
     reported: list[tuple[int, int]] = []
     encoded = encoder.encode(reference, lambda done, total: reported.append((done, total)))
@@ -64,6 +64,6 @@ def test_portions_change_no_code(
 def test_a_part_of_a_frame_is_a_frame(
     encoder: CodecEncoder, reference: Tensor, samples: int
 ) -> None:
-    """There are as many frames as it takes to hold all samples."""
+    """A partly filled last frame counts as a frame."""
     frames = encoder.encode(reference[:samples])
     assert frames.shape == (-(-samples // FRAME_SAMPLES), 16)

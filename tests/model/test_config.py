@@ -1,4 +1,4 @@
-"""The checkpoint's JSON: read as published, refused where the network can not compute it."""
+"""The checkpoint's JSON: read as published, refused where the network cannot compute it."""
 
 import json
 import shutil
@@ -18,7 +18,7 @@ from voiceagent_tts.model.config import (
 
 
 def changed(tmp_path: Path, change: dict[str, Any], source: str = "base-0b6") -> Path:
-    """A folder with config.json of `source`, where dotted keys have other values (None: gone)."""
+    """Copy the folder of `source` with the dotted keys of config.json changed (None: removed)."""
     config = json.loads((REFERENCE / source / "config.json").read_text())
     for dotted, value in change.items():
         *parents, key = dotted.split(".")
@@ -55,14 +55,14 @@ def changed(tmp_path: Path, change: dict[str, Any], source: str = "base-0b6") ->
 def test_what_can_not_be_computed_is_refused(
     tmp_path: Path, change: dict[str, Any], key: str
 ) -> None:
-    """A model of another kind is refused with the name of the file and of the key."""
+    """A model that the network cannot compute is refused; the error names the file and the key."""
     with pytest.raises(CheckpointError, match=key) as error:
         read_model_config(changed(tmp_path, change))
     assert str(tmp_path / "config.json") in str(error.value)
 
 
 def test_missing_and_broken_files_are_named(tmp_path: Path) -> None:
-    """A file that is not there, or is not JSON, is refused by its name."""
+    """A missing file, or one that is not JSON, is refused by name."""
     with pytest.raises(CheckpointError, match="generation_config.json: expected a file"):
         read_generation_config(tmp_path)
     (tmp_path / "config.json").write_text("{")
@@ -71,7 +71,7 @@ def test_missing_and_broken_files_are_named(tmp_path: Path) -> None:
 
 
 def test_a_codec_of_another_frame_is_refused(tmp_path: Path) -> None:
-    """A codec whose rates make other than 1,920 samples of a frame is refused."""
+    """A codec whose rates imply other than 1,920 samples per frame is refused."""
     source = REFERENCE / "base-0b6" / "speech_tokenizer" / "config.json"
     config = json.loads(source.read_text())
     config["decoder_config"]["upsample_rates"] = [8, 5, 4, 2]
@@ -81,7 +81,7 @@ def test_a_codec_of_another_frame_is_refused(tmp_path: Path) -> None:
 
 
 def test_published_files_leave_keys_out(tmp_path: Path) -> None:
-    """The published models give two sizes of the speaker encoder; the others have defaults."""
+    """Keys that published files leave out get defaults; the speaker encoder's sizes are read."""
     encoder = {"enc_dim": 2048, "sample_rate": 24_000}
     config = read_model_config(changed(tmp_path, {"speaker_encoder_config": encoder}))
     assert config.speaker_encoder_config == SpeakerEncoderConfig(enc_dim=2048)
@@ -89,7 +89,7 @@ def test_published_files_leave_keys_out(tmp_path: Path) -> None:
 
 
 def test_keys_of_the_library_are_not_read(tmp_path: Path) -> None:
-    """Keys that change nothing in inference may have any value."""
+    """Keys that do not affect inference may have any value."""
     shutil.copy(REFERENCE / "base-0b6" / "generation_config.json", tmp_path)
     folder = changed(
         tmp_path, {"transformers_version": "9.0", "talker_config.initializer_range": 9}
@@ -106,7 +106,9 @@ def test_keys_of_the_library_are_not_read(tmp_path: Path) -> None:
         ("base-0b6", "1b7", False),
     ],
 )
-def test_who_takes_an_instruct(tmp_path: Path, name: str, size: str, takes_instruct: bool) -> None:
-    """A description is heard by VoiceDesign and by 1.7B CustomVoice."""
+def test_takes_instruct_depends_on_kind_and_size(
+    tmp_path: Path, name: str, size: str, takes_instruct: bool
+) -> None:
+    """VoiceDesign and the 1.7B CustomVoice accept an instruct; other models do not."""
     config = read_model_config(changed(tmp_path, {"tts_model_size": size}, name))
     assert config.takes_instruct is takes_instruct

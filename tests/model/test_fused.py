@@ -1,6 +1,6 @@
-"""Fused operations: launches that compute what the plain operations do, on any sizes and lengths.
+"""Fused operations compute the values of the plain operations, for all sizes and lengths.
 
-Without a GPU they run in Triton's interpreter, and are compiled for GPUs that are not here.
+Without a GPU they run in Triton's interpreter, and are compiled for GPUs that this machine lacks.
 """
 
 from collections.abc import Callable, Iterator
@@ -42,12 +42,12 @@ pytestmark = pytest.mark.xdist_group("fused")  # one worker starts the interpret
 TABLE = torch.tensor([[3, 1], [5, 2], [4, 6], [0, 0]])
 
 Where = tuple[Callable[..., object], torch.device]
-"""Runs a function of kernels, on tensors of a device."""
+"""Runs a kernel function on the tensors of one device."""
 
 
 @pytest.fixture(scope="module", params=["interpreted", pytest.param("cuda", marks=ON_GPU)])
 def where(request: pytest.FixtureRequest) -> Iterator[Where]:
-    """Triton's interpreter, and a GPU where there is one."""
+    """Triton's interpreter, and the GPU if there is one."""
     if request.param == "cuda":
         yield lambda function, *arguments: function(*arguments), torch.device("cuda")
         return
@@ -58,7 +58,7 @@ def where(request: pytest.FixtureRequest) -> Iterator[Where]:
 
 @pytest.fixture(scope="module")
 def compile_for() -> Iterator[Callable[..., list[Resources]]]:
-    """Compile what a call launches, for GPUs that are not here."""
+    """Compile the kernels that a call launches, for GPUs that this machine lacks."""
     with compiling() as compile_for:
         yield compile_for
 
@@ -89,7 +89,7 @@ def _differences(
 def test_every_operation_is_the_plain_one(
     where: Where, config: TalkerConfig, dtype: torch.dtype
 ) -> None:
-    """Sums, norms, gates, attention, and what it writes, for steps and for frames."""
+    """Sums, norms, gates, attention and cache writes equal the plain ones, for steps and frames."""
     run, device = where
     found = run(_differences, config, dtype, device)
     assert len(found) == 3 * 7 + 2  # type: ignore[arg-type]
@@ -97,14 +97,17 @@ def test_every_operation_is_the_plain_one(
 
 
 def test_rounding_is_where_the_plain_operations_round(where: Where) -> None:
-    """In bfloat16 sums and values have the same bits; where roots are the same, so has the rest."""
+    """Fused operations round where plain ones do: in bfloat16 the results are bit-identical.
+
+    Results that depend on a square root are compared only where the roots are identical.
+    """
     run, device = where
     found = run(_differences, TINY, torch.bfloat16, device)
     off = {name: difference for name, difference, _ in found}  # type: ignore[attr-defined]
     same = [name for name in off if name.startswith(("sum", "values"))]
     assert len(same) == 6
     assert not any(off[name] for name in same)
-    if device.type == "cpu":  # the same square roots
+    if device.type == "cpu":  # identical square roots
         assert {name for name, difference in off.items() if difference} <= {
             name for name in off if name.startswith("attention")
         }
@@ -118,7 +121,10 @@ def _attended(
     dtype: torch.dtype,
     device: torch.device,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What rows attend to, and their memory afterwards: nobody's numbers are the largest in it."""
+    """Return the attended values, then the keys and values of the cache.
+
+    Cache positions that belong to no row hold the largest numbers, so that reading one is noticed.
+    """
     queries, groups, width = sizes
     generator = torch.Generator().manual_seed(sum(sizes))
 
@@ -173,7 +179,7 @@ def test_attention_sees_what_it_should(
     steps: int,
     dtype: torch.dtype,
 ) -> None:
-    """Rows of any lengths, in pages of any order, attend and remember as they do plainly."""
+    """Rows of any length, in pages in any order, attend and write to the cache as plain rows do."""
     run, device = where
     expected = _attended("plain", sizes, starts, steps, dtype, CPU)
     found = run(_attended, "fused", sizes, starts, steps, dtype, device)
@@ -185,7 +191,7 @@ def test_attention_sees_what_it_should(
 
 
 def _codes(name: str, kind: Kernels, device: torch.device, frames: int) -> list[Tensor]:
-    """Two texts of the reference, spoken together by a tiny network in float32."""
+    """Generate the codes of two texts of the reference together, with a tiny network in float32."""
     checkpoint = load_checkpoint(REFERENCE / name, device=device, kernels=kind)
     cases = [case for case in all_cases() if case.checkpoint == name][:2]
     requests = [Request(case.prompt(checkpoint), GREEDY, frames) for case in cases]
@@ -195,7 +201,7 @@ def _codes(name: str, kind: Kernels, device: torch.device, frames: int) -> list[
 @pytest.mark.timeout(400)  # the interpreter takes milliseconds for each program
 @pytest.mark.parametrize("name", ["custom_voice-1b7", "base-0b6"])
 def test_a_network_chooses_the_same_codes(where: Where, name: str) -> None:
-    """In float32, prompts and frames of a whole network: every code is the plain one's."""
+    """In float32, prompts and frames of a whole fused network give the plain network's codes."""
     run, device = where
     frames = 2 if device.type == "cpu" else 24
     fused = run(_codes, name, "fused", device, frames)
@@ -212,17 +218,17 @@ def test_a_network_chooses_the_same_codes(where: Where, name: str) -> None:
 def test_kernels_fit_into_registers(
     compile_for: Callable[..., list[Resources]], capability: int, dtype: torch.dtype
 ) -> None:
-    """In the published sizes nothing spills; two programs of talkers share a multiprocessor."""
+    """At published sizes no kernel spills registers; a multiprocessor fits two talker programs."""
     found = compile_for(capability, _differences, PUBLISHED.talker_config, dtype, CPU)
     assert len(found) == 3 * 4 + 2
     assert max(one.spilled_bytes for one in found) == 0
     assert max(one.shared_bytes for one in found) <= 32_768
-    if dtype is torch.bfloat16:  # others are there for comparisons
+    if dtype is torch.bfloat16:  # other types run only in comparisons
         assert max(one.registers for one in found) <= 128
 
 
 class _Spoiled(PlainOperations):
-    """Plain but for one position that nobody attends to."""
+    """Plain operations with a wrong result in one row of the attention."""
 
     def attend(self, *args: Any, **kwargs: Any) -> Tensor:
         attended = super().attend(*args, **kwargs)
@@ -231,7 +237,7 @@ class _Spoiled(PlainOperations):
 
 
 class _SpoiledSampler(TorchSampler):
-    """Plain but for one row."""
+    """A plain sampler with a wrong code in one row."""
 
     def sample(self, *args: Any, **kwargs: Any) -> Tensor:
         codes = super().sample(*args, **kwargs)
@@ -239,8 +245,8 @@ class _SpoiledSampler(TorchSampler):
         return codes
 
 
-def test_a_look_finds_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernels whose results are off are found, by name."""
+def test_the_kernel_check_finds_wrong_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check at load names every kernel whose result is wrong."""
 
     def spoil(kind: Kernels, attend: Attend) -> Operations:
         return _Spoiled(attend)
@@ -258,8 +264,8 @@ def test_a_look_finds_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
-def test_a_look_says_what_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever breaks on the way is a reason, not an error."""
+def test_the_kernel_check_reports_failures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any failure during the check is returned as a reason, not raised."""
     assert find_fault(TINY, torch.float32, CPU) == "cpu is not an NVIDIA GPU"
 
     def break_down(*arguments: object) -> Operations:

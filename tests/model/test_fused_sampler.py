@@ -1,4 +1,4 @@
-"""Fused samplers: one launch chooses the codes that the plain operations would."""
+"""The fused sampler chooses the codes of the plain sampler, in one launch."""
 
 import subprocess
 import sys
@@ -27,7 +27,7 @@ from voiceagent_tts.model.sampling import (
 )
 
 BOUND = 1e-6
-"""Sums of probabilities in another order differ by less."""
+"""Largest difference between sums of probabilities that were added in different orders."""
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 SLOW_DTYPES = pytest.mark.parametrize(
     "dtype",
@@ -38,12 +38,12 @@ SLOW_DTYPES = pytest.mark.parametrize(
     ],
 )
 PUBLISHED = {"code predictor": (2048, False), "talker": (3072, True)}
-"""The vocabulary, and whether there are rules."""
+"""The size of the vocabulary, and whether logit rules apply."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """What R rows choose from, and how."""
+    """Inputs of one call of a sampler, for R rows."""
 
     logits: Tensor
     uniform: Tensor
@@ -63,7 +63,7 @@ class Case:
 
     @property
     def bounds(self) -> SamplingBounds:
-        """What the rows ask for."""
+        """The bounds that cover the rows' settings."""
         return SamplingBounds.of(self.settings)
 
 
@@ -72,7 +72,7 @@ Choose = Callable[[Case], Tensor]
 
 @pytest.fixture(scope="module", params=["interpreted", pytest.param("cuda", marks=ON_GPU)])
 def fused(request: pytest.FixtureRequest) -> Iterator[Choose]:
-    """Let the kernel choose: in Triton's interpreter, and on a GPU where there is one."""
+    """Choose with the kernel: in Triton's interpreter, and on the GPU if there is one."""
     if request.param == "cuda":
         yield lambda case: FusedSampler(case.bounds).sample(*on_gpu(case)).cpu()
         return
@@ -81,7 +81,7 @@ def fused(request: pytest.FixtureRequest) -> Iterator[Choose]:
 
 
 def on_gpu(case: Case) -> tuple[Tensor, Tensor, RowSettings, LogitRules | None]:
-    """`Case.sampler_arguments` there."""
+    """Return `Case.sampler_arguments` on the GPU."""
 
     def moved(settings: RowSettings | LogitRules) -> list[Tensor]:
         return [getattr(settings, of.name).cuda() for of in fields(settings)]
@@ -92,12 +92,12 @@ def on_gpu(case: Case) -> tuple[Tensor, Tensor, RowSettings, LogitRules | None]:
 
 
 def plain(case: Case) -> Tensor:
-    """What the plain operations choose."""
+    """Return the codes that the plain sampler chooses."""
     return TorchSampler(case.bounds).sample(*case.sampler_arguments)
 
 
 def probabilities(case: Case) -> Tensor:
-    """[R, V] float64, of the codes that top-k keeps."""
+    """Return the probabilities of the codes that top-k keeps: [R, V] float64."""
     logits, _, settings, rules = case.sampler_arguments
     scores = logits.float() if rules is None else codebook0_scores(logits, rules)
     scores = scores / settings.temperature
@@ -108,7 +108,10 @@ def probabilities(case: Case) -> Tensor:
 
 
 def assert_agree(codes: Tensor, case: Case) -> None:
-    """`codes` are the plain ones, but for numbers that lie where two codes meet."""
+    """Check `codes` against the plain sampler.
+
+    A random number within `BOUND` of the border between two codes may give either of them.
+    """
     chances = probabilities(case)
     is_sampled = torch.tensor([row.is_sampled for row in case.settings])
     distance = (chances.cumsum(-1) - case.uniform[:, None]).abs().amin(-1)
@@ -118,7 +121,7 @@ def assert_agree(codes: Tensor, case: Case) -> None:
 
 
 def tensor_of(draw: st.DrawFn, kind: st.SearchStrategy, *shape: int) -> Tensor:
-    """A tensor of drawn numbers."""
+    """Draw a tensor of numbers."""
     count = torch.Size(shape).numel()
     return torch.tensor(draw(st.lists(kind, min_size=count, max_size=count))).view(shape)
 
@@ -138,7 +141,7 @@ CHOICES = st.builds(
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
-    """Up to three rows of at most 24 codes, of which the first is always possible."""
+    """Draw cases of up to three rows of at most 24 codes; the first code is always possible."""
     width, rows = draw(st.sampled_from((1, 2, 5, 24))), draw(st.integers(1, 3))
     logits = tensor_of(draw, LOGITS, rows, width)
     logits[:, 0] = logits[:, 0].clamp(min=-20)
@@ -161,12 +164,12 @@ def cases(draw: st.DrawFn) -> Case:
 @hypothesis.settings(max_examples=examples(200))
 @hypothesis.given(case=cases())
 def test_the_codes_are_the_plain_ones(fused: Choose, case: Case) -> None:
-    """With ties, impossible codes and settings of their own, rows get what they get plainly."""
+    """With ties, impossible codes and settings that differ by row, the codes are the plain ones."""
     assert_agree(fused(case), case)
 
 
 def published(name: str, dtype: torch.dtype, rows: int) -> Case:
-    """Logits as a checkpoint has them, in the size that is published."""
+    """Draw logits as a checkpoint computes them, at the published size."""
     width, has_rules = PUBLISHED[name]
     numbers = torch.Generator().manual_seed(9)
 
@@ -193,7 +196,7 @@ def published(name: str, dtype: torch.dtype, rows: int) -> Case:
 def test_published_vocabularies_are_chosen_from_plainly(
     fused: Choose, name: str, dtype: torch.dtype
 ) -> None:
-    """At the sizes that people run, where some tie with the 50th, codes are the same."""
+    """At published vocabulary sizes, with ties at the 50th place, the codes are the plain ones."""
     case = published(name, dtype, 12)
     assert_agree(fused(case), case)
 
@@ -204,7 +207,10 @@ def test_published_vocabularies_are_chosen_from_plainly(
 def test_scores_that_nearly_tie_are_told_apart(
     fused: Choose, dtype: torch.dtype, start: float, has_rules: bool
 ) -> None:
-    """Of neighbouring numbers exactly the k largest are kept: the first and the last are drawn."""
+    """Among adjacent floating-point numbers exactly the k largest are kept.
+
+    The ends of the random range draw the first and the last of them.
+    """
     most, width = 6, 13
     rows, ids = torch.arange(2 * most), torch.arange(width)
     bits = torch.int32 if dtype == torch.float32 else torch.int16
@@ -214,7 +220,8 @@ def test_scores_that_nearly_tie_are_told_apart(
     if has_rules:
         rules = LogitRules(
             seen=(ids % 2 > 0).repeat(len(rows), 1),
-            penalty=torch.full((len(rows), 1), 1 + 2.0**-20),  # less than to the next bfloat16
+            # less than the step to the next bfloat16
+            penalty=torch.full((len(rows), 1), 1 + 2.0**-20),
             may_end=(rows >= most)[:, None].long(),
             is_control=ids == 5,
             is_end=ids == (width - 2 if start > 0 else 0),  # the likeliest
@@ -232,7 +239,7 @@ def test_scores_that_nearly_tie_are_told_apart(
     [SamplingSettings(temperature=0.7, top_k=5), SamplingSettings(temperature=1.6, top_k=0)],
 )
 def test_codes_come_as_often_as_they_are_likely(fused: Choose, settings: SamplingSettings) -> None:
-    """Of numbers that are even, each code gets its probability's share, to the number."""
+    """Evenly spaced random numbers draw each code exactly in proportion to its probability."""
     rows = 160
     logits = torch.randn(24, generator=torch.Generator().manual_seed(5)) * 2
     even = (torch.arange(rows) + 0.5) / rows
@@ -244,7 +251,7 @@ def test_codes_come_as_often_as_they_are_likely(fused: Choose, settings: Samplin
 
 @pytest.fixture(scope="module")
 def kernels() -> Iterator[Callable[..., list[Resources]]]:
-    """Compile what a call launches, for GPUs that are not here."""
+    """Compile the kernels that a call launches, for GPUs that this machine lacks."""
     with compiling() as compile_for:
         yield compile_for
 
@@ -254,7 +261,7 @@ def kernels() -> Iterator[Callable[..., list[Resources]]]:
 def test_choosing_is_one_launch_that_spills_nothing(
     kernels: Callable[..., list[Resources]], name: str, capability: int
 ) -> None:
-    """On the GPUs that people rent, a row's codes stay in registers from the first to the last."""
+    """On common rented GPUs the sampler is one launch that spills no registers."""
     case = published(name, torch.bfloat16, 2)
     (kernel,) = kernels(capability, FusedSampler(case.bounds).sample, *case.sampler_arguments)
     assert kernel.spilled_bytes == 0
@@ -262,7 +269,7 @@ def test_choosing_is_one_launch_that_spills_nothing(
 
 
 def test_a_top_p_is_chosen_plainly() -> None:
-    """Where any row may have a top-p, which the kernel lacks, codes are chosen plainly."""
+    """Where any row may use top-p, which the kernel lacks, the plain sampler is used."""
     params = SamplingParams(SamplingSettings(), SamplingSettings(top_p=0.9))
     talker, predictor = make_samplers([params, SamplingParams()], "fused")
     assert (type(talker), type(predictor)) == (FusedSampler, TorchSampler)
@@ -271,7 +278,7 @@ def test_a_top_p_is_chosen_plainly() -> None:
 
 
 def test_plain_choosing_needs_no_triton() -> None:
-    """Where Triton is not installed, everything but the kernels can be imported."""
+    """Without Triton everything except the kernels can be imported."""
     code = (
         "import sys; sys.modules['triton'] = None\n"
         "import voiceagent_tts.engine.load\n"

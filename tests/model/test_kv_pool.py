@@ -1,4 +1,4 @@
-"""The paged KV cache: a prefix read from pages and written to others is unchanged."""
+"""The paged KV cache: a prefix copied from one row's pages to another's is unchanged."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from voiceagent_tts.model.kv_pool import PAGE_POSITIONS, KVPool, empty_pool, pag
 
 @pytest.fixture
 def pool(base: Checkpoint) -> KVPool:
-    """Six pages of noise."""
+    """A pool of six pages filled with noise."""
     talker = base.network.talker
     made = empty_pool(talker.config, 6, talker.codec_embedding)
     made.keys.normal_()
@@ -20,13 +20,13 @@ def pool(base: Checkpoint) -> KVPool:
 
 @pytest.mark.parametrize(("positions", "pages"), [(0, 0), (1, 1), (256, 1), (257, 2), (4096, 16)])
 def test_pages_hold_positions(positions: int, pages: int) -> None:
-    """A page is counted as soon as one position lies in it."""
+    """A page counts as used as soon as it contains one position."""
     assert pages_for(positions) == pages
 
 
 @pytest.mark.parametrize("positions", [1, PAGE_POSITIONS, PAGE_POSITIONS + 5])
 def test_a_beginning_goes_to_other_pages(pool: KVPool, positions: int) -> None:
-    """Keys and values of one row's first positions become another's, and nothing else changes."""
+    """A row's first keys and values are copied to another row; nothing else changes."""
     prefix = read_prefix(pool, [4, 1], positions)
     expected = KVPool(pool.keys.clone(), pool.values.clone())
     flat = PAGE_POSITIONS
@@ -34,7 +34,7 @@ def test_a_beginning_goes_to_other_pages(pool: KVPool, positions: int) -> None:
         first = min(positions, flat)
         held[:, 2, :first] = held[:, 4, :first]
         held[:, 6, : positions - first] = held[:, 1, : positions - first]
-    pool.keys[:, [4, 1]] = 0  # the copy is its own
+    pool.keys[:, [4, 1]] = 0  # the copy is independent of its source
     pool.values[:, [4, 1]] = 0
     expected.keys[:, [4, 1]] = 0
     expected.values[:, [4, 1]] = 0

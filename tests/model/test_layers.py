@@ -1,4 +1,4 @@
-"""Layers: the official rounding points, and attention that sees what it should."""
+"""Layers round where the official ones do, and attention sees exactly the permitted positions."""
 
 import pytest
 import torch
@@ -10,12 +10,12 @@ HEADS, GROUPS, WIDTH = 8, 2, 16
 
 
 def random(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """Numbers that are the same in every run."""
+    """Random numbers that are equal in every run."""
     return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape))).to(dtype)
 
 
 def make_norm(dtype: torch.dtype) -> RMSNorm:
-    """A norm with weights that are not one."""
+    """A norm whose weights are not one."""
     norm = RMSNorm(64, 1e-6).to(dtype)
     norm.weight.copy_(1 + random(64) / 4)
     return norm
@@ -23,7 +23,7 @@ def make_norm(dtype: torch.dtype) -> RMSNorm:
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_a_norm_rounds_before_its_weight(dtype: torch.dtype) -> None:
-    """In half precision the norm is computed in float32 and rounded, then weighted."""
+    """In half precision the norm is computed in float32, rounded, and then weighted."""
     norm, x = make_norm(dtype), random(200, 64, dtype=dtype) * 3
     wide = x.float()
     normed = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)
@@ -33,7 +33,7 @@ def test_a_norm_rounds_before_its_weight(dtype: torch.dtype) -> None:
 
 
 def test_a_norm_in_float32_is_the_formula() -> None:
-    """The one-call norm of float32 is the formula."""
+    """In float32 the one-call norm equals the formula."""
     norm, x = make_norm(torch.float32), random(200, 64) * 3
     expected = norm.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6))
     torch.testing.assert_close(norm(x), expected, rtol=1e-6, atol=1e-6)
@@ -41,7 +41,7 @@ def test_a_norm_in_float32_is_the_formula() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_heads_are_normed_as_by_two_norms(dtype: torch.dtype) -> None:
-    """Queries and keys in one call are what a norm of each makes of them."""
+    """One call norms queries and keys as two separate norms do."""
     both = HeadNorm(HEADS, GROUPS, WIDTH, 1e-6).to(dtype)
     apart = [RMSNorm(WIDTH, 1e-6).to(dtype) for _ in range(2)]
     for (_, weight), norm, seed in zip(both.weights("name"), apart, (3, 4), strict=True):
@@ -55,7 +55,7 @@ def test_heads_are_normed_as_by_two_norms(dtype: torch.dtype) -> None:
 
 
 def test_angles_are_rounded_before_the_rotation() -> None:
-    """In bfloat16 positions become angles in float32; the rotation is of rounded numbers."""
+    """In bfloat16 the angles are computed in float32 and rounded before the rotation."""
     positions = torch.tensor([[0, 1, 977, 4095]])
     frequencies = inverse_frequencies(WIDTH, 1e6)
     rotated = rotation(positions, frequencies, torch.bfloat16)
@@ -72,7 +72,7 @@ def test_angles_are_rounded_before_the_rotation() -> None:
 
 
 def by_hand(queries: torch.Tensor, seen: Keys, allowed: torch.Tensor) -> torch.Tensor:
-    """Attention written out; `allowed` [B, T, S] bool."""
+    """Compute attention in plain steps; `allowed` [B, T, S] bool."""
     share = queries.shape[2] // seen.keys.shape[2]
     keys = seen.keys.repeat_interleave(share, dim=2)
     values = seen.values.repeat_interleave(share, dim=2)
@@ -82,7 +82,7 @@ def by_hand(queries: torch.Tensor, seen: Keys, allowed: torch.Tensor) -> torch.T
 
 
 def test_a_step_sees_its_row_s_positions() -> None:
-    """One query of each row sees what the mask leaves; heads of a group share keys."""
+    """One query per row sees the positions that the mask allows; heads of a group share keys."""
     seen = Keys(random(3, 11, GROUPS, WIDTH), random(3, 11, GROUPS, WIDTH), 11)
     allowed = torch.arange(11) <= torch.tensor([0, 4, 10])[:, None]
     mask = torch.zeros(3, 11).masked_fill(~allowed, float("-inf"))[:, None, None]
@@ -102,6 +102,6 @@ def test_a_prefill_sees_what_came_before() -> None:
 
 
 def test_flash_attention_is_refused_in_float32() -> None:
-    """flash-attn has no float32 kernels; the error says what to try."""
+    """flash-attn has no float32 kernels; the error names an alternative."""
     with pytest.raises(ValueError, match=r"bfloat16 or float16, got torch.float32; try sdpa"):
         make_attention("flash", torch.float32)

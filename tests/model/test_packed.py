@@ -1,4 +1,4 @@
-"""Packed weights compute what plain ones do."""
+"""Packed weights compute what plain weights compute."""
 
 import weakref
 
@@ -26,7 +26,7 @@ def linear(inputs: int, outputs: int, bias: bool, dtype: torch.dtype) -> Linear:
 @pytest.mark.parametrize("rows", ROWS, ids=str)
 @pytest.mark.parametrize("has_bias", [False, True])
 def test_a_packed_layer_is_its_plain_twin(rows: tuple[int, ...], has_bias: bool) -> None:
-    """For any rows of input, in any shape, the products are the same up to rounding."""
+    """For any input shape the products are equal up to rounding."""
     layer = linear(96, 130, has_bias, torch.float32)
     x = torch.randn(*rows, 96, generator=torch.Generator().manual_seed(1))
     packed = PackedLinear(layer)(x)
@@ -35,7 +35,7 @@ def test_a_packed_layer_is_its_plain_twin(rows: tuple[int, ...], has_bias: bool)
 
 
 def test_half_precision_is_packed_too() -> None:
-    """In bfloat16 the products are those of float32 up to its rounding, packed or not."""
+    """In bfloat16, packed or not, the products equal those of float32 up to bfloat16 rounding."""
     module = torch.nn.Sequential(linear(96, 130, True, torch.bfloat16))
     x = torch.randn(9, 96, generator=torch.Generator().manual_seed(1)).bfloat16()
     expected = linear(96, 130, True, torch.float32)(x.float())
@@ -44,7 +44,7 @@ def test_half_precision_is_packed_too() -> None:
 
 
 def test_packing_keeps_no_plain_weights() -> None:
-    """Every layer is replaced, and what it was made of is gone."""
+    """Every layer is replaced, and the plain weights are freed."""
     module = torch.nn.Sequential(
         torch.nn.Sequential(linear(8, 8, True, torch.float32)), linear(8, 8, False, torch.float32)
     )
@@ -59,14 +59,14 @@ def test_packing_keeps_no_plain_weights() -> None:
 
 
 def test_other_precisions_stay_plain() -> None:
-    """What no kernel packs is left as it is."""
+    """Layers that no kernel can pack stay unchanged."""
     module = torch.nn.Sequential(linear(8, 8, True, torch.float64))
     pack(module)
     assert isinstance(module[0], Linear)
 
 
 def test_a_packed_codec_makes_the_same_samples() -> None:
-    """The codec sounds the same with and without packed weights."""
+    """A codec with packed weights makes the samples of one with plain weights."""
     codes = torch.randint(64, (20, 16), generator=torch.Generator().manual_seed(1))
     made: list[Tensor] = [
         load_codec(REFERENCE / "base-0b6", is_packed=is_packed).decode(codes)

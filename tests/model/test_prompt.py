@@ -1,4 +1,4 @@
-"""Prompts: which ids stand where, for every kind of voice and both layouts."""
+"""Prompts: the order of ids for every kind of voice and both layouts."""
 
 from dataclasses import replace
 
@@ -31,22 +31,22 @@ RYAN, ERIC = 1054, 864
 
 
 def builder(checkpoint: Checkpoint) -> PromptBuilder:
-    """What makes this checkpoint's prompts."""
+    """The prompt builder of this checkpoint."""
     return PromptBuilder(checkpoint.config, checkpoint.tokenizer)
 
 
 def text_ids(checkpoint: Checkpoint, text: str = TEXT) -> list[int]:
-    """Ids of a text without its role."""
+    """Return the ids of a text without its role."""
     return checkpoint.tokenizer.encode_turn("assistant", text)[ROLE_TOKENS:]
 
 
 def columns(prompt: Prompt) -> list[tuple[int, int]]:
-    """The two columns, side by side."""
+    """Return the text column and the codec column side by side."""
     return list(zip(prompt.text_ids, prompt.codec_ids, strict=True))
 
 
 def test_the_streaming_layout_feeds_text_by_frame(custom_voice: Checkpoint) -> None:
-    """The prompt ends with the first text token; the others and the end follow frame by frame."""
+    """The prompt ends with the first text token; the rest and the end token are fed by frame."""
     prompt = builder(custom_voice).build(TEXT, Preset("Ryan"), "English", is_streaming=True)
     role = custom_voice.tokenizer.encode_turn("assistant", TEXT)[:ROLE_TOKENS]
     first, *rest = text_ids(custom_voice)
@@ -61,7 +61,7 @@ def test_the_streaming_layout_feeds_text_by_frame(custom_voice: Checkpoint) -> N
 
 
 def test_the_other_layout_holds_the_whole_text(custom_voice: Checkpoint) -> None:
-    """The prompt holds the text and its end beside codec padding; nothing is left to feed."""
+    """The prompt contains all of the text and its end, beside codec padding; none is fed later."""
     streaming = builder(custom_voice).build(TEXT, Preset("Ryan"), "English", is_streaming=True)
     prompt = builder(custom_voice).build(TEXT, Preset("Ryan"), "English")
     beside_padding = [(id, CODEC_PAD) for id in (*text_ids(custom_voice), EOS)]
@@ -70,7 +70,7 @@ def test_the_other_layout_holds_the_whole_text(custom_voice: Checkpoint) -> None
 
 
 def test_without_a_language_the_model_does_not_think_of_one(custom_voice: Checkpoint) -> None:
-    """Language left open: other control ids, and no place for a language."""
+    """Without a language the control ids differ, and the prompt has no position for a language."""
     prompt = builder(custom_voice).build(TEXT, Preset("ryan"), is_streaming=True)
     control = prompt.codec_ids[ROLE_TOKENS:]
     assert control == (NO_THINK, THINK_BOS, THINK_EOS, RYAN, CODEC_PAD, CODEC_BOS)
@@ -83,14 +83,14 @@ def test_without_a_language_the_model_does_not_think_of_one(custom_voice: Checkp
 def test_a_dialect_s_speaker_speaks_it(
     custom_voice: Checkpoint, language: str | None, spoken: int
 ) -> None:
-    """A speaker of a dialect speaks it where Chinese or nothing is asked for."""
+    """The speaker of a dialect uses it if Chinese or no language is requested."""
     prompt = builder(custom_voice).build(TEXT, Preset("Eric"), language)
     assert prompt.codec_ids[ROLE_TOKENS : ROLE_TOKENS + 3] == (THINK, THINK_BOS, spoken)
     assert ERIC in prompt.codec_ids
 
 
 def test_instruct_stands_before_the_text(custom_voice: Checkpoint) -> None:
-    """An instruct is a turn of the user, without codec ids, before all else."""
+    """An instruct precedes everything else, as a turn of the user, without codec ids."""
     plain = builder(custom_voice).build(TEXT, Preset("Ryan"), "en")
     prompt = builder(custom_voice).build(TEXT, Preset("Ryan"), "en", "Speak slowly")
     turn = custom_voice.tokenizer.encode_closed_turn("user", "Speak slowly")
@@ -98,7 +98,7 @@ def test_instruct_stands_before_the_text(custom_voice: Checkpoint) -> None:
 
 
 def test_an_embedding_takes_the_speaker_s_place(base: Checkpoint) -> None:
-    """A voice cloned by its embedding alone has one position for it, and no text of its own."""
+    """A voice cloned by its embedding alone takes one position and adds no text."""
     embedding = reference_voice().speaker_embedding
     prompt = builder(base).build(TEXT, Cloned(embedding), "en", is_streaming=True)
     assert prompt.codec_ids[ROLE_TOKENS:][4:] == (SPEAKER, CODEC_PAD, CODEC_BOS)
@@ -107,7 +107,7 @@ def test_an_embedding_takes_the_speaker_s_place(base: Checkpoint) -> None:
 
 @pytest.mark.parametrize("text", [TEXT, "Ja."])
 def test_reference_frames_stand_beside_the_text(base: Checkpoint, text: str) -> None:
-    """Order of a cloned prompt: reference text, text, end, beside start of speech and frames."""
+    """A cloned prompt has reference text, text and end, beside start of speech and frames."""
     voice = reference_voice()
     assert voice.reference_codes is not None
     prompt = builder(base).build(text, voice, "en", is_streaming=True)
@@ -120,7 +120,7 @@ def test_reference_frames_stand_beside_the_text(base: Checkpoint, text: str) -> 
 
 
 def test_reference_frames_follow_a_whole_text(base: Checkpoint) -> None:
-    """In the other layout the frames come after reference text, text and end, beside padding."""
+    """In the other layout the frames follow reference text, text and end, beside padding."""
     voice = reference_voice()
     assert voice.reference_codes is not None
     prompt = builder(base).build(TEXT, voice, "en")
@@ -133,7 +133,7 @@ def test_reference_frames_follow_a_whole_text(base: Checkpoint) -> None:
 
 @pytest.mark.parametrize("voice", [reference_voice(), Cloned(torch.zeros(64))])
 def test_an_open_text_can_start_early(base: Checkpoint, voice: Voice) -> None:
-    """With `ids_to_start` ids the prompt is the whole text's, and the rest is left to feed."""
+    """The first `ids_to_start` ids give the whole text's prompt; the other ids are fed later."""
     text = "The quick brown fox jumps over the lazy dog 42 times; " * 2
     turn = base.tokenizer.encode_turn("assistant", text)
     build = builder(base)
@@ -146,7 +146,7 @@ def test_an_open_text_can_start_early(base: Checkpoint, voice: Voice) -> None:
 
 
 def test_a_short_reference_leaves_text_to_feed(base: Checkpoint) -> None:
-    """Where reference text and text are longer than the frames, frames take what is left."""
+    """Ids of the texts that do not fit beside a short reference are fed later."""
     voice = reference_voice()
     assert voice.reference_codes is not None
     short = replace(voice, reference_codes=voice.reference_codes[:3])
@@ -162,7 +162,10 @@ def test_a_short_reference_leaves_text_to_feed(base: Checkpoint) -> None:
 def test_every_clone_s_prompt_begins_with_its_prefix(
     base: Checkpoint, frames: int | None, is_streaming: bool
 ) -> None:
-    """All that does not depend on the text, however long the reference is, and never all of it."""
+    """The prefix is everything that does not depend on the text, for a reference of any length.
+
+    It is always shorter than the whole prompt.
+    """
     voice = reference_voice()
     assert voice.reference_codes is not None
     voice = replace(voice, reference_codes=voice.reference_codes[:frames])
@@ -177,19 +180,19 @@ def test_every_clone_s_prompt_begins_with_its_prefix(
     if not is_streaming:
         assert len(prefix.reference_codes) == 0
         return
-    beside_text = len(text_ids(base, voice.reference_text)) - 1  # the first is beside the start
+    beside_text = len(text_ids(base, voice.reference_text)) - 1  # the first id is beside the start
     assert len(prefix.reference_codes) == min(beside_text, len(voice.reference_codes) - 1)
 
 
 def test_a_preset_s_prefix_holds_all_but_its_text(custom_voice: Checkpoint) -> None:
-    """Instruct, role, language and speaker."""
+    """A preset's prefix consists of instruct, role, language and speaker."""
     prefix = builder(custom_voice).build_prefix(Preset("ryan"), "en", "Sad", is_streaming=True)
     prompt = builder(custom_voice).build(TEXT, Preset("ryan"), "en", "Sad", is_streaming=True)
     assert columns(prompt)[:-1] == columns(prefix)
 
 
 def test_unknown_names_list_the_known(custom_voice: Checkpoint) -> None:
-    """A speaker or a language that the model lacks is refused with the list of those it has."""
+    """An unknown speaker or language is refused; the error lists the known ones."""
     build = builder(custom_voice)
     with pytest.raises(InvalidRequestError, match="'Bob'.*eric, ryan, vivian") as error:
         build.build(TEXT, Preset("Bob"))
@@ -201,25 +204,25 @@ def test_unknown_names_list_the_known(custom_voice: Checkpoint) -> None:
 
 @pytest.mark.parametrize("voice", [Designed(), Cloned(torch.zeros(64))])
 def test_a_voice_of_another_kind_is_refused(custom_voice: Checkpoint, voice: Voice) -> None:
-    """A model speaks the kind of voice that it was made for."""
+    """A model refuses a voice of another kind of model."""
     with pytest.raises(InvalidRequestError, match="expected a preset voice"):
         builder(custom_voice).build(TEXT, voice)
 
 
 def test_a_model_that_takes_no_instruct_says_so(base: Checkpoint) -> None:
-    """An instruct is refused where the model would not hear it."""
+    """An instruct is refused by a model that would ignore it."""
     with pytest.raises(InvalidRequestError, match="takes no instruct"):
         builder(base).build(TEXT, reference_voice(), "en", "Speak slowly")
 
 
 def test_an_empty_text_is_refused(custom_voice: Checkpoint) -> None:
-    """A text without ids can not be spoken."""
+    """A text without ids is refused."""
     with pytest.raises(InvalidRequestError, match="empty"):
         builder(custom_voice).build("", Preset("Ryan"))
 
 
 def test_reference_codes_need_their_text(base: Checkpoint) -> None:
-    """Reference codes without the text of the reference audio are refused."""
+    """Reference codes without a transcript of the reference are refused."""
     with pytest.raises(InvalidRequestError, match="text of its reference"):
         builder(base).build(TEXT, replace(reference_voice(), reference_text=""))
 
@@ -238,13 +241,13 @@ def test_reference_codes_need_their_text(base: Checkpoint) -> None:
     ],
 )
 def test_languages_go_by_name_and_code(language: str | None, name: str | None) -> None:
-    """A language is a name, a code, a code with a region, or left open."""
+    """A language is a name, a code, a code with a region, or omitted."""
     assert language_name(language) == name
 
 
 @pytest.mark.parametrize("has_reference", [True, False])
 def test_a_cloned_voice_can_be_stored(has_reference: bool) -> None:
-    """What was stored is read back as it was."""
+    """A stored voice is read back unchanged."""
     voice = reference_voice("Grüße, 世界")
     if not has_reference:
         voice = Cloned(voice.speaker_embedding)
@@ -259,7 +262,7 @@ def test_a_cloned_voice_can_be_stored(has_reference: bool) -> None:
 
 
 def test_an_embedding_is_float32_however_it_was_stored() -> None:
-    """A file of another program's may hold it in half precision."""
+    """The embedding is float32 even if another program stored it in half precision."""
     read = Cloned.from_bytes(save({"speaker_embedding": torch.ones(2, dtype=torch.bfloat16)}))
     assert read.speaker_embedding.dtype is torch.float32
 
@@ -274,6 +277,6 @@ def test_an_embedding_is_float32_however_it_was_stored() -> None:
     ],
 )
 def test_other_bytes_are_no_voice(stored: bytes) -> None:
-    """Bytes that are no clone prompt are refused; a pickle is never loaded."""
+    """Bytes that are not a voice file are refused; a pickle is never loaded."""
     with pytest.raises(InvalidRequestError, match="expected a voice file"):
         Cloned.from_bytes(stored)

@@ -1,4 +1,4 @@
-"""Eight-bit weights: less memory, speech all the same, and a sentence where they cannot be."""
+"""Eight-bit weights: less memory, nearly the same codes, and clear errors where unsupported."""
 
 import sys
 
@@ -13,7 +13,7 @@ from voiceagent_tts.model.quantized import quantize
 
 
 def test_without_torchao_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the package is missing, the sentence says what to install."""
+    """Without torchao the error says what to install."""
     monkeypatch.setitem(sys.modules, "torchao.quantization", None)
     network = load_checkpoint(REFERENCE / "base-0b6", is_packed=False).network
     with pytest.raises(VoiceAgentError, match="quantize int8 needs torchao: install the extra"):
@@ -21,7 +21,7 @@ def test_without_torchao_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_rounded_weights_speak() -> None:
-    """Both transformers keep a quarter of their float32 weights, and most choices stay the same."""
+    """Both transformers shrink to a quarter of float32, and most chosen codes stay equal."""
     pytest.importorskip("torchao")
     checkpoint = load_checkpoint(REFERENCE / "base-0b6", is_packed=False)
     network = checkpoint.network

@@ -1,4 +1,4 @@
-"""Sampling: the reference's filters in its order, and random numbers of each row's own."""
+"""Sampling: the reference's filters in its order, with random numbers per row."""
 
 import numpy as np
 import pytest
@@ -45,7 +45,7 @@ def logits() -> Tensor:
 def reference_probabilities(
     settings: SamplingSettings, history: list[int], penalty: float
 ) -> Tensor:
-    """What the library's processors make of `logits`, in the order of its `generate`."""
+    """Apply the library's processors to `logits`, in the order of its `generate`."""
     processors = LogitsProcessorList(
         [
             RepetitionPenaltyLogitsProcessor(penalty),
@@ -65,7 +65,7 @@ def reference_probabilities(
 def draw(
     settings: SamplingSettings, history: list[int], penalty: float, rows: int = DRAWS
 ) -> Tensor:
-    """[rows] codes for `logits`, one for each seed."""
+    """Draw one code of `logits` for each seed: [rows]."""
     seen = torch.zeros(rows, VOCABULARY, dtype=torch.bool)
     seen[:, history] = True
     ids = torch.arange(VOCABULARY)
@@ -81,7 +81,7 @@ def draw(
 
 
 def one_number_each(rows: int, frame: int = 0) -> Tensor:
-    """[rows] random numbers, of one seed each."""
+    """Return the first random number of each seed: [rows]."""
     return torch.tensor([uniforms(seed, np.array([frame]), 1)[0, 0] for seed in range(rows)])
 
 
@@ -91,7 +91,7 @@ def sample(
     settings: list[SamplingSettings],
     rules: LogitRules | None = None,
 ) -> Tensor:
-    """[R] codes, each row with settings of its own."""
+    """Sample [R] codes, with separate settings for each row."""
 
     def column(name: str) -> Tensor:
         return torch.tensor([[getattr(row, name)] for row in settings])
@@ -102,7 +102,7 @@ def sample(
 
 
 def chi_squared(drawn: Tensor, probabilities: Tensor) -> tuple[float, int]:
-    """The statistic and its degrees of freedom, rare codes taken together."""
+    """Return the chi-squared statistic and its degrees of freedom, with rare codes pooled."""
     expected = probabilities * len(drawn)
     observed = drawn.bincount(minlength=VOCABULARY).float()
     common = expected >= 5
@@ -126,7 +126,7 @@ def chi_squared(drawn: Tensor, probabilities: Tensor) -> tuple[float, int]:
 def test_draws_follow_the_reference_s_filters(
     settings: SamplingSettings, history: list[int]
 ) -> None:
-    """Penalty, end, suppressed ids, temperature, top-k, top-p: drawn as the library would draw."""
+    """Penalty, end, suppressed ids, temperature, top-k and top-p draw codes as the library does."""
     probabilities = reference_probabilities(settings, history, 1.3)
     drawn = draw(settings, history, 1.3)
     assert (probabilities[drawn] > 0).all(), "a code that is filtered out was drawn"
@@ -135,7 +135,7 @@ def test_draws_follow_the_reference_s_filters(
 
 
 def test_ties_with_the_last_of_top_k_stay() -> None:
-    """Codes as likely as the k-th are kept, as the reference keeps them."""
+    """Codes as likely as the k-th are kept, as in the reference."""
     first, second = logits().topk(2).values
     scores = torch.where(logits() == second, first, logits())[None]
     drawn = sample(scores.expand(200, -1), one_number_each(200), [SamplingSettings(top_k=1)] * 200)
@@ -143,7 +143,7 @@ def test_ties_with_the_last_of_top_k_stay() -> None:
 
 
 def test_greedy_takes_the_likeliest() -> None:
-    """Without sampling the best code is taken, beside rows that sample."""
+    """A greedy row takes the likeliest code, even beside rows that sample."""
     settings = [SamplingSettings(is_sampled=False), SamplingSettings(temperature=5.0, top_k=0)]
     scores = logits().expand(2, -1)
     drawn = [sample(scores, torch.tensor([u, u]), settings) for u in (0.0, 0.5, 1 - 2**-23)]
@@ -152,7 +152,7 @@ def test_greedy_takes_the_likeliest() -> None:
 
 
 def test_the_last_random_number_draws_a_possible_code() -> None:
-    """At the ends of [0, 1) nothing is drawn that has no probability."""
+    """The ends of [0, 1) never draw a code with probability zero."""
     scores = logits().clone()
     scores[[0, 1, VOCABULARY - 1]] = float("-inf")
     settings = [SamplingSettings(temperature=1.0, top_k=0)]
@@ -178,7 +178,7 @@ def test_the_last_random_number_draws_a_possible_code() -> None:
     ],
 )
 def test_a_row_s_settings_are_its_own(settings: list[SamplingSettings]) -> None:
-    """Beside rows that ask for more, a row is drawn as if all rows asked for the same."""
+    """A row's code does not depend on the settings of other rows."""
     for uniform in torch.linspace(0, 0.99, 20):
         scores, numbers = logits().expand(len(settings), -1), uniform.expand(len(settings))
         together = sample(scores, numbers, settings)
@@ -186,8 +186,8 @@ def test_a_row_s_settings_are_its_own(settings: list[SamplingSettings]) -> None:
         assert together.tolist() == alone
 
 
-def test_what_a_reach_does_not_cover_is_known() -> None:
-    """A batch made for some settings takes those that compute no more."""
+def test_bounds_cover_settings_that_compute_no_more() -> None:
+    """A batch prepared for some settings accepts those that need no further computation."""
     bounds = SamplingBounds.of(
         [SamplingSettings(top_k=50), SamplingSettings(is_sampled=False, top_p=0.5)]
     )
@@ -219,13 +219,13 @@ def test_what_a_reach_does_not_cover_is_known() -> None:
 def test_philox_gives_its_published_words(
     counter: list[int], key: list[int], words: list[int]
 ) -> None:
-    """The generator reproduces the known answers of its authors (Random123, kat_vectors)."""
+    """The generator reproduces its authors' known answers (Random123, kat_vectors)."""
     x0, x1, x2, x3 = (np.array([word], np.uint64) for word in counter)
     assert [int(word) for (word,) in philox((x0, x1, x2, x3), (key[0], key[1]))] == words
 
 
 def test_random_numbers_are_of_seed_frame_and_codebook() -> None:
-    """Numbers do not change with what else is drawn; another seed, frame or codebook has others."""
+    """A random number depends only on seed, frame and codebook, and differs for each of them."""
     frames = np.array([0, 1, 3, 2**31])
     together = np.stack([uniforms(seed, frames, 16) for seed in (1, 2, -7, 2**62 + 1, 2**64 - 1)])
     alone = uniforms(2**62 + 1, frames[2:3], 16)[0]
@@ -244,7 +244,7 @@ def test_random_numbers_are_even() -> None:
 
 
 def test_a_checkpoint_s_own_settings_are_read() -> None:
-    """generation_config.json has settings of talker and code predictor apart."""
+    """Talker and code predictor have separate settings in generation_config.json."""
     params = sampling_params(read_generation_config(REFERENCE / "base-0b6"), seed=3)
     assert params == SamplingParams(SamplingSettings(), SamplingSettings(), 1.05, 3)
 
@@ -253,13 +253,13 @@ def test_a_checkpoint_s_own_settings_are_read() -> None:
     "change", [{"temperature": 0.0}, {"top_k": -1}, {"top_p": 0.0}, {"top_p": 1.5}]
 )
 def test_impossible_settings_are_refused(change: dict[str, float]) -> None:
-    """A setting out of its range is refused with its name and the range."""
+    """A setting out of its range is refused; the error names the setting and the range."""
     (name,) = change
     with pytest.raises(InvalidRequestError, match=f"{name} is .*; expected"):
         SamplingSettings(**change)  # type: ignore[arg-type]
 
 
 def test_an_impossible_penalty_is_refused() -> None:
-    """A repetition penalty of 0 would divide by it."""
+    """A repetition penalty of 0 is refused, because logits are divided by it."""
     with pytest.raises(InvalidRequestError, match="repetition_penalty is 0"):
         SamplingParams(repetition_penalty=0)

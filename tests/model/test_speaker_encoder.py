@@ -1,4 +1,4 @@
-"""The speaker encoder: the official package's embedding of the reference audio."""
+"""The speaker encoder gives the official package's embedding of the reference audio."""
 
 import numpy as np
 import pytest
@@ -13,13 +13,13 @@ from voiceagent_tts.model.speaker_encoder import SpeakerEncoder
 
 @pytest.fixture
 def encoder(base: Checkpoint) -> SpeakerEncoder:
-    """The tiny Base checkpoint's."""
+    """The speaker encoder of the tiny Base checkpoint."""
     assert base.speaker_encoder
     return base.speaker_encoder
 
 
 def test_the_embedding_is_that_of_the_official_package(encoder: SpeakerEncoder) -> None:
-    """The reference audio's embedding equals the official one within 1e-4."""
+    """The embedding of the reference audio equals the official one within 1e-4."""
     samples, rate = soundfile.read(REFERENCE / "reference.wav", dtype="float32")
     assert rate == 24_000
     made = encoder.embed(torch.from_numpy(samples))
@@ -27,7 +27,7 @@ def test_the_embedding_is_that_of_the_official_package(encoder: SpeakerEncoder) 
 
 
 def test_a_tone_peaks_in_its_band(encoder: SpeakerEncoder) -> None:
-    """The spectrogram has one frame for 256 samples, and a tone is loudest where it belongs."""
+    """The spectrogram has one frame per 256 samples, and a tone peaks in its own band."""
     seconds = np.arange(24_000) / 24_000
     tone = torch.from_numpy(np.sin(2 * np.pi * 1000 * seconds).astype(np.float32))
     spectrogram = encoder.mel_spectrogram(tone[None])
@@ -47,7 +47,7 @@ def test_audio_that_is_too_short_is_refused(encoder: SpeakerEncoder) -> None:
 
 
 def test_a_half_precision_model_has_the_same_embedding(base: Checkpoint) -> None:
-    """The speaker encoder is float32 whatever the model's precision."""
+    """The speaker encoder is float32 in models of any precision."""
     assert base.speaker_encoder
     dtypes = {tensor.dtype for _, tensor in base.speaker_encoder.weights()}
     assert dtypes == {torch.float32}

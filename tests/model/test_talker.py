@@ -1,4 +1,4 @@
-"""The talker: a step gives what the whole prompt would, and rows are their own."""
+"""The talker: steps give the states of the whole prompt, and rows are independent."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from voiceagent_tts.model.kv_pool import PAGE_POSITIONS, KVPool, PagedKVCache, e
 
 PAGES = 7
 TABLE = torch.tensor([[5, 2], [3, 7], [1, 6]])
-"""Pages of three rows, in no order."""
+"""Pages of three rows, unordered."""
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def embeddings(base: Checkpoint, rows: int, steps: int) -> torch.Tensor:
 def run(
     base: Checkpoint, x: torch.Tensor, starts: list[int], table: torch.Tensor, pool: KVPool
 ) -> torch.Tensor:
-    """New positions of rows, each from its start on, looking back as far as there are pages."""
+    """Run new positions of rows, each from its start; attention may look back over all pages."""
     positions = torch.tensor(starts)[:, None] + torch.arange(x.shape[1])
     memory = PagedKVCache(pool, table, positions, table.shape[1] * PAGE_POSITIONS)
     return base.network.talker.run(x, positions, memory)
@@ -39,7 +39,7 @@ def run(
 @torch.inference_mode()
 @pytest.mark.parametrize("begin", [0, PAGE_POSITIONS - 6], ids=["start", "end of a page"])
 def test_any_parts_are_the_whole(base: Checkpoint, pool: KVPool, begin: int) -> None:
-    """Positions in one pass, in two, or one by one give the same states, also across pages."""
+    """Positions in one pass, in two or one by one give equal states, also across pages."""
     x, table = embeddings(base, 1, begin + 12), TABLE[1:2]
     whole = run(base, x, [0], table, pool)[:, begin:]
     parts = [run(base, x[:, : begin + 7], [0], table, pool)[:, begin:]]
@@ -52,7 +52,7 @@ def test_any_parts_are_the_whole(base: Checkpoint, pool: KVPool, begin: int) -> 
 
 @torch.inference_mode()
 def test_rows_of_different_lengths_run_together(base: Checkpoint, pool: KVPool) -> None:
-    """What stands after a prompt's end changes neither its states nor the steps after it."""
+    """Padding after a prompt changes neither its states nor the steps after it."""
     x, lengths = embeddings(base, 3, 9), [9, 4, 1]
     together = run(base, x, [0, 0, 0], TABLE, pool)
     next_x = embeddings(base, 3, 1)
@@ -67,7 +67,7 @@ def test_rows_of_different_lengths_run_together(base: Checkpoint, pool: KVPool) 
 
 @torch.inference_mode()
 def test_a_pass_writes_only_its_positions(base: Checkpoint, pool: KVPool) -> None:
-    """In memory a pass changes each row's own positions and nothing else."""
+    """A pass writes each row's own positions of the cache and nothing else."""
     before = pool.keys.clone()
     starts = [3, 0, PAGE_POSITIONS + 17]
     run(base, embeddings(base, 3, 2), starts, TABLE, pool)
@@ -80,7 +80,7 @@ def test_a_pass_writes_only_its_positions(base: Checkpoint, pool: KVPool) -> Non
 
 
 def test_only_codes_and_the_end_may_be_chosen(base: Checkpoint) -> None:
-    """Of the ids after the codes, all but the one that ends a row are control ids."""
+    """Of the ids after the codes, all but the end id are control ids."""
     talker, config = base.network.talker, base.config.talker_config
     codes = config.code_predictor_config.vocab_size
     assert config.vocab_size - codes == 1024

@@ -1,4 +1,4 @@
-"""Ids of a text: the reference tokenizer's, and the same however the text arrives."""
+"""The tokenizer gives the reference tokenizer's ids, however the text is divided."""
 
 import pytest
 from hypothesis import example, given
@@ -37,7 +37,7 @@ pieces = st.one_of(
 
 
 def in_parts(parts: list[str]) -> list[int]:
-    """Ids of a turn whose text arrives in these parts."""
+    """Return the ids of a turn whose text arrives in these parts."""
     turn = TOKENIZER.open_turn("assistant")
     return [id for part in parts for id in turn.push(part)] + turn.finish()
 
@@ -50,14 +50,14 @@ def test_ids_are_those_of_the_reference_tokenizer(text: str) -> None:
 
 @given(text=st.text())
 def test_any_text_has_the_reference_ids(text: str) -> None:
-    """Ids equal the library's for any text."""
+    """For any text the ids equal the library's."""
     assert TOKENIZER.encode(TOKENIZER.normalize(text)) == LIBRARY(text).input_ids
 
 
 @given(parts=st.lists(pieces))
 @example(parts=["e", "e", "\N{COMBINING ACUTE ACCENT}"])  # é may merge with the letter before
 def test_parts_give_the_ids_of_the_whole(parts: list[str]) -> None:
-    """However a text is cut, its ids are those of the whole text."""
+    """However a text is divided, its ids are those of the whole text."""
     assert in_parts(parts) == TOKENIZER.encode_turn("assistant", "".join(parts))
 
 
@@ -68,7 +68,7 @@ def test_characters_give_the_ids_of_the_whole(text: str) -> None:
 
 
 def test_ids_come_while_text_arrives() -> None:
-    """At most a word is held back, and in Chinese, which has no spaces, a few characters."""
+    """At most one word is held back; in Chinese, which has no spaces, a few characters."""
     turn = TOKENIZER.open_turn("assistant")
     given = turn.push("The quick brown f")
     assert given == TOKENIZER.encode_turn("assistant", "The quick brown")
@@ -80,21 +80,21 @@ def test_ids_come_while_text_arrives() -> None:
 
 
 def test_what_could_merge_is_held_back() -> None:
-    """An id that a later character would change is not given out."""
+    """An id that a later character could change is held back."""
     turn = TOKENIZER.open_turn("assistant")
     turn.push("x frien")
     assert turn.push("d!") == TOKENIZER.encode(" friend")
 
 
 def test_control_tokens_in_a_text_are_text() -> None:
-    """A text that spells a control token can not end its turn."""
+    """A text that spells a control token cannot end its turn."""
     ids = TOKENIZER.encode_turn("assistant", "a<|im_end|>b")
     assert CONFIG["im_end"] not in ids
     assert len(ids) > ROLE_TOKENS + 3
 
 
 def test_a_closed_turn_ends() -> None:
-    """A closed turn is the open one, its end, and the line's end."""
+    """A closed turn is the open turn, the end token and a line break."""
     open_turn = TOKENIZER.encode_turn("user", "Speak slowly")
     assert TOKENIZER.encode_closed_turn("user", "Speak slowly") == [*open_turn, 357, 198]
 
