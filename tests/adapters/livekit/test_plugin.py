@@ -97,6 +97,24 @@ async def test_a_cough_pauses_the_reply_and_loses_nothing(
         assert not conversation.errors
 
 
+@pytest.mark.parametrize("is_on", [True, False])
+async def test_a_session_that_ignores_our_words_is_warned_once(
+    served: ServerProcess,
+    make_voice: MakeVoice,
+    caplog: pytest.LogCaptureFixture,
+    is_on: bool,
+) -> None:
+    """Each session without `use_tts_aligned_transcript` gets one warning, with the cure."""
+    for _ in range(2):
+        caplog.clear()
+        voice = make_voice(served)
+        async with talking(voice, use_tts_aligned_transcript=is_on) as conversation:
+            await conversation.cut(0.1, COUNTING)
+            await conversation.cut(0.1, COUNTING)
+        cures = [text for text in caplog.messages if "use_tts_aligned_transcript=True" in text]
+        assert len(cures) == (0 if is_on else 1)
+
+
 # The socket.
 
 

@@ -7,13 +7,13 @@ The audio does not wait, except for a few samples that carry the words: LiveKit 
 with audio. Without a session that plays, words go with their audio.
 
 This module knows LiveKit's `AudioEmitter`, the events of its outputs, and the arithmetic of its
-`TranscriptSynchronizer` 1.8. It uses one private name of LiveKit, in `session_output`. It knows no
-wire and no session.
+`TranscriptSynchronizer` 1.8. It uses one private name of LiveKit, in `_activity`. It knows no wire.
 """
 
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
 
 from livekit.agents import tts
 from livekit.agents.types import TimedString
@@ -26,6 +26,9 @@ from voiceagent_tts.core import (
     WordTimestamp,
     ms_to_samples,
 )
+
+if TYPE_CHECKING:
+    from livekit.agents import AgentSession
 
 _HEARD_SAMPLES = ms_to_samples(12)
 """Played length of a word when it is emitted. A word counts as heard from 20 ms on, and LiveKit
@@ -48,17 +51,35 @@ _START_TIMEOUT_S = 2.0
 
 
 def session_output() -> io.AudioOutput | None:
-    """The audio output of the session whose reply this task makes; None outside of a session.
+    """The audio output of the session whose reply this task makes; None outside of a session."""
+    try:
+        return _activity().session.output.audio
+    except (ImportError, LookupError, AttributeError):
+        return None
+
+
+def session_without_words() -> "AgentSession[Any] | None":
+    """The session whose reply this task makes if that session ignores our words; otherwise None."""
+    try:
+        activity = _activity()
+        return None if activity.use_tts_aligned_transcript else activity.session
+    except (ImportError, LookupError, AttributeError):
+        return None
+
+
+def _activity() -> Any:
+    """LiveKit's object for the agent whose reply this task makes.
 
     LiveKit gives plugins no way to their session. If this private one is gone, words go with their
     audio, and a cut is up to two words off.
-    """
-    try:
-        from livekit.agents.voice.agent_activity import _AgentActivityContextVar
 
-        return _AgentActivityContextVar.get().session.output.audio
-    except (ImportError, LookupError, AttributeError):
-        return None
+    Raises:
+        LookupError: this task makes no reply of a session.
+        ImportError: this version of LiveKit has no such name.
+    """
+    from livekit.agents.voice.agent_activity import _AgentActivityContextVar
+
+    return _AgentActivityContextVar.get()
 
 
 class _Mark(TimedString):

@@ -7,6 +7,7 @@ failed reply commits no others. A reply that loses its server in mid-sentence re
 context at the word that broke off; LiveKit itself retries only replies without audio.
 
 Set `use_tts_aligned_transcript` in the session; otherwise LiveKit ignores these words and guesses.
+The plugin warns once about each session without it.
 
 This module knows no engine and no server, only the wire (`adapters.livekit.socket`) and LiveKit's
 plugin API.
@@ -25,6 +26,7 @@ import aiohttp
 from livekit.agents import (
     DEFAULT_API_CONNECT_OPTIONS,
     NOT_GIVEN,
+    AgentSession,
     APIConnectionError,
     APIConnectOptions,
     APIError,
@@ -35,7 +37,7 @@ from livekit.agents import (
 )
 from yarl import URL
 
-from voiceagent_tts.adapters.livekit.playout import session_output
+from voiceagent_tts.adapters.livekit.playout import session_output, session_without_words
 from voiceagent_tts.adapters.livekit.reply import (
     Reply,
     ReplyHooks,
@@ -55,6 +57,8 @@ _WARM_WAITS_S = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 """Wait before each attempt to connect ahead of a reply; after these, the next reply connects."""
 
 _log = logging.getLogger("livekit.plugins.voiceagent")
+_warned_sessions: "weakref.WeakSet[AgentSession[Any]]" = weakref.WeakSet()
+"""Sessions that ignore the plugin's words, about which the log has a warning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,6 +326,17 @@ class TTS(tts.TTS[Literal["words"]]):
                 return
 
 
+def _warn_of_ignored_words() -> None:
+    """Log a warning if the session of this reply ignores the plugin's words; once per session."""
+    session = session_without_words()
+    if session is not None and session not in _warned_sessions:
+        _warned_sessions.add(session)
+        _log.warning(
+            "use_tts_aligned_transcript is off: after an interruption the history has words that "
+            "were not heard; create the session with AgentSession(use_tts_aligned_transcript=True)"
+        )
+
+
 class SynthesizeStream(tts.SynthesizeStream):
     """Speaks one reply while its text is being written."""
 
@@ -331,6 +346,7 @@ class SynthesizeStream(tts.SynthesizeStream):
         self._options = tts.options
 
     async def _run(self, output_emitter: tts.AudioEmitter) -> None:
+        _warn_of_ignored_words()
         reply = Reply(
             self._options,
             self._conn_options,
