@@ -21,8 +21,6 @@ heard, according to its history.
 import asyncio
 import contextlib
 import os
-import re
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -43,23 +41,11 @@ from livekit.agents import (
 from livekit.plugins.openai import LLM as OpenAILLM
 from livekit.plugins.openai import STT as OpenAISTT
 
+from agents import stand_ins
+from agents.voice_server import voice_server
 from livekit.plugins import voiceagent
-from voiceagent_tts.demo.server import demo_server
 
-DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8765
-INSTRUCTIONS = (
-    "You are a friendly voice agent. Answer in one or two short sentences without formatting."
-)
-LINES = (
-    "Hello! Say something, and interrupt me whenever you like.",
-    "Here is a long list for you to interrupt: Monday, Tuesday, Wednesday, Thursday, Friday, "
-    "Saturday, Sunday. One, two, three, four, five, six, seven, eight, nine, ten.",
-    "My history has the words that you heard, and no others. Try it: January, February, March, "
-    "April, May, June, July, August, September, October, November, December.",
-)
-QUOTED_WORDS = 4
-TOKENS_PER_S = 50.0
-_TOKEN = re.compile(r"\s?\S{1,4}|\s")
+SERVER_LOG = Path("out/livekit_voice-server.log")
 
 server = AgentServer(host="127.0.0.1")
 
@@ -69,7 +55,7 @@ async def converse(ctx: JobContext) -> None:
     """Run one conversation, at the console or in a room that LiveKit assigns to this agent."""
     stack = contextlib.AsyncExitStack()
     ctx.add_shutdown_callback(stack.aclose)
-    url = await stack.enter_async_context(voice_server())
+    url = await stack.enter_async_context(voice_server(SERVER_LOG))
     session = AgentSession[None](
         vad=inference.VAD(model="silero"),
         stt=choose_stt(),
@@ -79,7 +65,7 @@ async def converse(ctx: JobContext) -> None:
         use_tts_aligned_transcript=True,  # otherwise LiveKit ignores the voice's word times
         tts_text_transforms=None,  # the server does not speak markdown, and the history keeps it
     )
-    await session.start(Greeter(instructions=INSTRUCTIONS), room=ctx.room)
+    await session.start(Greeter(instructions=stand_ins.INSTRUCTIONS), room=ctx.room)
 
 
 class Greeter(Agent):
@@ -88,28 +74,6 @@ class Greeter(Agent):
     async def on_enter(self) -> None:
         """Greet the user."""
         self.session.generate_reply(instructions="Greet the user.")
-
-
-@contextlib.asynccontextmanager
-async def voice_server() -> AsyncIterator[str]:
-    """Yield the URL of the voice server; start one if none is configured and none is running."""
-    if url := os.environ.get("VOICEAGENT_TTS_URL"):
-        yield url
-    elif await is_listening(DEFAULT_HOST, DEFAULT_PORT):
-        yield f"ws://{DEFAULT_HOST}:{DEFAULT_PORT}"
-    else:
-        async with demo_server(Path("out/livekit_voice-server.log")) as url:
-            yield url
-
-
-async def is_listening(host: str, port: int) -> bool:
-    """Whether a server accepts connections at `host` and `port`."""
-    try:
-        _, writer = await asyncio.open_connection(host, port)
-    except OSError:
-        return False
-    writer.close()
-    return True
 
 
 def choose_stt() -> stt.STT:
@@ -136,8 +100,7 @@ class DurationSTT(stt.STT):
         super().__init__(capabilities=capabilities)
 
     async def _recognize_impl(self, buffer: utils.AudioBuffer, **options: Any) -> stt.SpeechEvent:
-        seconds = utils.audio.calculate_audio_duration(buffer)
-        text = f"(the user spoke for {seconds:.1f} s)"
+        text = stand_ins.transcript_of(utils.audio.calculate_audio_duration(buffer))
         speech = stt.SpeechData(language=LanguageCode("en"), text=text)
         return stt.SpeechEvent(stt.SpeechEventType.FINAL_TRANSCRIPT, alternatives=[speech])
 
@@ -159,20 +122,17 @@ class ScriptedLLM(llm.LLM):
 
 class _Line(llm.LLMStream):
     async def _run(self) -> None:
-        for token in _TOKEN.findall(next_line(self._chat_ctx)):
+        for token in stand_ins.tokens(next_line(self._chat_ctx)):
             delta = llm.ChoiceDelta(role="assistant", content=token)
             self._event_ch.send_nowait(llm.ChatChunk(id="line", delta=delta))
-            await asyncio.sleep(1 / TOKENS_PER_S)
+            await asyncio.sleep(1 / stand_ins.TOKENS_PER_S)
 
 
 def next_line(history: llm.ChatContext) -> str:
-    """The line that follows `history`; after an interruption, it first quotes what was heard."""
+    """The stand-in's line that follows `history`."""
     said = [message for message in history.messages() if message.role == "assistant"]
-    line = LINES[len(said) % len(LINES)]
-    if not said or not said[-1].interrupted:
-        return line
-    heard = (said[-1].text_content or "").split()[-QUOTED_WORDS:]
-    return f"The last words that you heard were: {' '.join(heard).rstrip('.,:')}. {line}"
+    is_interrupted = bool(said) and said[-1].interrupted
+    return stand_ins.next_line(len(said), said[-1].text_content or "" if is_interrupted else None)
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ from aiohttp import web
 from livekit.agents import llm
 from livekit.protocol.agent_pb.agent_session import ChatRole
 
-from agents import livekit_voice
+from agents import livekit_voice, stand_ins
 from livekit import rtc
 from testbed.caller import RATE_HZ, calling
 from testbed.livekit_conversation import count, heard, words_of
@@ -44,53 +44,25 @@ async def test_a_conversation_at_the_console(server: RunningServer) -> None:
         caller.say(question)
         await caller.until(lambda: len(caller.said(ChatRole.ASSISTANT)) == 2)
     greeting, answer = (message.content[0].text for message in caller.said(ChatRole.ASSISTANT))
-    assert greeting == livekit_voice.LINES[0]
+    assert greeting == stand_ins.LINES[0]
     assert "the user spoke" in caller.said(ChatRole.USER)[0].content[0].text
-    assert livekit_voice.LINES[1].startswith(answer.rstrip())
-    words = await words_of(server.websocket_url, livekit_voice.LINES[1], language="en")
+    assert stand_ins.LINES[1].startswith(answer.rstrip())
+    words = await words_of(server.websocket_url, stand_ins.LINES[1], language="en")
     assert abs(count(words, answer) - heard(words, caller.played_s[1])) <= 1
     assert caller.said(ChatRole.ASSISTANT)[1].interrupted
-
-
-async def test_the_agent_starts_a_server_if_there_is_none(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """If no server is configured and none is running, one runs while the agent needs it."""
-    monkeypatch.delenv("VOICEAGENT_TTS_URL", raising=False)
-    monkeypatch.setattr(livekit_voice, "DEFAULT_PORT", 9)
-    monkeypatch.chdir(tmp_path)
-    async with livekit_voice.voice_server() as url:
-        assert await spoken(url, "Hi.")
-        port = int(url.split(":")[2].split("/")[0])
-        assert await livekit_voice.is_listening("127.0.0.1", port)
-    assert not await livekit_voice.is_listening("127.0.0.1", port)
-
-
-async def test_a_running_server_is_used(
-    server: RunningServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The agent uses the configured server, or else the one that runs on this machine."""
-    port = int(server.url.rsplit(":", 1)[1])
-    monkeypatch.setattr(livekit_voice, "DEFAULT_PORT", port)
-    monkeypatch.delenv("VOICEAGENT_TTS_URL", raising=False)
-    async with livekit_voice.voice_server() as url:
-        assert await spoken(url, "Hi.")
-    monkeypatch.setenv("VOICEAGENT_TTS_URL", "ws://elsewhere")
-    async with livekit_voice.voice_server() as url:
-        assert url == "ws://elsewhere"
 
 
 def test_an_interrupted_line_is_quoted() -> None:
     """The stand-in quotes the last words that were heard, then speaks its next line."""
     history = llm.ChatContext.empty()
-    assert livekit_voice.next_line(history) == livekit_voice.LINES[0]
-    history.add_message(role="assistant", content=livekit_voice.LINES[0])
+    assert livekit_voice.next_line(history) == stand_ins.LINES[0]
+    history.add_message(role="assistant", content=stand_ins.LINES[0])
     history.add_message(role="user", content="Go on.")
-    assert livekit_voice.next_line(history) == livekit_voice.LINES[1]
+    assert livekit_voice.next_line(history) == stand_ins.LINES[1]
     history.add_message(role="assistant", content="One, two, three, four, five,", interrupted=True)
     answer = livekit_voice.next_line(history)
     assert answer.startswith("The last words that you heard were: two, three, four, five. ")
-    assert answer.endswith(livekit_voice.LINES[2])
+    assert answer.endswith(stand_ins.LINES[2])
 
 
 @pytest.fixture
