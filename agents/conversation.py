@@ -109,13 +109,15 @@ class Conversation:
             self.clock.end_stage(Stage.TTS, audible_at_s)
 
     async def aclose(self) -> None:
-        """Stop speaking; the history keeps what was heard."""
+        """Stop speaking, and close the models; the history keeps what was heard."""
         if self._turn is not None:
             self._turn.cancel()
             await asyncio.wait({self._turn})
         if self.reply is not None:
             await self._cut(self.reply)
         await self._detector.aclose()
+        await self._transcriber.aclose()
+        await self._language_model.aclose()
 
     # The user's turn.
 

@@ -50,12 +50,20 @@ class Transcriber(Protocol):
         """
         ...
 
+    async def aclose(self) -> None:
+        """Close connections."""
+        ...
+
 
 class LanguageModel(Protocol):
     """Writes replies."""
 
     def reply(self, history: Sequence[Message]) -> AsyncIterator[str]:
         """The tokens of the reply that follows `history`."""
+        ...
+
+    async def aclose(self) -> None:
+        """Close connections."""
         ...
 
 
@@ -102,6 +110,9 @@ class DurationTranscriber:
         """The stand-in for a transcript."""
         return stand_ins.transcript_of(voice_s)
 
+    async def aclose(self) -> None:
+        """Do nothing: there are no connections."""
+
 
 class OpenAITranscriber:
     """Transcribes with an OpenAI-compatible server."""
@@ -125,6 +136,10 @@ class OpenAITranscriber:
         )
         return answer.text.strip()
 
+    async def aclose(self) -> None:
+        """Close the connections to the server."""
+        await self._client.close()
+
 
 class ScriptedLanguageModel:
     """Replies with the next of its lines, at the pace of a language model."""
@@ -136,6 +151,9 @@ class ScriptedLanguageModel:
         for token in stand_ins.tokens(stand_ins.next_line(len(said), interrupted)):
             yield token
             await asyncio.sleep(1 / stand_ins.TOKENS_PER_S)
+
+    async def aclose(self) -> None:
+        """Do nothing: there are no connections."""
 
 
 class OpenAILanguageModel:
@@ -162,3 +180,7 @@ class OpenAILanguageModel:
             async for chunk in stream:
                 if chunk.choices and (token := chunk.choices[0].delta.content):
                     yield token
+
+    async def aclose(self) -> None:
+        """Close the connections to the server."""
+        await self._client.close()

@@ -3,11 +3,9 @@
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from aiohttp import web
 from livekit.agents import llm
 from livekit.protocol.agent_pb.agent_session import ChatRole
 
@@ -63,38 +61,6 @@ def test_an_interrupted_line_is_quoted() -> None:
     answer = livekit_voice.next_line(history)
     assert answer.startswith("The last words that you heard were: two, three, four, five. ")
     assert answer.endswith(stand_ins.LINES[2])
-
-
-@pytest.fixture
-async def local_models() -> AsyncIterator[str]:
-    """An OpenAI-compatible server with one transcript and one answer."""
-
-    async def transcribe(request: web.Request) -> web.Response:
-        form = await request.post()
-        response = web.json_response({"text": f"heard by {form['model']}"})
-        response.force_close()  # LiveKit's plugin never closes its connections
-        return response
-
-    async def answer(request: web.Request) -> web.StreamResponse:
-        body = await request.json()
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
-        await response.prepare(request)
-        chunk = (
-            '{"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices":'
-            f' [{{"index": 0, "delta": {{"content": "said by {body["model"]}"}}}}]}}'
-        )
-        await response.write(f"data: {chunk}\n\ndata: [DONE]\n\n".encode())
-        return response
-
-    app = web.Application()
-    app.router.add_post("/v1/audio/transcriptions", transcribe)
-    app.router.add_post("/v1/chat/completions", answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
-    await runner.cleanup()
 
 
 async def test_local_models_transcribe_and_answer(
