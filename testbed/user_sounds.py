@@ -4,15 +4,18 @@ The sounds are synthesized: a cough is two bursts of noise in the range of a voi
 thump with a click, and "mhm" is hummed by the embedded voice. This module knows no agent.
 """
 
+from typing import Final
+
 import numpy as np
 import numpy.typing as npt
 
 from voiceagent_tts.client import AudioFormat, ClientAudio, TTSClient
+from voiceagent_tts.protocol.messages import SampleRate
 
-RATE_HZ = 16_000
+RATE_HZ: Final = 16_000
 
 
-async def speech(url: str, text: str, *, rate_hz: int = RATE_HZ) -> bytes:
+async def speech(url: str, text: str, *, rate_hz: SampleRate = RATE_HZ) -> bytes:
     """`text` as spoken by a user, PCM16."""
     audio = AudioFormat(sample_rate=rate_hz)
     async with TTSClient(url) as client:
