@@ -39,7 +39,7 @@ PACKAGES = [
         "pipecat-ai",
         "pipecat",
         frozenset({"pipecat"}),
-        frozenset({"adapters", "demo", "benchmarks"}),
+        frozenset({"adapters", "agents", "demo", "benchmarks"}),
     ),
     Package(
         "livekit-agents",
@@ -77,6 +77,7 @@ PACKAGES = [
                 "engine",
                 "cli",
                 "demo",
+                "agents",
                 "benchmarks",
             }
         ),
@@ -85,7 +86,7 @@ PACKAGES = [
         "soundfile",
         "soundfile",
         frozenset({"server"}),
-        frozenset({"audio", "cli", "demo"}),
+        frozenset({"audio", "agents", "cli", "demo"}),
     ),
     Package("silero-vad", "silero_vad", frozenset({"qwen3"}), frozenset({"model"})),
     Package(
