@@ -1,4 +1,4 @@
-"""Engines over a tiny real checkpoint."""
+"""Fixtures: engines over a tiny real checkpoint."""
 
 from collections.abc import Callable
 
@@ -10,16 +10,16 @@ from testbed.tiny_fixtures import base, custom_voice, load_tiny
 
 __all__ = ["base", "custom_voice", "load_tiny"]
 
-torch.set_num_threads(1)  # tiny tensors: more threads only wait for each other
+torch.set_num_threads(1)  # on tiny tensors more threads only add waiting
 
 
 @pytest.fixture
 def driver() -> Driver:
-    """A CustomVoice model of four rows."""
+    """An engine with four rows over a CustomVoice model."""
     return Driver()
 
 
 @pytest.fixture
 def make_driver() -> Callable[..., Driver]:
-    """Drivers of other models and sizes."""
+    """Make drivers for other models and sizes."""
     return Driver

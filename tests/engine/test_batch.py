@@ -1,4 +1,4 @@
-"""Rows of a batch: each speaks as if alone, waits for its text, and ends when it should."""
+"""Rows of a batch: a row's codes do not depend on other rows; it waits for text and ends."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -38,14 +38,14 @@ SpokenAlone = Callable[[SamplingParams, int], Tensor]
 
 
 def prompt_of(checkpoint: Checkpoint, text: str = TEXT, *, is_streaming: bool = True) -> Prompt:
-    """A prompt of the preset voice."""
+    """Build a prompt of the preset voice."""
     build = PromptBuilder(checkpoint.config, checkpoint.tokenizer).build
     return build(text, Preset("Ryan"), "English", is_streaming=is_streaming)
 
 
 @dataclass
 class Listener:
-    """A batch, and codebook 0 of each row's frames since it was joined."""
+    """A batch, and codebook 0 of each row's frames since the row joined."""
 
     checkpoint: Checkpoint
     shapes: Shapes | None = None
@@ -62,7 +62,7 @@ class Listener:
         self.batch.join(row, request.prompt, request.sampling, request.max_frames, **options)
 
     def step(self) -> tuple[int, ...]:
-        """One step; the rows that made a frame."""
+        """Run one step; return the rows that made a frame."""
         step = self.batch.step()
         for row, code in zip(step.made, step.first, strict=True):
             self.first[row].append(code)
@@ -70,25 +70,25 @@ class Listener:
         return step.made
 
     def cancel(self, row: int) -> None:
-        """Free a row, whether it speaks, has ended or is free."""
+        """Free a row in any state: active, ended or free."""
         self.batch.cancel(row)
         self.ended.discard(row)
 
     def codes(self, row: int) -> Tensor:
-        """[F, K] of a row."""
+        """Return the codes of a row: [F, K]."""
         codes = self.batch.codes_of(row)
         assert codes[:, 0].tolist() == self.first[row]
         return codes
 
     def finish(self, row: int) -> Tensor:
-        """Step until `row` has ended."""
+        """Step until `row` has ended; return its codes."""
         while row not in self.ended:
             self.step()
         return self.codes(row)
 
 
 def alone(checkpoint: Checkpoint, request: Request) -> Tensor:
-    """The codes of a request in a batch of which every other row is free."""
+    """Generate the codes of a request while every other row is free."""
     listener = Listener(checkpoint)
     listener.join(0, request)
     return listener.finish(0)
@@ -96,13 +96,13 @@ def alone(checkpoint: Checkpoint, request: Request) -> Tensor:
 
 @pytest.fixture(scope="module")
 def spoken_alone(custom_voice: Checkpoint) -> SpokenAlone:
-    """The codes of `TEXT` alone, generated once for each sampling and length."""
+    """The codes of `TEXT` alone, generated once per sampling and length."""
     prompt = prompt_of(custom_voice)
     return cache(lambda sampling, frames: alone(custom_voice, Request(prompt, sampling, frames)))
 
 
 def noise(checkpoint: Checkpoint, seed: int) -> Iterator[Request]:
-    """Endless other texts, of different lengths, layouts and settings."""
+    """Yield other texts without end, with different lengths, layouts and settings."""
     numbers = random.Random(seed)
     words = TEXT.split()
     while True:
@@ -113,7 +113,7 @@ def noise(checkpoint: Checkpoint, seed: int) -> Iterator[Request]:
 
 
 PADDED = Shapes(rows=(3, 8), windows=(128, 192, 256), prompts=(16, 64), prompt_rows=(1, 2, 4))
-"""As for a GPU: few shapes, which prompts and rows are filled up to."""
+"""Few shapes, as on a GPU: prompts and rows are padded to them."""
 
 
 @pytest.mark.parametrize("shapes", [None, PADDED], ids=["exact", "padded"])
@@ -126,7 +126,7 @@ def test_a_row_among_others_speaks_as_if_alone(
     seed: int,
     shapes: Shapes | None,
 ) -> None:
-    """Seven rows that join, end and are cancelled beside it leave a row's codes as they are."""
+    """A row's codes are unchanged by seven rows that join, end and are cancelled beside it."""
     request = Request(prompt_of(custom_voice), sampling, 50)
     expected = spoken_alone(sampling, 50)
     numbers, others = random.Random(seed), noise(custom_voice, seed)
@@ -162,7 +162,7 @@ def test_long_prompts_come_in_parts(base: Checkpoint, longest: int) -> None:
 
 
 def beginning(prompt: Prompt, positions: int) -> Prompt:
-    """The first positions of a prompt."""
+    """Return the first positions of a prompt."""
     text_ids, codec_ids = prompt.text_ids[:positions], prompt.codec_ids[:positions]
     frames = prompt.reference_codes
     if frames is not None:
@@ -194,7 +194,7 @@ def test_sampling_beyond_the_batch_is_refused(custom_voice: Checkpoint) -> None:
 
 
 def test_a_row_starts_afresh(custom_voice: Checkpoint) -> None:
-    """A row that is joined after a cancelled speech keeps nothing of it: memory, penalty, seed."""
+    """A row that joins after a cancelled one keeps none of its keys, penalties or random state."""
     request = Request(prompt_of(custom_voice), SAMPLED, 20)
     listener = Listener(custom_voice)
     listener.join(0, next(noise(custom_voice, 1)))
@@ -206,7 +206,7 @@ def test_a_row_starts_afresh(custom_voice: Checkpoint) -> None:
 
 
 def test_many_requests_share_few_rows(load_tiny: LoadTiny) -> None:
-    """Requests that wait for a row get the codes that they would have had at once."""
+    """Requests that wait for a free row get the codes that they would get at once."""
     checkpoint = load_tiny("voice_design-1b7")
     cases = [case for case in all_cases() if case.checkpoint == "voice_design-1b7"]
     requests = [Request(case.prompt(checkpoint), GREEDY, case.max_frames) for case in cases]
@@ -224,11 +224,11 @@ def test_a_seed_gives_the_same_codes(custom_voice: Checkpoint) -> None:
 
 
 def test_each_frame_has_random_numbers_of_its_own(custom_voice: Checkpoint) -> None:
-    """Codes are drawn by the numbers of the row's seed and its own frame, also after a pause."""
+    """Random numbers depend on the row's seed and its own frame, also after a pause."""
     drawn: list[float] = []
 
     class Noting(TorchSampler):
-        """Chooses as ever, and notes the numbers."""
+        """A sampler that records its random numbers."""
 
         def sample(
             self,
@@ -256,7 +256,7 @@ def test_each_frame_has_random_numbers_of_its_own(custom_voice: Checkpoint) -> N
 
 
 def test_talker_and_predictor_have_settings_of_their_own(custom_voice: Checkpoint) -> None:
-    """The predictor's settings leave codebook 0 of a frame alone, and the talker's change it."""
+    """The predictor's settings do not affect codebook 0 of a frame; the talker's do."""
     prompt = prompt_of(custom_voice)
     greedy_rest = replace(SAMPLED, predictor=SamplingSettings(is_sampled=False))
     wild = replace(SAMPLED, talker=SamplingSettings(temperature=50.0, top_k=0))
@@ -267,7 +267,7 @@ def test_talker_and_predictor_have_settings_of_their_own(custom_voice: Checkpoin
 
 
 def in_parts(checkpoint: Checkpoint, text: str, seed: int) -> Tensor:
-    """Speak a text that arrives in random parts, fewer than the row could speak."""
+    """Speak a text that arrives in random parts, more slowly than the row could speak it."""
     numbers = random.Random(seed)
     build = PromptBuilder(checkpoint.config, checkpoint.tokenizer)
     turn, ids, rest = checkpoint.tokenizer.open_turn("assistant"), [], text
@@ -292,7 +292,7 @@ def in_parts(checkpoint: Checkpoint, text: str, seed: int) -> Tensor:
 def test_text_in_parts_speaks_as_text_at_once(
     custom_voice: Checkpoint, spoken_alone: SpokenAlone, seed: int
 ) -> None:
-    """Feeding a text in any parts, at any time, gives the codes of feeding it at once."""
+    """A text fed in any parts, at any time, gives the codes of the text fed at once."""
     expected = spoken_alone(SAMPLED, 60)
     assert torch.equal(in_parts(custom_voice, TEXT, seed), expected)
 
@@ -311,13 +311,13 @@ def test_a_starved_row_waits(custom_voice: Checkpoint) -> None:
 
 
 class _Impatient:
-    """Chooses the end as soon as it may, and until then a code that it may."""
+    """A sampler that chooses the end as soon as the rules allow, and an allowed code until then."""
 
     def __init__(self, end: int) -> None:
         self.end = end
 
     def covers(self, settings: SamplingSettings) -> bool:
-        """Every row is the same to it."""
+        """Accept all settings."""
         return True
 
     def sample(
@@ -327,7 +327,7 @@ class _Impatient:
         settings: RowSettings,
         rules: LogitRules | None = None,
     ) -> Tensor:
-        """The end, where its score is not that of an impossible id."""
+        """Choose the end id where the rules allow it, else the likeliest code."""
         assert rules is not None
         scores = codebook0_scores(logits, rules)
         may_end = scores[:, self.end].isfinite()
@@ -335,7 +335,7 @@ class _Impatient:
 
 
 def test_the_end_comes_after_two_frames_at_least(custom_voice: Checkpoint) -> None:
-    """A row that would end at once makes two frames: the end may be chosen from frame 2 on."""
+    """A row that would end at once makes two frames: the end is allowed from frame 2 on."""
     network = custom_voice.network
     talker = _Impatient(network.config.talker_config.codec_eos_token_id)
     batch = Batch(network, 1, CAPACITY, samplers=(talker, TorchSampler(SamplingBounds())))
@@ -346,7 +346,7 @@ def test_the_end_comes_after_two_frames_at_least(custom_voice: Checkpoint) -> No
 
 
 def test_a_row_that_needs_its_text_does_not_end_before() -> None:
-    """A model that would end after two frames is fed all of its text first, in parts or at once."""
+    """A model that would end after two frames first gets all of its text, in parts or at once."""
     checkpoint = load_checkpoint(REFERENCE / "custom_voice-1b7", is_packed=False)
     request = Request(prompt_of(checkpoint), GREEDY, 100)
     head = checkpoint.network.talker.head.weight
@@ -367,7 +367,7 @@ def test_a_row_that_needs_its_text_does_not_end_before() -> None:
 
 
 def test_a_row_ends_at_its_most_frames(custom_voice: Checkpoint) -> None:
-    """A row makes no more frames than it may, nor than its memory holds."""
+    """A row makes no more frames than its limit and its capacity allow."""
     prompt = prompt_of(custom_voice)
     requests = [Request(prompt, GREEDY, most) for most in (1, 7, 10_000)]
     small = len(prompt) + 9
@@ -376,7 +376,7 @@ def test_a_row_ends_at_its_most_frames(custom_voice: Checkpoint) -> None:
 
 
 def test_more_text_than_a_row_holds_is_not_spoken(custom_voice: Checkpoint) -> None:
-    """A row that is fed beyond its capacity, and goes on being fed, ends where that ends."""
+    """A row that is fed beyond its capacity ends there, although more text is fed."""
     prompt = replace(prompt_of(custom_voice), trailing_text_ids=())
     listener = Listener(custom_voice)
     listener.join(0, Request(prompt, SAMPLED, 10_000), is_open=True, needs_all_text=True)
@@ -387,14 +387,14 @@ def test_more_text_than_a_row_holds_is_not_spoken(custom_voice: Checkpoint) -> N
 
 
 def test_the_frame_cap_grows_with_the_text() -> None:
-    """A short text may still be drawled; a long one has frames for each of its ids."""
+    """A short text leaves time to drawl; a long one has enough frames for each of its ids."""
     assert frame_cap(1) == 192
     assert frame_cap(100) == 1200
 
 
 @pytest.mark.parametrize("shapes", [None, PADDED], ids=["exact", "padded"])
 def test_a_frame_has_codes_only(custom_voice: Checkpoint, shapes: Shapes | None) -> None:
-    """Rows that end leave codes in range, and the end's id is none: nothing reads past a table."""
+    """Rows that end leave codes in range and no end id, so that no table is read past its end."""
     network = custom_voice.network
     end = network.config.talker_config.codec_eos_token_id
     samplers = _Impatient(end), TorchSampler(SamplingBounds())

@@ -1,4 +1,4 @@
-"""The codec beside the talker: any windows of any rows are the sound of one whole decode."""
+"""The codec beside the talker: any windows of any rows give the samples of one whole decode."""
 
 import random
 
@@ -20,7 +20,7 @@ STREAM = Stream(torch.device("cpu"), is_captured=False)
 
 @pytest.fixture(scope="module")
 def codes() -> Tensor:
-    """[R + 1, F, K] of three rows and the scratch row."""
+    """codes: [R + 1, F, K] of three rows and the scratch row."""
     _, codec = load(CUSTOM_VOICE)
     shape = (ROWS + 1, FRAMES, codec.codebooks)
     generator = torch.Generator().manual_seed(2)
@@ -36,19 +36,19 @@ def stream(codes: Tensor, request: pytest.FixtureRequest) -> CodecStream:
 
 
 def whole(codes: Tensor, row: int, frames: int) -> Tensor:
-    """[S] int16: one decode of a row's first frames."""
+    """Decode a row's first frames in one call: [S] int16."""
     samples = load(CUSTOM_VOICE)[1].decode(codes[row, :frames].long())
     return (samples * 32_767).round().to(torch.int16)
 
 
 def difference(pcm: bytes, samples: Tensor) -> int:
-    """The largest, of 32,767; random weights amplify rounding to a few."""
+    """Return the largest difference, of 32,767; random weights amplify rounding to a few."""
     heard = torch.frombuffer(bytearray(pcm), dtype=torch.int16)
     return int((heard.int() - samples.int()).abs().max())
 
 
 def decode(stream: CodecStream, wanted: dict[int, int], made: int = FRAMES) -> tuple[Sound, ...]:
-    """Decode, and take what has come."""
+    """Decode the frames and collect the sounds that are ready."""
     stream.decode(wanted, dict.fromkeys(wanted, made), STREAM.mark())
     return stream.collect(is_waiting=False)
 
@@ -76,7 +76,7 @@ def test_any_windows_are_the_whole_sound(stream: CodecStream, codes: Tensor, see
 
 @torch.inference_mode()
 def test_a_row_gets_what_it_has(stream: CodecStream) -> None:
-    """Of frames that are not made yet none is decoded, and none twice."""
+    """Frames that do not exist yet are not decoded, and no frame is decoded twice."""
     stream.start(0, None)
     stream.start(2, None)
     assert [(s.row, s.frames) for s in decode(stream, {0: 5, 2: 1}, made=3)] == [(0, 3), (2, 1)]
@@ -87,7 +87,7 @@ def test_a_row_gets_what_it_has(stream: CodecStream) -> None:
 
 @torch.inference_mode()
 def test_a_dropped_row_is_not_heard(stream: CodecStream) -> None:
-    """Audio in flight is discarded when its row is dropped or started again."""
+    """Audio in flight is discarded when its row is dropped or restarted."""
     for row in range(ROWS):
         stream.start(row, None)
     stream.decode({0: 2, 1: 2, 2: 2}, dict.fromkeys(range(ROWS), 2), STREAM.mark())
@@ -98,7 +98,7 @@ def test_a_dropped_row_is_not_heard(stream: CodecStream) -> None:
 
 @torch.inference_mode()
 def test_primed_rows_continue_their_reference(codes: Tensor) -> None:
-    """A row that begins after a reference sounds as if it had spoken that, and others do not."""
+    """A row primed with a reference sounds as if it had spoken the reference; other rows do not."""
     shifted = codes.clone()
     shifted[1, :4] = codes[0, 9:13]
     stream = CodecStream(
@@ -113,7 +113,7 @@ def test_primed_rows_continue_their_reference(codes: Tensor) -> None:
 
 
 class _Slow(Stream):
-    """A stream that reaches an event only when its caller waits for it."""
+    """A stream that reaches an event only when its caller waits for the event."""
 
     def __init__(self) -> None:
         super().__init__(torch.device("cpu"), is_captured=False)
@@ -141,7 +141,7 @@ class _Ahead(StreamEvent):
 
 @torch.inference_mode()
 def test_a_slow_codec_is_waited_for(codes: Tensor) -> None:
-    """However much is asked for at once, no more than sixteen calls are on their way after it."""
+    """At most sixteen codec calls are in flight, however many frames are requested at once."""
     slow, sizes = _Slow(), fixed_sizes(1, FRAMES).codec
     stream = CodecStream(load(CUSTOM_VOICE)[1], codes, slow, slow, sizes)
     stream.start(0, None)
@@ -153,7 +153,7 @@ def test_a_slow_codec_is_waited_for(codes: Tensor) -> None:
 
 
 def test_a_first_frame_waits_for_no_other_window() -> None:
-    """Small windows are decoded first: theirs are the listeners who have least in hand."""
+    """Small windows are decoded first: their listeners have the shortest lead."""
     sizes = graph_sizes(8, 512).codec
     calls = split_windows({0: 12, 1: 1, 2: 13}, [0] * 3, sizes)
     assert [
@@ -172,7 +172,7 @@ def test_a_first_frame_waits_for_no_other_window() -> None:
 def test_calls_are_each_frame_once(
     wanted: dict[int, int], decoded: list[int], sizes: Sizes
 ) -> None:
-    """Calls have the frames of one window, are not too large, and take each frame in its order."""
+    """Each call has one window size and fits its maximum; each frame is decoded once, in order."""
     taken: dict[int, list[int]] = {row: [] for row in wanted}
     for frames, windows in split_windows(wanted, decoded, sizes.codec):
         assert 0 < len(windows) <= sizes.codec[frames][-1]

@@ -1,4 +1,4 @@
-"""A stream: plain calls on a CPU, replays of one capture on a GPU, and the same numbers."""
+"""Streams: plain calls on a CPU, replays of a capture on a GPU, with equal results."""
 
 import itertools
 
@@ -12,7 +12,7 @@ CPU = torch.device("cpu")
 
 
 def test_without_a_gpu_a_function_is_itself() -> None:
-    """On a CPU nothing is captured, asked for or not, and nothing runs ahead of its call."""
+    """On a CPU nothing is captured, even on request, and each call runs when it is made."""
     stream, calls = Stream(CPU, is_captured=True), list[int]()
 
     def function() -> None:
@@ -24,7 +24,7 @@ def test_without_a_gpu_a_function_is_itself() -> None:
 
 
 def test_on_a_cpu_every_moment_is_past() -> None:
-    """Work is done when it is asked for, so that no event lies ahead and time is the host's."""
+    """On a CPU work is done when it is submitted: every event is past, and times are the host's."""
     stream = Stream(CPU, is_captured=False)
     with stream.entered():
         earlier = stream.mark()
@@ -45,7 +45,7 @@ def test_on_a_cpu_every_moment_is_past() -> None:
     ],
 )
 def test_a_call_reads_and_writes_what_its_tensors_hold(device: str, is_captured: bool) -> None:
-    """Each call computes with what stands in its tensors then, in the order of the stream."""
+    """Each call reads and writes the current contents of its tensors, in stream order."""
     place = torch.device(device)
     stream = Stream(place, is_captured=is_captured)
     x, total = torch.zeros(4, device=place), torch.zeros(4, device=place)
@@ -54,7 +54,7 @@ def test_a_call_reads_and_writes_what_its_tensors_hold(device: str, is_captured:
         total.add_(x * 2)
 
     add = stream.compile(function)
-    total.zero_()  # a capture has run the function
+    total.zero_()  # the capture has run the function
     if place.type == "cuda":
         torch.cuda.synchronize()
     for value in range(5):
@@ -68,7 +68,7 @@ def test_a_call_reads_and_writes_what_its_tensors_hold(device: str, is_captured:
 
 @pytest.mark.parametrize("device", DEVICES[1:])
 def test_an_old_graph_does_not_break_a_capture(device: str) -> None:
-    """A graph that becomes garbage while another is captured is destroyed after that."""
+    """A graph that becomes garbage during another capture is destroyed after that capture."""
     place = torch.device(device)
     stream, x, calls = (
         Stream(place, is_captured=True),
@@ -84,11 +84,12 @@ def test_an_old_graph_does_not_break_a_capture(device: str) -> None:
 
     def function() -> None:
         x.add_(1)
-        if next(calls) == 2:  # after the two that warm up
+        if next(calls) == 2:  # after the two warm-up calls
             garbage: list[object] = [old.pop()]
             garbage.append(garbage)
             del garbage
-        assert len([[] for _ in range(10_000)]) == 10_000  # enough for Python to look for garbage
+        # enough allocations to trigger a garbage collection
+        assert len([[] for _ in range(10_000)]) == 10_000
 
     add = stream.compile(function)
     x.zero_()

@@ -21,7 +21,7 @@ LONG = "This sentence is one of many that follow each other. " * 9
 
 
 def test_speaks_whole_frames_and_ends(driver: Driver) -> None:
-    """A text becomes gap-free frames, its segment's end, and `Done` with the same length."""
+    """A text gives frames without gaps, the end of its segment, and `Done` with that length."""
     events = driver.run(*driver.open(1, TEXT))
     pcm = pcm_of(events, 1)
     samples = len(pcm) // 2
@@ -38,7 +38,7 @@ def test_the_first_frame_sent_has_sound(driver: Driver) -> None:
 
 
 def test_a_seed_is_a_voice_whatever_else_runs(driver: Driver) -> None:
-    """A row among others, some cancelled, makes the samples that it makes alone."""
+    """A row's samples do not depend on other rows, some of which are cancelled."""
     alone = pcm_of(driver.run(*driver.open(1, TEXT)), 1)
     others = [driver.open(context, LONG, seed=context) for context in (2, 3, 4)]
     driver.send(*(command for commands in others for command in commands))
@@ -52,7 +52,7 @@ def test_a_seed_is_a_voice_whatever_else_runs(driver: Driver) -> None:
     together = pcm_of(driver.events, 5)
     assert len(together) == len(alone)
     difference = np.frombuffer(together, "<i2").astype(int) - np.frombuffer(alone, "<i2")
-    assert np.abs(difference).max() <= 8  # rounding, which random weights amplify
+    assert np.abs(difference).max() <= 8  # rounding, amplified by random weights
 
 
 def test_cancel_frees_the_row_by_the_next_step(driver: Driver) -> None:
@@ -70,7 +70,7 @@ def test_cancel_frees_the_row_by_the_next_step(driver: Driver) -> None:
 
 
 def test_without_credit_nothing_is_made(driver: Driver) -> None:
-    """A row goes as far as its listener wants, to the next whole frame, and waits there."""
+    """A row stops at the first whole frame that reaches its credit."""
     submit, _ = driver.open(1, LONG)
     assert pcm_of(driver.run(submit), 1) == b""
     driver.run(Credit(1, 0.0, 5 * FRAME_SAMPLES - 1))
@@ -80,7 +80,7 @@ def test_without_credit_nothing_is_made(driver: Driver) -> None:
 
 
 def test_speaks_while_the_text_is_written(driver: Driver) -> None:
-    """With token feeding sound comes before the sentence is complete, and a starved row waits."""
+    """With token feeding audio begins before the sentence is complete, and a starved row waits."""
     submit, credit = driver.open(1, "Hello there, ", more=True, feeding="token")
     driver.run(submit, credit)
     so_far = len(pcm_of(driver.events, 1))
@@ -102,7 +102,7 @@ def test_each_segment_has_its_language(driver: Driver) -> None:
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_any_chunks_of_a_text_are_spoken_alike(seed: int) -> None:
-    """Feeding a text in pieces, at any pace, gives the samples of feeding it at once."""
+    """A text fed in pieces, at any pace, gives the samples of the text fed at once."""
     random = Random(seed)
     borders = [0, *sorted(random.sample(range(1, len(TEXT)), 6)), len(TEXT)]
     whole, pieces = Driver(), Driver()
@@ -117,7 +117,7 @@ def test_any_chunks_of_a_text_are_spoken_alike(seed: int) -> None:
 
 
 def test_ten_minutes_roll_over_at_sentence_ends() -> None:
-    """Run follows run on one clock: frames without a gap, and words to the last."""
+    """Sequences follow each other on one clock: frames without gaps, and each word gets a time."""
     driver = Driver(parts=load(max_frames=5))
     text = " ".join(islice(agent_sentences(seed=1), 95))
     assert len(text) > 9000
@@ -150,7 +150,7 @@ def test_ten_minutes_roll_over_at_sentence_ends() -> None:
 
 
 def test_a_long_context_keeps_nothing_of_what_it_has_said() -> None:
-    """However long a context goes on, no more objects live than after its first runs."""
+    """A long context keeps no more objects alive than after its first sequences."""
     driver, sentences = Driver(parts=load(max_frames=5)), agent_sentences(seed=2)
     driver.run(*driver.open(1, "", more=True, feeding="token"))
     written, alive = 0, list[int]()
@@ -167,7 +167,7 @@ def test_a_long_context_keeps_nothing_of_what_it_has_said() -> None:
 
 
 def test_a_flush_ends_what_was_said_so_far(driver: Driver) -> None:
-    """After a flush the text so far is spoken to its end, and text that follows is spoken too."""
+    """After a flush the text so far is spoken to its end; text that follows is spoken too."""
     submit, credit = driver.open(1, "First part", more=True, feeding="token")
     driver.run(submit, credit, Flush(1))
     ends = [event for event in driver.events if isinstance(event, SegmentEnd)]
@@ -180,7 +180,7 @@ def test_a_flush_ends_what_was_said_so_far(driver: Driver) -> None:
 @pytest.mark.parametrize("feeding", ["token", "segment"])
 @pytest.mark.parametrize("text", ["", "   ", "🎉", "\n---\n"])
 def test_nothing_to_say_is_said_at_once(driver: Driver, text: str, feeding: str) -> None:
-    """A text without a word has no audio and ends."""
+    """A text without words ends without audio."""
     events = driver.run(*driver.open(1, text, feeding=feeding))
     assert pcm_of(events, 1) == b""
     assert events[-1] == Done(1, 0)
@@ -196,7 +196,7 @@ def test_nothing_to_say_is_said_at_once(driver: Driver, text: str, feeding: str)
 def test_what_the_model_has_not_is_refused(
     driver: Driver, options: dict[str, str], code: ErrorCode
 ) -> None:
-    """An unknown voice or language fails its context alone, with the known ones listed."""
+    """An unknown voice or language fails only its own context; the error lists the known ones."""
     driver.send(*driver.open(2, TEXT))
     events = driver.run(*driver.open(1, TEXT, **options))
     failed = last_of(events, 1)
@@ -207,7 +207,7 @@ def test_what_the_model_has_not_is_refused(
 
 
 def test_more_contexts_than_rows_are_refused(make_driver: Callable[..., Driver]) -> None:
-    """A context beyond the rows fails as overloaded, and the others speak on."""
+    """A context beyond the number of rows fails as overloaded; the others continue."""
     driver = make_driver(rows=2)
     events = driver.run(*driver.open(1, TEXT), *driver.open(2, TEXT), *driver.open(3, TEXT))
     refused = last_of(events, 3)
@@ -218,7 +218,7 @@ def test_more_contexts_than_rows_are_refused(make_driver: Callable[..., Driver])
 
 
 def test_a_designed_voice_needs_its_description(make_driver: Callable[..., Driver]) -> None:
-    """VoiceDesign speaks as `instruct` says, and asks for it where it is missing."""
+    """VoiceDesign follows `instruct`, and requires it."""
     driver = make_driver("voice_design-1b7")
     assert driver.engine.capabilities.voices == ("designed",)
     refused = last_of(driver.run(*driver.open(1, TEXT)), 1)
@@ -229,7 +229,7 @@ def test_a_designed_voice_needs_its_description(make_driver: Callable[..., Drive
 
 
 def test_audio_of_all_rows_is_one_message(driver: Driver) -> None:
-    """One step makes one `AudioStep`, however many rows speak."""
+    """One step sends one `AudioStep`, however many rows made audio."""
     for context in (1, 2, 3):
         driver.send(*driver.open(context, LONG, seed=context))
     for _ in range(8):

@@ -1,4 +1,4 @@
-"""On an NVIDIA GPU: captured passes compute what plain ones do, and what a CPU does in float32."""
+"""On an NVIDIA GPU: captured passes equal plain ones, and in float32 they equal the CPU's."""
 
 import gc
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ ROWS, CAPACITY = 4, 1024
 
 @pytest.fixture(scope="module", autouse=True)
 def exact_float32() -> Iterator[None]:
-    """Products in float32 are not rounded to TF32."""
+    """Forbid TF32: float32 products are not rounded."""
     backends = (torch.backends.cuda.matmul, torch.backends.cudnn.conv)  # type: ignore[attr-defined]
     before = [backend.fp32_precision for backend in backends]
     for backend in backends:
@@ -42,7 +42,7 @@ def exact_float32() -> Iterator[None]:
 
 
 def load(dtype: torch.dtype, kernels: Kernels) -> tuple[Checkpoint, Codec]:
-    """A tiny CustomVoice model and its codec on the GPU."""
+    """Load a tiny CustomVoice model and its codec on the GPU."""
     folder = REFERENCE / CUSTOM_VOICE
     checkpoint = load_checkpoint(folder, dtype, "cuda", kernels=kernels)
     return checkpoint, load_codec(folder, device="cuda")
@@ -54,12 +54,12 @@ def load(dtype: torch.dtype, kernels: Kernels) -> tuple[Checkpoint, Codec]:
     ids=lambda part: f"{str(part[0]).removeprefix('torch.')}-{part[1]}",
 )
 def parts(request: pytest.FixtureRequest) -> tuple[Checkpoint, Codec]:
-    """The same in each precision, with each kind of kernels."""
+    """A checkpoint and its codec in each precision, with each kind of kernels."""
     return load(*request.param)
 
 
 def make_runner(parts: tuple[Checkpoint, Codec], *, has_graphs: bool) -> Runner:
-    """Four rows, of the sizes that are captured."""
+    """Make a runner with four rows and the sizes that are captured."""
     has_windows = parts[0].network.kernels == "plain"
     sizes = graph_sizes(ROWS, CAPACITY, has_step_windows=has_windows)
     runner = Runner(*parts, ROWS, CAPACITY, sizes=sizes, has_graphs=has_graphs)
@@ -70,12 +70,12 @@ def make_runner(parts: tuple[Checkpoint, Codec], *, has_graphs: bool) -> Runner:
 
 @pytest.fixture(scope="module")
 def graphed(parts: tuple[Checkpoint, Codec]) -> Runner:
-    """Everything captured, once: each test leaves its rows free."""
+    """A runner whose passes are all captured, once; each test frees its rows."""
     return make_runner(parts, has_graphs=True)
 
 
 def speak(runner: Runner) -> dict[int, Spoken]:
-    """Rows that join, pause, are cancelled and end, with windows of all kinds."""
+    """Speak in rows that join, pause, are cancelled and end, with windows of all sizes."""
     listener, finished = Listener(runner), dict[int, Spoken]()
     for step in range(80):
         if step in (0, 1, 7):
@@ -93,7 +93,7 @@ def speak(runner: Runner) -> dict[int, Spoken]:
 
 
 def finish(listener: Listener, row: int) -> Spoken:
-    """A row to its end, and its sound, which comes when it is there."""
+    """Step a row to its end, and wait for its sound."""
     while not listener.rows[row].has_ended:
         listener.step({row: 1})
     listener.step({row: 10_000}, [])
@@ -105,7 +105,7 @@ def finish(listener: Listener, row: int) -> Spoken:
 
 
 def test_graphed_is_plain(parts: tuple[Checkpoint, Codec], graphed: Runner) -> None:
-    """Replays make the codes of plain calls of the same sizes, and their sound but for rounding."""
+    """Replays give the codes of plain calls at equal sizes, and equal sound except for rounding."""
     plain = speak(make_runner(parts, has_graphs=False))
     captured = speak(graphed)
     assert captured.keys() == plain.keys() == {0, 1, 3}
@@ -115,7 +115,7 @@ def test_graphed_is_plain(parts: tuple[Checkpoint, Codec], graphed: Runner) -> N
 
 
 def test_fused_is_plain() -> None:
-    """In float32 captured fused kernels make the codes of plain ones, for rows of any past."""
+    """In float32, captured fused kernels give the codes of plain ones, for rows of any length."""
     plain, fused = (
         speak(make_runner(load(torch.float32, kernels), has_graphs=True))
         for kernels in ("plain", "fused")
@@ -128,19 +128,19 @@ def test_fused_is_plain() -> None:
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
 def test_fused_kernels_are_found_to_work(precision: str) -> None:
-    """An engine on this GPU has them, in every precision."""
+    """An engine on this GPU uses fused kernels in every precision."""
     options = Qwen3Options(str(REFERENCE / CUSTOM_VOICE), "cuda", precision, kernels="fused")  # type: ignore[arg-type]
     checkpoint, _ = load_runner(replace(options, rows=1, has_graphs=False, gpu_memory_gb=3.0))
     assert checkpoint.network.kernels == "fused"
 
 
 def test_everything_is_captured_and_nothing_is_taken_later(graphed: Runner) -> None:
-    """After the start no graph is added, and speech takes no more of the GPU's memory."""
+    """After the start no graph is added, and speaking allocates no more GPU memory."""
     streams = {id(stream): stream for stream in (graphed._stream, graphed._codec._stream)}
     captured = sum(stream.graphs for stream in streams.values())
     assert captured == graphed.calls
     speak(graphed)
-    gc.collect()  # what earlier tests have left
+    gc.collect()  # left over from earlier tests
     torch.cuda.synchronize()
     before = torch.cuda.memory_allocated()
     speak(graphed)
@@ -150,7 +150,7 @@ def test_everything_is_captured_and_nothing_is_taken_later(graphed: Runner) -> N
 
 
 def test_a_prefix_changes_no_code(graphed: Runner) -> None:
-    """A prepared beginning is what the prompt would have computed."""
+    """A prompt with a prepared prefix gives the codes of the whole prompt."""
     prompt = prompt_of()
     beginning = Prompt(prompt.text_ids[:7], prompt.codec_ids[:7])
     spoken = []
@@ -162,7 +162,7 @@ def test_a_prefix_changes_no_code(graphed: Runner) -> None:
 
 
 def test_sound_of_a_cancelled_row_is_dropped(graphed: Runner) -> None:
-    """A row that is started anew while its sound is on its way gives the new one's alone."""
+    """A row that restarts while its sound is in flight returns only the new sound."""
     listener = Listener(graphed)
     listener.start(0, seed=1)
     expected = finish(listener, 0)
@@ -178,7 +178,7 @@ def test_sound_of_a_cancelled_row_is_dropped(graphed: Runner) -> None:
 
 
 def test_float32_chooses_what_the_cpu_chooses() -> None:
-    """Along the reference's speech both choose the same, but where two codes are a near tie."""
+    """Along the reference's speech GPU and CPU choose equal codes, except for near ties."""
     same = total = 0
     for name in (CUSTOM_VOICE, "base-0b6"):
         here, there = (
@@ -197,7 +197,7 @@ def test_float32_chooses_what_the_cpu_chooses() -> None:
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_an_engine_speaks_within_its_memory(precision: str) -> None:
-    """A loaded engine speaks to the end, in no more memory than it was given."""
+    """A loaded engine speaks to the end within the memory that it was given."""
     folder = str(REFERENCE / CUSTOM_VOICE)
     options = Qwen3Options(folder, "cuda", precision, rows=2, gpu_memory_gb=3.0)  # type: ignore[arg-type]
     free, _ = torch.cuda.mem_get_info()
@@ -211,7 +211,7 @@ def test_an_engine_speaks_within_its_memory(precision: str) -> None:
 
 
 def test_too_little_memory_is_told() -> None:
-    """Memory that not even the weights fit into is refused with the numbers."""
+    """A memory limit below the size of the weights is refused with both numbers."""
     options = Qwen3Options(str(REFERENCE / CUSTOM_VOICE), "cuda", gpu_memory_gb=0.1)
     with pytest.raises(VoiceAgentError, match="0.10 GB of GPU memory are too little"):
         load_engine(options, list, lambda event: None)

@@ -1,4 +1,4 @@
-"""The memory plan of a GPU, with its memory simulated."""
+"""The memory plan of a GPU, with simulated memory."""
 
 import pytest
 import torch
@@ -15,9 +15,9 @@ CUDA = torch.device("cuda:0")
 def test_pages_leave_room_for_libraries(
     monkeypatch: pytest.MonkeyPatch, free: int, loaded: int
 ) -> None:
-    """What cuBLAS, cuDNN and kernels load fits beside all pages, loaded before or after the plan.
+    """cuBLAS, cuDNN and kernels fit beside all pages, loaded before or after the plan.
 
-    They take up to 0.9 GB of a GPU beside the context of the process.
+    They take up to 0.9 GB of a GPU in addition to the process's CUDA context.
     """
     weights = 2 * GB
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free - loaded, 0))
@@ -36,7 +36,7 @@ def test_pages_leave_room_for_libraries(
 
 
 def test_a_limit_counts_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Within a limit that the user sets, weights, context and libraries are all counted."""
+    """A limit set by the user covers weights, CUDA context and libraries."""
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 2 * GB)
     assert gpu_memory.budget_bytes(6.0, CUDA) == 6 * GB
     assert gpu_memory.loaded_bytes(CUDA) >= 2 * GB + 1_400_000_000

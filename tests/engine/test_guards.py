@@ -21,7 +21,7 @@ TEXT = "Hello there, somebody."
 
 
 def watched(codes: list[int], *, is_silent: bool = False) -> RunawayDetector:
-    """A run that has made these codes."""
+    """A detector that has seen these codes."""
     detector = RunawayDetector()
     for code in codes:
         detector.add_frame(code)
@@ -31,7 +31,7 @@ def watched(codes: list[int], *, is_silent: bool = False) -> RunawayDetector:
 
 @pytest.mark.parametrize("length", [1, 2, 5, 12])
 def test_circles_are_found_after_four_seconds(length: int) -> None:
-    """A cycle of up to a second is lost once it has filled the last four, and not before."""
+    """A repeated cycle of up to a second stops the sequence once it has filled four seconds."""
     speech = Random(length).sample(range(2048), 70)
     cycled = list(islice(cycle(speech[:length]), 50))
     assert not watched(speech + cycled[:-1]).is_lost(None, has_spoken=True)
@@ -40,7 +40,7 @@ def test_circles_are_found_after_four_seconds(length: int) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_what_is_said_again_with_a_difference_is_no_circle(seed: int) -> None:
-    """A vowel held for three seconds, and a second repeated with one other code, are speech."""
+    """A vowel held for three seconds, or a second repeated with one code changed, is speech."""
     numbers = Random(seed)
     second = numbers.sample(range(2048), 12)
     codes = list(chain(second, repeat(7, 38), second))
@@ -56,7 +56,7 @@ def test_what_is_said_again_with_a_difference_is_no_circle(seed: int) -> None:
 
 
 def test_silence_is_given_less_time_before_the_first_sound() -> None:
-    """Two seconds of silence are lost at first; within a speech only five are."""
+    """Silence stops a sequence after two seconds before the first sound, later after five."""
     codes = list(range(62))
     assert not watched(codes[:24], is_silent=True).is_lost(None, has_spoken=False)
     assert watched(codes[:25], is_silent=True).is_lost(None, has_spoken=False)
@@ -65,7 +65,7 @@ def test_silence_is_given_less_time_before_the_first_sound() -> None:
 
 
 def test_a_run_much_longer_than_its_text_is_lost() -> None:
-    """The most frames of a text count only where all of it is known."""
+    """The frame cap applies only once the whole text is known."""
     detector = watched(list(range(192)))
     assert detector.is_lost(192, has_spoken=True)
     assert not detector.is_lost(193, has_spoken=True)
@@ -74,27 +74,27 @@ def test_a_run_much_longer_than_its_text_is_lost() -> None:
 
 @dataclass
 class Sick:
-    """A tiny model of our own, to be made ill; its runs may be long."""
+    """A tiny model that a test changes until it misbehaves, with room for long sequences."""
 
     checkpoint: Checkpoint
     codec: Codec
 
     @property
     def head(self) -> torch.Tensor:
-        """[V, hidden]: what scores codebook 0."""
+        """The weights that score codebook 0: [V, hidden]."""
         return self.checkpoint.network.talker.head.weight
 
     @property
     def end(self) -> int:
-        """The id that ends a run."""
+        """The id that ends a sequence."""
         return self.checkpoint.config.talker_config.codec_eos_token_id
 
     def driver(self) -> Driver:
-        """An engine on it."""
+        """An engine over this model."""
         return Driver(parts=(self.checkpoint, self.codec))
 
     def codes(self, seeds: range, max_frames: int) -> list[torch.Tensor]:
-        """[F, K] that the model itself makes of `TEXT` with each seed."""
+        """Generate the codes of `TEXT` for each seed: [F, K]."""
         builder = PromptBuilder(self.checkpoint.config, self.checkpoint.tokenizer)
         voice = Preset(next(iter(self.checkpoint.config.talker_config.spk_id)))
         prompt = builder.build(TEXT, voice, "en")
@@ -103,21 +103,21 @@ class Sick:
         return generate_codes(self.checkpoint.network, requests, len(seeds), 128)
 
     def begin_silently(self, codes: torch.Tensor) -> None:
-        """Make sound so quiet that the first frame of `codes` is silent, and the second is not."""
+        """Scale the sound so that the first frame of `codes` is silent and the second is not."""
         peaks = self.codec.decode(codes[:2]).view(2, FRAME_SAMPLES).abs().amax(1)
         assert peaks[0] < peaks[1]
         for weights in self.codec.decoder.output.parameters():
             weights.mul_(1e-3 / peaks.prod().sqrt())
 
     def set(self, **settings: object) -> None:
-        """Change how it samples."""
+        """Change the sampling settings."""
         generation = replace(self.checkpoint.generation, **settings)  # type: ignore[arg-type]
         self.checkpoint = replace(self.checkpoint, generation=generation)
 
 
 @pytest.fixture
 def sick() -> Sick:
-    """Not packed, so that its weights can be changed."""
+    """A model that is not packed, so that its weights can be changed."""
     checkpoint = load_checkpoint(REFERENCE / CUSTOM_VOICE, is_packed=False)
     model = Sick(checkpoint, load_codec(REFERENCE / CUSTOM_VOICE, is_packed=False))
     model.set(max_new_tokens=400)
@@ -125,7 +125,7 @@ def sick() -> Sick:
 
 
 def test_a_model_that_goes_in_circles_is_stopped(sick: Sick) -> None:
-    """Where only one code is ever likely, the run ends after four seconds of it."""
+    """If only one code is ever likely, the sequence ends after four seconds of it."""
     sick.head.zero_()
     sick.set(do_sample=False, repetition_penalty=1.0)
     driver = sick.driver()
@@ -135,7 +135,7 @@ def test_a_model_that_goes_in_circles_is_stopped(sick: Sick) -> None:
 
 
 def test_a_model_that_does_not_end_is_stopped(sick: Sick) -> None:
-    """A run ends at the most frames that its text may take."""
+    """A sequence ends at the frame cap of its text."""
     sick.checkpoint.network.talker.is_control[sick.end] = True  # it is never chosen
     driver = sick.driver()
     samples = len(pcm_of(driver.run(*driver.open(1, "Hi.")), 1)) // 2
@@ -144,7 +144,7 @@ def test_a_model_that_does_not_end_is_stopped(sick: Sick) -> None:
 
 
 def test_a_silent_model_is_tried_once_more(sick: Sick) -> None:
-    """Two runs of two seconds without a sound, then the context ends without audio."""
+    """After two sequences with two seconds of silence each, the context ends without audio."""
     for weights in sick.codec.decoder.output.parameters():
         weights.zero_()
     driver = sick.driver()
@@ -157,9 +157,9 @@ def test_a_silent_model_is_tried_once_more(sick: Sick) -> None:
 
 
 def test_a_stillborn_run_is_spoken_with_another_seed(sick: Sick) -> None:
-    """A run that ends within two frames is not heard; what is, is a run of another seed."""
+    """A sequence that ends within two frames is not sent; one with another seed replaces it."""
     (codes,) = sick.codes(range(1), 3)
-    sick.head[sick.end] = 1.2 * sick.head[codes[2, 0]]  # the end is likely, and not certain
+    sick.head[sick.end] = 1.2 * sick.head[codes[2, 0]]  # the end is likely, but not certain
     runs = sick.codes(range(32), 8)
     seed = next(s for s in range(32) if len(runs[s]) == 2 and len(runs[s ^ 1]) > 4)
     sick.begin_silently(runs[seed])
@@ -170,7 +170,7 @@ def test_a_stillborn_run_is_spoken_with_another_seed(sick: Sick) -> None:
 
 
 def test_a_second_stillborn_run_is_heard(sick: Sick) -> None:
-    """A text is tried twice at most: after that, what there is, is sent."""
+    """A text is tried at most twice; the second attempt is sent as it is."""
     sick.set(do_sample=False, subtalker_dosample=False)
     (codes,) = sick.codes(range(1), 3)
     sick.head[sick.end] = 2 * sick.head[codes[2, 0]]
@@ -186,7 +186,7 @@ def test_a_second_stillborn_run_is_heard(sick: Sick) -> None:
 
 
 def test_silence_before_the_first_sound_is_kept_where_it_is_asked_for(sick: Sick) -> None:
-    """It comes together with the sound, and what follows is as it is without it."""
+    """The silence arrives together with the first sound, and the sound is unchanged."""
     sick.set(do_sample=False, subtalker_dosample=False, max_new_tokens=12)
     (codes,) = sick.codes(range(1), 12)
     sick.begin_silently(codes)

@@ -1,4 +1,4 @@
-"""Pages: never lost, never two rows', and as many as fit."""
+"""Pages of key-value memory: never lost, never shared by two rows, and as many as fit."""
 
 from collections import Counter
 from dataclasses import replace
@@ -20,7 +20,7 @@ _calls = st.lists(
 
 @given(_calls)
 def test_pages_are_conserved_and_of_one_row(calls: list[tuple[int, int | None]]) -> None:
-    """However rows take and release, every page is free or one row's, and keeps its place there."""
+    """However rows take and release pages, each is free or owned by one row, in a fixed order."""
     allocator = PageAllocator(PAGES)
     held: dict[int, list[int]] = {row: [] for row in range(ROWS)}
     for row, count in calls:
@@ -45,7 +45,7 @@ def test_pages_are_conserved_and_of_one_row(calls: list[tuple[int, int | None]])
 
 
 def test_the_lowest_pages_are_taken_first() -> None:
-    """What was never needed is not touched while there is something lower."""
+    """The lowest free pages are taken first, so pages that were never needed stay untouched."""
     allocator = PageAllocator(9)
     allocator.allocate(0, 3)
     allocator.allocate(1, 2)
@@ -63,18 +63,18 @@ NEEDS = MemoryNeeds(
     [(8, 8, 88), (8, 2, 32), (80, 8, 128), (5.75, 8, 16)],
 )
 def test_what_fits_becomes_pages(gb: float, rows: int, pages: int) -> None:
-    """Memory that nothing else needs is pages, up to what all rows can fill."""
+    """All remaining memory becomes pages, up to the number that all rows can fill."""
     assert NEEDS.pages_in(int(gb * GB), rows) == pages
 
 
 def test_too_little_memory_is_told_with_numbers() -> None:
-    """If not even one row fits, the error says what needs how much, and what would suffice."""
+    """If not even one row fits, the error lists what needs how much, and how much would suffice."""
     with pytest.raises(VoiceAgentError, match=r"5\.70 GB .* weights need 4\.00.*least 5\.75 GB"):
         NEEDS.pages_in(int(5.7 * GB), 8)
 
 
 def needs_of(rows: int) -> MemoryNeeds:
-    """A sixteenth of a GB for each row."""
+    """Return needs that grow by a sixteenth of a GB per row."""
     return replace(NEEDS, rows=rows * GB // 16)
 
 
@@ -82,13 +82,16 @@ def needs_of(rows: int) -> MemoryNeeds:
     ("gb", "rows"), [(80, 64), (16.75, 64), (16.7, 32), (8, 16), (7.7, 8), (5.4, 2), (4, 1)]
 )
 def test_as_many_rows_as_can_speak_for_a_minute_are_the_default(gb: float, rows: int) -> None:
-    """A row takes 1/16 GB and 4 pages; one row has all 16 pages, and is tried with too little."""
+    """The default is the largest number of rows with four pages each.
+
+    A row takes 1/16 GB and 4 pages; a single row gets all 16 pages, and is tried even without them.
+    """
     assert rows_that_fit(needs_of, int(gb * GB)) == (rows, needs_of(rows))
 
 
 @pytest.mark.parametrize(("runnable", "rows"), [(40, 32), (1, 1)])
 def test_fewer_rows_are_tried_where_many_cannot_even_run(runnable: int, rows: int) -> None:
-    """A pass that overflows the GPU says no more than that; one row's ends the search."""
+    """Fewer rows are tried until a pass fits into the GPU; if one row does not, loading fails."""
 
     def overflowing(tried: int) -> MemoryNeeds:
         if tried > runnable:

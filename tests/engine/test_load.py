@@ -1,4 +1,4 @@
-"""Loading: what was asked for becomes an engine, or a sentence that says why not."""
+"""Loading: the settings give an engine, or an error that explains why they cannot."""
 
 import sys
 from collections.abc import Iterator
@@ -23,12 +23,12 @@ OPTIONS = Qwen3Options(str(REFERENCE / CUSTOM_VOICE), device="cpu", rows=2, thre
 
 
 def load(**options: object) -> object:
-    """Load an engine without commands."""
+    """Load an engine with no commands."""
     return load_engine(replace(OPTIONS, **options), list, lambda event: None)  # type: ignore[arg-type]
 
 
 def test_a_row_has_four_thousand_positions() -> None:
-    """A row holds five minutes, and pages that are not filled use no memory on a CPU."""
+    """A row holds five minutes of speech; on a CPU, unused pages take no memory."""
     engine = load()
     assert engine._runner.capacity == 4096  # type: ignore[attr-defined]
     assert engine._runner.pages == 2 * 16  # type: ignore[attr-defined]
@@ -51,7 +51,7 @@ def test_a_row_has_four_thousand_positions() -> None:
     ],
 )
 def test_what_cannot_be_is_refused(options: dict[str, str], sentence: str) -> None:
-    """A setting that does not go with this machine is refused in a sentence, before it loads."""
+    """A setting that this machine does not support is refused before anything loads."""
     with pytest.raises((VoiceAgentError, ValueError), match=sentence):
         load(**options)
 
@@ -59,7 +59,7 @@ def test_what_cannot_be_is_refused(options: dict[str, str], sentence: str) -> No
 def test_a_gpu_needs_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
     """`cuda`, which is also the default, is a device that PyTorch can make the current one."""
     chosen = list[int]()
-    index_of = torch.cuda._utils._get_device_index  # as `set_device` reads what it is given
+    index_of = torch.cuda._utils._get_device_index  # as `set_device` reads its argument
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: chosen.append(index_of(device)))
     for device in ("cuda", "cuda:1"):
@@ -83,7 +83,7 @@ def test_kernels_that_cannot_be_are_plain_ones(caplog: pytest.LogCaptureFixture)
 
 
 def test_an_engine_says_its_kernels(caplog: pytest.LogCaptureFixture) -> None:
-    """One line tells what runs where."""
+    """One log line says which kernels and graphs the engine uses."""
     with caplog.at_level("INFO", logger=_choose_kernels.__module__):
         load()
     said = f"{CUSTOM_VOICE} runs on cpu in float32, with plain kernels"
@@ -91,7 +91,7 @@ def test_an_engine_says_its_kernels(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_missing_torchao_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Eight-bit weights without their package end in a sentence."""
+    """Eight-bit weights without torchao are refused with an error that names the package."""
     monkeypatch.setitem(sys.modules, "torchao.quantization", None)
     with pytest.raises(VoiceAgentError, match="install the extra `quantize`"):
         load(quantize="fp8")
@@ -133,7 +133,7 @@ def test_both_interfaces_of_tf32_can_be_read(has_tf32: bool) -> None:
 def test_an_engine_serves_without_graphs_where_a_capture_fails(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A failed capture is logged with its traceback and is a metric, and the engine speaks."""
+    """A failed capture is logged with its traceback and counted; the engine still speaks."""
     driver = Driver(rows=2)
     with failing_captures(after=1):
         driver.engine = load_engine(
@@ -156,7 +156,7 @@ def test_an_engine_serves_without_graphs_where_a_capture_fails(
 
 
 def test_a_capture_that_works_is_shown() -> None:
-    """With graphs, and no fault, nothing is reported as missing."""
+    """With graphs and no fault, nothing is reported as missing."""
     with failing_captures(after=10**9):
         _, runner = load_runner(replace(OPTIONS, capacity=512, is_deterministic=True))
     assert runner.has_graphs
@@ -164,7 +164,7 @@ def test_a_capture_that_works_is_shown() -> None:
 
 
 def test_a_missing_kernel_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The runner knows why plain kernels run where fused ones were wanted."""
+    """The runner reports why plain kernels run although fused ones were requested."""
     fault = "ImportError: no Triton"
     monkeypatch.setattr("voiceagent_tts.engine.load._choose_kernels", lambda *_: ("plain", fault))
     _, runner = load_runner(OPTIONS)

@@ -1,4 +1,4 @@
-"""Codes equal to the official package's, on every case of the reference."""
+"""Codes equal the official package's in every case of the reference."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ from voiceagent_tts.model.checkpoint import load_checkpoint
 
 @pytest.fixture(scope="module")
 def made(load_tiny: LoadTiny) -> dict[str, Tensor]:
-    """Codes of every case, those of a checkpoint generated side by side."""
+    """The codes of every case; the cases of one checkpoint are generated side by side."""
     codes: dict[str, Tensor] = {}
     for name in sorted({case.checkpoint for case in all_cases()}):
         checkpoint = load_tiny(name)
@@ -28,7 +28,7 @@ def made(load_tiny: LoadTiny) -> dict[str, Tensor]:
 def test_codes_are_those_of_the_official_package(
     case: Case, load_tiny: LoadTiny, made: dict[str, Tensor]
 ) -> None:
-    """Greedy codes are the official package's in every frame, or differ by a near tie alone."""
+    """Greedy codes equal the official package's in every frame, or differ only by a near tie."""
     checkpoint = load_tiny(case.checkpoint)
     prompt = case.prompt(checkpoint)
     assert compare_codes(checkpoint.network, case, prompt, made[str(case)]) != "different"
@@ -36,7 +36,7 @@ def test_codes_are_those_of_the_official_package(
 
 @pytest.mark.parametrize("name", ["custom_voice-1b7", "voice_design-1b7", "base-0b6"])
 def test_plain_weights_choose_the_same(name: str, load_tiny: LoadTiny) -> None:
-    """Weights as the file has them choose the codes of those that are laid out for the CPU."""
+    """Weights as stored give the codes of weights that are packed for the CPU."""
     case = next(case for case in all_cases() if case.checkpoint == name)
     plain = load_checkpoint(REFERENCE / name, is_packed=False)
     request = Request(case.prompt(plain), GREEDY, case.max_frames)
@@ -48,7 +48,7 @@ def test_plain_weights_choose_the_same(name: str, load_tiny: LoadTiny) -> None:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", ["custom_voice-1b7", "base-0b6"])
 def test_half_precision_mostly_chooses_the_same(name: str, dtype: torch.dtype) -> None:
-    """Along the official speech a half-precision network chooses nearly every code of it."""
+    """Along the official speech a half-precision network chooses over 90 % of its codes."""
     case = next(case for case in all_cases() if case.checkpoint == name)
     half = load_checkpoint(REFERENCE / name, dtype)
     along = choices_along(half.network, case.prompt(half), case.codes, GREEDY.repetition_penalty)
@@ -56,7 +56,7 @@ def test_half_precision_mostly_chooses_the_same(name: str, dtype: torch.dtype) -
 
 
 def test_a_speech_is_the_choice_along_itself(load_tiny: LoadTiny) -> None:
-    """Along its own greedy speech the network would choose every code of it, by a margin."""
+    """Along its own greedy speech the network chooses every code of it, by a margin."""
     case = all_cases()[0]
     checkpoint = load_tiny(case.checkpoint)
     along = choices_along(
@@ -67,7 +67,7 @@ def test_a_speech_is_the_choice_along_itself(load_tiny: LoadTiny) -> None:
 
 
 def test_another_speech_is_noticed(load_tiny: LoadTiny) -> None:
-    """Along a speech with one code changed the network's choice differs at that code."""
+    """If one code of the speech is changed, the network's choice differs at that code."""
     case = all_cases()[0]
     checkpoint = load_tiny(case.checkpoint)
     changed = case.codes.clone()

@@ -1,4 +1,4 @@
-"""Passes over rows: they stay on one device and wait for nothing, so that they can be captured."""
+"""Passes over rows stay on one device and never wait for a value, so they can be captured."""
 
 from dataclasses import dataclass
 
@@ -20,14 +20,14 @@ from voiceagent_tts.model.kv_pool import empty_pool
 from voiceagent_tts.model.sampling import SamplingBounds, SamplingSettings, TorchSampler
 
 NOWHERE = torch.device("meta")
-"""Tensors there have shapes and no values: what would wait for a value fails."""
+"""Tensors on this device have shapes and no values: waiting for a value fails."""
 SHAPES = Shapes(rows=(1, 3), windows=(256, 512), prompts=(16, 64), prompt_rows=(1, 2))
 PAGES = 2
 
 
 @dataclass
 class _OnDevice:
-    """A tensor that no host writes or reads: what it holds is never looked at."""
+    """A tensor that the host neither writes nor reads; its values are ignored."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -37,12 +37,12 @@ class _OnDevice:
         self.tensor: Tensor = torch.zeros(self.shape, dtype=self.dtype, device=self.device)
 
     def send(self, array: object = None) -> None:
-        """Nothing is sent."""
+        """Do nothing."""
 
 
 @pytest.fixture
 def without_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing comes from the host and nothing goes there."""
+    """Replace every transfer between host and device by one that moves nothing."""
     monkeypatch.setattr(passes, "Upload", _OnDevice)
     monkeypatch.setattr(passes, "Download", _OnDevice)
 
@@ -60,7 +60,7 @@ def without_host(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_pass_can_be_captured(
     name: str, dtype: torch.dtype, settings: SamplingSettings
 ) -> None:
-    """On tensors without values every pass of every shape runs to its end, all on one device."""
+    """Every pass of every shape runs on tensors without values, all on one device."""
     config = read_model_config(REFERENCE / name)
     network = build_network(config, dtype, NOWHERE, "sdpa")
     network.code_predictor.fold(network.talker.codec_embedding)
@@ -82,7 +82,7 @@ def test_every_pass_can_be_captured(
 
 
 def test_a_record_is_a_row_of_numbers() -> None:
-    """All of a record is 32-bit, and its parts are read where the host writes them."""
+    """A record consists of 32-bit numbers; the device reads each field where the host wrote it."""
     layout = record_type(4, 3)
     records = np.zeros(2, layout)
     records["slot"], records["penalty"] = (5, 7), (1.5, 2.5)
@@ -105,7 +105,7 @@ def test_the_next_large_enough_size_is_taken(wanted: int, size: int) -> None:
 
 
 def test_what_is_sent_arrives() -> None:
-    """Leading rows are written, others stay; what the device writes is read."""
+    """Leading rows are written, other rows stay unchanged; values from the device are read back."""
     upload = Upload((3, 2), torch.int32, torch.device("cpu"))
     upload.send(np.array([[1, 2], [3, 4], [5, 6]]))
     upload.send(np.array([[7, 8]]))

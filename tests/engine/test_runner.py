@@ -1,4 +1,4 @@
-"""Rows of one model: frames and sound when asked for, and memory that may run out."""
+"""The runner of one model: frames and sound on request, and memory that may run out."""
 
 import random
 from collections.abc import Iterator
@@ -23,19 +23,19 @@ from voiceagent_tts.model.sampling import SamplingParams, SamplingSettings, samp
 
 
 def make_runner(rows: int = 4, capacity: int = 512, **options: object) -> Runner:
-    """Rows of a tiny CustomVoice model."""
+    """Make a runner over a tiny CustomVoice model."""
     checkpoint, codec = load(CUSTOM_VOICE)
     return Runner(checkpoint, codec, rows, capacity, **options)  # type: ignore[arg-type]
 
 
 def sizes_of(name: str, rows: int = 4, capacity: int = 512) -> Sizes:
-    """Sizes as on a CPU, as on a GPU, or only one."""
+    """Return sizes as on a CPU, as on a GPU, or a single one."""
     kinds = {"exact": exact_sizes, "few": graph_sizes, "one": fixed_sizes}
     return kinds[name](rows, capacity)
 
 
 def test_a_size_that_was_not_captured_is_refused() -> None:
-    """After the capture no pass is compiled while rows speak: it would run on them twice."""
+    """After the capture a new size is refused, because compiling it would stall active rows."""
     with failing_captures(after=10**9):
         runner = make_runner(sizes=sizes_of("one"), has_graphs=True)
     assert runner.has_graphs
@@ -49,7 +49,7 @@ def test_a_size_that_was_not_captured_is_refused() -> None:
 
 
 def test_a_runner_without_graphs_computes_as_before() -> None:
-    """After a capture that failed, every pass runs plainly, in sizes that are not refused."""
+    """After a failed capture every pass runs plainly, and no size is refused."""
     with failing_captures(after=2):
         runner = make_runner(sizes=sizes_of("one"), has_graphs=True)
     with pytest.raises(RuntimeError, match=FAULT):
@@ -62,14 +62,14 @@ def test_a_runner_without_graphs_computes_as_before() -> None:
 
 
 def alone(text: str = TEXT, seed: int = 7, max_frames: int = 20, **options: object) -> Spoken:
-    """A row of a batch of which every other is free."""
+    """Speak in one row of a batch whose other rows are free."""
     listener = Listener(make_runner(**options))  # type: ignore[arg-type]
     listener.start(0, text, seed, max_frames)
     return listener.finish(0)
 
 
 def test_the_batched_step_is_the_exact_model() -> None:
-    """Rows that speak the reference's texts together make the official package's codes."""
+    """Rows that speak the reference's texts together give the official package's codes."""
     checkpoint, codec = load(CUSTOM_VOICE)
     generation = replace(checkpoint.generation, do_sample=False, subtalker_dosample=False)
     checkpoint = replace(checkpoint, generation=generation)
@@ -83,12 +83,12 @@ def test_the_batched_step_is_the_exact_model() -> None:
         for frame in frames:
             codes[frame.row].append(frame.code)
     expected = [case.codes[:, 0].tolist() for case in cases]
-    # The rows go on until their text is fed; the official package may end before.
+    # The rows continue until their text is fed; the official package may end earlier.
     assert [codes[row][: len(e)] for row, e in enumerate(expected)] == expected
 
 
 def test_sound_is_the_frames_sound() -> None:
-    """What a row's samples are, its codes decode to; each frame is decoded once."""
+    """A row's samples are the decode of its codes; each frame is decoded once."""
     checkpoint, codec = load(CUSTOM_VOICE)
     request = Request(prompt_of(), sampling(), 20)
     (codes,) = generate_codes(checkpoint.network, [request], rows=1, capacity=512)
@@ -102,7 +102,7 @@ def test_sound_is_the_frames_sound() -> None:
 
 
 def test_frames_wait_until_they_are_asked_for() -> None:
-    """Without a window no sound comes, and later windows bring all of it, by the row's cancel."""
+    """Without a window no sound is returned; later windows return all of it, until a cancel."""
     listener = Listener(make_runner())
     listener.start(0)
     for _ in range(6):
@@ -110,7 +110,7 @@ def test_frames_wait_until_they_are_asked_for() -> None:
     assert listener.rows[0].pcm == b""
     listener.step({0: 5}, [])
     assert len(listener.rows[0].pcm) == 2 * 5 * FRAME_SAMPLES
-    listener.step({0: 50})  # the frame of this very step is among them
+    listener.step({0: 50})  # the frame of this very step is included
     assert len(listener.rows[0].pcm) == 2 * 7 * FRAME_SAMPLES
     assert not listener.runner.has_sound_in_flight
     assert difference(listener.finish(0), alone()) <= 8
@@ -119,7 +119,7 @@ def test_frames_wait_until_they_are_asked_for() -> None:
 @pytest.mark.parametrize("sizes", ["exact", "few", "one"])
 @pytest.mark.parametrize("seed", range(2))
 def test_a_row_among_others_speaks_as_if_alone(seed: int, sizes: str) -> None:
-    """Rows that join, end and are cancelled leave another's codes and sound, but for rounding."""
+    """Rows that join, end and are cancelled change another row's sound by rounding only."""
     expected, numbers = alone(), random.Random(seed)
     listener = Listener(make_runner(sizes=sizes_of(sizes)))
     listener.start(2)
@@ -139,7 +139,7 @@ def test_a_row_among_others_speaks_as_if_alone(seed: int, sizes: str) -> None:
 
 
 def test_a_starved_row_waits_for_its_text() -> None:
-    """An open row makes frames as far as it has text, and those that it makes of a whole text."""
+    """An open row makes frames as far as its text allows; they equal the frames of a whole text."""
     runner, prompt = make_runner(), prompt_of()
     begun = replace(prompt, trailing_text_ids=prompt.trailing_text_ids[:3])
     runner.start(0, begun, sampling(), 20, is_open=True)
@@ -151,7 +151,7 @@ def test_a_starved_row_waits_for_its_text() -> None:
 
 
 def test_a_full_row_waits_for_a_page() -> None:
-    """A row that has filled its pages makes no frame before it has another; other rows continue."""
+    """A row whose pages are full makes no frame until it has another; other rows continue."""
     prompt = prompt_of("Fox. " * 60, is_streaming=False)
     assert PAGE_POSITIONS - 30 < len(prompt) < PAGE_POSITIONS
     runner = make_runner(rows=4, capacity=1024, pages=3)
@@ -181,12 +181,12 @@ def test_a_full_row_waits_for_a_page() -> None:
 
 @pytest.mark.parametrize(("positions", "pages"), [(1, 1), (255, 1), (256, 2), (600, 3)])
 def test_a_prompt_needs_room_for_itself_and_a_frame(positions: int, pages: int) -> None:
-    """A prompt that fills its page exactly needs another one for its first frame."""
+    """A prompt that fills its page exactly needs another page for its first frame."""
     assert make_runner().pages_needed(positions) == pages
 
 
 def test_a_prefix_changes_no_code() -> None:
-    """A prompt that begins with a prepared prefix is spoken as without, and that holds no page."""
+    """A prompt with a prepared prefix is spoken as without it, and the prefix holds no page."""
     checkpoint, _ = load(CUSTOM_VOICE)
     builder = PromptBuilder(checkpoint.config, checkpoint.tokenizer)
     listener = Listener(make_runner(sizes=sizes_of("few")))
@@ -202,7 +202,7 @@ def test_a_prefix_changes_no_code() -> None:
 
 
 def test_prefixes_fill_what_is_kept_for_them() -> None:
-    """Prefixes beyond their memory limit are refused; one without references frees its memory."""
+    """Prefixes beyond their memory limit are refused; an unreferenced prefix frees its memory."""
     prompt = prompt_of()
     size = make_runner().prepare(prompt, [1]).kv.bytes
     runner = make_runner(prefix_bytes=2 * size)
@@ -214,7 +214,7 @@ def test_prefixes_fill_what_is_kept_for_them() -> None:
 
 
 def test_sampling_that_was_not_prepared_is_refused() -> None:
-    """A row cannot ask for more than the checkpoint's own settings; nothing of it is kept."""
+    """Sampling settings beyond the checkpoint's own are refused; the row keeps no state."""
     runner = make_runner()
     with pytest.raises(InvalidRequestError, match="expected sampling within the bounds"):
         runner.start(0, prompt_of(), SamplingParams(SamplingSettings(top_p=0.3)), 5, is_open=False)
@@ -222,7 +222,7 @@ def test_sampling_that_was_not_prepared_is_refused() -> None:
 
 
 def test_nothing_leaks_over_thousands_of_starts() -> None:
-    """Rows that are started and cancelled at any moment give all of their memory back."""
+    """Rows that start and are cancelled at any moment release all of their memory."""
     runner, numbers = make_runner(rows=4, capacity=1024), random.Random(3)
     rows = runner.free_rows
     for number in range(3000):
@@ -241,7 +241,7 @@ def test_nothing_leaks_over_thousands_of_starts() -> None:
 
 
 def fixed_runs() -> Iterator[bytes]:
-    """A row's sound alone, and beside others, of one shape."""
+    """A row's sound alone and beside others, with one fixed shape."""
     for others in ([], [0, 2, 3]):
         listener = Listener(make_runner(sizes=sizes_of("one")))
         listener.start(1)
@@ -255,13 +255,13 @@ def fixed_runs() -> Iterator[bytes]:
 
 
 def test_one_shape_gives_the_same_bits() -> None:
-    """Deterministic rows are bit-identical whatever else runs, in codes and in sound."""
+    """With a fixed shape, rows with fixed seeds are bit-identical in codes and sound."""
     first, second = fixed_runs()
     assert first == second
 
 
 def test_timings_are_of_the_steps() -> None:
-    """Each stage's seconds are counted, and none is more than all of the step's."""
+    """Each stage's seconds are counted, and no stage takes longer than the step."""
     listener = Listener(make_runner())
     listener.start(0)
     for _ in range(5):

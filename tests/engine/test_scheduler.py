@@ -22,7 +22,7 @@ RAMPS = ((1, 2, 4, 8, 12), (1, 12), (2, 4), (4, 4, 8, 16, 25))
 
 
 def seconds(least: float, most: float) -> st.SearchStrategy[float]:
-    """Times of so long, to a tenth of a millisecond."""
+    """Durations between `least` and `most`, rounded to a tenth of a millisecond."""
     return st.floats(least, most).map(lambda value: round(value, 4))
 
 
@@ -34,7 +34,7 @@ devices = st.builds(
     row_s=seconds(0.0, 0.002),
     lag_steps=st.integers(0, 1),
 )
-"""Fast enough for all rows: a step of all of them and a start take no longer than a frame."""
+"""Fast enough for all rows: a start plus a step of all rows takes at most one frame."""
 
 slow_devices = st.builds(
     Device,
@@ -57,7 +57,7 @@ speeches = st.builds(
     runs=st.lists(st.integers(25, 60), min_size=1, max_size=2).map(tuple),
     max_lead_s=seconds(1.0, 8.0),
 )
-"""Whose runs are as long as sentences."""
+"""Wishes whose runs are as long as sentences."""
 files = st.builds(
     Wish,
     at=seconds(0.0, 3.0),
@@ -70,13 +70,13 @@ paces = st.builds(Pace, ramp=st.sampled_from(RAMPS))
 def several(
     wishes: st.SearchStrategy[Wish], most: int = ROWS, least: int = 1
 ) -> st.SearchStrategy[list[Wish]]:
-    """Contexts that come together."""
+    """Lists of contexts."""
     return st.lists(wishes, min_size=least, max_size=most)
 
 
 @given(several(listeners | files), slow_devices, paces)
 def test_nobody_starves(wishes: list[Wish], device: Device, pace: Pace) -> None:
-    """However slow the device, everyone is spoken to the last frame, files after listeners."""
+    """On any device every context is spoken to its last frame, files after listeners."""
     for listener in Simulation(wishes, device, pace).run():
         assert listener.frames == listener.made == sum(listener.wish.runs)
 
@@ -99,10 +99,10 @@ def test_no_deadline_is_missed_while_the_device_suffices(
 def test_files_never_delay_a_listener(
     wishes: list[Wish], batch: list[Wish], device: Device
 ) -> None:
-    """With files beside them, even more than the device suffices for, listeners hear no gap.
+    """Files, even more than the device can serve, cause no underrun for a listener.
 
-    Their first sound comes later by no more than the step that is under way when they come, and
-    what that one puts off.
+    They delay a listener's first sound by at most the step under way on arrival and the start that
+    this step postpones.
     """
     alone = by_arrival(Simulation(wishes, device))
     crowd = Simulation([*wishes, *batch], device)
@@ -114,7 +114,7 @@ def test_files_never_delay_a_listener(
 
 
 def by_arrival(simulation: Simulation) -> list[Listener]:
-    """Its listeners as they came, files left out."""
+    """Return the listeners in order of arrival, without files."""
     return [listener for listener in simulation.run() if not listener.wish.is_batch]
 
 
@@ -132,7 +132,7 @@ cancelled = st.builds(
 def test_a_cancel_frees_the_row_by_the_next_step(
     wishes: list[Wish], device: Device, pace: Pace
 ) -> None:
-    """No step after a cancel knows its row, and all rows are free in the end."""
+    """No step after a cancel includes its row, and in the end all rows are free."""
     simulation = Simulation(wishes, device, pace)
     for listener in simulation.run():
         cancel_at = listener.wish.cancel_at
@@ -150,7 +150,7 @@ stalls = st.lists(seconds(0.0, 0.17), max_size=120)
 def test_a_ramp_costs_no_gap(
     wishes: list[Wish], device: Device, stalled_s: list[float], ramp: tuple[int, ...]
 ) -> None:
-    """If its first window suffices, also through stalls, no listener of a ramp has an underrun."""
+    """If the first window suffices, stalls included, a ramp causes no underrun."""
     device = replace(device, stalls_s=stalled_s)
     single = Simulation(wishes, device, Pace(ramp=ramp[:1])).run()
     assume(not any(listener.gaps for listener in single))
@@ -160,7 +160,7 @@ def test_a_ramp_costs_no_gap(
 
 @given(several(listeners), devices)
 def test_nobody_is_ahead_of_his_credit(wishes: list[Wish], device: Device) -> None:
-    """Rows stop at the frame that reaches what their listeners want."""
+    """Rows stop at the frame that reaches their listener's credit."""
     simulation = Simulation(wishes, device)
     while simulation.coming or simulation.speaking:
         simulation.step()
@@ -185,21 +185,22 @@ def test_a_starved_row_costs_nothing() -> None:
 
 
 def test_windows_grow_with_the_lead() -> None:
-    """One frame at first, then as many as leave the listener what word times need."""
+    """The first window is one frame; later ones leave the listener the lead that words need."""
     slow = Device(rows=1, step_s=0.05)
     simulation = Simulation([Wish(runs=(90,), max_lead_s=4.0)], slow)
     windows = list[int]()
     while simulation.coming or simulation.speaking:
         windows += [frames for _, frames in simulation.step().decode]
     assert windows[0] == 1
-    assert sorted(set(windows[:-1])) == [1, 2, 4, 8, 12]  # the last are those that are left
+    # the last windows take the remaining frames
+    assert sorted(set(windows[:-1])) == [1, 2, 4, 8, 12]
     grown = windows[: windows.index(12) + 1]
     assert grown == sorted(grown)
 
 
 @pytest.mark.parametrize("frames", [1, 3, 16])
 def test_a_context_chooses_its_first_window(frames: int) -> None:
-    """`initial_frames` are decoded together, at most as many as the largest window."""
+    """`initial_frames` frames are decoded together, up to the largest window."""
     context = listening(initial_frames=frames)
     assert context.active is not None
     scheduler = Scheduler(Pace(), rows=1, pages=1)
@@ -212,7 +213,7 @@ def test_a_context_chooses_its_first_window(frames: int) -> None:
 
 
 def test_first_sounds_go_before_listeners_with_plenty() -> None:
-    """Who has more than a second waits while somebody waits for the first sound."""
+    """A row with more than a second of lead waits while another row owes its first sound."""
     rich, poor, new = listening(row=0), listening(row=1), listening(row=2)
     rich.record_sent(2 * SAMPLE_RATE_HZ, 0.0)
     poor.record_sent(SAMPLE_RATE_HZ // 2, 0.0)
@@ -233,7 +234,7 @@ def test_the_driest_listener_starts_first() -> None:
 
 
 def test_a_start_waits_once_for_a_listener_who_would_run_dry() -> None:
-    """A prefill longer than somebody's lead comes after a step, and then in any case."""
+    """A prefill longer than a listener's lead waits for one step, and then runs in any case."""
     scheduler = Scheduler(Pace(), rows=2, pages=2)
     scheduler.record_step(1, 0, 0.01)
     scheduler.record_step(1, 1, 0.06)
@@ -245,9 +246,9 @@ def test_a_start_waits_once_for_a_listener_who_would_run_dry() -> None:
 
 @pytest.mark.parametrize(("is_measured", "p95_s"), [(False, 0.42), (True, 0.04)])
 def test_a_burst_on_a_cold_engine_starts_together(is_measured: bool, p95_s: float) -> None:
-    """Of 64 contexts within 6 ms, 61 sound within 50 ms where costs were measured before.
+    """With measured costs, 61 of 64 contexts that arrive within 6 ms sound within 50 ms.
 
-    Without, one starts in each step, because no step without a start is ever seen.
+    Without measured costs one context starts per step, because no step without a start is observed.
     """
     device = Device(rows=64, start_s=0.0004, step_s=0.006, row_s=0.00004)
     wishes = [Wish(at=0.0001 * number) for number in range(64)]
@@ -260,7 +261,7 @@ def test_a_burst_on_a_cold_engine_starts_together(is_measured: bool, p95_s: floa
 @given(st.integers(1, 64), seconds(0.0, 0.02), seconds(0.0, 0.01))
 @example(1, 0.02, 0.001)
 def test_step_times_follow_a_line(rows: int, step_s: float, row_s: float) -> None:
-    """From steps of several sizes the time of any other follows, also for larger ones."""
+    """Step times of several sizes predict the time of any other size, also larger ones."""
     times = StepTimes()
     for size in range(1, rows + 2):
         times.add(size, step_s + row_s * size)
@@ -268,7 +269,7 @@ def test_step_times_follow_a_line(rows: int, step_s: float, row_s: float) -> Non
 
 
 def test_contexts_beyond_what_can_be_spoken_in_time_are_refused() -> None:
-    """The last context is the one whose step would still fit; files may use what is left."""
+    """A context is refused if its step would no longer fit; files may use the remaining time."""
     scheduler = Scheduler(Pace(max_load=0.9), rows=64, pages=64)
     contexts = [listening(row=row) for row in range(3)]
     scheduler.admit([], is_batch=False)
@@ -282,7 +283,7 @@ def test_contexts_beyond_what_can_be_spoken_in_time_are_refused() -> None:
 
 
 def test_one_context_is_spoken_on_any_device() -> None:
-    """A device slower than speech still speaks for one at a time."""
+    """A device slower than real time still speaks one context at a time."""
     scheduler = Scheduler(Pace(max_load=0.9), rows=64, pages=64)
     scheduler.record_step(1, 0, 10 * FRAME_S)
     scheduler.admit([], is_batch=False)
@@ -291,7 +292,7 @@ def test_one_context_is_spoken_on_any_device() -> None:
 
 
 def test_files_leave_rows_to_those_who_listen() -> None:
-    """An eighth of the rows is never given to files."""
+    """An eighth of the rows is reserved for contexts with listeners."""
     scheduler = Scheduler(Pace(), rows=16, pages=16)
     contexts = [listening(row=row) for row in range(14)]
     with pytest.raises(OverloadedError, match="14 rows"):
@@ -300,7 +301,7 @@ def test_files_leave_rows_to_those_who_listen() -> None:
 
 
 def test_retry_after_is_when_the_first_row_is_likely_to_be_free() -> None:
-    """From the text that is left and the credit that its listener has given."""
+    """The retry time follows from the remaining text and the listener's credit."""
     scheduler = Scheduler(Pace(), rows=2, pages=2)
     scheduler.record_step(2, 0, 0.01)
     soon, later = listening(row=0), listening(row=1)
@@ -321,7 +322,7 @@ def test_retry_after_is_when_the_first_row_is_likely_to_be_free() -> None:
     )
 )
 def test_every_row_and_page_has_one_holder(calls: list[tuple[str, int]]) -> None:
-    """However rows start, grow and are released, nothing is handed out twice, and all comes back.
+    """However rows start, grow and are released, nothing is given out twice, and all is returned.
 
     A start takes the lowest free row, and one more page than the number of its context.
     """
@@ -386,7 +387,7 @@ def test_a_sequence_without_pages_waits_or_is_refused(
 
 
 def refused(contexts: list[EngineContext], scheduler: Scheduler | None = None) -> int | None:
-    """The retry-after of a context that is not let in."""
+    """Admit a context that must be refused; return its retry-after."""
     if scheduler is None:
         scheduler = Scheduler(Pace(), rows=len(contexts), pages=len(contexts))
         scheduler.record_step(len(contexts), 0, 0.01)
@@ -397,7 +398,7 @@ def refused(contexts: list[EngineContext], scheduler: Scheduler | None = None) -
 
 
 def waiting(arrival: int, *, is_batch: bool = False) -> EngineContext:
-    """A context with text and credit without end, and no row."""
+    """Make a context with text, unlimited credit and no row."""
     context = EngineContext(arrival, SpeechOptions(is_batch=is_batch), arrival=arrival)
     context.sequences.append(Sequence(True, text=TextState.COMPLETE))
     context.samples_wanted = 10**12
@@ -405,7 +406,7 @@ def waiting(arrival: int, *, is_batch: bool = False) -> EngineContext:
 
 
 def listening(row: int = 0, *, initial_frames: int | None = None) -> EngineContext:
-    """One that has a row."""
+    """Make a context with text, unlimited credit and a row."""
     context = waiting(row)
     context.options = SpeechOptions(initial_frames=initial_frames)
     context.active = ActiveSequence(row)

@@ -1,4 +1,4 @@
-"""Many contexts at once: who waits for whom, what runs out, and what is left behind."""
+"""Many contexts at once: priorities, exhausted memory, metrics, and no leaks."""
 
 import gc
 import re
@@ -20,7 +20,7 @@ CONTEXTS = 5_000
 
 
 def chunks_of(events: list[Event], context: int) -> list[int]:
-    """Frames of each chunk that a context was sent."""
+    """Return the number of frames in each audio chunk of a context."""
     steps = (event.rows for event in events if isinstance(event, AudioStep))
     return [
         part.chunk.samples // FRAME_SAMPLES
@@ -31,7 +31,7 @@ def chunks_of(events: list[Event], context: int) -> list[int]:
 
 
 def test_windows_grow_and_change_nothing() -> None:
-    """Frames that become sound together, as the lead allows, are the sound of single ones."""
+    """Frames decoded together, as the lead allows, sound like frames decoded one at a time."""
     single, ramped = Driver(), Driver(step_s=0.0)
     expected = pcm_of(single.run(*single.open(1, TEXT)), 1)
     heard = pcm_of(ramped.run(*ramped.open(1, TEXT)), 1)
@@ -40,7 +40,7 @@ def test_windows_grow_and_change_nothing() -> None:
     assert windows[0] == 1
     assert max(windows) > 4
     difference = np.frombuffer(heard, "<i2").astype(int) - np.frombuffer(expected, "<i2")
-    assert np.abs(difference).max() <= 8  # random weights make the most of rounding
+    assert np.abs(difference).max() <= 8  # random weights amplify rounding
 
 
 def test_a_context_chooses_how_much_comes_first() -> None:
@@ -51,7 +51,7 @@ def test_a_context_chooses_how_much_comes_first() -> None:
 
 
 def test_a_file_waits_for_listeners() -> None:
-    """While a listener has too little, a batch context makes nothing, though it came first."""
+    """While a listener's lead is short, an earlier batch context makes nothing."""
     driver = Driver()
     driver.run(driver.open(1, LONG, is_batch=True)[0], driver.open(2, LONG)[0])
     driver.send(Credit(1, 0.0, 10**9), Credit(2, 0.0, 4 * FRAME_SAMPLES))
@@ -64,7 +64,7 @@ def test_a_file_waits_for_listeners() -> None:
 
 
 def test_a_prepared_beginning_is_not_computed_again() -> None:
-    """After `Prepare` a run of that voice, language and instruct takes in its text alone."""
+    """After `Prepare`, a sequence with that voice, language and instruct prefills only its text."""
     driver = Driver()
     options = {"voice": "vivian", "language": "en", "instruct": "Slowly.", "feeding": "token"}
     driver.run(Prepare("vivian", "en", "token", SpeechOptions("Slowly.")))
@@ -81,7 +81,7 @@ def test_a_prepared_beginning_is_not_computed_again() -> None:
 
 
 def test_nobody_waits_for_a_preparation() -> None:
-    """Where its text is there already, a run begins at once; the next one finds it prepared."""
+    """A sequence whose text is ready does not wait for a preparation; the next one uses it."""
     driver = Driver()
     options = {"voice": "vivian", "language": "en", "feeding": "token"}
     driver.send(Prepare(**options), *driver.open(1, TEXT, **options))
@@ -119,7 +119,7 @@ def test_a_beginning_without_pages_costs_no_other() -> None:
 
 
 def test_a_prompt_without_memory_is_refused() -> None:
-    """A first run that no page is free for fails as overloaded, and the others speak on."""
+    """A first sequence without a free page fails as overloaded; other contexts continue."""
     driver = Driver(pages=1)
     events = driver.run(*driver.open(1, TEXT), *driver.open(2, TEXT))
     refused = last_of(events, 2)
@@ -131,7 +131,7 @@ def test_a_prompt_without_memory_is_refused() -> None:
 
 
 def test_a_run_that_goes_on_waits_for_memory() -> None:
-    """A context that has spoken, and files, wait until others have given their pages back."""
+    """Files, and contexts that have spoken, wait until other contexts release pages."""
     driver = Driver(pages=1)
     driver.run(*driver.open(1, "One.", more=True))
     driver.send(*driver.open(2, TEXT), *driver.open(3, TEXT, is_batch=True))
@@ -143,7 +143,7 @@ def test_a_run_that_goes_on_waits_for_memory() -> None:
 
 
 def test_files_leave_memory_to_those_who_listen() -> None:
-    """However much memory files want, a listener who comes has some."""
+    """However much memory files request, a new context with a listener gets some."""
     driver = Driver(rows=16, pages=16)
     instruct = "Speak as one who has told the same story many times. " * 8  # more than a page
     for context in range(8):
@@ -154,7 +154,7 @@ def test_files_leave_memory_to_those_who_listen() -> None:
 
 
 def test_a_run_waits_for_what_others_hold() -> None:
-    """Memory that a run has taken beyond what was likely is not there for one that goes on."""
+    """Pages that a sequence took beyond its estimate are unavailable to one that would continue."""
     driver = Driver(parts=load(max_frames=80), pages=2)
     instruct = "Speak as one who has told the same story many times. " * 4  # most of a page
     driver.run(*driver.open(1, "One.", more=True))
@@ -167,7 +167,7 @@ def test_a_run_waits_for_what_others_hold() -> None:
 
 
 def test_a_row_that_outgrows_the_memory_fails_alone() -> None:
-    """What it has made is heard, the context fails as overloaded, the row after it goes on."""
+    """Its audio so far is sent, the context fails as overloaded, and the row's next user speaks."""
     driver = Driver(parts=load(max_frames=60), pages=2)
     instruct = "Speak as one who has told the same story many times. " * 4  # most of a page
     driver.send(*driver.open(1, TEXT, instruct=instruct))
@@ -184,7 +184,7 @@ def test_a_row_that_outgrows_the_memory_fails_alone() -> None:
 
 
 def test_what_listeners_lack_is_counted() -> None:
-    """Gaps for want of frames are underruns, those for want of text are none."""
+    """Gaps from missing frames are underruns; gaps from missing text are not."""
     slow = Driver(step_s=0.2)
     slow.run(*slow.open(1, TEXT))
     assert slow.engine.metrics["underruns_total"] > 5
@@ -198,7 +198,7 @@ def test_what_listeners_lack_is_counted() -> None:
 
 
 def test_audio_that_nobody_hears_is_counted() -> None:
-    """A cancel discards what was made and not yet played."""
+    """A cancel counts audio that was made and not yet played as discarded."""
     driver = Driver(step_s=0.0)
     driver.send(*driver.open(1, LONG))
     for _ in range(10):
@@ -234,9 +234,9 @@ def test_every_metric_is_documented(driver: Driver) -> None:
 
 
 def test_five_thousand_contexts_leave_nothing() -> None:
-    """Whatever becomes of contexts, rows, pages and objects are as many afterwards as before."""
+    """After 5,000 contexts, however they ended, rows, pages and objects are as many as before."""
     driver, random = Driver(parts=load(max_frames=4), rows=64), Random(1)
-    driver.run(*driver.open(0, TEXT))  # what is made once
+    driver.run(*driver.open(0, TEXT))  # objects that are created once
     pages, objects = driver.engine.metrics["free_pages"], list[int]()
     context = 0
     while context < CONTEXTS:
@@ -245,7 +245,7 @@ def test_five_thousand_contexts_leave_nothing() -> None:
         for number in came:
             submit, credit = driver.open(number, TEXT, more=random.random() < 0.3)
             driver.send(submit)
-            if random.random() < 0.1:  # somebody listens
+            if random.random() < 0.1:  # a context with a listener
                 driver.send(credit)
         for _ in range(random.randrange(3)):
             driver.engine.step()
@@ -260,4 +260,4 @@ def test_five_thousand_contexts_leave_nothing() -> None:
     assert not driver.engine._contexts
     assert driver.engine.metrics["free_pages"] == pages
     assert len(driver.runner.free_rows) == 64
-    assert objects[-1] - objects[0] < CONTEXTS / 10  # shapes that come for the first time
+    assert objects[-1] - objects[0] < CONTEXTS / 10  # shapes that occur for the first time

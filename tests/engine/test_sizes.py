@@ -1,4 +1,4 @@
-"""Sizes: every call has one, and there are not too many to capture."""
+"""Sizes: every call has one, and few enough exist to capture them all."""
 
 import pytest
 from hypothesis import given
@@ -23,7 +23,7 @@ from voiceagent_tts.engine.sizes import (
 def test_every_call_finds_its_size(
     kind: object, rows: int, capacity: int, data: st.DataObject
 ) -> None:
-    """Whatever rows, windows and prompts there are, a size is large enough, and a step's too."""
+    """Some size is large enough for any rows, windows and prompts, in single steps too."""
     sizes: Sizes = kind(rows, capacity)  # type: ignore[operator]
     shapes = sizes.talker
     speaking = data.draw(st.integers(1, rows))
@@ -42,7 +42,7 @@ def test_every_call_finds_its_size(
 
 @pytest.mark.parametrize("rows", [1, 8, 64, 256])
 def test_few_sizes_are_captured(rows: int) -> None:
-    """A GPU captures each of them, in seconds and in little memory."""
+    """The number of sizes is small enough to capture each in seconds and in little memory."""
     sizes = graph_sizes(rows, 4096)
     shapes = sizes.talker
     assert shapes.rows[-1] == rows
@@ -53,7 +53,7 @@ def test_few_sizes_are_captured(rows: int) -> None:
 
 
 def test_without_windows_steps_have_one_graph_for_each_number_of_rows() -> None:
-    """Fused kernels look as far as rows have come; prompts keep their windows."""
+    """With fused kernels attention reads as far as each row has come; prompts have windows."""
     plain, fused = (graph_sizes(256, 4096, has_step_windows=has).talker for has in (True, False))
     assert len(plain.step_windows) == len(plain.windows) == 4
     assert list(fused.step_windows) == [plain.windows[-1]]

@@ -1,4 +1,4 @@
-"""Clones on the voices: read once, primed once, noticed when replaced, forgotten when too many."""
+"""Cloned voices in the cache: read and primed once, reloaded when replaced, dropped when unused."""
 
 import time
 from pathlib import Path
@@ -22,7 +22,7 @@ TEXT = "Hello there, somebody."
 
 
 def clone(seed: int, frames: int | None = 6) -> Cloned:
-    """A voice of random numbers, by its embedding alone where it has no frames."""
+    """Make a voice of random numbers; without frames it has a speaker embedding only."""
     generator = torch.Generator().manual_seed(seed)
     embedding = torch.randn(64, generator=generator)
     if frames is None:
@@ -33,7 +33,7 @@ def clone(seed: int, frames: int | None = 6) -> Cloned:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> VoiceFolder:
-    """Two clones: with a reference, and by the embedding alone."""
+    """A folder with two clones: one with a reference, one with a speaker embedding only."""
     kept = VoiceFolder(tmp_path)
     kept.save("anna", clone(1).to_bytes())
     kept.save("bert", clone(2, frames=None).to_bytes())
@@ -42,7 +42,7 @@ def folder(tmp_path: Path) -> VoiceFolder:
 
 @pytest.fixture
 def driver(folder: VoiceFolder) -> Driver:
-    """The tiny Base model over that folder."""
+    """An engine with the tiny Base model and that folder."""
     return Driver(BASE, voices=folder.path)
 
 
@@ -83,7 +83,7 @@ def test_a_cached_clone_is_sooner(folder: VoiceFolder) -> None:
         driver.events.clear()
         return took_s
 
-    first_audio_s("anna")  # what has nothing to do with the voice is warm from here on
+    first_audio_s("anna")  # from here on only the voice itself is cold
     cold_s, cached_s = (min(map(first_audio_s, ("one", "two", "three"))) for _ in range(2))
     print(f"first audio: {cold_s * 1000:.0f} ms cold, {cached_s * 1000:.0f} ms cached")
     assert cached_s < cold_s
@@ -92,7 +92,7 @@ def test_a_cached_clone_is_sooner(folder: VoiceFolder) -> None:
 def test_a_clone_with_a_long_reference_waits_for_no_second_sentence(
     driver: Driver, folder: VoiceFolder
 ) -> None:
-    """Its first sentence has fewer ids than the reference has frames, and sounds nevertheless."""
+    """A clone speaks although its first sentence has fewer ids than the reference has frames."""
     folder.save("long", clone(4, frames=200).to_bytes())
     first, second = "Yes, of course I can. ", "What would you like to hear?"
     open_text = driver.open(1, first, voice="long", feeding="token", more=True)
@@ -102,7 +102,7 @@ def test_a_clone_with_a_long_reference_waits_for_no_second_sentence(
 
 
 def test_prepare_does_it_ahead(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After `Prepare` the first context already finds the voice read and primed."""
+    """After `Prepare` the first context finds the voice read and primed."""
     driver.run(Prepare("anna", "en"), Prepare("nobody", "en"))
     monkeypatch.setattr(driver.engine._runner, "prime", None)
     assert isinstance(last_of(driver.run(*driver.open(1, TEXT, voice="anna")), 1), Done)
@@ -123,7 +123,7 @@ def test_a_replaced_voice_is_heard_by_the_next_context(driver: Driver, folder: V
 
 
 def test_an_unknown_clone_lists_the_known(driver: Driver) -> None:
-    """A name without a file, or one that was removed meanwhile, fails its context alone."""
+    """A name whose file is missing or was removed fails only its own context."""
     failed = last_of(driver.run(*driver.open(1, TEXT, voice="../anna")), 1)
     assert isinstance(failed, Failed) and failed.code is ErrorCode.INVALID_VOICE
     failed = last_of(driver.run(*driver.open(2, TEXT, voice="nobody")), 2)
@@ -131,7 +131,7 @@ def test_an_unknown_clone_lists_the_known(driver: Driver) -> None:
 
 
 def test_a_clone_takes_no_instruct(driver: Driver) -> None:
-    """Base models refuse instructions with an error."""
+    """Base models refuse an instruct with an error."""
     failed = last_of(driver.run(*driver.open(1, TEXT, voice="anna", instruct="Whisper")), 1)
     assert isinstance(failed, Failed) and "takes no instruct" in failed.message
 
@@ -150,7 +150,7 @@ def test_a_clone_takes_no_instruct(driver: Driver) -> None:
 def test_a_clone_for_another_model_is_refused(
     driver: Driver, folder: VoiceFolder, voice: Cloned
 ) -> None:
-    """A voice of other sizes fails its context with what to do, instead of the worker."""
+    """A voice made for another model size fails only its own context, with a remedy."""
     folder.save("misfit", voice.to_bytes())
     failed = last_of(driver.run(*driver.open(1, TEXT, voice="misfit")), 1)
     assert isinstance(failed, Failed) and "cloned for another model" in failed.message
@@ -158,14 +158,14 @@ def test_a_clone_for_another_model_is_refused(
 
 
 def test_a_damaged_file_is_refused(driver: Driver, folder: VoiceFolder) -> None:
-    """A file that is no clone prompt fails its context alone."""
+    """A file that is not a voice file fails only its own context."""
     folder.save("broken", b"no safetensors")
     failed = last_of(driver.run(*driver.open(1, TEXT, voice="broken")), 1)
     assert isinstance(failed, Failed) and "expected a voice file" in failed.message
 
 
 def test_a_voice_that_is_no_number_is_refused(driver: Driver, folder: VoiceFolder) -> None:
-    """A clone whose embedding is not finite fails alone, and leaves nothing in others' memory."""
+    """A clone whose embedding is not finite fails alone, and other rows' memory stays finite."""
     before = pcm_of(driver.run(*driver.open(1, TEXT, voice="anna")), 1)
     folder.save("broken", Cloned(torch.full((64,), torch.nan)).to_bytes())
     failed = last_of(driver.run(*driver.open(2, TEXT, voice="broken")), 2)
@@ -175,7 +175,7 @@ def test_a_voice_that_is_no_number_is_refused(driver: Driver, folder: VoiceFolde
 
 
 def test_the_least_used_is_forgotten(folder: VoiceFolder) -> None:
-    """A voices of two keeps the two voices that were used last."""
+    """A cache of two voices keeps the two that were used last."""
     folder.save("carl", clone(3).to_bytes())
     voices = VoiceCache(read_model_config(REFERENCE / BASE), folder, max_clones=2)
     for name in ("anna", "bert", "anna", "carl", "anna", "bert"):
@@ -184,14 +184,14 @@ def test_the_least_used_is_forgotten(folder: VoiceFolder) -> None:
 
 
 def test_clones_need_a_folder() -> None:
-    """An engine that was given no folder has no clones."""
+    """An engine without a voices folder has no clones."""
     voices = VoiceCache(read_model_config(REFERENCE / BASE), None)
     with pytest.raises(InvalidRequestError, match="no folder"):
         voices.find("anna", None)
 
 
 def test_the_cloner_s_voice_is_the_engine_s(driver: Driver, folder: VoiceFolder) -> None:
-    """What the encoders of a checkpoint hear is a voice that the same checkpoint speaks."""
+    """A voice that a checkpoint's encoders make can be spoken by that checkpoint."""
     samples = torch.sin(torch.arange(24_000) * 0.1) * 0.3
     folder.save("heard", load_cloner(REFERENCE / BASE).clone(samples, "a tone").to_bytes())
     assert isinstance(last_of(driver.run(*driver.open(1, TEXT, voice="heard")), 1), Done)

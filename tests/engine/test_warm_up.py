@@ -1,4 +1,4 @@
-"""The warm-up: costs are measured with real rows, and the scheduler starts from them."""
+"""The warm-up measures costs with real rows, and the scheduler starts from them."""
 
 from testbed.engine_driving import Driver, load
 from voiceagent_tts.engine.runner import StepCost
@@ -6,7 +6,7 @@ from voiceagent_tts.engine.warm_up import measure_costs
 
 
 def test_costs_are_of_few_half_and_all_rows() -> None:
-    """Steps without starts come first, and every row is free again."""
+    """Steps of few, half and all rows are measured, first without starts; all rows end free."""
     driver = Driver(rows=5)
     costs = measure_costs(driver.runner, load()[0].generation)
     assert [(cost.rows, cost.starts) for cost in costs] == [
@@ -35,14 +35,14 @@ def test_a_warm_up_changes_no_sound() -> None:
 
 
 def test_few_pages_measure_few_rows() -> None:
-    """The warm-up measures no more rows at a time than have memory."""
+    """The warm-up measures no more rows at a time than fit into memory."""
     driver = Driver(rows=4, pages=2)
     costs = measure_costs(driver.runner, load()[0].generation)
     assert {cost.rows for cost in costs} == {1, 2}
 
 
 def test_a_cold_engine_starts_contexts_together() -> None:
-    """After a warm-up several contexts begin in one step, also beside one that sounds."""
+    """After a warm-up several contexts start in one step, even beside an active one."""
     starts = dict[bool, int]()
     for is_warm in (False, True):
         costs = (StepCost(1, 0, 0.001), StepCost(4, 0, 0.001), StepCost(1, 1, 0.002))
