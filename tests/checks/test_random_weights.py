@@ -1,4 +1,4 @@
-"""Random weights of the published size."""
+"""Models with random weights of the published size."""
 
 import torch
 from pydantic import TypeAdapter
@@ -11,7 +11,7 @@ from voiceagent_tts.model.config import CodecConfig, ModelConfig
 
 
 def test_sizes_are_the_published() -> None:
-    """Every tensor of talker and code predictor has the shape of the published 1.7B."""
+    """Every tensor of talker and code predictor has the shape of the published 1.7B model."""
     published = TypeAdapter(ModelConfig).validate_python(
         model_config(SIZES["1.7b"], "custom_voice")
     )

@@ -1,4 +1,4 @@
-"""The look at a device, on a CPU: the same passes, without graphs."""
+"""The self test of a device, run on a CPU: the same passes, without graphs."""
 
 import pytest
 import torch
@@ -18,12 +18,12 @@ from voiceagent_tts.checks.self_test import (
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_graphs_make_the_samples_of_plain_passes(device: str) -> None:
-    """Of a tiny model, made on the spot."""
+    """Graphs and plain passes make equal samples of a tiny model."""
     assert graphs_agree(tiny_model(torch.device(device)))
 
 
 def test_a_checkpoint_s_steps_are_timed() -> None:
-    """As many rows as memory is worth, each step with its time."""
+    """A checkpoint's steps are timed with as many rows as fit into memory."""
     folder = REFERENCE / "custom_voice-1b7"
     model = stored_model(folder, torch.device("cpu"), torch.float32)
     speed = measure_speed(model, free_bytes=50_000_000)
@@ -34,14 +34,14 @@ def test_a_checkpoint_s_steps_are_timed() -> None:
 
 
 def test_rows_take_whole_pages_and_what_lies_beside_them() -> None:
-    """A minute has 750 frames and a prompt: four pages; five seconds fit into one."""
+    """A minute is 750 frames and a prompt: four pages; five seconds fit into one."""
     assert rows_in_memory(1_000, page_bytes=20, row_bytes=20, context_s=60.0) == 10
     assert rows_in_memory(1_000, page_bytes=20, row_bytes=20, context_s=5.0) == 25
     assert rows_in_memory(90, page_bytes=20, row_bytes=20, context_s=60.0) == 0
 
 
 def test_a_small_card_is_tested_with_few_rows() -> None:
-    """Rows take no more than half of what is free; one row is always tried."""
+    """Rows take at most half of the free memory; one row is always tried."""
     assert rows_worth_timing(100, page_bytes=100) == (1,)
     assert rows_worth_timing(64 * 100, page_bytes=100) == (1, 32)
     assert rows_worth_timing(512 * 100, page_bytes=100) == ROWS

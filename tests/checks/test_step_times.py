@@ -1,4 +1,4 @@
-"""Timing a runner: every row speaks, every part has its time, and nothing is left behind."""
+"""Timing a runner: every row speaks, every stage is timed, and all rows are free afterwards."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,32 +21,32 @@ ROWS = 3
 
 @pytest.fixture
 def runner() -> Runner:
-    """Three rows of a tiny model."""
+    """A runner with three rows of a tiny model."""
     checkpoint, codec = load()
     return Runner(checkpoint, codec, ROWS, capacity=256)
 
 
 @pytest.fixture
 def builder() -> PromptBuilder:
-    """Of that model."""
+    """The prompt builder of that model."""
     checkpoint, _ = load()
     return PromptBuilder(checkpoint.config, checkpoint.tokenizer)
 
 
 @pytest.fixture
 def prompt(builder: PromptBuilder) -> Prompt:
-    """A sentence."""
+    """The prompt of one sentence."""
     return builder.build("One more sentence, for timing.", Preset("ryan"), "english")
 
 
 def sampling() -> SamplingParams:
-    """What the checkpoint recommends; rows that may not end."""
+    """The checkpoint's own sampling settings, with rows that never end."""
     checkpoint, _ = load(CUSTOM_VOICE)
     return sampling_params(checkpoint.generation, seed=0)
 
 
 def test_every_part_of_a_step_has_its_time(runner: Runner, prompt: Prompt) -> None:
-    """Parts are parts of the step; speech follows from its time; all rows are free again."""
+    """Stages add up to at most the step; the real-time factor follows; all rows are free again."""
     timed = time_steps(runner, prompt, sampling(), rows=ROWS, steps=12)
     assert timed.rows == ROWS
     assert timed.positions == len(prompt) + 18
@@ -62,7 +62,7 @@ def test_every_part_of_a_step_has_its_time(runner: Runner, prompt: Prompt) -> No
 def test_a_prepared_prefix_is_not_computed_again(
     runner: Runner, builder: PromptBuilder, prompt: Prompt
 ) -> None:
-    """First sounds come in order, with a prefix and without; the row is free again."""
+    """First audio is timed with and without a prepared prefix; the row is free again."""
     beginning = builder.build_prefix(Preset("ryan"), "english", is_streaming=False)
     prefix = runner.prepare(beginning, [1])
     for prepared in (None, prefix):
@@ -72,7 +72,7 @@ def test_a_prepared_prefix_is_not_computed_again(
 
 
 def test_rows_are_free_when_timing_fails(runner: Runner, prompt: Prompt) -> None:
-    """More frames than fit a row are an error, and leave nothing behind."""
+    """More frames than fit into a row are an error, and every row is free afterwards."""
     with pytest.raises(AssertionError, match="0 frames of 1 rows"):
         time_steps(runner, prompt, replace(sampling(), seed=3), rows=1, steps=400)
     assert runner.free_rows == list(range(ROWS))
@@ -90,6 +90,9 @@ def test_rows_are_free_when_timing_fails(runner: Runner, prompt: Prompt) -> None
 def test_rows_in_time_lie_between_those_that_were_timed(
     times_ms: Sequence[tuple[int, float]], budget_ms: float, rows: int
 ) -> None:
-    """On the line between two timed numbers; never more than the most, none where one is late."""
+    """Between two timed numbers of rows, the number that is in time is interpolated.
+
+    It never exceeds the largest timed number, and is zero if one row is late.
+    """
     times = [StepTime(count, 200, ms / 1000, 0, 0, 0, 0, 0) for count, ms in times_ms]
     assert rows_in_time(times, budget_ms / 1000) == rows

@@ -1,4 +1,4 @@
-"""Verification: what is right is said to be right, and what is broken is found."""
+"""Verification reports working models as correct, and finds broken ones."""
 
 import shutil
 from pathlib import Path
@@ -16,16 +16,16 @@ from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.model.config import read_model_config
 
 UNTRAINED = "codec round trip"
-"""Random weights compute as trained ones do, but their codec does not give back what it hears."""
+"""The check that random weights fail: their codec does not reproduce its input."""
 
 
 def failures(checks: list[Check]) -> list[str]:
-    """Claims that do not hold."""
+    """Return the names of the failed checks."""
     return [check.claim for check in checks if not check.holds]
 
 
 def run(folder: Path, reference: Reference | None = None) -> list[Check]:
-    """Every check of a model in float32 on this machine's processor."""
+    """Run every check of a model in float32 on the CPU."""
     return list(verify(folder, torch.float32, "cpu", reference))
 
 
@@ -37,14 +37,14 @@ def recording(text: str = "") -> Reference:
 
 @pytest.mark.parametrize("name", ["custom_voice-1b7", "voice_design-1b7"])
 def test_weights_that_compute_are_told_from_weights_that_were_trained(name: str) -> None:
-    """On random weights everything holds but what training puts into a codec."""
+    """Random weights pass every check except the codec's round trip."""
     checks = run(REFERENCE / name)
     assert len(checks) == 10
     assert failures(checks) == [UNTRAINED]
 
 
 def test_a_base_model_needs_a_recording() -> None:
-    """A clone speaks, and what a cached voice saves is measured; without one it asks for one."""
+    """With a recording, a clone speaks and the cached voice is timed; without, it is required."""
     checks = run(REFERENCE / "base-0b6", recording("quick brown fox"))
     assert failures(checks) == [UNTRAINED]
     assert " ms cold, " in checks[-1].found
@@ -54,12 +54,12 @@ def test_a_base_model_needs_a_recording() -> None:
 
 @pytest.fixture
 def broken(tmp_path: Path) -> Path:
-    """A model of its own, to be broken."""
+    """A model that a test may break."""
     return Path(shutil.copytree(REFERENCE / "custom_voice-1b7", tmp_path / "model"))
 
 
 def test_a_codec_that_makes_no_numbers_is_found(broken: Path) -> None:
-    """One weight that is no number reaches the samples, and is found there."""
+    """One weight that is not a number reaches the samples and is found there."""
     path = broken / "speech_tokenizer" / "model.safetensors"
     tensors = load_file(path)
     tensors["decoder.decoder.1.block.1.conv.weight"][0, 0, 0] = float("nan")
@@ -68,7 +68,7 @@ def test_a_codec_that_makes_no_numbers_is_found(broken: Path) -> None:
 
 
 def test_a_model_that_never_ends_is_found(broken: Path) -> None:
-    """A head that finds the end unlikely speaks until it is stopped, and that is found."""
+    """A model that makes the end unlikely speaks until it is stopped; the check fails."""
     path = broken / "model.safetensors"
     tensors = load_file(path)
     head = tensors["talker.codec_head.weight"].mul_(50)
@@ -78,7 +78,7 @@ def test_a_model_that_never_ends_is_found(broken: Path) -> None:
 
 
 def test_a_partial_file_is_found_first(broken: Path) -> None:
-    """What does not load is named, and nothing else is tried."""
+    """A file that does not load is named, and no other check runs."""
     path = broken / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-1000])
     (check,) = run(broken)
@@ -88,7 +88,7 @@ def test_a_partial_file_is_found_first(broken: Path) -> None:
 def test_the_table_ends_with_the_verdict(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """People see every check, and the status says whether all of them hold."""
+    """The table lists every check, and the status says whether all of them passed."""
     folder = str(REFERENCE / "voice_design-1b7")
     assert not verify_model(folder, "cpu", None, None, "")
     assert "1 of 10 checks failed" in capsys.readouterr().out

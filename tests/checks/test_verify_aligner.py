@@ -1,4 +1,4 @@
-"""Verification of an aligner: what it computes is told from what it has learnt."""
+"""Verification of an aligner distinguishes computation from training."""
 
 from pathlib import Path
 
@@ -12,7 +12,10 @@ from voiceagent_tts.core import SAMPLE_RATE_HZ, Word, WordTimestamp, ms_to_sampl
 
 
 def spoken(moves_ms: list[int], guessed: int = 0) -> tuple[KnownSpeech, list[WordTimestamp]]:
-    """Ten words of 300 ms, and times that are that far off; the first few of the truth guessed."""
+    """Build ten words of 300 ms and their times, moved by `moves_ms`.
+
+    The true times of the first `guessed` words are marked as guesses.
+    """
     truth: list[WordTimestamp] = []
     found: list[WordTimestamp] = []
     for place in range(10):
@@ -36,13 +39,13 @@ def spoken(moves_ms: list[int], guessed: int = 0) -> tuple[KnownSpeech, list[Wor
     ],
 )
 def test_error_and_bias_are_told_apart(moves_ms: list[int], expected: str, holds: bool) -> None:
-    """What is off to both sides is an error; to one side, as behind a template, a bias too."""
+    """Errors to both sides count as error; errors to one side also count as bias."""
     check = compare(*spoken(moves_ms))
     assert (check.found, check.holds) == (expected, holds)
 
 
 def test_a_guessed_truth_does_not_count() -> None:
-    """Words whose own time the speaker only guessed say nothing of the aligner."""
+    """Words whose true time is a guess are left out."""
     assert compare(*spoken([500, 0, 0, 0, 0, 0, 0, 0, 0, 0], guessed=1)).found == (
         "error 0 ms, bias +0 ms, 9 words"
     )
@@ -51,7 +54,7 @@ def test_a_guessed_truth_does_not_count() -> None:
 def test_random_weights_compute_and_hear_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Everything holds but the words of ten languages, which the embedded voice speaks."""
+    """Random weights fail only the words of ten languages, spoken by the embedded voice."""
     assert not verify_aligner(str(write_tiny_aligner(tmp_path)), "cpu", None)
     table = capsys.readouterr().out
     assert f"{len(TEXTS)} of {len(TEXTS) + 3} checks failed" in table
@@ -61,7 +64,7 @@ def test_random_weights_compute_and_hear_nothing(
 def test_a_folder_that_does_not_load_is_one_check(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What is missing is said by name, and nothing else is tried."""
+    """A missing file is named, and no other check runs."""
     folder = write_tiny_aligner(tmp_path)
     (folder / "model.safetensors").unlink()
     assert not verify_aligner(str(folder), "cpu", None)

@@ -1,4 +1,4 @@
-"""A server that many tests of a module share."""
+"""Fixtures: one server that the tests of a module share."""
 
 from collections.abc import AsyncIterator
 
@@ -12,14 +12,14 @@ from voiceagent_tts.server.serve import RunningServer, running
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shared_server() -> AsyncIterator[RunningServer]:
-    """One server for all tests of a module, which run in its event loop."""
+    """One server for all tests of a module; the tests run in its event loop."""
     async with running(Settings(port=0)) as server:
         yield server
 
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def wire(shared_server: RunningServer) -> AsyncIterator[Wire]:
-    """A socket of its own for each test."""
+    """A new socket for each test."""
     async with Wire.connected(shared_server.websocket_url) as wire:
         yield wire
 

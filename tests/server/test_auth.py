@@ -1,4 +1,4 @@
-"""Who may come in, over HTTP and before the WebSocket's upgrade."""
+"""Access control, over HTTP and before the WebSocket's upgrade."""
 
 from contextlib import AsyncExitStack
 from typing import Any
@@ -60,7 +60,7 @@ async def test_an_unknown_path_is_not_a_refused_key(keyed_server: RunningServer)
 async def test_the_socket_is_refused_before_the_upgrade(
     keyed_server: RunningServer, name: str
 ) -> None:
-    """Without a valid key the handshake ends with 401 and our envelope."""
+    """Without a valid key the handshake ends with 401 and our error envelope."""
     with pytest.raises(InvalidStatus) as refused:
         await Wire.connect(keyed_server.websocket_url, **REFUSED[name])
     assert refused.value.response.status_code == 401
@@ -70,7 +70,7 @@ async def test_the_socket_is_refused_before_the_upgrade(
 
 @pytest.mark.parametrize("path", PATHS)
 async def test_every_door_is_guarded(keyed_server: RunningServer, path: str) -> None:
-    """No key and a foreign origin are refused before the upgrade, whatever the dialect."""
+    """Every dialect refuses a missing key and a foreign origin before the upgrade."""
     url = f"ws{keyed_server.url.removeprefix('http')}{path}"
     foreign = {"Origin": FOREIGN_ORIGINS[0], "X-API-Key": KEY}
     for headers, status in (({}, 401), (foreign, 403)):
@@ -84,7 +84,7 @@ async def test_every_door_is_guarded(keyed_server: RunningServer, path: str) -> 
 async def test_only_cartesias_clients_send_their_key_in_the_address(
     keyed_server: RunningServer,
 ) -> None:
-    """Its browser clients cannot do otherwise; elsewhere a key does not belong in an address."""
+    """Cartesia's browser clients can only send the key in the URL; other endpoints refuse that."""
     base = f"ws{keyed_server.url.removeprefix('http')}"
     async with connect(f"{base}/tts/websocket?api_key={KEY}&cartesia_version=2025-04-16"):
         pass
@@ -98,7 +98,7 @@ async def test_only_cartesias_clients_send_their_key_in_the_address(
 
 @pytest.mark.parametrize("name", ACCEPTED)
 async def test_the_socket_takes_every_kind_of_key(keyed_server: RunningServer, name: str) -> None:
-    """A key may come as bearer token, header or subprotocol; it is never sent back."""
+    """A key is accepted as bearer token, header or subprotocol, and is never sent back."""
     async with Wire.connected(keyed_server.websocket_url, **ACCEPTED[name]) as wire:
         is_offered = "subprotocols" in ACCEPTED[name]
         assert wire.websocket.subprotocol == ("tts.v1" if is_offered else None)
@@ -109,7 +109,7 @@ async def test_the_socket_takes_every_kind_of_key(keyed_server: RunningServer, n
     "path", ["/v1/audio/voices", "/v1/models", "/metrics", "/openapi.json", "/nowhere"]
 )
 async def test_http_wants_a_key(keyed_server: RunningServer, path: str) -> None:
-    """Without a key no path tells anything but that it wants one."""
+    """Without a key every path answers with 401 and nothing else."""
     async with httpx.AsyncClient(base_url=keyed_server.url) as http:
         refused = await http.get(path)
         assert (refused.status_code, refused.json()["error"]["code"]) == (401, "unauthorized")
@@ -119,7 +119,7 @@ async def test_http_wants_a_key(keyed_server: RunningServer, path: str) -> None:
 
 @pytest.mark.parametrize("path", ["/", "/docs", "/static/page.js"])
 async def test_the_pages_want_none(keyed_server: RunningServer, path: str) -> None:
-    """A browser loads the pages without a key, which they then ask for; no page may embed them."""
+    """The pages load without a key and then ask for one; no other site may embed them."""
     async with httpx.AsyncClient(base_url=keyed_server.url) as http:
         page = await http.get(path)
         assert page.status_code == 200
@@ -129,21 +129,21 @@ async def test_the_pages_want_none(keyed_server: RunningServer, path: str) -> No
 
 @pytest.mark.parametrize("path", ["/static/../app.py", "/static/%2e%2e/app.py", "//v1/models"])
 async def test_the_pages_open_nothing_else(keyed_server: RunningServer, path: str) -> None:
-    """No path beside those of the pages' files answers without a key."""
+    """Only the files of the pages are served without a key."""
     async with httpx.AsyncClient(base_url=keyed_server.url) as http:
         assert (await http.get(f"{keyed_server.url}{path}")).status_code in (401, 404)
 
 
 @pytest.mark.parametrize("path", ["/health", "/health/live", "/health/ready"])
 async def test_health_wants_none(keyed_server: RunningServer, path: str) -> None:
-    """Probes and load balancers carry no keys."""
+    """Health checks need no key, because probes and load balancers have none."""
     async with httpx.AsyncClient(base_url=keyed_server.url) as http:
         assert (await http.get(path)).status_code == 200
 
 
 @pytest.mark.parametrize("origin", FOREIGN_ORIGINS)
 async def test_foreign_origins_are_refused(keyed_server: RunningServer, origin: str) -> None:
-    """A page of a foreign origin gets 403, even with a key, over WebSocket and HTTP."""
+    """A page of a foreign origin gets 403 over WebSocket and HTTP, even with a key."""
     headers = {"Origin": origin, "X-API-Key": KEY}
     with pytest.raises(InvalidStatus) as refused:
         await Wire.connect(keyed_server.websocket_url, additional_headers=headers)
@@ -164,7 +164,7 @@ async def test_own_and_allowed_origins_may_connect(keyed_server: RunningServer) 
 
 
 async def test_an_open_server_refuses_foreign_pages(shared_server: RunningServer) -> None:
-    """Without keys, on this machine only, a web page still cannot use the server."""
+    """A server without keys accepts local programs but refuses web pages of foreign origins."""
     headers = {"Origin": "https://evil.example"}
     with pytest.raises(InvalidStatus) as refused:
         await Wire.connect(shared_server.websocket_url, additional_headers=headers)
@@ -172,7 +172,7 @@ async def test_an_open_server_refuses_foreign_pages(shared_server: RunningServer
 
 
 async def test_an_open_server_believes_in_no_foreign_name(shared_server: RunningServer) -> None:
-    """A name that was pointed at this machine after its page had loaded opens nothing."""
+    """A foreign host name that resolves to this machine (DNS rebinding) is refused."""
     headers = {"Origin": "http://rebound.example:8765", "Host": "rebound.example:8765"}
     async with httpx.AsyncClient(base_url=shared_server.url, headers=headers) as http:
         assert (await http.get("/v1/models")).status_code == 403
@@ -182,7 +182,7 @@ async def test_an_open_server_believes_in_no_foreign_name(shared_server: Running
 
 
 async def test_allowed_pages_may_fetch(keyed_server: RunningServer) -> None:
-    """CORS lets a page of an allowed origin send its key, and no other page."""
+    """CORS allows pages of allowed origins to send a key, and no other page."""
     asked = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "x-api-key"}
     async with httpx.AsyncClient(base_url=keyed_server.url) as http:
         allowed = await http.options(
@@ -197,7 +197,7 @@ async def test_allowed_pages_may_fetch(keyed_server: RunningServer) -> None:
 
 
 async def test_addresses_that_others_reach_need_keys() -> None:
-    """Settings refuse to serve the network without keys, unless that is said in so many words."""
+    """Serving the network without keys is refused, unless a setting allows it explicitly."""
     with pytest.raises(ValueError, match="api_keys"):
         Settings(host="0.0.0.0")
     assert Settings(host="0.0.0.0", allow_anonymous=True).host == "0.0.0.0"

@@ -1,4 +1,4 @@
-"""What people really send: a clear answer with a stable code, and the next request works."""
+"""Bad input from real clients gets an error with a stable code, and the next request works."""
 
 import json
 from typing import Any
@@ -110,7 +110,7 @@ REFUSED_OPTIONS: dict[str, tuple[dict[str, Any], ErrorCode]] = {
 
 
 async def check_alive(wire: Wire) -> None:
-    """The next request on the same socket is spoken, and nothing else comes."""
+    """Check that the next request on this socket is spoken, without additional answers."""
     answers = len(wire.answers)
     heard = await wire.say("Hello there.", language="en")
     assert heard.done.reason == "complete"
@@ -119,16 +119,16 @@ async def check_alive(wire: Wire) -> None:
 
 
 async def refusal(wire: Wire) -> ErrorMessage:
-    """The next answer, which must be an error."""
+    """Return the next answer, which must be an error."""
     return await wire.until(ErrorMessage)
 
 
-# Over the WebSocket.
+# Over the WebSocket
 
 
 @pytest.mark.parametrize("name", REFUSED_MESSAGES)
 async def test_a_bad_message_is_answered(wire: Wire, name: str) -> None:
-    """One error with a stable code answers a bad message, and the socket stays open."""
+    """A bad message gets one error with a stable code, and the socket stays open."""
     message, code = REFUSED_MESSAGES[name]
     await wire.send_raw(message)
     error = await refusal(wire)
@@ -139,7 +139,7 @@ async def test_a_bad_message_is_answered(wire: Wire, name: str) -> None:
 
 @pytest.mark.parametrize("name", REFUSED_OPTIONS)
 async def test_a_bad_open_is_answered(wire: Wire, name: str) -> None:
-    """A context that cannot open gets its error and its `done`, and its id stays used."""
+    """A context that cannot open gets an error and `done`, and its id stays used."""
     options, code = REFUSED_OPTIONS[name]
     heard = wire.expect("bad")
     await wire.send_raw({"type": "context.open", "context_id": "bad", **options})
@@ -154,7 +154,7 @@ async def test_a_bad_open_is_answered(wire: Wire, name: str) -> None:
 
 @pytest.mark.parametrize("name", SILENT_TEXTS)
 async def test_text_without_speech_ends_in_silence(wire: Wire, name: str) -> None:
-    """A text without a letter or digit is no error: its context completes without audio."""
+    """A text without letters or digits is not an error: its context completes without audio."""
     heard = await wire.say(SILENT_TEXTS[name])
     assert (heard.done.reason, heard.audio_ms, heard.words) == ("complete", 0, [])
     await check_alive(wire)
@@ -162,7 +162,7 @@ async def test_text_without_speech_ends_in_silence(wire: Wire, name: str) -> Non
 
 @pytest.mark.parametrize("name", SPEAKABLE_TEXTS)
 async def test_odd_text_is_spoken(wire: Wire, name: str) -> None:
-    """What a speaker would skip is skipped; every letter is still inside a word."""
+    """Characters without a sound are skipped; every letter is still part of a word."""
     heard = await wire.say(SPEAKABLE_TEXTS[name])
     assert heard.done.reason == "complete"
     assert heard.audio_ms > 0
@@ -170,7 +170,7 @@ async def test_odd_text_is_spoken(wire: Wire, name: str) -> None:
 
 
 async def test_text_after_the_end_is_refused(wire: Wire) -> None:
-    """Text for a context that was ended is refused and not spoken."""
+    """Text for a context that has ended is refused and not spoken."""
     heard = await wire.open()
     await wire.text(heard, "Hello.")
     await wire.end(heard)
@@ -182,7 +182,7 @@ async def test_text_after_the_end_is_refused(wire: Wire) -> None:
 
 
 async def test_a_second_cancel_or_end_is_ignored(wire: Wire) -> None:
-    """Cancelling or ending twice is doing it once."""
+    """A second cancel or end has no effect."""
     ended, cancelled = await wire.open(), await wire.open()
     for heard in (ended, cancelled):
         await wire.text(heard, "Hello.")
@@ -197,7 +197,7 @@ async def test_a_second_cancel_or_end_is_ignored(wire: Wire) -> None:
 
 
 async def test_a_context_id_is_used_once(wire: Wire) -> None:
-    """Opening an id again, open or ended, is refused and does not disturb the first."""
+    """Opening a used id again is refused, open or ended; the first context is undisturbed."""
     heard = await wire.open("twice")
     again = {"type": "context.open", "context_id": "twice", "voice": "f3"}
     await wire.send_raw(again)
@@ -212,7 +212,7 @@ async def test_a_context_id_is_used_once(wire: Wire) -> None:
 
 
 async def test_a_65th_context_waits_for_room(wire: Wire) -> None:
-    """Over the limit a context is refused; a cancelled one makes room at once."""
+    """A context beyond the limit is refused; a cancelled one makes room at once."""
     contexts = [await wire.open() for _ in range(65)]
     await wire.finish(contexts[64])
     assert contexts[64].error is not None
@@ -232,7 +232,7 @@ async def test_a_65th_context_waits_for_room(wire: Wire) -> None:
 
 
 async def test_too_much_text_is_not_taken(wire: Wire) -> None:
-    """100,000 characters in messages that fit: what is over the limit is refused, the rest said."""
+    """Of 100,000 characters in messages that fit, those beyond the limit are refused."""
     heard = await wire.open(max_lead_s=0)
     await wire.text(heard, "Hello.")
     message = {"type": "text", "context_id": heard.record.context_id, "text": "word " * 5_000}
@@ -246,7 +246,7 @@ async def test_too_much_text_is_not_taken(wire: Wire) -> None:
 
 
 async def test_unknown_fields_are_ignored(wire: Wire) -> None:
-    """Fields of a newer client change nothing."""
+    """Unknown fields, as a newer client may send them, have no effect."""
     heard = wire.expect("new", "Hello.")
     await wire.send_raw({"type": "context.open", "context_id": "new", "colour": "blue"})
     await wire.send_raw({"type": "text", "context_id": "new", "text": "Hello.", "mood": 1})
@@ -272,7 +272,7 @@ async def test_text_opens_an_unknown_context(wire: Wire) -> None:
 
 
 async def test_defaults_that_open_nothing_are_told(wire: Wire) -> None:
-    """Text for a new id that cannot be opened with the session's voice is an error and `done`."""
+    """Text for a new id that cannot open with the session's voice gets an error and `done`."""
     await wire.send_raw({"type": "session.update", "voice": "nobody"})
     heard = wire.expect("new", "Hello.")
     await wire.send_raw({"type": "text", "context_id": "new", "text": "Hello."})
@@ -284,7 +284,7 @@ async def test_defaults_that_open_nothing_are_told(wire: Wire) -> None:
 
 
 async def test_nothing_leaks_into_another_context(wire: Wire) -> None:
-    """Between all bad messages, a context is heard as if it were alone."""
+    """Bad messages between its text messages do not change a context."""
     alone = await wire.say("The quick brown fox jumps over the lazy dog.", language="en")
     heard = await wire.open(max_lead_s=0, language="en")
     refused = list(REFUSED_MESSAGES.values())
@@ -295,12 +295,12 @@ async def test_nothing_leaks_into_another_context(wire: Wire) -> None:
     await wire.end(heard)
     await wire.finish(heard)
     assert [word.word for word in heard.words] == [word.word for word in alone.words]
-    assert len(wire.answers) == 1 + len(refused)  # `ready`, and one each
+    assert len(wire.answers) == 1 + len(refused)  # `ready`, and one error for each message
     await check_alive(wire)
 
 
 async def test_invalid_utf8_closes_the_socket(shared_server: RunningServer) -> None:
-    """RFC 6455: text that is no UTF-8 closes with 1007; the server takes the next socket."""
+    """RFC 6455: invalid UTF-8 closes the socket with 1007; the server accepts the next socket."""
     async with Wire.connected(shared_server.websocket_url) as wire:
         await wire.websocket.send(b"\xff\xfe", text=True)
         with pytest.raises(ConnectionClosedError) as closed:
@@ -312,7 +312,7 @@ async def test_invalid_utf8_closes_the_socket(shared_server: RunningServer) -> N
 
 
 async def test_a_huge_message_closes_the_socket(shared_server: RunningServer) -> None:
-    """A message that no limit allows closes with 1009 before it is in memory."""
+    """A message above the size limit closes the socket with 1009 before it is in memory."""
     async with Wire.connected(shared_server.websocket_url) as wire:
         await wire.websocket.send("x" * (3 << 20))
         with pytest.raises(ConnectionClosedError) as closed:
@@ -323,7 +323,7 @@ async def test_a_huge_message_closes_the_socket(shared_server: RunningServer) ->
         await check_alive(wire)
 
 
-# Over HTTP.
+# Over HTTP
 
 REFUSED_BODIES: dict[str, tuple[bytes, int, ErrorCode]] = {
     "nothing": (b"", 400, ErrorCode.INVALID_PARAM),
@@ -366,7 +366,7 @@ REFUSED_FIELDS: dict[str, tuple[dict[str, Any], ErrorCode]] = {
 
 
 async def check_refused(http: httpx.AsyncClient, body: bytes, status: int, code: str) -> None:
-    """One error in OpenAI's envelope, and the next request is spoken."""
+    """Check for one error in OpenAI's envelope, and that the next request is spoken."""
     headers = {"Content-Type": "application/json"}
     response = await http.post("/v1/audio/speech", content=body, headers=headers)
     error = response.json()["error"]
@@ -377,7 +377,7 @@ async def check_refused(http: httpx.AsyncClient, body: bytes, status: int, code:
 
 
 async def check_spoken(http: httpx.AsyncClient, fields: dict[str, Any]) -> None:
-    """The request is answered with sound."""
+    """Check that the request is answered with sound."""
     response = await http.post("/v1/audio/speech", json={"response_format": "pcm", **fields})
     assert response.status_code == 200, response.text
     assert any(response.content)
@@ -385,7 +385,7 @@ async def check_spoken(http: httpx.AsyncClient, fields: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("name", REFUSED_BODIES)
 async def test_a_bad_body_is_answered(http: httpx.AsyncClient, name: str) -> None:
-    """A body that is no request is refused with a stable code, in OpenAI's envelope."""
+    """A malformed body is refused with a stable code, in OpenAI's envelope."""
     await check_refused(http, *REFUSED_BODIES[name])
 
 
@@ -398,14 +398,14 @@ async def test_a_bad_field_is_answered(http: httpx.AsyncClient, name: str) -> No
 
 @pytest.mark.parametrize("name", SILENT_TEXTS)
 async def test_input_without_speech_is_refused(http: httpx.AsyncClient, name: str) -> None:
-    """A text without speech gets an error that says what was expected, not an empty file."""
+    """A text without speech gets an error that says what was expected, instead of an empty file."""
     code = ErrorCode.INVALID_PARAM if name == "blank" else ErrorCode.TEXT_UNSPEAKABLE
     await check_refused(http, json.dumps({"input": SILENT_TEXTS[name]}).encode(), 400, code)
 
 
 @pytest.mark.parametrize("name", SPEAKABLE_TEXTS)
 async def test_odd_input_is_spoken(http: httpx.AsyncClient, name: str) -> None:
-    """What a speaker would skip is skipped, also over HTTP."""
+    """Characters without a sound are skipped, also over HTTP."""
     await check_spoken(http, {"input": SPEAKABLE_TEXTS[name]})
 
 
@@ -430,6 +430,6 @@ async def test_odd_fields_do_no_harm(http: httpx.AsyncClient) -> None:
 async def test_a_wrong_path_is_answered(
     http: httpx.AsyncClient, method: str, path: str, status: int, code: ErrorCode
 ) -> None:
-    """Errors of the framework come in the same envelope."""
+    """Errors of the web framework use the same envelope as ours."""
     response = await http.request(method, path)
     assert (response.status_code, response.json()["error"]["code"]) == (status, code)

@@ -1,4 +1,4 @@
-"""Sockets of other makes' clients on the real engine: raw messages, and what people really send."""
+"""Clients of other services on the real engine: raw messages, good and bad."""
 
 import asyncio
 import base64
@@ -24,7 +24,7 @@ PATHS = {"vllm_omni": "/v1/audio/speech/stream", "cartesia": "/tts/websocket"}
 
 
 class Raw:
-    """One socket of a client that this project did not write."""
+    """A socket for messages written by hand."""
 
     def __init__(self, websocket: ClientConnection) -> None:
         self.websocket = websocket
@@ -40,7 +40,7 @@ class Raw:
         return data if isinstance(data, bytes) else json.loads(data)
 
     async def until(self, kind: str, **fields: Any) -> list[dict[str, Any] | bytes]:
-        """What comes up to the next event of a kind with these fields, which is the last."""
+        """Return all messages up to the first one of a type with these fields."""
         events: list[dict[str, Any] | bytes] = []
         while True:
             event = await self.receive()
@@ -49,7 +49,7 @@ class Raw:
                 return events
 
     async def error(self) -> dict[str, Any]:
-        """The next event, which must be an error."""
+        """Return the next message, which must be an error."""
         event = (await self.until("error"))[-1]
         assert isinstance(event, dict)
         return event
@@ -57,19 +57,19 @@ class Raw:
 
 @contextlib.asynccontextmanager
 async def connected(server: RunningServer, dialect: str) -> AsyncIterator[Raw]:
-    """A socket that is closed with the block."""
+    """Open a socket that closes with the block."""
     url = f"ws{server.url.removeprefix('http')}{PATHS[dialect]}"
     async with connect(url, compression=None, max_size=None) as websocket:
         yield Raw(websocket)
 
 
 def config(**fields: Any) -> dict[str, Any]:
-    """vLLM-Omni's first message."""
+    """Build vLLM-Omni's first message."""
     return {"type": "session.config", "voice": "default", "language": "English", **fields}
 
 
 def text(text: str) -> dict[str, Any]:
-    """vLLM-Omni's piece of text."""
+    """Build vLLM-Omni's text message."""
     return {"type": "input.text", "text": text}
 
 
@@ -79,7 +79,7 @@ DONE = {"type": "input.done"}
 def request(
     context_id: str, transcript: str, *, more: bool = False, **fields: Any
 ) -> dict[str, Any]:
-    """Cartesia's message."""
+    """Build Cartesia's request."""
     return {
         "context_id": context_id,
         "transcript": transcript,
@@ -93,7 +93,7 @@ def request(
 
 
 def pcm_of(events: list[dict[str, Any] | bytes], context_id: str | None = None) -> bytes:
-    """The audio among events, of one context where events name it."""
+    """Return the audio of the messages, of one context if they name contexts."""
     pieces: list[bytes] = []
     for event in events:
         if isinstance(event, bytes):
@@ -104,35 +104,35 @@ def pcm_of(events: list[dict[str, Any] | bytes], context_id: str | None = None) 
 
 
 def made_samples(server: RunningServer) -> float:
-    """Samples that the engine has made, at 24 kHz."""
+    """Return the number of samples that the engine has made, at 24 kHz."""
     return metric_value(server, "tts_audio_seconds_total") * SAMPLE_RATE_HZ
 
 
 async def check_alive(raw: Raw, dialect: str) -> None:
-    """The next request is spoken as if nothing had been."""
+    """Check that the next request is spoken normally."""
     if dialect == "cartesia":
         await raw.send(request("alive", "Yes."))
         assert pcm_of(await raw.until("done", context_id="alive"), "alive")
         return
-    await raw.send(DONE)  # whatever was begun is over
+    await raw.send(DONE)  # whatever was in progress is over
     await raw.until("session.done")
     await raw.send(config(), text("Yes."), DONE)
     assert pcm_of(await raw.until("session.done"))
 
 
 async def check_rows_are_free(server: RunningServer) -> None:
-    """Nothing is spoken any more."""
+    """Check that no row is in use."""
     worker = server.state.synthesizer.supervisors["espeak"].worker
     assert worker is not None
     await until(lambda: not worker.rows_used, "no row is used")
     await until(lambda: not server.state.synthesizer.contexts_active, "no context is open")
 
 
-# vLLM-Omni's.
+# vLLM-Omni's dialect
 
 
 async def test_utterances_follow_each_other(shared_server: RunningServer) -> None:
-    """Three sent at once are spoken one after the other, each with every sample of its own."""
+    """Three utterances sent at once are spoken one after the other, each complete."""
     texts = [SENTENCE, "Yes.", SENTENCE]
     async with connected(shared_server, "vllm_omni") as raw:
         await raw.send(config(), *(m for t in texts for m in (text(t), DONE)))
@@ -148,7 +148,7 @@ async def test_utterances_follow_each_other(shared_server: RunningServer) -> Non
 
 
 async def test_sound_does_not_wait_for_the_end(shared_server: RunningServer) -> None:
-    """Audio of the first sentence comes while the utterance is still being written."""
+    """Audio of the first sentence arrives while the rest of the utterance is being written."""
     async with connected(shared_server, "vllm_omni") as raw:
         await raw.send(config(timestamp_type="word"), text("Hello there. And "))
         start, done = await raw.receive(), await raw.receive()
@@ -163,7 +163,7 @@ async def test_sound_does_not_wait_for_the_end(shared_server: RunningServer) -> 
 
 
 async def test_voices_may_be_asked_for_first(shared_server: RunningServer) -> None:
-    """Before a session is configured, as Baseten's plugin does it."""
+    """Voices can be listed before a session is configured, as Baseten's plugin does."""
     async with connected(shared_server, "vllm_omni") as raw:
         await raw.send({"type": "voice.list"})
         answer = await raw.receive()
@@ -172,7 +172,7 @@ async def test_voices_may_be_asked_for_first(shared_server: RunningServer) -> No
 
 
 async def test_an_unknown_voice_is_told_at_once(shared_server: RunningServer) -> None:
-    """With the config, before there is any text; the next config may be right."""
+    """An unknown voice is an error in answer to the config; a corrected config is accepted."""
     async with connected(shared_server, "vllm_omni") as raw:
         await raw.send(config(voice="nobody"))
         error = await raw.error()
@@ -184,18 +184,18 @@ async def test_an_unknown_voice_is_told_at_once(shared_server: RunningServer) ->
 
 
 async def test_a_session_is_closed_when_asked(shared_server: RunningServer) -> None:
-    """With code 1000."""
+    """A client that closes its session gets close code 1000."""
     async with connected(shared_server, "vllm_omni") as raw:
         await raw.send(config(), {"type": "session.close"})
         await raw.websocket.wait_closed()
         assert raw.websocket.close_code == 1000
 
 
-# Cartesia's.
+# Cartesia's dialect
 
 
 async def test_contexts_speak_side_by_side(shared_server: RunningServer) -> None:
-    """Each in its own format, with every sample of the engine's audio."""
+    """Concurrent contexts each get their own format and every sample of the engine's audio."""
     telephone = {"container": "raw", "encoding": "pcm_alaw", "sample_rate": 8000}
     async with connected(shared_server, "cartesia") as raw:
         before = made_samples(shared_server)
@@ -208,7 +208,7 @@ async def test_contexts_speak_side_by_side(shared_server: RunningServer) -> None
 
 
 async def test_words_are_those_of_the_transcript(shared_server: RunningServer) -> None:
-    """Verbatim, before their audio, and only where they are asked for."""
+    """Words are verbatim, precede their audio, and are sent only on request."""
     async with connected(shared_server, "cartesia") as raw:
         await raw.send(request("a", "It cost $25, ", more=True, add_timestamps=True))
         await raw.send(request("a", "he said."))
@@ -228,7 +228,7 @@ async def test_words_are_those_of_the_transcript(shared_server: RunningServer) -
 
 
 async def test_a_flush_speaks_what_there_is(shared_server: RunningServer) -> None:
-    """Text without an end is spoken, `flush_done` follows it, and the context goes on."""
+    """A flush speaks the pending text, `flush_done` follows, and the context continues."""
     async with connected(shared_server, "cartesia") as raw:
         await raw.send(request("a", "No mark ends this ", more=True, flush=True))
         assert pcm_of(await raw.until("flush_done", flush_id=1), "a")
@@ -240,7 +240,7 @@ async def test_a_flush_speaks_what_there_is(shared_server: RunningServer) -> Non
 
 
 async def test_a_cancel_frees_the_row(shared_server: RunningServer) -> None:
-    """Only `done` follows a cancel; a second cancel, and text sent meanwhile, have no effect."""
+    """Only `done` follows a cancel; a second cancel and text sent meanwhile have no effect."""
     cancel = {"context_id": "a", "cancel": True}
     async with connected(shared_server, "cartesia") as raw:
         await raw.send(request("a", SENTENCE * 20, more=True))
@@ -253,7 +253,7 @@ async def test_a_cancel_frees_the_row(shared_server: RunningServer) -> None:
         await check_alive(raw, "cartesia")
 
 
-# What people really send, to both.
+# Bad input, for both dialects
 
 BAD_MESSAGES: dict[str, Any] = {
     "no JSON": "hello",
@@ -276,7 +276,7 @@ BAD_MESSAGES: dict[str, Any] = {
 async def test_a_bad_message_is_answered(
     shared_server: RunningServer, dialect: str, name: str
 ) -> None:
-    """By an error in the client's own dialect, and the next request works."""
+    """A bad message gets an error in the client's own dialect, and the next request works."""
     async with connected(shared_server, dialect) as raw:
         await raw.send(config()) if dialect == "vllm_omni" else None
         await raw.send(BAD_MESSAGES[name])
@@ -290,7 +290,7 @@ async def test_a_bad_message_is_answered(
 
 @pytest.mark.parametrize("dialect", PATHS)
 async def test_text_of_many_messages_is_limited(shared_server: RunningServer, dialect: str) -> None:
-    """100,000 characters in messages that fit: an error, what was taken is spoken, and no more."""
+    """Of 100,000 characters in messages that fit, those within the limit are spoken."""
     piece, context = "word " * 5_000, {"more": True}
     async with connected(shared_server, dialect) as raw:
         if dialect == "vllm_omni":
@@ -310,7 +310,7 @@ async def test_text_of_many_messages_is_limited(shared_server: RunningServer, di
 async def test_what_cartesias_voices_cannot_is_told(
     shared_server: RunningServer, field: str
 ) -> None:
-    """An unknown voice or language: an error with the context, which is done."""
+    """An unknown voice or language is an error of its context, which is done."""
     wrong = {"voice": {"mode": "id", "id": "nobody"}, "language": "klingon"}
     async with connected(shared_server, "cartesia") as raw:
         await raw.send(request("a", "Hello.", **{field: wrong[field]}))
@@ -322,7 +322,7 @@ async def test_what_cartesias_voices_cannot_is_told(
 
 @pytest.mark.parametrize("dialect", PATHS)
 async def test_invalid_utf8_closes_the_socket(shared_server: RunningServer, dialect: str) -> None:
-    """With 1007, as RFC 6455 has it; the server takes the next socket."""
+    """Invalid UTF-8 closes the socket with 1007 (RFC 6455); the server accepts the next socket."""
     async with connected(shared_server, dialect) as raw:
         await raw.websocket.send(b"\xff\xfe", text=True)
         with pytest.raises(ConnectionClosedError):
@@ -335,7 +335,7 @@ async def test_invalid_utf8_closes_the_socket(shared_server: RunningServer, dial
 
 @pytest.mark.parametrize("dialect", PATHS)
 async def test_a_dropped_socket_cancels(shared_server: RunningServer, dialect: str) -> None:
-    """It is how the stock plugins of LiveKit say that the user barged in."""
+    """A dropped socket cancels its contexts; LiveKit's stock plugins barge in this way."""
     before = metric_value(shared_server, "tts_contexts_total", reason="cancelled")
     async with connected(shared_server, dialect) as raw:
         if dialect == "vllm_omni":
@@ -351,7 +351,7 @@ async def test_a_dropped_socket_cancels(shared_server: RunningServer, dialect: s
 
 @pytest.mark.parametrize("dialect", PATHS)
 async def test_a_client_that_never_reads_is_closed(dialect: str) -> None:
-    """And its row is free: back-pressure is the same at every door."""
+    """A client that never reads is closed and its row freed, in every dialect."""
     settings = Settings(port=0, slow_consumer_s=0.3, max_lead_s=3600)
     async with running(settings) as server, connected(server, dialect) as raw:
         raw.websocket.transport.pause_reading()

@@ -1,4 +1,4 @@
-"""Whether the server can speak now: found out by speaking."""
+"""Health: the server checks that it can speak by speaking."""
 
 import math
 import os
@@ -34,7 +34,7 @@ async def test_a_server_that_has_started_is_ready(server: RunningServer) -> None
 
 
 async def test_readiness_follows_the_engine(start_server: StartServer) -> None:
-    """A dead engine ends readiness until its successor has really spoken."""
+    """A dead engine ends readiness until its successor has spoken."""
     server = await start_server(watchdog_s=0.3)
     worker = server.state.synthesizer.supervisors["espeak"].worker
     assert worker is not None
@@ -50,7 +50,7 @@ async def test_readiness_follows_the_engine(start_server: StartServer) -> None:
 
 
 async def test_a_probe_is_not_counted(server: RunningServer) -> None:
-    """The server's own words are in no figure of what was spoken."""
+    """The server's own probes are in no metric of spoken text."""
     await server.state.watchdog.probe()
     value = server.state.metrics.registry.get_sample_value
     assert value("tts_audio_seconds_total") == 0
@@ -58,7 +58,7 @@ async def test_a_probe_is_not_counted(server: RunningServer) -> None:
 
 
 async def test_no_probe_no_health(start_synthesizer: StartSynthesizer) -> None:
-    """The server is not ready before the first synthesis."""
+    """The server is not ready before the first probe has spoken."""
     watchdog = Watchdog(await start_synthesizer(), 60)
     assert not watchdog.is_healthy
     await watchdog.probe()
@@ -66,7 +66,7 @@ async def test_no_probe_no_health(start_synthesizer: StartSynthesizer) -> None:
 
 
 async def test_what_is_wrong_is_logged_once(start_synthesizer: StartSynthesizer) -> None:
-    """A reason that stays the same is no news; another one is."""
+    """A failure is logged when its reason changes, not at every probe."""
     synthesizer = await start_synthesizer(IMPATIENT, {"is_silent": True})
     watchdog = Watchdog(synthesizer, 0.1)
     with capture_logs() as logs:
@@ -82,7 +82,7 @@ async def test_what_is_wrong_is_logged_once(start_synthesizer: StartSynthesizer)
 async def test_an_engine_that_stays_broken_is_tried_ever_less_often(
     start_synthesizer: StartSynthesizer,
 ) -> None:
-    """Half a second after a failure, then twice as long each time, up to the healthy period."""
+    """After a failure, probes repeat in half a second, then ever later, up to the usual period."""
     waits = list[float]()
 
     async def sleep(seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""The metrics that operators watch and scale by move as they should."""
+"""Metrics: the values that operators watch and scale by."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ SENTENCE = "The quick brown fox jumps over the lazy dog. "
 
 
 async def test_contexts_and_rows_are_gauged(server: RunningServer) -> None:
-    """Open contexts and used rows rise with what is spoken, and fall to zero with its end."""
+    """Open contexts and used rows rise while speaking and fall to zero at the end."""
     async with Wire.connected(server.websocket_url) as wire:
         contexts = [await wire.open(max_lead_s=0.3) for _ in range(3)]
         for heard in contexts:
@@ -66,7 +66,7 @@ async def test_discarded_audio_is_counted(server: RunningServer) -> None:
 
 
 async def test_each_worker_reports_its_own_metrics(server: RunningServer) -> None:
-    """A worker's audio, and the time that it took, are counted under the worker's name."""
+    """Audio and compute time are counted per worker."""
     async with Wire.connected(server.websocket_url) as wire:
         heard = await wire.say(SENTENCE)
     worker = server.state.synthesizer.supervisors["espeak"].worker
@@ -78,7 +78,7 @@ async def test_each_worker_reports_its_own_metrics(server: RunningServer) -> Non
 
 
 async def test_errors_are_counted_by_code(server: RunningServer) -> None:
-    """Every error sent to a client is counted, over WebSocket and HTTP."""
+    """Every error sent to a client is counted by code, over WebSocket and HTTP."""
     async with Wire.connected(server.websocket_url) as wire:
         await wire.send_raw("{")
         await wire.receive()
@@ -92,7 +92,7 @@ async def test_errors_are_counted_by_code(server: RunningServer) -> None:
 
 
 async def test_contexts_of_a_dead_engine_are_errors(server: RunningServer) -> None:
-    """The death of an engine counts as an error of its clients, not as a cancel."""
+    """A context of a dead engine counts as an error, not as a cancel."""
     worker = server.state.synthesizer.supervisors["espeak"].worker
     assert worker is not None
     body = {"input": SENTENCE * 400, "response_format": "pcm"}
@@ -119,7 +119,7 @@ async def test_contexts_of_a_dead_engine_are_errors(server: RunningServer) -> No
 
 
 async def test_no_figure_holds_what_was_said(server: RunningServer) -> None:
-    """Neither words nor ids appear in `/metrics`."""
+    """`/metrics` contains neither words nor ids."""
     async with Wire.connected(server.websocket_url) as wire:
         heard = await wire.open("id-of-a-caller")
         await wire.text(heard, "Xylophone.")

@@ -1,4 +1,4 @@
-"""`POST /v1/audio/speech`, as OpenAI's own SDK and others use it."""
+"""`POST /v1/audio/speech` as OpenAI's own SDK and other clients use it."""
 
 import base64
 import io
@@ -38,14 +38,14 @@ OPENAI_VOICES = (
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def sdk(shared_server: RunningServer):
-    """OpenAI's client, pointed here."""
+    """OpenAI's client for this server."""
     base_url = f"{shared_server.url}/v1"
     async with openai.AsyncOpenAI(base_url=base_url, api_key="none", max_retries=0) as client:
         yield client
 
 
 def decode(container_format: str, data: bytes) -> tuple[np.ndarray, int]:
-    """[S] int16 and their rate, as FFmpeg reads a pipe."""
+    """Decode audio with FFmpeg: [S] int16 and the sample rate."""
     if container_format == "pcm":
         return np.frombuffer(data, "<i2"), SAMPLE_RATE_HZ
     to_pcm16 = av.AudioResampler("s16", "mono")
@@ -58,7 +58,7 @@ def decode(container_format: str, data: bytes) -> tuple[np.ndarray, int]:
 async def test_every_format_holds_all_of_the_speech(
     shared_server: RunningServer, http: httpx.AsyncClient, container_format: str
 ) -> None:
-    """Every format decodes to speech that lasts as long as the engine's audio."""
+    """Every format decodes to speech as long as the engine's audio."""
     before = metric_value(shared_server, "tts_audio_seconds_total")
     body = {"input": SENTENCE, "response_format": container_format}
     response = await http.post("/v1/audio/speech", json=body)
@@ -81,7 +81,7 @@ async def test_mp3_is_the_default(http: httpx.AsyncClient) -> None:
 async def test_long_texts_are_streamed(
     shared_server: RunningServer, http: httpx.AsyncClient
 ) -> None:
-    """The first bytes come while the engine still speaks, and reading is the only brake."""
+    """The first bytes arrive while the engine still speaks, and slow reading slows the engine."""
     body = {"input": SENTENCE * 400, "response_format": "pcm"}
     async with http.stream("POST", "/v1/audio/speech", json=body) as response:
         await anext(response.aiter_bytes(4096))
@@ -93,7 +93,7 @@ async def test_long_texts_are_streamed(
 async def test_a_client_that_goes_cancels(
     shared_server: RunningServer, http: httpx.AsyncClient, stream_format: str
 ) -> None:
-    """A disconnect frees the row and is counted as a cancelled context."""
+    """A disconnect frees the row and counts as a cancelled context."""
     before = metric_value(shared_server, "tts_contexts_total", reason="cancelled")
     body = {"input": SENTENCE * 400, "response_format": "pcm", "stream_format": stream_format}
     async with http.stream("POST", "/v1/audio/speech", json=body) as response:
@@ -106,11 +106,11 @@ async def test_a_client_that_goes_cancels(
     assert metric_value(shared_server, "tts_contexts_total", reason="cancelled") == before + 1
 
 
-# OpenAI's SDK.
+# OpenAI's SDK
 
 
 async def test_the_sdk_streams(sdk: openai.AsyncOpenAI) -> None:
-    """`with_streaming_response`, which OpenAI recommends, works as against OpenAI."""
+    """`with_streaming_response`, which OpenAI recommends, works as with OpenAI."""
     speech = sdk.audio.speech.with_streaming_response
     async with speech.create(model="tts-1", voice="alloy", input=SENTENCE) as response:
         data = b"".join([chunk async for chunk in response.iter_bytes()])
@@ -120,7 +120,7 @@ async def test_the_sdk_streams(sdk: openai.AsyncOpenAI) -> None:
 
 @pytest.mark.parametrize("voice", OPENAI_VOICES)
 async def test_the_names_of_openai_are_voices(sdk: openai.AsyncOpenAI, voice: str) -> None:
-    """Every voice that programs for OpenAI name can be heard."""
+    """Every voice name of OpenAI is a voice here."""
     response = await sdk.audio.speech.create(
         model="tts-1-hd", voice=voice, input="Hello.", response_format="pcm"
     )
@@ -129,7 +129,7 @@ async def test_the_names_of_openai_are_voices(sdk: openai.AsyncOpenAI, voice: st
 
 @pytest.mark.parametrize("model", MODELS)
 async def test_a_language_may_follow_the_model(sdk: openai.AsyncOpenAI, model: str) -> None:
-    """`tts-1-de` speaks German, in which the same digits take another time."""
+    """`tts-1-de` speaks German: the same digits have another duration."""
     lengths = []
     for name in (model, f"{model}-de"):
         response = await sdk.audio.speech.create(
@@ -148,7 +148,7 @@ async def test_a_voice_may_be_an_object(sdk: openai.AsyncOpenAI) -> None:
 
 
 async def test_an_unknown_voice_is_told_the_known(sdk: openai.AsyncOpenAI) -> None:
-    """The SDK raises its own error, whose message lists the voices."""
+    """The SDK raises its own error, whose message lists the known voices."""
     with pytest.raises(openai.BadRequestError) as refused:
         await sdk.audio.speech.create(model="tts-1", voice="nobody", input="Hello.")
     assert refused.value.code == "invalid_voice"
@@ -156,7 +156,7 @@ async def test_an_unknown_voice_is_told_the_known(sdk: openai.AsyncOpenAI) -> No
 
 
 async def test_speed_and_instructions_are_taken(sdk: openai.AsyncOpenAI) -> None:
-    """Half the speed takes longer; instructions are accepted, by voices that cannot follow too."""
+    """Half the speed takes longer; voices that cannot follow instructions accept them too."""
     lengths = []
     for speed in (0.5, 2.0):
         response = await sdk.audio.speech.create(
@@ -172,7 +172,7 @@ async def test_speed_and_instructions_are_taken(sdk: openai.AsyncOpenAI) -> None
 
 
 async def test_server_sent_events(http: httpx.AsyncClient) -> None:
-    """`stream_format` `sse` sends the audio as base64 deltas, and says when it is done."""
+    """With `stream_format` `sse`, audio arrives as base64 deltas, and an event marks the end."""
     body = {"input": SENTENCE, "response_format": "pcm", "stream_format": "sse"}
     response = await http.post("/v1/audio/speech", json=body)
     assert response.headers["content-type"].startswith("text/event-stream")
@@ -185,17 +185,17 @@ async def test_server_sent_events(http: httpx.AsyncClient) -> None:
 
 
 async def test_the_sdk_lists_models(sdk: openai.AsyncOpenAI) -> None:
-    """`models.list` holds the names that `model` may have."""
+    """`models.list` returns the names that `model` accepts."""
     assert tuple([model.id async for model in sdk.models.list()]) == MODELS
 
 
-# The names that SimpliSmart gives to the same things.
+# SimpliSmart's names for the same fields
 
 
 async def answered(
     server: RunningServer, http: httpx.AsyncClient, path: str, body: dict[str, Any], **headers: str
 ) -> tuple[httpx.Response, int]:
-    """An answer, and how many samples the engine made for it: it breathes as it likes."""
+    """Post a request; return the answer and the number of samples that the engine made for it."""
     before = metric_value(server, "tts_audio_seconds_total")
     response = await http.post(path, json=body, headers=headers)
     assert response.status_code == 200, response.text
@@ -204,7 +204,7 @@ async def answered(
 
 
 async def test_other_names_of_the_same_fields(http: httpx.AsyncClient) -> None:
-    """`text`, `speaker` and `instruct` are `input`, `voice` and `instructions`."""
+    """`text`, `speaker` and `instruct` are accepted as `input`, `voice` and `instructions`."""
     body = {"text": SENTENCE, "speaker": "nova", "instruct": "calm"}
     assert (await http.post("/v1/audio/speech", json=body)).status_code == 200
     for wrong, named in (({"speaker": "nobody"}, "nobody"), ({"instruct": 7}, "instruct: ")):
@@ -216,7 +216,7 @@ async def test_other_names_of_the_same_fields(http: httpx.AsyncClient) -> None:
 async def test_linear_samples_for_who_accepts_them(
     shared_server: RunningServer, http: httpx.AsyncClient
 ) -> None:
-    """`Accept: audio/L16` is answered with little-endian PCM, unless a format is asked for."""
+    """`Accept: audio/L16` is answered with little-endian PCM, unless the request names a format."""
     body = {"text": SENTENCE, "language": "English"}
     path, accept = "/v1/audio/speech", "audio/L16"
     response, made = await answered(shared_server, http, path, body, accept=accept)
@@ -234,7 +234,7 @@ async def test_linear_samples_for_who_accepts_them(
 async def test_leading_silence_is_kept_or_cut(
     shared_server: RunningServer, http: httpx.AsyncClient
 ) -> None:
-    """It is what the context is asked for; the embedded voice has none, and sends all it made."""
+    """The field sets `keeps_silence`; the embedded voice has no leading silence to cut."""
     for fields, is_kept in (
         ({}, False),
         ({"leading_silence": False}, False),
@@ -247,13 +247,13 @@ async def test_leading_silence_is_kept_or_cut(
         assert leading_silence_samples(response.content) <= 480
 
 
-# Cartesia's.
+# Cartesia's endpoint
 
 
 async def test_cartesias_bytes_are_the_samples(
     shared_server: RunningServer, http: httpx.AsyncClient
 ) -> None:
-    """`POST /tts/bytes` answers samples in the rate and encoding that are asked for."""
+    """`POST /tts/bytes` answers with samples in the requested rate and encoding."""
     audio = {"container": "raw", "encoding": "pcm_s16le", "sample_rate": 24000}
     body = {
         "model_id": "sonic-3",

@@ -1,4 +1,4 @@
-"""What can be asked for can be had."""
+"""Lists of voices, models and routes match what the server accepts."""
 
 import httpx
 import pytest
@@ -10,7 +10,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 async def test_voices_are_listed(shared_server: RunningServer, http: httpx.AsyncClient) -> None:
-    """Every voice has a name that `voice` takes, the default first, and its languages."""
+    """Each listed voice has an accepted name and its languages; the default is first."""
     voices = (await http.get("/v1/audio/voices")).json()["voices"]
     assert voices[0]["name"] == "default"
     assert {"alloy", "verse", "en-gb"} <= {voice["id"] for voice in voices}
@@ -20,7 +20,7 @@ async def test_voices_are_listed(shared_server: RunningServer, http: httpx.Async
 
 
 async def test_models_are_listed(http: httpx.AsyncClient) -> None:
-    """The list has OpenAI's shape."""
+    """The list of models has OpenAI's format."""
     answer = (await http.get("/v1/models")).json()
     assert answer["object"] == "list"
     assert tuple(model["id"] for model in answer["data"]) == MODELS
@@ -28,7 +28,7 @@ async def test_models_are_listed(http: httpx.AsyncClient) -> None:
 
 
 async def test_the_api_describes_itself(http: httpx.AsyncClient) -> None:
-    """The OpenAPI page knows every route."""
+    """The OpenAPI document lists every route."""
     paths = (await http.get("/openapi.json")).json()["paths"]
     assert {"/v1/audio/speech", "/v1/audio/voices", "/v1/models", "/health/ready"} <= set(paths)
     assert (await http.get("/docs")).status_code == 200

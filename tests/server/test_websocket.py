@@ -1,4 +1,4 @@
-"""One `tts.v1` socket on the real engine: formats, pacing, cuts, and many contexts at once."""
+"""A `tts.v1` socket on the real engine: formats, pacing, cuts, and many contexts at once."""
 
 import asyncio
 import io
@@ -43,14 +43,14 @@ SUBTYPES = {
 
 
 def engine_samples(server: RunningServer) -> float:
-    """Samples that the engine has made, at 24 kHz."""
+    """Return the number of samples that the engine has made, at 24 kHz."""
     seconds = server.state.metrics.registry.get_sample_value("tts_audio_seconds_total")
     assert seconds is not None
     return seconds * SAMPLE_RATE_HZ
 
 
 def decode(pcm: bytearray, audio: AudioFormat) -> np.ndarray:
-    """[S] float32, as an independent decoder reads it."""
+    """Decode audio with an independent decoder: [S] float32."""
     samples, _ = soundfile.read(
         io.BytesIO(pcm),
         channels=1,
@@ -81,7 +81,7 @@ async def test_every_format_holds_every_sample(
 
 
 async def test_audio_is_paced_by_its_listener(wire: Wire) -> None:
-    """No more than `max_lead_s`, and a message, is sent ahead of a listener who plays at once."""
+    """At most `max_lead_s` and one message are sent ahead of a listener who plays at once."""
     heard = await wire.open(max_lead_s=1, language="en")
     await wire.text(heard, f"{SENTENCE} {SENTENCE}")
     await wire.end(heard)
@@ -97,7 +97,7 @@ async def test_audio_is_paced_by_its_listener(wire: Wire) -> None:
 
 
 async def test_unpaced_audio_comes_as_fast_as_it_is_made(wire: Wire) -> None:
-    """With `max_lead_s` 0 a long text arrives in a fraction of its playing time, gap-free."""
+    """With `max_lead_s` 0 a long text arrives without gaps, in a fraction of its playing time."""
     began = time.monotonic()
     heard = await wire.say(SENTENCE * 40, language="en")
     assert heard.audio_ms > 60_000
@@ -105,14 +105,14 @@ async def test_unpaced_audio_comes_as_fast_as_it_is_made(wire: Wire) -> None:
 
 
 async def test_queued_audio_is_merged(wire: Wire) -> None:
-    """Audio that is there already leaves in full messages: few, and never over the cap."""
+    """Audio that is ready leaves in few messages, as full as the size limit allows."""
     heard = await wire.say(SENTENCE, language="en")
     sizes = [len(event.pcm) for event in heard.events if isinstance(event, ClientAudio)]
     assert sizes.count(4096) > len(sizes) / 2
 
 
 async def test_a_flush_speaks_what_there_is(wire: Wire) -> None:
-    """Text before a flush is spoken at once; `flushed` follows its audio and tells its end."""
+    """A flush speaks the pending text at once; `flushed` follows its audio and gives its end."""
     heard = await wire.open(max_lead_s=0, language="en", max_buffer_delay_ms=3000)
     await wire.text(heard, "No mark ends this")
     await wire.flush(heard)
@@ -128,7 +128,7 @@ async def test_a_flush_speaks_what_there_is(wire: Wire) -> None:
 
 
 async def test_a_sentence_does_not_wait_for_the_next_letter(wire: Wire) -> None:
-    """Silence of the client after a full stop is enough: no flush, no end, no more text."""
+    """After a full stop a pause of the client is enough: no flush, no end, no more text."""
     heard = await wire.open(max_lead_s=0, language="en", max_buffer_delay_ms=3000)
     await wire.text(heard, "Hello there.")
     await wire.until(WordsMessage, heard)
@@ -136,7 +136,7 @@ async def test_a_sentence_does_not_wait_for_the_next_letter(wire: Wire) -> None:
 
 
 async def test_text_waits_no_longer_than_asked(wire: Wire) -> None:
-    """Without any mark, `max_buffer_delay_ms` releases the words that cannot grow any more."""
+    """In text without punctuation, `max_buffer_delay_ms` releases the words that are complete."""
     heard = await wire.open(max_lead_s=0, language="en", max_buffer_delay_ms=100)
     await wire.text(heard, "Hello there my fri")
     words = await wire.until(WordsMessage, heard)
@@ -144,7 +144,7 @@ async def test_text_waits_no_longer_than_asked(wire: Wire) -> None:
 
 
 async def test_a_cut_is_the_same_during_and_after(wire: Wire) -> None:
-    """`cut` splits the text where the words say, while it is spoken and when all is done."""
+    """`cut` splits the text as the word times say, during speech and after it."""
     text = f"{SENTENCE} {SENTENCE} "
     heard = await wire.say(text, language="en")
     for played_ms in (0, 1, 500, 1_234, heard.audio_ms - 1, heard.audio_ms, 10**9):
@@ -158,7 +158,7 @@ async def test_a_cut_is_the_same_during_and_after(wire: Wire) -> None:
 
 
 async def test_a_cancel_goes_by_what_was_played(wire: Wire) -> None:
-    """`cancelled` splits at `played_ms` where it is given, else at the playout clock."""
+    """`cancelled` splits at `played_ms` if given, else by the playout clock."""
     for played_ms, basis in ((700, "played_ms"), (None, "clock")):
         heard = await wire.open(language="en")
         await wire.text(heard, SENTENCE)
@@ -172,7 +172,7 @@ async def test_a_cancel_goes_by_what_was_played(wire: Wire) -> None:
 
 
 async def test_a_cancel_may_meet_the_end(wire: Wire) -> None:
-    """A cancel that crosses the end in flight is answered once, and leaves no context open."""
+    """A cancel that crosses the end in flight is answered once and leaves no context open."""
     for sample_rate in (24000, 8000):
         for _ in range(20):
             audio = AudioFormat(sample_rate=sample_rate)
@@ -188,7 +188,7 @@ async def test_a_cancel_may_meet_the_end(wire: Wire) -> None:
 
 
 async def test_a_cancel_may_meet_the_last_audio(shared_server: RunningServer) -> None:
-    """A cancel between the end of a context and its last message, as on a slow socket."""
+    """A cancel between a context's end and its last message, as on a slow socket, is answered."""
     synthesizer = shared_server.state.synthesizer
     connection = ServerConnection(
         SessionLimits(max_text_chars=99, context_idle_s=9, max_audio_s=9, max_lead_s=9)
@@ -220,7 +220,7 @@ async def test_a_cancel_may_meet_the_last_audio(shared_server: RunningServer) ->
 
 
 async def test_contexts_share_a_socket_evenly(wire: Wire) -> None:
-    """A long context does not hold up the first audio of others on its socket."""
+    """A long context does not delay the first audio of other contexts on its socket."""
     long = await wire.open(max_lead_s=0, language="en")
     await wire.text(long, SENTENCE * 200)
     await wire.end(long)
@@ -233,7 +233,7 @@ async def test_contexts_share_a_socket_evenly(wire: Wire) -> None:
 
 
 async def test_a_close_is_obeyed_at_once(shared_server: RunningServer) -> None:
-    """`close` does not wait for minutes of audio: its contexts are cancelled, the code is 1000."""
+    """`close` cancels its contexts without waiting for their audio; the close code is 1000."""
     async with Wire.connected(shared_server.websocket_url) as wire:
         heard = await wire.open(max_lead_s=0, language="en")
         await wire.text(heard, SENTENCE * 400)
@@ -251,7 +251,7 @@ async def test_a_close_is_obeyed_at_once(shared_server: RunningServer) -> None:
 
 
 async def test_session_defaults_and_answers(wire: Wire) -> None:
-    """`opened` tells what the context has: its voice, language and seed."""
+    """`opened` reports the context's voice, language and seed."""
     heard = await wire.say("Guten Tag.", voice="F3", language="German", seed=5)
     opened = heard.events[0]
     assert isinstance(opened, ContextOpened)
@@ -259,7 +259,7 @@ async def test_session_defaults_and_answers(wire: Wire) -> None:
 
 
 async def test_a_tiny_lead_still_plays(wire: Wire) -> None:
-    """The smallest lead there is does not starve a context, at no rate."""
+    """The smallest possible lead does not stall a context, at any rate."""
     for sample_rate in (8000, 24000):
         audio = AudioFormat(sample_rate=sample_rate)
         heard = await wire.open(max_lead_s=1e-9, language="en", audio=audio)
@@ -269,14 +269,14 @@ async def test_a_tiny_lead_still_plays(wire: Wire) -> None:
 
 
 async def test_times_of_characters(wire: Wire) -> None:
-    """With `timestamps` `char` every letter has a time of its own."""
+    """With `timestamps` `char` every letter has its own time."""
     heard = await wire.say("Hello there.", language="en", timestamps="char")
     assert "".join(word.word.text for word in heard.words) == "Hellothere."
     assert len(heard.words) == len("Hellothere.")
 
 
 async def test_no_times_if_none_are_wanted(wire: Wire) -> None:
-    """With `timestamps` `none` only audio comes."""
+    """With `timestamps` `none` only audio is sent."""
     heard = await wire.say(SENTENCE, language="en", timestamps="none")
     assert heard.audio_ms > 0
     assert not heard.words

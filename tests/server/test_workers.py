@@ -3,7 +3,7 @@ from voiceagent_tts.server.workers import worker_specs
 
 
 def test_every_model_has_workers_on_every_gpu() -> None:
-    """Workers of a model are of one group; the first is called as the model, others by number."""
+    """Each model has a group of workers; the first has the model's name, others are numbered."""
     settings = Settings(engine="qwen3", models=("one", "two"), gpus=(0, 2), workers=2)
     specs = worker_specs(settings)
     assert [(name, spec.options["device"]) for name, spec in specs.items()] == [
@@ -20,7 +20,7 @@ def test_every_model_has_workers_on_every_gpu() -> None:
 
 
 def test_without_gpus_the_device_decides() -> None:
-    """One worker a model, where the settings say, or where the engine finds best."""
+    """Without GPUs each model has one worker, on the configured device or the engine's choice."""
     (spec,) = worker_specs(Settings(engine="qwen3", models=("one",), device="cpu")).values()
     assert spec.options["device"] == "cpu"
     (spec,) = worker_specs(Settings(engine="qwen3", models=("one",))).values()
