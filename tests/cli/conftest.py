@@ -18,7 +18,7 @@ from voiceagent_tts.cli import main
 def command(tmp_path: Path) -> Command:
     """Run `voiceagent-tts *argv` in an empty directory.
 
-    `typed` is written to its standard input piece by piece, as it comes; `environment` is added.
+    `typed` is written to its standard input piece by piece; `environment` adds variables.
     """
 
     async def run(
@@ -45,7 +45,7 @@ def command_here(
 ) -> CommandHere:
     """Run `voiceagent-tts *argv` in an empty directory, in this process, without any input.
 
-    It saves the start of a process; each command also has tests that start one.
+    This saves starting a process; each command also has tests that start one.
     """
     for name in os.environ:
         if name.startswith("VOICEAGENT_TTS_"):

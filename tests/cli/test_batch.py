@@ -1,4 +1,4 @@
-"""`voiceagent-tts batch`, as a process against a real server with the embedded voice."""
+"""`voiceagent-tts batch` as a process, against a real server with the embedded voice."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ CHAPTERS = {
 
 @pytest.fixture
 def texts(tmp_path: Path) -> Path:
-    """A folder of three chapters, and a file that is none."""
+    """A folder with three chapters and a file that is not a text."""
     folder = tmp_path / "texts"
     folder.mkdir()
     for name, text in CHAPTERS.items():
@@ -41,7 +41,7 @@ def texts(tmp_path: Path) -> Path:
 async def test_every_text_becomes_sound_and_words(
     texts: Path, served: ServerProcess, command: Command, tmp_path: Path
 ) -> None:
-    """Each chapter is a file of sound and one of its words, verbatim; a line counts them."""
+    """Each chapter becomes an audio file and a file of its words, verbatim; one line sums up."""
     argv = ("batch", "texts", "-o", "wavs", "--words", "--url", served.websocket_url)
     outcome = await command(*argv)
     assert (outcome.status, outcome.output) == (0, ""), outcome.errors
@@ -62,7 +62,7 @@ async def test_every_text_becomes_sound_and_words(
 async def test_sound_has_the_format_asked_for(
     name: str, kind: str, texts: Path, served: ServerProcess, command: Command, tmp_path: Path
 ) -> None:
-    """Compressed files say how long they are, and have no words where none are asked for."""
+    """Compressed files state their duration; without --words there are no words files."""
     argv = ("batch", "texts", "-o", "out", "--format", name, "--url", served.websocket_url)
     assert (await command(*argv)).status == 0
     files = sorted((tmp_path / "out").iterdir())
@@ -76,7 +76,7 @@ async def test_sound_has_the_format_asked_for(
 async def test_a_server_is_started_where_none_is_named(
     texts: Path, command: Command, tmp_path: Path
 ) -> None:
-    """`batch` alone is enough."""
+    """Without --url, `batch` starts a server of its own."""
     outcome = await command("batch", "texts", "-o", "wavs")
     assert outcome.status == 0, outcome.errors
     assert len(list((tmp_path / "wavs").iterdir())) == 3
@@ -85,7 +85,7 @@ async def test_a_server_is_started_where_none_is_named(
 async def test_what_is_finished_stays_as_it_is(
     texts: Path, served: ServerProcess, command: Command, tmp_path: Path
 ) -> None:
-    """A second run speaks what is missing, a third with --force everything."""
+    """A second run speaks the missing texts; a third with --force speaks all of them."""
     (tmp_path / "wavs").mkdir()
     finished_before = tmp_path / "wavs" / "two.wav"
     finished_before.write_bytes(b"of another voice")
@@ -103,7 +103,7 @@ async def test_what_is_finished_stays_as_it_is(
 async def test_a_crash_leaves_whole_files_only(
     texts: Path, start_server: StartServer, command: Command, tmp_path: Path
 ) -> None:
-    """After kill -9 in the middle, what is there is complete, and the next run does the rest."""
+    """After kill -9 every file is complete, and the next run speaks the missing texts."""
     server = await start_server(throttle={"rtf": 0.1})
     (texts / "long.txt").write_text(" ".join(islice(agent_sentences(1), 5)))
     argv = ("batch", "texts", "-o", "wavs", "--url", server.websocket_url)
@@ -122,7 +122,7 @@ async def test_a_crash_leaves_whole_files_only(
 async def test_a_worker_that_dies_costs_nothing(
     texts: Path, start_server: StartServer, tmp_path: Path
 ) -> None:
-    """What was being spoken then is spoken again, and every text is whole."""
+    """Texts whose worker died are spoken again, and every file is complete."""
     server = await start_server(throttle={"rtf": 0.2})
     (texts / "dos.txt").write_bytes(b"One line.\r\nAnother line.\r\n")
     argv = ("batch", "texts", "-o", "wavs", "--words", "--url", server.websocket_url)
@@ -142,7 +142,7 @@ async def test_a_worker_that_dies_costs_nothing(
 async def test_ctrl_c_leaves_nothing_half(
     texts: Path, start_server: StartServer, tmp_path: Path
 ) -> None:
-    """Whoever stops it finds no unfinished file, and sees no traceback."""
+    """After Ctrl-C there is no unfinished file and no traceback."""
     server = await start_server(throttle={"rtf": 2.0})
     argv = ("batch", "texts", "-o", "wavs", "--url", server.websocket_url)
     process = await start(*argv, folder=tmp_path)
@@ -158,7 +158,7 @@ async def test_ctrl_c_leaves_nothing_half(
 async def test_what_cannot_be_read_is_skipped(
     texts: Path, served: ServerProcess, command: Command, tmp_path: Path
 ) -> None:
-    """Others are spoken all the same; each skipped one has its reason, and the status is 1."""
+    """Unreadable texts are skipped with a reason, the others are spoken, and the status is 1."""
     (texts / "latin.txt").write_bytes("Ça va ?".encode("latin-1"))
     (texts / "folder.txt").mkdir()
     (texts / "empty.md").write_text("---\n")
@@ -179,10 +179,10 @@ async def test_what_cannot_be_read_is_skipped(
 async def test_a_full_disk_is_said_and_leaves_no_half_file(
     texts: Path, served: ServerProcess, tmp_path: Path
 ) -> None:
-    """Where no more can be written, one line says so, and what was begun is gone."""
+    """If a file cannot be written, one line says so, and the unfinished file is removed."""
     argv = ("batch", "texts", "-o", "wavs", "--url", served.websocket_url)
     process = await start(*argv, folder=tmp_path)
-    limit = 20_000  # bytes of a file: all that a disk with little space would take
+    limit = 20_000  # largest size of a file in bytes, to simulate a full disk
     resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (limit, limit))
     outcome = await finished(process)
     assert outcome.status == 1
@@ -205,7 +205,7 @@ MISTAKES = {
 def test_a_mistake_is_one_clear_line(
     mistake: str, texts: Path, served: ServerProcess, command_here: CommandHere, tmp_path: Path
 ) -> None:
-    """What is wrong is said in one line, with status 1, and nothing is written."""
+    """A mistake is reported in one line, with status 1, and nothing is written."""
     (tmp_path / "empty").mkdir()
     argv, sentence = MISTAKES[mistake]
     outcome = command_here("batch", *argv, "--url", served.websocket_url)
@@ -217,7 +217,7 @@ def test_a_mistake_is_one_clear_line(
 
 
 async def test_two_texts_of_one_name_are_refused(texts: Path, command: Command) -> None:
-    """None of them is chosen in silence."""
+    """Two texts that would share an audio file are refused."""
     (texts / "two.txt").write_text("Also two.")
     outcome = await command("batch", "texts", "-o", "out")
     assert outcome.status == 1
@@ -227,7 +227,7 @@ async def test_two_texts_of_one_name_are_refused(texts: Path, command: Command) 
 async def test_a_suffix_may_be_in_capitals(
     texts: Path, served: ServerProcess, command: Command, tmp_path: Path
 ) -> None:
-    """A text is not left out for how its name is written."""
+    """The suffix of a text may be in capitals."""
     (texts / "FOUR.TXT").write_text("Four.")
     outcome = await command("batch", "texts", "-o", "wavs", "--url", served.websocket_url)
     assert outcome.errors.startswith("4 spoken"), outcome.errors
@@ -237,7 +237,7 @@ async def test_a_suffix_may_be_in_capitals(
 async def test_a_name_that_is_too_long_is_one_clear_line(
     served: ServerProcess, command: Command, tmp_path: Path
 ) -> None:
-    """Where a file cannot have its name, that is said like any other trouble with files."""
+    """A file name that is too long is reported like any other failure to write."""
     (tmp_path / "long").mkdir()
     (tmp_path / "long" / f"{'a' * 250}.txt").write_text("Hello.")
     outcome = await command("batch", "long", "-o", "wavs", "--url", served.websocket_url)
@@ -249,7 +249,7 @@ async def test_a_name_that_is_too_long_is_one_clear_line(
 async def test_a_long_chapter_is_one_file(
     served: ServerProcess, command: Command, tmp_path: Path
 ) -> None:
-    """Pages that no context would take at once have all their words on one clock."""
+    """A text longer than one context has all its words on one clock."""
     (tmp_path / "book").mkdir()
     text = " ".join(islice(agent_sentences(4), 220))
     assert len(text) > 20_000
@@ -268,7 +268,7 @@ async def test_a_long_chapter_is_one_file(
 
 
 def test_pieces_end_with_sentences() -> None:
-    """Pieces joined are the text; each but the last ends a sentence, or where it must."""
+    """The pieces joined are the text; each but the last ends with a sentence if possible."""
     text = " ".join(islice(agent_sentences(5), 120))
     pieces = pieces_of(text, "en")
     assert "".join(pieces) == text

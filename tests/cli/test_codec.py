@@ -1,4 +1,4 @@
-"""`voiceagent-tts codec`, as a process, on a tiny checkpoint."""
+"""`voiceagent-tts codec` as a process, on a tiny checkpoint."""
 
 import resource
 from collections.abc import Callable
@@ -17,7 +17,7 @@ MODEL = ("--model", str(REFERENCE / "base-0b6"))
 
 
 async def test_sound_becomes_codes_and_sound_again(command: Command, tmp_path: Path) -> None:
-    """`encode` writes the official package's codes of a file, `decode` 80 ms of sound for each."""
+    """`encode` writes the official package's codes; `decode` makes 80 ms of audio of each frame."""
     encoded = await command("codec", "encode", str(REFERENCE / "reference.wav"), "a.npz", *MODEL)
     assert (encoded.status, encoded.output) == (0, ""), encoded.errors
     with (
@@ -34,7 +34,7 @@ async def test_sound_becomes_codes_and_sound_again(command: Command, tmp_path: P
 
 @pytest.mark.parametrize("what", ["encode", "decode"])
 async def test_a_full_disk_is_said_and_leaves_nothing(what: str, tmp_path: Path) -> None:
-    """Where no more can be written, one line says so, and what was begun is gone."""
+    """If a file cannot be written, one line says so, and the unfinished file is removed."""
     source, name = {
         "encode": ("reference.wav", "a.npz"),
         "decode": ("codec-130-frames.npz", "a.wav"),
@@ -57,7 +57,7 @@ def test_codes_become_the_official_sound(tmp_path: Path) -> None:
 
 
 async def test_a_refusal_is_one_line(command: Command, tmp_path: Path) -> None:
-    """What goes wrong is one line on standard error and status 1, and nothing is written."""
+    """A failure is one line on standard error with status 1, and nothing is written."""
     np.savez(tmp_path / "a.npz", codes=np.zeros((4, 16)))
     outcome = await command("codec", "decode", "a.npz", "a.wav", *MODEL)
     assert outcome.status == 1
@@ -89,7 +89,7 @@ async def test_a_refusal_is_one_line(command: Command, tmp_path: Path) -> None:
     ],
 )
 def test_other_codes_are_refused(codes: np.ndarray, expected: str, tmp_path: Path) -> None:
-    """Codes that are not this codec's are refused with what they should be."""
+    """Codes that this codec cannot decode are refused; the error says what was expected."""
     np.savez(tmp_path / "a.npz", codes=codes)
     with pytest.raises(InvalidRequestError) as caught:
         decode(tmp_path / "a.npz", tmp_path / "a.wav", REFERENCE / "base-0b6")
@@ -116,7 +116,7 @@ def test_other_files_are_refused(
     expected: str,
     tmp_path: Path,
 ) -> None:
-    """Files that are missing, of another kind or in no folder are refused with a sentence."""
+    """Files that are missing or of another kind, and missing folders, are refused with a reason."""
     (tmp_path / "text").write_text("no sound and no codes\n")
     (tmp_path / "zip").write_bytes(b"PK\x03\x04 but cut short")
     with pytest.raises(InvalidRequestError) as caught:
@@ -125,6 +125,6 @@ def test_other_files_are_refused(
 
 
 def test_another_model_is_refused(tmp_path: Path) -> None:
-    """A folder without a codec is refused with the file that it lacks."""
+    """A folder without a codec is refused; the error names the missing file."""
     with pytest.raises(CheckpointError, match=r"config\.json: expected a file"):
         decode(REFERENCE / "codec-130-frames.npz", tmp_path / "a.wav", tmp_path)

@@ -1,4 +1,4 @@
-"""`voiceagent-tts doctor`: what works here, and what to do about the rest."""
+"""`voiceagent-tts doctor`: findings about this machine, and a remedy for each problem."""
 
 import re
 import socket
@@ -11,7 +11,7 @@ from testbed.command_line import Command
 
 
 async def test_a_machine_that_can_speak_is_told_so(command: Command) -> None:
-    """Status 0, a line a finding, and the embedded voice has really spoken."""
+    """A machine that can speak: status 0, one line per finding; the embedded voice has spoken."""
     outcome = await command("doctor")
     assert outcome.status == 0, outcome.output
     assert re.search(r"^ok +Python +3\.\d+", outcome.output, re.MULTILINE)
@@ -26,7 +26,7 @@ async def test_a_machine_that_can_speak_is_told_so(command: Command) -> None:
 
 
 def test_a_machine_without_the_extras_is_told_what_to_install(tmp_path: Path) -> None:
-    """Status 1; what is missing is named, and the command that brings it can be copied."""
+    """Missing extras: status 1, each is named, with a command that can be copied."""
     make_base_install(tmp_path)
     result = run_in_base_install(tmp_path, "-m", "voiceagent_tts", "doctor")
     assert result.returncode == 1, result.stderr
@@ -40,7 +40,7 @@ def test_a_machine_without_the_extras_is_told_what_to_install(tmp_path: Path) ->
 
 
 async def test_a_port_that_is_taken_is_noted(command: Command) -> None:
-    """It limits a server, but does not keep the machine from speaking."""
+    """A port in use is a note: it limits a server, but the machine can speak."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
@@ -65,7 +65,7 @@ async def test_a_port_that_is_taken_is_noted(command: Command) -> None:
 async def test_a_mistake_is_said(
     options: list[str], status: int, sentence: str, command: Command
 ) -> None:
-    """What cannot be looked at is refused."""
+    """Impossible arguments are refused."""
     outcome = await command("doctor", *options)
     assert (outcome.status, outcome.output) == (status, "")
     assert sentence in outcome.errors
@@ -75,7 +75,7 @@ async def test_a_mistake_is_said(
 async def test_a_machine_without_a_place_for_sockets_is_told_so(
     command: Command, tmp_path: Path
 ) -> None:
-    """The engine's process cannot be reached where temporary files have too long a path."""
+    """A path of temporary files that is too long for the engine's socket is reported."""
     folder = tmp_path / "a".ljust(100, "a")
     folder.mkdir()
     outcome = await command("doctor", environment={"TMPDIR": str(folder)})
@@ -87,7 +87,7 @@ async def test_a_machine_without_a_place_for_sockets_is_told_so(
 
 
 def test_a_command_without_its_extras_says_what_to_install(tmp_path: Path) -> None:
-    """`serve` on the base install is one line, not a traceback."""
+    """`serve` on the base install prints one line, not a traceback."""
     make_base_install(tmp_path)
     result = run_in_base_install(tmp_path, "-m", "voiceagent_tts", "serve")
     assert result.returncode == 1

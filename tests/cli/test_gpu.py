@@ -1,4 +1,4 @@
-"""`voiceagent-tts doctor --gpu`: what a machine without a GPU is told, and what figures mean."""
+"""`voiceagent-tts doctor --gpu`: the answer without a GPU, and the meaning of the figures."""
 
 import re
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from voiceagent_tts.cli.gpu import card_finding, rows_finding, speed_finding
 
 
 def speed(steps_ms: Sequence[tuple[int, float]], free_bytes: int) -> Speed:
-    """With pages of 25 MB and 3 MB beside them."""
+    """Build measurements with pages of 25 MB and 3 MB of other memory per row."""
     times = tuple(StepTime(rows, 200, ms / 1000, 0, 0, 0, 0, 0) for rows, ms in steps_ms)
     return Speed(times, 25_000_000, 3_000_000, free_bytes)
 
@@ -31,7 +31,7 @@ async def test_a_machine_without_a_gpu_is_told_what_to_do(command: Command) -> N
 
 
 def test_without_torch_the_extra_is_named(tmp_path: Path) -> None:
-    """On the base install, too, the answer is a line and not a traceback."""
+    """On the base install the answer is a line and not a traceback."""
     make_base_install(tmp_path)
     result = run_in_base_install(tmp_path, "-m", "voiceagent_tts", "doctor", "--gpu")
     assert result.returncode == 1
@@ -41,7 +41,7 @@ def test_without_torch_the_extra_is_named(tmp_path: Path) -> None:
 
 
 def test_a_card_without_bfloat16_is_flagged() -> None:
-    """It can serve, otherwise; so can one with little memory."""
+    """A GPU without bfloat16 can serve in float16; little memory is a note, too."""
     old = card_finding("Tesla T4", 16 * 2**30, has_bfloat16=False)
     assert (old.verdict, old.detail) == ("note", "Tesla T4, 16 GiB, no bfloat16")
     assert "float16" in old.remedy
@@ -50,7 +50,10 @@ def test_a_card_without_bfloat16_is_flagged() -> None:
 
 
 def test_rows_are_the_fewer_of_memory_and_time() -> None:
-    """A row of a minute takes four pages, 103 MB in all; steps may take four fifths of a frame."""
+    """The smaller number counts: of rows that fit into memory, and of rows that are in time.
+
+    A row of a minute takes four pages, 103 MB in all; a step may take four fifths of a frame.
+    """
     in_time = rows_finding(speed([(1, 4), (32, 34), (64, 66)], 100 * 103_000_000))
     assert in_time.detail == "memory fits 100 rows of one minute; speed allows 62"
     assert in_time.remedy == "serve with --rows 62"
@@ -61,7 +64,7 @@ def test_rows_are_the_fewer_of_memory_and_time() -> None:
 
 
 def test_a_gpu_that_is_too_slow_is_told_so() -> None:
-    """When a single row's frame takes longer than it is heard."""
+    """A GPU is too slow if one row's frame takes longer to make than to play."""
     late = speed_finding("a model", speed([(1, 81.0)], 0).times)
     assert late.verdict == "bad"
     assert "80 ms" in late.remedy

@@ -1,4 +1,4 @@
-"""`voiceagent-tts models`, against a hub of this machine: found, downloaded, checked, used."""
+"""`voiceagent-tts models` against a local model hub: list, download, verify and use."""
 
 import shutil
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ def hub(tmp_path: Path) -> Iterator[Hub]:
 
 @pytest.fixture
 def run(command: Command, hub: Hub, tmp_path: Path) -> Command:
-    """Run `voiceagent-tts *argv` with that hub and a cache of its own."""
+    """Run `voiceagent-tts *argv` with that hub and an empty cache."""
     environment = {
         "HF_ENDPOINT": hub.url,
         "HF_HOME": str(tmp_path / "cache"),
@@ -44,13 +44,13 @@ def run(command: Command, hub: Hub, tmp_path: Path) -> Command:
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
-    """What lies in a folder."""
+    """Return the files of a folder."""
     files = [file for file in folder.rglob("*") if file.is_file()]
     return {str(file.relative_to(folder)): file.read_bytes() for file in files}
 
 
 async def test_a_model_is_downloaded_listed_and_used_offline(run: Command, tmp_path: Path) -> None:
-    """All files come; then the id stands for the folder, also where there is no network."""
+    """All files are downloaded; then the id stands for the folder, even without a network."""
     absent = (await run("models", "list")).output
     assert [line.split()[0] for line in absent.splitlines()] == list(PUBLISHED)
     assert absent.count("not on this machine") == len(PUBLISHED)
@@ -66,13 +66,13 @@ async def test_a_model_is_downloaded_listed_and_used_offline(run: Command, tmp_p
 
 
 async def test_an_interrupted_download_goes_on(run: Command, hub: Hub) -> None:
-    """What has come before a connection broke is not asked for again."""
+    """Bytes received before a connection broke are not requested again."""
     folder = hub.commits[BASE, OLD]
     (folder / WEIGHTS).write_bytes(bytes(24 * 2**20))  # the client writes ten megabytes at a time
     hub.cuts.add(WEIGHTS)
     download = ("models", "download", BASE, "--revision", OLD)
     done = await run(*download)
-    if done.status:  # the client may leave the next attempt to us
+    if done.status:  # the client may leave the next attempt to the caller
         done = await run(*download)
     assert done.status == 0, done.errors
     assert [path for path, _ in hub.ranges] == [WEIGHTS]
@@ -81,7 +81,7 @@ async def test_an_interrupted_download_goes_on(run: Command, hub: Hub) -> None:
 
 @pytest.mark.parametrize("argv", [("--revision", OLD), (f"@{OLD}",)])
 async def test_a_revision_can_be_pinned(run: Command, argv: tuple[str, ...]) -> None:
-    """A commit brings the files of that commit, whatever came after it."""
+    """A pinned commit brings the files of that commit, although newer ones exist."""
     pinned = (BASE, *argv) if len(argv) == 2 else (f"{BASE}{argv[0]}",)
     done = await run("models", "download", *pinned)
     assert done.status == 0, done.errors
@@ -89,7 +89,7 @@ async def test_a_revision_can_be_pinned(run: Command, argv: tuple[str, ...]) -> 
 
 
 async def test_a_damaged_file_is_found_and_brought_again(run: Command, hub: Hub) -> None:
-    """Bytes that are not those of the hub's checksum are refused; the next attempt mends it."""
+    """Bytes that do not match the hub's checksum are refused; the next attempt replaces them."""
     hub.damages.add(WEIGHTS)
     damaged = await run("models", "download", BASE)
     assert damaged.status == 1
@@ -118,14 +118,14 @@ async def test_a_damaged_file_is_found_and_brought_again(run: Command, hub: Hub)
 async def test_what_cannot_be_had_is_one_line(
     run: Command, argv: tuple[str, ...], sentence: str
 ) -> None:
-    """The line names the model and the reason; the status is 1."""
+    """A failed download is one line with the model and the reason; the status is 1."""
     outcome = await run(*argv)
     assert (outcome.status, outcome.output) == (1, "")
     assert sentence in outcome.errors and "Traceback" not in outcome.errors
 
 
 def test_modelscope_needs_its_client(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the package the sentence says which extra brings it."""
+    """Without ModelScope's package the error names the extra that installs it."""
     monkeypatch.setattr(client.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(CheckpointError, match=r"voiceagent-tts\[modelscope\]"):
         client.download_model(ModelId(BASE), "modelscope")
@@ -141,12 +141,12 @@ def test_modelscope_needs_its_client(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_ids_are_read(text: str, expected: ModelId) -> None:
-    """An id may name a revision."""
+    """An id may include a revision."""
     assert parse_id(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", "a", "a/b/c", "/a/b", "../a", "a/b@", "./a/b", "a b/c"])
 def test_paths_are_no_ids(text: str) -> None:
-    """What is neither a folder nor an id is refused with an example of both."""
+    """A name that is neither a folder nor an id is refused, with an example of both."""
     with pytest.raises(CheckpointError, match="expected the folder of a model, or an id such as"):
         client.find_model(text) if text else parse_id(text)

@@ -1,4 +1,4 @@
-"""`voiceagent-tts say` and `voices`, as processes against a real server."""
+"""`voiceagent-tts say` and `voices` as processes against a real server."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ WORDS = TEXT.split()
 async def test_say_writes_sound(
     name: str, kind: str, served: ServerProcess, command: Command, tmp_path: Path
 ) -> None:
-    """A text becomes a mono file at 24 kHz, in the format of its suffix, and a line says so."""
+    """A text becomes a mono file at 24 kHz in the format of its suffix; one line reports it."""
     outcome = await command("say", TEXT, "-o", name, "--url", served.websocket_url)
     assert (outcome.status, outcome.output) == (0, "")
     assert re.fullmatch(rf"{name}: \d\.\d s of sound, {len(WORDS)} words\n", outcome.errors)
@@ -41,7 +41,7 @@ async def test_say_writes_sound(
 
 
 async def test_say_starts_a_server_where_none_is_named(command: Command, tmp_path: Path) -> None:
-    """`say` alone is enough, whatever keys and files are there for other servers."""
+    """Without --url, `say` starts a server of its own, whatever keys and settings files exist."""
     (tmp_path / "voiceagent-tts.toml").write_text('port = 1\napi_keys = ["another"]\n')
     outcome = await command(
         "say", TEXT, "-o", "a.wav", environment={"VOICEAGENT_TTS_HOST": "0.0.0.0"}
@@ -53,7 +53,7 @@ async def test_say_starts_a_server_where_none_is_named(command: Command, tmp_pat
 async def test_say_writes_words_as_json(
     served: ServerProcess, command: Command, tmp_path: Path
 ) -> None:
-    """Words alone can be asked for: verbatim spans of the text, with times that never fall."""
+    """`--words` alone writes verbatim spans of the text, with times that never decrease."""
     outcome = await command("say", TEXT, "--words", "a.json", "--url", served.websocket_url)
     assert outcome.status == 0, outcome.errors
     words = json.loads((tmp_path / "a.json").read_text())["words"]
@@ -68,7 +68,7 @@ async def test_say_writes_words_as_json(
 async def test_say_writes_words_as_subtitles(
     suffix: str, mark: str, header: str, served: ServerProcess, command: Command, tmp_path: Path
 ) -> None:
-    """A cue a sentence, none before the last has ended, in the notation of each format."""
+    """Subtitles have one cue per sentence, without overlap, in the notation of each format."""
     name = f"a.{suffix}"
     outcome = await command("say", TEXT, "--words", name, "--url", served.websocket_url)
     assert outcome.status == 0, outcome.errors
@@ -84,13 +84,13 @@ async def test_say_writes_words_as_subtitles(
 async def test_say_speaks_standard_input_as_it_comes(
     server: RunningServer, command: Command, tmp_path: Path
 ) -> None:
-    """Text that is piped slowly, split inside a character, is spoken while it is being written."""
+    """Text piped slowly, even split inside a character, is spoken while it is being written."""
 
     async def typed() -> AsyncIterator[bytes]:
         before = audio_samples(server)
         yield b"Hello there. "
         while audio_samples(server) == before:
-            await asyncio.sleep(0.02)  # the worker tells once a second
+            await asyncio.sleep(0.02)  # the worker reports its metrics once a second
         yield b"How can I help you, Andr"
         yield "é".encode()[:1]
         yield "é".encode()[1:] + b"?"
@@ -104,14 +104,14 @@ async def test_say_speaks_standard_input_as_it_comes(
 
 
 def audio_samples(server: RunningServer) -> int:
-    """What the server's engine has made so far."""
+    """Return the number of samples that the server's engine has made so far."""
     worker = server.state.synthesizer.supervisors["espeak"].worker
     assert worker is not None
     return worker.stats.audio_samples
 
 
 async def test_say_reads_a_file_on_standard_input(served: ServerProcess, tmp_path: Path) -> None:
-    """A regular file, which nobody can wait for, is read like a pipe."""
+    """A regular file on standard input, which cannot be polled, is read like a pipe."""
     (tmp_path / "text.txt").write_text(TEXT)
     argv = ("say", "--words", "a.json", "--url", served.websocket_url)
     with (tmp_path / "text.txt").open("rb") as text:
@@ -126,7 +126,7 @@ async def test_say_reads_a_file_on_standard_input(served: ServerProcess, tmp_pat
 async def test_a_text_of_any_length_is_spoken(
     is_typed: bool, start_server: StartServer, command: Command, tmp_path: Path
 ) -> None:
-    """What the server has no room for yet is held back, not refused."""
+    """Text beyond the server's limit is held back until there is room, not refused."""
     server = await start_server(max_text_chars=2000)
     text = " ".join(islice(agent_sentences(2), 60))
     assert len(text) > 3 * 2000
@@ -145,7 +145,7 @@ async def test_a_text_of_any_length_is_spoken(
 
 @pytest.mark.parametrize("steps", range(5))
 async def test_a_wait_for_room_can_be_cancelled(steps: int) -> None:
-    """Also in the moment when a word comes: whoever has heard enough need not wait for the rest."""
+    """A wait for room can be cancelled, even at the moment when a word arrives."""
     window = _TextWindow(10)
     await window.reserve("a" * 20)
     waiting = asyncio.create_task(window.reserve("b"))
@@ -162,7 +162,7 @@ async def test_a_wait_for_room_can_be_cancelled(steps: int) -> None:
 async def test_what_a_limit_cut_off_is_kept_and_said(
     start_server: StartServer, command: Command, tmp_path: Path
 ) -> None:
-    """Speech that is longer than a context may be ends early, with what to do about it."""
+    """Speech beyond a context's limit ends early; the error says what to do."""
     server = await start_server(max_audio_s=1, max_text_chars=1000)
     text = " ".join(islice(agent_sentences(3), 40))  # most of it is never sent
     outcome = await command("say", text, "-o", "a.wav", "--url", server.websocket_url)
@@ -175,12 +175,12 @@ async def test_what_a_limit_cut_off_is_kept_and_said(
 async def test_a_full_disk_is_said_and_leaves_what_was_there(
     name: str, served: ServerProcess, tmp_path: Path
 ) -> None:
-    """Where no more can be written, one line says so, and an older file is as it was."""
+    """If a file cannot be written, one line says so, and an older file stays unchanged."""
     (tmp_path / name).write_text("older")
     option = "--output" if name == "a.wav" else "--words"
     argv = ("say", TEXT, option, name, "--url", served.websocket_url)
     process = await start(*argv, folder=tmp_path)
-    limit = 100  # bytes of a file: all that a disk with little space would take
+    limit = 100  # largest size of a file in bytes, to simulate a full disk
     resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (limit, limit))
     outcome = await finished(process)
     assert outcome.status == 1
@@ -192,7 +192,7 @@ async def test_a_full_disk_is_said_and_leaves_what_was_there(
 async def test_an_error_ends_say_though_its_input_stays_open(
     served: ServerProcess, tmp_path: Path
 ) -> None:
-    """Nobody has to close a pipe, or type on, to be told that a voice does not exist."""
+    """An unknown voice ends `say` at once, although its input stays open."""
     argv = ("say", "-o", "a.wav", "--voice", "nobody", "--url", served.websocket_url)
     process = await start(*argv, folder=tmp_path)
     outcome = await finished(process)
@@ -204,7 +204,7 @@ async def test_an_error_ends_say_though_its_input_stays_open(
 async def test_ctrl_c_ends_say_though_its_input_stays_open(
     server: RunningServer, tmp_path: Path
 ) -> None:
-    """Whoever has heard enough is obeyed, and sees no traceback."""
+    """Ctrl-C ends `say` at once, without a traceback, although its input stays open."""
     argv = ("say", "-o", "a.wav", "--url", server.websocket_url)
     process = await start(*argv, folder=tmp_path)
     while not server.state.sessions:
@@ -241,7 +241,7 @@ MISTAKES = {
 def test_a_mistake_is_one_clear_line(
     mistake: str, command_here: CommandHere, tmp_path: Path
 ) -> None:
-    """What is wrong is said in one line, with status 1, and nothing is written."""
+    """A mistake is reported in one line, with status 1, and nothing is written."""
     (tmp_path / "folder.wav").mkdir()
     options, sentence = MISTAKES[mistake]
     outcome = command_here("say", *([] if options[0].startswith("\udcff") else [TEXT]), *options)
@@ -256,7 +256,7 @@ def test_a_mistake_is_one_clear_line(
 async def test_a_text_without_words_is_a_mistake(
     text: str, served: ServerProcess, command: Command, tmp_path: Path
 ) -> None:
-    """No empty file is written where there is nothing to say."""
+    """A text without words is an error, and no empty file is written."""
     outcome = await command("say", text, "-o", "a.wav", "--url", served.websocket_url)
     assert outcome.status == 1
     assert outcome.errors == "voiceagent-tts: expected text with letters or digits to speak\n"
@@ -264,7 +264,7 @@ async def test_a_text_without_words_is_a_mistake(
 
 
 async def test_input_that_is_no_text_is_a_mistake(served: ServerProcess, command: Command) -> None:
-    """Bytes that are not UTF-8 end it at once, with a reason."""
+    """Input that is not UTF-8 ends the command at once with a reason."""
 
     async def typed() -> AsyncIterator[bytes]:
         yield b"Hello \xff"
@@ -275,7 +275,7 @@ async def test_input_that_is_no_text_is_a_mistake(served: ServerProcess, command
 
 
 async def test_without_a_loudspeaker_say_asks_for_a_file(command: Command) -> None:
-    """On a machine that cannot play, `say` names what it needs and what to do instead."""
+    """Without a sound card, `say` names the missing library and suggests --output."""
     without_devices = {"PULSE_SERVER": "none", "ALSA_CONFIG_PATH": "/dev/null"}
     outcome = await command("say", TEXT, environment=without_devices)
     assert outcome.status == 1
@@ -286,7 +286,7 @@ async def test_without_a_loudspeaker_say_asks_for_a_file(command: Command) -> No
 
 
 async def test_a_key_opens_the_server(start_server: StartServer, command: Command) -> None:
-    """`--api-key`, or its variable, is sent; without it the server's refusal is passed on."""
+    """`--api-key` or its variable is sent; without it the server's refusal is printed."""
     server = await start_server(api_keys=("secret",))
     argv = ("say", TEXT, "--words", "a.json", "--url", server.websocket_url)
     refused = await command(*argv)
@@ -297,7 +297,7 @@ async def test_a_key_opens_the_server(start_server: StartServer, command: Comman
 
 
 async def test_voices_are_listed_one_a_line(server: RunningServer, command: Command) -> None:
-    """The default comes first, and every name is one that the server takes."""
+    """The default is first, and the server accepts every listed name."""
     outcome = await command("voices", "list", "--url", server.websocket_url)
     assert (outcome.status, outcome.errors) == (0, "")
     names = outcome.output.splitlines()
@@ -315,10 +315,10 @@ async def test_voices_are_listed_one_a_line(server: RunningServer, command: Comm
         (["ws://127.0.0.1:1", "--api-key", "k\r\n"], "api_key: expected printable ASCII"),
     ],
 )
-def test_voices_of_nobody_are_a_mistake(
+def test_voices_of_an_absent_server_are_a_mistake(
     options: list[str], sentence: str, command_here: CommandHere
 ) -> None:
-    """A server that does not answer, or that cannot be, is one line too."""
+    """A server that does not answer, or an impossible address, is reported in one line."""
     outcome = command_here("voices", "list", "--url", *options)
     assert (outcome.status, outcome.output) == (1, "")
     assert outcome.errors.startswith(f"voiceagent-tts: {sentence}")
@@ -340,7 +340,7 @@ def test_voices_of_nobody_are_a_mistake(
 async def test_voices_of_another_server_are_a_mistake(
     answer: bytes, sentence: str, command: Command
 ) -> None:
-    """Whoever answers, it is one line."""
+    """An answer from another kind of server is reported in one line."""
 
     async def reply(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")

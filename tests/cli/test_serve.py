@@ -1,4 +1,4 @@
-"""`voiceagent-tts serve` as a process: its one line, its end, its complaints."""
+"""`voiceagent-tts serve` as a process: its ready line, its end, its error messages."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ from voiceagent_tts.protocol.messages import DoneMessage
 
 
 async def ready_url(process: asyncio.subprocess.Process) -> str:
-    """The address that a server prints when it can be used."""
+    """Return the address that a server prints when it is ready."""
     assert process.stdout is not None
     line = (await process.stdout.readline()).decode()
     found = re.fullmatch(r"ready (ws://127\.0\.0\.1:\d+/v1/tts/ws)\n", line)
@@ -31,7 +31,7 @@ async def ready_url(process: asyncio.subprocess.Process) -> str:
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT])
 async def test_serve_says_when_it_is_ready_and_ends_when_told(end: int, tmp_path: Path) -> None:
-    """The line comes when the server speaks; a signal ends it with status 0 and no traceback."""
+    """The ready line appears once the server can speak; a signal ends it with status 0."""
     process = await start("serve", "--port", "0", folder=tmp_path)
     url = await ready_url(process)
     async with TTSClient(url) as client:
@@ -45,7 +45,7 @@ async def test_serve_says_when_it_is_ready_and_ends_when_told(end: int, tmp_path
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_ends_a_start_that_takes_long(end: int, tmp_path: Path) -> None:
-    """Nobody has to wait for an engine that is not needed any more; its process goes too."""
+    """A signal ends a server whose engine is still starting, and ends that process, too."""
     silent = ("serve", "--port", "0", "--throttle", '{"is_silent": true}')  # never ready
     process = await start(*silent, folder=tmp_path)
     ours = psutil.Process(process.pid)
@@ -59,7 +59,7 @@ async def test_a_signal_ends_a_start_that_takes_long(end: int, tmp_path: Path) -
 
 
 async def test_a_context_that_speaks_may_finish_after_sigterm(tmp_path: Path) -> None:
-    """A deployment does not cut anybody off in the middle of a sentence."""
+    """A context in progress may finish after SIGTERM."""
     process = await start("serve", "--port", "0", folder=tmp_path)
     async with TTSClient(await ready_url(process)) as client:
         context = await client.open(language="en", max_lead_s=1)
@@ -74,7 +74,7 @@ async def test_a_context_that_speaks_may_finish_after_sigterm(tmp_path: Path) ->
 
 
 async def test_logs_can_be_json(tmp_path: Path) -> None:
-    """With `--log-json` every line on standard error but the address of the page is an object."""
+    """With `--log-json` every line on standard error but the page's address is a JSON object."""
     process = await start("serve", "--port", "0", "--log-json", folder=tmp_path)
     async with TTSClient(await ready_url(process)):
         pass
@@ -85,7 +85,7 @@ async def test_logs_can_be_json(tmp_path: Path) -> None:
 
 
 async def test_the_page_is_where_serve_says(tmp_path: Path) -> None:
-    """The second line that people see leads to the page that speaks."""
+    """The second printed line is the address of the page, and the page speaks."""
     process = await start("serve", "--port", "0", folder=tmp_path)
     await ready_url(process)
     assert process.stderr is not None
@@ -124,7 +124,7 @@ def test_a_wrong_setting_is_named_without_its_value(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Whatever source it came from, the line names it; the value may be a key and is not shown."""
+    """The line names the setting, whatever its source, but not the value, which may be a key."""
     (tmp_path / "settings.toml").write_text(file)
     monkeypatch.setenv("VOICEAGENT_TTS_CONFIG", str(tmp_path / "settings.toml"))
     with pytest.raises(InvalidRequestError, match=re.escape(sentence)) as caught:
@@ -134,7 +134,7 @@ def test_a_wrong_setting_is_named_without_its_value(
 
 
 async def test_a_port_that_is_taken_is_one_clear_line(command: Command) -> None:
-    """The line says which address, and how to get another."""
+    """The line names the address and says how to choose another."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
@@ -146,7 +146,7 @@ async def test_a_port_that_is_taken_is_one_clear_line(command: Command) -> None:
 
 
 async def test_an_address_that_is_not_here_is_one_clear_line(command: Command) -> None:
-    """Another port would not help."""
+    """An address of another machine is reported as such; another port would not help."""
     allowed = {"VOICEAGENT_TTS_ALLOW_ANONYMOUS": "true"}
     outcome = await command("serve", "--host", "192.0.2.1", environment=allowed)
     assert outcome.status == 1

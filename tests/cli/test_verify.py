@@ -1,4 +1,4 @@
-"""`voiceagent-tts verify`: what it is asked with."""
+"""`voiceagent-tts verify`: its arguments."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ MODEL = ("--model", str(REFERENCE / "custom_voice-1b7"))
 def test_a_mistake_is_one_clear_line(
     options: list[str], sentence: str, command_here: CommandHere
 ) -> None:
-    """What is wrong is said in one line, with status 1."""
+    """A mistake is reported in one line, with status 1."""
     outcome = command_here("verify", *options)
     assert (outcome.status, outcome.output) == (1, "")
     assert outcome.errors.startswith("voiceagent-tts: ")
@@ -34,7 +34,7 @@ def test_a_mistake_is_one_clear_line(
 
 
 async def test_a_process_ends_with_status_1(command: Command) -> None:
-    """The command as people start it ends a mistake with the same line and status."""
+    """The command as a process reports a mistake with that line and status."""
     outcome = await command("verify")
     assert (outcome.status, outcome.output) == (1, "")
     assert outcome.errors == "voiceagent-tts: expected exactly one of --model and --aligner\n"

@@ -1,4 +1,4 @@
-"""`voiceagent-tts voices`: voices of one's own, made, kept, and spoken by a server that runs."""
+"""`voiceagent-tts voices`: voices are added, kept, and spoken by a running server."""
 
 import asyncio
 import re
@@ -31,7 +31,7 @@ DESIGN = str(REFERENCE / "voice_design-1b7")
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> VoiceFolder:
-    """Where these tests keep voices, in processes that they start as well."""
+    """The folder of voices, also for processes that these tests start."""
     monkeypatch.setenv("VOICEAGENT_TTS_VOICES_FOLDER", str(tmp_path / "voices"))
     return VoiceFolder(tmp_path / "voices")
 
@@ -50,7 +50,7 @@ def run(command: Command, folder: VoiceFolder) -> Command:
 async def test_a_voice_is_added_exported_and_removed(
     run: Command, folder: VoiceFolder, tmp_path: Path
 ) -> None:
-    """One line says what was kept; the exported file makes the same voice anywhere."""
+    """One line says what was kept; the exported file makes an equal voice on another machine."""
     added = await run("add", "Anna", str(SOUND), "--model", BASE, "--text", "quick brown fox")
     assert (added.status, added.output) == (0, ""), added.errors
     assert added.errors.splitlines()[-1].startswith("saved the voice anna (timbre and 24 frames")
@@ -69,7 +69,7 @@ async def test_a_voice_is_added_exported_and_removed(
 async def test_a_full_disk_is_said_and_leaves_what_was_there(
     run: Command, folder: VoiceFolder, tmp_path: Path
 ) -> None:
-    """An export that cannot be written is one line, and an older file is as it was."""
+    """If an export cannot be written, one line says so, and an older file stays unchanged."""
     voices.add("anna", SOUND, BASE, "quick brown fox")
     (tmp_path / "a.safetensors").write_text("older")
     process = await start(
@@ -87,7 +87,7 @@ async def test_a_full_disk_is_said_and_leaves_what_was_there(
 def test_a_taken_name_is_refused_unless_the_voice_is_to_be_replaced(
     folder: VoiceFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Stored voices, the embedded ones, and those of the configured models, in any letter case."""
+    """A name is taken by stored, embedded and configured models' voices, in any letter case."""
     voices.add("anna", SOUND, BASE, "quick brown fox")
     first = folder.read("anna")
     with pytest.raises(InvalidRequestError, match="a voice 'anna' exists; .* --replace"):
@@ -108,7 +108,7 @@ def test_a_taken_name_is_refused_unless_the_voice_is_to_be_replaced(
 def test_a_recording_is_measured_and_trimmed(
     folder: VoiceFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its measurements are one line, each bad one is a warning, and silence makes no codes."""
+    """One line gives the measurements, bad ones are warnings, and silence is trimmed."""
     speech = np.frombuffer(espeak("Hello there, I am Anna.", "en", "f2").pcm, "<i2")
     silence = np.zeros(48_000, np.int16)
     soundfile.write(tmp_path / "anna.wav", np.concatenate([silence, speech, silence]), 24_000)
@@ -129,7 +129,7 @@ def test_a_recording_is_measured_and_trimmed(
 def test_without_a_speech_detector_a_voice_is_added_and_the_command_says_so(
     folder: VoiceFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without silero-vad, length and clipping are still measured."""
+    """Without silero-vad, duration and clipping are still measured."""
     monkeypatch.setitem(sys.modules, "silero_vad", None)
     voices.add("anna", SOUND, BASE)
     printed = capsys.readouterr().err.splitlines()
@@ -140,14 +140,14 @@ def test_without_a_speech_detector_a_voice_is_added_and_the_command_says_so(
 
 
 def test_the_silence_behind_a_reference_is_an_option(folder: VoiceFolder) -> None:
-    """Without it the kept codes are those of the file alone."""
+    """Without appended silence the kept codes are those of the file alone."""
     voices.add("anna", SOUND, BASE, "quick brown fox", tail_silence=False)
     codes = Cloned.from_bytes(folder.read("anna")).reference_codes
     assert codes is not None and len(codes) == 18
 
 
 def test_a_voice_is_designed_and_cloned(folder: VoiceFolder, tmp_path: Path) -> None:
-    """A description becomes a voice of the Base model in one call; its sound can be kept too."""
+    """One call makes a Base model's voice from a description; its audio can be kept, too."""
     sound = tmp_path / "a.wav"
     voices.design("sailor", "An old sailor", "Ahoy!", DESIGN, BASE, "en", output=sound)
     voice = Cloned.from_bytes(folder.read("sailor"))
@@ -156,7 +156,7 @@ def test_a_voice_is_designed_and_cloned(folder: VoiceFolder, tmp_path: Path) -> 
 
 
 def write_wav(path: Path, seconds: float, *, is_silent: bool = False) -> None:
-    """A tone, or nothing, at 8 kHz in two channels."""
+    """Write a tone, or silence, at 8 kHz in two channels."""
     samples = round(seconds * 8000)
     frame = b"\0\0\0\0" if is_silent else b"\0\x10\0\x10"
     with wave.open(str(path), "wb") as file:
@@ -185,7 +185,7 @@ def write_wav(path: Path, seconds: float, *, is_silent: bool = False) -> None:
 def test_what_cannot_be_a_voice_is_refused(
     folder: VoiceFolder, tmp_path: Path, name: str, file: str, model: str | None, sentence: str
 ) -> None:
-    """The sentence says what was expected; nothing is kept."""
+    """The error says what was expected; nothing is kept."""
     write_wav(tmp_path / "tone.wav", 2.0)
     write_wav(tmp_path / "empty.wav", 0.0)
     write_wav(tmp_path / "short.wav", 0.1)
@@ -199,14 +199,14 @@ def test_what_cannot_be_a_voice_is_refused(
 
 
 def test_an_8_khz_stereo_reference_is_a_voice(folder: VoiceFolder, tmp_path: Path) -> None:
-    """Any rate and number of channels is converted."""
+    """A reference may have any rate and number of channels."""
     write_wav(tmp_path / "tone.wav", 2.0)
     voices.add("anna", tmp_path / "tone.wav", BASE)
     assert folder.names() == ["anna"]
 
 
 async def test_a_refusal_is_one_line(run: Command, tmp_path: Path) -> None:
-    """What goes wrong is one line on standard error and status 1."""
+    """A failure is one line on standard error with status 1."""
     (tmp_path / "text.wav").write_text("This is no sound.")
     refused = await run("add", "anna", "text.wav", "--model", BASE)
     assert (refused.status, refused.output) == (1, "")
@@ -214,7 +214,7 @@ async def test_a_refusal_is_one_line(run: Command, tmp_path: Path) -> None:
 
 
 async def test_text_that_is_none_is_refused(run: Command, folder: VoiceFolder) -> None:
-    """Bytes of a command line that are not UTF-8 are named with their option."""
+    """Arguments that are not UTF-8 are refused with the name of their option."""
     refused = await run("add", "anna", str(SOUND), "--model", BASE, "--text", "\udcff")
     assert refused.status == 2
     assert refused.errors.endswith("Invalid value for '--text': expected UTF-8\n")
@@ -223,12 +223,12 @@ async def test_text_that_is_none_is_refused(run: Command, folder: VoiceFolder) -
 
 @pytest.fixture
 async def base_server(start_server: StartServer, folder: VoiceFolder) -> RunningServer:
-    """A server of the tiny Base model over the same folder."""
+    """A server of the tiny Base model with that folder of voices."""
     return await start_server(engine="qwen3", models=(BASE,), threads=1, voices_folder=folder.path)
 
 
 async def first_audio(client: TTSClient, voice: str | None) -> bytes:
-    """The first sound of a short text; what follows is not waited for."""
+    """Return the first audio of a short text, without waiting for the rest."""
     async with await client.open(voice=voice, language="en", seed=1) as context:
         await context.send_text("Hello there, somebody. ")
         await context.end()
@@ -241,7 +241,7 @@ async def first_audio(client: TTSClient, voice: str | None) -> bytes:
 async def test_a_running_server_speaks_with_a_new_voice(
     base_server: RunningServer, run: Command, folder: VoiceFolder
 ) -> None:
-    """A voice can be used as soon as it was added, and its replacement by the next context."""
+    """A new voice can be used as soon as it is added, and a replaced one by the next context."""
     added = await run("add", "anna", str(SOUND), "--model", BASE, "--text", "quick brown fox")
     assert added.status == 0, added.errors
     async with TTSClient(base_server.websocket_url) as client:

@@ -1,4 +1,4 @@
-"""Word times of engines that tell none: the real server, its aligners, a client that plays."""
+"""Word times of engines that report none: a real server, its aligners, and a client that plays."""
 
 import os
 import random
@@ -35,27 +35,27 @@ in_shared_loop = pytest.mark.asyncio(loop_scope="module")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def native() -> AsyncIterator[RunningServer]:
-    """A server whose engine tells the times of its words."""
+    """A server whose engine reports word times."""
     async with running(Settings(port=0)) as server:
         yield server
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def aligned() -> AsyncIterator[RunningServer]:
-    """A server whose engine tells none, for tests that leave its aligner alive."""
+    """A server whose engine reports no word times, for tests that leave its aligner alive."""
     async with running(Settings(port=0, throttle=WORDLESS)) as server:
         yield server
 
 
 async def open_aligned(wire: Wire, **options) -> Heard:
-    """A context whose words come from an aligner."""
+    """Open a context whose words come from an aligner."""
     heard = await wire.open(**{"language": "en", **options})
     heard.is_aligned = True
     return heard
 
 
 async def say(wire: Wire, text: str, **options) -> Heard:
-    """Speak a whole text to its end, as fast as a listener takes it."""
+    """Speak a whole text to its end, as fast as a listener plays it."""
     heard = await open_aligned(wire, **options)
     await wire.text(heard, text)
     await wire.end(heard)
@@ -63,22 +63,22 @@ async def say(wire: Wire, text: str, **options) -> Heard:
 
 
 def starts_ms(heard: Heard) -> np.ndarray:
-    """When its words began, by what was said before they did."""
+    """Return the starts of the received words."""
     return np.array([word.start_sample for word in heard.words]) / 24
 
 
 def exact_share(heard: Heard) -> float:
-    """Share of the words that came as exact."""
+    """Return the share of words marked as exact."""
     return float(np.mean([word.is_exact for word in heard.words]))
 
 
 def counted(server: RunningServer, name: str, **labels: str) -> float:
-    """A metric of the server."""
+    """Return a metric of the server."""
     return server.state.metrics.registry.get_sample_value(name, labels) or 0.0
 
 
 def aligner_of(server: RunningServer, name: str = "online-0") -> WorkerClient:
-    """A running aligner."""
+    """Return a running aligner."""
     worker = server.state.synthesizer.aligners[name].worker
     assert worker is not None
     return worker
@@ -88,7 +88,7 @@ def aligner_of(server: RunningServer, name: str = "online-0") -> WorkerClient:
 async def test_words_are_as_good_as_the_engines_own(
     native: RunningServer, aligned: RunningServer
 ) -> None:
-    """An engine without words, twice as fast as speech: its words are those that it withholds."""
+    """An engine without word times, at twice real time, gets words like those of its twin."""
     aligners = native.state.synthesizer.aligners.values()
     assert not any(aligner.worker for aligner in aligners), "none is needed"
     async with Wire.connected(native.websocket_url) as wire:
@@ -112,7 +112,7 @@ async def test_words_are_as_good_as_the_engines_own(
 
 @in_shared_loop
 async def test_refined_times_come_as_words_were_asked_for(aligned: RunningServer) -> None:
-    """`words_final` is by character, or not there, like the words of its context."""
+    """`words_final` is by character, or absent, as the context's words are."""
     async with Wire.connected(aligned.websocket_url) as wire:
         characters = await say(wire, "Hello there.", timestamps="char")
         assert characters.done.words_final is not None
@@ -122,7 +122,7 @@ async def test_refined_times_come_as_words_were_asked_for(aligned: RunningServer
 
 
 async def test_characters_of_guessed_words_come_in_order(start_server: StartServer) -> None:
-    """A long word has more guessed characters than there is time for before the next word."""
+    """Estimated times of a long word's characters stay in order, however short the time is."""
     server = await start_server(throttle={"without_words": True}, aligner="off")
     text = "Internationalization, compartmentalization, institutionalization it is."
     async with Wire.connected(server.websocket_url) as wire:
@@ -135,7 +135,7 @@ async def test_characters_of_guessed_words_come_in_order(start_server: StartServ
 async def test_without_an_aligner_words_are_the_engines_or_guesses(
     start_server: StartServer, aligner: str, exact: int
 ) -> None:
-    """`off` means estimates whatever the engine knows; `native` believes an engine that knows."""
+    """`off` estimates all words; `native` uses the engine's words where it reports them."""
     for throttle, share in ((None, exact), ({"without_words": True}, 0)):
         server = await start_server(throttle=throttle, aligner=aligner)
         assert server.state.synthesizer.aligners == {}
@@ -149,7 +149,7 @@ async def test_without_an_aligner_words_are_the_engines_or_guesses(
 
 @in_shared_loop
 async def test_flushes_wait_for_their_words(aligned: RunningServer) -> None:
-    """A flush is answered when the words before it have been sent, and names their sound's end."""
+    """A flush is answered after the words before it, and names the end of its audio."""
     async with Wire.connected(aligned.websocket_url) as wire:
         heard = await open_aligned(wire)
         for part in ("One two three.", " Four five", " six seven"):
@@ -172,7 +172,7 @@ async def test_flushes_wait_for_their_words(aligned: RunningServer) -> None:
 
 @in_shared_loop
 async def test_a_long_context_keeps_its_words(native: RunningServer) -> None:
-    """Minutes of speech in one context: all words, the last ones timed as well as the first."""
+    """A context of minutes gets all its words; the last are as exact as the first."""
     text = " ".join(islice(agent_sentences(seed=4), 32))
     async with Wire.connected(native.websocket_url) as wire:
         truth = starts_ms(await wire.say(text, language="en", max_lead_s=0))
@@ -189,7 +189,7 @@ async def test_a_long_context_keeps_its_words(native: RunningServer) -> None:
 
 
 async def test_a_killed_aligner_costs_exactness_alone(start_server: StartServer) -> None:
-    """After kill -9 in mid-utterance: all audio, all words, none late; the next is exact."""
+    """After kill -9 in mid-utterance audio and words arrive in time; the next context is exact."""
     server = await start_server(throttle=WORDLESS)
     async with Wire.connected(server.websocket_url) as wire:
         heard = await open_aligned(wire)
@@ -214,7 +214,7 @@ async def test_a_killed_aligner_costs_exactness_alone(start_server: StartServer)
 
 
 async def test_an_aligner_that_hangs_holds_up_nothing(start_server: StartServer) -> None:
-    """An aligner that stands still costs exactness: audio and words come to their end."""
+    """While an aligner hangs, audio and words arrive to their end, less exactly."""
     server = await start_server(throttle=WORDLESS)
     pid = aligner_of(server).pid
     os.kill(pid, signal.SIGSTOP)
@@ -230,15 +230,15 @@ async def test_an_aligner_that_hangs_holds_up_nothing(start_server: StartServer)
 
 
 async def test_forced_needs_a_model(start_server: StartServer) -> None:
-    """What was asked for and cannot run ends the start with a sentence."""
+    """If the required forced aligner cannot run, the server does not start and says why."""
     with pytest.raises(InvalidRequestError, match="aligner_model"):
         await start_server(throttle=WORDLESS, aligner="forced")
 
 
 async def test_the_whole_chain_under_barge_ins(start_server: StartServer, tmp_path: Path) -> None:
-    """Qwen3-TTS and both aligners, all tiny, interrupted at any moment.
+    """Tiny Qwen3-TTS and both aligners, interrupted at any moment.
 
-    No word is late, no context is without words, and what was spoken is what the words say.
+    No word is late, every context has words, and the spoken text agrees with them.
     """
     server = await start_server(
         engine="qwen3",

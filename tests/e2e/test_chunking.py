@@ -1,4 +1,4 @@
-"""However an agent's text is cut into messages, its words and their times are the same."""
+"""Words and their times do not depend on how an agent splits its text into messages."""
 
 import random
 
@@ -17,7 +17,7 @@ _TEXTS = [
 
 
 async def test_chunking_changes_no_word(start_server: StartServer) -> None:
-    """Texts of ten languages, cut at random, sound and are timed as when sent whole."""
+    """Texts of ten languages, split at random, have the audio and times of the whole text."""
     whole = await _speak_all(start_server, longest=None)
     for longest in (1, 4, 30):
         chunked = await _speak_all(start_server, longest)
@@ -28,7 +28,7 @@ async def test_chunking_changes_no_word(start_server: StartServer) -> None:
 
 
 async def _speak_all(start_server: StartServer, longest: int | None) -> list[Heard]:
-    # What espeak says depends a little on what it said before, so each server starts afresh.
+    # espeak's samples depend a little on its earlier texts, so each server starts afresh
     server = await start_server()
     async with Wire.connected(server.websocket_url) as wire:
         return [

@@ -1,4 +1,4 @@
-"""A tiny model behind the real server with all of its rows in use, and several workers of it."""
+"""A tiny model behind the real server with all rows in use, and with several workers."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ SENTENCE = "Hello there, this is number {}."
 
 @pytest.fixture
 def short_runs(tmp_path: Path) -> str:
-    """The model with the advice to end every run after half a second."""
+    """A model whose recommended settings end every sequence after half a second."""
     folder = tmp_path / "short"
     folder.mkdir()
     for file in MODEL.iterdir():
@@ -36,7 +36,7 @@ def short_runs(tmp_path: Path) -> str:
 
 @pytest.fixture
 async def crowded(start_server: StartServer, short_runs: str) -> RunningServer:
-    """A server with 64 rows, in which a seed gives the same bits whatever else runs."""
+    """A server with 64 rows in which a seed gives identical bits, whatever else runs."""
     return await start_server(
         engine="qwen3",
         models=(short_runs,),
@@ -49,7 +49,7 @@ async def crowded(start_server: StartServer, short_runs: str) -> RunningServer:
 
 
 async def test_survivors_do_not_hear_who_comes_and_goes(crowded: RunningServer) -> None:
-    """Contexts that speak to their end sound bit for bit alike among joins, cancels and hang-ups.
+    """Contexts that speak to their end are bit-identical among joins, cancels and disconnects.
 
     All rows are free afterwards.
     """
@@ -67,7 +67,7 @@ async def test_survivors_do_not_hear_who_comes_and_goes(crowded: RunningServer) 
 
 
 async def speak_all(url: str) -> list[bytes]:
-    """What the survivors hear."""
+    """Return the audio of every context that speaks to its end."""
     async with TTSClient(url) as client:
 
         async def speak(number: int) -> bytes:
@@ -83,7 +83,7 @@ async def speak_all(url: str) -> list[bytes]:
 
 
 async def come_and_go(url: str, random: Random) -> dict[str, int]:
-    """Open contexts on sockets of their own, and leave each of them in some way at some time."""
+    """Open contexts on separate sockets; cancel each or disconnect at a random time."""
     left = {"cancelled": 0, "hung up": 0}
 
     async def visit(seed: int, messages: int, *, is_polite: bool) -> None:
@@ -106,7 +106,7 @@ async def come_and_go(url: str, random: Random) -> dict[str, int]:
 
 
 async def take(events: AsyncIterator[object], messages: int) -> None:
-    """Read so much audio of a context."""
+    """Read audio messages of a context."""
     while messages:
         messages -= isinstance(await anext(events), ClientAudio)
 
@@ -114,7 +114,7 @@ async def take(events: AsyncIterator[object], messages: int) -> None:
 async def test_workers_of_a_model_share_its_contexts(
     start_server: StartServer, short_runs: str
 ) -> None:
-    """Every context goes to the worker with the fewest; together they have the rows of both."""
+    """Every context goes to the least loaded worker; together they offer the rows of both."""
     server = await start_server(
         engine="qwen3", models=(short_runs,), workers=2, rows=2, threads=1, aligner="off"
     )
@@ -140,7 +140,7 @@ async def test_workers_of_a_model_share_its_contexts(
 
 
 async def opened(client: TTSClient) -> AsyncIterator[object]:
-    """Another context, with text."""
+    """Open another context and send it text."""
     context = await client.open(voice="vivian")
     await context.send_text("Hello there, ")
     return context
@@ -149,7 +149,7 @@ async def opened(client: TTSClient) -> AsyncIterator[object]:
 async def test_files_leave_a_row_to_those_who_listen(
     start_server: StartServer, short_runs: str
 ) -> None:
-    """Of eight rows files get seven; the next file is told when to come back, a listener speaks."""
+    """Of eight rows files get seven; the next file gets a retry time, and a listener speaks."""
     server = await start_server(
         engine="qwen3", models=(short_runs,), rows=8, threads=1, aligner="off"
     )

@@ -1,4 +1,4 @@
-"""SIGTERM under load: nobody is cut off in the middle of a sentence, and nothing is left behind."""
+"""SIGTERM under load: contexts in progress finish, and nothing is left behind."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ SENTENCE = "The quick brown fox jumps over the lazy dog, again and again."
 
 
 async def _speaking(wire: Wire, text: str) -> Heard:
-    """A context in the middle of its speech, most of which the server has not sent yet."""
+    """A context in progress, most of whose audio the server has not sent yet."""
     heard = await wire.open(max_lead_s=0.3, language="en")
     await wire.text(heard, text)
     await wire.end(heard)
@@ -39,7 +39,7 @@ async def _exit_status(server: ServerProcess) -> int:
 
 
 async def test_sigterm_lets_everybody_finish(start_process: StartProcess) -> None:
-    """After SIGTERM those who speak finish, nobody begins, and the server ends with status 0."""
+    """After SIGTERM contexts in progress finish, new ones are refused, and the status is 0."""
     server = start_process()
     workers = server.worker_processes()
     assert workers
@@ -48,7 +48,7 @@ async def test_sigterm_lets_everybody_finish(start_process: StartProcess) -> Non
         idle, *wires = [await stack.enter_async_context(socket) for socket in sockets]
         spoken = [await _speaking(wire, SENTENCE) for wire in wires for _ in range(2)]
         late, held = idle.expect("late"), await idle.open()
-        await idle.text(held, "Hello.")  # it keeps the server alive until it is ended
+        await idle.text(held, "Hello.")  # an open context keeps the server alive
         server.terminate()
         for wire in (*wires, idle):
             assert (await wire.until(DrainingMessage)).deadline_ms == 30_000
@@ -65,7 +65,7 @@ async def test_sigterm_lets_everybody_finish(start_process: StartProcess) -> Non
 
 
 async def _check_refusals(server: ServerProcess, idle: Wire, late: Heard) -> None:
-    """No door takes a new context, and readiness says so, while the server lives."""
+    """Check that every endpoint refuses new contexts, and that readiness fails."""
     await idle.send_raw({"type": "text", "context_id": "late", "text": "Hello."})
     await idle.finish(late)
     assert late.error is not None
@@ -81,7 +81,7 @@ async def _check_refusals(server: ServerProcess, idle: Wire, late: Heard) -> Non
 
 
 async def test_a_body_is_finished_too(start_process: StartProcess) -> None:
-    """A file that is on its way when SIGTERM comes arrives whole."""
+    """An HTTP response in progress at SIGTERM arrives complete."""
     server = start_process()
     body = {"input": SENTENCE * 60, "response_format": "pcm"}
     async with httpx.AsyncClient(base_url=server.url, timeout=20) as http:
@@ -92,13 +92,13 @@ async def test_a_body_is_finished_too(start_process: StartProcess) -> None:
             server.terminate()
             async for chunk in chunks:
                 received += len(chunk)
-    # Two sayings of one text differ by a few samples a word.
+    # Two renderings of one text differ by a few samples per word.
     assert received == pytest.approx(len(whole), rel=0.01)
     assert await _exit_status(server) == 0
 
 
 async def test_a_second_sigterm_ends_at_once(start_process: StartProcess) -> None:
-    """Whoever insists does not wait for minutes of speech."""
+    """A second SIGTERM ends the server at once."""
     server = start_process(drain_s="600")
     workers = server.worker_processes()
     async with Wire.connected(server.websocket_url) as wire:
@@ -113,7 +113,7 @@ async def test_a_second_sigterm_ends_at_once(start_process: StartProcess) -> Non
 
 
 async def test_the_deadline_ends_the_drain(start_process: StartProcess) -> None:
-    """Who still speaks after `drain_s` is cut off, also where audio is sent as fast as it goes."""
+    """A context that still speaks after `drain_s` is ended, even if its audio is not paced."""
     server = start_process(drain_s="0.2")
     async with Wire.connected(server.websocket_url) as wire:
         paced = await _speaking(wire, SENTENCE * 200)

@@ -1,4 +1,4 @@
-"""What `tts.v1` promises, whatever its client does: the real server over a real socket."""
+"""The promises of `tts.v1`, whatever a client does: a real server over a real socket."""
 
 import asyncio
 from collections import deque
@@ -45,12 +45,12 @@ _which = st.integers(0, 30)
 _played = st.integers(0, 12_000)
 
 _MAX_PACED_CHARS = 60
-"""More text of a paced context is not heard to its end: that takes real time."""
+"""A paced context with more text is cancelled instead of played to its end, to save time."""
 
 
 @dataclass(frozen=True)
 class _Asked:
-    """A question to the server, and what its answer must be."""
+    """A request to the server, and the expected answer."""
 
     kind: type
     code: ErrorCode | None = None
@@ -61,7 +61,7 @@ class _Asked:
 
 
 class Talk(RuleBasedStateMachine):
-    """A client that does anything at any time, on one socket after the other."""
+    """A client that sends anything at any time, on one socket after the other."""
 
     def __init__(self, server: ServerProcess) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ class Talk(RuleBasedStateMachine):
     def _closed(self) -> list[Heard]:
         return [heard for heard in self._contexts if heard.is_closed]
 
-    # What a client may do.
+    # Legal messages
 
     @precondition(lambda self: len(self._writable) < 6)
     @rule(
@@ -155,7 +155,7 @@ class Talk(RuleBasedStateMachine):
         self._runner.run(self._wire.close())
         self._connect()
 
-    # What a client may not do.
+    # Illegal messages
 
     @precondition(lambda self: self._contexts)
     @rule(which=_which)
@@ -205,7 +205,7 @@ class Talk(RuleBasedStateMachine):
             self._runner.close()
         self._server.wait_until_idle()
 
-    # Shared steps.
+    # Shared steps
 
     def _speak(self, heard: Heard, texts: list[str]) -> None:
         for text in texts:
@@ -248,7 +248,7 @@ class Talk(RuleBasedStateMachine):
         await self._wire.close()
 
     def _check_answers(self) -> None:
-        """Every answer is the one to the oldest question."""
+        """Check that answers arrive in the order of the requests."""
         for answer in self._wire.answers[self._checked_answers :]:
             asked = self._asked.popleft()
             assert isinstance(answer, asked.kind), (answer, asked)
@@ -274,12 +274,12 @@ def _check_cut(answer: CutMessage, asked: _Asked) -> None:
         played = min(ms_to_samples(asked.played_ms), record.samples_received)
         is_final = record.done.reason == "complete"
         local = cut_text(record.text, record.words, played, is_final=is_final)
-        # Where a word ends is known here to the millisecond only, and so is the end of the text.
+        # Word ends, and so the end of the text, are known here to the millisecond only.
         assert answer.text_spoken.rstrip() == local.text_spoken.rstrip()
 
 
 def test_any_order_of_messages_keeps_the_promises(served: ServerProcess) -> None:
-    """Whatever a client sends in whatever order, every context is heard as `tts.v1` says."""
+    """Whatever messages a client sends, in any order, every context follows `tts.v1`."""
     run_state_machine_as_test(
         lambda: Talk(served),
         settings=settings(

@@ -1,6 +1,6 @@
 """Tiny Qwen3-TTS models behind the real server, over the real wire.
 
-Their weights are random, so they speak noise and know no end; credit and cancel bound them.
+Their weights are random, so they speak noise without an end; credit and cancel limit them.
 """
 
 import asyncio
@@ -42,9 +42,9 @@ in_shared_loop = pytest.mark.asyncio(loop_scope="module")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def qwen3() -> AsyncIterator[RunningServer]:
-    """A server of two models, a thread each, without aligners: they take long to load.
+    """A server of two models with a thread each, without aligners, which take long to load.
 
-    It probes once, as it starts: a later probe would take one of the rows that tests count.
+    It probes once, at the start: a later probe would take one of the rows that tests count.
     """
     settings = Settings(
         port=0,
@@ -61,7 +61,7 @@ async def qwen3() -> AsyncIterator[RunningServer]:
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def client(qwen3: RunningServer) -> AsyncIterator[TTSClient]:
-    """A client of that server, which finds every row free and leaves it so."""
+    """A client of that server; all rows are free before and after the test."""
     await until(lambda: all_free(qwen3), "the start-up probe has gone")
     async with TTSClient(qwen3.websocket_url) as connected:
         yield connected
@@ -69,14 +69,14 @@ async def client(qwen3: RunningServer) -> AsyncIterator[TTSClient]:
 
 
 def all_free(server: RunningServer) -> bool:
-    """Whether all workers are there, and none of their rows is in use."""
+    """Return whether all workers run and none of their rows is in use."""
     workers = [supervisor.worker for supervisor in server.state.synthesizer.supervisors.values()]
     return all(worker is not None and not worker.rows_used for worker in workers)
 
 
 @in_shared_loop
 async def test_first_audio_comes_before_the_sentence_is_written(client: TTSClient) -> None:
-    """While tokens still arrive, sound and, ahead of it, the first word have come."""
+    """The first word and then audio arrive while tokens are still being sent."""
     async with await client.open(voice="vivian", seed=1) as context:
         first_kinds = list[type]()
 
@@ -95,7 +95,7 @@ async def test_first_audio_comes_before_the_sentence_is_written(client: TTSClien
 
 @in_shared_loop
 async def test_every_word_comes_once_ahead_of_its_sound(client: TTSClient) -> None:
-    """Words are guesses, in order, verbatim, and none comes after its sound is heard."""
+    """Words are estimates, in order, verbatim, and each precedes its audio."""
     async with await client.open(voice="vivian", seed=1, max_lead_s=1.0) as context:
         await context.send_text(SENTENCE)
         await context.end()
@@ -122,7 +122,7 @@ async def test_every_word_comes_once_ahead_of_its_sound(client: TTSClient) -> No
 async def test_a_long_text_is_spoken_to_its_last_word(
     start_server: StartServer, tmp_path: Path
 ) -> None:
-    """Pages of text go over from run to run: all words, on one clock, to a clean end."""
+    """Pages of text continue from sequence to sequence: all words, on one clock, to a clean end."""
     model = with_short_runs(Path(MODELS[0]), tmp_path / "short")
     server = await start_server(engine="qwen3", models=(str(model),), threads=1)
     text = " ".join(islice(agent_sentences(seed=3), 25))
@@ -138,7 +138,7 @@ async def test_a_long_text_is_spoken_to_its_last_word(
 
 
 def with_short_runs(model: Path, folder: Path) -> Path:
-    """The same model with the advice to end every run after six frames."""
+    """Make a model whose recommended settings end every sequence after six frames."""
     folder.mkdir()
     for file in model.iterdir():
         (folder / file.name).symlink_to(file)
@@ -150,7 +150,7 @@ def with_short_runs(model: Path, folder: Path) -> Path:
 
 @in_shared_loop
 async def test_cancel_and_disconnect_free_the_rows(qwen3: RunningServer, client: TTSClient) -> None:
-    """Three rows are used by three contexts, a fourth is refused; all are free after they go."""
+    """Three contexts use three rows, a fourth is refused; all rows are free when they have gone."""
     worker = qwen3.state.synthesizer.supervisors[MODELS[0]].worker
     assert worker is not None
     contexts = [await client.open(voice="ryan", seed=seed) for seed in range(3)]
@@ -169,7 +169,7 @@ async def test_cancel_and_disconnect_free_the_rows(qwen3: RunningServer, client:
 
 @in_shared_loop
 async def test_each_voice_is_spoken_by_its_model(client: TTSClient) -> None:
-    """Speakers of one model and the designed voice of the other, side by side on one socket."""
+    """Speakers of one model and the designed voice of the other share a socket."""
     async with (
         await client.open(voice="vivian", seed=1) as preset,
         await client.open(voice="designed", instruct="a calm pilot", seed=1) as designed,
@@ -184,7 +184,7 @@ async def test_each_voice_is_spoken_by_its_model(client: TTSClient) -> None:
 
 @in_shared_loop
 async def test_what_a_model_cannot_do_is_said(client: TTSClient) -> None:
-    """An unknown voice lists the known ones; a designed voice asks for its description."""
+    """An unknown voice lists the known ones; a designed voice requires a description."""
     for voice, expected in (("nobody", "vivian"), ("designed", "description")):
         context = await client.open(voice=voice)
         with pytest.raises(InvalidRequestError, match=expected):
@@ -195,7 +195,7 @@ async def test_what_a_model_cannot_do_is_said(client: TTSClient) -> None:
 
 @in_shared_loop
 async def test_a_killed_worker_is_replaced(qwen3: RunningServer, client: TTSClient) -> None:
-    """After kill -9 in mid-utterance: an error for this context, and the next one speaks."""
+    """After kill -9 in mid-utterance this context gets an error, and the next one speaks."""
     context = await client.open(voice="vivian")
     await context.send_text(SENTENCE)
     await anext(aiter(context))
@@ -214,7 +214,7 @@ async def test_a_killed_worker_is_replaced(qwen3: RunningServer, client: TTSClie
 
 @in_shared_loop
 async def test_speech_over_http_is_stretched(qwen3: RunningServer) -> None:
-    """A whole text through OpenAI's door, at a speed that the model itself does not have."""
+    """OpenAI's endpoint speaks a whole text at a speed that the model itself lacks."""
     body = {"input": "Hi.", "voice": "vivian", "response_format": "pcm", "seed": 1, "speed": 2.0}
     async with (
         httpx.AsyncClient(base_url=qwen3.url, timeout=60) as http,
@@ -227,7 +227,7 @@ async def test_speech_over_http_is_stretched(qwen3: RunningServer) -> None:
 async def test_a_server_without_voices_says_how_to_get_one(
     start_server: StartServer, tmp_path: Path
 ) -> None:
-    """A Base model speaks clones only; until there is one, the answer names the command."""
+    """A Base model without clones answers with the command that adds one."""
     server = await start_server(
         engine="qwen3",
         models=(str(REFERENCE / "base-0b6"),),
@@ -247,7 +247,7 @@ async def test_a_server_without_voices_says_how_to_get_one(
 async def test_how_often_a_clone_was_at_hand_is_counted(
     start_server: StartServer, tmp_path: Path
 ) -> None:
-    """A clone is read once, and found in memory from then on; `/metrics` says so by worker."""
+    """A clone is read once and then found in memory; `/metrics` counts both per worker."""
     VoiceFolder(tmp_path).save("anna", Cloned(torch.zeros(64)).to_bytes())
     model = str(REFERENCE / "base-0b6")
     server = await start_server(engine="qwen3", models=(model,), threads=1, voices_folder=tmp_path)

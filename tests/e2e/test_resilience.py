@@ -1,4 +1,4 @@
-"""Clients and engines that break, stall and vanish: nothing leaks, and everybody else plays on."""
+"""Clients and engines that fail, stall or vanish: nothing leaks, and other contexts continue."""
 
 import asyncio
 import gc
@@ -27,7 +27,7 @@ SENTENCE = "The quick brown fox jumps over the lazy dog. "
 
 
 def worker_of(server: RunningServer) -> WorkerClient:
-    """The running engine."""
+    """Return the running engine."""
     worker = server.state.synthesizer.supervisors["espeak"].worker
     assert worker is not None
     return worker
@@ -41,7 +41,7 @@ async def until_free(server: RunningServer) -> None:
 
 
 async def speaking(wire: Wire, *, max_lead_s: float | None = 0.3, sentences: int = 20) -> Heard:
-    """A context in the middle of its speech."""
+    """Open a context and wait until it speaks."""
     heard = await wire.open(max_lead_s=max_lead_s, language="en")
     await wire.text(heard, SENTENCE * sentences)
     await wire.end(heard)
@@ -49,12 +49,12 @@ async def speaking(wire: Wire, *, max_lead_s: float | None = 0.3, sentences: int
     return heard
 
 
-# Clients.
+# Clients
 
 
 @pytest.mark.parametrize("is_reset", [True, False], ids=["reset", "closed"])
 async def test_a_lost_socket_frees_its_rows(server: RunningServer, is_reset: bool) -> None:
-    """A socket that ends in the middle of speech ends its contexts and frees their rows."""
+    """A socket lost during speech ends its contexts and frees their rows."""
     wire = await Wire.connect(server.websocket_url)
     for _ in range(3):
         await speaking(wire)
@@ -68,7 +68,7 @@ async def test_a_lost_socket_frees_its_rows(server: RunningServer, is_reset: boo
 
 async def test_2000_cancels_and_disconnects_leak_nothing(server: RunningServer) -> None:
     """2,000 random cancels and disconnects leave no context, row, task, descriptor or process."""
-    await _talk_wildly(server, random.Random(0), 50)  # whatever is made once is made now
+    await _talk_wildly(server, random.Random(0), 50)  # create everything that is created once
     await until_free(server)
     await until(lambda: not server.uvicorn_server.server_state.connections, "sockets are closed")
     tasks, descriptors, processes = _resources()
@@ -108,7 +108,7 @@ async def _talk_wildly(server: RunningServer, source: random.Random, endings: in
 
 
 def _small_socket(server: RunningServer) -> socket.socket:
-    """A connection whose kernel buffers hold next to nothing."""
+    """Connect with kernel buffers of almost no size."""
     small = socket.socket()
     small.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     small.connect(("127.0.0.1", int(server.url.rpartition(":")[2])))
@@ -117,7 +117,7 @@ def _small_socket(server: RunningServer) -> socket.socket:
 
 
 async def _flooded(server: RunningServer) -> Wire:
-    """A client that asks for minutes of audio and does not read them."""
+    """Connect a client that requests minutes of audio and does not read them."""
     options = {"sock": _small_socket(server), "max_queue": 1, "ping_interval": None}
     wire = await Wire.connect(server.websocket_url, **options)
     for _ in range(4):
@@ -128,7 +128,7 @@ async def _flooded(server: RunningServer) -> Wire:
 
 
 async def _underrun_s(wire: Wire, heard: Heard) -> float:
-    """Silence that a listener would hear between the audio of a context."""
+    """Return the seconds without audio that a listener of a context would hear."""
     clock = PlayoutClock()
     while heard.record.done is None:
         event = await wire.receive()
@@ -138,7 +138,7 @@ async def _underrun_s(wire: Wire, heard: Heard) -> float:
 
 
 async def test_a_client_that_never_reads_is_closed(start_server: StartServer) -> None:
-    """A never-reader loses its socket (4008) and its rows while a neighbour hears no gap."""
+    """A client that never reads is closed (4008) and frees its rows; a neighbour hears no gap."""
     server = await start_server(slow_consumer_s=1.0)
     async with Wire.connected(server.websocket_url) as neighbour:
         heard = await neighbour.open(max_lead_s=1.0, language="en")
@@ -160,7 +160,7 @@ async def test_a_client_that_never_reads_is_closed(start_server: StartServer) ->
 
 
 async def test_a_client_that_stays_deaf_is_cut(start_server: StartServer) -> None:
-    """Where even the close frame is not read, the connection is aborted: no socket is left."""
+    """If even the close frame is not read, the connection is aborted and no socket is left."""
     server = await start_server(slow_consumer_s=0.3)
     unread = await _flooded(server)
     connections = server.uvicorn_server.server_state.connections
@@ -171,7 +171,7 @@ async def test_a_client_that_stays_deaf_is_cut(start_server: StartServer) -> Non
 
 
 async def test_a_drain_ends_when_the_sockets_are_told(start_server: StartServer) -> None:
-    """A server that ends while a client is behind still says why: 1001, not a restart (1012)."""
+    """A server that ends while a client is behind closes with 1001, not with 1012 (restart)."""
     server = await start_server()
     unread = await _flooded(server)
     await until(lambda: not unread.websocket.transport.is_reading(), "its buffers are full")
@@ -188,7 +188,7 @@ async def test_a_drain_ends_when_the_sockets_are_told(start_server: StartServer)
 
 
 async def test_a_body_that_nobody_reads_frees_its_row(start_server: StartServer) -> None:
-    """Over HTTP too, a client that asks for minutes of audio and reads none holds no row."""
+    """An HTTP client that requests minutes of audio and reads none holds no row."""
     server = await start_server(slow_consumer_s=0.3)
     body = json.dumps({"input": SENTENCE * 300, "response_format": "pcm"})
     with _small_socket(server) as unread:
@@ -202,7 +202,7 @@ async def test_a_body_that_nobody_reads_frees_its_row(start_server: StartServer)
 
 
 async def test_sockets_have_a_limit(start_server: StartServer) -> None:
-    """A socket too many is refused before the upgrade, and told when to come back."""
+    """A socket over the limit is refused before the upgrade, with a time to retry."""
     server = await start_server(max_sockets=1)
     async with Wire.connected(server.websocket_url):
         with pytest.raises(InvalidStatus) as refused:
@@ -215,7 +215,7 @@ async def test_sockets_have_a_limit(start_server: StartServer) -> None:
 
 
 async def test_a_client_that_answers_no_ping_is_closed(start_server: StartServer) -> None:
-    """A machine that has vanished without a word is noticed by its missing pongs."""
+    """A client whose machine has vanished is noticed by its missing pongs."""
     server = await start_server(ping_interval_s=0.2)
     reader, writer = await asyncio.open_connection("127.0.0.1", int(server.url.rpartition(":")[2]))
     writer.write(
@@ -229,11 +229,11 @@ async def test_a_client_that_answers_no_ping_is_closed(start_server: StartServer
     await until(lambda: not server.state.sessions, "the session has ended")
 
 
-# Engines.
+# Engines
 
 
 async def test_a_killed_worker_fails_only_what_it_spoke(server: RunningServer) -> None:
-    """A kill -9 in mid-utterance: `engine_error`, `done`, and the next context speaks."""
+    """After kill -9 in mid-utterance: `engine_error`, `done`, and the next context speaks."""
     async with Wire.connected(server.websocket_url) as wire:
         contexts = [await speaking(wire) for _ in range(3)]
         os.kill(worker_of(server).pid, signal.SIGKILL)
@@ -247,7 +247,7 @@ async def test_a_killed_worker_fails_only_what_it_spoke(server: RunningServer) -
 
 
 async def test_a_killed_worker_cuts_a_body(server: RunningServer) -> None:
-    """Over HTTP the body ends without its last chunk, so that nobody takes half for whole."""
+    """Over HTTP the body ends without its last chunk, so that it does not look complete."""
     body = {"input": SENTENCE * 400, "response_format": "wav"}
     async with httpx.AsyncClient(base_url=server.url, timeout=20) as http:
         with pytest.raises(httpx.RemoteProtocolError):
@@ -264,7 +264,7 @@ async def test_a_killed_worker_cuts_a_body(server: RunningServer) -> None:
 
 
 async def test_a_text_that_is_too_long_cuts_a_body(start_server: StartServer) -> None:
-    """What `max_audio_s` leaves of a text is not taken for the whole, either."""
+    """A text beyond `max_audio_s` also ends the body without its last chunk."""
     server = await start_server(max_audio_s=1.0)
     async with httpx.AsyncClient(base_url=server.url, timeout=20) as http:
         with pytest.raises(httpx.RemoteProtocolError):
@@ -275,7 +275,7 @@ async def test_a_text_that_is_too_long_cuts_a_body(start_server: StartServer) ->
 
 
 async def test_an_engine_that_crashes_on_the_way(start_server: StartServer) -> None:
-    """What came before the crash was heard; a context that needs less is spoken."""
+    """Audio before the crash was sent; a context that needs less is spoken to its end."""
     server = await start_server(throttle={"crash_after_s": 1.5, "rtf": 0.2})
     async with Wire.connected(server.websocket_url) as wire:
         heard = await wire.say(SENTENCE * 3)
@@ -286,7 +286,7 @@ async def test_an_engine_that_crashes_on_the_way(start_server: StartServer) -> N
 
 
 async def test_a_silent_engine(start_server: StartServer) -> None:
-    """An engine that hangs: contexts can be cancelled, HTTP gets an error, readiness goes."""
+    """With an engine that hangs, contexts can be cancelled, HTTP gets an error, readiness ends."""
     server = await start_server(throttle={"is_silent": True}, watchdog_s=0.2, first_audio_s=0.3)
     async with Wire.connected(server.websocket_url) as wire:
         heard = await wire.open(language="en")
@@ -305,7 +305,7 @@ async def test_a_silent_engine(start_server: StartServer) -> None:
 
 
 async def test_a_client_that_goes_before_the_first_sound(start_server: StartServer) -> None:
-    """Also where there is nothing to send yet, an HTTP client's disconnect frees its row."""
+    """An HTTP client's disconnect frees its row even before the first audio."""
     server = await start_server(throttle={"is_silent": True}, watchdog_s=0.2)
     async with httpx.AsyncClient(base_url=server.url, timeout=0.3) as http:
         with pytest.raises(httpx.ReadTimeout):
@@ -316,7 +316,7 @@ async def test_a_client_that_goes_before_the_first_sound(start_server: StartServ
 
 
 async def test_a_slow_engine_is_late_but_complete(start_server: StartServer) -> None:
-    """An engine slower than speech: all comes, and no frame waits for the next one."""
+    """An engine slower than real time sends everything, each frame as soon as it is made."""
     server = await start_server(throttle={"rtf": 3, "first_audio_s": 0.5})
     async with Wire.connected(server.websocket_url) as wire:
         heard = await wire.say("Yes.", language="en")
@@ -331,7 +331,7 @@ async def test_a_slow_engine_is_late_but_complete(start_server: StartServer) -> 
 
 
 async def test_a_server_that_closes_while_its_worker_restarts(start_server: StartServer) -> None:
-    """Ending while the next worker starts leaves no process behind."""
+    """A server that ends while a worker restarts leaves no process behind."""
     before = set(psutil.Process().children())
     server = await start_server()
     worker = worker_of(server)
