@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from voiceagent_tts.errors import CheckpointError
+from voiceagent_tts.extras import install_hint
 
 Source = Literal["hf", "modelscope"]
 
@@ -183,7 +184,7 @@ def _from_modelscope(wanted: ModelId) -> Path:
     if importlib.util.find_spec("modelscope") is None:
         raise CheckpointError(
             f"{wanted.repo}: a download from ModelScope needs its client; "
-            "try pip install 'voiceagent-tts[modelscope]'"
+            f"try {install_hint('modelscope')}"
         )
     client = importlib.import_module("modelscope")
     return Path(client.snapshot_download(wanted.repo, revision=wanted.revision))

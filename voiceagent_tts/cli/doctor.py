@@ -18,8 +18,9 @@ from rich.markup import escape
 from voiceagent_tts.config import huggingface_home
 from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk
 from voiceagent_tts.errors import VoiceAgentError
+from voiceagent_tts.extras import install_hint
 
-_EXTRAS = ("server", "espeak", "japanese", "qwen3", "pipecat", "livekit", "agents")
+_EXTRAS = ("server", "espeak", "japanese", "qwen3", "pipecat", "livekit", "demo", "agents")
 _NEEDED_EXTRAS = ("server",)
 _STYLES = {"ok": "green", "note": "yellow", "bad": "red"}
 
@@ -82,15 +83,19 @@ def _extra(extra: str) -> Finding:
     if not missing:
         return Finding(name, "ok", ", ".join(versions))
     verdict = "bad" if extra in _NEEDED_EXTRAS else "note"
-    remedy = f"pip install 'voiceagent-tts[{extra}]'"
-    return Finding(name, verdict, f"missing: {', '.join(missing)}", remedy)
+    return Finding(name, verdict, f"missing: {', '.join(missing)}", install_hint(extra))
 
 
 def _packages_of(extra: str) -> Iterator[str]:
-    """Return the names of the packages that an extra requires."""
+    """Return the names of the packages that an extra requires, those of its own extras included."""
     for requirement in importlib.metadata.requires("voiceagent-tts") or ():
         name, marker = re.split(r"[^\w.-]", requirement, maxsplit=1)
-        if re.search(rf"extra == ['\"]{extra}['\"]", marker):
+        if not re.search(rf"extra == ['\"]{extra}['\"]", marker):
+            continue
+        if name == "voiceagent-tts":
+            for other in marker.partition("]")[0].split(","):
+                yield from _packages_of(other)
+        else:
             yield name
 
 
@@ -127,8 +132,7 @@ async def _voice() -> Finding:
         finally:
             await synthesizer.close()
     except ImportError as error:
-        remedy = "pip install 'voiceagent-tts[server,espeak]'"
-        return Finding("embedded voice", "bad", str(error), remedy)
+        return Finding("embedded voice", "bad", str(error), install_hint("server", "espeak"))
     except VoiceAgentError as error:
         return Finding("embedded voice", "bad", error.message)
     detail = f"{samples / SAMPLE_RATE_HZ:.1f} s of speech in {took_ms:.0f} ms"
@@ -142,8 +146,7 @@ def _speaker() -> Finding:
         name = sounddevice.query_devices(kind="output")["name"]
     except Exception as error:
         remedy = (
-            "apt-get install libportaudio2; pip install 'voiceagent-tts[agents]'; "
-            "or write files with --output"
+            f"apt-get install libportaudio2; {install_hint('agents')}; or write files with --output"
         )
         return Finding("loudspeaker", "note", str(error).splitlines()[0], remedy)
     return Finding("loudspeaker", "ok", name)
@@ -184,5 +187,6 @@ def _word_times() -> Finding:
     found += ["forced aligner"] if folder is not None else []
     if found:
         return Finding("word times", "ok", " and ".join(found))
-    remedy = "pip install 'voiceagent-tts[espeak]'"
-    return Finding("word times", "note", "estimates, if an engine reports none", remedy)
+    return Finding(
+        "word times", "note", "estimates, if an engine reports none", install_hint("espeak")
+    )

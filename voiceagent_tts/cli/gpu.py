@@ -10,6 +10,7 @@ from rich.console import Console
 
 from voiceagent_tts.cli.doctor import Finding, print_finding
 from voiceagent_tts.core import FRAME_S
+from voiceagent_tts.extras import install_hint
 
 if TYPE_CHECKING:
     import torch
@@ -61,8 +62,7 @@ def _findings(model: str | None) -> Iterator[Finding]:
 def _cuda() -> Finding:
     """Report whether torch can use a GPU, and if not, why."""
     if importlib.util.find_spec("torch") is None:
-        remedy = "pip install 'voiceagent-tts[qwen3]'"
-        return Finding("CUDA", "bad", "torch is not installed", remedy)
+        return Finding("CUDA", "bad", "torch is not installed", install_hint("qwen3"))
     import torch
 
     if torch.version.cuda is None:

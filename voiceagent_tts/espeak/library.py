@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from voiceagent_tts.errors import EngineError
+from voiceagent_tts.extras import install_hint
 
 ESPEAK_RATE_HZ = 22_050
 
@@ -310,7 +311,7 @@ def _load() -> tuple[Any, Path]:
         import espeakng_loader
     except ImportError as error:
         raise EngineError(
-            "the embedded voice needs espeakng-loader: pip install 'voiceagent-tts[espeak]'"
+            f"the embedded voice needs espeakng-loader; try {install_hint('espeak')}"
         ) from error
     dll = ctypes.CDLL(espeakng_loader.get_library_path())
     dll.espeak_ListVoices.restype = ctypes.POINTER(ctypes.POINTER(_Voice))

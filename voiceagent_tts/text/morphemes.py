@@ -4,6 +4,8 @@ import logging
 from functools import cache
 from typing import Any
 
+from voiceagent_tts.extras import install_hint
+
 _logger = logging.getLogger(__name__)
 
 
@@ -15,7 +17,8 @@ def japanese_tokenizer() -> Any:
     except ImportError:
         _logger.warning(
             "janome is not installed: espeak spells out Japanese kanji, and the forced aligner "
-            "times characters instead of words; try pip install 'voiceagent-tts[japanese]'"
+            "times characters instead of words; try %s",
+            install_hint("japanese"),
         )
         return None
     return Tokenizer()
