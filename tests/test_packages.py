@@ -104,6 +104,8 @@ REACHED_THROUGH = {
     "ruff": ("scripts/lint", "ruff check"),
     "pyright": ("scripts/lint", "pyright"),
     "import-linter": ("scripts/lint", "lint-imports"),
+    "build": ("testbed/environments.py", '"-m", "build"'),
+    "uv": ("testbed/environments.py", '"uv", "venv"'),
     "check-jsonschema": ("tests/test_compose.py", "check_jsonschema"),
 }
 """Packages that no line imports -> the file that reaches them, and the words that do it there."""

@@ -1,0 +1,92 @@
+"""Fresh environments with the built package and one extra, and nothing of this environment."""
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+
+
+def build_distributions(folder: Path) -> tuple[Path, Path]:
+    """Build the package as for a release; returns the wheel and the source distribution."""
+    subprocess.run([sys.executable, "-m", "build", "--outdir", folder, ROOT], check=True)
+    (wheel,) = folder.glob("*.whl")
+    (source,) = folder.glob("*.tar.gz")
+    return wheel, source
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """A virtual environment, and an empty folder that its programs run in.
+
+    Attributes:
+        folder: folder of the environment.
+        cwd: working directory of its programs.
+    """
+
+    folder: Path
+    cwd: Path
+
+    @property
+    def python(self) -> Path:
+        """The interpreter."""
+        return self.folder / "bin" / "python"
+
+    @property
+    def command(self) -> Path:
+        """The program `voiceagent-tts`."""
+        return self.folder / "bin" / "voiceagent-tts"
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the files of the environment."""
+        files = [path for path in self.folder.rglob("*") if not path.is_symlink()]
+        return sum(path.stat().st_size for path in files if path.is_file())
+
+    @property
+    def packages(self) -> set[str]:
+        """Names of the installed distributions."""
+        code = "import importlib.metadata as m; print(*(d.name for d in m.distributions()))"
+        return {name.lower() for name in self.run(self.python, "-c", code).split()}
+
+    def run(self, *argv: str | Path) -> str:
+        """Run a program, which must succeed, and return its standard output."""
+        done = self.attempt(*argv)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def attempt(self, *argv: str | Path) -> subprocess.CompletedProcess[str]:
+        """Run a program without this process's paths and settings."""
+        hidden = ("PYTHON", "VOICEAGENT_TTS_", "VIRTUAL_ENV")
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(hidden)}
+        return subprocess.run(
+            argv, cwd=self.cwd, env=environment, capture_output=True, text=True, check=False
+        )
+
+
+def install_with_uv(folder: Path, requirement: str) -> Environment:
+    """Make an environment with uv, as the README says."""
+    environment = _empty(folder)
+    _check("uv", "venv", "--quiet", "--python", sys.executable, environment.folder)
+    _check("uv", "pip", "install", "--quiet", "--python", environment.python, requirement)
+    return environment
+
+
+def install_with_pip(folder: Path, requirement: str) -> Environment:
+    """Make an environment with Python's own tools."""
+    environment = _empty(folder)
+    _check("venv", "--without-pip", environment.folder)  # pip's own copy takes 10 s to unpack
+    _check("pip", "--python", environment.python, "install", "--quiet", requirement)
+    return environment
+
+
+def _empty(folder: Path) -> Environment:
+    environment = Environment(folder / "environment", folder / "empty")
+    environment.cwd.mkdir(parents=True)
+    return environment
+
+
+def _check(module: str, *argv: str | Path) -> None:
+    subprocess.run([sys.executable, "-m", module, *argv], check=True)
