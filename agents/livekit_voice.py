@@ -1,9 +1,11 @@
 """A voice agent for LiveKit that needs no API key and no model download.
 
-    python -m agents.livekit_voice console    # talk to it through microphone and loudspeaker
-    python -m agents.livekit_voice start      # join the rooms of the server at LIVEKIT_URL
+    lk agent console agents/livekit_voice.py       # talk to it; `lk` is LiveKit's command line
+    python -m agents.livekit_voice console         # the same in Python, which LiveKit will remove
+    python -m agents.livekit_voice console --text  # type to it: no sound devices
+    python -m agents.livekit_voice start           # join the rooms of the server at LIVEKIT_URL
 
-The console needs the PortAudio library (`apt-get install libportaudio2`).
+The console in Python needs the PortAudio library (`apt-get install libportaudio2`).
 
 The voice comes from a voiceagent-tts server: the one at `VOICEAGENT_TTS_URL`, or else the one on
 this machine's default port, or else one with the embedded voice that this program starts. Voice
@@ -21,6 +23,7 @@ heard, according to its history.
 import asyncio
 import contextlib
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +45,7 @@ from livekit.plugins.openai import LLM as OpenAILLM
 from livekit.plugins.openai import STT as OpenAISTT
 
 from agents import stand_ins
+from agents.sound_card import SoundError, check_devices
 from agents.voice_server import voice_server
 from livekit.plugins import voiceagent
 
@@ -135,14 +139,32 @@ def next_line(history: llm.ChatContext) -> str:
     return stand_ins.next_line(len(said), said[-1].text_content or "" if is_interrupted else None)
 
 
+def check_console(options: list[str]) -> None:
+    """Check what LiveKit's console needs: without it, the console ends silently, with status 0.
+
+    Raises:
+        SystemExit: there is no terminal or, unless it is a console for text, no sound device.
+    """
+    if {"--help", "--list-devices"} & set(options):
+        return
+    if "--text" not in options:
+        try:
+            check_devices()
+        except SoundError as error:
+            raise SystemExit(f"{error}; without devices: console --text") from error
+    if not sys.stdin.isatty():
+        raise SystemExit("the console needs a terminal, and standard input is none")
+
+
 def main() -> None:
-    """Run LiveKit's command line, and name the missing package if the console has no PortAudio."""
-    try:
-        cli.run_app(server)
-    except OSError as error:
-        if "PortAudio" not in str(error):
-            raise
-        raise SystemExit(f"{error}; try `apt-get install libportaudio2`") from error
+    """Run LiveKit's command line.
+
+    Raises:
+        SystemExit: the console cannot work here.
+    """
+    if sys.argv[1:2] == ["console"]:
+        check_console(sys.argv[2:])
+    cli.run_app(server)
 
 
 if __name__ == "__main__":

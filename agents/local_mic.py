@@ -93,7 +93,9 @@ def main(
             print(list_devices())
             return
         asyncio.run(talk(devices, voice, end_silence))
-    except (SoundError, OSError) as error:
+    except SoundError as error:
+        raise SystemExit(f"{error}; without devices: --wav in.wav --out out.wav") from error
+    except OSError as error:
         raise SystemExit(str(error)) from error
     except VoiceAgentError as error:
         raise SystemExit(error.message) from error

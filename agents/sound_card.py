@@ -24,7 +24,6 @@ _SILENT_S = 2.0
 """A microphone that delivers nothing for so long is gone."""
 _LATENCY_S = 0.04
 """Requested latency of each device: as short as sound servers keep up with."""
-_WITHOUT_DEVICES = "or run without devices: --wav in.wav --out out.wav"
 
 
 class SoundError(Exception):
@@ -96,7 +95,7 @@ class SoundCard:
                 self._close()
                 raise SoundError(
                     f"the {device.kind} cannot be opened ({_reason(error)}); close other programs "
-                    f"that use it, choose another one ({_option(device.kind)}), {_WITHOUT_DEVICES}"
+                    "that use it, or choose another one"
                 ) from error
             self._streams.append(stream)
         return self
@@ -130,20 +129,11 @@ class SoundCard:
         Raises:
             SoundError: there is no such device.
         """
-        direction: Literal["input", "output"] = "input" if kind == "microphone" else "output"
-        sounddevice = self._portaudio
-        try:
-            found = sounddevice.query_devices(name, direction)
-        except (ValueError, sounddevice.PortAudioError) as error:
-            problem = f"no {kind} was found" if name is None else f"there is no {kind} {name!r}"
-            raise SoundError(
-                f"{problem}; connect one, choose one ({_option(kind)}; --list-devices shows them), "
-                f"{_WITHOUT_DEVICES}"
-            ) from error
-        check = getattr(sounddevice, f"check_{direction}_settings")
+        found = _find(self._portaudio, kind, name)
+        check = getattr(self._portaudio, f"check_{_DIRECTIONS[kind]}_settings")
         try:
             check(device=found["index"], channels=1, dtype="int16", samplerate=rate_hz)
-        except sounddevice.PortAudioError:
+        except self._portaudio.PortAudioError:
             rate_hz = round(found["default_samplerate"])
             verb = "records" if kind == "microphone" else "plays"
             self.notes.append(f"the {kind} {verb} at {rate_hz:,} Hz; its audio is resampled")
@@ -180,6 +170,17 @@ class SoundCard:
         self._streams.clear()
 
 
+def check_devices() -> None:
+    """Find the default microphone and loudspeaker.
+
+    Raises:
+        SoundError: there is none, or PortAudio is missing.
+    """
+    portaudio = _load_portaudio()
+    for kind in _DIRECTIONS:
+        _find(portaudio, kind, None)
+
+
 def list_devices() -> str:
     """A table of all devices.
 
@@ -191,6 +192,11 @@ def list_devices() -> str:
 
 _Kind = Literal["microphone", "loudspeaker"]
 
+_DIRECTIONS: dict[_Kind, Literal["input", "output"]] = {
+    "microphone": "input",
+    "loudspeaker": "output",
+}
+
 _Device = collections.namedtuple("_Device", ["kind", "number", "rate_hz"])
 
 
@@ -198,14 +204,18 @@ def _load_portaudio() -> Any:
     try:
         import sounddevice
     except OSError as error:
-        raise SoundError(
-            f"{error}; try `apt-get install libportaudio2`, {_WITHOUT_DEVICES}"
-        ) from error
+        raise SoundError(f"{error}; try `apt-get install libportaudio2`") from error
     return sounddevice
 
 
-def _option(kind: _Kind) -> str:
-    return "--input" if kind == "microphone" else "--output"
+def _find(portaudio: Any, kind: _Kind, name: str | int | None) -> Any:
+    try:
+        return portaudio.query_devices(name, _DIRECTIONS[kind])
+    except (ValueError, portaudio.PortAudioError) as error:
+        problem = f"no {kind} was found" if name is None else f"there is no {kind} {name!r}"
+        raise SoundError(
+            f"{problem}; connect one, or choose one of those that --list-devices shows"
+        ) from error
 
 
 def _lost(kind: _Kind) -> str:

@@ -1,8 +1,9 @@
-"""A PulseAudio server of one's own: a loudspeaker and a microphone without hardware.
+"""Sound servers of one's own: a loudspeaker and a microphone without hardware.
 
-The loudspeaker is a null sink whose monitor is recorded. The microphone is the monitor of another
-null sink, `mouth`, into which a user's audio is played. Needs Debian's `pulseaudio`,
-`pulseaudio-utils`, `libasound2-plugins` and `libportaudio2`.
+With PulseAudio, the loudspeaker is a null sink whose monitor is recorded. The microphone is the
+monitor of another null sink, `mouth`, into which a user's audio is played. JACK has silent devices
+with a single sample rate. Needs Debian's `pulseaudio`, `pulseaudio-utils`, `libasound2-plugins`,
+`jackd2` and `libportaudio2`.
 """
 
 import contextlib
@@ -164,9 +165,9 @@ class SoundServer:
         )
 
 
-def has_sound_server() -> bool:
+def has_sound_servers() -> bool:
     """Whether the packages are installed."""
-    return all(shutil.which(program) for program in ("pulseaudio", "pactl", "pacat", "parec"))
+    return all(shutil.which(program) for program in ("pulseaudio", "parec", "jackd"))
 
 
 @contextlib.contextmanager
@@ -177,3 +178,23 @@ def sound_server(folder: Path) -> Iterator[SoundServer]:
         yield server
     finally:
         server.stop()
+
+
+@contextlib.contextmanager
+def devices_at_44100_hz(folder: Path) -> Iterator[dict[str, str]]:
+    """Run JACK with silent devices of 44,100 Hz; yields the environment of programs that use it."""
+    environment = {**os.environ, "JACK_DEFAULT_SERVER": folder.name, "JACK_NO_START_SERVER": "1"}
+    with (folder / "jackd.log").open("wb") as log:
+        process = subprocess.Popen(
+            ["jackd", "--no-realtime", "-d", "dummy", "-r", "44100", "-p", "512"],
+            env=environment, stdout=log, stderr=log,
+        )  # fmt: skip
+    try:
+        deadline = time.monotonic() + _PATIENCE_S
+        while subprocess.run(["jack_wait", "-c"], env=environment, capture_output=True).returncode:
+            assert time.monotonic() < deadline, (folder / "jackd.log").read_text()
+            time.sleep(0.05)
+        yield environment
+    finally:
+        process.terminate()
+        process.wait()

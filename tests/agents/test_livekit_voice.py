@@ -1,6 +1,7 @@
 """The LiveKit agent at its console: it speaks, is interrupted, and commits what was heard."""
 
 import os
+import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -81,16 +82,50 @@ async def test_local_models_transcribe_and_answer(
     assert "".join(said) == "said by tiny-LLM"
 
 
-def test_a_console_without_portaudio_says_what_to_install(tmp_path: Path) -> None:
-    """The last line names the package; there is no traceback."""
-    without_libraries = {**os.environ, "PATH": str(tmp_path), "COLUMNS": "200"}
-    result = subprocess.run(
-        [sys.executable, "-m", "agents.livekit_voice", "console"], cwd=ROOT,
-        env=without_libraries, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-        check=False,
+def run_console(*options: str, environment: dict[str, str]) -> "subprocess.CompletedProcess[str]":
+    """Run the console in Python without a terminal."""
+    return subprocess.run(
+        [sys.executable, "-m", "agents.livekit_voice", "console", *options], cwd=ROOT,
+        env={**os.environ, **environment}, stdin=subprocess.DEVNULL, capture_output=True,
+        text=True, check=False,
     )  # fmt: skip
+
+
+def test_a_console_without_sound_devices_says_what_is_missing(tmp_path: Path) -> None:
+    """Status 1, and the last line names the package or the device; there is no traceback."""
+    result = run_console(environment={"PATH": str(tmp_path), "HOME": str(tmp_path)})
     assert result.returncode == 1
-    assert result.stderr.endswith(
-        "PortAudio library not found; try `apt-get install libportaudio2`\n"
-    )
+    assert result.stderr.splitlines()[-1] in {
+        "PortAudio library not found; try `apt-get install libportaudio2`; "
+        "without devices: console --text",
+        "no microphone was found; connect one, or choose one of those that --list-devices shows; "
+        "without devices: console --text",
+    }
     assert "Traceback" not in result.stderr
+
+
+def test_a_console_without_a_terminal_says_so() -> None:
+    """Status 1: LiveKit's console would end with status 0, and say nothing."""
+    result = run_console("--text", environment={})
+    assert result.returncode == 1
+    last = result.stderr.splitlines()[-1]
+    assert last == "the console needs a terminal, and standard input is none"
+
+
+def test_text_is_answered_at_the_console_without_sound_devices(server: RunningServer) -> None:
+    """`console --text` greets in a terminal, on a machine without sound devices."""
+    terminal, inside = pty.openpty()
+    agent = subprocess.Popen(
+        [sys.executable, "-m", "agents.livekit_voice", "console", "--text"], cwd=ROOT,
+        env={**os.environ, "VOICEAGENT_TTS_URL": server.websocket_url, "COLUMNS": "200"},
+        stdin=inside, stdout=inside, stderr=inside, start_new_session=True,
+    )  # fmt: skip
+    shown = b""
+    try:
+        while stand_ins.LINES[0].split("!")[0].encode() not in shown:
+            shown += os.read(terminal, 4_096)
+    finally:
+        agent.terminate()
+        agent.wait()
+        os.close(inside)
+        os.close(terminal)

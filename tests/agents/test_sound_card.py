@@ -14,14 +14,21 @@ import pytest
 from agents import stand_ins
 from testbed import user_sounds
 from testbed.server_process import ServerProcess
-from testbed.sound_server import SoundServer, has_sound_server, sound_server
+from testbed.sound_server import (
+    SoundServer,
+    devices_at_44100_hz,
+    has_sound_servers,
+    sound_server,
+)
 from voiceagent_tts.client import TTSClient, WordTimestamp
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 
 pytestmark = [
     pytest.mark.services,
     pytest.mark.realtime,
-    pytest.mark.skipif(not has_sound_server(), reason="no PulseAudio: see testbed/sound_server.py"),
+    pytest.mark.skipif(
+        not has_sound_servers(), reason="no sound servers: see testbed/sound_server.py"
+    ),
 ]
 
 ROOT = Path(__file__).parents[2]
@@ -31,9 +38,9 @@ MAX_CUT_S = 0.2
 class Talker:
     """A running `local_mic`, and what it printed."""
 
-    def __init__(self, sound: SoundServer, voice: ServerProcess, *options: str) -> None:
+    def __init__(self, sound: dict[str, str], voice: ServerProcess, *options: str) -> None:
         environment = {
-            **sound.environment,
+            **sound,
             "VOICEAGENT_TTS_URL": voice.websocket_url,
             "COLUMNS": "300",
             "PYTHONUNBUFFERED": "1",
@@ -114,7 +121,7 @@ def test_a_voice_cuts_a_reply_within_200_ms(
     sound: SoundServer, served: ServerProcess, question: bytes
 ) -> None:
     """Three replies end within 200 ms of the user's first sound, and the history is right."""
-    talker = Talker(sound, served)
+    talker = Talker(sound.environment, served)
     with sound.record("speaker.monitor") as speaker, sound.record("mouth.monitor") as mouth:
         talker.wait_for("^agent ")  # the greeting has ended
         replies, heard = 1, None
@@ -144,7 +151,7 @@ def test_a_voice_cuts_a_reply_within_200_ms(
 def test_a_loudspeaker_is_not_taken_for_the_user(sound: SoundServer, served: ServerProcess) -> None:
     """With echo cancellation, the agent's voice in the microphone does not interrupt the agent."""
     sound.pactl("load-module", "module-loopback", "source=speaker.monitor", "sink=mouth")
-    talker = Talker(sound, served, )
+    talker = Talker(sound.environment, served, "--loudspeaker")
     (greeting,) = talker.wait_for("^agent ")
     assert talker.end() == 0
     assert greeting == f"agent  {stand_ins.LINES[0]}"
@@ -157,13 +164,13 @@ def test_unplugged_devices_end_the_conversation_with_a_sentence(
     sound: SoundServer, served: ServerProcess
 ) -> None:
     """Status 1, the reason, and the summary of the conversation so far."""
-    talker = Talker(sound, served, "--loudspeaker")
+    talker = Talker(sound.environment, served, "--loudspeaker")
     talker.wait_for("^agent ")
     sound.stop()
     assert talker.join() == 1
     assert re.fullmatch(
         "the (microphone|loudspeaker) has stopped, as if it were unplugged; "
-        "connect it and start again",
+        "connect it and start again; without devices: --wav in.wav --out out.wav",
         talker.lines[-1],
     )
     assert not any("Traceback" in line for line in talker.lines)
@@ -171,7 +178,7 @@ def test_unplugged_devices_end_the_conversation_with_a_sentence(
 
 def test_a_device_that_does_not_exist_is_named(sound: SoundServer, served: ServerProcess) -> None:
     """Status 1, and how to find the devices that exist."""
-    talker = Talker(sound, served, "--input", "no such microphone")
+    talker = Talker(sound.environment, served, "--input", "no such microphone")
     assert talker.join() == 1
     assert talker.lines[-1].startswith("there is no microphone 'no such microphone'; connect one")
     listing = subprocess.run(
@@ -179,3 +186,16 @@ def test_a_device_that_does_not_exist_is_named(sound: SoundServer, served: Serve
         env=sound.environment, capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert re.search(r"\* +\d+ default, ALSA", listing.stdout)
+
+
+def test_devices_of_another_sample_rate_are_resampled(
+    served: ServerProcess, tmp_path: Path
+) -> None:
+    """A sentence says so for each device, and the agent speaks at its own pace."""
+    with devices_at_44100_hz(tmp_path) as environment:
+        talker = Talker(environment, served)
+        first, second = talker.wait_for("44,100 Hz", 2)
+        talker.wait_for(f"^agent  {stand_ins.LINES[0]}$")
+        assert talker.end() == 0
+    assert first == "the microphone records at 44,100 Hz; its audio is resampled"
+    assert second == "the loudspeaker plays at 44,100 Hz; its audio is resampled"
