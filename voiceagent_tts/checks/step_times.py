@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 
 from voiceagent_tts.core import FRAME_S
 from voiceagent_tts.engine.kv_cache import PageAllocator
-from voiceagent_tts.engine.runner import Prefix, Runner, Timings
+from voiceagent_tts.engine.prefixes import Prefix
+from voiceagent_tts.engine.runner import Runner, Timings
 from voiceagent_tts.engine.sizes import WINDOWS_FRAMES
 from voiceagent_tts.model.kv_pool import pages_for
 from voiceagent_tts.model.prompt import Prompt

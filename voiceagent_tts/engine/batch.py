@@ -13,13 +13,14 @@ from torch import Tensor
 
 from voiceagent_tts.engine.cuda_graph import Compile, plainly
 from voiceagent_tts.engine.passes import Passes, empty_rows
+from voiceagent_tts.engine.prefill import Prefill, Prefiller
 from voiceagent_tts.engine.prefixes import KVPrefix, read_prefix, write_prefix
 from voiceagent_tts.engine.row_table import RowTable
 from voiceagent_tts.engine.sizes import Shapes, exact_shapes, fitting
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.model.kv_pool import PAGE_POSITIONS, SCRATCH_PAGE, empty_pool, pages_for
 from voiceagent_tts.model.network import Network
-from voiceagent_tts.model.prompt import NO_CODEC, Prompt
+from voiceagent_tts.model.prompt import Prompt
 from voiceagent_tts.model.sampling import (
     Sampler,
     SamplingBounds,
@@ -43,21 +44,6 @@ class Step:
     ended: tuple[int, ...]
 
 
-@dataclass(slots=True)
-class _Prefill:
-    """A prompt on its way into the KV pages of a row.
-
-    Attributes:
-        row: index of the row.
-        prompt: the whole prompt.
-        begin: number of positions that are in the pages already.
-    """
-
-    row: int
-    prompt: Prompt
-    begin: int
-
-
 class Batch:
     """Static batch of rows that generate codes.
 
@@ -65,8 +51,7 @@ class Batch:
         network: the weights.
         rows: maximum number of sequences at a time.
         capacity: positions of a row: its prompt and its frames.
-        pages: number of KV pages of all rows together; by default as many as the rows can fill, so
-            that each row can have its own.
+        pages: number of KV pages of all rows together; by default as many as the rows can fill.
         shapes: shapes that passes are padded to; by default nothing is padded.
         samplers: samplers of the talker and of the code predictor; by default they accept any
             settings.
@@ -100,8 +85,10 @@ class Batch:
             network, self._rows, layout, self._shapes, *self._samplers, compile=compile
         )
         most = max(self._shapes.rows[-1], self._shapes.prompt_rows[-1])
-        self._passes.send(self._padded(np.zeros(0, int), most))  # captures run on the scratch row
-        self._prefills: list[_Prefill] = []
+        nothing = np.zeros(0, int)
+        self._passes.send(self._table.padded(nothing, most))  # captures run on the scratch row
+        self._prefiller = Prefiller(network, self._passes, self._table, self._shapes)
+        self._prefills: list[Prefill] = []
         self._made = np.zeros(0, np.int64)
         self._end = talker.codec_eos_token_id
 
@@ -151,7 +138,8 @@ class Batch:
             is_open: whether `feed` brings the rest of the text.
             needs_all_text: whether the row continues until it has been fed all of its text,
                 whatever the model samples. The official package has no such rule.
-            pages: KV pages with room for the prompt and one frame; by default the row's own.
+            pages: free KV pages with room for the prompt and one frame; by default the row's own,
+                which requires a batch with as many pages as its rows can fill.
             prefix: computed keys and values of the prompt's first positions, but not of all.
 
         Raises:
@@ -172,7 +160,7 @@ class Batch:
         if prefix is not None:
             begin = prefix.keys.shape[1]
             write_prefix(self._rows.pool, pages, prefix)
-        self._prefills.append(_Prefill(row, prompt, begin))
+        self._prefills.append(Prefill(row, prompt, begin))
 
     def prefix_bytes(self, positions: int) -> int:
         """Return the memory of a `KVPrefix` of this many positions, in bytes."""
@@ -195,10 +183,9 @@ class Batch:
     def prepare(self, prompt: Prompt, pages: Sequence[int]) -> KVPrefix:
         """Compute the keys and values of a prompt's beginning, using `pages`, which are free."""
         assert len(pages) >= pages_for(len(prompt)), (pages, len(prompt))
-        scratch = len(self._table.is_used)
-        records = self._table.records
+        scratch, records = self._table.scratch, self._table.records
         records["pages"][scratch, : len(pages)] = pages
-        self._prefill_all([_Prefill(scratch, prompt, 0)])
+        self._prefiller.run([Prefill(scratch, prompt, 0)])
         records["pages"][scratch] = records["position"][scratch] = 0
         records["length"][scratch] = 1
         return read_prefix(self._rows.pool, pages, len(prompt))
@@ -225,7 +212,7 @@ class Batch:
     def prefill(self) -> None:
         """Process the prompts of rows that have started since the last step."""
         prefills, self._prefills = self._prefills, []
-        self._prefill_all(prefills)
+        self._prefiller.run(prefills)
 
     @torch.inference_mode()
     def code_predictor_step(self, rows: Collection[int]) -> tuple[int, ...]:
@@ -238,7 +225,7 @@ class Batch:
         if len(self._made):
             self._table.prepare(self._made, self._network.config.tts_pad_token_id)
             count = fitting(self._shapes.rows, len(self._made))
-            self._passes.send(self._padded(self._made, count))
+            self._passes.send(self._table.padded(self._made, count))
             self._passes.code_predictor_step(count)
         return tuple(self._made.tolist())
 
@@ -270,78 +257,3 @@ class Batch:
                     "try the checkpoint's recommended settings",
                     code=ErrorCode.INVALID_PARAM,
                 )
-
-    def _padded(self, rows: np.ndarray, count: int) -> np.ndarray:
-        """Return the records of `rows`, padded to `count` with the record of the scratch row."""
-        scratch = len(self._table.is_used)
-        return self._table.records[np.append(rows, [scratch] * (count - len(rows))).astype(int)]
-
-    def _prefill_all(self, prefills: list[_Prefill]) -> None:
-        """Process prompts, short ones several at a time and long ones in parts."""
-        while prefills:
-            length = self._next_length(prefills[0])
-            self._prefill_part(self._first_pass(prefills, length), length)
-            prefills = [one for one in prefills if one.begin < len(one.prompt)]
-
-    def _first_pass(self, prefills: list[_Prefill], length: int) -> list[_Prefill]:
-        """Return the first prompt and those that fit into one pass with it.
-
-        Several prompts share a pass only at their start.
-        """
-        first, *others = prefills
-        if not self._is_at_start(first, length):
-            return [first]
-        fits = [
-            one
-            for one in others
-            if self._next_length(one) == length and self._is_at_start(one, length)
-        ]
-        positions = self._shapes.prompts[-1]
-        most = max(count for count in self._shapes.prompt_rows if count * length <= positions)
-        return [first, *fits][:most]
-
-    def _next_length(self, prefill: _Prefill) -> int:
-        longest = self._shapes.prompts[-1]
-        return fitting(self._shapes.prompts, min(longest, len(prefill.prompt) - prefill.begin))
-
-    def _is_at_start(self, prefill: _Prefill, length: int) -> bool:
-        return prefill.begin + length <= self._shapes.windows[0]
-
-    def _prefill_part(self, together: list[_Prefill], length: int) -> None:
-        """Run one pass over the next part of each prompt, padded to `length` positions."""
-        records, count = self._table.records, fitting(self._shapes.prompt_rows, len(together))
-        positions = np.zeros((count, length, self._network.codebooks + 2), np.int32)
-        positions[..., 1] = NO_CODEC
-        speakers = np.zeros((count, self._network.config.talker_config.hidden_size), np.float32)
-        reached = max(prefill.begin for prefill in together) + length
-        for prefill, of_row, speaker in zip(together, positions, speakers, strict=False):
-            part = slice(prefill.begin, min(prefill.begin + length, len(prefill.prompt)))
-            _write_prompt(prefill.prompt, part, of_row)
-            if prefill.prompt.speaker_embedding is not None:
-                speaker[:] = prefill.prompt.speaker_embedding.numpy()
-            records["position"][prefill.row] = part.start
-            records["length"][prefill.row] = part.stop - part.start
-            prefill.begin = part.stop
-        rows = np.array([prefill.row for prefill in together])
-        self._passes.send(self._padded(rows, count))
-        self._passes.send_prompts(positions, speakers)
-        self._passes.prefill(count, length, fitting(self._shapes.windows, reached))
-        records["position"][rows] += records["length"][rows]
-
-
-def _write_prompt(prompt: Prompt, part: slice, positions: np.ndarray) -> None:
-    """Write a part of a prompt into `positions` ([T, K + 2]).
-
-    Columns are the text id, the codec id, whether the position is a reference frame, and codes 1 to
-    K - 1 of that frame.
-    """
-    size = part.stop - part.start
-    positions[:size, 0], positions[:size, 1] = prompt.text_ids[part], prompt.codec_ids[part]
-    if prompt.reference_codes is not None:
-        before = len(prompt) - len(prompt.reference_codes)
-        codes = prompt.reference_codes.numpy()[
-            max(0, part.start - before) : max(0, part.stop - before)
-        ]
-        if len(codes):
-            positions[size - len(codes) : size, 2] = 1
-            positions[size - len(codes) : size, 3:] = codes[:, 1:]

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from voiceagent_tts.model.kv_pool import PAGE_POSITIONS, KVPool, pages_for
+from voiceagent_tts.model.prompt import Prompt
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,6 +29,29 @@ class KVPrefix:
     def bytes(self) -> int:
         """Memory of keys and values."""
         return 2 * self.keys.numel() * self.keys.element_size()
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Prefix:
+    """The computed beginning of a prompt, the part that does not depend on the text.
+
+    Its memory is freed with the last reference to it.
+    """
+
+    prompt: Prompt
+    kv: KVPrefix
+
+    def __len__(self) -> int:
+        return len(self.prompt)
+
+    def begins(self, prompt: Prompt) -> bool:
+        """Whether `prompt` continues this prefix."""
+        own = self.prompt
+        return (
+            len(own) < len(prompt)
+            and prompt.text_ids[: len(own)] == own.text_ids
+            and prompt.codec_ids[: len(own)] == own.codec_ids
+        )
 
 
 def read_prefix(pool: KVPool, pages: Sequence[int], positions: int) -> KVPrefix:

@@ -6,7 +6,8 @@ the codec's state after a clone's reference audio. Both are cached. Knows no row
 
 from dataclasses import dataclass
 
-from voiceagent_tts.engine.runner import Prefix, Runner
+from voiceagent_tts.engine.prefixes import Prefix
+from voiceagent_tts.engine.runner import Runner
 from voiceagent_tts.engine.scheduler import Scheduler
 from voiceagent_tts.engine.sequence import Sequence
 from voiceagent_tts.engine.voice_cache import CacheCounts, LoadedVoice

@@ -67,6 +67,7 @@ class RowTable:
         is_over: [R], whether the row makes no more frames.
         noise: [R, F, K], random numbers of the next frames.
         seeds: seed of each row.
+        scratch: index of the scratch row.
     """
 
     def __init__(self, rows: int, capacity: int, codebooks: int, pages: int) -> None:
@@ -84,6 +85,7 @@ class RowTable:
         )
         self.noise = np.zeros((rows, _NOISE_FRAMES + 1, codebooks), np.float32)
         self.seeds = [0] * rows
+        self.scratch = rows
 
     def join(self, row: int, sampling: SamplingParams, max_frames: int) -> None:
         """Start a row at frame 0, without text."""
@@ -126,6 +128,10 @@ class RowTable:
         beside = self.text[rows, np.minimum(frames, self.text.shape[1] - 1)]
         records["text"][rows] = np.where(has_text, beside, pad)
         records["may_end"][rows] = frames + 1 >= self._min_frames(rows)
+
+    def padded(self, rows: np.ndarray, count: int) -> np.ndarray:
+        """Return the records of `rows`, padded to `count` with the record of the scratch row."""
+        return self.records[np.append(rows, [self.scratch] * (count - len(rows))).astype(int)]
 
     def advance(self, rows: np.ndarray) -> None:
         """Move `rows` to their next frame."""

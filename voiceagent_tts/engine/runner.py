@@ -19,7 +19,7 @@ from voiceagent_tts.engine.batch import Batch
 from voiceagent_tts.engine.codec_stream import CodecStream, Sound
 from voiceagent_tts.engine.cuda_graph import Stream, StreamEvent
 from voiceagent_tts.engine.generate import make_samplers
-from voiceagent_tts.engine.prefixes import KVPrefix
+from voiceagent_tts.engine.prefixes import Prefix
 from voiceagent_tts.engine.sizes import Sizes, exact_sizes
 from voiceagent_tts.errors import OverloadedError
 from voiceagent_tts.model.checkpoint import Checkpoint
@@ -60,29 +60,6 @@ class StepResult:
 
     frames: tuple[Frame, ...] = ()
     sounds: tuple[Sound, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
-class Prefix:
-    """The computed beginning of a prompt, the part that does not depend on the text.
-
-    Its memory is freed with the last reference to it.
-    """
-
-    prompt: Prompt
-    kv: KVPrefix
-
-    def __len__(self) -> int:
-        return len(self.prompt)
-
-    def begins(self, prompt: Prompt) -> bool:
-        """Whether `prompt` continues this prefix."""
-        own = self.prompt
-        return (
-            len(own) < len(prompt)
-            and prompt.text_ids[: len(own)] == own.text_ids
-            and prompt.codec_ids[: len(own)] == own.codec_ids
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,8 +296,8 @@ class Runner:
             sampling: within the checkpoint's recommendation, with any seed.
             max_frames: maximum number of frames; the row also ends at its capacity.
             is_open: whether `feed` brings the rest of the text.
-            pages: free KV pages, as many as `pages_needed`; by default those that every row can
-                have for itself if there are pages to fill all rows.
+            pages: free KV pages, as many as `pages_needed`; by default the row's own, which
+                requires a runner with as many pages as its rows can fill.
             primed: codec state that the audio continues from; by default silence.
             prefix: computed beginning of the prompt.
 
