@@ -120,23 +120,28 @@ class PlayoutClock:
     ever nor moves words ahead of their audio. Time is passed in, as `time.monotonic()` seconds;
     positions are samples at 24 kHz.
 
+    Args:
+        speed: rate at which the listener plays the samples; 1.0 is their own.
+
     Attributes:
         sent_samples: audio sent so far.
         playout_end: time at which playback of it ends.
         underrun_s: silence between sent audio, for want of more.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, speed: float = 1.0) -> None:
         self.sent_samples = 0
         self.playout_end = 0.0
         self.underrun_s = 0.0
+        self._speed = speed
 
-    def send(self, samples: int, now: float) -> None:
-        """Note that audio of `samples` leaves for the listener at `now`."""
-        if self.sent_samples and now > self.playout_end:
-            self.underrun_s += now - self.playout_end
-        self.playout_end = max(self.playout_end, now) + samples / SAMPLE_RATE_HZ
+    def send(self, samples: int, now: float) -> float:
+        """Count audio that leaves for the listener; return the seconds of silence before it."""
+        gap_s = max(0.0, now - self.playout_end) if self.sent_samples else 0.0
+        self.underrun_s += gap_s
+        self.playout_end = max(self.playout_end, now) + samples / SAMPLE_RATE_HZ / self._speed
         self.sent_samples += samples
+        return gap_s
 
     def lead_s(self, now: float) -> float:
         """Seconds of sent audio that are not played yet."""
@@ -144,4 +149,5 @@ class PlayoutClock:
 
     def played_samples(self, now: float) -> int:
         """Samples of the sent audio that are played at `now`, gaps excluded."""
-        return max(0, self.sent_samples - round(self.lead_s(now) * SAMPLE_RATE_HZ))
+        unplayed = round(self.lead_s(now) * self._speed * SAMPLE_RATE_HZ)
+        return max(0, self.sent_samples - unplayed)

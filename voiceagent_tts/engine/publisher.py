@@ -76,7 +76,7 @@ class Publisher:
                 return
             self._end_text(context)
         if not context.sequences and not context.expects_text:
-            self._outbox(Done(context.id, context.end_sample))
+            self._outbox(Done(context.id, context.clock.sent_samples))
             self.drop(context)
 
     @contextlib.contextmanager
@@ -110,7 +110,7 @@ class Publisher:
                 context.hold_silence(pcm)
                 return None
             pcm = context.first_audio(pcm, silences.index(False) * _FRAME_BYTES)
-        chunk = AudioChunk(context.end_sample, pcm)
+        chunk = AudioChunk(context.clock.sent_samples, pcm)
         gap_s = context.record_sent(chunk.samples, now)
         if gap_s > 0 and not context.is_batch:
             self._counts.underruns += 1
@@ -151,7 +151,7 @@ class Publisher:
         sequence = context.sequences.popleft()
         sequence.text = TextState.ENDED
         context.waited_for_text = not context.has_text_to_start
-        self._outbox(SegmentEnd(context.id, sequence.char_end, context.end_sample))
+        self._outbox(SegmentEnd(context.id, sequence.char_end, context.clock.sent_samples))
 
     def _free_row(self, context: EngineContext) -> None:
         assert context.active is not None

@@ -336,7 +336,7 @@ class Scheduler:
         likely = sum(sequence.likely_frames for sequence in context.sequences)
         made = context.sequences[0].detector.frames if context.sequences else 0
         frames = max(0, likely - made)
-        credit_s = (context.samples_wanted - context.end_sample) / SAMPLE_RATE_HZ
+        credit_s = (context.samples_wanted - context.clock.sent_samples) / SAMPLE_RATE_HZ
         return max(frames * self._steps.of(1), frames * FRAME_S - credit_s)
 
 

@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from voiceagent_tts.core import FRAME_S, FRAME_SAMPLES, SAMPLE_RATE_HZ
+from voiceagent_tts.core import FRAME_S, FRAME_SAMPLES, PlayoutClock
 from voiceagent_tts.engine.guards import RunawayDetector
 from voiceagent_tts.seam.commands import Credit, SpeechOptions
 
@@ -166,14 +166,12 @@ class EngineContext:
         sequences: sequences that are not finished, the current one first.
         active: the row of the first sequence; None while it has no row.
         expects_text: whether the client may send more text.
-        end_sample: end of the audio that was sent, on the context's clock.
         samples_wanted: end of the audio that the listener has given credit for.
-        playout_end: time at which the listener has heard everything sent, re-anchored after an
-            underrun.
         waited_for_text: whether text was missing since the last audio. A gap that follows is not
             an underrun.
         waits_for_memory: whether the next sequence waits for free pages.
         held_pcm: silence that is sent together with the first sound.
+        clock: playback of the audio that was sent.
     """
 
     id: int
@@ -184,12 +182,14 @@ class EngineContext:
     sequences: deque[Sequence] = field(default_factory=deque[Sequence])
     active: ActiveSequence | None = None
     expects_text: bool = True
-    end_sample: int = 0
     samples_wanted: int = 0
-    playout_end: float = 0.0
     waited_for_text: bool = False
     waits_for_memory: bool = False
     held_pcm: bytes = b""
+    clock: PlayoutClock = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.clock = PlayoutClock(self.options.speed)
 
     @property
     def is_batch(self) -> bool:
@@ -200,12 +200,12 @@ class EngineContext:
     def has_credit(self) -> bool:
         """Whether the listener wants more audio than was sent or generated."""
         generated = 0 if self.active is None else self.active.pending_frames * FRAME_SAMPLES
-        return self.end_sample + generated < self.samples_wanted
+        return self.clock.sent_samples + generated < self.samples_wanted
 
     @property
     def has_spoken(self) -> bool:
         """Whether any audio was sent."""
-        return self.end_sample > 0
+        return self.clock.sent_samples > 0
 
     @property
     def has_text_to_start(self) -> bool:
@@ -235,8 +235,7 @@ class EngineContext:
 
     def lead_s(self, now: float, unsent_frames: int = 0) -> float:
         """Seconds of audio that the listener has left, `unsent_frames` included."""
-        sent_s = self.playout_end - now if self.playout_end > now else 0.0
-        return sent_s + unsent_frames * FRAME_S / self.options.speed
+        return self.clock.lead_s(now) + unsent_frames * FRAME_S / self.options.speed
 
     def generated_lead_s(self, now: float) -> float:
         """Seconds of audio that the listener has left once all generated frames are sent."""
@@ -248,7 +247,7 @@ class EngineContext:
         The server knows when audio left, the engine what was sent since. Each estimate of the end
         of playout may be too early, so the later one counts.
         """
-        self.playout_end = max(self.playout_end, credit.playout_end)
+        self.clock.playout_end = max(self.clock.playout_end, credit.playout_end)
         self.samples_wanted = max(self.samples_wanted, credit.samples_wanted)
 
     def hold_silence(self, pcm: bytes) -> None:
@@ -274,10 +273,7 @@ class EngineContext:
         Returns:
             Seconds of silence before it that late frames caused, not missing text.
         """
-        is_gap = self.has_spoken and not self.waited_for_text
-        gap_s = max(0.0, now - self.playout_end) if is_gap else 0.0
-        played_s = samples / SAMPLE_RATE_HZ / self.options.speed
-        self.playout_end = max(self.playout_end, now) + played_s
-        self.end_sample += samples
+        gap_s = self.clock.send(samples, now)
+        is_late = not self.waited_for_text
         self.waited_for_text = self.active is not None and self.active.state is RowState.STARVED
-        return gap_s
+        return gap_s if is_late else 0.0
