@@ -26,7 +26,7 @@ from voiceagent_tts.model.sampling import (
     SamplingParams,
     SamplingSettings,
     TorchSampler,
-    codebook0_scores,
+    corrected_scores,
     uniforms,
 )
 
@@ -313,12 +313,10 @@ def test_a_starved_row_waits(custom_voice: Checkpoint) -> None:
 class _Impatient:
     """A sampler that chooses the end as soon as the rules allow, and an allowed code until then."""
 
+    bounds = SamplingBounds()
+
     def __init__(self, end: int) -> None:
         self.end = end
-
-    def covers(self, settings: SamplingSettings) -> bool:
-        """Accept all settings."""
-        return True
 
     def sample(
         self,
@@ -328,8 +326,7 @@ class _Impatient:
         rules: LogitRules | None = None,
     ) -> Tensor:
         """Choose the end id where the rules allow it, else the likeliest code."""
-        assert rules is not None
-        scores = codebook0_scores(logits, rules)
+        scores = corrected_scores(logits, rules)
         may_end = scores[:, self.end].isfinite()
         return torch.where(may_end, self.end, scores.argmax(-1))
 

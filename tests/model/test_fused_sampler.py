@@ -23,7 +23,7 @@ from voiceagent_tts.model.sampling import (
     SamplingParams,
     SamplingSettings,
     TorchSampler,
-    codebook0_scores,
+    corrected_scores,
 )
 
 BOUND = 1e-6
@@ -99,8 +99,7 @@ def plain(case: Case) -> Tensor:
 def probabilities(case: Case) -> Tensor:
     """Return the probabilities of the codes that top-k keeps: [R, V] float64."""
     logits, _, settings, rules = case.sampler_arguments
-    scores = logits.float() if rules is None else codebook0_scores(logits, rules)
-    scores = scores / settings.temperature
+    scores = corrected_scores(logits, rules) / settings.temperature
     for row, k in zip(scores, settings.top_k[:, 0].tolist(), strict=True):
         if 0 < k < len(row):
             row[row < row.sort(descending=True).values[k - 1]] = float("-inf")
@@ -273,8 +272,9 @@ def test_a_top_p_is_chosen_plainly() -> None:
     params = SamplingParams(SamplingSettings(), SamplingSettings(top_p=0.9))
     talker, predictor = make_samplers([params, SamplingParams()], "fused")
     assert (type(talker), type(predictor)) == (FusedSampler, TorchSampler)
-    assert talker.covers(SamplingSettings(top_k=3)) and not talker.covers(params.predictor)
-    assert predictor.covers(params.predictor)
+    assert talker.bounds.covers(SamplingSettings(top_k=3))
+    assert not talker.bounds.covers(params.predictor)
+    assert predictor.bounds.covers(params.predictor)
 
 
 def test_plain_choosing_needs_no_triton() -> None:

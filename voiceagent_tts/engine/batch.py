@@ -251,7 +251,7 @@ class Batch:
     def _check(self, sampling: SamplingParams) -> None:
         wanted = (sampling.talker, sampling.predictor)
         for sampler, settings in zip(self._samplers, wanted, strict=True):
-            if not sampler.covers(settings):
+            if not sampler.bounds.covers(settings):
                 raise InvalidRequestError(
                     f"expected sampling within the bounds of these samplers, got {settings}; "
                     "try the checkpoint's recommended settings",

@@ -15,9 +15,10 @@ from voiceagent_tts.model.prompt import Prompt
 from voiceagent_tts.model.sampling import (
     LogitRules,
     RowSettings,
+    SamplingBounds,
     SamplingParams,
     SamplingSettings,
-    codebook0_scores,
+    corrected_scores,
 )
 
 
@@ -37,14 +38,12 @@ class Choices:
 class _GivenCodes:
     """Sampler that returns given codes, then zeros, and records the most likely ones."""
 
+    bounds = SamplingBounds()
+
     def __init__(self, codes: list[int]) -> None:
         self._codes = iter(codes)
         self.best: list[int] = []
         self.margins: list[float] = []
-
-    def covers(self, settings: SamplingSettings) -> bool:
-        """Return true, because the settings do not change the given codes."""
-        return True
 
     def sample(
         self,
@@ -54,7 +53,7 @@ class _GivenCodes:
         rules: LogitRules | None = None,
     ) -> Tensor:
         """Return the next given code, and record the most likely one."""
-        scores = logits.float() if rules is None else codebook0_scores(logits, rules)
+        scores = corrected_scores(logits, rules)
         values, ids = scores[0].topk(2)
         self.best.append(int(ids[0]))
         self.margins.append(float(values[0] - values[1]))
@@ -77,7 +76,8 @@ def choices_along(
     talker = _GivenCodes(codes[:, 0].tolist())
     predictor = _GivenCodes(codes[:, 1:].flatten().tolist())
     batch = Batch(network, 1, len(prompt) + frames, samplers=(talker, predictor))
-    batch.join(0, prompt, SamplingParams(repetition_penalty=repetition_penalty), frames)
+    greedy = SamplingSettings(is_sampled=False)
+    batch.join(0, prompt, SamplingParams(greedy, greedy, repetition_penalty), frames)
     for _ in range(frames):
         batch.step()
 

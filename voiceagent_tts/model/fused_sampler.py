@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from voiceagent_tts.model.sampling import LogitRules, RowSettings, SamplingBounds, SamplingSettings
+from voiceagent_tts.model.sampling import LogitRules, RowSettings, SamplingBounds
 
 _ZERO_BITS = {torch.float32: 0, torch.float16: 13, torch.bfloat16: 16}
 """Trailing zero bits of a float32 that was converted from each dtype."""
@@ -101,11 +101,7 @@ class FusedSampler:
 
     def __init__(self, bounds: SamplingBounds) -> None:
         assert not bounds.has_top_p, bounds
-        self._bounds = bounds
-
-    def covers(self, settings: SamplingSettings) -> bool:
-        """See `Sampler`."""
-        return self._bounds.covers(settings)
+        self.bounds = bounds
 
     def sample(
         self,
@@ -132,8 +128,8 @@ class FusedSampler:
             WIDE=wide,
             # A penalty can set the trailing bits.
             ZERO_BITS=_ZERO_BITS[logits.dtype] if rules is None else 0,
-            HAS_SAMPLED=self._bounds.is_sampled,
-            HAS_TOP_K=self._bounds.top_k > 0,
+            HAS_SAMPLED=self.bounds.is_sampled,
+            HAS_TOP_K=self.bounds.top_k > 0,
             HAS_RULES=rules is not None,
             num_warps=min(max(wide // _WARP_CODES, 1), 8),
             enable_fp_fusion=True,

@@ -172,8 +172,9 @@ class LogitRules:
 class Sampler(Protocol):
     """Samples one code for every row of a batch."""
 
-    def covers(self, settings: SamplingSettings) -> bool:
-        """Whether a row may have these settings."""
+    @property
+    def bounds(self) -> SamplingBounds:
+        """Widest settings of any row."""
         ...
 
     def sample(
@@ -207,11 +208,7 @@ class TorchSampler:
     """
 
     def __init__(self, bounds: SamplingBounds) -> None:
-        self._bounds = bounds
-
-    def covers(self, settings: SamplingSettings) -> bool:
-        """See `Sampler`."""
-        return self._bounds.covers(settings)
+        self.bounds = bounds
 
     def sample(
         self,
@@ -221,22 +218,24 @@ class TorchSampler:
         rules: LogitRules | None = None,
     ) -> Tensor:
         """See `Sampler`."""
-        scores = logits.float() if rules is None else codebook0_scores(logits, rules)
+        scores = corrected_scores(logits, rules)
         most_likely = scores.argmax(dim=-1)
-        if not self._bounds.is_sampled:
+        if not self.bounds.is_sampled:
             return most_likely
         kept = scores / settings.temperature
-        if self._bounds.top_k:
-            kept = _keep_top_k(kept, settings.top_k, min(self._bounds.top_k, scores.shape[-1]))
-        if self._bounds.has_top_p:
+        if self.bounds.top_k:
+            kept = _keep_top_k(kept, settings.top_k, min(self.bounds.top_k, scores.shape[-1]))
+        if self.bounds.has_top_p:
             kept = _keep_top_p(kept, settings.top_p)
         drawn = _draw(kept.softmax(dim=-1), uniform)
         return torch.where(settings.is_sampled[:, 0], drawn, most_likely)
 
 
-def codebook0_scores(logits: Tensor, rules: LogitRules) -> Tensor:
-    """Apply `rules` to codebook-0 logits [R, V] of any precision; return [R, V] float32."""
+def corrected_scores(logits: Tensor, rules: LogitRules | None) -> Tensor:
+    """Apply `rules`, if any, to logits [R, V] of any precision; return [R, V] float32."""
     logits = logits.float()
+    if rules is None:
+        return logits
     penalized = torch.where(logits < 0, logits * rules.penalty, logits / rules.penalty)
     is_banned = rules.is_control | (rules.is_end & (rules.may_end == 0))
     return torch.where(rules.seen, penalized, logits).masked_fill(is_banned, float("-inf"))
