@@ -207,7 +207,7 @@ class Qwen3Engine:
     def _append_text(self, context: OpenContext, command: Submit | Append) -> None:
         if not context.expects_text:
             raise InvalidRequestError(
-                f"context {context.id} was told that no text follows, but text came",
+                f"context {context.id} received text after its last text",
                 code=ErrorCode.CONTEXT_CLOSED,
             )
         context.builder.append(command.text, command.char_base, command.language)
@@ -242,7 +242,7 @@ class Qwen3Engine:
     # Schedule.
 
     def _schedule(self) -> Plan:
-        """Decide what this step does, and hand out rows to sequences that start, and pages."""
+        """Decide what this step does; give rows to new sequences, and pages to full rows."""
         contexts = self._contexts.values()
         plan = self._scheduler.plan(contexts, self._clock())
         for context in plan.start:

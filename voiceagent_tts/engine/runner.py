@@ -2,8 +2,8 @@
 
 A step makes one frame of some rows and decodes waiting frames of some; the caller decides which.
 Frames stay on the device; only codebook 0 of each comes to the host. On a GPU every pass is a
-captured graph and the codec has its own stream; on a CPU the same passes run plainly. Knows no
-contexts, no text and no deadlines.
+captured graph and the codec has its own stream; on a CPU the same passes run plainly. The caller
+also decides which row has which KV pages. Knows no contexts, no text and no deadlines.
 """
 
 import gc
