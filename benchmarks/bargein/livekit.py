@@ -173,7 +173,7 @@ class _Agent:
         halted_at = played.halted_at or played.ended_at
         return Spoken(
             cut=cut,
-            is_cut=handle.interrupted,
+            was_interrupted=handle.interrupted,
             played=bytes(played.pcm),
             committed="".join(item.text_content or "" for item in items),
             words=tuple(self._words),

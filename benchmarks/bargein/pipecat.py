@@ -155,11 +155,13 @@ class _Agent:
             self._inject_fault()
         await self._listen(first, cut.at_s - _REACTION_S, cut.patience_s)
         said_at, message = await self._cut_in()
-        is_cut = message is None or message.interrupted
-        if not is_cut:
+        was_interrupted = message is None or message.interrupted
+        if not was_interrupted:
             await self._played_out(first)
         committed = "" if message is None else message.content
-        return self._spoken(cut, is_cut, committed, self.transport.utterances[first:], said_at)
+        return self._spoken(
+            cut, was_interrupted, committed, self.transport.utterances[first:], said_at
+        )
 
     async def _begun(self) -> Cut:
         """Wait for the agent's next reply; the user asks again if none starts."""
@@ -202,18 +204,18 @@ class _Agent:
     def _spoken(
         self,
         cut: Cut,
-        is_cut: bool,
+        was_interrupted: bool,
         committed: str,
         utterances: Sequence[Utterance],
         said_at: float,
     ) -> Spoken:
         chunks = _chunks(utterances)
         ended_at = _end_s(chunks) if chunks else said_at
-        halted_at = self._watcher.halted_at if is_cut else ended_at
+        halted_at = self._watcher.halted_at if was_interrupted else ended_at
         gaps = (after[0] - sum(before) for before, after in pairwise(chunks))
         return Spoken(
             cut=cut,
-            is_cut=is_cut,
+            was_interrupted=was_interrupted,
             played=b"".join(bytes(utterance.pcm) for utterance in utterances),
             committed=committed,
             words=tuple(self._words),

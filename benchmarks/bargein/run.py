@@ -152,7 +152,7 @@ async def measure(
         "planned": condition.cuts,
         "told": len(spoken),
         "silent_turns": sum(not reply.played for reply in spoken),
-        "not_cut": sum(not reply.is_cut for reply in spoken),
+        "not_cut": sum(not reply.was_interrupted for reply in spoken),
         "broken_off": [c.error for c in conversations if c.error],
         "took_s": round(time.monotonic() - began, 1),
     }

@@ -58,7 +58,7 @@ class Spoken:
 
     Args:
         cut: the planned cut.
-        is_cut: whether the host interrupted the reply; False if it ended before.
+        was_interrupted: whether the host interrupted the reply; False if it ended before.
         played: played audio, PCM16 at 24 kHz.
         committed: text of the reply in the history; "" for none.
         words: word times from the server, if the adapter reports them.
@@ -70,7 +70,7 @@ class Spoken:
     """
 
     cut: Cut
-    is_cut: bool
+    was_interrupted: bool
     played: bytes
     committed: str
     words: tuple[WordTimestamp, ...]

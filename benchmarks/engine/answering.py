@@ -1,7 +1,7 @@
-"""A child process that answers requests, and the end of it that asks.
+"""Ask a child process, which answers requests over its standard input and output.
 
-One JSON object a line each way, over standard input and output. Standard library only: the
-official package's environment, which has none of ours, runs this too.
+Requests and answers are JSON objects, one per line. Uses the standard library only, because the
+official package's environment, which lacks this project's packages, runs it too.
 """
 
 import json
@@ -15,16 +15,16 @@ from types import TracebackType
 from typing import Any, Self
 
 Answer = Callable[[dict[str, Any]], dict[str, Any]]
-"""Takes the fields of a request, gives those of the answer."""
+"""Takes the fields of a request and returns those of the answer."""
 
 _REPOSITORY = Path(__file__).parents[2]
 
 
 def answer_requests(load: Callable[[], Answer]) -> None:
-    """Answer on standard output until standard input ends; what anybody prints goes elsewhere.
+    """Answer requests until standard input ends; other output goes to standard error.
 
     Args:
-        load: makes what answers.
+        load: returns the function that answers.
     """
     with os.fdopen(os.dup(1), "w") as answers:
         os.dup2(2, 1)
@@ -35,7 +35,7 @@ def answer_requests(load: Callable[[], Answer]) -> None:
 
 
 def peak_mb() -> float:
-    """The most memory that this process has had in use so far."""
+    """Return the peak memory of this process in megabytes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / 1e6 if sys.platform == "darwin" else peak * 1024 / 1e6
 
@@ -44,9 +44,9 @@ class Child:
     """A process that runs `answer_requests`; a context manager that ends it.
 
     Args:
-        argv: its command line.
-        environment: added to ours.
-        log: takes what it writes to standard error.
+        argv: command line.
+        environment: variables to add to this process's environment.
+        log: file for its standard error.
     """
 
     def __init__(self, argv: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
@@ -77,7 +77,7 @@ class Child:
         self._process.communicate()
 
     def ask(self, **request: Any) -> dict[str, Any]:
-        """Ask, and wait for the answer.
+        """Send a request and return the answer.
 
         Raises:
             ChildProcessError: the process has ended; the message names its log.

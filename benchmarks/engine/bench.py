@@ -1,4 +1,4 @@
-"""Times an engine's steps, stage by stage, beside the least time that the card allows.
+"""Times an engine's steps, stage by stage, and compares them with the card's roofline.
 
 Needs no plots and no command line, so that it runs on a machine with few packages.
 """
@@ -35,14 +35,14 @@ _LONE_WORDS = 12
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What was measured for one number of rows, and the least that the card allows."""
+    """Measured times for one number of rows, and the least times that the card allows."""
 
     took: StepTime
     least: LeastTime
     least_prefill_s: float
 
     def figures(self) -> dict[str, float]:
-        """Under their names in the JSON object."""
+        """Return the figures under their names in the JSON object."""
         took, least = self.took, self.least
         stages = {f"{name}_ms": _ms(getattr(took, f"{name}_s")) for name in STAGES}
         return {
@@ -62,12 +62,12 @@ class Line:
 
 
 class EngineBench:
-    """Times rows of one model.
+    """Times the rows of one model.
 
     Args:
         rows: the model's rows.
         codec: configuration of the model's codec, for its roofline.
-        described: what ran, under names in the JSON object.
+        described: facts about the run, under their names in the JSON object.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class EngineBench:
         }
 
     def measure(self, rows: int, positions: int, steps: int) -> Line:
-        """Time steps of `rows` rows whose prompts have so many positions."""
+        """Time steps of `rows` rows whose prompts have `positions` positions each."""
         prompt = self._long_prompt(positions)
         took = time_steps(self._runner, prompt, self._sampling, rows, steps)
         least = self._roofline.step(self._card, rows, took.positions, WINDOW_FRAMES)
@@ -99,7 +99,10 @@ class EngineBench:
         return Line(took, least, prefill.seconds(self._card) / rows)
 
     def first_sounds(self, rounds: int) -> dict[str, float]:
-        """Milliseconds to the sound of a lone row's first and second frame, cold and prepared."""
+        """Return the milliseconds until the samples of a lone row's first and second frame.
+
+        Each is measured with a cold prompt and with a prepared prefix.
+        """
         text = agent_monologue(seed=2, words=_LONE_WORDS)
         prompt = self._builder.build(text, self._voice, _LANGUAGE, is_streaming=True)
         beginning = self._builder.build_prefix(self._voice, _LANGUAGE, is_streaming=True)
@@ -117,8 +120,8 @@ class EngineBench:
         return figures
 
     def _long_prompt(self, positions: int) -> Prompt:
-        """Whatever it ends with: it is not listened to."""
-        text = agent_monologue(seed=1, words=positions)  # a word has one id or more
+        """Build a prompt of exactly `positions` positions; it may end anywhere in its text."""
+        text = agent_monologue(seed=1, words=positions)  # a word has at least one id
         prompt = self._builder.build(text, self._voice, _LANGUAGE)
         return Prompt(prompt.text_ids[:positions], prompt.codec_ids[:positions])
 
@@ -154,8 +157,7 @@ def measure_rows(
     """Time every number of rows.
 
     Returns:
-        `lines`, and beside them, for the last line: what one row takes, what the most take, and
-        how many rows are in time.
+        `lines`, and the summary of `rows_figures`.
     """
     lines = list[Line]()
     for count in rows:
@@ -169,7 +171,8 @@ def rows_figures(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Summarize lines of different numbers of rows, as `Line.figures` returns them.
 
     Returns:
-        What the fewest and the most rows take, and how many rows finish a frame in time.
+        Milliseconds per frame of the fewest and the most rows, and the number of rows that finish
+        a frame in time.
     """
     lines = sorted(lines, key=lambda line: line["rows"])
     fewest, most = lines[0], lines[-1]

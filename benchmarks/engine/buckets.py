@@ -1,15 +1,15 @@
-"""Which sizes should graphs be captured in, for a load, and what do they fill up in vain?
+"""Which sizes should CUDA graphs be captured in for a load, and how much do they pad?
 
-The real engine, over a tiny model, is called as a Poisson process calls it, on a clock that
-advances with every step by what such a step takes on a card: `--first-row-ms` and
-`--further-row-us`, or the figures that `benchmarks.engine.steps` has written. The program records
-the sizes that its passes and codec calls would have if every size had a graph, which are the same
-on any machine. It reports, for each kind of call,
+The real engine, over a tiny model, receives calls as a Poisson process. Its clock advances with
+every step by the time that the step would take on a card: `--first-row-ms` and `--further-row-us`,
+or figures that `benchmarks.engine.steps` has written. The benchmark records the sizes that passes
+and codec calls would have if every size had a graph; these are equal on any machine. It reports,
+for each kind of call,
 
-- the waste of the sizes that are captured (`engine.sizes`): places that nobody takes, out of all;
-- the best list of as many sizes, and its waste.
+- the waste of the captured sizes (`engine.sizes`): the share of places that are padding;
+- the best list of equally many sizes, and its waste.
 
-`--json` writes the lists; what graphs take in memory is told for those that are captured.
+`--json` writes the lists and the estimated memory of the captured graphs.
 """
 
 import contextlib
@@ -45,59 +45,59 @@ _OUT = Path("out/buckets")
 _CAPACITY = 1024
 _ENDLESS = 10**12
 _GRAPH_MB = 6.0
-"""Of one graph, beside what its passes compute in."""
+"""Approximate memory of one graph, in addition to the tensors of its passes."""
 
 
 @dataclass(slots=True)
 class Recording:
-    """Sizes of calls, and how often each came: of steps, of prompts, of the codec's calls."""
+    """Sizes of calls and their frequencies: rows of steps, prompt lengths, rows of codec calls."""
 
     rows: Counter[int] = field(default_factory=Counter[int])
     prompts: Counter[int] = field(default_factory=Counter[int])
     codec: dict[int, Counter[int]] = field(default_factory=dict[int, Counter[int]])
 
     def by_name(self) -> dict[str, Counter[int]]:
-        """Kind of call -> its sizes."""
+        """Return the sizes by kind of call."""
         codec = {f"codec, {frames} frames": self.codec[frames] for frames in sorted(self.codec)}
         return {"rows of a step": self.rows, "positions of a prompt": self.prompts, **codec}
 
 
 @contextlib.contextmanager
 def recording() -> Iterator[Recording]:
-    """Note the sizes of all calls of runners that live in this process."""
-    noted = Recording()
+    """Record the sizes of all calls of runners in this process within the block."""
+    recorded = Recording()
     predict, prefill = Passes.code_predictor_step, Passes.prefill
     split = codec_stream.split_windows
 
-    def note_predict(passes: Passes, count: int) -> None:
-        noted.rows[count] += 1
+    def record_predict(passes: Passes, count: int) -> None:
+        recorded.rows[count] += 1
         predict(passes, count)
 
-    def note_prefill(passes: Passes, count: int, length: int, window: int) -> None:
-        noted.prompts[length] += count
+    def record_prefill(passes: Passes, count: int, length: int, window: int) -> None:
+        recorded.prompts[length] += count
         prefill(passes, count, length, window)
 
-    def note_windows(*arguments: Any) -> Iterator[tuple[int, Any]]:
+    def record_windows(*arguments: Any) -> Iterator[tuple[int, Any]]:
         for frames, windows in split(*arguments):
-            noted.codec.setdefault(frames, Counter())[len(windows)] += 1
+            recorded.codec.setdefault(frames, Counter())[len(windows)] += 1
             yield frames, windows
 
     with (
-        patch.object(Passes, "code_predictor_step", note_predict),
-        patch.object(Passes, "prefill", note_prefill),
-        patch.object(codec_stream, "split_windows", note_windows),
+        patch.object(Passes, "code_predictor_step", record_predict),
+        patch.object(Passes, "prefill", record_prefill),
+        patch.object(codec_stream, "split_windows", record_windows),
     ):
-        yield noted
+        yield recorded
 
 
 class Load:
-    """Calls that come at random, and the engine that speaks them on a clock of its own.
+    """An engine on a simulated clock, with calls that arrive at random.
 
     Args:
         model: folder of a CustomVoice model.
-        rows: of the engine.
-        frames: of every run.
-        step_s: what a step of so many rows takes.
+        rows: rows of the engine.
+        frames: length of every sequence.
+        step_s: returns the seconds of a step by its number of rows.
     """
 
     def __init__(self, model: Path, rows: int, frames: int, step_s: Callable[[int], float]) -> None:
@@ -107,17 +107,24 @@ class Load:
         self._now_s, self._step_s = 0.0, step_s
         self._commands: list[Command] = []
         runner = Runner(checkpoint, load_codec(model), rows, _CAPACITY)
-        shelf = VoiceCache(checkpoint.config, None)
+        voices = VoiceCache(checkpoint.config, None)
         self._engine = Qwen3Engine(
-            self._take, lambda event: None, checkpoint, runner, shelf, "", None, lambda: self._now_s
+            self._receive,
+            lambda event: None,
+            checkpoint,
+            runner,
+            voices,
+            "",
+            None,
+            lambda: self._now_s,
         )
 
-    def _take(self) -> list[Command]:
+    def _receive(self) -> list[Command]:
         commands, self._commands = self._commands, []
         return commands
 
     def run(self, rate: float, seconds: float, seed: int) -> None:
-        """Let `rate` calls a second come for so many seconds of the engine's clock."""
+        """Simulate `seconds` with `rate` calls per second."""
         rng, texts = random.Random(seed), agent_sentences(seed)
         voice = self._engine.capabilities.voices[0]
         next_s, context = rng.expovariate(rate), 0
@@ -135,25 +142,25 @@ class Load:
 
 
 def best_sizes(counts: Mapping[int, int], most: int, graphs: int) -> tuple[int, ...]:
-    """The list of at most `graphs` sizes that fills up the fewest places.
+    """Return the list of at most `graphs` sizes that needs the least padding.
 
     Args:
-        counts: size that is wanted -> how often.
-        most: that any call may want; the last of the list.
-        graphs: how many sizes.
+        counts: requested size -> number of calls.
+        most: largest size that a call may request; the last of the list.
+        graphs: maximum number of sizes.
     """
     wanted = sorted(size for size in counts if size < most)
     ends = [*wanted, most]
-    # cost[n]: of the sizes up to ends[n], when ends[n] is captured; by how many are captured.
+    # chosen[n]: the padding of all sizes up to ends[n], which is captured, and the captured sizes.
     chosen: list[tuple[float, tuple[int, ...]]] = [
-        (_filled(counts, 0, end), (end,)) for end in ends
+        (_padding(counts, 0, end), (end,)) for end in ends
     ]
     best = chosen[-1]
     for _ in range(graphs - 1):
         chosen = [
             min(
                 (
-                    (chosen[before][0] + _filled(counts, ends[before], end), (*sizes, end))
+                    (chosen[before][0] + _padding(counts, ends[before], end), (*sizes, end))
                     for before in range(place)
                     for sizes in (chosen[before][1],)
                 ),
@@ -165,22 +172,22 @@ def best_sizes(counts: Mapping[int, int], most: int, graphs: int) -> tuple[int, 
     return best[1]
 
 
-def _filled(counts: Mapping[int, int], above: int, size: int) -> float:
-    """Places that calls above one size and up to another leave to nobody."""
+def _padding(counts: Mapping[int, int], above: int, size: int) -> float:
+    """Return the padding of all calls above one size that are padded to another."""
     return sum(
         often * (size - wanted) for wanted, often in counts.items() if above < wanted <= size
     )
 
 
 def waste(counts: Mapping[int, int], sizes: Sequence[int]) -> float:
-    """Share of places that nobody takes when calls are filled up to these sizes."""
+    """Return the share of places that are padding if calls are padded to these sizes."""
     taken = sum(often * wanted for wanted, often in counts.items())
     places = sum(often * fitting(sizes, wanted) for wanted, often in counts.items())
     return 1 - taken / places if places else 0.0
 
 
-def compare(noted: Recording, rows: int) -> dict[str, dict[str, Any]]:
-    """For each kind of call, the captured list and the best of the same length."""
+def compare(recorded: Recording, rows: int) -> dict[str, dict[str, Any]]:
+    """Compare the captured list with the best list of equal length, for each kind of call."""
     captured = graph_sizes(rows, _CAPACITY)
     lists: dict[str, Sequence[int]] = {
         "rows of a step": captured.talker.rows,
@@ -188,7 +195,7 @@ def compare(noted: Recording, rows: int) -> dict[str, dict[str, Any]]:
         **{f"codec, {frames} frames": sizes for frames, sizes in captured.codec.items()},
     }
     figures: dict[str, dict[str, Any]] = {}
-    for name, counts in noted.by_name().items():
+    for name, counts in recorded.by_name().items():
         sizes = lists[name]
         best = best_sizes(counts, sizes[-1], len(sizes))
         figures[name] = {
@@ -202,14 +209,14 @@ def compare(noted: Recording, rows: int) -> dict[str, dict[str, Any]]:
 
 
 def graphs_of(model: Path, rows: int) -> int:
-    """How many graphs an engine of so many rows captures, with fused kernels."""
+    """Return how many graphs an engine with `rows` rows captures, with fused kernels."""
     sizes = graph_sizes(rows, _CAPACITY, has_step_windows=False)
     return Runner(load_checkpoint(model), load_codec(model), rows, _CAPACITY, sizes=sizes).calls
 
 
 def table_of(figures: Mapping[str, Mapping[str, Any]]) -> Table:
-    """The figures for people."""
-    table = Table("call", "times", "captured", "waste", "best as long", "waste")
+    """Return the figures as a table."""
+    table = Table("call", "times", "captured", "waste", "best of equal length", "waste")
     for name, found in figures.items():
         captured, best = (" ".join(map(str, found[kind])) for kind in ("captured", "best"))
         wasted = (f"{found[kind]:.1%}" for kind in ("captured_waste", "best_waste"))
@@ -219,26 +226,26 @@ def table_of(figures: Mapping[str, Mapping[str, Any]]) -> Table:
 
 
 def measured_steps(lines: Sequence[Mapping[str, float]]) -> Callable[[int], float]:
-    """Seconds of a step by rows: linear interpolation of `benchmarks.engine.steps` results."""
+    """Return the seconds of a step by rows, interpolated from `benchmarks.engine.steps` results."""
     rows = [line["rows"] for line in lines]
     seconds = [line["ms_per_frame"] / 1000 for line in lines]
     return lambda count: float(np.interp(count, rows, seconds))
 
 
 def main(
-    rate: Annotated[float, typer.Option(help="Calls a second.")] = 8.0,
-    seconds: Annotated[float, typer.Option(help="Of the engine's clock.")] = 10.0,
-    rows: Annotated[int, typer.Option(min=1, help="Of the engine.")] = 64,
-    frames: Annotated[int, typer.Option(min=2, help="Of every run.")] = 64,
-    first_row_ms: Annotated[float, typer.Option(help="A step of one row.")] = 4.0,
-    further_row_us: Annotated[float, typer.Option(help="What each further row adds.")] = 40.0,
+    rate: Annotated[float, typer.Option(help="Calls per second.")] = 8.0,
+    seconds: Annotated[float, typer.Option(help="Duration on the simulated clock.")] = 10.0,
+    rows: Annotated[int, typer.Option(min=1, help="Rows of the engine.")] = 64,
+    frames: Annotated[int, typer.Option(min=2, help="Frames of every sequence.")] = 64,
+    first_row_ms: Annotated[float, typer.Option(help="Time of a step of one row.")] = 4.0,
+    further_row_us: Annotated[float, typer.Option(help="Additional time per further row.")] = 40.0,
     steps: Annotated[
-        Path | None, typer.Option(help="What benchmarks.engine.steps has written, instead.")
+        Path | None, typer.Option(help="Output of benchmarks.engine.steps, used instead.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of texts and arrivals.")] = 1,
-    json: Annotated[Path | None, typer.Option(help="Also write the lists here.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of texts and arrivals.")] = 1,
+    json: Annotated[Path | None, typer.Option(help="Also write the lists to this file.")] = None,
 ) -> None:
-    """Compare lists of sizes for a load."""
+    """Compare lists of graph sizes for a load."""
     _OUT.mkdir(parents=True, exist_ok=True)
     model = ready_checkpoint(_OUT / "tiny", tiny_model(), TINY_CODEC)
 
@@ -246,11 +253,11 @@ def main(
         return first_row_ms / 1e3 + further_row_us / 1e6 * max(0, count - 1)
 
     took = step_s if steps is None else measured_steps(loads(steps.read_text())["lines"])
-    with Console(stderr=True).status(f"{seconds:g} s of {rate:g} calls a second"):
+    with Console(stderr=True).status(f"{seconds:g} s with {rate:g} calls per second"):
         load = Load(model, rows, frames, took)
-        with recording() as noted:
+        with recording() as recorded:
             load.run(rate, seconds, seed)
-    figures = compare(noted, rows)
+    figures = compare(recorded, rows)
     Console().print(table_of(figures))
     graphs = graphs_of(model, rows)
     publish(

@@ -1,6 +1,6 @@
-"""What the device at hand does at most: the datasheet of its name, and what is measured here.
+"""The highest rates of this device: from the datasheet of its name, or measured here.
 
-A roofline of measured figures is one that this machine can reach; the datasheet's is the vendor's.
+A roofline of measured rates is one that this machine can reach; the datasheet's is the vendor's.
 """
 
 import statistics
@@ -13,17 +13,17 @@ from benchmarks.engine.roofline import Card, known_card
 
 _ROUNDS = 10
 _GPU_COPY_BYTES, _CPU_COPY_BYTES = 2**32, 2**26
-"""Several times any cache; on a small GPU an eighth of its memory."""
+"""Several times the size of any cache; on a small GPU an eighth of its memory."""
 _GPU_WIDTH, _CPU_WIDTH = 8192, 512
 
 
 def device_name(device: torch.device) -> str:
-    """What its driver calls it; `cpu` is no name of a processor."""
+    """Return the driver's name of the device; `cpu` for any processor."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
 def measured_card(device: torch.device) -> Card:
-    """Copies of large blocks, read and write counted, and products of random matrices."""
+    """Measure the rates: copies of large blocks, read and write counted, and matrix products."""
     is_gpu = device.type == "cuda"
     gib = torch.cuda.get_device_properties(device).total_memory / 2**30 if is_gpu else 0.0
     flop_per_s = _flop_per_s(device, _GPU_WIDTH if is_gpu else _CPU_WIDTH)
@@ -32,7 +32,7 @@ def measured_card(device: torch.device) -> Card:
 
 
 def card_of(device: torch.device) -> Card:
-    """The datasheet's figures where the name is known, else measured ones."""
+    """Return the datasheet's figures if the name is known, else measured ones."""
     return known_card(device_name(device)) or measured_card(device)
 
 
@@ -48,7 +48,7 @@ def _flop_per_s(device: torch.device, width: int) -> float:
 
 
 def _seconds(work: Callable[[], object], device: torch.device) -> float:
-    """The median of some rounds, each waited for, after two that are not counted."""
+    """Return the median time of `_ROUNDS` rounds, after two rounds of warm-up."""
     took: list[float] = []
     for _ in range(_ROUNDS + 2):
         began_s = time.perf_counter()

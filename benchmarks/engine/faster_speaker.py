@@ -1,4 +1,4 @@
-"""faster-qwen3-tts as a child process that speaks when asked; its packages come first."""
+"""faster-qwen3-tts as a child process that speaks on request."""
 
 import importlib
 import sys
@@ -17,14 +17,15 @@ def load_faster(folder: str, precision: str, speaker: str, device: str) -> Answe
     Raises:
         ValueError: there is no CUDA device, which its graphs need.
     """
-    importlib.import_module("transformers")  # first: it looks for what stands in for others
+    # before the stand-ins, because transformers checks which packages are installed
+    importlib.import_module("transformers")
     stand_in()
     package = importlib.import_module("faster_qwen3_tts")
     model = package.FasterQwen3TTS.from_pretrained(folder, device=device, dtype=precision)
     model.warmup()
 
     def speak(request: dict[str, Any]) -> dict[str, Any]:
-        """Its sound comes in chunks of `chunk_frames`."""
+        """Generate the audio in chunks of `chunk_frames`."""
         began = time.perf_counter()
         samples, first_audio_s = 0, 0.0
         for chunk, _, _ in model.generate_custom_voice_streaming(

@@ -1,4 +1,4 @@
-"""How the engine's steps are told: the figures of `benchmarks.engine.bench`, for people."""
+"""The figures of `benchmarks.engine.bench` as tables."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,7 +21,7 @@ _COLUMNS = {
 
 
 def table_of(title: str, lines: Sequence[dict[str, Any]]) -> Table:
-    """The figures for people, in milliseconds."""
+    """Return the figures as a table, in milliseconds."""
     table = Table(title=title, box=None)
     for heading in _COLUMNS:
         table.add_column(heading, justify="right")

@@ -1,9 +1,9 @@
-"""How many operations does a GPU get for a frame, with plain kernels and with fused ones?
+"""How many operations does a GPU launch for a frame, with plain and with fused kernels?
 
-The passes of a frame, in the structure of a published model, run on tensors that have shapes and
-no values, and every operation is counted that PyTorch would hand to a GPU; a view is none, and a
-kernel of Triton is one. Some of PyTorch's operations are several launches (a matrix product with
-few rows, a sort), so that these are the least. Runs anywhere; fused kernels need Triton, no GPU.
+The passes of a frame, in the structure of a published model, run on tensors that have shapes and no
+values. Every operation that PyTorch would launch on a GPU is counted; views are not, and a Triton
+kernel counts as one. Some of PyTorch's operations are several launches (a matrix product with few
+rows, a sort), so the counts are lower bounds. Runs anywhere; fused kernels need Triton, but no GPU.
 """
 
 from collections import Counter
@@ -32,11 +32,11 @@ from voiceagent_tts.model.layers import Kernels
 _META = torch.device("meta")
 _ROWS, _CAPACITY = 4, 1024
 _NOTHING = ("empty", "new_empty", "empty_like", "empty_strided", "_unsafe_view", "detach")
-"""Operations that launch nothing, beside views."""
+"""Operations that launch nothing, in addition to views."""
 
 
 class _Wholes(TorchFunctionMode):
-    """Counts functions that are one operation on a GPU, and several on tensors without values."""
+    """Counts functions that are one operation on a GPU but several on tensors without values."""
 
     def __init__(self, counts: Counter[str]) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class _Wholes(TorchFunctionMode):
 
 
 class _Operations(TorchDispatchMode):
-    """Counts all others."""
+    """Counts all other operations."""
 
     def __init__(self, counts: Counter[str]) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class _Operations(TorchDispatchMode):
 
 @contextmanager
 def counting(kernels: Kernels) -> Iterator[Counter[str]]:
-    """Count operations by name."""
+    """Count operations by name within the block."""
     counts = Counter[str]()
     with _Wholes(counts), _Operations(counts):
         if kernels == "plain":
@@ -86,7 +86,7 @@ def counting(kernels: Kernels) -> Iterator[Counter[str]]:
 
 @torch.inference_mode()
 def count(config: ModelConfig, kernels: Kernels) -> dict[str, Counter[str]]:
-    """Operations by name of the two passes of a frame: `predict` and `advance`."""
+    """Return the operations of a frame by name, for each of its passes: `predict` and `advance`."""
     network = build_network(config, torch.bfloat16, _META, "sdpa", kernels)
     network.code_predictor.fold(network.talker.codec_embedding)
     passes = frame_passes(network, _ROWS, _CAPACITY, plainly)

@@ -1,4 +1,4 @@
-"""The official package as a child process that speaks when asked; its packages come first."""
+"""The official package as a child process that speaks on request."""
 
 import importlib
 import sys
@@ -13,7 +13,8 @@ _FRAME_SAMPLES = 1920
 
 def load_official(folder: str, precision: str, speaker: str, device: str = "cpu") -> Answer:
     """Load the package and a CustomVoice model."""
-    importlib.import_module("transformers")  # first: it looks for what stands in for others
+    # before the stand-ins, because transformers checks which packages are installed
+    importlib.import_module("transformers")
     stand_in()
     torch = importlib.import_module("torch")
     package = importlib.import_module("qwen_tts")
@@ -22,13 +23,13 @@ def load_official(folder: str, precision: str, speaker: str, device: str = "cpu"
     )
 
     def speak(request: dict[str, Any]) -> dict[str, Any]:
-        """Its sound comes when all of it is made."""
+        """Generate the audio of a text; the official package returns all of it at the end."""
         began = time.perf_counter()
         (samples,), _ = model.generate_custom_voice(
             request["text"],
             speaker,
             request["language"],
-            # The last token that it samples is never expanded into a frame.
+            # The last token that it samples never becomes a frame.
             max_new_tokens=request["frames"] + 1,
         )
         total_s = time.perf_counter() - began

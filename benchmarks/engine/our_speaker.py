@@ -1,4 +1,4 @@
-"""Our engine's rows as a child process that speaks when asked: one row at a time."""
+"""Our engine's rows as a child process that speaks on request, one row at a time."""
 
 import sys
 import time
@@ -23,15 +23,15 @@ _CAPACITY = 512
 
 
 class OurSpeaker:
-    """A CustomVoice model of ours.
+    """Speaks with a CustomVoice model on our engine.
 
     Args:
-        folder: of the checkpoint.
-        precision: of talker and code predictor.
-        layout: of the weights: `plain`, as they are stored, on a CPU; `packed`, as an engine has
+        folder: folder of the checkpoint.
+        precision: precision of talker and code predictor.
+        layout: layout of the weights: `plain`, as stored, on a CPU; `packed`, as an engine uses
             them, with its graphs on a GPU.
         speaker: name of the voice.
-        device: of an engine.
+        device: device of the engine.
     """
 
     def __init__(
@@ -47,13 +47,13 @@ class OurSpeaker:
         self._voice = Preset(speaker)
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Speak, or tell the choices along a speech."""
+        """Speak, or return the choices along a speech."""
         return self._choices(**request) if "codes" in request else self._speak(**request)
 
     def _speak(
         self, text: str, language: str, frames: int, chunk_frames: int = 1
     ) -> dict[str, Any]:
-        """Its first frame is sound at once, the others come in chunks."""
+        """Generate the audio: the first frame alone, the others in chunks."""
         began = time.perf_counter()
         self._runner.start(0, self._prompt(text, language), self._sampling, frames, is_open=False)
         samples = self._until_sound()
@@ -81,7 +81,7 @@ class OurSpeaker:
         return samples
 
     def _rest(self, frames: int) -> int:
-        """Samples of the last frames, and of all that are still on their way."""
+        """Return the samples of the last frames, and of all that are still in flight."""
         samples = _samples(self._runner.step([], {0: frames}))
         while self._runner.has_sound_in_flight:
             samples += _samples(self._runner.step([], {}))
@@ -90,7 +90,7 @@ class OurSpeaker:
     def _choices(
         self, text: str, language: str, frames: int, codes: list[list[int]]
     ) -> dict[str, Any]:
-        """What it would choose along `codes`, or, where there are none, along its own speech."""
+        """Return the network's choices along `codes`, or without them along its own speech."""
         network, prompt = self._checkpoint.network, self._prompt(text, language)
         spoken = torch.tensor(codes)
         if not codes:

@@ -1,11 +1,11 @@
-"""Other people's packages, each in a folder of its own with the versions of others that it needs.
+"""Other projects' packages, each in a separate folder with the dependencies that it needs.
 
-They need versions of transformers that this project cannot live with. A folder that comes first on
-a child's `PYTHONPATH` keeps them apart, and leaves both sides the same Python and torch: what
-differs is the package, not what it stands on. What they import at their start and call only for
-what is not compared (another codec, cloning, a demo) is not installed: `stand_in` is there instead.
+They need versions of transformers that this project cannot use. A folder that comes first on a
+child's `PYTHONPATH` keeps them apart, while all sides share one Python and one torch. Packages that
+they import at start and use only for other tasks (another codec, cloning, a demo) are not
+installed: `stand_in` replaces them.
 
-Standard library only: children run this, too.
+Uses the standard library only, because child processes run it, too.
 """
 
 import os
@@ -20,10 +20,10 @@ from types import ModuleType
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A package and all that it needs beside torch and what this project's extras bring.
+    """A package and its requirements, except torch and the packages of this project's extras.
 
     Attributes:
-        name: of its folder.
+        name: name of its folder.
         requirements: exact versions; nothing else is installed.
     """
 
@@ -83,12 +83,12 @@ _UNUSED = (
 
 
 def package_folder(peer: Peer, parent: Path, wheels: Path | None = None) -> Path:
-    """The folder `parent/name` with a peer's packages, which is made where it is not there.
+    """Return the folder `parent/name` with a peer's packages; install them if it does not exist.
 
     Args:
         peer: what to install.
-        parent: of the folder.
-        wheels: a folder to take them from; downloaded without it.
+        parent: parent of the folder.
+        wheels: folder of wheels to install from; None to download them.
 
     Raises:
         subprocess.CalledProcessError: a package could not be installed.
@@ -101,21 +101,21 @@ def package_folder(peer: Peer, parent: Path, wheels: Path | None = None) -> Path
         subprocess.run(
             [sys.executable, "-m", "pip", "install", "-q", *source, *target, *peer.requirements],
             check=True,
-            stdout=sys.stderr,  # standard output is for figures
+            stdout=sys.stderr,  # standard output is reserved for figures
         )
         partial.rename(folder)
     return folder.absolute()
 
 
 def ahead_of_others(folder: Path) -> dict[str, str]:
-    """A child's environment in which a folder of packages comes first."""
+    """Return the environment of a child in which a folder of packages comes first."""
     return {
         "PYTHONPATH": os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
     }
 
 
 class _StandIn(ModuleType):
-    """Has every name that anybody imports; calling one is an error."""
+    """A module that has every attribute; calling one is an error."""
 
     def __getattr__(self, name: str) -> None:
         if name.startswith("__"):
@@ -123,7 +123,7 @@ class _StandIn(ModuleType):
 
 
 def stand_in(names: Iterable[str] = _UNUSED) -> None:
-    """Let modules that are not called be imported; parents come before their children."""
+    """Make modules importable that are never called; parents come before their children."""
     for name in names:
         module = _StandIn(name)
         module.__spec__, module.__path__ = ModuleSpec(name, None), []

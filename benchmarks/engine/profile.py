@@ -32,7 +32,7 @@ _PROFILED_REPLAYS = 3
 _TIMED_REPLAYS, _TIMED_CPU_REPLAYS = 20, 3
 _PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::linear")
 _LOOKUPS = ("index", "embedding", "gather", "scatter", "select")
-"""Parts of the names of operations that read little of what their shapes say."""
+"""Parts of the names of operations that read much less than their shapes suggest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Part:
     """One part of a frame that can be replayed.
 
     Attributes:
-        name: for reports.
+        name: name in reports.
         run: runs the part once, over tensors that stay in place.
         element_bytes: bytes of one number in its matrices.
         least_bytes: bytes that any implementation moves.
@@ -64,10 +64,10 @@ def frame_parts(
 
     Args:
         network: talker and code predictor.
-        decoder: of the codec, on the same device.
-        roofline: of the model, for the least bytes.
+        decoder: the codec's decoder, on the same device.
+        roofline: roofline of the model, for the least bytes.
         rows: numbers of rows.
-        positions: positions that the talker looks back over.
+        positions: positions that the talker attends to.
         windows: calls of the codec, as (rows, frames).
     """
     size = network.talker.codec_embedding.element_size()
@@ -234,7 +234,7 @@ def moved_bytes(operation: str, shapes: Sequence[Sequence[int]], element_bytes: 
 
 
 def _line(name: str, calls: int, took_us: float, moved: int | None) -> dict[str, Any]:
-    """Return one line of a table; all of one run of the part, not of all profiled runs."""
+    """Return one line of a table, for one run of the part."""
     return {
         "name": name[:120],
         "calls": round(calls / _PROFILED_REPLAYS, 1),

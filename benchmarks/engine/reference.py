@@ -1,24 +1,22 @@
-"""How much faster than the official package, on a CPU, one text at a time?
+"""How much faster is our engine than the official package on a CPU, one text at a time?
 
-The official qwen-tts 0.1.1, with packages of its own, and our engine's rows speak the same text
-from the same full-size random checkpoint of 0.6B, in turns, each in its own process. A round's
-figure is what one more frame costs, from text to samples: a call of `--frames` frames, less one of
-two frames; so the prompt counts on neither side. A ratio is the official median over ours, so that
-above 1 we are faster. Both lay the whole text into the prompt and sample as the checkpoint says.
-The official package makes all its sound at the end; ours, frame by frame, pays for that here. The
-comparisons:
+The official qwen-tts 0.1.1, with the packages that it needs, and our engine's rows speak one text
+from one full-size random checkpoint of 0.6B, in turns, each in a separate process. A round measures
+the cost of one more frame, from text to samples: a call of `--frames` frames minus one of two
+frames, so that the prompt does not count. The ratio is the official median over ours; above 1 ours
+is faster. Both put the whole text into the prompt and sample with the checkpoint's settings. The
+official package decodes all audio at the end; ours decodes frame by frame, which costs it time
+here. The comparisons:
 
-- plain: float32 on both sides, weights as they are stored;
-- packed: float32 on both sides, ours laid out for the processor (`model.packed`), as our engine
-  does: the equal precision of the result, also of its memory (peak of the process) and of its
-  first audio, of a text of ten seconds: the official package gives its sound when all is made;
+- plain: float32 on both sides, weights as stored;
+- packed: float32 on both sides, our weights packed for the processor (`model.packed`) as in our
+  engine. Also compares peak memory, and the first audio of a text of ten seconds;
 - best: ours in `--best` precision against the official float32 and the official bfloat16.
 
-How far `--best` is trusted: along a speech in float32, how many of the codes that float32 finds the
-most likely are the most likely there too.
+To judge the quality of `--best`, the benchmark reports how many of float32's most likely codes
+along a speech are also the most likely ones in that precision.
 
-Missing parts are made under `out/`: the packages (they are downloaded), the checkpoint
-(nothing is).
+Missing parts are created under `out/`: the packages are downloaded, the checkpoint is generated.
 """
 
 import contextlib
@@ -56,11 +54,11 @@ class Contest:
     """Two sides that speak in turns.
 
     Attributes:
-        name: for people.
-        official: its precision.
+        name: name in reports.
+        official: precision of the official package.
         ours: our precision.
-        layout: of our weights.
-        target: the ratio that this is held to.
+        layout: layout of our weights.
+        target: ratio to reach.
     """
 
     name: str
@@ -72,7 +70,7 @@ class Contest:
 
 @dataclass(frozen=True, slots=True)
 class Speech:
-    """One call, as the process that made it has measured it."""
+    """Measurements of one call by the process that made it."""
 
     frames: int
     first_audio_s: float
@@ -82,7 +80,7 @@ class Speech:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a contest has shown: milliseconds a frame, round by round."""
+    """The result of a contest: milliseconds per frame of every round."""
 
     contest: Contest
     official: list[float]
@@ -90,7 +88,7 @@ class Result:
 
     @property
     def frames_ratio(self) -> float:
-        """Official over ours."""
+        """The official median divided by ours."""
         return statistics.median(self.official) / statistics.median(self.ours)
 
 
@@ -101,8 +99,8 @@ class Sides:
     Attributes:
         checkpoint: folder of a CustomVoice model.
         packages: folder of the official package.
-        threads: of each process.
-        text: what is spoken.
+        threads: threads of each process.
+        text: text to speak.
     """
 
     checkpoint: Path
@@ -111,7 +109,7 @@ class Sides:
     text: str
 
     def official(self, precision: Precision) -> Child:
-        """The official package."""
+        """Start the official package."""
         argv = [
             "-m",
             "benchmarks.engine.official_speaker",
@@ -122,7 +120,7 @@ class Sides:
         return self._child(argv, f"official-{precision}", **ahead_of_others(self.packages))
 
     def ours(self, precision: Precision, layout: str) -> Child:
-        """Our engine's rows."""
+        """Start our engine's rows."""
         argv = [
             "-m",
             "benchmarks.engine.our_speaker",
@@ -134,16 +132,16 @@ class Sides:
         return self._child(argv, f"ours-{precision}-{layout}")
 
     def speak(self, child: Child, frames: int) -> Speech:
-        """One call of either side."""
+        """Make one call of either side."""
         return Speech(**child.ask(text=self.text, language=_LANGUAGE, frames=frames))
 
     def frame_ms(self, child: Child, frames: int) -> float:
-        """What one more frame takes."""
+        """Return the milliseconds that one more frame takes."""
         short, long = self.speak(child, _SHORT_FRAMES), self.speak(child, frames)
         return (long.total_s - short.total_s) / (long.frames - short.frames) * 1000
 
     def choices(self, child: Child, frames: int, codes: list[list[int]]) -> dict[str, Any]:
-        """What our side would choose along `codes`, or along a speech of its own."""
+        """Return the codes that our side chooses along `codes`; without them, along its own."""
         return child.ask(text=self.text, language=_LANGUAGE, frames=frames, codes=codes)
 
     def _child(self, argv: list[str], name: str, **environment: str) -> Child:
@@ -154,7 +152,7 @@ class Sides:
 def hold(
     contest: Contest, sides: Sides, rounds: int, frames: int, tick: Callable[[], None]
 ) -> Result:
-    """Let both sides speak in turns; who begins changes, so that no side always comes second."""
+    """Let both sides speak in turns; the side that begins alternates."""
     with (
         sides.official(contest.official) as official,
         sides.ours(contest.ours, contest.layout) as ours,
@@ -172,14 +170,14 @@ def hold(
 
 @dataclass(frozen=True, slots=True)
 class FirstAudio:
-    """Seconds until there is sound of a text of ten seconds, and the most memory it took."""
+    """Seconds until the first audio of a text of ten seconds, and the peak memory."""
 
     official: Speech
     ours: Speech
 
 
 def compare_first_audio(contest: Contest, sides: Sides, tick: Callable[[], None]) -> FirstAudio:
-    """Let both sides speak for ten seconds, once."""
+    """Let each side speak for ten seconds, once."""
     frames = round(_LONG_S / FRAME_S)
     with sides.ours(contest.ours, contest.layout) as ours:
         sides.speak(ours, _SHORT_FRAMES)
@@ -193,7 +191,7 @@ def compare_first_audio(contest: Contest, sides: Sides, tick: Callable[[], None]
 
 
 def top_1_agreement(sides: Sides, best: Precision, frames: int, tick: Callable[[], None]) -> float:
-    """The share of float32's most likely codes that are the most likely ones in `best` too."""
+    """Return the share of float32's most likely codes that are also the most likely in `best`."""
     with sides.ours("float32", "packed") as exact:
         expected = sides.choices(exact, frames, [])
         tick()
@@ -233,7 +231,7 @@ def _table(results: list[Result]) -> Table:
 
 
 def figures(results: list[Result], long: FirstAudio, agreement: float) -> dict[str, Any]:
-    """The last line: what is official over what is ours, and what they are made of."""
+    """Return the figures of the last line: each ratio and the values that it is made of."""
     plain, packed, best, best_vs_bf16 = (round(result.frames_ratio, 2) for result in results)
     return {
         "frames_ratio_plain": plain,
@@ -257,7 +255,7 @@ def figures(results: list[Result], long: FirstAudio, agreement: float) -> dict[s
 
 
 def _prepared_checkpoint(folder: Path | None) -> Path:
-    """The checkpoint that was named, or a random one, made where there is none yet."""
+    """Return the given checkpoint, or a random one, which is generated if it does not exist."""
     if folder is not None:
         return folder.absolute()
     made = _OUT / "random-0.6b"
@@ -287,7 +285,7 @@ def main(
     best: Annotated[Precision, typer.Option(help="Our fastest precision here.")] = "bfloat16",
     json: Annotated[Path | None, typer.Option(help="Also write the figures here.")] = None,
 ) -> None:
-    """Speak the same text with the official package and with ours."""
+    """Speak one text with the official package and with ours."""
     origin, console = provenance(), Console(stderr=True)
     threads = threads or len(os.sched_getaffinity(0))
     text = agent_monologue(seed=1, words=_WORDS)

@@ -1,9 +1,9 @@
 """The least time that a card can take for a frame of many rows: bytes moved and products computed.
 
-A part of a step takes as long as the slower of two things: moving what it reads and writes through
-the card's memory once, and its multiplications at the card's full rate. Nothing overlaps, launches
-cost nothing: no implementation is below it. Sizes come from a checkpoint's configuration alone.
-Knows no device and measures nothing.
+A part of a step takes at least as long as the slower of two things: moving what it reads and writes
+through the card's memory once, and its multiplications at the card's full rate. Parts run one after
+the other, and launches cost nothing; no implementation can be faster. Sizes come from a
+checkpoint's configuration alone. This module uses no device and measures nothing.
 
 Sources: a matrix product of m rows takes 2 m n k operations and reads n k weights; cards' figures
 are the vendors' datasheets, dense (without sparsity).
@@ -18,18 +18,18 @@ from voiceagent_tts.model.config import CodecDecoderConfig, ModelConfig, Transfo
 
 _CODEBOOK_KERNEL = 3
 _MIXING_WIDENING = 4
-"""A ConvNeXt block's inner width over its outer one."""
+"""Ratio of a ConvNeXt block's inner width to its outer one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """What a GPU can do at most.
+    """The highest rates of a GPU.
 
     Attributes:
-        name: of the model.
-        bytes_per_s: between its memory and its processors.
-        flop_per_s: of dense bfloat16 products.
-        gib: memory; 0 where not known.
+        name: name of the model.
+        bytes_per_s: rate between its memory and its processors.
+        flop_per_s: rate of dense bfloat16 products.
+        gib: memory; 0 if unknown.
     """
 
     name: str
@@ -48,17 +48,17 @@ CARDS = (
     Card("L40S", 0.864e12, 362e12, 48),
     Card("RTX 4090", 1.008e12, 165.2e12, 24),
 )
-"""The first whose name is part of the device's."""
+"""Known cards; the first whose name is part of the device's name applies."""
 
 
 def known_card(device_name: str) -> Card | None:
-    """The datasheet's figures of a device, by the name that its driver gives it."""
+    """Return the datasheet's figures of a device by its driver's name; None if it is unknown."""
     return next((card for card in CARDS if card.name in device_name), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Bytes through the memory and floating-point operations."""
+    """Bytes moved through the memory, and floating-point operations."""
 
     bytes: float = 0.0
     flop: float = 0.0
@@ -70,13 +70,13 @@ class Work:
         return Work(self.bytes * times, self.flop * times)
 
     def seconds(self, card: Card) -> float:
-        """The least time for it."""
+        """Return the least time for this work."""
         return max(self.bytes / card.bytes_per_s, self.flop / card.flop_per_s)
 
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """Seconds of one frame of all rows, at least."""
+    """Least seconds for one frame of all rows."""
 
     talker_s: float
     predictor_s: float
@@ -84,7 +84,7 @@ class StepTime:
 
     @property
     def total_s(self) -> float:
-        """All parts, one after the other."""
+        """Sum of all parts, which run one after the other."""
         return self.talker_s + self.predictor_s + self.codec_s
 
 
@@ -93,10 +93,10 @@ class Roofline:
     """The least work of a model's parts.
 
     Attributes:
-        model: the checkpoint's sizes.
-        codec: its codec's.
-        weight_bytes: of one number of talker and code predictor.
-        codec_bytes: of one of the codec.
+        model: sizes of the checkpoint.
+        codec: sizes of its codec.
+        weight_bytes: bytes of one number of talker and code predictor.
+        codec_bytes: bytes of one number of the codec.
     """
 
     model: ModelConfig
@@ -105,7 +105,7 @@ class Roofline:
     codec_bytes: int = 2
 
     def talker(self, rows: int, positions: int, new: int = 1) -> Work:
-        """Passes of `rows` rows over `new` positions each, which look back over `positions`."""
+        """Return the work of `rows` rows with `new` positions each, attending to `positions`."""
         config = self.model.talker_config
         head = config.hidden_size * config.vocab_size
         body = body_weights(config)
@@ -117,7 +117,7 @@ class Roofline:
         )
 
     def predictor(self, rows: int) -> Work:
-        """All passes of the code predictor over one frame: two positions, then one at a time."""
+        """Return the work of the code predictor for a frame: two positions, then one at a time."""
         config = self.model.talker_config.code_predictor_config
         body, books = body_weights(config), config.num_code_groups - 1
         heads = books * config.hidden_size * config.vocab_size
@@ -129,7 +129,7 @@ class Roofline:
         )
 
     def codec_window(self, rows: int, frames: int) -> Work:
-        """One call of the codec; what lies between its layers is taken to stay on the chip."""
+        """Return the work of one codec call; values between its layers stay on the chip."""
         decoder = self.codec
         state = 2 * decoder.num_hidden_layers * decoder.num_key_value_heads * decoder.head_dim
         moved = codec_weights(decoder) + rows * (state * decoder.sliding_window)
@@ -137,7 +137,7 @@ class Roofline:
         return Work(self.codec_bytes * (moved + samples), 2 * rows * frames * codec_macs(decoder))
 
     def step(self, card: Card, rows: int, positions: int, window_frames: int) -> StepTime:
-        """The least time of one frame of `rows` rows, the codec in windows of `window_frames`."""
+        """Return the least time of a frame of `rows` rows, in codec windows of `window_frames`."""
         window_s = self.codec_window(rows, window_frames).seconds(card)
         return StepTime(
             self.talker(rows, positions).seconds(card),
@@ -146,7 +146,7 @@ class Roofline:
         )
 
     def streams(self, card: Card, positions: int, window_frames: int) -> int:
-        """Rows for which a step takes as long as the frame that it makes is heard."""
+        """Return the number of rows whose step takes as long as its frame plays."""
         low, high = 0, 1
         while self.step(card, high, positions, window_frames).total_s <= FRAME_S:
             low, high = high, high * 2
@@ -158,7 +158,7 @@ class Roofline:
 
 
 def body_weights(config: TransformerConfig) -> int:
-    """Numbers in the matrices of all layers; norms are thousands of times fewer."""
+    """Count the numbers in the matrices of all layers; norms are thousands of times fewer."""
     heads = config.num_attention_heads + config.num_key_value_heads
     attention = 2 * config.hidden_size * heads * config.head_dim
     mlp = 3 * config.hidden_size * config.intermediate_size
@@ -166,17 +166,17 @@ def body_weights(config: TransformerConfig) -> int:
 
 
 def codec_macs(config: CodecDecoderConfig) -> int:
-    """Multiplications of the codec's decoder for one frame."""
+    """Count the multiplications of the codec's decoder for one frame."""
     return sum(weights * positions for weights, positions in _codec_layers(config))
 
 
 def codec_weights(config: CodecDecoderConfig) -> int:
-    """Numbers in the matrices of the codec's decoder, its codebooks apart."""
+    """Count the numbers in the matrices of the codec's decoder, without its codebooks."""
     return sum(weights for weights, _ in _codec_layers(config))
 
 
 def _codec_layers(config: CodecDecoderConfig) -> Iterator[tuple[int, int]]:
-    """(weights, positions of a frame at which they are applied) of every layer."""
+    """Yield (weights, positions of a frame at which they are applied) of every layer."""
     width, hidden = config.latent_dim, config.hidden_size
     yield _CODEBOOK_KERNEL * config.codebook_dim * width, 1
     yield 2 * width * hidden, 1  # into the transformer, and out of it

@@ -1,14 +1,15 @@
-"""How long is a frame of 1 to 256 rows, where does the time go, and how far is that from the limit?
+"""How long does a frame of 1 to 256 rows take, in which stages, and how far is it from the limit?
 
-The engine's rows, built as a server builds them, all speak at once. For every number of rows: the
-milliseconds of a step (one frame of every row), by stage (talker, code predictor, codec, host), and
-of a prompt; the same at the card's roofline (`benchmarks.engine.roofline`): the datasheet's
-figures where the card is known, measured ones otherwise. It also measures how long a
-lone row takes to its first sound, with a prompt computed then and with its common part prepared.
+The engine's rows, built as a server builds them, all speak at once. For every number of rows the
+benchmark measures the milliseconds of a step (one frame of every row), by stage (talker, code
+predictor, codec, host), and those of a prompt. It compares them with the card's roofline
+(`benchmarks.engine.roofline`): the datasheet's figures if the card is known, else measured ones. It
+also measures the time until a lone row's first audio, with a cold prompt and with a prepared
+prefix.
 
 Without `--model` the weights are random, of the published sizes: a step's time does not depend on
-their values. The codec works in windows of twelve frames, as it does for rows that are ahead; at
-the roofline it computes in bfloat16, whatever it computes in here.
+their values. The codec works in windows of twelve frames, as it does for rows with enough lead; its
+roofline assumes bfloat16, whatever precision it runs in.
 """
 
 from pathlib import Path

@@ -1,22 +1,22 @@
-"""What does a server carry, and how soon is a listener answered while it does?
+"""How much load does a server carry, and how soon does a listener hear audio under that load?
 
-Calls come as a Poisson process at each of `--rates` (an open loop: late answers do not slow them
-down), then `--together` at a time (a closed loop). Each sends one sentence of an agent and plays
-what comes at once; a share of them gets a long reply and cuts into it. Of each section are reported
+Calls arrive as a Poisson process at each of `--rates` (an open loop: late answers do not slow it
+down), then `--together` at a time (a closed loop). Each call sends one sentence of an agent and
+plays the audio on arrival; a share of them requests a long reply and barges in. For each section
+the benchmark reports
 
-- audible TTFA: from just before the text is sent to the moment when the first sound is heard, by
-  the listener's clock;
-- underruns: how often playback reached audio that had not come;
-- RTF: from text to `done`, for each second of audio; E2E: the same in seconds;
-- audio and characters for each second of the section, and what a million characters cost where the
-  machine costs `--price` an hour;
-- cancel latency, and the audio that was made and, because a listener cut in, heard by nobody;
-- what the engine's steps took, by stage, where its metrics tell.
+- audible TTFA: from just before the text is sent until the listener hears the first sound;
+- underruns: how often playback reached audio that had not arrived;
+- RTF: seconds from text to `done` per second of audio; E2E: those seconds;
+- seconds of audio and characters per second of the section, and the cost of a million characters on
+  a machine that costs `--price` per hour;
+- cancel latency, and the generated audio that a barge-in discarded;
+- the time of the engine's steps by stage, if its metrics report it.
 
 The knee is the heaviest section with all calls complete, no underrun, and a p95 of audible TTFA
-within `--limit-ms`. The server runs in a process of its own, on `--model`, or on a tiny model of
-random weights, unless `--url` names one; whatever else it is to be told is told by
-`VOICEAGENT_TTS_*`. Random weights know no end: `--frames` gives every run its length.
+within `--limit-ms`. Unless `--url` names a server, one is started as a separate process, with
+`--model` or a tiny model of random weights; `VOICEAGENT_TTS_*` variables configure it. Random
+weights rarely end a sequence, so `--frames` fixes its length.
 """
 
 import asyncio
@@ -52,8 +52,8 @@ class Section:
     """One load.
 
     Attributes:
-        rate: calls a second that come; None in a closed loop.
-        together: calls at a time; None in an open loop.
+        rate: calls per second; None in a closed loop.
+        together: concurrent calls; None in an open loop.
     """
 
     rate: float | None = None
@@ -61,18 +61,18 @@ class Section:
 
     @property
     def name(self) -> str:
-        """In tables and in the JSON object."""
+        """Name in tables and in the JSON object."""
         return f"{self.together} together" if self.rate is None else f"{self.rate:g}/s"
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a section was like.
+    """Measurements of one section.
 
     Attributes:
         section: the load.
         traffic: its calls.
-        counters: by how much the server's own grew.
+        counters: increase of each counter in the server's metrics.
     """
 
     section: Section
@@ -81,11 +81,11 @@ class Result:
 
 
 class Metrics:
-    """The server's own counters, where they can be read.
+    """Reads the counters of a server, if it publishes them.
 
     Args:
-        url: of its WebSocket.
-        api_key: where it asks for one.
+        url: WebSocket URL of the server.
+        api_key: key, if the server requires one.
     """
 
     def __init__(self, url: str, api_key: str | None) -> None:
@@ -94,7 +94,7 @@ class Metrics:
         self._headers = authorization(api_key)
 
     async def read(self) -> dict[str, float]:
-        """Every counter, labels summed up; none where another server has no such page."""
+        """Return every counter, summed over its labels; empty if the server has no `/metrics`."""
         async with httpx.AsyncClient(headers=self._headers) as http:
             answer = await http.get(self._url)
         if answer.is_error:
@@ -118,7 +118,7 @@ async def measure(
     seed: int,
     console: Console,
 ) -> AsyncIterator[Result]:
-    """Put each load on the server, after a few calls that are not counted; yield each result."""
+    """Run each section after a few calls of warm-up; yield its result."""
     await callers.closed_loop(plan_calls(0.0, seed - 1), _WARM_UP_CALLS, 0.01)
     for section in sections:
         plans = plan_calls(barge_ins, seed)
@@ -135,7 +135,7 @@ async def measure(
 
 
 def summarize(result: Result, price: float) -> dict[str, Any]:
-    """The figures of a section, under their names in the JSON object."""
+    """Return the figures of a section, under their names in the JSON object."""
     calls = result.traffic.calls
     complete = [call for call in calls if call.is_complete]
     failures = [call.failure for call in calls if call.failure is not None]
@@ -168,7 +168,7 @@ def _first_sounds(calls: Sequence[Call]) -> dict[str, float]:
 
 
 def _durations(complete: Sequence[Call]) -> dict[str, float]:
-    """A call that was cut into says nothing of how long a whole one takes."""
+    """Return RTF and E2E of complete calls; interrupted ones say nothing about a whole text."""
     e2e_s = [call.ended - call.began for call in complete]
     rtf = [took / call.audio_s for took, call in zip(e2e_s, complete, strict=True) if call.audio_s]
     e2e = percentiles(_ms(e2e_s), digits=0)
@@ -182,7 +182,7 @@ def _durations(complete: Sequence[Call]) -> dict[str, float]:
 
 
 def _cost(chars_per_s: float, price: float) -> dict[str, float]:
-    """What a machine costs that does nothing else: 10^6 P / (3600 T)."""
+    """Return the cost on a machine that does nothing else: 10^6 P / (3600 T)."""
     usd = 1e6 * price / (3600 * chars_per_s) if chars_per_s else 0.0
     return {"chars_per_s": round(chars_per_s, 1), "usd_per_million_chars": round(usd, 3)}
 
@@ -202,7 +202,7 @@ def _barge_ins(calls: Sequence[Call], counters: dict[str, float]) -> dict[str, f
 
 
 def _stages(counters: dict[str, float]) -> dict[str, float]:
-    """Milliseconds of a step, on average, and its rows."""
+    """Return the mean milliseconds of a step by stage, and its mean number of rows."""
     steps = counters.get("tts_worker_steps_total", 0.0)
     if not steps:
         return {}
@@ -214,7 +214,7 @@ def _stages(counters: dict[str, float]) -> dict[str, float]:
 
 
 def knee_of(figures: dict[str, dict[str, Any]], limit_ms: float) -> str | None:
-    """The last section, in the order of loads, that left nothing to be desired."""
+    """Return the section with most characters per second among those without problems."""
     good = [
         name
         for name, section in figures.items()
@@ -225,7 +225,7 @@ def knee_of(figures: dict[str, dict[str, Any]], limit_ms: float) -> str | None:
 
 
 def total(figures: dict[str, dict[str, Any]], limit_ms: float) -> dict[str, Any]:
-    """The whole run: counts of all sections, and the knee's figures; else the first section's."""
+    """Summarize the run: counts of all sections, and the knee's figures or the first section's."""
     knee = knee_of(figures, limit_ms)
     best = figures[knee or next(iter(figures))]
     counts = {
@@ -254,7 +254,7 @@ _COLUMNS = {
 
 
 def table_of(figures: dict[str, dict[str, Any]], knee: str | None) -> Table:
-    """The figures for people."""
+    """Return the figures as a table."""
     table = Table(title="A server under load; times in ms", box=None)
     table.add_column("load", no_wrap=True)
     for heading in _COLUMNS:
@@ -267,21 +267,21 @@ def table_of(figures: dict[str, dict[str, Any]], knee: str | None) -> Table:
 
 
 def ending_after(model: Path, frames: int, folder: Path) -> Path:
-    """The same model with the advice to end every run after so many frames."""
+    """Link a model whose recommended settings end every sequence after `frames` frames."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     for file in model.resolve().iterdir():
         if file.name != "generation_config.json":
             (folder / file.name).symlink_to(file)
-    advice = json.loads((model / "generation_config.json").read_text())
-    (folder / "generation_config.json").write_text(json.dumps(advice | {"max_new_tokens": frames}))
+    config = json.loads((model / "generation_config.json").read_text())
+    (folder / "generation_config.json").write_text(json.dumps(config | {"max_new_tokens": frames}))
     return folder
 
 
 def own_model(model: Path | None, frames: int | None) -> Path:
-    """The model of our own server: the one that is named, or a tiny one, with runs of a length."""
+    """Return the model to serve: the given one or a tiny one, with sequences of fixed length."""
     if model is None:
-        # They load PyTorch, for which the client of a server has no other use.
+        # imported here because they load PyTorch, which the client of a server does not need
         from testbed.checkpoint import write_checkpoint
         from testbed.tiny import TINY_CODEC, tiny_model
 
@@ -295,7 +295,7 @@ def own_model(model: Path | None, frames: int | None) -> Path:
 async def server_at(
     url: str | None, model: Path, device: str | None, rows: int
 ) -> AsyncIterator[str]:
-    """The server that is asked for: a running one, or one of our own."""
+    """Yield the URL of the requested server: a running one, or one that is started here."""
     if url is not None:
         yield url
         return
@@ -310,44 +310,46 @@ def _numbers(text: str) -> list[float]:
 
 
 def main(
-    rates: Annotated[str, typer.Option(help="Calls a second, one section each.")] = "1,2,4,8",
-    together: Annotated[str, typer.Option(help="Calls at a time, one section each.")] = "1,4,16,64",
-    seconds: Annotated[float, typer.Option(min=0.1, help="Of each section.")] = 20,
-    barge_ins: Annotated[float, typer.Option(min=0, max=1, help="Share of calls.")] = 0.15,
+    rates: Annotated[str, typer.Option(help="Calls per second, one section each.")] = "1,2,4,8",
+    together: Annotated[str, typer.Option(help="Concurrent calls, by section.")] = "1,4,16,64",
+    seconds: Annotated[float, typer.Option(min=0.1, help="Duration of each section.")] = 20,
+    barge_ins: Annotated[float, typer.Option(min=0, max=1, help="Share of barge-ins.")] = 0.15,
     model: Annotated[Path | None, typer.Option(help="Folder of a model.")] = None,
     frames: Annotated[
-        int | None, typer.Option(min=2, help="Of every run; as the model ends where not given.")
+        int | None,
+        typer.Option(min=2, help="Frames of every sequence; default: until it ends."),
     ] = None,
-    device: Annotated[str | None, typer.Option(help="Of our own server.")] = None,
+    device: Annotated[str | None, typer.Option(help="Device of the started server.")] = None,
     rows: Annotated[
-        int | None, typer.Option(min=1, help="Of our own server; enough for all where not given.")
+        int | None,
+        typer.Option(min=1, help="Rows of the started server; default: enough."),
     ] = None,
     url: Annotated[str | None, typer.Option(help="A running server: ws://HOST:PORT.")] = None,
-    voice: Annotated[str | None, typer.Option(help="The server's own default.")] = None,
-    api_key: Annotated[str | None, typer.Option(help="With --url.")] = None,
+    voice: Annotated[str | None, typer.Option(help="Voice; by default the server's.")] = None,
+    api_key: Annotated[str | None, typer.Option(help="Key of the server at --url.")] = None,
     max_lead_s: Annotated[
-        float | None, typer.Option(help="How far audio runs ahead; 0 for unpaced.")
+        float | None, typer.Option(help="Maximum lead of audio over playback; 0 for unpaced.")
     ] = None,
-    price: Annotated[float, typer.Option(help="Of the machine, in US$ an hour.")] = 3.0,
-    limit_ms: Annotated[float, typer.Option(help="Of the knee's p95 audible TTFA.")] = 100,
-    seed: Annotated[int, typer.Option(help="Of texts, arrivals and voices.")] = 1,
-    json: Annotated[Path | None, typer.Option(help="Also write the figures here.")] = None,
-    png: Annotated[Path, typer.Option(help="Where the plot goes.")] = _OUT / "load.png",
+    price: Annotated[float, typer.Option(help="Price of the machine in US$ per hour.")] = 3.0,
+    limit_ms: Annotated[float, typer.Option(help="Limit of the knee's p95 audible TTFA.")] = 100,
+    seed: Annotated[int, typer.Option(help="Seed of texts, arrivals and voices.")] = 1,
+    json: Annotated[Path | None, typer.Option(help="Also write the figures to this file.")] = None,
+    png: Annotated[Path, typer.Option(help="File of the plot.")] = _OUT / "load.png",
 ) -> None:
     """Measure a server under load."""
     origin = provenance()
     sections = [Section(rate=rate) for rate in _numbers(rates)]
     sections += [Section(together=int(count)) for count in _numbers(together)]
     if not sections:
-        raise typer.BadParameter("expected a rate or a number of calls together; got none")
+        raise typer.BadParameter("expected --rates or --together; got neither")
     if model is None and url is None and frames is None:
         frames = 24
 
     async def run() -> list[Result]:
         own = Path() if url is not None else own_model(model, frames)
-        enough = max(_LEAST_ROWS, *(section.together or 0 for section in sections))
-        # A row is free a step after its call was cut into, and a probe may hold one.
-        count = rows or enough + enough // 8
+        most = max(_LEAST_ROWS, *(section.together or 0 for section in sections))
+        # A row is free one step after its call was interrupted, and a probe may use one.
+        count = rows or most + most // 8
         async with server_at(url, own, device, count) as address:
             callers = Callers(address, voice, api_key, max_lead_s)
             try:

@@ -1,4 +1,4 @@
-"""Plots of `benchmarks.service.load`: time to first audio and gaps over the load."""
+"""Plots of `benchmarks.service.load`: time to first audio and underruns by load."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ Figures = dict[str, dict[str, Any]]
 
 
 def plot(figures: Figures, limit_ms: float, path: Path) -> None:
-    """Write a PNG with a column for the open loop and one for the closed one."""
+    """Write a PNG with one column for the open loop and one for the closed loop."""
     loops = {
         "calls a second": {name: of for name, of in figures.items() if name.endswith("/s")},
         "calls together": {name: of for name, of in figures.items() if name.endswith("together")},

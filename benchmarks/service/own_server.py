@@ -1,4 +1,4 @@
-"""The server under test, in a process of its own: it shares no event loop with its client."""
+"""Start the server under test as a process, so that it shares no event loop with its client."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ class OwnServer:
     """A running `voiceagent-tts serve`."""
 
     url: str
-    """Address of its WebSocket."""
+    """WebSocket URL."""
     pid: int
 
 
@@ -28,9 +28,9 @@ async def own_server(
     """Serve on a free port of this machine until the block ends.
 
     Args:
-        arguments: more of `voiceagent-tts serve`.
-        log: takes what the server writes to standard error.
-        environment: more variables of its environment, such as `VOICEAGENT_TTS_THROTTLE`.
+        arguments: further arguments of `voiceagent-tts serve`.
+        log: file for the server's standard error.
+        environment: further environment variables, such as `VOICEAGENT_TTS_THROTTLE`.
 
     Raises:
         RuntimeError: the server did not start.

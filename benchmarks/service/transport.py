@@ -1,20 +1,20 @@
 """How many paced streams does one server carry on this machine, its client included?
 
-Every stream is a context with a text of its own, `--speech-s` or more of speech, paced by the
-server; all open together, 25 to a socket. The listener of each plays at once; an underrun is
-playback that reaches audio which has not come. Reported besides:
+Every stream is a context with its own text, `--speech-s` or more of speech, paced by the server;
+all are open together, 25 per socket. Each listener plays audio on arrival; an underrun means that
+playback reached audio that had not arrived. The benchmark also reports
 
-- lateness: arrival of a message, less the moment when it is needed; below zero where nothing is
-  late. Jitter is how far its p99 lies above its median once the lead has been built up;
-- PCM: whether what a client hears is, byte for byte, what the engine handed to the server, for
-  some streams at once. Both ends are in one process for this, and the engine is overheard there:
-  espeak can not be asked again, as its sound depends on all that its process has said before.
-  Under load, every stream is checked to be without gap and as long as the server says;
-- the ZeroMQ hop between engine and server (`benchmarks.service.hop`), against a call;
-- CPU seconds of all processes for each second of speech, in per cent of one core: what a stream
-  takes while it plays; and their memory above what they had before.
+- lateness: arrival of a message minus the time when it is needed; negative if it is in time. Jitter
+  is the distance from its median to its p99 once the lead has been built up;
+- PCM: for some concurrent streams, whether the client receives exactly the bytes that the engine
+  sent to the server. For this check both run in one process, where the engine's output is recorded:
+  espeak's samples depend on its earlier texts, so it cannot be asked again. Under load, every
+  stream is checked to be without gaps and as long as the server reports;
+- the ZeroMQ hop between engine and server (`benchmarks.service.hop`), compared with a call;
+- CPU seconds of all processes per second of speech, in per cent of one core: the share of a
+  stream that plays; and the growth of their memory.
 
-`--search` doubles the streams until one underruns, then halves the interval.
+`--search` doubles the number of streams until one underruns, then bisects.
 """
 
 import asyncio
@@ -57,10 +57,9 @@ _SERVER_LOG = Path("out/transport-server.log")
 
 
 def plan_streams(count: int, speech_s: float, ramp_s: float, seed: int) -> list[Plan]:
-    """Streams of at least `speech_s` that begin within `ramp_s`, as Poisson arrivals do.
+    """Plan streams of at least `speech_s` with Poisson arrivals within `ramp_s`.
 
-    Where a Poisson process has made a number of arrivals in a span, each is anywhere in it with
-    equal chance.
+    Given their number, the arrivals of a Poisson process are uniformly distributed.
     """
     rng = random.Random(seed)
     words = round(speech_s * _FASTEST_WORDS_PER_S)
@@ -70,7 +69,7 @@ def plan_streams(count: int, speech_s: float, ramp_s: float, seed: int) -> list[
 
 
 def summarize(load: Load, max_lead_s: float) -> dict[str, Any]:
-    """The figures of a load, under their names in the JSON object."""
+    """Return the figures of a load, under their names in the JSON object."""
     playbacks = [play(stream.times, stream.sizes) for stream in load.streams]
     return {
         "streams": len(load.streams),
@@ -100,7 +99,7 @@ def _timeliness(load: Load, playbacks: Sequence[Playback], max_lead_s: float) ->
 def _steady_late_ms(
     load: Load, playbacks: Sequence[Playback], max_lead_s: float
 ) -> Iterator[float]:
-    """Lateness of the messages that pacing, not the start, has timed."""
+    """Yield the lateness of messages that are timed by pacing, not by the start."""
     for stream, playback in zip(load.streams, playbacks, strict=True):
         ends = itertools.accumulate(stream.sizes)
         next(ends)  # the first message is never late
@@ -128,43 +127,43 @@ def _cost(load: Load) -> dict[str, float]:
 
 
 async def is_pcm_equal(texts: Sequence[str]) -> bool:
-    """Whether PCM that comes over a socket is what the engine hands to the server.
+    """Check that a client receives the PCM that the engine sends to the server.
 
-    All texts are spoken at once, on one socket, so that streams could mix.
+    All texts are spoken at once, on one socket, so that a mix-up of streams would be noticed.
     """
-    with wiretap() as made:
+    with recorded_pcm() as made:
         async with running(Settings(port=0)) as server, TTSClient(server.websocket_url) as client:
-            heard = await asyncio.gather(*(_hear(client, text) for text in texts))
-    return all(heard) and Counter(heard) <= Counter(bytes(pcm) for pcm in made)
+            received = await asyncio.gather(*(_receive(client, text) for text in texts))
+    return all(received) and Counter(received) <= Counter(bytes(pcm) for pcm in made)
 
 
-async def _hear(client: TTSClient, text: str) -> bytes:
+async def _receive(client: TTSClient, text: str) -> bytes:
     events = [event async for event in client.say(text, max_lead_s=0)]
     return b"".join(event.pcm for event in events if isinstance(event, ClientAudio))
 
 
 @contextlib.contextmanager
-def wiretap() -> Iterator[list[bytearray]]:
-    """Overhear the PCM that engines hand to the contexts of this process, context by context."""
-    tapes: list[bytearray] = []
+def recorded_pcm() -> Iterator[list[bytearray]]:
+    """Record the PCM that engines send to this process, per context, within the block."""
+    recordings: list[bytearray] = []
     attach = WorkerClient.attach
 
-    def attach_both(worker: WorkerClient, listener: EventHandler) -> int:
-        tapes.append(tape := bytearray())
+    def attach_recording(worker: WorkerClient, listener: EventHandler) -> int:
+        recordings.append(recording := bytearray())
 
-        def hear(event: Event | AlignEvent) -> None:
+        def record(event: Event | AlignEvent) -> None:
             if isinstance(event, AudioStep):
-                tape.extend(event.rows[0].chunk.pcm)
+                recording.extend(event.rows[0].chunk.pcm)
             listener(event)
 
-        return attach(worker, hear)
+        return attach(worker, record)
 
-    with patch.object(WorkerClient, "attach", attach_both):
-        yield tapes
+    with patch.object(WorkerClient, "attach", attach_recording):
+        yield recordings
 
 
 async def search(carries: Callable[[int], Awaitable[bool]], first: int, resolution: int) -> int:
-    """The most streams that are carried, to `resolution`; 0 where not even `first` are."""
+    """Return the most streams that are carried, to `resolution`; 0 if `first` are too many."""
     good, bad = 0, first
     while await carries(bad):
         good, bad = bad, bad * 2
@@ -179,7 +178,7 @@ async def search(carries: Callable[[int], Awaitable[bool]], first: int, resoluti
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """How streams are loaded onto a server; one of its own for every load."""
+    """The load of every measurement; each one starts a new server."""
 
     speech_s: float
     ramp_s: float
@@ -187,7 +186,7 @@ class Conditions:
     seed: int
 
     async def load(self, streams: int, console: Console) -> dict[str, Any]:
-        """Carry so many streams; the figures.
+        """Run `streams` streams; return the figures.
 
         Raises:
             VoiceAgentError: the server refused a stream.
@@ -207,7 +206,7 @@ async def find_most(
     """Search for the most streams without an underrun.
 
     Returns:
-        The figures of the largest load that was carried, and what ended the search.
+        The figures of the largest load that was carried, and the reason why no larger one was.
     """
     best: dict[str, Any] = {"streams": 0}
     limit: dict[str, Any] = {}
@@ -230,7 +229,7 @@ async def find_most(
 
 
 def table_of(figures: dict[str, Any]) -> Table:
-    """The figures for people."""
+    """Return the figures as a table."""
     table = Table("figure", "value", title=f"{figures['streams']} paced streams")
     table.columns[1].justify = "right"
     for name, value in figures.items():
@@ -239,17 +238,17 @@ def table_of(figures: dict[str, Any]) -> Table:
 
 
 def main(
-    streams: Annotated[int, typer.Option(min=1, help="Streams; of --search, the first.")] = 200,
-    speech_s: Annotated[float, typer.Option(min=1, help="Least length of each.")] = 30.0,
+    streams: Annotated[int, typer.Option(min=1, help="Streams; the first with --search.")] = 200,
+    speech_s: Annotated[float, typer.Option(min=1, help="Minimum length of each stream.")] = 30.0,
     ramp_s: Annotated[
-        float, typer.Option(min=0, help="They begin within this; 0: at once.")
+        float, typer.Option(min=0, help="Streams begin within this time; 0 for at once.")
     ] = 10.0,
     max_lead_s: Annotated[
-        float, typer.Option(min=0.1, help="How far ahead the server may run.")
+        float, typer.Option(min=0.1, help="Maximum lead of the server.")
     ] = _DEFAULT_MAX_LEAD_S,
-    find: Annotated[bool, typer.Option("--search", help="Find the most streams.")] = False,
-    seed: Annotated[int, typer.Option(help="Of the texts and their arrivals.")] = 1,
-    json: Annotated[Path | None, typer.Option(help="Also write the figures here.")] = None,
+    find: Annotated[bool, typer.Option("--search", help="Search for the most streams.")] = False,
+    seed: Annotated[int, typer.Option(help="Seed of texts and arrivals.")] = 1,
+    json: Annotated[Path | None, typer.Option(help="Also write the figures to this file.")] = None,
 ) -> None:
     """Measure how many paced streams one server carries."""
     origin = provenance()
@@ -269,7 +268,7 @@ def main(
             return {**figures, **limit, **extra}
         return {**await conditions.load(streams, console), **extra}
 
-    configure_logs(is_json=False, is_quiet=True)  # of the server in this process
+    configure_logs(is_json=False, is_quiet=True)  # logs of the server in this process
     figures = asyncio.run(measure())
     Console().print(table_of(figures))
     publish({**figures, **asdict(conditions), **origin}, json)

@@ -1,19 +1,19 @@
-"""How long after its text does a client hear the first sound?
+"""How long after sending its text does a client hear the first sound?
 
-Each turn sends one sentence of an agent, whole, and listens to all of it. Time runs from just
-before the text is sent; for a new socket, from just before it connects. Reported are
+Each turn sends one whole sentence of an agent and receives all of its audio. Time starts just
+before the text is sent; with a new socket, just before it connects. The benchmark reports
 
-- first audio: the first message with audio has come;
-- audible message: the message that holds the first audible sample has come;
-- audible: that sample is heard by a listener who plays at once, the voice's own leading silence
-  (`audio.levels.leading_silence_samples`) included;
-- overhead: audible, less the leading silence of the same audio: all that is not the voice's;
+- first audio: arrival of the first message with audio;
+- audible message: arrival of the message with the first audible sample;
+- audible: when a listener who plays on arrival hears that sample, after the voice's own leading
+  silence (`audio.levels.leading_silence_samples`);
+- overhead: audible minus that leading silence, which is everything except the voice's own delay;
+- underruns, because a fast start is worthless if the sound then stops.
 
-and, because a fast start is worth nothing if the sound then stops, underruns.
-
-One context is a closed loop: the next turn begins when the last has ended. Of many, each has a
-socket of its own, as agents do; all turns of a round begin together, the next round when all have
-ended. The server runs in a process of its own, unless `--url` or `--http` names one.
+With one context, the next turn begins when the last has ended (a closed loop). With several, each
+has its own socket, as agents do; all turns of a round begin together, and the next round begins
+when all have ended. Unless `--url` or `--http` names a server, one is started as a separate
+process.
 """
 
 import asyncio
@@ -46,32 +46,32 @@ _HTTP_TIMEOUT_S = 60.0
 _SERVER_LOG = Path("out/ttfa-server.log")
 
 
-class Door(Protocol):
-    """One connection to a server, by which it speaks."""
+class Connection(Protocol):
+    """A connection to a server that speaks texts."""
 
     def say(self, text: str) -> AsyncIterator[bytes]:
-        """Yield the PCM16 at 24 kHz of `text` as it comes."""
+        """Yield the PCM16 of `text` at 24 kHz as it arrives."""
         ...
 
 
-OpenDoor = Callable[[], AbstractAsyncContextManager[Door]]
+Connect = Callable[[], AbstractAsyncContextManager[Connection]]
 
 
-class WebSocketDoor:
-    """A socket of `tts.v1`."""
+class WebSocketConnection:
+    """A `tts.v1` socket."""
 
     def __init__(self, client: TTSClient, voice: str | None) -> None:
         self._client = client
         self._voice = voice
 
     async def say(self, text: str) -> AsyncIterator[bytes]:
-        """Speak one context with the server's own pacing."""
+        """Speak `text` in one context with the server's default pacing."""
         async for event in self._client.say(text, voice=self._voice):
             if isinstance(event, ClientAudio):
                 yield event.pcm
 
 
-class HttpDoor:
+class HttpConnection:
     """A kept-alive connection to any server with OpenAI's `/v1/audio/speech`."""
 
     def __init__(self, client: httpx.AsyncClient, voice: str, model: str) -> None:
@@ -79,7 +79,7 @@ class HttpDoor:
         self._fields = {"voice": voice, "model": model, "response_format": "pcm"}
 
     async def say(self, text: str) -> AsyncIterator[bytes]:
-        """Speak one request; pieces are cut to whole samples."""
+        """Speak `text` in one request; every yielded piece has whole samples."""
         body = {**self._fields, "input": text, "stream": True}
         rest = b""
         async with self._client.stream("POST", "/v1/audio/speech", json=body) as response:
@@ -94,7 +94,7 @@ class HttpDoor:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What one turn's listener heard; seconds since the turn began."""
+    """Times and underruns of one turn; seconds since the turn began."""
 
     first_audio_s: float
     audible_message_s: float
@@ -105,7 +105,7 @@ class Turn:
 
     @property
     def overhead_s(self) -> float:
-        """What the voice's own leading silence does not explain."""
+        """Audible time without the voice's own leading silence."""
         return self.audible_s - self.leading_silence_s
 
 
@@ -114,64 +114,67 @@ class Section:
     """Turns under one condition."""
 
     contexts: int
-    """How many turns begin together."""
+    """Number of turns that begin together."""
     is_warm: bool
-    """Whether the sockets are there before the turn."""
+    """Whether sockets are open before the turn begins."""
 
     @property
     def label(self) -> str:
-        """For people."""
+        """Label in tables and plots."""
         return f"{'warm' if self.is_warm else 'new'}, {self.contexts}"
 
     def field(self, name: str) -> str:
-        """Name of a figure of this section in the JSON object."""
+        """Return the name of a figure of this section in the JSON object."""
         prefix = "" if self.is_warm else "new_socket_"
         suffix = "" if self.contexts == 1 else f"_{self.contexts}"
         return f"{prefix}{name}{suffix}"
 
 
 def sections_of(contexts: int) -> tuple[Section, ...]:
-    """Warm and new sockets, one context and `contexts` at once."""
+    """Return the sections: warm and new sockets, with one context and with `contexts` at once."""
     counts = (1, contexts) if contexts > 1 else (1,)
     return tuple(Section(count, is_warm) for is_warm in (True, False) for count in counts)
 
 
 async def measure(
     section: Section,
-    open_door: OpenDoor,
+    connect: Connect,
     texts: Sequence[str],
     on_turn: Callable[[], None] = lambda: None,
 ) -> list[Turn]:
     """Take one turn for each text, `section.contexts` at a time.
 
     Raises:
-        VoiceAgentError, httpx.HTTPError: a turn failed; a benchmark with gaps is none.
+        VoiceAgentError, httpx.HTTPError: a turn failed, so the measurement would be incomplete.
         RuntimeError: a turn had no sound.
     """
     turns: list[Turn] = []
     async with contextlib.AsyncExitStack() as stack:
-        doors: list[OpenDoor] = [open_door] * section.contexts
+        connects: list[Connect] = [connect] * section.contexts
         if section.is_warm:
-            opened = [await stack.enter_async_context(open_door()) for _ in doors]
-            doors = [lambda door=door: contextlib.nullcontext(door) for door in opened]
+            opened = [await stack.enter_async_context(connect()) for _ in connects]
+            connects = [
+                lambda connection=connection: contextlib.nullcontext(connection)
+                for connection in opened
+            ]
             for text in texts[:_WARM_UP_TURNS]:
-                await asyncio.gather(*(take_turn(door, text) for door in doors))
+                await asyncio.gather(*(take_turn(connection, text) for connection in connects))
         for start in range(0, len(texts), section.contexts):
             round_texts = texts[start : start + section.contexts]
-            pairs = zip(doors, round_texts, strict=False)
+            pairs = zip(connects, round_texts, strict=False)
             turns += await asyncio.gather(*(take_turn(*pair, on_turn) for pair in pairs))
     return turns
 
 
 async def take_turn(
-    open_door: OpenDoor, text: str, on_turn: Callable[[], None] = lambda: None
+    connect: Connect, text: str, on_turn: Callable[[], None] = lambda: None
 ) -> Turn:
-    """Speak `text` and listen to its end."""
+    """Speak `text` and receive its audio to the end."""
     times: list[float] = []
     messages: list[bytes] = []
     began = time.perf_counter()
-    async with open_door() as door:
-        async for pcm in door.say(text):
+    async with connect() as connection:
+        async for pcm in connection.say(text):
             times.append(time.perf_counter() - began)
             messages.append(pcm)
     sound = first_sound(times, messages)
@@ -190,7 +193,7 @@ async def take_turn(
 
 
 def summarize(section: Section, turns: Sequence[Turn]) -> dict[str, float]:
-    """The figures of a section, under their names in the JSON object."""
+    """Return the figures of a section, under their names in the JSON object."""
     series = {
         "first_audio": [turn.first_audio_s for turn in turns],
         "audible_message": [turn.audible_message_s for turn in turns],
@@ -208,17 +211,17 @@ def summarize(section: Section, turns: Sequence[Turn]) -> dict[str, float]:
 
 
 async def run(
-    open_door: OpenDoor, *, turns: int, contexts: int, seed: int, console: Console
+    connect: Connect, *, turns: int, contexts: int, seed: int, console: Console
 ) -> dict[Section, list[Turn]]:
     """Measure every section, with a progress bar on `console`."""
     results: dict[Section, list[Turn]] = {}
     with Progress(console=console, transient=True) as progress:
         for section in sections_of(contexts):
-            count = -(-turns // section.contexts) * section.contexts  # rounds are full
+            count = -(-turns // section.contexts) * section.contexts  # only full rounds
             texts = list(itertools.islice(agent_sentences(seed), count))
             task = progress.add_task(section.label, total=count)
             results[section] = await measure(
-                section, open_door, texts, lambda task=task: progress.advance(task)
+                section, connect, texts, lambda task=task: progress.advance(task)
             )
     return results
 
@@ -235,7 +238,7 @@ _COLUMNS = {
 
 
 def table_of(results: dict[Section, list[Turn]]) -> Table:
-    """The figures for people."""
+    """Return the figures as a table."""
     table = Table(title="From text to sound, in ms", box=None)
     table.add_column("socket", no_wrap=True)
     for heading in _COLUMNS:
@@ -248,7 +251,7 @@ def table_of(results: dict[Section, list[Turn]]) -> Table:
 
 
 def plot(results: dict[Section, list[Turn]], path: Path) -> None:
-    """Draw how the audible TTFA of each section is distributed."""
+    """Draw the distribution of audible TTFA in each section."""
     figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
     for section, turns in results.items():
         audible_ms = sorted(turn.audible_s * 1000 for turn in turns)
@@ -264,69 +267,67 @@ def plot(results: dict[Section, list[Turn]], path: Path) -> None:
     plt.close(figure)
 
 
-def websocket_door(url: str, voice: str | None, api_key: str | None) -> OpenDoor:
-    """Opens sockets of `tts.v1` at `url`."""
+def websocket_to(url: str, voice: str | None, api_key: str | None) -> Connect:
+    """Return a function that opens a `tts.v1` socket at `url`."""
 
     @contextlib.asynccontextmanager
-    async def open_door() -> AsyncIterator[Door]:
+    async def connect() -> AsyncIterator[Connection]:
         async with TTSClient(url, api_key) as client:
-            yield WebSocketDoor(client, voice)
+            yield WebSocketConnection(client, voice)
 
-    return open_door
+    return connect
 
 
-def http_door(url: str, voice: str | None, model: str, api_key: str | None) -> OpenDoor:
-    """Opens connections to an OpenAI-compatible server at `url`, without or with its `/v1`."""
+def http_to(url: str, voice: str | None, model: str, api_key: str | None) -> Connect:
+    """Return a function that connects to an OpenAI-compatible server, with or without `/v1`."""
     base_url = url.rstrip("/").removesuffix("/v1")
     headers = authorization(api_key)
 
     @contextlib.asynccontextmanager
-    async def open_door() -> AsyncIterator[Door]:
+    async def connect() -> AsyncIterator[Connection]:
         async with httpx.AsyncClient(
             base_url=base_url, headers=headers, timeout=_HTTP_TIMEOUT_S
         ) as client:
-            yield HttpDoor(client, voice or "alloy", model)
+            yield HttpConnection(client, voice or "alloy", model)
 
-    return open_door
+    return connect
 
 
 @contextlib.asynccontextmanager
-async def door_to(
+async def connect_to(
     url: str | None, http: str | None, voice: str | None, model: str, api_key: str | None
-) -> AsyncIterator[OpenDoor]:
-    """The door that the command line asks for; behind a server of our own where it names none."""
+) -> AsyncIterator[Connect]:
+    """Yield the function that connects as the command line requests; start a server if needed."""
     if http is not None:
-        yield http_door(http, voice, model, api_key)
+        yield http_to(http, voice, model, api_key)
     elif url is not None:
-        yield websocket_door(url, voice, api_key)
+        yield websocket_to(url, voice, api_key)
     else:
         async with own_server(log=_SERVER_LOG) as server:
-            yield websocket_door(server.url, voice, None)
+            yield websocket_to(server.url, voice, None)
 
 
 def main(
     turns: Annotated[int, typer.Option(min=1, help="Turns in each section.")] = 300,
-    contexts: Annotated[int, typer.Option(min=1, help="Turns at once, beside one.")] = 20,
+    contexts: Annotated[int, typer.Option(min=1, help="Concurrent turns, also measured.")] = 20,
     url: Annotated[str | None, typer.Option(help="A running server: ws://HOST:PORT.")] = None,
     http: Annotated[
         str | None, typer.Option(help="An OpenAI-compatible server: http://HOST:PORT.")
     ] = None,
-    voice: Annotated[
-        str | None, typer.Option(help="The server's own default if not given.")
-    ] = None,
-    model: Annotated[str, typer.Option(help="With --http.")] = "tts-1",
-    api_key: Annotated[str | None, typer.Option(help="With --url or --http.")] = None,
-    seed: Annotated[int, typer.Option(help="Of the sentences.")] = 1,
-    json: Annotated[Path | None, typer.Option(help="Also write the figures here.")] = None,
-    png: Annotated[Path, typer.Option(help="Where the plot goes.")] = Path("out/ttfa.png"),
+    voice: Annotated[str | None, typer.Option(help="Voice; by default the server's.")] = None,
+    model: Annotated[str, typer.Option(help="Model, with --http.")] = "tts-1",
+    api_key: Annotated[str | None, typer.Option(help="Key, with --url or --http.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the sentences.")] = 1,
+    json: Annotated[Path | None, typer.Option(help="Also write the figures to this file.")] = None,
+    png: Annotated[Path, typer.Option(help="File of the plot.")] = Path("out/ttfa.png"),
 ) -> None:
     """Measure the time to first audio as a client hears it."""
     origin = provenance()
 
     async def run_all() -> dict[Section, list[Turn]]:
-        async with door_to(url, http, voice, model, api_key) as open_door:
+        async with connect_to(url, http, voice, model, api_key) as connect:
             return await run(
-                open_door, turns=turns, contexts=contexts, seed=seed, console=Console(stderr=True)
+                connect, turns=turns, contexts=contexts, seed=seed, console=Console(stderr=True)
             )
 
     results = asyncio.run(run_all())

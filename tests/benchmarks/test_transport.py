@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.service.hop import measure_hop
 from benchmarks.service.paced_streams import Load, Plan, Stream, Usage, carry
-from benchmarks.service.transport import is_pcm_equal, plan_streams, search, summarize, wiretap
+from benchmarks.service.transport import is_pcm_equal, plan_streams, recorded_pcm, search, summarize
 from testbed.servers import StartServer
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.core import SAMPLE_RATE_HZ
@@ -74,14 +74,14 @@ async def test_a_refused_stream_ends_the_load_with_the_servers_error(start_serve
 async def test_pcm_is_compared_with_what_the_engine_made(server: RunningServer):
     """The wiretap hears each context of this process, whole, as its client does."""
     assert await is_pcm_equal(["One.", "Two, and three."])
-    with wiretap() as made:
+    with recorded_pcm() as made:
         async with TTSClient(server.websocket_url) as client:
             events = [event async for event in client.say("Four.")]
     heard = b"".join(event.pcm for event in events if isinstance(event, ClientAudio))
     assert heard == bytes(made[0])
-    with wiretap() as unheard:
+    with recorded_pcm() as unrecorded:
         pass
-    assert unheard == []
+    assert unrecorded == []
 
 
 async def test_the_hop_is_dearer_than_a_call():

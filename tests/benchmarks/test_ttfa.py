@@ -8,11 +8,11 @@ import pytest
 from benchmarks.service.ttfa import (
     Section,
     Turn,
-    http_door,
+    http_to,
     measure,
     sections_of,
     summarize,
-    websocket_door,
+    websocket_to,
 )
 from testbed.server_process import ServerProcess
 
@@ -45,8 +45,8 @@ def test_the_program_ends_with_one_json_object(tmp_path: Path):
 @pytest.mark.parametrize("section", sections_of(2), ids=lambda section: section.label)
 async def test_a_section_takes_one_turn_for_each_text(served: ServerProcess, section: Section):
     """Warm or new, alone or together: every text is heard, its sound after its first message."""
-    open_door = websocket_door(served.websocket_url, None, None)
-    turns = await measure(section, open_door, TEXTS)
+    connect = websocket_to(served.websocket_url, None, None)
+    turns = await measure(section, connect, TEXTS)
     assert len(turns) == len(TEXTS)
     for turn in turns:
         assert 0 < turn.first_audio_s <= turn.audible_message_s <= turn.audible_s
@@ -56,7 +56,7 @@ async def test_a_section_takes_one_turn_for_each_text(served: ServerProcess, sec
 async def test_openai_compatible_servers_are_measured_too(served: ServerProcess):
     """`--http` hears our own OpenAI door as it hears any other, with or without `/v1`."""
     for url in (served.url, f"{served.url}/v1"):
-        turns = await measure(Section(1, True), http_door(url, None, "tts-1", None), TEXTS)
+        turns = await measure(Section(1, True), http_to(url, None, "tts-1", None), TEXTS)
         assert len(turns) == len(TEXTS)
 
 
