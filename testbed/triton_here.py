@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-import torch
-
 Run = Callable[..., Any]
 """Calls a module's function with the given arguments in another process, and returns its result."""
 
@@ -73,7 +71,6 @@ def _process(**environment: str) -> Iterator[Run]:
 
 def _begin(environment: dict[str, str]) -> None:
     os.environ.update(environment)
-    torch.set_num_threads(1)
 
 
 def _call(sent: bytes) -> bytes:

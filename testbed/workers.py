@@ -9,7 +9,7 @@ import os
 import pytest
 
 _COMPUTING_WORKERS = 2
-_NICENESS = 10
+_NICENESS = 5
 GROUP = "realtime"
 """The `xdist_group` of real-time tests."""
 _FIXTURES = frozenset(

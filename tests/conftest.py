@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator, Generator, Iterator
 from typing import Any
 
@@ -37,11 +38,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure() -> None:
-    """Lower the priority of workers whose tests compute, and let idle threads of torch sleep.
+    """Lower the priority of workers whose tests compute, and give torch one thread.
 
-    OpenMP reads its policy when torch is imported, which is later. By default its threads spin
-    while they wait for each other, and take the cores from the other workers' tests.
+    OpenMP reads these variables when torch is imported, which is later, also in processes that
+    tests start. Tests compute on tiny tensors, where several threads mostly wait for each other:
+    on busy cores one test then took 65 s in place of 2. Threads that a test needs sleep, not
+    spin, while they wait.
     """
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     lower_priority()
 
@@ -75,6 +79,14 @@ def pytest_runtest_makereport(
             report.outcome = "failed"
             report.longrepr = f"skipped with --complete: {report.longrepr}"
     return report
+
+
+@pytest.fixture(autouse=True)
+def one_torch_thread() -> Iterator[None]:
+    """Restore the number of threads that a test has changed, for the tests after it."""
+    yield
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

@@ -84,7 +84,7 @@ def time_product(
     moved = size * (outputs * inputs + rows * (inputs + outputs))
     return {
         "ms": round(seconds * 1000, 5),
-        "gb_per_s": round(moved / seconds / 1e9, 1),
+        "gb_per_s": round(moved / seconds / 1e9, 3),
         "tflop_per_s": round(2 * rows * outputs * inputs / seconds / 1e12, 3),
         "has_graphs": stream.is_captured,
     }

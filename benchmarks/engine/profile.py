@@ -137,7 +137,7 @@ def profile_part(part: Part, device: torch.device, *, has_graphs: bool) -> dict[
         "has_graphs": stream.is_captured,
         "ms": round(seconds * 1000, 4),
         "least_mb": round(part.least_bytes / 1e6, 2),
-        "gb_per_s": round(part.least_bytes / seconds / 1e9, 1),
+        "gb_per_s": round(part.least_bytes / seconds / 1e9, 3),
         "kernels": _top(_kernel_lines(kernels, triton_bytes)) if is_gpu else [],
         "operations": _top(_operation_lines(operations, part.element_bytes, is_gpu=is_gpu)),
     }
@@ -240,7 +240,7 @@ def _line(name: str, calls: int, took_us: float, moved: int | None) -> dict[str,
         "calls": round(calls / _PROFILED_REPLAYS, 1),
         "us": round(took_us / _PROFILED_REPLAYS, 2),
         "mb": None if moved is None else round(moved / _PROFILED_REPLAYS / 1e6, 3),
-        "gb_per_s": None if moved is None else round(moved / took_us / 1e3, 1),
+        "gb_per_s": None if moved is None else round(moved / took_us / 1e3, 3),
     }
 
 

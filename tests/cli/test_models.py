@@ -34,7 +34,6 @@ def run(command: Command, hub: Hub, tmp_path: Path) -> Command:
         "HF_ENDPOINT": hub.url,
         "HF_HOME": str(tmp_path / "cache"),
         "VOICEAGENT_TTS_VOICES_FOLDER": str(tmp_path / "voices"),
-        "OMP_NUM_THREADS": "1",
     }
 
     async def run_with_hub(*argv: str, **more: str) -> Outcome:

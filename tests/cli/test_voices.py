@@ -41,7 +41,7 @@ def run(command: Command, folder: VoiceFolder) -> Command:
     """Run `voiceagent-tts voices *argv` with that folder."""
 
     async def run_voices(*argv: str) -> Outcome:
-        environment = {"VOICEAGENT_TTS_VOICES_FOLDER": str(folder.path), "OMP_NUM_THREADS": "1"}
+        environment = {"VOICEAGENT_TTS_VOICES_FOLDER": str(folder.path)}
         return await command("voices", *argv, environment=environment)
 
     return run_voices

@@ -3,14 +3,11 @@
 from collections.abc import Callable
 
 import pytest
-import torch
 
 from testbed.engine_driving import Driver
 from testbed.tiny_fixtures import base, custom_voice, load_tiny
 
 __all__ = ["base", "custom_voice", "load_tiny"]
-
-torch.set_num_threads(1)  # on tiny tensors more threads only add waiting
 
 
 @pytest.fixture

@@ -34,10 +34,15 @@ from voiceagent_tts.model.sampling import SamplingBounds, TorchSampler
 TINY = read_model_config(REFERENCE / "custom_voice-1b7").talker_config
 CPU = torch.device("cpu")
 FLOAT32, BFLOAT16, FLOAT16 = torch.float32, torch.bfloat16, torch.float16
-DTYPES = pytest.mark.parametrize(
-    "dtype", [FLOAT32, BFLOAT16, FLOAT16], ids=["fp32", "bf16", "fp16"]
-)
 THOROUGH = pytest.mark.thorough
+DTYPES = pytest.mark.parametrize(
+    "dtype",
+    [
+        pytest.param(FLOAT32, id="fp32"),
+        pytest.param(BFLOAT16, id="bf16"),
+        pytest.param(FLOAT16, id="fp16", marks=THOROUGH),
+    ],
+)
 pytestmark = pytest.mark.xdist_group("fused")  # one worker starts the interpreter
 TABLE = torch.tensor([[3, 1], [5, 2], [4, 6], [0, 0]])
 
@@ -80,7 +85,7 @@ def _differences(
     [
         pytest.param(TINY, FLOAT32, id="tiny-fp32"),
         pytest.param(TINY, BFLOAT16, id="tiny-bf16"),
-        pytest.param(TINY, FLOAT16, id="tiny-fp16"),
+        pytest.param(TINY, FLOAT16, id="tiny-fp16", marks=THOROUGH),
         pytest.param(PUBLISHED.talker_config, FLOAT32, id="full-fp32", marks=THOROUGH),
         pytest.param(PUBLISHED.talker_config, BFLOAT16, id="full-bf16"),
         pytest.param(PUBLISHED.talker_config, FLOAT16, id="full-fp16", marks=THOROUGH),
@@ -199,7 +204,7 @@ def _codes(name: str, kind: Kernels, device: torch.device, frames: int) -> list[
 
 
 @pytest.mark.timeout(400)  # the interpreter takes milliseconds for each program
-@pytest.mark.parametrize("name", ["custom_voice-1b7", "base-0b6"])
+@pytest.mark.parametrize("name", ["custom_voice-1b7", pytest.param("base-0b6", marks=THOROUGH)])
 def test_a_network_chooses_the_same_codes(where: Where, name: str) -> None:
     """In float32, prompts and frames of a whole fused network give the plain network's codes."""
     run, device = where
@@ -210,7 +215,7 @@ def test_a_network_chooses_the_same_codes(where: Where, name: str) -> None:
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("capability", [80, 90])
+@pytest.mark.parametrize("capability", [pytest.param(80, marks=THOROUGH), 90])
 @pytest.mark.parametrize(
     "dtype",
     [pytest.param(FLOAT32, id="fp32", marks=THOROUGH), pytest.param(BFLOAT16, id="bf16")],

@@ -43,15 +43,6 @@ TEXTS = {
 }
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Any:
-    """Tiny matrices are slower on two threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of a tiny aligner."""
