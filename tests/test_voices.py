@@ -3,6 +3,7 @@
 import os
 import resource
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,8 @@ import torch
 from safetensors.torch import save
 
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
-from voiceagent_tts.seam.events import Capabilities
-from voiceagent_tts.voices import Voice, VoiceBook, VoiceFolder, clone_name
+from voiceagent_tts.seam.events import Capabilities, VoiceDetails
+from voiceagent_tts.voices import ALIASES, Voice, VoiceBook, VoiceFolder, clone_name
 
 
 @pytest.fixture
@@ -188,3 +189,68 @@ def test_a_damaged_clone_goes_to_the_first_model(folder: VoiceFolder, stored: by
     book = VoiceBook({"small": worker(clone_width=64), "large": worker(clone_width=128)}, folder)
     folder.save("anna", stored)
     assert book.resolve("anna") == Voice("anna", "small")
+
+
+SPEAKERS = (
+    VoiceDetails("Ryan", "speaker", "en", "male"),
+    VoiceDetails("Vivian", "speaker", "zh", "female"),
+    VoiceDetails("Serena", "speaker", "zh", "female"),
+)
+
+
+def speakers(clone_width: int | None = None) -> Capabilities:
+    """A worker whose model has speakers, like those of Qwen3-TTS."""
+    names = tuple(each.name for each in SPEAKERS)
+    return replace(worker(*names, clone_width=clone_width), voice_details=SPEAKERS)
+
+
+@pytest.mark.parametrize("alias", ALIASES)
+def test_documented_names_are_voices_of_every_server(alias: str) -> None:
+    """`default`, `nova` and the others stand for a voice of their gender, which is listed."""
+    book = VoiceBook({"a": worker("Anyone"), "b": speakers()})
+    assert book.resolve(alias) == Voice("Anyone", "a")
+    book = VoiceBook({"a": speakers()})
+    voice = book.resolve(alias.upper())
+    listed = {each.details.name: each for each in book.listed()}
+    assert listed[alias].alias_of == voice.name
+    assert listed[alias].details.kind == "alias"
+    assert alias == "default" or listed[alias].details.gender == ALIASES[alias]
+    assert book.resolve("default") == book.resolve(None) == Voice("Ryan", "a")
+    assert next(iter(listed)) == "Ryan"
+
+
+def test_aliases_of_one_gender_are_several_voices() -> None:
+    """Two agents with different documented names do not sound alike if the server can help it."""
+    book = VoiceBook({"a": speakers()})
+    women = {book.resolve(name).name for name, gender in ALIASES.items() if gender == "female"}
+    assert women == {"Vivian", "Serena"}
+
+
+def test_a_voice_comes_before_an_alias_of_its_name(folder: VoiceFolder) -> None:
+    """An engine's own `nova`, or a clone of that name, is not displaced."""
+    assert VoiceBook({"a": speakers(), "b": worker("nova")}).resolve("nova") == Voice("nova", "b")
+    folder.save("nova", b"prompt")
+    book = VoiceBook({"a": speakers(clone_width=64)}, folder)
+    assert book.resolve("nova") == Voice("nova", "a")
+    kinds = [each.details.kind for each in book.listed() if each.details.name == "nova"]
+    assert kinds == ["clone"]
+
+
+def test_without_voices_there_are_no_aliases(folder: VoiceFolder) -> None:
+    """A server without a voice says so, whatever name is asked for."""
+    book = VoiceBook({"base": worker(clone_width=64)}, folder)
+    assert book.listed() == []
+    with pytest.raises(InvalidRequestError, match="voices add"):
+        book.resolve("default")
+
+
+def test_an_unknown_name_gets_a_few_near_ones() -> None:
+    """With many voices an error names those that are most alike, and where all are listed."""
+    book = VoiceBook({"a": worker("default", *(f"speaker{k}" for k in range(300)), "anna")})
+    with pytest.raises(InvalidRequestError) as refused:
+        book.resolve("anne")
+    assert "try anna" in refused.value.message
+    assert refused.value.message.endswith("`voiceagent-tts voices list` shows all 302")
+    assert len(refused.value.message) < 200
+    with pytest.raises(InvalidRequestError, match="try default, speaker0, speaker1;"):
+        book.resolve("零")

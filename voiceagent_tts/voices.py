@@ -10,19 +10,55 @@ import re
 import secrets
 import struct
 import unicodedata
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
-from voiceagent_tts.seam.events import Capabilities
+from voiceagent_tts.seam.events import Capabilities, Gender, VoiceDetails
 
 CLONE_SUFFIX = ".safetensors"
 DESIGNED_VOICE = "designed"
 """Name of the only voice of a VoiceDesign model; `instruct` describes who speaks."""
 _NAME = re.compile(r"\w(?:[\w .-]{0,62}\w)?")
-_NAMES_IN_A_MESSAGE = 40
+_NAMES_IN_A_MESSAGE = 10
+_NEAR_NAMES = 5
 _MAX_HEADER_BYTES = 65_536
+
+
+ALIASES: dict[str, Gender | None] = {
+    "default": None,
+    "alloy": "female",
+    "ash": "male",
+    "ballad": "male",
+    "coral": "female",
+    "echo": "male",
+    "fable": "male",
+    "nova": "female",
+    "onyx": "male",
+    "sage": "female",
+    "shimmer": "female",
+    "verse": "male",
+    "marin": "female",
+    "cedar": "male",
+}
+"""Names that every server accepts: `default`, and the voices of OpenAI's API with their gender."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedVoice:
+    """A voice as servers list it.
+
+    Attributes:
+        details: its name, kind, language and gender.
+        worker: the worker that speaks it.
+        alias_of: the voice that an alias stands for; None for a voice of its own.
+    """
+
+    details: VoiceDetails
+    worker: str
+    alias_of: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,9 +208,9 @@ class VoiceFolder:
         return self.path / f"{clone_name(name)}{CLONE_SUFFIX}"
 
     def _unknown(self, name: str) -> InvalidRequestError:
-        known = _listed(self.names()) or "none yet: `voiceagent-tts voices add NAME ref.wav`"
         return InvalidRequestError(
-            f"expected the name of a cloned voice, got {name[:64]!r}; known are {known}",
+            f"expected the name of a cloned voice, got {name[:64]!r}; "
+            f"{name_hint(name, self.names())}",
             code=ErrorCode.INVALID_VOICE,
         )
 
@@ -192,23 +228,65 @@ class VoiceBook:
     ) -> None:
         self._voices: dict[str, Voice] = {}
         self._clone_workers: dict[int, str] = {}
+        self._details: dict[str, VoiceDetails] = {}
         for worker, capabilities in workers.items():
             for name in capabilities.voices:
                 self._voices.setdefault(name.casefold(), Voice(name, worker))
             if capabilities.clone_width is not None:
                 self._clone_workers.setdefault(capabilities.clone_width, worker)
+            self._details |= {each.name: each for each in capabilities.voice_details}
         self._clones = clones if self._clone_workers else None
 
     def names(self) -> list[str]:
-        """Return all voice names, the default first."""
+        """Return the names of all voices, the default first; without aliases."""
         fixed = [voice.name for voice in self._voices.values()]
         if self._clones is None:
             return fixed
         return fixed + [name for name in self._clones.names() if name not in self._voices]
 
+    def listed(self) -> list[ListedVoice]:
+        """Return all voices, the default first, and then the aliases."""
+        names = self.names()
+        own = [self._own(self.resolve(name)) for name in names]
+        taken = {name.casefold() for name in names}
+        aliases = [alias for alias in ALIASES if names and alias not in taken]
+        return own + [self._alias(alias) for alias in aliases]
+
+    def _own(self, voice: Voice) -> ListedVoice:
+        kind = "clone" if voice.name in (self._clones or ()) else "speaker"
+        details = VoiceDetails(voice.name, kind)
+        if kind == "speaker":
+            details = self._details.get(voice.name, details)
+        return ListedVoice(details, voice.worker)
+
+    def _alias(self, alias: str) -> ListedVoice:
+        target = self._own(self._stand_in(alias))
+        details = replace(target.details, name=alias, kind="alias")
+        return ListedVoice(details, target.worker, target.details.name)
+
+    def _stand_in(self, alias: str) -> Voice:
+        """The voice that an alias stands for.
+
+        That is the default voice for `default`, and for other aliases a voice of the default
+        voice's worker with the alias's gender. The choice changes only with the worker's voices.
+        """
+        default = self._default()
+        gender = ALIASES[alias]
+        of_worker = [each for each in self._voices.values() if each.worker == default.worker]
+        matching = [each for each in of_worker if self._gender(each) == gender]
+        if gender is None or not matching:
+            return default
+        siblings = [name for name, other in ALIASES.items() if other == gender]
+        return matching[siblings.index(alias) % len(matching)]
+
+    def _gender(self, voice: Voice) -> Gender | None:
+        details = self._details.get(voice.name)
+        return None if details is None else details.gender
+
     def resolve(self, name: str | None) -> Voice:
         """Return the voice `name`, in any letter case; the default voice for None.
 
+        A name of `ALIASES` that no voice has stands for one of the voices.
         A clone comes before a built-in voice of the same name: it was stored with `--replace`.
         `base+variant` (espeak's notation) is a voice if both parts are voices.
 
@@ -221,10 +299,11 @@ class VoiceBook:
         known = self._voices.get(base)
         if self._clones is not None and name in self._clones:
             return self._clone(self._clones, clone_name(name))
+        if known is None and base in ALIASES and not plus and self.names():
+            return self._stand_in(base)
         if known is None or (plus and variant not in self._voices):
             raise InvalidRequestError(
-                f"expected the name of a voice, got {name[:64]!r}; known are "
-                f"{_listed(self.names()) or _NO_VOICE}",
+                f"expected the name of a voice, got {name[:64]!r}; {name_hint(name, self.names())}",
                 code=ErrorCode.INVALID_VOICE,
             )
         return Voice(name, known.worker) if plus else known
@@ -244,8 +323,14 @@ class VoiceBook:
 _NO_VOICE = "no voice yet: `voiceagent-tts voices add NAME ref.wav` clones one"
 
 
-def _listed(names: list[str]) -> str:
-    """Format names for a message, shortened to fit a screen."""
-    left = len(names) - _NAMES_IN_A_MESSAGE
-    more = f" and {left} more" * (left > 0)
-    return f"{', '.join(names[:_NAMES_IN_A_MESSAGE])}{more}"
+def name_hint(wanted: str, names: Iterable[str]) -> str:
+    """Say which names a client may have meant: all if they are few, otherwise those most alike."""
+    known = list(names)
+    if not known:
+        return f"there is {_NO_VOICE}"
+    if len(known) <= _NAMES_IN_A_MESSAGE:
+        return f"known are {', '.join(known)}"
+    spelling = {name.casefold(): name for name in (*known, *ALIASES)}
+    near = get_close_matches(wanted[:64].casefold(), spelling, _NEAR_NAMES, cutoff=0.5)
+    names_near = ", ".join(spelling[each] for each in near) or ", ".join(known[:3])
+    return f"try {names_near}; `voiceagent-tts voices list` shows all {len(known)}"

@@ -300,9 +300,23 @@ async def test_voices_are_listed_one_a_line(server: RunningServer, command: Comm
     """The default is first, and the server accepts every listed name."""
     outcome = await command("voices", "list", "--url", server.websocket_url)
     assert (outcome.status, outcome.errors) == (0, "")
-    names = outcome.output.splitlines()
+    names = [line.split()[0] for line in outcome.output.splitlines()]
     assert names[0] == "default"
-    assert names == server.state.synthesizer.voices.names()
+    voices = server.state.synthesizer.voices
+    assert names == voices.names()
+    assert all(voices.resolve(name) for name in names)
+
+
+async def test_voices_are_listed_by_what_they_are(server: RunningServer, command: Command) -> None:
+    """Each line has name, language, gender and kind, and options select lines."""
+    listed = "voices", "list", "--url", server.websocket_url
+    outcome = await command(*listed, "--gender", "female", "--kind", "preset", "NOV")
+    assert outcome.output.split() == ["nova", "any", "female", "preset"]
+    outcome = await command(*listed, "--kind", "language", "--language", "pt")
+    assert {line.split()[1] for line in outcome.output.splitlines()} == {"pt", "pt-br", "pt-pt"}
+    outcome = await command(*listed, "nobody")
+    assert (outcome.status, outcome.output) == (1, "")
+    assert "voices matches" in outcome.errors
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from voiceagent_tts.seam.events import (
     Ready,
     SegmentEnd,
     Stats,
+    VoiceDetails,
     Words,
 )
 from voiceagent_tts.seam.wire import decode, encode
@@ -94,8 +95,11 @@ def test_what_is_encoded_is_decoded(message: Any) -> None:
 def test_capabilities_keep_their_types() -> None:
     """Lists of names are decoded as tuples, so that capabilities stay hashable and comparable."""
     ready = Ready(
-        Capabilities("espeak", "espeak-ng", True, ("segment",), ("en", "de"), ("a",), 4, True)
-    )
+        Capabilities(
+            "espeak", "espeak-ng", True, ("segment",), ("en", "de"), ("a",), 4, True,
+            voice_details=(VoiceDetails("a", "preset", None, "female"),),
+        )
+    )  # fmt: skip
     assert decode(encode(ready)) == ready
 
 

@@ -15,6 +15,10 @@ async def test_voices_are_listed(shared_server: RunningServer, http: httpx.Async
     assert voices[0]["name"] == "default"
     assert {"alloy", "verse", "en-gb"} <= {voice["id"] for voice in voices}
     assert {"en", "de", "zh", "ja", "ko"} <= set(voices[0]["languages"])
+    facts = {voice["id"]: (voice["kind"], voice["language"], voice["gender"]) for voice in voices}
+    assert facts["nova"] == ("preset", None, "female")
+    assert facts["m3"] == ("variant", None, "male")
+    assert facts["de"] == ("language", "de", None)
     body = {"input": "Hello.", "voice": voices[-1]["id"], "response_format": "pcm"}
     assert any((await http.post("/v1/audio/speech", json=body)).content)
 

@@ -1,4 +1,4 @@
-"""`voiceagent-tts say` and `voices list`: a client, with a temporary server if --url is not given.
+"""`voiceagent-tts say`: a client, with a temporary server if --url is not given.
 
 With `--url` the base install suffices; a temporary server needs the extras `server` and `espeak`.
 """
@@ -6,15 +6,11 @@ With `--url` the base install suffices; a temporary server needs the extras `ser
 import asyncio
 import codecs
 import contextlib
-import json
 import os
 import sys
-import urllib.request
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from http.client import HTTPException
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -22,7 +18,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from voiceagent_tts.cli.files import check_audio_path, check_words_path, write_audio, write_words
 from voiceagent_tts.cli.own_server import websocket_url
 from voiceagent_tts.cli.playback import Speaker
-from voiceagent_tts.client import ClientContext, TTSClient, authorization, websocket_address
+from voiceagent_tts.client import ClientContext, TTSClient
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, WordTimestamp
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError
 from voiceagent_tts.protocol.client_connection import ClientAudio
@@ -93,35 +89,6 @@ async def say_text(request: SayRequest) -> None:
             "expected text with letters or digits to speak", code=ErrorCode.TEXT_UNSPEAKABLE
         )
     _write_files(request, spoken)
-
-
-async def print_voices(url: str | None, api_key: str | None) -> None:
-    """Print one voice per line, the default first.
-
-    Raises:
-        InvalidRequestError: the server does not list its voices.
-    """
-    async with websocket_url(url) as address:
-        parts = urlsplit(websocket_address(address))
-        scheme = "https" if parts.scheme == "wss" else "http"
-        place = parts.netloc.rpartition("@")[2]  # for messages, which show no secrets
-        http_request = urllib.request.Request(f"{scheme}://{place}/v1/audio/voices")
-        for name, value in authorization(api_key).items():
-            http_request.add_header(name, value)
-        names = await asyncio.to_thread(_fetch_names, http_request)
-    for name in names:
-        sys.stdout.write(f"{name}\n")
-
-
-def _fetch_names(http_request: urllib.request.Request) -> list[str]:
-    try:
-        with urllib.request.urlopen(http_request, timeout=10) as response:
-            return [str(voice["id"]) for voice in json.load(response)["voices"]]
-    except (OSError, HTTPException) as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-    except (ValueError, TypeError, KeyError):
-        reason = "the reply is not that of a voiceagent-tts server"
-    raise InvalidRequestError(f"cannot list voices from {http_request.full_url}: {reason}")
 
 
 def _find_speaker(request: SayRequest) -> Speaker | None:

@@ -44,6 +44,17 @@ def valid_unicode(value: str) -> str:
 
 @app.command("list")
 def list_voices(
+    search: Annotated[
+        str | None, typer.Argument(metavar="[SEARCH]", help="Part of the names to list.")
+    ] = None,
+    language: Annotated[
+        str | None, typer.Option(help="Only voices for this language (`de`), or for any.")
+    ] = None,
+    gender: Annotated[str | None, typer.Option(help="Only female or male voices.")] = None,
+    kind: Annotated[
+        str | None,
+        typer.Option(help="Only preset, variant, language, speaker, designed, clone or alias."),
+    ] = None,
     url: Annotated[
         str | None,
         typer.Option(help="Running server (ws://HOST:PORT). [default: a temporary server]"),
@@ -53,10 +64,10 @@ def list_voices(
         typer.Option(envvar="VOICEAGENT_TTS_API_KEY", help="Key for the server at --url."),
     ] = None,
 ) -> None:
-    """List the voices that a server offers, the default first."""
-    from voiceagent_tts.cli.say import print_voices
+    """List the voices that a server offers, the default first: name, language, gender, kind."""
+    from voiceagent_tts.cli.voice_list import VoiceFilter, print_voices
 
-    asyncio.run(print_voices(url, api_key))
+    asyncio.run(print_voices(url, api_key, VoiceFilter(search, language, gender, kind)))
 
 
 @app.command()

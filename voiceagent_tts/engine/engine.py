@@ -100,6 +100,7 @@ class Qwen3Engine:
             needs_instruct=self._config.tts_model_type == "voice_design",
             clone_width=self._voices.clone_width,
             max_batch_rows=self._scheduler.max_batch_rows,
+            voice_details=self._voices.details(),
         )
 
     @property

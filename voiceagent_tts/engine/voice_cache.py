@@ -11,6 +11,7 @@ from voiceagent_tts.lru import LRUCache
 from voiceagent_tts.model.codec_state import CodecState
 from voiceagent_tts.model.config import ModelConfig
 from voiceagent_tts.model.prompt import Cloned, Designed, Preset, Voice
+from voiceagent_tts.seam.events import Gender, VoiceDetails
 from voiceagent_tts.voices import DESIGNED_VOICE, VoiceFolder
 
 MAX_CLONES = 64
@@ -36,6 +37,22 @@ class CacheCounts:
 
     hits: int = 0
     misses: int = 0
+
+
+_SPEAKERS: dict[str, tuple[str, Gender]] = {
+    "aiden": ("en", "male"),
+    "dylan": ("zh", "male"),
+    "eric": ("zh", "male"),
+    "ono_anna": ("ja", "female"),
+    "ryan": ("en", "male"),
+    "serena": ("zh", "female"),
+    "sohee": ("ko", "female"),
+    "uncle_fu": ("zh", "male"),
+    "vivian": ("zh", "female"),
+}
+"""Native language and gender of the speakers of Qwen's CustomVoice models.
+
+Source: the model card of Qwen3-TTS-12Hz-1.7B-CustomVoice."""
 
 
 class VoiceCache:
@@ -64,6 +81,15 @@ class VoiceCache:
                 return (DESIGNED_VOICE,)
             case "base":
                 return ()
+
+    def details(self) -> tuple[VoiceDetails, ...]:
+        """Return language and gender of the voices that the model itself contains."""
+        if self._config.tts_model_type == "voice_design":
+            return (VoiceDetails(DESIGNED_VOICE, "designed"),)
+        return tuple(
+            VoiceDetails(name, "speaker", *_SPEAKERS.get(name.casefold(), (None, None)))
+            for name in self.names()
+        )
 
     @property
     def clone_width(self) -> int | None:

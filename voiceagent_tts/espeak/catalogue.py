@@ -10,7 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
-from voiceagent_tts.espeak.library import DEFAULT_PITCH, InstalledVoice
+from voiceagent_tts.espeak.library import DEFAULT_PITCH, InstalledVariant, InstalledVoice
+from voiceagent_tts.seam.events import Gender, VoiceDetails
+from voiceagent_tts.voices import ALIASES, name_hint
 
 LANGUAGES = {
     "zh": "cmn",
@@ -89,16 +91,21 @@ class VoiceCatalogue:
 
     Args:
         installed: language voices.
-        variants: names that may follow `+`.
+        variants: timbres whose names may follow `+`.
     """
 
-    def __init__(self, installed: Iterable[InstalledVoice], variants: Iterable[str]) -> None:
+    def __init__(
+        self, installed: Iterable[InstalledVoice], variants: Iterable[InstalledVariant]
+    ) -> None:
         self._identifiers: dict[str, str] = {}
         for voice in installed:  # the first voice of a language is its main one
             self._identifiers.setdefault(voice.language, voice.identifier)
         for language, code in LANGUAGES.items():
             self._identifiers.setdefault(language, self._identifiers[code])
-        self._presets = {variant.lower(): Preset(variant) for variant in variants} | PRESETS
+        self._genders: dict[str, Gender | None] = {"": None}
+        self._genders.update((each.name, each.gender) for each in variants)
+        own = {name.lower(): Preset(name) for name in self._genders if name}
+        self._presets = own | PRESETS
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -110,6 +117,19 @@ class VoiceCatalogue:
         """Presets, variants and language voices; `+` joins a language voice and a variant."""
         variants = sorted(self._presets.keys() - PRESETS.keys())
         return (*PRESETS, *variants, *sorted(self._identifiers))
+
+    @property
+    def details(self) -> tuple[VoiceDetails, ...]:
+        """Kind, language and gender of each voice."""
+        timbres = [
+            VoiceDetails(
+                name,
+                "preset" if name in PRESETS else "variant",
+                gender=self._genders[preset.variant] or ALIASES.get(name),
+            )
+            for name, preset in self._presets.items()
+        ]
+        return (*timbres, *(VoiceDetails(code, "language", code) for code in self._identifiers))
 
     def resolve(self, name: str, language: str) -> EspeakVoice:
         """Find the voice called `name` for a text in `language`.
@@ -143,7 +163,7 @@ class VoiceCatalogue:
 
     def _unknown_voice(self, name: str) -> InvalidRequestError:
         return InvalidRequestError(
-            f"expected a voice, got {name!r}; try a name, or a language voice and a variant joined "
-            f"by '+', of {', '.join(self.names)}",
+            f"expected the name of a voice, or of a language voice and a variant joined by '+', "
+            f"got {name!r}; {name_hint(name, self.names)}",
             code=ErrorCode.INVALID_VOICE,
         )

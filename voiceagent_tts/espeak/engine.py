@@ -162,6 +162,7 @@ class EspeakEngine:
             voices=self._catalogue.names,
             max_rows=self._max_rows,
             has_native_speed=True,
+            voice_details=self._catalogue.details,
         )
 
     @property

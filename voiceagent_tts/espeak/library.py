@@ -21,6 +21,7 @@ import numpy as np
 
 from voiceagent_tts.errors import EngineError
 from voiceagent_tts.extras import install_hint
+from voiceagent_tts.seam.events import Gender
 
 ESPEAK_RATE_HZ = 22_050
 
@@ -80,6 +81,14 @@ class InstalledVoice:
 
     identifier: str
     language: str
+
+
+@dataclass(frozen=True, slots=True)
+class InstalledVariant:
+    """A timbre in espeak's data: its name, and the gender that its file states."""
+
+    name: str
+    gender: Gender | None = None
 
 
 OnChunk = Callable[[np.ndarray, list[SpeechEvent]], bool]
@@ -182,9 +191,10 @@ class EspeakLibrary:
         voices = _read_voices(self._dll.espeak_ListVoices(None))
         return [voice for voice in voices if self._has_dictionary(voice)]
 
-    def variants(self) -> list[str]:
-        """List the names that may follow a voice's `+`, sorted."""
-        return sorted(path.name for path in (self._data_path / "voices" / "!v").iterdir())
+    def variants(self) -> list[InstalledVariant]:
+        """List the variants that may follow a voice's `+`, sorted by name."""
+        paths = sorted((self._data_path / "voices" / "!v").iterdir())
+        return [InstalledVariant(path.name, _gender(path)) for path in paths]
 
     def synthesize(
         self,
@@ -348,6 +358,19 @@ def _read_voices(table: Any) -> Iterator[InstalledVoice]:
         voice = pointer.contents
         # `languages` is a priority byte followed by the code.
         yield InstalledVoice(voice.identifier.decode(), voice.languages[1:].decode().lower())
+
+
+def _gender(path: Path) -> Gender | None:
+    """The gender that a variant's file states, in a line such as `gender female 30`."""
+    for line in path.read_text(errors="replace").splitlines():
+        match line.casefold().split():
+            case ["gender", "female", *_]:
+                return "female"
+            case ["gender", "male", *_]:
+                return "male"
+            case _:
+                pass
+    return None
 
 
 def _read_events(events: Any) -> Iterator[SpeechEvent]:

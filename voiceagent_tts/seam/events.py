@@ -5,10 +5,33 @@ offsets into the client's verbatim text.
 """
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from voiceagent_tts.core import AudioChunk, WordTimestamp
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.seam.commands import Feeding
+
+Gender = Literal["female", "male"]
+VoiceKind = Literal["preset", "variant", "language", "speaker", "designed", "clone", "alias"]
+"""What a voice is: a named timbre, espeak's variant or language voice, a speaker of a model, one
+that is made from a description, a clone, or another name of one of these."""
+
+
+@dataclass(frozen=True, slots=True)
+class VoiceDetails:
+    """What a worker knows of one of its voices.
+
+    Args:
+        name: the voice's name.
+        kind: what the voice is.
+        language: code of the language that the voice is made for; None for a voice of any.
+        gender: how the voice sounds; None if unknown.
+    """
+
+    name: str
+    kind: VoiceKind
+    language: str | None = None
+    gender: Gender | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +51,7 @@ class Capabilities:
         clone_width: numbers in the speaker embeddings of the clones that it also speaks, which may
             be added and removed while it runs; None where it speaks no clones.
         max_batch_rows: batch contexts at the same time; None for `max_rows`.
+        voice_details: what is known of the voices, in any order; some may be missing.
     """
 
     engine: str
@@ -41,6 +65,7 @@ class Capabilities:
     needs_instruct: bool = False
     clone_width: int | None = None
     max_batch_rows: int | None = None
+    voice_details: tuple[VoiceDetails, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

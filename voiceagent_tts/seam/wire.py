@@ -7,6 +7,7 @@ follow as raw parts. Nothing is pickled. This module knows no sockets.
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, fields
+from itertools import starmap
 from typing import Any, cast
 
 from voiceagent_tts.core import AudioChunk, Word, WordTimestamp
@@ -40,6 +41,7 @@ from voiceagent_tts.seam.events import (
     Ready,
     SegmentEnd,
     Stats,
+    VoiceDetails,
     Words,
 )
 
@@ -79,8 +81,7 @@ def encode(message: Message) -> list[bytes]:
             known = [[_pack_word(word) for word in row] for row in (words, tentative)]
             return [_json(["aligned", context, *known, end_sample])]
         case Ready(capabilities):
-            values = [getattr(capabilities, field.name) for field in fields(Capabilities)]
-            return [_json(["ready", *values])]
+            return [_json(["ready", *astuple(capabilities)])]
         case Failed(context, code, text, retry_after_ms):
             return [_json(["failed", context, code.value, text, retry_after_ms])]
         case _:
@@ -157,7 +158,8 @@ def _aligned(values: list[Any], _parts: Sequence[bytes]) -> Aligned:
 
 def _ready(values: list[Any], _parts: Sequence[bytes]) -> Ready:
     tupled: list[Any] = [tuple(cast("list[Any]", v)) if isinstance(v, list) else v for v in values]
-    return Ready(Capabilities(*tupled))
+    *others, details = tupled
+    return Ready(Capabilities(*others, voice_details=tuple(starmap(VoiceDetails, details))))
 
 
 def _failed(values: list[Any], _parts: Sequence[bytes]) -> Failed:

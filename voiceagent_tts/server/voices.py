@@ -11,17 +11,27 @@ router = APIRouter(tags=["voices"])
 
 @router.get("/v1/audio/voices")
 async def list_voices(request: Request) -> dict[str, Any]:
-    """List the voices, the default first, with the languages of each."""
+    """List the voices, the default first, with kind, language and gender of each.
+
+    `language` is the language that the voice is made for; `languages` are those that it accepts.
+    """
     synthesizer = request.app.state.server.synthesizer
     languages = {
         name: list(supervisor.capabilities.languages)
         for name, supervisor in synthesizer.supervisors.items()
     }
-    voices = [synthesizer.voices.resolve(name) for name in synthesizer.voices.names()]
     return {
         "voices": [
-            {"id": voice.name, "name": voice.name, "languages": languages[voice.worker]}
-            for voice in voices
+            {
+                "id": voice.details.name,
+                "name": voice.details.name,
+                "kind": voice.details.kind,
+                "alias_of": voice.alias_of,
+                "language": voice.details.language,
+                "gender": voice.details.gender,
+                "languages": languages[voice.worker],
+            }
+            for voice in synthesizer.voices.listed()
         ]
     }
 

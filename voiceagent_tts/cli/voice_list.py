@@ -1,0 +1,94 @@
+"""`voiceagent-tts voices list`: asks a server for its voices, and prints those that match."""
+
+import asyncio
+import json
+import sys
+import urllib.request
+from collections.abc import Sequence
+from dataclasses import dataclass
+from http.client import HTTPException
+from typing import Any
+from urllib.parse import urlsplit
+
+from voiceagent_tts.cli.own_server import websocket_url
+from voiceagent_tts.client import authorization, websocket_address
+from voiceagent_tts.errors import InvalidRequestError
+
+_COLUMNS = ("name", "language", "gender", "kind")
+_UNKNOWN = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class VoiceFilter:
+    """Which voices to print; None matches all.
+
+    Attributes:
+        search: part of a name, in any letter case.
+        language: code; `en` also matches `en-gb`, and a voice of any language.
+        gender: `female` or `male`.
+        kind: what a voice is, such as `speaker` or `clone`.
+    """
+
+    search: str | None = None
+    language: str | None = None
+    gender: str | None = None
+    kind: str | None = None
+
+    def matches(self, voice: dict[str, Any]) -> bool:
+        """Whether `voice`, as the server describes it, is one to print."""
+        own = voice.get("language")
+        wanted = (self.language or "").casefold()
+        speaks = not wanted or own is None or own == wanted or own.startswith(f"{wanted}-")
+        return (
+            speaks
+            and (self.search or "").casefold() in voice["id"].casefold()
+            and self.gender in (None, voice.get("gender"))
+            and self.kind in (None, voice.get("kind"))
+        )
+
+
+async def print_voices(url: str | None, api_key: str | None, wanted: VoiceFilter) -> None:
+    """Print one matching voice per line, the default first: name, language, gender and kind.
+
+    Raises:
+        InvalidRequestError: the server does not list its voices, or none matches.
+    """
+    async with websocket_url(url) as address:
+        parts = urlsplit(websocket_address(address))
+        scheme = "https" if parts.scheme == "wss" else "http"
+        place = parts.netloc.rpartition("@")[2]  # for messages, which show no secrets
+        http_request = urllib.request.Request(f"{scheme}://{place}/v1/audio/voices")
+        for name, value in authorization(api_key).items():
+            http_request.add_header(name, value)
+        voices = await asyncio.to_thread(_fetch, http_request)
+    rows = [_row(voice) for voice in voices if wanted.matches(voice)]
+    if not rows:
+        raise InvalidRequestError(
+            f"none of the {len(voices)} voices matches; `voices list` without options shows all"
+        )
+    sys.stdout.write(_table([_COLUMNS, *rows] if sys.stdout.isatty() else rows))
+
+
+def _fetch(http_request: urllib.request.Request) -> list[dict[str, Any]]:
+    try:
+        with urllib.request.urlopen(http_request, timeout=10) as response:
+            voices: list[dict[str, Any]] = json.load(response)["voices"]
+            return [voice | {"id": str(voice["id"])} for voice in voices]
+    except (OSError, HTTPException) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+    except (ValueError, TypeError, KeyError):
+        reason = "the reply is not that of a voiceagent-tts server"
+    raise InvalidRequestError(f"cannot list voices from {http_request.full_url}: {reason}")
+
+
+def _row(voice: dict[str, Any]) -> tuple[str, ...]:
+    alias_of = voice.get("alias_of")
+    kind = f"alias of {alias_of}" if alias_of else voice.get("kind")
+    return voice["id"], voice.get("language") or "any", voice.get("gender") or _UNKNOWN, str(kind)
+
+
+def _table(rows: Sequence[tuple[str, ...]]) -> str:
+    """The rows as aligned columns, one row per line; two spaces or more separate columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+    return "".join(f"{line}\n" for line in lines)
