@@ -1,7 +1,10 @@
 """Hints that say how to install what is missing."""
 
 import re
+import tomllib
 from pathlib import Path
+
+import pytest
 
 from voiceagent_tts.extras import install_hint
 
@@ -21,3 +24,25 @@ def test_every_hint_comes_from_one_function() -> None:
     files = [path for name in ("voiceagent_tts", "livekit") for path in (ROOT / name).rglob("*.py")]
     spelled = [path.name for path in files if re.search("pip install", path.read_text("utf-8"))]
     assert spelled == ["extras.py"]
+
+
+@pytest.mark.parametrize("paper", ["README.md", "docs/livekit.md", "docs/operations.md"])
+def test_the_papers_say_how_to_install_in_a_clone(paper: str) -> None:
+    """Whatever is installed from an index there can be installed in a clone as well."""
+    text = (ROOT / paper).read_text(encoding="utf-8")
+    from_index = set(re.findall(r"pip install 'voiceagent-tts\[([\w,]+)\]'", text))
+    in_clone = set(re.findall(r"pip install -e '\.\[([\w,]+)\]'", text))
+    assert from_index and from_index <= in_clone
+
+
+def test_every_extra_of_the_papers_exists() -> None:
+    """pyproject.toml declares the extras that the papers and hints name."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    papers = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    named = {
+        name
+        for paper in papers
+        for group in re.findall(r"(?:voiceagent-tts|'\.)\[([\w,]+)\]", paper.read_text("utf-8"))
+        for name in group.split(",")
+    }
+    assert named and named <= extras["optional-dependencies"].keys()
