@@ -11,13 +11,13 @@ def test_sentences_are_as_long_as_those_of_an_agent():
 
 
 def test_one_seed_is_one_text():
-    """Runs can be compared: the same seed speaks the same sentences, another one others."""
+    """Equal seeds give equal sentences, so that runs can be compared; other seeds give others."""
     first, again, other = (list(itertools.islice(agent_sentences(s), 20)) for s in (7, 7, 8))
     assert first == again != other
 
 
 def test_a_monologue_is_long_enough_and_no_longer():
-    """It ends with the first sentence that reaches the number of words."""
+    """A monologue ends with the sentence that reaches the requested number of words."""
     text = agent_monologue(3, 60)
     assert 60 <= len(text.split()) < 60 + MAX_WORDS
     assert text.endswith((".", "?"))

@@ -47,7 +47,7 @@ def outcome(committed: str, heard: Heard) -> Outcome:
 
 
 def speech(text: str, seed: int) -> Speech:
-    """Noise in place of `text`: a quarter of a second per word, repeatable by its seed."""
+    """Build noise in place of `text`: a quarter of a second per word, repeatable by its seed."""
     words = tuple(
         WordTimestamp(word, index * WORD_SAMPLES, (index + 1) * WORD_SAMPLES, True)
         for index, word in enumerate(split_words(text))
@@ -55,7 +55,7 @@ def speech(text: str, seed: int) -> Speech:
     return Speech(random.Random(seed).randbytes(2 * WORD_SAMPLES * len(words)), words)
 
 
-# The verdict.
+# The verdict
 
 
 @given(text=TEXTS, data=st.data())
@@ -82,9 +82,10 @@ def test_a_history_of_the_words_heard_is_exact(text: str, data: st.DataObject) -
     [
         ("One, two,", False, True, 0),  # without the word that was cut off
         ("One, two, three,", True, True, 0),  # with it
-        ("One, two, three, four,", False, True, 0),  # of which a few samples were played
+        # with a word of which a few samples were played
+        ("One, two, three, four,", False, True, 0),
         ("One, two, three, four, five.", False, False, 1),
-        ("one two three", True, True, 0),  # the words are the same, the spelling is not
+        ("one two three", True, True, 0),  # equal words in another spelling
         ("Two, three", False, False, 0),
         ("One, two, three, six", False, False, 1),
     ],
@@ -125,7 +126,7 @@ def test_a_summary_counts_what_the_verdicts_say() -> None:
     assert summarize([])["exact_pct"] is None
 
 
-# The truth.
+# The truth
 
 
 @given(played=st.integers(HEARD_SAMPLES, 5 * WORD_SAMPLES))
@@ -182,7 +183,7 @@ async def test_the_engine_keeps_the_truth_that_it_withholds(
     assert [timestamp.word for timestamp in made.words] == WORDS
 
 
-# The plan.
+# The plan
 
 
 def test_cuts_are_spread_over_languages_and_time() -> None:
@@ -217,7 +218,7 @@ def test_quick_runs_have_the_main_condition_first(host: Host) -> None:
     assert len({condition.name for condition in CONDITIONS}) == len(CONDITIONS)
 
 
-# The whole.
+# A whole run
 
 
 @pytest.mark.parametrize("host", ["livekit", "pipecat"])

@@ -1,4 +1,4 @@
-"""Sizes of graphs: what a load asks for, and the lists that suit it."""
+"""Sizes of graphs: the sizes that a load requests, and the lists that fit them."""
 
 from collections import Counter
 from itertools import combinations
@@ -16,7 +16,7 @@ COUNTS = st.dictionaries(st.integers(1, 12), st.integers(1, 50), min_size=1)
 
 @given(COUNTS, st.integers(1, 4))
 def test_no_list_of_that_length_wastes_less(counts: dict[int, int], graphs: int) -> None:
-    """Compared with every list there is; every wanted size fits."""
+    """No other list of equal length wastes less, and every requested size fits."""
     best = best_sizes(counts, 12, graphs)
     assert len(best) <= graphs
     assert best[-1] == 12
@@ -27,13 +27,13 @@ def test_no_list_of_that_length_wastes_less(counts: dict[int, int], graphs: int)
 
 
 def test_waste_is_the_share_of_places_that_nobody_takes() -> None:
-    """Three calls of three in fours, one of four: three of sixteen."""
+    """Three calls of size three and one of four, padded to four, waste three places of sixteen."""
     assert waste({3: 3, 4: 1}, (2, 4)) == pytest.approx(3 / 16)
     assert waste({}, (2, 4)) == 0
 
 
 def test_a_load_s_sizes_are_recorded() -> None:
-    """Steps of one row and of several, prompts, and windows of the codec, all of them counted."""
+    """Steps of one row and of several, prompts and codec windows are all counted."""
     load = Load(MODEL, rows=4, frames=8, step_s=lambda rows: 0.02)
     with recording() as noted:
         load.run(rate=20, seconds=0.6, seed=1)
@@ -54,7 +54,7 @@ def test_a_load_s_sizes_are_recorded() -> None:
 
 
 def test_nothing_is_recorded_afterwards() -> None:
-    """The recording ends with its block."""
+    """Recording ends with its block."""
     with recording() as noted:
         pass
     Load(MODEL, rows=1, frames=2, step_s=lambda rows: 0.1).run(rate=20, seconds=0.3, seed=1)
@@ -62,6 +62,6 @@ def test_nothing_is_recorded_afterwards() -> None:
 
 
 def test_steps_between_measured_ones_lie_on_a_line() -> None:
-    """And beyond the last, where nothing is known, they stay as they are."""
+    """Between measured rows times are interpolated; beyond the last they stay constant."""
     step_s = measured_steps([{"rows": 1, "ms_per_frame": 4.0}, {"rows": 3, "ms_per_frame": 8.0}])
     assert [step_s(rows) for rows in (1, 2, 3, 9)] == pytest.approx([0.004, 0.006, 0.008, 0.008])

@@ -1,4 +1,4 @@
-"""Random checkpoints: of the published sizes, and they load and speak."""
+"""Random checkpoints have the published sizes, load, and speak."""
 
 import json
 from pathlib import Path
@@ -28,19 +28,19 @@ REFERENCE = Path(__file__).parents[1] / "reference" / "custom_voice-1b7"
 
 
 def tiny_config(folder: Path) -> dict[str, Any]:
-    """config.json of a tiny model or codec."""
+    """Return config.json of a tiny model or codec."""
     return json.loads((folder / "config.json").read_text())
 
 
 def write_tiny(folder: Path, seed: int) -> Path:
-    """A tiny random checkpoint."""
+    """Write a tiny random checkpoint."""
     codec = tiny_config(REFERENCE / "speech_tokenizer")
     write_checkpoint(folder, tiny_config(REFERENCE), codec, seed)
     return folder
 
 
 def test_a_random_checkpoint_speaks(tmp_path: Path) -> None:
-    """It loads as a published one does, speaks as long as it may, and its codec makes sound."""
+    """A random checkpoint loads like a published one and speaks up to its frame limit."""
     folder = write_tiny(tmp_path, 1)
     checkpoint, codec = load_checkpoint(folder), load_codec(folder, has_encoder=True)
     text = "I have booked your table, and the kitchen knows about the nuts."
@@ -55,14 +55,14 @@ def test_a_random_checkpoint_speaks(tmp_path: Path) -> None:
 
 
 def test_a_turn_has_the_ids_that_prompts_count_on(tmp_path: Path) -> None:
-    """Roles are one token each, as in the published vocabulary."""
+    """Each role is one token, as in the published vocabulary."""
     tokenizer = load_checkpoint(write_tiny(tmp_path, 1)).tokenizer
     for role in ("assistant", "user"):
         assert len(tokenizer.encode(role)) == len(tokenizer.encode("\n")) == 1
 
 
 def test_a_random_checkpoint_is_complete(tmp_path: Path) -> None:
-    """It has the tensors of a published one, all of them and no other."""
+    """A random checkpoint has exactly the tensors of a published one."""
     folder = write_tiny(tmp_path, 1)
     for part in ("", "speech_tokenizer"):
         shapes = {key: tensor.shape for key, tensor in open_weights(folder / part).items()}
@@ -71,14 +71,14 @@ def test_a_random_checkpoint_is_complete(tmp_path: Path) -> None:
 
 
 def test_a_seed_gives_the_same_files(tmp_path: Path) -> None:
-    """The same seed writes the same bytes, another seed others."""
+    """Equal seeds write equal bytes; another seed writes others."""
     paths = [write_tiny(tmp_path / str(n), seed) for n, seed in enumerate((1, 1, 2))]
     first, same, other = ((path / "model.safetensors").read_bytes() for path in paths)
     assert first == same != other
 
 
 def test_a_checkpoint_that_was_broken_off_is_made_again(tmp_path: Path) -> None:
-    """A folder is there when it is complete, and then it is taken as it is."""
+    """An interrupted checkpoint is written again; a complete one is reused."""
     configs = tiny_config(REFERENCE), tiny_config(REFERENCE / "speech_tokenizer")
     partial = tmp_path / "made.partial"
     partial.mkdir()
@@ -120,7 +120,7 @@ def test_the_codec_s_size_is_the_published(tmp_path: Path) -> None:
 
 
 def test_the_aligner_s_size_is_the_published() -> None:
-    """918 million parameters: 314 hear, 596 read, 5 name times, the rest joins them."""
+    """918 million parameters: audio encoder 314, text model 596, times 5, projections 3."""
     with META:
         network = Qwen3ASRForTokenClassification(Qwen3ASRConfig(**ALIGNER))
     parts = {
@@ -137,7 +137,7 @@ def test_the_aligner_s_size_is_the_published() -> None:
 
 
 def test_a_seed_gives_the_same_aligner(tmp_path: Path) -> None:
-    """The same seed writes the same weights and tokenizer, another seed other weights."""
+    """Equal seeds write equal weights and tokenizers; another seed writes other weights."""
     folders = [write_tiny_aligner(tmp_path / str(n), seed) for n, seed in enumerate((1, 1, 2))]
     first, same, other = ((path / "model.safetensors").read_bytes() for path in folders)
     assert first == same != other

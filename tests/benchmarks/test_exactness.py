@@ -1,4 +1,4 @@
-"""Graphs against plain passes, and a device against a CPU: on a tiny model."""
+"""Graphs compared with plain passes, and a device compared with a CPU, on a tiny model."""
 
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ MODEL = FolderSource(Path(__file__).parents[1] / "reference" / "custom_voice-1b7
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_graphs_make_what_plain_passes_make(device: str) -> None:
-    """The same codes and the same samples, bit for bit, of rows that start one by one."""
+    """Rows that start one after the other have bit-identical codes and samples in both."""
     found = graphs_against_plain(MODEL, torch.device(device), torch.float32, rows=3, frames=12)
     kernels = found.pop("kernels"), found.pop("kernel_fault")
     assert kernels == (("plain", "") if device == "cpu" else ("fused", ""))
@@ -32,7 +32,7 @@ def test_graphs_make_what_plain_passes_make(device: str) -> None:
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_device_chooses_as_a_cpu_does(device: str) -> None:
-    """In float32 nearly always, otherwise nearly tied; in bfloat16 mostly."""
+    """In float32 nearly all choices are equal, the others near ties; in bfloat16 most are."""
     found = choices_against_cpu(MODEL, torch.device(device), torch.bfloat16, frames=16)
     assert found["choices"] == 256
     assert found["cpu_agreement"] >= 0.999 or found["differences_are_near_ties"]
@@ -40,7 +40,7 @@ def test_a_device_chooses_as_a_cpu_does(device: str) -> None:
 
 
 def test_differences_are_told_with_their_margins() -> None:
-    """Only those of places that differ count, and one that is no near tie is seen."""
+    """Only places that differ have a margin; a difference that is not a near tie is noticed."""
     on_cpu = Choices(torch.tensor([[1, 2], [3, 4]]), torch.tensor([[0.5, 0.0004], [0.2, 0.7]]))
     near = compare(Choices(torch.tensor([[1, 9], [3, 4]]), torch.zeros(2, 2)), on_cpu)
     assert near["cpu_agreement"] == 0.75
@@ -54,7 +54,7 @@ def test_differences_are_told_with_their_margins() -> None:
 def test_the_kernels_that_are_served_are_judged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where fused kernels can run, they are compared, not the plain ones that no server runs."""
+    """If fused kernels can run they are compared, because a server uses them."""
     asked = list[tuple[str, str]]()
 
     class Source:

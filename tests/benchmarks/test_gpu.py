@@ -1,4 +1,4 @@
-"""The command for a GPU: its sections on a CPU with tiny models, what it skips, what it judges."""
+"""The command for a GPU machine, on a CPU with tiny models: sections, skips and verdicts."""
 
 import json
 import os
@@ -27,12 +27,12 @@ KILLS = 10
 
 
 def ground_of(folder: Path, section: str) -> Ground:
-    """A CPU and tiny models, for one section."""
+    """Prepare one section on a CPU with tiny models."""
     return Ground("cpu", True, folder, Notes(Record(folder / RESULTS), section))
 
 
 def argv_of(out: Path, *sections: str, minutes: float = 9.5) -> list[str]:
-    """The command's arguments, as a person on a machine without a GPU tries it."""
+    """Return the command's arguments on a machine without a GPU."""
     return [
         "--device", "cpu", "--size", "tiny", "--out", str(out), "--folder", f"{out}-work",
         "--minutes", str(minutes), "--sections", *sections,
@@ -40,12 +40,12 @@ def argv_of(out: Path, *sections: str, minutes: float = 9.5) -> list[str]:
 
 
 def run(out: Path, *sections: str, minutes: float = 9.5) -> int:
-    """Run the command in this process; its sections run in processes of their own."""
+    """Run the command in this process; its sections run in separate processes."""
     return gpu.main(argv_of(out, *sections, minutes=minutes))
 
 
 def leaves(value: Any, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
-    """Every figure by the names that lead to it."""
+    """Return every figure by its path of names."""
     if not isinstance(value, dict):
         return {path: value}
     found: dict[tuple[str, ...], Any] = {}
@@ -57,7 +57,7 @@ def leaves(value: Any, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]
 def test_a_section_is_run_once_and_then_remembered(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The second time it is taken from the file, and the report is the same."""
+    """The second run takes the figures from the file and gives an equal report."""
     assert run(tmp_path, "machine") == 0
     first = capfd.readouterr().out
     written = (tmp_path / RESULTS).read_bytes()
@@ -72,7 +72,7 @@ def test_a_section_is_run_once_and_then_remembered(
 
 
 def test_sections_stop_where_time_ends(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """What was not begun is not in the file, so that the same command goes on with it."""
+    """Sections that did not start are not in the file, so the next run continues with them."""
     assert run(tmp_path, "machine", minutes=0) == 0
     assert "no time left" in capfd.readouterr().out
     assert Record(tmp_path / RESULTS).state("machine") == ""
@@ -81,7 +81,7 @@ def test_sections_stop_where_time_ends(tmp_path: Path, capfd: pytest.CaptureFixt
 def test_what_outlasts_its_limit_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """It is reported as a failure, and will be tried again."""
+    """A section that exceeds its limit is reported as failed and repeated by the next run."""
     monkeypatch.setitem(gpu.PLANS, "machine", Plan(0.3))
     monkeypatch.setattr(gpu, "_WORTH_A_START_S", 0)
     assert run(tmp_path, "machine") == 1
@@ -91,13 +91,13 @@ def test_what_outlasts_its_limit_is_ended(
 
 
 def test_every_section_has_a_limit() -> None:
-    """The two lists name the same sections in one order, and targets look only at these."""
+    """Plan and implementation name equal sections in equal order, and targets refer to them."""
     assert list(PLANS) == list(SECTIONS)
     assert {target.section for target in TARGETS} <= set(SECTIONS)
 
 
 def test_budgets_fit_what_sections_take() -> None:
-    """The tests take more than two minutes on a GPU, and the peers more than their old two."""
+    """On a GPU the tests take over two minutes, and the peers longer than their former two."""
     assert PLANS["tests"].budget_s == 180
     assert PLANS["peers-1.7b"].budget_s > 120
 
@@ -106,7 +106,7 @@ def test_budgets_fit_what_sections_take() -> None:
     "section", ["machine", "faults", "exactness", "quick-1.7b", "load-1.7b", "cap-0.6b"]
 )
 def test_sections_run_on_a_cpu(tmp_path: Path, section: str) -> None:
-    """Each keeps figures that JSON can hold, those that targets look at among them."""
+    """Each section keeps figures that JSON can represent, including those of its targets."""
     ground = ground_of(tmp_path, section)
     SECTIONS[section](ground)
     figures = ground.notes.figures()
@@ -123,7 +123,7 @@ def test_sections_run_on_a_cpu(tmp_path: Path, section: str) -> None:
 
 
 def test_the_profile_names_what_takes_the_time(tmp_path: Path) -> None:
-    """Of every part of a frame: the longest operations, with their bytes and bandwidth."""
+    """For each part of a frame: the longest operations, with bytes and bandwidth."""
     ground = ground_of(tmp_path, "profile-1.7b")
     SECTIONS["profile-1.7b"](ground)
     parts = ground.notes.figures()["parts"]
@@ -141,7 +141,7 @@ def test_the_profile_names_what_takes_the_time(tmp_path: Path) -> None:
 
 
 def test_products_have_the_shapes_of_the_network(tmp_path: Path) -> None:
-    """Every matrix of a frame, for one row and for many, each with its bandwidth."""
+    """Every matrix of a frame is measured for one row and for many, with its bandwidth."""
     ground = ground_of(tmp_path, "products")
     SECTIONS["products"](ground)
     found = ground.notes.figures()
@@ -153,7 +153,7 @@ def test_products_have_the_shapes_of_the_network(tmp_path: Path) -> None:
 
 
 def test_targets_are_judged() -> None:
-    """On the right side of the limit they hold, without a figure nothing is claimed."""
+    """A target holds on the correct side of its limit; without a figure it has no verdict."""
     found = {
         "quick-1.7b": {"lines": {"1": {"ms_per_frame": 4.0}, "256": {"ms_per_frame": 15.5}}},
         "load-1.7b": {"sections": {"20/s": {"underruns": 1}}},
@@ -171,7 +171,7 @@ def test_targets_are_judged() -> None:
 def test_a_section_without_its_packages_is_skipped_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The message names what is missing and the command that brings it; no process starts."""
+    """The message names the missing package and the command that installs it; no process starts."""
     assert obstacle("machine", tmp_path, tmp_path / "peers") == ""
     assert "no packages of peers" in obstacle("peers-1.7b", tmp_path, tmp_path / "peers")
     monkeypatch.setitem(gpu.PLANS, "flash", Plan(90, ("no_such_package",)))
@@ -186,7 +186,7 @@ def test_a_section_without_its_packages_is_skipped_at_once(
 def test_a_failure_is_in_the_log_with_its_whole_traceback(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The log has it all, the screen the last line, and the folder of results nothing else."""
+    """The log has the whole traceback, the screen its last line, and the results no trace of it."""
     out = tmp_path / "out"
     work = tmp_path / "out-work" / "cpu-tiny"
     work.mkdir(parents=True)
@@ -200,14 +200,14 @@ def test_a_failure_is_in_the_log_with_its_whole_traceback(
 
 
 def test_results_of_another_card_are_refused(tmp_path: Path) -> None:
-    """Figures of two cards are never mixed."""
+    """Results of two cards are never mixed."""
     Record(tmp_path / RESULTS).describe(card="nvidia-h200")
     with pytest.raises(SystemExit, match="figures of nvidia-h200, and this is cpu-tiny"):
         run(tmp_path, "machine")
 
 
 def test_figures_are_never_changed(tmp_path: Path) -> None:
-    """A figure that is finished stays, whatever is measured later."""
+    """A finished figure is never overwritten by a later measurement."""
     notes = Notes(Record(tmp_path / RESULTS), "machine")
     notes.keep(1, "lines", "64")
     notes.keep_all({"64": 2, "256": 3}, "lines")
@@ -220,7 +220,7 @@ def test_figures_are_never_changed(tmp_path: Path) -> None:
 @pytest.mark.thorough
 @pytest.mark.timeout(900)
 def test_a_run_that_is_killed_loses_no_finished_figure(tmp_path: Path) -> None:
-    """Killed ten times at random moments, the command finishes, and no figure has changed."""
+    """After ten kills at random moments the command finishes, and no figure has changed."""
     out, choose = tmp_path / "out", random.Random(0)
     record = Record(out / RESULTS)
     sections = ("products", "quick-1.7b", "profile-1.7b", "sdpa")
@@ -248,7 +248,7 @@ def test_a_run_that_is_killed_loses_no_finished_figure(tmp_path: Path) -> None:
 
 
 def wait_for_more(record: Record, figures: int, process: subprocess.Popen[bytes]) -> None:
-    """Wait until a run has finished another figure, or has ended."""
+    """Wait until a run has finished another figure or has ended."""
     deadline_s = time.monotonic() + 120
     while len(leaves(record.figures())) <= figures and process.poll() is None:
         assert time.monotonic() < deadline_s
@@ -266,7 +266,7 @@ def wait_for_more(record: Record, figures: int, process: subprocess.Popen[bytes]
 def test_without_graphs_there_are_still_figures(
     sections: tuple[str, ...], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Where every capture fails, sections run without graphs, and every result says so."""
+    """If every capture fails, sections run without graphs, and every result says so."""
     argv = argv_of(tmp_path, *sections)
     assert gpu.main(["--failing-captures", *argv]) == 0
     found = Record(tmp_path / RESULTS).figures()

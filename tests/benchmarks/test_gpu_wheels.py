@@ -1,4 +1,4 @@
-"""Which packages a GPU machine is brought: all that ours need, and nothing that is there."""
+"""The packages for a GPU machine: all that ours require, and none that it already has."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from benchmarks.gpu.wheels import check_total, needs, pinned
 
 
 def test_needs_are_followed_to_their_end() -> None:
-    """A package that a package needs is there, with the version that is installed here."""
+    """A requirement of a requirement is included, with the version installed here."""
     found = needs(["voiceagent-tts[server]"], "3.12")
     assert {"fastapi", "starlette", "anyio", "pydantic-core", "pyzmq", "soxr"} <= set(found)
     assert all(version[0].isdigit() for version in found.values())
@@ -20,7 +20,7 @@ def test_extras_that_were_not_asked_for_stay_out() -> None:
 
 
 def test_what_the_machine_has_is_not_brought() -> None:
-    """Neither torch, transformers and numpy, nor what never comes without them."""
+    """torch, transformers, numpy and their own requirements are left out."""
     names = {
         folder: {line.partition("==")[0] for line in lines}
         for folder, lines in pinned("3.12").items()
@@ -34,7 +34,7 @@ def test_what_the_machine_has_is_not_brought() -> None:
 
 
 def test_wheels_that_no_machine_accepts_are_refused() -> None:
-    """64 MiB is the most; the message names the largest."""
+    """The total is limited to 64 MiB; the message names the largest file."""
     check_total({"a.whl": 60 * 2**20, "b.whl": 4 * 2**20})
     with pytest.raises(SystemExit, match=r"64\.0 MiB, expected at most 64 MiB; the largest is a"):
         check_total({"a.whl": 60 * 2**20, "b.whl": 4 * 2**20 + 1})

@@ -15,7 +15,7 @@ def _pcm(*levels: int) -> bytes:
 
 
 def test_audio_that_comes_in_time_plays_without_a_gap():
-    """A message that is there in time starts exactly where the one before it ends."""
+    """A message that arrives in time starts exactly at the end of the one before it."""
     playback = play([10.0, 10.5, 11.75], [SECOND, SECOND, SECOND])
     assert playback.starts == (10.0, 11.0, 12.0)
     assert playback.underruns == 0
@@ -23,7 +23,7 @@ def test_audio_that_comes_in_time_plays_without_a_gap():
 
 
 def test_late_audio_is_an_underrun_of_its_lateness():
-    """A message that comes late is heard when it comes, and what follows moves with it."""
+    """A late message is played on arrival, and later messages move with it."""
     playback = play([0.0, 1.25, 1.3], [SECOND, SECOND, SECOND])
     assert playback.starts == (0.0, 1.25, 2.25)
     assert playback.underruns == 1
@@ -37,7 +37,7 @@ def test_late_audio_is_an_underrun_of_its_lateness():
 def test_playing_takes_the_length_of_the_audio_and_of_the_underruns(
     messages: list[tuple[float, int]], origin: float
 ):
-    """From the first start to the end, a listener hears all samples and the underruns, no more."""
+    """Playback takes the length of all audio plus that of the underruns."""
     times, now = [], origin
     for wait_s, _ in messages:
         now += wait_s
@@ -50,7 +50,7 @@ def test_playing_takes_the_length_of_the_audio_and_of_the_underruns(
 
 
 def test_the_first_sound_is_heard_after_the_silence_that_the_voice_begins_with():
-    """Audible is the start of playback plus the leading silence, whatever the messages."""
+    """The audible time is the start of playback plus the leading silence, for any messages."""
     silence = _pcm(*[0] * 2400)
     sound = first_sound([1.0, 1.02, 1.05], [silence, _pcm(*[0] * 1200, 9000), _pcm(9000)])
     assert sound is not None
@@ -60,13 +60,13 @@ def test_the_first_sound_is_heard_after_the_silence_that_the_voice_begins_with()
 
 
 def test_an_underrun_in_the_leading_silence_delays_the_first_sound():
-    """Silence that comes late is still heard before the sound."""
+    """Silence that arrives late is still played before the sound."""
     sound = first_sound([0.0, 1.0], [_pcm(*[0] * 2400), _pcm(*[0] * 2400, 9000)])
     assert sound is not None
     assert math.isclose(sound.audible, 1.1)
 
 
 def test_silence_has_no_first_sound():
-    """Where nothing can be heard, there is no time at which it is."""
+    """Audio without sound has no audible time."""
     assert first_sound([0.0, 0.1], [_pcm(0, 1), _pcm(2)]) is None
     assert first_sound([], []) is None

@@ -19,7 +19,7 @@ QUIET = b"\x00\x00" * (SAMPLE_RATE_HZ // 10)
 
 
 def test_the_program_ends_with_one_json_object(tmp_path: Path) -> None:
-    """Run as people run it, a model is put under load, and no context fails."""
+    """As a program, the benchmark puts a load on a model; no context fails."""
     argv = ["--rates", "3", "--together", "2", "--seconds", "1", "--rows", "8", "--frames", "6"]
     argv += ["--model", str(MODEL), "--barge-ins", "0.3", "--png", str(tmp_path / "load.png")]
     argv += ["--json", str(tmp_path / "load.json")]
@@ -50,7 +50,7 @@ def test_the_program_ends_with_one_json_object(tmp_path: Path) -> None:
 
 
 def test_a_tiny_model_is_at_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where none is named, one of random weights is written, its runs as long as is asked for."""
+    """Without --model a tiny one is written, with sequences of the requested length."""
     monkeypatch.chdir(tmp_path)
     model = own_model(None, 6)
     assert load_checkpoint(model).generation.max_new_tokens == 6
@@ -58,7 +58,7 @@ def test_a_tiny_model_is_at_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def heard(*messages: tuple[float, bytes], plan: Plan | None = None) -> Call:
-    """A call that began at 10 and got these messages at these times."""
+    """Build a call that began at 10 and received these messages at these times."""
     call = Call(plan or Plan("Hello there.", None, 1), began=10.0, ended=13.0)
     for at, pcm in messages:
         call.take(pcm)
@@ -67,7 +67,7 @@ def heard(*messages: tuple[float, bytes], plan: Plan | None = None) -> Call:
 
 
 def test_a_call_is_audible_when_its_first_sound_is_played() -> None:
-    """Silence before the sound is waited for; only the messages up to it are kept."""
+    """Silence before the first sound counts; only the messages up to it are kept."""
     call = heard((10.5, QUIET), (10.55, LOUD), (10.6, LOUD))
     assert call.audible_s == pytest.approx(0.6)
     assert len(call.opening) == 2
@@ -76,7 +76,7 @@ def test_a_call_is_audible_when_its_first_sound_is_played() -> None:
 
 
 def test_what_is_played_leaves_out_what_has_not_come() -> None:
-    """A listener who runs dry waits, and goes on with what comes next."""
+    """A listener without audio waits, and continues with the next message."""
     call = heard((10.0, LOUD), (10.5, LOUD))
     assert call.played_s(10.05) == pytest.approx(0.05)
     assert call.played_s(10.4) == pytest.approx(0.1)
@@ -85,7 +85,7 @@ def test_what_is_played_leaves_out_what_has_not_come() -> None:
 
 
 def test_a_section_s_figures_are_those_of_its_calls() -> None:
-    """Rates are over the section's time; what was cut into is no whole call."""
+    """Rates refer to the section's time; interrupted calls do not count as complete."""
     cut = heard((10.1, LOUD), plan=Plan("Longer than that one.", 0.05, 2))
     cut.cancel_s = 0.003
     refused = Call(Plan("No.", None, 3), began=10.0, ended=10.1, failure="overloaded")
@@ -105,8 +105,8 @@ def test_a_section_s_figures_are_those_of_its_calls() -> None:
     assert figures["rtf_p50"] == pytest.approx(3.0 / 0.2)
 
 
-def test_the_knee_is_the_most_that_leaves_nothing_to_be_desired() -> None:
-    """A failure, an underrun or a late answer at a load is beyond it."""
+def test_the_knee_is_the_heaviest_section_without_problems() -> None:
+    """A section with a failure, an underrun or a late answer lies beyond the knee."""
     good = {"failed": 0, "refused": 0, "silent": 0, "underruns": 0, "contexts": 9}
     good |= {"audio_seconds_per_s": 1.0, "usd_per_million_chars": 1.0}
     sections = {
@@ -123,7 +123,7 @@ def test_the_knee_is_the_most_that_leaves_nothing_to_be_desired() -> None:
 
 
 def test_a_share_of_the_calls_is_cut_into() -> None:
-    """Those have long replies, so that there is something to cut."""
+    """Interrupted calls have long replies, so that something is left to interrupt."""
     plans = plan_calls(0.15, seed=3)
     some = [next(plans) for _ in range(400)]
     cut = [plan for plan in some if plan.barge_in_s is not None]
@@ -134,7 +134,7 @@ def test_a_share_of_the_calls_is_cut_into() -> None:
 
 
 async def test_loops_call_a_real_server(server: RunningServer) -> None:
-    """Open and closed, every call is heard, and the server counted them."""
+    """In both kinds of loop every call receives audio, and the server counts all of them."""
     callers, metrics = Callers(server.websocket_url), Metrics(server.websocket_url, None)
     try:
         opened = await callers.open_loop(plan_calls(0.5, seed=1), 20.0, 0.3, seed=1)

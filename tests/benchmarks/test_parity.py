@@ -1,4 +1,4 @@
-"""Parity: what equals is said to be equal, and what does not is found."""
+"""The parity benchmark reports equal output as equal and finds every difference."""
 
 import json
 import shutil
@@ -18,13 +18,13 @@ from voiceagent_tts.engine.generate import Request, generate_codes
 from voiceagent_tts.model.checkpoint import load_checkpoint
 
 CHOSEN = ("base-0b6-01", "base-0b6-14", "voice_design-1b7-01")
-"""With sound: a clone by its embedding, one by its reference, and a designed voice."""
+"""Cases with sound: a clone by its embedding, one by its reference, and a designed voice."""
 Change = Callable[[dict[str, np.ndarray]], None]
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A small folder of the official package's."""
+    """A small folder of official results."""
     for checkpoint in ("base-0b6", "voice_design-1b7"):
         (tmp_path / checkpoint).symlink_to(REFERENCE / checkpoint)
     for name in ("reference.wav", "reference-prompt.npz", *(f"{case}.npz" for case in CHOSEN)):
@@ -36,20 +36,20 @@ def folder(tmp_path: Path) -> Path:
 
 
 def shorten_codec_frames(target: Path) -> None:
-    """The first frames of the codec's: the decoder is causal, and this is a test."""
+    """Keep only the first frames of the codec case; the decoder is causal."""
     with np.load(REFERENCE / target.name) as arrays:
         np.savez(target, codes=arrays["codes"][:20], wav=arrays["wav"][: 20 * 1920])
 
 
 def status_of(folder: Path) -> object:
-    """With which status the benchmark ends, run in this process."""
+    """Run the benchmark in this process; return its exit status."""
     with pytest.raises(SystemExit) as ended:
         main(folder)
     return ended.value.code
 
 
 def change_arrays(path: Path, change: Change) -> None:
-    """Change what the official package is said to have made."""
+    """Change stored results of the official package."""
     with np.load(path) as stored:
         arrays = dict(stored)
     change(arrays)
@@ -57,7 +57,7 @@ def change_arrays(path: Path, change: Change) -> None:
 
 
 def test_all_that_is_equal_is_counted(folder: Path) -> None:
-    """Run as people run it: the last line has the figures, the table every case, status 0."""
+    """As a program, the benchmark prints every case and ends with the figures and status 0."""
     argv = [sys.executable, "-m", "benchmarks.parity", "--reference", str(folder)]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -73,34 +73,34 @@ def test_all_that_is_equal_is_counted(folder: Path) -> None:
 
 
 def change_code(arrays: dict[str, np.ndarray]) -> None:
-    """Another choice."""
+    """Change one code."""
     arrays["codes"][2, 7] = (arrays["codes"][2, 7] + 1) % 64
 
 
 def cut_codes(arrays: dict[str, np.ndarray]) -> None:
-    """An earlier end."""
+    """Drop the last frames."""
     arrays["codes"] = arrays["codes"][:-1]
     del arrays["wav"]
 
 
 def change_sound(arrays: dict[str, np.ndarray]) -> None:
-    """One sample."""
+    """Change one sample."""
     arrays["wav"][300] += 3e-4
 
 
 def change_reference_code(arrays: dict[str, np.ndarray]) -> None:
-    """Another code of the reference."""
+    """Change one code of the reference."""
     arrays["ref_code"][3, 3] = (arrays["ref_code"][3, 3] + 1) % 64
 
 
 def change_embedding(arrays: dict[str, np.ndarray]) -> None:
-    """One number of the speaker."""
+    """Change one number of the speaker embedding."""
     arrays["speaker_embedding"][5] += 3e-4
 
 
 @pytest.mark.parametrize(
     "changes",
-    [  # where two are changed together, neither is made of what the other has changed
+    [  # if two results are changed together, neither depends on the other's change
         {"base-0b6-14": cut_codes, "codec-130-frames": change_sound},
         {"base-0b6-14": change_sound},
         {"voice_design-1b7-01": change_code, "reference-prompt": change_reference_code},
@@ -108,7 +108,7 @@ def change_embedding(arrays: dict[str, np.ndarray]) -> None:
     ],
 )
 def test_a_difference_is_found(folder: Path, changes: dict[str, Change]) -> None:
-    """One other code, sample or number of the official package's is found where it is."""
+    """A changed code, sample or number of the official results is reported at its place."""
     for name, change in changes.items():
         change_arrays(folder / f"{name}.npz", change)
     found = compare_folder(folder, Progress(disable=True))
@@ -117,7 +117,7 @@ def test_a_difference_is_found(folder: Path, changes: dict[str, Change]) -> None
 
 
 def test_a_difference_is_status_1(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Whoever runs it in a script learns that something differs."""
+    """A difference gives exit status 1, so that scripts notice it."""
     change_arrays(folder / "voice_design-1b7-01.npz", change_code)
     assert status_of(folder) == 1
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["equal"] == 2
@@ -126,13 +126,13 @@ def test_a_difference_is_status_1(folder: Path, capsys: pytest.CaptureFixture[st
 def test_a_folder_without_cases_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The line says what was expected where."""
+    """The line says which files were expected, and where."""
     assert status_of(tmp_path) == 1
     assert "expected a cases.json" in capsys.readouterr().err
 
 
 def test_a_near_tie_is_none_of_ours(tmp_path: Path) -> None:
-    """Where two codes are as likely, the official package may have taken either of them."""
+    """If two codes are equally likely, the official package may have chosen either of them."""
     checkpoint = load_checkpoint(REFERENCE / "voice_design-1b7", is_packed=False)
     network = checkpoint.network
     arguments = next(case for case in all_cases() if str(case) == CHOSEN[2]).arguments

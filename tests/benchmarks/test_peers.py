@@ -1,4 +1,4 @@
-"""Peers beside ours: who can run is measured, who cannot says why."""
+"""The comparison with peers: each side is measured or reported with the reason why not."""
 
 from pathlib import Path
 
@@ -12,13 +12,13 @@ CHECKPOINT = Path(__file__).parents[1] / "reference" / "custom_voice-1b7"
 
 @pytest.fixture
 def contest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Contest:
-    """A tiny model, one round."""
+    """A contest on a tiny model with one round."""
     monkeypatch.chdir(tmp_path)
     return Contest(CHECKPOINT, "float32", 16, 1, tmp_path / "packages", tmp_path / "wheels")
 
 
 def test_our_side_is_measured(contest: Contest) -> None:
-    """It has a first sound, and then frames, by the size of its chunks."""
+    """Our side has a first audio and frames per second, by size of its chunks."""
     *_, ours = sides_on("cpu")
     standing = contest.measure(ours)
     assert not standing.skipped
@@ -28,7 +28,7 @@ def test_our_side_is_measured(contest: Contest) -> None:
 
 
 def test_a_side_without_its_packages_is_skipped(contest: Contest, tmp_path: Path) -> None:
-    """No network, no wheels: the line says so, and nothing half-made is taken for a folder."""
+    """Without network and wheels the reason is reported, and no partial folder is used."""
     (tmp_path / "wheels").mkdir()
     side = Side("absent", "official_speaker", (), peer=Peer("absent", ("no-such-package==1.0",)))
     standing = contest.measure(side)
@@ -37,7 +37,7 @@ def test_a_side_without_its_packages_is_skipped(contest: Contest, tmp_path: Path
 
 
 def test_a_side_that_fails_is_skipped_with_its_reason(contest: Contest) -> None:
-    """The last line that it wrote is the reason."""
+    """A side that fails is reported with the last line of its log."""
     standing = contest.measure(Side("odd", "our_speaker", ("packed", "nobody", "cpu"), (1,)))
     assert "nobody" in standing.skipped
     assert figures_of([standing, Standing("ours", 10.0, 100.0)]) == {
@@ -47,7 +47,7 @@ def test_a_side_that_fails_is_skipped_with_its_reason(contest: Contest) -> None:
 
 
 def test_ratios_are_theirs_over_ours() -> None:
-    """Above one we are sooner, and faster; the table has a line for every chunk."""
+    """Ratios above one mean that ours is faster; the table has one line per chunk size."""
     by_chunk = {"1": {"first_audio_ms": 50.0, "frames_per_s": 20.0}}
     standings = [Standing("faster", 50.0, 40.0, by_chunk), Standing("ours", 10.0, 200.0)]
     figures = figures_of(standings)

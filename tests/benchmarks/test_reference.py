@@ -33,23 +33,23 @@ answer_requests(load)
 
 
 class KeptChild(Child):
-    """A child that outlives the one who asks: it takes seconds to start."""
+    """A child that stays alive between tests, because starting it takes seconds."""
 
     def __exit__(self, *_: object) -> None:
-        """Its owner ends it."""
+        """Do nothing; `end` ends the process."""
 
     def end(self) -> None:
-        """End it."""
+        """End the process."""
         super().__exit__(None, None, None)
 
 
 class BothOurs(Sides):
-    """The official package is not here; ours in its place has the same ways."""
+    """Uses our engine in place of the official package, which is not installed here."""
 
     kept: ClassVar[dict[str, KeptChild]] = {}
 
     def official(self, precision: str) -> Child:
-        """Ours again."""
+        """Start our engine's rows."""
         return self.ours("float32", "plain")
 
     def _child(self, argv: list[str], name: str, **environment: str) -> Child:
@@ -61,28 +61,28 @@ class BothOurs(Sides):
 
 @pytest.fixture(scope="module")
 def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sides]:
-    """A tiny model on both sides, whose processes end with the module."""
+    """Both sides with a tiny model; their processes end with the module."""
     yield BothOurs(CHECKPOINT, tmp_path_factory.mktemp("reference"), 1, "Hello there, somebody.")
     while BothOurs.kept:
         BothOurs.kept.popitem()[1].end()
 
 
 def test_a_child_answers_whatever_else_is_printed(tmp_path: Path) -> None:
-    """What libraries print goes to the log; answers come back in order."""
+    """What libraries print goes to the log; answers arrive in order."""
     with Child([sys.executable, "-c", ECHO], {}, tmp_path / "log") as child:
         assert [child.ask(word=word) for word in ("abc", "de")] == [{"word": "cba"}, {"word": "ed"}]
     assert "thinking" in (tmp_path / "log").read_text()
 
 
 def test_a_child_that_dies_is_told_of(tmp_path: Path) -> None:
-    """The error has the status and names the log."""
+    """The error has the exit status and names the log."""
     with Child([sys.executable, "-c", ECHO], {}, tmp_path / "log") as child:
         with pytest.raises(ChildProcessError, match=f"status 3; see {tmp_path / 'log'}"):
             child.ask(word="die")
 
 
 def test_our_side_speaks_as_many_frames_as_asked(sides: Sides) -> None:
-    """Its first sound comes before the last, and its memory is told."""
+    """The first audio arrives before the last, and the peak memory is reported."""
     with sides.ours("float32", "packed") as child:
         short, long = sides.speak(child, 2), sides.speak(child, 9)
     assert (short.frames, long.frames) == (2, 9)
@@ -91,7 +91,7 @@ def test_our_side_speaks_as_many_frames_as_asked(sides: Sides) -> None:
 
 
 def test_both_sides_have_as_many_turns(sides: Sides) -> None:
-    """Each round is a figure of either side."""
+    """Each round gives one figure per side."""
     ticks = list[None]()
     contest = Contest("plain", "float32", "float32", "plain", 1.0)
     result = hold(contest, sides, 3, 6, lambda: ticks.append(None))
@@ -100,12 +100,12 @@ def test_both_sides_have_as_many_turns(sides: Sides) -> None:
 
 
 def test_a_precision_is_held_against_float32(sides: Sides) -> None:
-    """Along a given speech bfloat16 chooses what float32 does, mostly and not always."""
+    """Along a given speech bfloat16 chooses most, but not all, of float32's codes."""
     assert 0.8 < top_1_agreement(sides, "bfloat16", 12, lambda: None) < 1.0
 
 
 def test_ratios_are_official_over_ours() -> None:
-    """Medians of the rounds; more than one is in our favour."""
+    """Ratios are official medians divided by ours; above one ours is faster."""
     contest = Contest("any", "float32", "float32", "packed", 1.0)
     results = [Result(contest, [300.0, 100.0, 200.0], [ours] * 3) for ours in (200, 100, 50, 400)]
     long = FirstAudio(Speech(125, 60.0, 60.0, 6000.0), Speech(125, 0.5, 30.0, 5000.0))

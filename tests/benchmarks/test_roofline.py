@@ -1,4 +1,4 @@
-"""The least time of a step: against parameters that were counted, and figures worked by hand."""
+"""The roofline, checked against counted parameters and figures computed by hand."""
 
 from pathlib import Path
 
@@ -35,18 +35,18 @@ CARD = Card("worked by hand", 4.8e12, 790e12)
 
 
 def roofline(size: str) -> Roofline:
-    """Of a published size, in bfloat16."""
+    """The roofline of a published size in bfloat16."""
     config = model_config(SIZES[size], "custom_voice")
     return Roofline(TypeAdapter(ModelConfig).validate_python(config), DECODER)
 
 
 def matrices(module: torch.nn.Module) -> int:
-    """Numbers in weights of two dimensions and more."""
+    """Count the numbers in weights of two or more dimensions."""
     return sum(weight.numel() for weight in module.parameters() if weight.dim() > 1)
 
 
 def test_weights_are_those_of_the_network() -> None:
-    """What a pass reads is what its modules hold, norms apart; of tiny sizes, too."""
+    """The weights of a pass are those of its modules, without norms, for all sizes."""
     for config in (roofline("1.7b").model, read_model_config(REFERENCE)):
         network = build_network(config, torch.bfloat16, META, "sdpa")
         talker, predictor = network.talker.transformer, network.code_predictor.transformer
@@ -62,7 +62,7 @@ def test_weights_are_those_of_the_network() -> None:
 
 
 def test_codec_weights_are_those_of_the_decoder() -> None:
-    """The matrices of the codec's decoder, of the published size and of a tiny one."""
+    """The matrices of the codec's decoder are counted, for published and tiny sizes."""
     for sizes in (DECODER, read_codec_config(REFERENCE / "speech_tokenizer").decoder_config):
         with building(torch.float32, META):
             decoder = CodecDecoder(sizes)
@@ -71,7 +71,7 @@ def test_codec_weights_are_those_of_the_decoder() -> None:
 
 
 def test_a_frame_of_the_codec_takes_five_billion_operations() -> None:
-    """2 x 2.48 billion multiplications, nine in ten of them in the four upsampling blocks."""
+    """2 x 2.48 billion multiplications; nine in ten belong to the four upsampling blocks."""
     assert 2 * codec_macs(DECODER) == pytest.approx(4.96e9, rel=5e-3)
 
 
@@ -81,13 +81,13 @@ def test_a_frame_of_the_codec_takes_five_billion_operations() -> None:
      ("1.7b", 512, 7.97), ("0.6b", 1, 0.70), ("0.6b", 128, 2.11)],
 )  # fmt: skip
 def test_steps_of_the_published_sizes(size: str, rows: int, total_ms: float) -> None:
-    """At 4.8 TB/s and 790 TFLOP/s, 200 positions, windows of 12 frames: known to three digits."""
+    """At 4.8 TB/s and 790 TFLOP/s, 200 positions and windows of 12 frames: to three digits."""
     step = roofline(size).step(CARD, rows, 200, 12)
     assert step.total_s * 1000 == pytest.approx(total_ms, rel=0.03)
 
 
 def test_a_frame_s_length_bounds_the_streams() -> None:
-    """One more row than `streams` takes longer than its frame is heard."""
+    """With one more row than `streams`, a step takes longer than its frame plays."""
     lines, card = roofline("1.7b"), CARDS[0]
     streams = lines.streams(card, 200, 12)
     assert lines.step(card, streams, 200, 12).total_s <= 0.08
@@ -96,7 +96,7 @@ def test_a_frame_s_length_bounds_the_streams() -> None:
 
 @given(st.integers(1, 1024), st.integers(1, 2048))
 def test_more_rows_take_no_less_time(rows: int, positions: int) -> None:
-    """Each part's time grows with rows and with what they look back over."""
+    """The time of each part grows with its rows and the positions that it attends to."""
     lines, card = roofline("0.6b"), CARDS[0]
     here = lines.step(card, rows, positions, 12)
     assert lines.step(card, rows + 1, positions, 12).total_s >= here.total_s
@@ -104,7 +104,7 @@ def test_more_rows_take_no_less_time(rows: int, positions: int) -> None:
 
 
 def test_the_slower_of_two_bounds_counts() -> None:
-    """Memory or products, whichever takes longer."""
+    """The slower of memory and products decides."""
     card = Card("round numbers", 10.0, 100.0)
     assert Work(20, 100).seconds(card) == 2.0
     assert (Work(20, 100) + Work(0, 300) * 2).seconds(card) == 7.0
@@ -117,7 +117,7 @@ def test_the_slower_of_two_bounds_counts() -> None:
      ("NVIDIA L40S", "L40S"), ("NVIDIA GeForce RTX 4090", "RTX 4090")],
 )  # fmt: skip
 def test_cards_are_known_by_their_drivers_name(device: str, name: str) -> None:
-    """The most precise name wins."""
+    """If several names match, the most precise one wins."""
     card = known_card(device)
     assert card is not None
     assert card.name == name

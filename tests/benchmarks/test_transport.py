@@ -18,7 +18,7 @@ from voiceagent_tts.server.serve import RunningServer
 
 
 def test_the_program_ends_with_one_json_object():
-    """Run as people run it, it carries streams and prints the promised figures last."""
+    """As a program, the benchmark carries streams and prints its figures as the last line."""
     argv = ["--streams", "3", "--speech-s", "2", "--ramp-s", "0.2", "--max-lead-s", "1"]
     run = subprocess.run(
         [sys.executable, "-m", "benchmarks.service.transport", *argv],
@@ -55,7 +55,7 @@ def test_underruns_are_counted_by_stream_and_by_length():
 
 
 def test_cost_is_told_for_each_second_of_speech():
-    """2 CPU seconds for 4 seconds of speech are half a core for each stream that plays."""
+    """2 CPU seconds for 4 seconds of speech are half a core per playing stream."""
     stream = Stream(times=[0.0, 0.1], sizes=[SAMPLE_RATE_HZ, SAMPLE_RATE_HZ])
     figures = summarize(_load(stream, stream), max_lead_s=8.0)
     assert figures["cpu_percent_per_stream"] == pytest.approx(50)
@@ -64,7 +64,7 @@ def test_cost_is_told_for_each_second_of_speech():
 
 
 async def test_a_refused_stream_ends_the_load_with_the_servers_error(start_server: StartServer):
-    """A load with a stream that the server refuses is not carried; the search goes by the error."""
+    """A stream that the server refuses ends the load with the server's error."""
     server = await start_server(max_contexts=1)
     with pytest.raises(VoiceAgentError) as raised:
         await carry(server.websocket_url, os.getpid(), [Plan("Hello.", 0.0), Plan("Hello.", 0.0)])
@@ -72,7 +72,7 @@ async def test_a_refused_stream_ends_the_load_with_the_servers_error(start_serve
 
 
 async def test_pcm_is_compared_with_what_the_engine_made(server: RunningServer):
-    """The wiretap hears each context of this process, whole, as its client does."""
+    """The recording has the complete audio of each context, as its client receives it."""
     assert await is_pcm_equal(["One.", "Two, and three."])
     with recorded_pcm() as made:
         async with TTSClient(server.websocket_url) as client:
@@ -85,13 +85,13 @@ async def test_pcm_is_compared_with_what_the_engine_made(server: RunningServer):
 
 
 async def test_the_hop_is_dearer_than_a_call():
-    """A frame goes to another process and comes back; that is measured, and costs more."""
+    """A frame that goes to another process and back takes longer than a call."""
     hop = await measure_hop(count=20)
     assert hop.zmq_us > hop.in_process_us > 0
 
 
 def test_streams_are_long_enough_and_begin_within_the_ramp():
-    """Arrivals are spread over the ramp, and differ with the seed."""
+    """Arrivals are spread over the ramp and differ with the seed."""
     plans = plan_streams(50, speech_s=10, ramp_s=4, seed=1)
     assert all(0 <= plan.start_s <= 4 for plan in plans)
     assert max(plan.start_s for plan in plans) - min(plan.start_s for plan in plans) > 2
@@ -101,7 +101,7 @@ def test_streams_are_long_enough_and_begin_within_the_ramp():
 
 @pytest.mark.parametrize("capacity", [100, 101, 777, 3000])
 async def test_the_search_ends_just_below_the_capacity(capacity: int):
-    """Doubling, then halving, finds the most that is carried, to the resolution, in few loads."""
+    """Doubling and bisecting finds the most that is carried, to the resolution, in few loads."""
     tried: list[int] = []
 
     async def carries(streams: int) -> bool:
@@ -115,7 +115,7 @@ async def test_the_search_ends_just_below_the_capacity(capacity: int):
 
 
 async def test_the_search_says_where_nothing_is_carried():
-    """A server that does not carry the first load carries none that is known."""
+    """If even the first load is not carried, the result is 0."""
 
     async def carries(streams: int) -> bool:
         return False

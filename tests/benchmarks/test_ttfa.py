@@ -20,7 +20,7 @@ TEXTS = ["Good news today, your order left our warehouse this morning.", "Is tha
 
 
 def test_the_program_ends_with_one_json_object(tmp_path: Path):
-    """Run as people run it, it starts a server, draws, and prints the promised figures last."""
+    """As a program, the benchmark starts a server, plots, and ends with its figures."""
     argv = ["--turns", "2", "--contexts", "2", "--png", str(tmp_path / "ttfa.png")]
     argv += ["--json", str(tmp_path / "ttfa.json")]
     run = subprocess.run(
@@ -44,7 +44,7 @@ def test_the_program_ends_with_one_json_object(tmp_path: Path):
 
 @pytest.mark.parametrize("section", sections_of(2), ids=lambda section: section.label)
 async def test_a_section_takes_one_turn_for_each_text(served: ServerProcess, section: Section):
-    """Warm or new, alone or together: every text is heard, its sound after its first message."""
+    """Warm or new, alone or together: each text is spoken, its sound after its first message."""
     connect = websocket_to(served.websocket_url, None, None)
     turns = await measure(section, connect, TEXTS)
     assert len(turns) == len(TEXTS)
@@ -54,14 +54,14 @@ async def test_a_section_takes_one_turn_for_each_text(served: ServerProcess, sec
 
 
 async def test_openai_compatible_servers_are_measured_too(served: ServerProcess):
-    """`--http` hears our own OpenAI door as it hears any other, with or without `/v1`."""
+    """`--http` measures our OpenAI endpoint like any other, with or without `/v1`."""
     for url in (served.url, f"{served.url}/v1"):
         turns = await measure(Section(1, True), http_to(url, None, "tts-1", None), TEXTS)
         assert len(turns) == len(TEXTS)
 
 
 def test_figures_are_named_by_their_section():
-    """New sockets have a prefix, many contexts a suffix; overhead excludes the silence."""
+    """New sockets have a prefix, several contexts a suffix; overhead excludes the silence."""
     turn = Turn(
         first_audio_s=0.010,
         audible_message_s=0.012,

@@ -1,4 +1,4 @@
-"""Aligner processes that answer, hang or die, as contexts see them."""
+"""Aligner processes that answer, hang or die, as contexts observe them."""
 
 import asyncio
 import os
@@ -35,13 +35,13 @@ async def aligners() -> AsyncIterator[Aligners]:
 
 
 def attach(aligners: Aligners) -> "tuple[list[AlignerHandle], asyncio.Queue[AlignEvent]]":
-    """Connect a new context; returns its handles and the queue of all answers."""
+    """Connect a new context; return its handles and the queue of all answers."""
     answers: asyncio.Queue[AlignEvent] = asyncio.Queue()
     return aligners.attach(lambda source, event: answers.put_nowait(event)), answers
 
 
 def workers(aligners: Aligners) -> list[WorkerClient]:
-    """The processes that run now."""
+    """Return the running processes."""
     supervisors = aligners.supervisors.values()
     return [supervisor.worker for supervisor in supervisors if supervisor.worker is not None]
 
@@ -68,7 +68,7 @@ async def test_a_context_is_followed_to_its_end(aligners: Aligners) -> None:
 
 
 async def test_contexts_are_spread(aligners: Aligners) -> None:
-    """Contexts take turns over the processes, and leave no row behind when they close."""
+    """Contexts take turns over the processes, and free their rows when they close."""
     handles = [attach(aligners)[0][0] for _ in range(6)]
     assert [worker.rows_used for worker in workers(aligners)] == [3, 3]
     for handle in handles[:3]:
@@ -102,7 +102,7 @@ async def test_a_dead_aligner_is_reported_and_not_waited_for(aligners: Aligners)
 async def test_an_aligner_that_does_not_answer_is_left(
     aligners: Aligners, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Audio does not pile up in front of a process that hangs: the context fails there, once."""
+    """A process that hangs receives no backlog of audio: the context fails there, once."""
     monkeypatch.setitem(module._ANSWER_TIMEOUT_S, Source.ONLINE, 0.0)
     (handle,), answers = attach(aligners)
     stopped = next(worker for worker in workers(aligners) if worker.rows_used)

@@ -34,7 +34,7 @@ from voiceagent_tts.synthesizer.supervisor import Supervisor
 from voiceagent_tts.synthesizer.word_policy import Source
 from voiceagent_tts.synthesizer.worker_client import WorkerSpec
 
-# Text in.
+# Text in
 
 
 async def test_speaks_a_text(start_synthesizer: StartSynthesizer) -> None:
@@ -156,7 +156,7 @@ async def test_an_ended_context_refuses_text(start_synthesizer: StartSynthesizer
             assert refused.value.code is ErrorCode.CONTEXT_CLOSED
 
 
-# The end.
+# Ends
 
 
 @pytest.mark.parametrize("text", ["", "Hello there. And then"])
@@ -180,7 +180,7 @@ async def test_audio_has_a_limit(start_synthesizer: StartSynthesizer) -> None:
     context.finish()
     spoken = await collect(context)
     assert spoken.report.reason == "limit"
-    # The chunk that passes the limit is the last: at most one second more.
+    # The chunk that exceeds the limit is the last: at most one second more.
     assert 3 * SAMPLE_RATE_HZ < spoken.samples <= 4 * SAMPLE_RATE_HZ
     await until(lambda: not worker_of(synthesizer).rows_used, "the row is free")
     cut = context.cut(spoken.samples)
@@ -343,7 +343,7 @@ async def test_words_that_were_found_outlive_the_engine(
     start_synthesizer: StartSynthesizer,
 ) -> None:
     """After a crash, the found words of audio already sent are published before the end."""
-    stopped = Supervisor(WorkerSpec("online"))  # in place of a better one that is late
+    stopped = Supervisor(WorkerSpec("online"))  # in place of a better aligner that is late
     aligners = Aligners(
         {Source.ONLINE: [Supervisor(WorkerSpec("online"))], Source.FORCED: [stopped]}
     )

@@ -1,4 +1,4 @@
-"""Events reach their reader in order; words overtake the others."""
+"""Events reach their reader in order; words overtake other events."""
 
 import asyncio
 
@@ -46,7 +46,7 @@ def test_the_next_event_is_announced() -> None:
 
 
 def test_clear_drops_words_and_events() -> None:
-    """After `clear` there is nothing to read."""
+    """After `clear` the queue is empty."""
     queue = EventQueue(None)
     queue.put(AUDIO)
     queue.put_words((ONE,))

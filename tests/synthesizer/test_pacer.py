@@ -14,7 +14,7 @@ START = 100.0
 
 
 class FakeTime:
-    """Stands for the module `time`; a test moves it."""
+    """Replaces the module `time`; a test sets its clock."""
 
     def __init__(self) -> None:
         self.now = START
@@ -33,7 +33,7 @@ class RecordingEngine(EngineHandle):
 
     @property
     def is_speaking(self) -> bool:
-        """Whether the test lets the engine have text."""
+        """Whether the engine has received text."""
         return self.has_text
 
     def grant(self, playout_end: float, samples_wanted: int) -> None:

@@ -41,7 +41,7 @@ def test_words_are_scaled_with_the_sound(speed: float) -> None:
 
 
 def test_an_engine_without_words_gets_guesses_ahead_of_the_sound() -> None:
-    """Every word of the text is published, the first one no later than the first audio."""
+    """Every word of the text is published; the first one no later than the first audio."""
     timeline, clock = Timeline(1.0, ()), PlayoutClock()
     assert timeline.expect_text("one tw", is_whole=False) == [Word("one", 0, 3)]
     assert timeline.pop_due(clock, NOW) == ()

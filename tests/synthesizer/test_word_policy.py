@@ -71,7 +71,7 @@ def test_the_engines_own_times_leave_at_once() -> None:
 
 
 def test_the_best_source_waits_for_nothing() -> None:
-    """The best source's times are published at once: forced ones, or online ones without it."""
+    """The times of the best available source are published at once: forced, else online ones."""
     for best, sources in ((Source.FORCED, ALL), (Source.ONLINE, [Source.ONLINE])):
         policy = policy_of(*sources)
         policy.add_times(best, [at(WORDS[0], 400)])
@@ -86,7 +86,7 @@ def test_a_better_time_is_waited_for_until_the_deadline() -> None:
     assert policy.pop_due(ms_to_samples(399), 0) == ()
     assert policy.pop_due(ms_to_samples(400), 0) == (at(WORDS[0], 400),)
     policy.add_times(Source.FORCED, [at(WORDS[1], 650)])
-    assert starts_ms(policy.pop_due(ms_to_samples(400), 0)) == [685]  # between the two
+    assert starts_ms(policy.pop_due(ms_to_samples(400), 0)) == [685]  # a time between the two
     assert dict(policy.counts.sources) == {Source.ONLINE: 1, Source.FORCED: 1}
 
 
@@ -100,7 +100,7 @@ def test_a_source_that_is_lost_is_not_waited_for() -> None:
 
 
 def test_a_tentative_time_is_published_only_at_its_deadline() -> None:
-    """A tentative time may still change, so it waits; it is exact where it is marked so."""
+    """A tentative time may still change, so it waits; it is exact if it is marked so."""
     policy = policy_of(Source.ONLINE)
     policy.set_tentative([at(WORDS[0], 100)])
     assert policy.pop_due(ms_to_samples(99), 0) == ()
@@ -139,7 +139,7 @@ def test_the_first_word_is_not_before_its_sound(
 ) -> None:
     """It is published ahead of the first audio, however long that is, and begins with its sound.
 
-    Where the first audio is silent the word begins behind it.
+    If the first audio is silent, the word begins after it.
     """
     policy = WordPolicy([Source.ONLINE])
     policy.expect(WORDS)
@@ -147,8 +147,8 @@ def test_the_first_word_is_not_before_its_sound(
     assert starts_ms(policy.pop_due(0, 0)) == [start_ms]
 
 
-def test_what_nobody_knows_leaves_at_the_end() -> None:
-    """With all audio and no source left, every word is published, none after the end."""
+def test_words_without_a_source_are_published_at_the_end() -> None:
+    """After all audio, and without a source, every word is published, none after the end."""
     policy = policy_of(Source.ONLINE, made_s=0.5)
     policy.end_audio()
     assert policy.pop_due(0, 0) == () or policy.next_start is not None
@@ -173,11 +173,11 @@ def test_a_spoken_word_is_not_guessed_behind_its_segment() -> None:
     assert policy.next_start > end
 
 
-# What comes out of it.
+# Published words
 
 
 def test_a_word_never_lies_before_the_last_one() -> None:
-    """A time before a published word's is moved behind it, and is not exact any more."""
+    """A time before that of a published word is moved after it and is no longer exact."""
     policy = policy_of(Source.ONLINE)
     policy.set_tentative([at(WORDS[0], 500)])
     policy.pop_due(ms_to_samples(500), 0)
@@ -188,7 +188,7 @@ def test_a_word_never_lies_before_the_last_one() -> None:
 
 
 def test_a_word_never_lies_in_what_was_played() -> None:
-    """A late time is moved to what can still be played, and counted."""
+    """A late time is moved to audio that can still be played, and counted."""
     policy = policy_of(Source.ONLINE)
     policy.add_times(Source.ONLINE, [at(WORDS[0], 300)])
     taken, *_ = policy.pop_due(ms_to_samples(700), ms_to_samples(700))
@@ -198,7 +198,7 @@ def test_a_word_never_lies_in_what_was_played() -> None:
 
 @pytest.mark.parametrize("sources", [ALL, ALL[::-1]])
 def test_sources_that_disagree_are_doubted(sources: tuple[Source, ...]) -> None:
-    """Where two aligners differ by more than 300 ms the better one counts, but not as exact."""
+    """If two aligners differ by more than 300 ms the better one wins, but is not exact."""
     times = {Source.ONLINE: [at(WORDS[0], 0), at(WORDS[1], 290)],
              Source.FORCED: [at(WORDS[0], 301), at(WORDS[1], 580)]}  # fmt: skip
     policy = policy_of(*ALL)
@@ -215,9 +215,9 @@ def test_sources_that_disagree_are_doubted(sources: tuple[Source, ...]) -> None:
     [(580, 524), (500, 500), (440, 482), (700, 560), (300, 440), (701, 701), (299, 299)],
 )
 def test_aligners_that_agree_share_a_word(forced_ms: int, start_ms: int) -> None:
-    """Up to 200 ms apart: 0.7 of the way from the forced time to the online one, here 500 ms.
+    """Up to 200 ms apart, the word is 0.7 of the way from the forced time to the online one.
 
-    Further apart they mean different places, and the forced aligner's counts alone.
+    Further apart they mean different places, and the forced aligner's time is used. Here 500 ms.
     """
     times = {Source.ONLINE: at(WORDS[0], 500), Source.FORCED: at(WORDS[0], forced_ms)}
     for order in (ALL, ALL[::-1]):
@@ -243,7 +243,7 @@ def test_refined_times_are_the_best_in_the_end() -> None:
 
 
 def test_the_last_tentative_time_refines_an_uncommitted_word() -> None:
-    """Where a context ends before the last word is committed, its tentative time counts."""
+    """If a context ends before the last word is committed, its tentative time is used."""
     policy = policy_of(Source.ONLINE)
     policy.pop_due(0, 0)
     policy.set_tentative([at(WORDS[0], 30)])
@@ -262,17 +262,17 @@ def test_times_that_were_right_need_no_refinement() -> None:
     assert policy.refined() is None
 
 
-# A whole context, with sources as good and as bad as they come.
+# A whole context, with good and bad sources
 
 
 @dataclass(frozen=True)
 class Voice:
-    """The speech, and how fast it is generated.
+    """The speech, and the rate at which it is generated.
 
     Attributes:
-        starts: of the words, in samples of the engine.
-        rtf: seconds that the engine takes for one of audio.
-        stall: the frame before which the engine stands still for `stall_s`.
+        starts: starts of the words, in samples of the engine.
+        rtf: seconds of generation per second of audio.
+        stall: frame before which the engine stops for `stall_s`.
     """
 
     starts: list[int]
@@ -284,13 +284,13 @@ class Voice:
 
 @dataclass(frozen=True)
 class Aligner:
-    """How an aligner answers.
+    """The answers of a simulated aligner.
 
     Attributes:
-        delay_s: from the audio to the answer.
-        look_samples: audio behind a word's start before its time is committed.
-        errors: added to the true starts.
-        dies_at_s: when it is lost; it says nothing of what comes later.
+        delay_s: time from the audio to the answer.
+        look_samples: audio after a word's start that is needed to commit its time.
+        errors: errors added to the true starts.
+        dies_at_s: time at which it is lost; it reports nothing about later audio.
     """
 
     source: Source
@@ -319,7 +319,7 @@ class Run:
         self._spans: list[tuple[int, float]] = []  # (first sample, when it is played) of each chunk
 
     def played_at(self, sample: int) -> float:
-        """When playback reaches a sample, also one beyond the audio sent so far."""
+        """Return when playback reaches a sample, also one beyond the audio sent so far."""
         start, played_at = next(span for span in reversed(self._spans) if span[0] <= sample)
         return played_at + (sample - start) / SAMPLE_RATE_HZ
 
@@ -435,7 +435,7 @@ def test_every_word_once_in_order_before_it_is_played(voice: Voice, crew: list[A
 def test_what_is_known_leaves_before_playback_can_reach_it(voice: Voice) -> None:
     """Times known from the start are published 150 ms before playback, or ahead of all audio.
 
-    They wait for the forced aligner, which never answers: so it is the deadline that lets them go.
+    They wait for the forced aligner, which never answers, until their deadline.
     """
     run = Run(voice, [Aligner(Source.FORCED, 1e6, 0, [0] * len(WORDS), 1e9)])
     known = zip(WORDS, voice.starts, strict=True)
@@ -462,6 +462,6 @@ def test_no_word_waits_past_its_deadline(voice: Voice, crew: list[Aligner]) -> N
             assert due > now
         return taken
 
-    run.timeline.pop_due = watched  # the same, looked at
+    run.timeline.pop_due = watched  # the original method, with a check
     run.play()
     assert run.timeline.next_char is None
