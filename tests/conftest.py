@@ -1,4 +1,4 @@
-"""What many tests stand on: the real server on the embedded voice, and the engine slowed down."""
+"""Fixtures for many tests: the real server with the embedded voice, and slowed-down engines."""
 
 import contextlib
 import os
@@ -22,7 +22,8 @@ from voiceagent_tts.synthesizer.worker_client import WorkerSpec
 
 register_profiles()
 
-# What a shell starts in the background ignores SIGINT, and so would every process of these tests.
+# A background job of a shell starts with SIGINT ignored, and every process of these tests would
+# inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -112,7 +113,7 @@ async def start_server() -> AsyncIterator[StartServer]:
 
 @pytest.fixture
 async def server(start_server: StartServer) -> RunningServer:
-    """A real server on the embedded voice, on a free port of this machine."""
+    """A server with the embedded voice on a free port of this machine."""
     return await start_server()
 
 

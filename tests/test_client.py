@@ -72,7 +72,7 @@ class Peer:
         self.received: list[ClientMessage] = []
 
     async def run(self) -> None:
-        """Answer until the socket closes."""
+        """Handle messages until the socket closes."""
         await self.send(self.connection.ready(session_id="s", model="numbers"))
         async for data in self.websocket:
             try:
@@ -86,12 +86,12 @@ class Peer:
                 await self.answer(message)
 
     async def send(self, messages: WireMessages) -> None:
-        """Send what the connection says."""
+        """Send the messages of the connection."""
         for message in messages:
             await self.websocket.send(message)
 
     async def answer(self, message: ClientMessage) -> None:
-        """Do what a message asks for."""
+        """Handle one message."""
         say = self.send
         match message:
             case ContextOpen(context_id=context_id, voice="broken"):
@@ -129,7 +129,7 @@ class Peer:
                 pass
 
     async def speak(self, context_id: str) -> None:
-        """Say the words that have not been said."""
+        """Speak the words that have not been spoken yet."""
         text, said = self.texts[context_id], self.words[context_id]
         rate = self.opens[context_id].audio.sample_rate
         for token in text.split()[len(said) :]:
@@ -149,7 +149,7 @@ class Peer:
         await self.send(self.connection.done(context_id, reason, chars=chars))
 
     def cut(self, context_id: str, played_ms: int) -> Cut:
-        """What was heard."""
+        """Return the cut at a playback position."""
         played_samples = min(ms_to_samples(played_ms), len(self.words[context_id]) * WORD_SAMPLES)
         is_final = context_id not in self.connection.contexts
         return cut_text(
@@ -168,14 +168,14 @@ class SmallServer:
         self.url = ""
 
     async def serve_peer(self, websocket: WebSocket) -> None:
-        """Speak with one client."""
+        """Serve one client."""
         peer = Peer(websocket)
         self.peers.append(peer)
         with contextlib.suppress(ConnectionClosed):
             await peer.run()
 
     def admit(self, websocket: WebSocket, request: Request) -> Response | None:
-        """Refuse the handshake while told to."""
+        """Refuse the handshake while a refusal is set."""
         self.authorizations.append(request.headers.get("Authorization"))
         if self.status is None or self.refusals_left == 0:
             return None
@@ -187,7 +187,7 @@ class SmallServer:
 async def serving(
     handler: Callable[[WebSocket], Awaitable[None]], admit: Any = None
 ) -> AsyncIterator[str]:
-    """Serve `handler` on a free port of this machine; gives the URL."""
+    """Serve `handler` on a free port of this machine; yield its URL."""
     subprotocols = [Subprotocol(SUBPROTOCOL)]
     async with serve(
         handler, "127.0.0.1", 0, subprotocols=subprotocols, process_request=admit
@@ -204,7 +204,7 @@ def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 async def small_server() -> AsyncIterator[SmallServer]:
-    """A small real server; its clients must have gone when the test ends."""
+    """A small real server; all clients must have disconnected when the test ends."""
     small = SmallServer()
     async with serving(small.serve_peer, small.admit) as url:
         small.url = url
@@ -230,7 +230,7 @@ async def _until_audio(context: ClientContext) -> None:
 
 
 async def test_a_context_gives_its_events_in_order(small_server: SmallServer) -> None:
-    """Text sent in pieces comes back as words before their audio, a flush, and `done` last."""
+    """Text sent in pieces is answered with words before their audio, a flush, and `done` last."""
     async with TTSClient(small_server.url) as client, await client.open(voice="v") as context:
         for delta in ("one two", " three"):
             await context.send_text(delta)
@@ -246,7 +246,7 @@ async def test_a_context_gives_its_events_in_order(small_server: SmallServer) ->
 
 
 async def test_contexts_share_one_socket(small_server: SmallServer) -> None:
-    """Contexts that speak at the same time do not mix, on one socket."""
+    """Contexts that speak concurrently on one socket are kept apart."""
     async with TTSClient(small_server.url) as client:
         said = await asyncio.gather(
             *(_events(client.say(f"a{number} b{number}")) for number in range(4))
@@ -256,7 +256,7 @@ async def test_contexts_share_one_socket(small_server: SmallServer) -> None:
 
 
 async def test_cancel_waits_for_what_was_heard(small_server: SmallServer) -> None:
-    """`cancel` returns the server's cut, and nothing but `cancelled` and `done` follows."""
+    """`cancel` returns the server's cut, and only `cancelled` and `done` follow."""
     async with TTSClient(small_server.url) as client:
         context = await client.open()
         await context.send_text("one two three")
@@ -269,7 +269,7 @@ async def test_cancel_waits_for_what_was_heard(small_server: SmallServer) -> Non
 
 
 async def test_cancel_after_the_end_is_a_cut(small_server: SmallServer) -> None:
-    """A reply that was sent long before the listener cut in is cut all the same."""
+    """A reply that was sent completely before the barge-in is still cut."""
     async with TTSClient(small_server.url) as client:
         context = await client.open()
         await context.send_text("one two three")
@@ -281,7 +281,7 @@ async def test_cancel_after_the_end_is_a_cut(small_server: SmallServer) -> None:
 
 @pytest.mark.parametrize("played_ms", [0, 79, 80, 81, 160, 239, 240, 10_000])
 async def test_the_local_cut_is_the_servers(small_server: SmallServer, played_ms: int) -> None:
-    """Client and server agree on what was heard, wherever the listener cut in."""
+    """Client and server agree on the heard text at every position."""
     async with TTSClient(small_server.url) as client:
         context = await client.open(audio=AudioFormat(sample_rate=8000))
         await context.send_text("one two three ")
@@ -291,7 +291,7 @@ async def test_the_local_cut_is_the_servers(small_server: SmallServer, played_ms
 
 
 async def test_cuts_asked_together_are_answered_in_order(small_server: SmallServer) -> None:
-    """Each of several questions about one context gets its own answer."""
+    """Several cuts of one context are answered in the order of the requests."""
     async with TTSClient(small_server.url) as client:
         context = await client.open()
         await context.send_text("one two three")
@@ -309,7 +309,7 @@ async def test_leaving_a_context_early_cancels_it(small_server: SmallServer) -> 
         speech = client.say("one two", voice="slow")
         await anext(speech)
         await speech.aclose()
-        await _events(client.say("three"))  # the server takes messages in order
+        await _events(client.say("three"))  # the server handles messages in order
     messages = small_server.peers[0].received
     opened, cancelled = (
         [message.context_id for message in messages if isinstance(message, kind)]
@@ -319,7 +319,7 @@ async def test_leaving_a_context_early_cancels_it(small_server: SmallServer) -> 
 
 
 async def test_a_failed_context_raises_its_error(small_server: SmallServer) -> None:
-    """The server's error is raised after what came before it, again and again, never a hang."""
+    """The server's error is raised after earlier events, also on further reads; no read hangs."""
     async with TTSClient(small_server.url) as client:
         context = await client.open(voice="broken")
         event = await anext(context)
@@ -336,7 +336,7 @@ async def test_a_failed_context_raises_its_error(small_server: SmallServer) -> N
 
 
 async def test_too_many_contexts_is_an_error_of_that_context(small_server: SmallServer) -> None:
-    """The context over the cap fails, retryably; the others speak on."""
+    """The context over the limit fails with a retryable error; the others continue."""
     async with TTSClient(small_server.url) as client:
         contexts = [await client.open() for _ in range(LIMITS.max_contexts + 1)]
         with pytest.raises(OverloadedError) as caught:
@@ -348,7 +348,7 @@ async def test_too_many_contexts_is_an_error_of_that_context(small_server: Small
 
 
 async def test_text_that_the_server_refused_is_no_silent_hole(small_server: SmallServer) -> None:
-    """A context whose text was refused in part raises at its end, although it was spoken."""
+    """A context with partly refused text raises an error at its end, after speaking the rest."""
     async with TTSClient(small_server.url) as client:
         context = await client.open()
         await context.send_text("one")
@@ -365,7 +365,7 @@ async def test_text_that_the_server_refused_is_no_silent_hole(small_server: Smal
 async def test_a_lost_socket_fails_its_contexts_and_the_next_works(
     small_server: SmallServer,
 ) -> None:
-    """Waiting calls raise `ConnectionLostError`; the cut is still known; `open` reconnects."""
+    """Pending calls raise `ConnectionLostError`; the cut is still known; `open` reconnects."""
     async with TTSClient(small_server.url) as client:
         context = await client.open()
         await context.send_text("one two")
@@ -382,7 +382,7 @@ async def test_a_lost_socket_fails_its_contexts_and_the_next_works(
 
 
 async def test_a_close_code_is_explained(small_server: SmallServer) -> None:
-    """The error says what the server's close code means, and what the server said before it."""
+    """The error explains the server's close code and includes the server's last error."""
     async with TTSClient(small_server.url) as client:
         context = await client.open()
         await context.send_text("one")
@@ -396,7 +396,7 @@ async def test_a_close_code_is_explained(small_server: SmallServer) -> None:
 
 
 async def test_a_cancel_is_answered_when_the_socket_dies(small_server: SmallServer) -> None:
-    """A cancel whose answer never comes falls back on the words that did."""
+    """A cancel without an answer falls back on the words received so far."""
     async with TTSClient(small_server.url) as client:
         context = await client.open()
         await context.send_text("one two")
@@ -410,7 +410,7 @@ async def test_a_cancel_is_answered_when_the_socket_dies(small_server: SmallServ
 
 
 async def test_a_server_that_does_not_answer_is_given_up(small_server: SmallServer) -> None:
-    """A cancel or cut without an answer ends in `ConnectionLostError`, not in a hang."""
+    """A cancel or cut without an answer raises `ConnectionLostError` after a timeout."""
     async with TTSClient(small_server.url, answer_timeout_s=0.05) as client:
         context = await client.open()
         await context.send_text("one")
@@ -424,7 +424,7 @@ async def test_a_server_that_does_not_answer_is_given_up(small_server: SmallServ
 
 
 async def test_a_draining_socket_finishes_and_a_new_one_opens(small_server: SmallServer) -> None:
-    """Contexts of a draining server end in peace while new ones go to another socket."""
+    """Contexts of a draining server finish, while new ones use another socket."""
     async with TTSClient(small_server.url) as client:
         old = await client.open()
         await old.send_text("one")
@@ -460,7 +460,7 @@ async def test_a_broken_protocol_closes_the_socket() -> None:
 
 
 async def test_a_server_of_another_version_is_refused() -> None:
-    """The handshake tells a version that this client does not speak."""
+    """A handshake with an unsupported protocol version is refused."""
 
     async def newer(websocket: WebSocket) -> None:
         ready = json.loads(*ServerConnection(LIMITS).ready(session_id="s", model="m"))
@@ -474,7 +474,7 @@ async def test_a_server_of_another_version_is_refused() -> None:
 
 
 async def test_a_silent_server_is_given_up() -> None:
-    """A server that accepts and never says `ready` is a lost connection."""
+    """A server that accepts and never sends `ready` is a lost connection."""
 
     async def silent(websocket: WebSocket) -> None:
         await websocket.wait_closed()
@@ -486,7 +486,7 @@ async def test_a_silent_server_is_given_up() -> None:
 
 
 async def test_the_key_is_a_bearer_token(small_server: SmallServer) -> None:
-    """The key travels in a header of the handshake."""
+    """The handshake carries the key in a header."""
     async with TTSClient(small_server.url, api_key="k1"):
         assert small_server.authorizations == ["Bearer k1"]
 
@@ -503,7 +503,7 @@ async def test_the_key_is_a_bearer_token(small_server: SmallServer) -> None:
 async def test_a_refused_handshake_has_its_error(
     small_server: SmallServer, status: HTTPStatus, kind: type[VoiceAgentError], attempts: int
 ) -> None:
-    """Only what may pass by itself is tried again."""
+    """Only temporary errors are retried."""
     small_server.status, small_server.refusals_left = status, 100
     with pytest.raises(kind):
         await TTSClient(small_server.url).connect()
@@ -511,7 +511,7 @@ async def test_a_refused_handshake_has_its_error(
 
 
 async def test_connecting_is_tried_again(small_server: SmallServer) -> None:
-    """A server that is busy for a moment is reached by the next attempt."""
+    """A server that is busy at first is reached by the next attempt."""
     small_server.status, small_server.refusals_left = HTTPStatus.SERVICE_UNAVAILABLE, 1
     async with TTSClient(small_server.url) as client:
         assert (await client.connect()).model == "numbers"
@@ -527,7 +527,7 @@ async def test_no_server_is_a_lost_connection() -> None:
 
 
 async def test_errors_show_no_secrets() -> None:
-    """A key in a URL, where it should not be, does not reach an error."""
+    """A key in a URL does not appear in errors."""
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         place = f"127.0.0.1:{unused.getsockname()[1]}"
@@ -545,7 +545,7 @@ async def test_errors_show_no_secrets() -> None:
     ],
 )  # fmt: skip
 def test_other_urls_are_refused(url: str) -> None:
-    """What is no address of a server is refused where it is written, before a connection."""
+    """An impossible address is refused at construction, before any connection."""
     with pytest.raises(InvalidRequestError, match="url: expected ws://host"):
         TTSClient(url)
 
@@ -562,20 +562,20 @@ def test_other_urls_are_refused(url: str) -> None:
     ],
 )
 def test_one_rule_completes_an_address(url: str, address: str) -> None:
-    """A host alone is enough, and `http` means `ws`."""
+    """A host alone is a complete address, and `http` means `ws`."""
     assert websocket_address(url) == address
 
 
 @pytest.mark.parametrize("key", ["secret\n", "secret\r\nX-Other: 1", "sécret", "s\0cret"])
 def test_keys_that_no_header_carries_are_refused(key: str) -> None:
-    """A key that was read with its line's end is refused where it is given, and is not shown."""
+    """A key with a line end is refused at construction, and not shown."""
     with pytest.raises(InvalidRequestError, match="api_key: expected printable ASCII") as caught:
         TTSClient("ws://host", key)
     assert "cret" not in caught.value.message
 
 
 async def test_the_socket_sends_at_once_and_does_not_compress(small_server: SmallServer) -> None:
-    """TCP_NODELAY is on, and deflate is not negotiated."""
+    """TCP_NODELAY is on, and compression is not negotiated."""
     async with TTSClient(small_server.url) as client:
         assert client._socket is not None
         tcp = client._socket._websocket.transport.get_extra_info("socket")
@@ -586,7 +586,7 @@ async def test_the_socket_sends_at_once_and_does_not_compress(small_server: Smal
 
 
 async def test_nothing_is_left_after_aclose(small_server: SmallServer) -> None:
-    """Closing fails what is open, leaves no task, and opens no more."""
+    """Closing fails open contexts, leaves no task, and prevents new contexts."""
     before = asyncio.all_tasks()
     client = TTSClient(small_server.url)
     context = await client.open()

@@ -1,4 +1,4 @@
-"""The container image and the Compose file, as far as they can be checked without an engine."""
+"""The container image and the Compose files, as far as they can be checked without Docker."""
 
 import asyncio
 import json
@@ -31,18 +31,18 @@ SETTING_NAMES = {f"VOICEAGENT_TTS_{name.upper()}" for name in Settings.model_fie
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A stage of the Dockerfile: what it is built from, and (instruction, arguments) in order."""
+    """A stage of the Dockerfile: its base, and its (instruction, arguments) in order."""
 
     base: str
     steps: list[tuple[str, str]]
 
     def arguments(self, instruction: str) -> list[str]:
-        """Arguments of every such instruction."""
+        """Return the arguments of every instruction of this kind."""
         return [arguments for name, arguments in self.steps if name == instruction]
 
 
 def read_stages() -> dict[str, Stage]:
-    """The stages of the Dockerfile by name."""
+    """Return the stages of the Dockerfile by name."""
     text = re.sub(r"^\s*#.*\n", "", DOCKERFILE, flags=re.MULTILINE)
     stages: dict[str, Stage] = {}
     for line in text.replace("\\\n", " ").splitlines():
@@ -59,7 +59,7 @@ STAGES = read_stages()
 
 
 def lineage(name: str) -> list[Stage]:
-    """A stage and those that it is built from."""
+    """Return a stage and those that it is based on."""
     stage = STAGES[name]
     return [stage, *(lineage(stage.base) if stage.base in STAGES else [])]
 
@@ -72,7 +72,7 @@ def lineage(name: str) -> list[Stage]:
     ],
 )
 def test_a_file_for_others_follows_their_schema(schema: str, path: str) -> None:
-    """The published JSON schema accepts it."""
+    """The file is valid by the published JSON schema."""
     result = subprocess.run(
         [sys.executable, "-m", "check_jsonschema", "--builtin-schema", schema, path],
         cwd=ROOT, capture_output=True, text=True, check=False,
@@ -82,7 +82,7 @@ def test_a_file_for_others_follows_their_schema(schema: str, path: str) -> None:
 
 @pytest.mark.parametrize("name", SERVICES)
 def test_a_service_can_do_no_more_than_it_must(name: str) -> None:
-    """It runs as nobody, without capabilities, on a root that it cannot write to."""
+    """It runs without root, without capabilities, and on a read-only file system."""
     service = SERVICES[name]
     assert not service["user"].startswith("0")
     assert service["read_only"] is True
@@ -93,8 +93,8 @@ def test_a_service_can_do_no_more_than_it_must(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_a_service_is_told_only_what_somebody_reads(name: str) -> None:
-    """Its environment names settings of the server or of an agent, and holds no key of ours."""
+def test_a_service_is_told_only_what_a_program_reads(name: str) -> None:
+    """Its environment contains only settings of the server or an agent, and no real key."""
     environment = SERVICES[name].get("environment", {})
     known = SETTING_NAMES | CLIENT_NAMES | LIVEKIT_NAMES | LOCAL_MODEL_NAMES
     assert environment.keys() <= known
@@ -104,7 +104,7 @@ def test_a_service_is_told_only_what_somebody_reads(name: str) -> None:
 
 
 def test_the_profiles_are_a_cpu_a_gpu_and_two_with_agents() -> None:
-    """Each profile has one server; the GPU is reserved in one of them, an agent waits for its."""
+    """Each profile has one server; one of them reserves the GPU; an agent waits for its server."""
     servers = {
         profile: [name for name, s in BUILT.items() if profile in s["profiles"] and "ports" in s]
         for profile in ("cpu", "gpu", "demo", "livekit")
@@ -116,7 +116,7 @@ def test_the_profiles_are_a_cpu_a_gpu_and_two_with_agents() -> None:
 
 
 def test_a_service_is_built_from_a_stage_that_exists() -> None:
-    """Targets are stages; one that is built for a server ends as an ordinary user."""
+    """Build targets are stages of the Dockerfile; those of servers end as an ordinary user."""
     for service in BUILT.values():
         stages = lineage(service["build"]["target"])
         users = [user for stage in stages for user in stage.arguments("USER")]
@@ -124,7 +124,7 @@ def test_a_service_is_built_from_a_stage_that_exists() -> None:
 
 
 def test_the_livekit_server_and_its_agent_find_each_other() -> None:
-    """A pinned image with the keys of its development mode, on a network that the agent shares."""
+    """A pinned image, with the keys of its development mode, on a network that the agent shares."""
     livekit, agent = SERVICES["livekit"], SERVICES["livekit-agent"]
     assert re.fullmatch(r"livekit/livekit-server:v\d+\.\d+\.\d+", livekit["image"])
     assert "--dev" in livekit["command"]
@@ -138,14 +138,14 @@ def test_the_livekit_server_and_its_agent_find_each_other() -> None:
 
 
 def test_a_drain_fits_into_the_grace_period() -> None:
-    """Docker waits longer for the server than the server for its contexts."""
+    """Docker waits longer for the server than the server waits for its contexts."""
     for name in ("tts", "tts-gpu"):
         grace_s = float(SERVICES[name]["stop_grace_period"].removesuffix("s"))
         assert grace_s > Settings.model_fields["drain_s"].default
 
 
 def test_every_file_that_is_copied_into_the_image_exists() -> None:
-    """Sources of COPY are files here that `.dockerignore` lets through, or paths of a stage."""
+    """Sources of COPY exist here and pass `.dockerignore`, or are paths of a stage."""
     allowed = {
         line.removeprefix("!")
         for line in (ROOT / ".dockerignore").read_text().splitlines()
@@ -162,7 +162,7 @@ def test_every_file_that_is_copied_into_the_image_exists() -> None:
 
 
 def test_the_image_names_extras_and_settings_that_exist() -> None:
-    """What the Dockerfile installs is declared, and what it sets is read."""
+    """Extras that the Dockerfile installs are declared, and variables that it sets are read."""
     text = DOCKERFILE
     named = re.findall(r"(?:\.|voiceagent-tts)\[([\w,]+)\]", text)
     named += re.findall(r"EXTRAS=([\w,]+)", text)
@@ -174,13 +174,13 @@ def test_the_image_names_extras_and_settings_that_exist() -> None:
 
 
 def build_arguments(name: str) -> dict[str, str]:
-    """What a service's image is built with."""
+    """Return the build arguments of a service's image."""
     return BUILT[name]["build"].get("args", {})
 
 
 @pytest.mark.parametrize("name", BUILT)
 def test_an_image_is_built_with_arguments_that_its_stages_take(name: str) -> None:
-    """And two services whose images differ have names for them that differ."""
+    """Stages declare the arguments, and services with different images name them differently."""
     stages = [stage for stage in STAGES.values() if stage.arguments("ARG")]
     taken = {line.partition("=")[0] for stage in stages for line in stage.arguments("ARG")}
     assert build_arguments(name).keys() <= taken
@@ -189,7 +189,7 @@ def test_an_image_is_built_with_arguments_that_its_stages_take(name: str) -> Non
 
 
 def test_the_gpu_speaks_with_qwen3() -> None:
-    """Its image has the engine, and the compiler that fused kernels want; what it loads is kept."""
+    """Its image has the engine and a compiler for fused kernels; its downloads are kept."""
     arguments, environment = build_arguments("tts-gpu"), SERVICES["tts-gpu"]["environment"]
     assert "qwen3" in arguments["EXTRAS"].split(",")
     assert "gcc" in arguments["PACKAGES"].split()
@@ -202,7 +202,7 @@ def test_the_gpu_speaks_with_qwen3() -> None:
 
 
 def test_the_default_image_is_the_server_in_exec_form() -> None:
-    """The last stage runs this project's program without a shell, so that SIGTERM reaches it."""
+    """The last stage runs the server without a shell, so that SIGTERM reaches it."""
     (command,) = list(STAGES.values())[-1].arguments("CMD")
     program, *arguments = json.loads(command)
     assert PROJECT["scripts"][program] == "voiceagent_tts.cli:main"
@@ -212,7 +212,7 @@ def test_the_default_image_is_the_server_in_exec_form() -> None:
 
 @pytest.mark.parametrize("name", AGENTS)
 def test_an_agent_is_started_with_options_that_it_has(name: str) -> None:
-    """The Compose file's command line is one that the agent's own help knows."""
+    """The agent's own help knows every option of the Compose file's command line."""
     python, m, module, *arguments = SERVICES[name]["command"]
     assert [python, m] == json.loads(STAGES["agent"].arguments("CMD")[0])[:2]
     result = subprocess.run(
@@ -224,7 +224,7 @@ def test_an_agent_is_started_with_options_that_it_has(name: str) -> None:
 
 
 async def test_the_health_checks_notice_a_drain(start_server: StartServer) -> None:
-    """The command that Docker runs succeeds on a server that speaks, and fails when it drains."""
+    """Docker's health check succeeds on a server that speaks, and fails on one that drains."""
     (healthcheck,) = STAGES["server"].arguments("HEALTHCHECK")
     in_image = json.loads(healthcheck.partition(" CMD ")[2])
     assert SERVICES["tts"]["healthcheck"]["test"] == ["CMD", *in_image]
@@ -236,7 +236,7 @@ async def test_the_health_checks_notice_a_drain(start_server: StartServer) -> No
 
 
 async def exit_status(code: str) -> int | None:
-    """Run Python code in a process of its own, quietly."""
+    """Run Python code in a separate process without output; return its status."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", code, stderr=asyncio.subprocess.DEVNULL
     )

@@ -1,4 +1,4 @@
-"""Settings: where they come from, what becomes of keys, and which doors stay shut."""
+"""Settings: their sources, the storage of keys, and addresses that need keys."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from voiceagent_tts.config import Settings, hash_key
 
 @pytest.fixture(autouse=True)
 def clean_surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A working directory and an environment that say nothing."""
+    """An empty working directory and environment."""
     monkeypatch.chdir(tmp_path)
     for name in ("CONFIG", *(field.upper() for field in Settings.model_fields)):
         monkeypatch.delenv(f"VOICEAGENT_TTS_{name}", raising=False)
@@ -19,7 +19,7 @@ def clean_surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_arguments_come_before_the_environment_before_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each source is heard where the ones before it are silent."""
+    """Arguments take precedence over the environment, and the environment over the file."""
     (tmp_path / "voiceagent-tts.toml").write_text("port = 1\nmax_contexts = 1\nmax_sockets = 1\n")
     monkeypatch.setenv("VOICEAGENT_TTS_PORT", "2")
     monkeypatch.setenv("VOICEAGENT_TTS_MAX_CONTEXTS", "2")
@@ -37,14 +37,14 @@ def test_the_environment_can_name_the_file(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_named_file_that_is_missing_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server must not start with defaults because of a typing error in a path."""
+    """A wrong path must not start a server with defaults."""
     monkeypatch.setenv("VOICEAGENT_TTS_CONFIG", "no-such.toml")
     with pytest.raises(ValueError, match=r"there is no file 'no-such\.toml'"):
         Settings()
 
 
 def test_an_unknown_setting_in_the_file_is_refused(tmp_path: Path) -> None:
-    """A typing error in a file is not a silent default."""
+    """An unknown name in the file, such as a typing error, is refused."""
     (tmp_path / "voiceagent-tts.toml").write_text('api_key = "secret"\n')
     with pytest.raises(ValidationError, match="api_key"):
         Settings()
@@ -70,14 +70,14 @@ def test_an_unknown_setting_in_the_file_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_value_is_refused(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is out of range or of another type is named, not corrected."""
+    """A value out of range or of another type is refused with its name, not corrected."""
     monkeypatch.setenv(f"VOICEAGENT_TTS_{name}", value)
     with pytest.raises(ValidationError, match=name.lower()):
         Settings()
 
 
 def test_lists_of_numbers_are_separated_by_commas(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on the command line, so in the environment; GPUs stand in place of a device."""
+    """This holds on the command line and in the environment; `gpus` replaces `device`."""
     monkeypatch.setenv("VOICEAGENT_TTS_RAMP", "1,3,9")
     settings = Settings(gpus="0,1")  # type: ignore[arg-type]
     assert (settings.ramp, settings.gpus) == ((1, 3, 9), (0, 1))
@@ -86,14 +86,14 @@ def test_lists_of_numbers_are_separated_by_commas(monkeypatch: pytest.MonkeyPatc
 
 
 def test_settings_do_not_change() -> None:
-    """They are read once, at the start."""
+    """Settings are read once, at the start, and cannot be changed."""
     with pytest.raises(ValidationError, match="frozen"):
         Settings().port = 1  # pyright: ignore[reportAttributeAccessIssue]
 
 
 @pytest.mark.parametrize("value", ["key-1, key-2", '["key-1", "key-2"]', "key-1,key-2,"])
 def test_keys_are_kept_as_hashes_only(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever form keys come in, settings hold no key that could leak."""
+    """Settings hold only hashes of keys, whatever form the keys come in."""
     monkeypatch.setenv("VOICEAGENT_TTS_API_KEYS", value)
     settings = Settings()
     assert settings.api_keys == (hash_key("key-1"), hash_key("key-2"))
@@ -101,7 +101,7 @@ def test_keys_are_kept_as_hashes_only(value: str, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_hash_stays_the_hash_that_it_is() -> None:
-    """A file can hold hashes, and then no file holds a key."""
+    """A file can contain hashes, so that it contains no key."""
     assert Settings(api_keys=(hash_key("one"),)).api_keys == (hash_key("one"),)
     assert hash_key("one") == (
         "sha256:7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed"
@@ -110,7 +110,7 @@ def test_a_hash_stays_the_hash_that_it_is() -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "tts.example.com"])
 def test_an_open_door_is_refused(host: str) -> None:
-    """Where others can reach the server there are keys, or somebody has said that none need be."""
+    """An address that other machines can reach requires keys, or explicit permission."""
     with pytest.raises(ValidationError, match="VOICEAGENT_TTS_API_KEYS"):
         Settings(host=host)
     assert Settings(host=host, api_keys=("secret",)).host == host
@@ -119,12 +119,12 @@ def test_an_open_door_is_refused(host: str) -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])
 def test_this_machine_needs_no_key(host: str) -> None:
-    """Loopback is open to its own users."""
+    """Loopback needs no key."""
     assert Settings(host=host).api_keys == ()
 
 
 def test_an_empty_list_of_keys_is_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An unset variable that a container passes on as an empty one opens nothing."""
+    """An empty variable, as a container may pass it on, permits no access."""
     monkeypatch.setenv("VOICEAGENT_TTS_API_KEYS", "")
     monkeypatch.setenv("VOICEAGENT_TTS_HOST", "0.0.0.0")
     with pytest.raises(ValidationError, match="expected api_keys"):

@@ -1,4 +1,4 @@
-"""The papers tell the truth: their code runs, their tables and trees are those of the software."""
+"""The documents are true: their code runs, and their tables and trees match the software."""
 
 import asyncio
 import re
@@ -35,14 +35,14 @@ DOCUMENTED_ADDRESS = "127.0.0.1:8765"
 
 
 def blocks(paper: str, kind: str = "") -> list[str]:
-    """Contents of the fenced blocks of `kind` in a paper."""
+    """Return the contents of a document's fenced blocks of one kind."""
     text = (ROOT / paper).read_text(encoding="utf-8")
     found = re.findall(r"^```([^\n]*)\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
     return [content for its_kind, content in found if its_kind == kind]
 
 
 async def run(*argv: str, cwd: Path) -> str:
-    """Standard output of a program that must succeed."""
+    """Run a program that must succeed; return its standard output."""
     process = await asyncio.create_subprocess_exec(
         *argv,
         cwd=cwd,
@@ -56,13 +56,13 @@ async def run(*argv: str, cwd: Path) -> str:
 
 
 def at(server: RunningServer, code: str) -> str:
-    """`code`, with the address of a server that runs."""
+    """Return `code` with the address of a running server."""
     assert DOCUMENTED_ADDRESS in code
     return code.replace(DOCUMENTED_ADDRESS, server.url.removeprefix("http://"))
 
 
 async def test_the_python_client_of_the_readme_runs(server: RunningServer, tmp_path: Path) -> None:
-    """The README's client speaks, and gives every word its time before its sound."""
+    """The README's client speaks, and receives the time of every word before its audio."""
     (code,) = [block for block in blocks("README.md", "python") if "WordTimestamp" in block]
     lines = (await run(sys.executable, "-c", at(server, code), cwd=tmp_path)).splitlines()
     words = [line for line in lines if "will be heard" in line]
@@ -80,9 +80,9 @@ async def test_the_openai_client_of_the_readme_runs(server: RunningServer, tmp_p
     assert (tmp_path / "hello.wav").read_bytes()[:4] == b"RIFF"
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Pipecat's own, where it is imported
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # raised when Pipecat is imported
 async def test_the_pipecat_service_of_the_readme_speaks(server: RunningServer) -> None:
-    """The README's pipeline, with real processors in its gaps, speaks the LLM's reply."""
+    """The README's pipeline, completed with real processors, speaks the LLM's reply."""
     from pipecat.frames.frames import LLMContextFrame
     from pipecat.pipeline.worker import PipelineWorker
     from pipecat.processors.aggregators.llm_context import LLMContext
@@ -120,9 +120,9 @@ async def test_the_pipecat_service_of_the_readme_speaks(server: RunningServer) -
     assert context.get_messages()[-1] == {"role": "assistant", "content": "Your agent."}
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Pipecat's own, where it is imported
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # raised when Pipecat is imported
 async def test_the_stock_plugins_of_the_readme_speak(server: RunningServer) -> None:
-    """The README's lines are all that LiveKit's plugins for other servers need to be heard."""
+    """With the README's lines, LiveKit's plugins for other services speak."""
     from livekit.agents import tts, utils
 
     (code,) = [block for block in blocks("README.md", "python") if "baseten.TTS" in block]
@@ -140,7 +140,7 @@ async def test_the_stock_plugins_of_the_readme_speak(server: RunningServer) -> N
 async def test_the_key_that_the_operations_page_makes_opens_the_door(
     start_server: StartServer, tmp_path: Path
 ) -> None:
-    """A server that was given the hash takes the key, and nobody without it."""
+    """A server with the documented hash accepts its key and refuses requests without it."""
     (code,) = blocks("docs/operations.md", "python")
     output = await run(sys.executable, "-c", code, cwd=tmp_path)
     key, hashed = (line.split(": ")[1] for line in output.splitlines())
@@ -153,7 +153,7 @@ async def test_the_key_that_the_operations_page_makes_opens_the_door(
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the line is for people who have curl")
 async def test_the_curl_line_of_the_readme_runs(server: RunningServer, tmp_path: Path) -> None:
-    """The README's curl line brings an mp3 file."""
+    """The README's curl line writes an mp3 file."""
     (code,) = [block for block in blocks("README.md", "sh") if block.startswith("curl")]
     argv = shlex.split(at(server, code).replace("\\\n", ""))
     await run(*argv, "--fail", "--silent", cwd=tmp_path)
@@ -175,7 +175,7 @@ async def test_the_command_lines_of_the_readme_run(tmp_path: Path) -> None:
 async def tiny_models(
     start_server: StartServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> RunningServer:
-    """A server of tiny models in place of the README's, and the voices that the README adds."""
+    """A server of tiny models in place of the README's, with the voices that the README adds."""
     monkeypatch.setenv("VOICEAGENT_TTS_VOICES_FOLDER", str(tmp_path / "voices"))
     shutil.copy(TINY / "reference.wav", tmp_path / "anna.wav")
     (code,) = [block for block in blocks("README.md", "sh") if "voices design" in block]
@@ -204,12 +204,12 @@ async def test_the_recipes_of_the_readme_speak(tiny_models: RunningServer, tmp_p
 
 
 def test_the_settings_table_is_the_settings() -> None:
-    """The README lists every setting with its default and the words of its docstring."""
+    """The README lists every setting with its default and its docstring."""
     assert table_rows("README.md", "in the environment") == settings_rows()
 
 
 def settings_rows() -> list[list[str]]:
-    """What the README's table must say."""
+    """Return the rows that the README's table must have."""
     meanings = dict(
         re.findall(r"^ {8}(\w+): ((?:.|\n {12})+)", Settings.__doc__ or "", re.MULTILINE)
     )
@@ -224,7 +224,7 @@ def settings_rows() -> list[list[str]]:
 
 
 def _written(default: Any) -> str:
-    """A default as the environment would say it."""
+    """Return a default as an environment variable has it."""
     if isinstance(default, tuple):
         return ",".join(map(str, default))
     return "" if default is None else f"{default}".lower().removesuffix(".0")
@@ -236,13 +236,14 @@ async def test_the_metrics_table_is_what_the_server_shows(server: RunningServer)
         answer = (await http.get(f"{server.url}/metrics")).text
     shown = re.findall(r"^# TYPE (\w+) (\w+)$", answer, re.MULTILINE)
     documented = [(row[0], row[1]) for row in table_rows("docs/operations.md", "metric")]
-    created = {name for name, _ in shown if name.endswith("_created")}  # times, beside counters
+    # creation times, which accompany counters
+    created = {name for name, _ in shown if name.endswith("_created")}
     assert sorted(documented) == sorted(pair for pair in shown if pair[0] not in created)
 
 
 @pytest.mark.parametrize("paper", ["README.md", "docs/architecture.md"])
 def test_every_path_of_a_file_tree_exists(paper: str) -> None:
-    """Whatever a file tree names is there, and every room of the package is named."""
+    """Every path in a file tree exists, and every room of the package is in a tree."""
     (tree,) = [block for block in blocks(paper) if block.startswith("voiceagent_tts/")]
     named = paths_of(tree)
     assert [path for path in named if not (ROOT / path).exists()] == []
@@ -251,7 +252,7 @@ def test_every_path_of_a_file_tree_exists(paper: str) -> None:
 
 
 def test_the_architecture_page_has_every_module() -> None:
-    """The page's file tree is what `scripts/tree` writes from folders and docstrings."""
+    """The page's file tree is the one that `scripts/tree` writes from folders and docstrings."""
     printed = subprocess.run(
         [ROOT / "scripts" / "tree"], capture_output=True, text=True, check=True
     )
@@ -260,7 +261,7 @@ def test_the_architecture_page_has_every_module() -> None:
 
 
 def paths_of(tree: str) -> list[str]:
-    """Paths of a tree that is indented by two; several names of a line end at two spaces."""
+    """Return the paths of a tree with an indent of two; two spaces end a line's list of names."""
     paths: list[str] = []
     folders: list[str] = []
     for line in tree.splitlines():
@@ -272,7 +273,7 @@ def paths_of(tree: str) -> list[str]:
 
 
 def rooms() -> set[str]:
-    """Modules and folders of the package, and top-level folders, without what git ignores."""
+    """Return the package's modules and folders, and the top-level folders known to git."""
     ignored = [line.strip("/") for line in (ROOT / ".gitignore").read_text().splitlines()]
     places = [*ROOT.glob("[!.]*/"), *(ROOT / "voiceagent_tts").iterdir()]
     return {
@@ -285,6 +286,6 @@ def rooms() -> set[str]:
 
 @pytest.mark.parametrize("paper", PAPERS, ids=lambda path: path.name)
 def test_every_link_leads_somewhere(paper: Path) -> None:
-    """Links from one paper to a file of the repository find it."""
+    """Links from a document to a file of the repository resolve."""
     targets = re.findall(r"\]\((?!https?:|#)([^)#]+)", paper.read_text(encoding="utf-8"))
     assert [target for target in targets if not (paper.parent / target).exists()] == []

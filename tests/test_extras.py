@@ -1,4 +1,4 @@
-"""Hints that say how to install what is missing."""
+"""Hints that say how to install missing packages."""
 
 import re
 import tomllib
@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def test_a_hint_is_for_an_index_and_for_a_clone() -> None:
-    """Both commands name all extras."""
+    """The commands for a package index and for a clone name all extras."""
     assert install_hint("server", "espeak") == (
         "pip install 'voiceagent-tts[server,espeak]' "
         "(in a clone: pip install -e '.[server,espeak]')"
@@ -28,7 +28,7 @@ def test_every_hint_comes_from_one_function() -> None:
 
 @pytest.mark.parametrize("paper", ["README.md", "docs/livekit.md", "docs/operations.md"])
 def test_the_papers_say_how_to_install_in_a_clone(paper: str) -> None:
-    """Whatever is installed from an index there can be installed in a clone as well."""
+    """Everything that is installed from an index there can also be installed in a clone."""
     text = (ROOT / paper).read_text(encoding="utf-8")
     from_index = set(re.findall(r"pip install 'voiceagent-tts\[([\w,]+)\]'", text))
     in_clone = set(re.findall(r"pip install -e '\.\[([\w,]+)\]'", text))
@@ -36,7 +36,7 @@ def test_the_papers_say_how_to_install_in_a_clone(paper: str) -> None:
 
 
 def test_every_extra_of_the_papers_exists() -> None:
-    """pyproject.toml declares the extras that the papers and hints name."""
+    """pyproject.toml declares the extras that documents and hints name."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     papers = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
     named = {

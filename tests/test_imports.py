@@ -1,4 +1,4 @@
-"""What loads what, in fresh interpreters."""
+"""Which modules load which others, in fresh interpreters."""
 
 import ast
 import json
@@ -22,7 +22,7 @@ print(json.dumps(usage.ru_utime + usage.ru_stime))
 
 
 def modules_after(statement: str) -> set[str]:
-    """Names of the modules that a statement loads."""
+    """Return the names of the modules that a statement loads."""
     code = f"{statement}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
     result = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True
@@ -31,7 +31,7 @@ def modules_after(statement: str) -> set[str]:
 
 
 def imports_of(path: Path) -> set[str]:
-    """Top-level packages that a file imports, also inside functions."""
+    """Return the top-level packages that a file imports, also inside functions."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -56,19 +56,19 @@ def test_tests_share_code_only_through_the_testbed() -> None:
     "module", ["voiceagent_tts", "voiceagent_tts.client", "voiceagent_tts.cli"]
 )
 def test_the_light_modules_load_nothing_heavy(module: str) -> None:
-    """Whoever imports the client pays neither for torch nor for a server."""
+    """Importing the client loads neither torch nor the server."""
     assert modules_after(f"import {module}") & HEAVY == set()
 
 
 def test_an_engine_loads_the_codecs_encoder_only_when_it_encodes() -> None:
-    """Mimi's modules take longer to import than all else, and few voices are clones."""
+    """Mimi's modules load slowly, and only cloned voices need them."""
     assert "transformers.models.mimi.modeling_mimi" not in modules_after(
         "import voiceagent_tts.engine.load"
     )
 
 
 def test_an_engine_needs_only_torch_transformers_and_numpy() -> None:
-    """On a rented GPU machine none of the other packages of this project is installed."""
+    """A rented GPU machine has none of this project's other packages."""
     absent = "av pydantic pydantic_settings sentencex soundfile soxr structlog websockets zmq"
     code = f"""if True:
         import sys
@@ -83,12 +83,12 @@ def test_an_engine_needs_only_torch_transformers_and_numpy() -> None:
     "module", ["voiceagent_tts.audio.containers", "voiceagent_tts.audio.stretch"]
 )
 def test_a_server_that_sends_pcm_needs_no_av(module: str) -> None:
-    """FFmpeg's libraries are 35 MB: only compressed formats and changed speeds load them."""
+    """FFmpeg's libraries are 35 MB; only compressed formats and changed speeds load them."""
     assert "av" not in modules_after(f"import {module}")
 
 
 def test_an_engine_needs_no_triton() -> None:
-    """Plain kernels run where Triton is not installed, and fused ones say what is missing."""
+    """Without Triton plain kernels run, and requesting fused ones is an error that names it."""
     code = """if True:
         import sys
         sys.modules["triton"] = None
@@ -108,7 +108,7 @@ def test_an_engine_needs_no_triton() -> None:
 
 
 def test_the_pipecat_adapter_loads_no_server_and_no_engine() -> None:
-    """An agent's process gets Pipecat, and of ours no torch, FastAPI or ZeroMQ."""
+    """An agent's process loads Pipecat, but not torch, FastAPI or ZeroMQ."""
     loaded = modules_after("import voiceagent_tts.adapters.pipecat")
     assert "pipecat" in loaded
     assert loaded & {"torch", "fastapi", "zmq"} == set()
@@ -133,7 +133,7 @@ def test_the_client_runs_on_the_base_install(tmp_path: Path) -> None:
     ],
 )
 def test_client_and_adapters_load_where_unix_modules_are_absent(module: str) -> None:
-    """On Windows the standard library lacks these modules; psutil needs one on Linux only."""
+    """These modules are not in the standard library on Windows; psutil needs one on Linux only."""
     absent = "fcntl grp pty pwd resource syslog termios tty"
     code = f"""if True:
         import psutil, sys

@@ -1,10 +1,10 @@
-"""The cache of recently used values."""
+"""The least recently used cache."""
 
 from voiceagent_tts.lru import LRUCache
 
 
 def test_the_least_recently_used_value_is_dropped() -> None:
-    """Reading a value keeps it; looking at it does not."""
+    """`get` marks a value as used; `peek` does not."""
     cache = LRUCache[str, int](2)
     cache.put("a", 1)
     cache.put("b", 2)

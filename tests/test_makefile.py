@@ -1,4 +1,4 @@
-"""`make setup` on a machine where things are missing, and what `make demo` installs."""
+"""`make setup` with missing parts, and what `make demo` installs."""
 
 import shutil
 import subprocess
@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="for people who have make")
 def test_an_environment_that_was_left_half_made_is_made_again(tmp_path: Path) -> None:
-    """Without python3-venv, Debian's Python leaves one without pip, which is not taken for one."""
+    """Without python3-venv, Debian's Python creates an environment without pip; it is recreated."""
     shutil.copy(ROOT / "Makefile", tmp_path)
     (tmp_path / "pyproject.toml").touch()
     binaries = tmp_path / ".venv" / "bin"
@@ -49,6 +49,6 @@ def test_the_demo_installs_its_own_extra_and_the_tests_add_the_rest(tmp_path: Pa
 
 
 def write_program(path: Path, commands: str) -> None:
-    """A shell script."""
+    """Write a shell script."""
     path.write_text(f"#!/bin/sh\n{commands}\n")
     path.chmod(0o755)

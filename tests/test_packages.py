@@ -21,7 +21,7 @@ class Package:
     """A package of the product's card, and the places that declare and import it.
 
     Attributes:
-        name: on the package index.
+        name: name on the package index.
         module: name that Python imports.
         declared: extras that require it; "" is the base install.
         rooms: rooms that import it; empty for a package that another library loads
@@ -108,7 +108,7 @@ REACHED_THROUGH = {
     "uv": ("testbed/environments.py", '"uv", "venv"'),
     "check-jsonschema": ("tests/test_compose.py", "check_jsonschema"),
 }
-"""Packages that no line imports -> the file that reaches them, and the words that do it there."""
+"""Packages without an import -> the file that uses them indirectly, and the words that do it."""
 
 BROUGHT_BY = {
     "starlette": "fastapi",
@@ -119,7 +119,7 @@ BROUGHT_BY = {
     "faster_qwen3_tts": "benchmarks/engine/peer_packages.py",
     "qwen_tts": "benchmarks/engine/peer_packages.py",
 }
-"""Modules of packages that are not declared -> the package, or the program, that installs them."""
+"""Modules of packages that are not declared -> the package or program that installs them."""
 
 MODULES = {
     "silero-vad": "silero_vad",
@@ -135,12 +135,12 @@ MODULES = {
     "pyyaml": "yaml",
     "pyzmq": "zmq",
 }
-"""Package -> the module that it provides, where the names differ."""
+"""Package -> the module that it provides, if the names differ."""
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
 def test_a_package_is_declared_where_it_is_used(package: Package) -> None:
-    """pyproject.toml asks for it, with a floor, in these extras and no other."""
+    """pyproject.toml requires it, with a minimum version, in exactly these extras."""
     declared = {
         extra
         for extra, requirements in extras().items()
@@ -151,20 +151,20 @@ def test_a_package_is_declared_where_it_is_used(package: Package) -> None:
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
 def test_a_package_is_imported_where_the_table_says(package: Package) -> None:
-    """These rooms import it and no other."""
+    """Exactly these rooms import it."""
     rooms = {room for room, module in imports(SOURCES) if within(module, package.module)}
     assert rooms == package.rooms
 
 
 @pytest.mark.parametrize("name", sorted(REACHED_THROUGH))
 def test_a_package_without_an_import_is_reached_where_the_table_says(name: str) -> None:
-    """The file that the table names holds the words that load or run the package."""
+    """The file in the table contains the words that load or run the package."""
     file, words = REACHED_THROUGH[name]
     assert words in (ROOT / file).read_text(encoding="utf-8")
 
 
 def test_every_declared_package_is_used() -> None:
-    """No dependency stands in pyproject.toml that nothing imports, loads or runs."""
+    """Every dependency in pyproject.toml is imported, loaded or run."""
     imported = {module for _, module in imports(EVERYTHING)}
     unused = {
         name
@@ -176,7 +176,7 @@ def test_every_declared_package_is_used() -> None:
 
 
 def test_every_import_is_declared() -> None:
-    """No module is imported that no extra installs."""
+    """Every imported module is installed by some extra."""
     known = {module_of(name) for name in declared_packages()} | set(BROUGHT_BY) | set(EVERYTHING)
     undeclared = {
         (room, module)
@@ -189,13 +189,13 @@ def test_every_import_is_declared() -> None:
 
 
 def extras() -> dict[str, list[str]]:
-    """Extra -> its requirements; "" is the base install."""
+    """Return each extra's requirements; "" is the base install."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     return {"": project["dependencies"], **project["optional-dependencies"]}
 
 
 def declared_packages() -> set[str]:
-    """Names of all requirements but the project's own extras."""
+    """Return the names of all requirements except the project's own extras."""
     names = {
         re.split(r"[\s\[>=<;]", line, maxsplit=1)[0]
         for requirements in extras().values()
@@ -205,19 +205,19 @@ def declared_packages() -> set[str]:
 
 
 def module_of(package: str) -> str:
-    """Name that Python imports for a package."""
+    """Return the name that Python imports for a package."""
     if package.startswith("livekit-plugins-"):
         return f"livekit.plugins.{package.removeprefix('livekit-plugins-')}"
     return MODULES.get(package, package)
 
 
 def within(module: str, parent: str) -> bool:
-    """Whether `module` is `parent` or lies inside it."""
+    """Return whether `module` is `parent` or lies inside it."""
     return module == parent or module.startswith(f"{parent}.")
 
 
 def imports(sources: Iterable[str]) -> set[tuple[str, str]]:
-    """(room, module) of every import in these folders, those inside functions included."""
+    """Yield (room, module) of every import in these folders, also inside functions."""
     return set().union(*map(_imports_of, sources))
 
 

@@ -1,4 +1,4 @@
-"""Names of voices, who speaks them, and the folder in which clones are kept."""
+"""Voice names, the workers that speak them, and the folder of cloned voices."""
 
 import os
 import resource
@@ -17,12 +17,12 @@ from voiceagent_tts.voices import ALIASES, Voice, VoiceBook, VoiceFolder, clone_
 
 @pytest.fixture
 def folder(tmp_path: Path) -> VoiceFolder:
-    """A folder that is not made yet."""
+    """A folder that does not exist yet."""
     return VoiceFolder(tmp_path / "kept" / "voices")
 
 
 def worker(*voices: str, clone_width: int | None = None) -> Capabilities:
-    """What a worker with these voices can do."""
+    """Return the capabilities of a worker with these voices."""
     return Capabilities(
         "qwen3", "tiny", False, ("token",), ("en",), voices, 4, clone_width=clone_width
     )
@@ -30,7 +30,7 @@ def worker(*voices: str, clone_width: int | None = None) -> Capabilities:
 
 @pytest.mark.parametrize("name", ["anna", "Jürgen 2", "小明", "a", "m.o-d_e l", "x" * 64])
 def test_ordinary_names_are_names(name: str) -> None:
-    """Letters of any script, digits and a few signs name a voice, in lower case."""
+    """Letters of any script, digits and a few signs form a voice name, in lower case."""
     assert clone_name(name) == name.casefold()
 
 
@@ -42,7 +42,7 @@ def test_ordinary_names_are_names(name: str) -> None:
     ],
 )  # fmt: skip
 def test_what_could_be_a_path_is_no_name(name: str, folder: VoiceFolder) -> None:
-    """Nothing outside of the folder, and nothing strange in it, can be named."""
+    """A name cannot be a path out of the folder, or contain unusual characters."""
     with pytest.raises(InvalidRequestError, match="expected a voice's name") as refused:
         folder.save(name, b"prompt")
     assert refused.value.code is ErrorCode.INVALID_VOICE
@@ -51,7 +51,7 @@ def test_what_could_be_a_path_is_no_name(name: str, folder: VoiceFolder) -> None
 
 
 def test_a_name_too_long_for_a_file_is_no_voice(folder: VoiceFolder) -> None:
-    """Letters of four bytes make a name that is allowed, but has no file."""
+    """A name of four-byte letters may be legal and still too long for a file."""
     folder.save("anna", b"prompt")
     book = VoiceBook({"a": worker(clone_width=8)}, folder)
     with pytest.raises(InvalidRequestError, match="known are anna") as refused:
@@ -60,7 +60,7 @@ def test_a_name_too_long_for_a_file_is_no_voice(folder: VoiceFolder) -> None:
 
 
 def test_a_voice_is_kept_replaced_and_removed(folder: VoiceFolder) -> None:
-    """What was put can be read in any case of its name, is replaced whole, and goes."""
+    """A stored voice is found in any letter case, replaced whole, and removed."""
     assert folder.names() == []
     assert folder.save("Anna", b"first") == "anna"
     assert "ANNA" in folder
@@ -77,7 +77,7 @@ def test_a_voice_is_kept_replaced_and_removed(folder: VoiceFolder) -> None:
 
 @pytest.mark.parametrize("call", ["read", "version", "remove"])
 def test_an_unknown_voice_lists_the_known(folder: VoiceFolder, call: str) -> None:
-    """Whoever mistypes a name sees the names that there are."""
+    """An unknown name gives an error that lists the known names."""
     with pytest.raises(InvalidRequestError, match="voices add"):
         getattr(folder, call)("nobody")
     folder.save("anna", b"prompt")
@@ -86,7 +86,7 @@ def test_an_unknown_voice_lists_the_known(folder: VoiceFolder, call: str) -> Non
 
 
 def test_other_files_are_no_voices(folder: VoiceFolder) -> None:
-    """What was left by an interrupted write, or put there by hand, is not offered."""
+    """Files of an interrupted write, or of other kinds, are not offered as voices."""
     folder.save("anna", b"prompt")
     for name in (".anna.0123.part", "notes.txt", ".hidden.safetensors", "a+b.safetensors"):
         (folder.path / name).touch()
@@ -108,14 +108,14 @@ def test_a_full_disk_leaves_the_old_voice(folder: VoiceFolder) -> None:
 
 
 def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
-    """A place that cannot be written to is named, with the setting that chooses another."""
+    """An unwritable place is named, with the setting that chooses another."""
     (tmp_path / "file").touch()
     with pytest.raises(InvalidRequestError, match="file/voices: cannot save .*VOICES_FOLDER"):
         VoiceFolder(tmp_path / "file" / "voices").save("anna", b"prompt")
 
 
 def test_clones_come_and_go_while_it_runs(folder: VoiceFolder) -> None:
-    """A book over a folder knows a voice as soon as it is kept, and no longer once removed."""
+    """A clone is known as soon as it is stored, and unknown once it is removed."""
     book = VoiceBook({"preset": worker("Vivian"), "base": worker(clone_width=64)}, clones=folder)
     assert book.names() == ["Vivian"]
     folder.save("Anna", b"prompt")
@@ -146,7 +146,7 @@ def test_without_a_base_model_clones_are_not_offered(folder: VoiceFolder) -> Non
 
 
 def test_the_first_clone_is_the_default_of_a_base_model(folder: VoiceFolder) -> None:
-    """A server of clones alone speaks with the first of them; without any it says what to do."""
+    """A server with only clones uses the first as default; without any it says what to do."""
     book = VoiceBook({"base": worker(clone_width=64)}, folder)
     with pytest.raises(InvalidRequestError, match="voices add"):
         book.resolve(None)
@@ -156,7 +156,7 @@ def test_the_first_clone_is_the_default_of_a_base_model(folder: VoiceFolder) -> 
 
 
 def test_a_clone_goes_to_the_model_of_its_size(folder: VoiceFolder) -> None:
-    """Of two Base models the one speaks whose encoder heard it; the first has the last word."""
+    """The Base model whose encoder made a clone speaks it; if none matches, the first one does."""
     workers = {
         "preset": worker("Vivian"),
         "small": worker(clone_width=1024),
@@ -185,7 +185,7 @@ def test_a_clone_goes_to_the_model_of_its_size(folder: VoiceFolder) -> None:
     ],
 )  # fmt: skip
 def test_a_damaged_clone_goes_to_the_first_model(folder: VoiceFolder, stored: bytes) -> None:
-    """A file without a width that can be read is left to an engine, which says what is wrong."""
+    """A file without a readable width goes to an engine, which reports what is wrong."""
     book = VoiceBook({"small": worker(clone_width=64), "large": worker(clone_width=128)}, folder)
     folder.save("anna", stored)
     assert book.resolve("anna") == Voice("anna", "small")
@@ -199,7 +199,7 @@ SPEAKERS = (
 
 
 def speakers(clone_width: int | None = None) -> Capabilities:
-    """A worker whose model has speakers, like those of Qwen3-TTS."""
+    """Make a worker whose model has speakers, like those of Qwen3-TTS."""
     names = tuple(each.name for each in SPEAKERS)
     return replace(worker(*names, clone_width=clone_width), voice_details=SPEAKERS)
 
@@ -220,14 +220,14 @@ def test_documented_names_are_voices_of_every_server(alias: str) -> None:
 
 
 def test_aliases_of_one_gender_are_several_voices() -> None:
-    """Two agents with different documented names do not sound alike if the server can help it."""
+    """Agents with different documented names get different voices if there are enough."""
     book = VoiceBook({"a": speakers()})
     women = {book.resolve(name).name for name, gender in ALIASES.items() if gender == "female"}
     assert women == {"Vivian", "Serena"}
 
 
 def test_a_voice_comes_before_an_alias_of_its_name(folder: VoiceFolder) -> None:
-    """An engine's own `nova`, or a clone of that name, is not displaced."""
+    """An engine's own `nova`, or a clone of that name, takes precedence over the alias."""
     assert VoiceBook({"a": speakers(), "b": worker("nova")}).resolve("nova") == Voice("nova", "b")
     folder.save("nova", b"prompt")
     book = VoiceBook({"a": speakers(clone_width=64)}, folder)
@@ -237,7 +237,7 @@ def test_a_voice_comes_before_an_alias_of_its_name(folder: VoiceFolder) -> None:
 
 
 def test_without_voices_there_are_no_aliases(folder: VoiceFolder) -> None:
-    """A server without a voice says so, whatever name is asked for."""
+    """A server without voices refuses every name with an error that says so."""
     book = VoiceBook({"base": worker(clone_width=64)}, folder)
     assert book.listed() == []
     with pytest.raises(InvalidRequestError, match="voices add"):
@@ -245,7 +245,7 @@ def test_without_voices_there_are_no_aliases(folder: VoiceFolder) -> None:
 
 
 def test_an_unknown_name_gets_a_few_near_ones() -> None:
-    """With many voices an error names those that are most alike, and where all are listed."""
+    """With many voices the error names the most similar ones, and says where all are listed."""
     book = VoiceBook({"a": worker("default", *(f"speaker{k}" for k in range(300)), "anna")})
     with pytest.raises(InvalidRequestError) as refused:
         book.resolve("anne")

@@ -1,4 +1,4 @@
-"""What waits, waits for what it says."""
+"""`testbed.waiting`: repeated attempts."""
 
 import asyncio
 import time
@@ -7,7 +7,7 @@ from testbed.waiting import undisturbed
 
 
 async def test_an_attempt_that_was_held_up_is_made_again() -> None:
-    """What counts is the first that was not; else the last."""
+    """The first attempt that was not suspended counts; else the last."""
     holds_s = [0.3, 0.3, 0.0, 0.3]
     attempts = 0
 
