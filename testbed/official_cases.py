@@ -63,26 +63,26 @@ class Case:
         wav = self._arrays().get("wav")
         return None if wav is None else torch.from_numpy(wav)
 
-    def voice(self, heard: Cloned | None = None) -> Voice:
+    def voice(self, clone: Cloned | None = None) -> Voice:
         """Return the voice of the call.
 
         Args:
-            heard: cloned voice; by default the official package's clone of the reference.
+            clone: cloned voice; by default the official package's clone of the reference.
         """
         if "speaker" in self.arguments:
             return Preset(self.arguments["speaker"])
         if self.reference is None:
             return Designed()
-        heard = heard or official_voice(self.folder, self.reference)
+        clone = clone or official_voice(self.folder, self.reference)
         if self.arguments["x_vector_only"]:
-            return Cloned(heard.speaker_embedding)
-        return Cloned(heard.speaker_embedding, heard.reference_codes, self.arguments["ref_text"])
+            return Cloned(clone.speaker_embedding)
+        return Cloned(clone.speaker_embedding, clone.reference_codes, self.arguments["ref_text"])
 
-    def prompt(self, checkpoint: Checkpoint, heard: Cloned | None = None) -> Prompt:
+    def prompt(self, checkpoint: Checkpoint, clone: Cloned | None = None) -> Prompt:
         """Build our prompt for this call."""
         return PromptBuilder(checkpoint.config, checkpoint.tokenizer).build(
             self.arguments["text"],
-            self.voice(heard),
+            self.voice(clone),
             self.arguments["language"],
             self.arguments.get("instruct") or "",
             is_streaming=not self.arguments["non_streaming_mode"],

@@ -147,7 +147,7 @@ class Simulation:
     def run(self, most_steps: int = 20_000) -> list[Listener]:
         """Step until all contexts have ended."""
         while self.coming or self.speaking:
-            assert self.steps < most_steps, "somebody starves"
+            assert self.steps < most_steps, "a context is never served"
             self.step()
         return self.listeners
 

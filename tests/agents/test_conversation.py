@@ -77,7 +77,7 @@ async def test_a_question_is_answered_and_the_latency_is_split(served: ServerPro
 async def test_the_history_of_an_interrupted_reply_is_what_was_heard(
     served: ServerProcess, at_s: float
 ) -> None:
-    """It ends with the last word of which a sample was played; the next reply quotes it."""
+    """The history ends with the last word that was audible; the next reply quotes it."""
     question = await user_sounds.speech(served.websocket_url, QUESTION)
     async with conversing(served.websocket_url) as (conversation, user):
         conversation.history.append(Message("assistant", stand_ins.LINES[0]))

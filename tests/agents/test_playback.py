@@ -50,7 +50,7 @@ def test_stopping_drops_what_was_not_played() -> None:
 
 
 def test_the_first_audible_sample_is_timed_when_it_is_heard() -> None:
-    """Leading silence delays it, and so does the latency of the loudspeaker."""
+    """Leading silence and the latency of the loudspeaker both delay it."""
     playback = Playback()
     playback.push(bytes(2 * BLOCK) + sound(BLOCK))
     playback.read(BLOCK, 0.0)

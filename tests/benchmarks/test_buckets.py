@@ -26,7 +26,7 @@ def test_no_list_of_that_length_wastes_less(counts: dict[int, int], graphs: int)
     assert waste(counts, best) == pytest.approx(min(waste(counts, sizes) for sizes in lists))
 
 
-def test_waste_is_the_share_of_places_that_nobody_takes() -> None:
+def test_waste_is_the_share_of_padding() -> None:
     """Three calls of size three and one of four, padded to four, waste three places of sixteen."""
     assert waste({3: 3, 4: 1}, (2, 4)) == pytest.approx(3 / 16)
     assert waste({}, (2, 4)) == 0

@@ -104,7 +104,7 @@ async def test_words_are_as_good_as_the_engines_own(
     assert counted(aligned, "tts_words_total", source="estimate") <= estimated + 2
     assert counted(aligned, "tts_aligner_lag_seconds_count", aligner="online") == lags + 1
     final = heard.done.words_final
-    assert final is not None, "the first words left before anybody knew their times"
+    assert final is not None, "the first words left before their times were known"
     assert final.words == [word.text for word in split_words(TEXT)]
     assert all(final.exact)
     assert final.start_ms == sorted(final.start_ms)

@@ -38,7 +38,7 @@ async def _exit_status(server: ServerProcess) -> int:
         return await asyncio.to_thread(server.process.wait)
 
 
-async def test_sigterm_lets_everybody_finish(start_process: StartProcess) -> None:
+async def test_contexts_finish_after_sigterm(start_process: StartProcess) -> None:
     """After SIGTERM contexts in progress finish, new ones are refused, and the status is 0."""
     server = start_process()
     workers = server.worker_processes()

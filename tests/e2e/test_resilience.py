@@ -187,7 +187,7 @@ async def test_a_drain_ends_when_the_sockets_are_told(start_server: StartServer)
     assert closed.value.rcvd.code == 1001
 
 
-async def test_a_body_that_nobody_reads_frees_its_row(start_server: StartServer) -> None:
+async def test_an_unread_body_frees_its_row(start_server: StartServer) -> None:
     """An HTTP client that requests minutes of audio and reads none holds no row."""
     server = await start_server(slow_consumer_s=0.3)
     body = json.dumps({"input": SENTENCE * 300, "response_format": "pcm"})

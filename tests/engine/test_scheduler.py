@@ -75,7 +75,7 @@ def several(
 
 
 @given(several(listeners | files), slow_devices, paces)
-def test_nobody_starves(wishes: list[Wish], device: Device, pace: Pace) -> None:
+def test_every_context_is_spoken(wishes: list[Wish], device: Device, pace: Pace) -> None:
     """On any device every context is spoken to its last frame, files after listeners."""
     for listener in Simulation(wishes, device, pace).run():
         assert listener.frames == listener.made == sum(listener.wish.runs)
@@ -159,7 +159,7 @@ def test_a_ramp_costs_no_gap(
 
 
 @given(several(listeners), devices)
-def test_nobody_is_ahead_of_his_credit(wishes: list[Wish], device: Device) -> None:
+def test_no_row_is_ahead_of_its_credit(wishes: list[Wish], device: Device) -> None:
     """Rows stop at the frame that reaches their listener's credit."""
     simulation = Simulation(wishes, device)
     while simulation.coming or simulation.speaking:

@@ -80,7 +80,7 @@ def test_a_prepared_beginning_is_not_computed_again() -> None:
     assert np.abs(difference).max() <= 8
 
 
-def test_nobody_waits_for_a_preparation() -> None:
+def test_a_sequence_does_not_wait_for_a_preparation() -> None:
     """A sequence whose text is ready does not wait for a preparation; the next one uses it."""
     driver = Driver()
     options = {"voice": "vivian", "language": "en", "feeding": "token"}
@@ -197,7 +197,7 @@ def test_what_listeners_lack_is_counted() -> None:
     assert fast.engine.metrics["underruns_total"] == 0
 
 
-def test_audio_that_nobody_hears_is_counted() -> None:
+def test_discarded_audio_is_counted() -> None:
     """A cancel counts audio that was made and not yet played as discarded."""
     driver = Driver(step_s=0.0)
     driver.send(*driver.open(1, LONG))

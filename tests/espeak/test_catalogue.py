@@ -79,7 +79,7 @@ def test_presets_sound_different(driver: Driver) -> None:
 
 
 def _pitch_hz(pcm: np.ndarray, window: int = 1200) -> float:
-    """Median over voiced windows of the strongest period between 60 and 400 Hz."""
+    """Return the median, over voiced windows, of the strongest period between 60 and 400 Hz."""
     periods = []
     low, high = SAMPLE_RATE_HZ // 400, SAMPLE_RATE_HZ // 60
     for start in range(0, len(pcm) - window, window):
@@ -92,6 +92,6 @@ def _pitch_hz(pcm: np.ndarray, window: int = 1200) -> float:
 
 
 def _brightness_hz(pcm: np.ndarray) -> float:
-    """Centre of the power spectrum."""
+    """Return the centre of the power spectrum."""
     power = np.abs(np.fft.rfft(pcm)) ** 2
     return float((power * np.fft.rfftfreq(len(pcm), 1 / SAMPLE_RATE_HZ)).sum() / power.sum())

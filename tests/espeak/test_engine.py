@@ -35,7 +35,7 @@ def first_index(events: list[Event], kind: type[Event], context: int) -> int:
 
 
 def test_it_is_an_engine(driver: Driver) -> None:
-    """It implements `Engine` and reports its capabilities."""
+    """The engine implements `Engine` and reports its capabilities."""
     engine: Engine = driver.engine
     capabilities = engine.capabilities
     assert capabilities.engine == "espeak"
@@ -164,7 +164,7 @@ def test_other_commands_while_speaking_take_effect(driver: Driver) -> None:
 
 
 def test_cancel_is_always_answered(driver: Driver) -> None:
-    """For unknown, waiting and finished contexts, and a second time."""
+    """A cancel is answered for unknown, waiting and finished contexts, and a second time."""
     assert driver.run(Cancel(7)) == [Cancelled(7)]
     assert driver.run(submit(1), Cancel(1), Cancel(1)) == [Cancelled(1), Cancelled(1)]
     driver.run(submit(2), credit(2))
@@ -176,7 +176,7 @@ def test_cancel_is_always_answered(driver: Driver) -> None:
 
 @pytest.mark.parametrize("text", [" ", "...", "\U0001f600", "\x00\x07", "---\n"])
 def test_text_without_speech_ends_at_once(driver: Driver, text: str) -> None:
-    """It needs no credit and does not advance the clock."""
+    """Text without speech needs no credit and does not advance the clock."""
     assert driver.run(submit(1, text)) == [SegmentEnd(1, len(text), 0), Done(1, 0)]
     driver.run(submit(2, "One.", more=True), credit(2))
     end = of_type(SegmentEnd, driver.events)[-1].end_sample
@@ -256,7 +256,7 @@ def test_a_full_engine_refuses_and_recovers() -> None:
 
 
 def test_step_returns_whether_there_is_more_work(driver: Driver) -> None:
-    """It returns 0.0 while a row can be stepped, and None while only a command adds work."""
+    """`step` returns 0.0 while a row can be stepped, and None while only a command adds work."""
     assert driver.engine.step() is None
     driver.send(submit(1, LONG_TEXT), credit(1, 3 * SAMPLE_RATE_HZ))
     waits = []

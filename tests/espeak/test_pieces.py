@@ -7,7 +7,7 @@ from voiceagent_tts.text.words import split_words
 
 
 def test_a_short_segment_is_one_piece() -> None:
-    """It ends with the segment, and its offsets count in the context."""
+    """The piece ends with the segment, and its offsets count in the context."""
     (piece,) = split_pieces(Segment(" Hello, **world**! ", 100))
     assert piece.spoken.text == "Hello, world!"
     assert piece.spoken.offsets[0] == 101
@@ -17,7 +17,7 @@ def test_a_short_segment_is_one_piece() -> None:
 
 
 def test_a_segment_is_cut_after_its_clauses() -> None:
-    """But not after a very short clause or a mark that may belong to an abbreviation."""
+    """A piece does not end after a very short clause or a mark that may end an abbreviation."""
     pieces = split_pieces(Segment("Well, dear Dr. Smith, it is 3,500 at 5:30, no? Yes.", 0))
     assert [piece.spoken.text for piece in pieces] == [
         "Well, dear Dr. Smith,",

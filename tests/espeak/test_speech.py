@@ -62,7 +62,7 @@ def test_speech_ends_in_silence(library: EspeakLibrary) -> None:
 
 
 def test_words_lie_inside_the_sound(library: EspeakLibrary) -> None:
-    """Even at the fastest rate and with silence removed."""
+    """This holds even at the fastest rate and with silence removed."""
     speech = speech_of(library, "Go, to the end of it.", words_per_minute=350, trims_lead=True)
     borders = [
         border for word in speech.words for border in (word.start_sample, word.end_sample or 0)

@@ -69,13 +69,19 @@ REFUSED_MESSAGES: dict[str, tuple[Any, ErrorCode]] = {
         ErrorCode.INVALID_JSON,
     ),
     "a float for an integer": ({"type": "ping", "t": 1.5}, ErrorCode.INVALID_PARAM),
-    "an end for nobody": ({"type": "end", "context_id": "a"}, ErrorCode.CONTEXT_NOT_FOUND),
-    "a cancel for nobody": ({"type": "cancel", "context_id": "a"}, ErrorCode.CONTEXT_NOT_FOUND),
-    "a flush for nobody": (
+    "an end of an unknown context": (
+        {"type": "end", "context_id": "a"},
+        ErrorCode.CONTEXT_NOT_FOUND,
+    ),
+    "a cancel of an unknown context": (
+        {"type": "cancel", "context_id": "a"},
+        ErrorCode.CONTEXT_NOT_FOUND,
+    ),
+    "a flush of an unknown context": (
         {"type": "flush", "context_id": "a", "flush_id": 1},
         ErrorCode.CONTEXT_NOT_FOUND,
     ),
-    "a cut for nobody": (
+    "a cut of an unknown context": (
         {"type": "cut", "context_id": "a", "played_ms": 1},
         ErrorCode.CONTEXT_NOT_FOUND,
     ),

@@ -140,7 +140,7 @@ async def test_utterances_follow_each_other(shared_server: RunningServer) -> Non
         for index in range(3):
             events = await raw.until("session.done", utterance_index=index)
             told = [event["utterance_index"] for event in events if isinstance(event, dict)]
-            assert set(told) == {index}, "nobody speaks out of turn"
+            assert set(told) == {index}, "utterances are not mixed"
             lengths.append(len(pcm_of(events)) // BYTES_PER_SAMPLE)
         assert sum(lengths) == round(made_samples(shared_server) - before)
         assert min(lengths[0], lengths[2]) > 2 * lengths[1] > 0

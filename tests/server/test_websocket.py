@@ -227,7 +227,7 @@ async def test_contexts_share_a_socket_evenly(wire: Wire) -> None:
     await wire.until(ClientAudio, long)
     for _ in range(5):
         assert (await wire.say("Hello.", language="en")).done.reason == "complete"
-    assert long.record.done is None, "the long context was in nobody's way"
+    assert long.record.done is None, "the long context delays no other"
     await wire.cancel(long)
     await wire.finish(long)
 

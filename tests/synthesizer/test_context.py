@@ -228,7 +228,7 @@ async def test_a_cut_goes_by_what_was_played_or_by_the_clock(
     context.finish()
     spoken = await collect(context)
     at_once = context.cut()
-    assert at_once.text_spoken != SENTENCE, "nobody has heard all of it yet"
+    assert at_once.text_spoken != SENTENCE, "not all of it has been played yet"
     assert context.cut(0).text_spoken == ""
     assert context.cut(-5) == context.cut(0)
     assert context.cut(spoken.samples).text_spoken == SENTENCE

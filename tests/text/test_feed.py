@@ -7,13 +7,13 @@ from voiceagent_tts.text.feed import Fed, TextFeed
 
 
 def spoken(text: str, run_chars: int = 10_000) -> list[str]:
-    """The text of each run when the whole text is pushed at once."""
+    """Return the text of each run when the whole text is pushed at once."""
     feed = TextFeed(run_chars)
     return runs(feed.push(text) + feed.finish())
 
 
 def runs(fed: list[Fed]) -> list[str]:
-    """The whole text of each run."""
+    """Return the whole text of each run."""
     texts = [""]
     for part in fed:
         texts[-1] += part.spoken

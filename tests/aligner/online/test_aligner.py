@@ -31,7 +31,7 @@ SENTENCE = "Thanks for waiting, your order left our warehouse this morning and a
 
 
 def align(session: OnlineSession, spoken: Spoken, sizes: Iterable[int]) -> list[WordTimestamp]:
-    """All words of `spoken`, with its whole text known from the beginning."""
+    """Align all words of `spoken`, with its whole text known from the beginning."""
     session.append(split_words(spoken.text))
     final: list[WordTimestamp] = []
     for part in cut(spoken.pcm, sizes):
@@ -40,7 +40,7 @@ def align(session: OnlineSession, spoken: Spoken, sizes: Iterable[int]) -> list[
 
 
 def cut(pcm: bytes, sizes: Iterable[int]) -> Iterator[bytes]:
-    """`pcm` in parts of `sizes` samples, and the rest in codec frames."""
+    """Split `pcm` into parts of `sizes` samples, and the rest into codec frames."""
     place = 0
     for size in sizes:
         yield pcm[place : place + size * BYTES_PER_SAMPLE]
@@ -182,7 +182,7 @@ def test_the_aligner_is_causal(cached_reference: CachedReference) -> None:
 
 
 def test_tentative_words_are_near_the_truth() -> None:
-    """They are the words that have begun and the next one, with times near the truth."""
+    """Tentative words are those that have begun and the next one, with times near the truth."""
     spoken = espeak(SENTENCE, "en", "f3")
     session = OnlineAligner().open("en", "v")
     session.append(split_words(SENTENCE))
@@ -317,7 +317,7 @@ def test_a_short_trace_moves_words_by_little(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_known_voice_is_aligned_better() -> None:
-    """Its pace and statistics are kept, so the next context is aligned from the first word."""
+    """The voice's pace and statistics are kept, so the next context is aligned at once."""
     aligner = OnlineAligner()
     first, second = islice(agent_sentences(4), 2)
     slow = [espeak(text, "en", "f4", 0.6) for text in (first, second)]
@@ -357,7 +357,7 @@ def test_short_replies_are_enough_to_know_a_voice(are_concurrent: bool) -> None:
 
 
 def test_a_context_without_audio_changes_no_profile() -> None:
-    """What one context learns about a voice stays when a context ends that learnt less."""
+    """A profile learnt in one context stays when a context that learnt less ends."""
     spoken = [espeak(text, "en", "f4", 0.6) for text in islice(agent_sentences(4), 2)]
     alone, shared = OnlineAligner(), OnlineAligner()
     silent = shared.open("en", "f4")
@@ -370,7 +370,7 @@ def test_a_context_without_audio_changes_no_profile() -> None:
 
 
 def test_an_unknown_language_is_refused() -> None:
-    """There is no reference for it, and the message lists the known languages."""
+    """The language has no reference, and the message lists the known languages."""
     with pytest.raises(InvalidRequestError, match="known are") as refused:
         OnlineAligner().open("tlh", "v")
     assert refused.value.code is ErrorCode.INVALID_LANGUAGE

@@ -29,7 +29,7 @@ _AUDIO = AudioFormat(transport="base64")
 def _connection(**limits: Any) -> ServerConnection:
     values = {"max_text_chars": 99, "context_idle_s": 9, "max_audio_s": 9, "max_lead_s": 9}
     connection = ServerConnection(SessionLimits(**values | limits), Cartesia())
-    assert connection.ready(session_id="s", model="m") == [], "Cartesia greets nobody"
+    assert connection.ready(session_id="s", model="m") == [], "Cartesia sends no greeting"
     return connection
 
 
