@@ -115,6 +115,7 @@ BROUGHT_BY = {
     "pydantic_core": "pydantic",
     "tokenizers": "transformers",
     "loguru": "pipecat-ai",
+    "aiortc": "pipecat-ai[webrtc]",
     "packaging": "pytest",
     "faster_qwen3_tts": "benchmarks/engine/peer_packages.py",
     "qwen_tts": "benchmarks/engine/peer_packages.py",

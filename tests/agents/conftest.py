@@ -1,10 +1,17 @@
-"""A server with an OpenAI-compatible language model and transcription."""
+"""A server with OpenAI-compatible models, a free port, and Pipecat imported once."""
 
 import json
+import socket
+import warnings
 from collections.abc import AsyncIterator
 
 import pytest
 from aiohttp import web
+
+with warnings.catch_warnings():
+    # Pipecat's deprecated classes warn where they are defined, in the name of `abc`.
+    warnings.simplefilter("ignore")
+    import pipecat.services.tts_service  # noqa: F401
 
 
 @pytest.fixture
@@ -44,3 +51,11 @@ async def local_models() -> AsyncIterator[str]:
     await site.start()
     yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
     await runner.cleanup()
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A TCP port that nothing uses."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]

@@ -1,0 +1,164 @@
+"""The Pipecat bot: called over WebRTC, and interrupted by a voice and by other sounds."""
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+from pipecat.frames.frames import LLMRunFrame
+from pipecat.processors.aggregators.llm_context import LLMContext
+from pipecat.workers.runner import WorkerRunner
+
+from agents import pipecat_voice, stand_ins
+from testbed import user_sounds
+from testbed.livekit_conversation import words_of
+from testbed.server_process import ServerProcess
+from testbed.waiting import until
+from testbed.webrtc_caller import calling_bot
+from voiceagent_tts.core import SAMPLE_RATE_HZ
+from voiceagent_tts.demo.realtime_file_transport import RealtimeFileTransport
+
+ROOT = Path(__file__).parents[2]
+REPLY = "This is a rather long reply that the user is going to interrupt before it has ended"
+
+
+class LanguageModel:
+    """An OpenAI-compatible language model with one reply, which records what it is asked.
+
+    Attributes:
+        url: address of its API.
+        requests: the messages of each request.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.requests: list[list[dict[str, Any]]] = []
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        """Answer with `REPLY`."""
+        self.requests.append((await request.json())["messages"])
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        for word in REPLY.split(" "):
+            choice = {"index": 0, "delta": {"content": f"{word} "}}
+            chunk = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+            data = json.dumps({**chunk, "choices": [choice]})
+            await response.write(f"data: {data}\n\n".encode())
+        await response.write(b"data: [DONE]\n\n")
+        return response
+
+
+@pytest.fixture
+async def language_model() -> AsyncIterator[LanguageModel]:
+    """A running language model."""
+    app, model = web.Application(), LanguageModel("")
+    app.router.add_post("/v1/chat/completions", model.answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    model.url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+    yield model
+    await runner.cleanup()
+
+
+@contextlib.asynccontextmanager
+async def running_bot(port: int, **environment: str) -> AsyncIterator[str]:
+    """Run the bot's program; yields its address."""
+    url = f"http://127.0.0.1:{port}"
+    bot = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "agents.pipecat_voice", "-t", "webrtc", "--host", "127.0.0.1",
+        "--port", str(port), cwd=ROOT, env={**os.environ, **environment},
+    )  # fmt: skip
+    try:
+        async with aiohttp.ClientSession() as http, asyncio.timeout(60):
+            while True:
+                with contextlib.suppress(aiohttp.ClientConnectorError):
+                    async with http.get(f"{url}/client/") as page:
+                        assert page.status == 200
+                        assert "Pipecat" in await page.text()
+                        break
+                await asyncio.sleep(0.1)
+        yield url
+    finally:
+        bot.terminate()
+        await bot.wait()
+
+
+@contextlib.asynccontextmanager
+async def running_pipeline(
+    transport: RealtimeFileTransport, url: str, context: LLMContext
+) -> AsyncIterator[None]:
+    """Run the bot's pipeline in this process; it greets."""
+    worker = pipecat_voice.build_worker(transport, url, context)
+    runner = WorkerRunner(handle_sigint=False)
+    await runner.add_workers(worker)
+    running = asyncio.create_task(runner.run())
+    await worker.queue_frames([LLMRunFrame()])
+    yield
+    await worker.cancel()
+    await running
+
+
+def replies(context: LLMContext) -> list[str]:
+    """The agent's messages in the history."""
+    messages = [message for message in context.get_messages() if isinstance(message, dict)]
+    return [str(each["content"]) for each in messages if each["role"] == "assistant"]
+
+
+async def test_a_caller_interrupts_the_bot_and_the_history_has_what_was_heard(
+    served: ServerProcess, language_model: LanguageModel, free_port: int
+) -> None:
+    """The bot falls silent, and the language model is told what the caller heard, and no more."""
+    question = await user_sounds.speech(served.websocket_url, "What can you tell me about it?")
+    words = await words_of(served.websocket_url, REPLY)
+    environment = {
+        "VOICEAGENT_TTS_URL": served.websocket_url,
+        "LOCAL_LLM_URL": language_model.url,
+    }
+    async with (
+        running_bot(free_port, **environment) as url,
+        calling_bot(url) as caller,
+    ):
+        began_at = await caller.wait_until_audible(0.0)
+        await caller.until(lambda: caller.blocks[-1][0] > began_at + 1.5)
+        caller.microphone.say(question)
+        await until(lambda: len(language_model.requests) == 2, "the request after the interruption")
+        spoke_at = caller.microphone.spoke_at_s
+        silent_at = caller.silent_from(began_at, spoke_at + 1.0)
+    *_, reply, user = language_model.requests[1]
+    assert reply["role"] == "assistant" and REPLY.startswith(reply["content"])
+    assert user["role"] == "user" and "the user spoke" in user["content"]
+    heard_s = silent_at - began_at
+    heard = sum(word.start_sample < heard_s * SAMPLE_RATE_HZ for word in words)
+    assert abs(len(reply["content"].split()) - heard) <= 1
+    assert heard < len(words)
+
+
+@pytest.mark.parametrize("kind", ["mhm", "cough", "door"])
+async def test_after_a_sound_without_words_the_reply_is_heard_to_its_end(
+    served: ServerProcess, kind: str
+) -> None:
+    """It continues at the first unheard word; joined, the parts in the history are the reply."""
+    sounds = {"cough": user_sounds.cough(), "door": user_sounds.door()}
+    sound = sounds[kind] if kind in sounds else await user_sounds.hum(served.websocket_url)
+    line = stand_ins.LINES[0]
+    context, transport = LLMContext(), RealtimeFileTransport()
+    async with running_pipeline(transport, served.websocket_url, context):
+        await until(lambda: bool(transport.utterances), "the reply")
+        context_id = transport.utterances[0].context_id
+        await transport.wait_until_played(context_id, SAMPLE_RATE_HZ)
+        transport.say(sound)
+        await until(lambda: " ".join(replies(context)) == line, "the rest of the reply")
+    parts = replies(context)
+    # Silero takes only the hum for a voice: the other sounds do not interrupt at all.
+    assert len(parts) == (2 if kind == "mhm" else 1)
+    for utterance, part in zip(transport.utterances, parts, strict=True):
+        words = await words_of(served.websocket_url, part)
+        assert utterance.played_samples > words[-1].start_sample
