@@ -69,6 +69,7 @@ def lineage(name: str) -> list[Stage]:
     [
         ("vendor.compose-spec", "docker-compose.yml"),
         ("vendor.github-workflows", ".github/workflows/ci.yml"),
+        ("vendor.github-workflows", ".github/workflows/release.yml"),
     ],
 )
 def test_a_file_for_others_follows_their_schema(schema: str, path: str) -> None:
