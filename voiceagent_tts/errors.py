@@ -45,6 +45,7 @@ class ErrorCode(StrEnum):
     VERSION_MISMATCH = "version_mismatch"
     NOT_FOUND = "not_found"
     METHOD_NOT_ALLOWED = "method_not_allowed"
+    UPGRADE_REQUIRED = "upgrade_required"
     INTERNAL = "internal"
 
 
@@ -57,6 +58,7 @@ HTTP_STATUS: dict[ErrorCode, int] = {
     ErrorCode.CONTEXT_EXISTS: 409,
     ErrorCode.CONTEXT_CLOSED: 409,
     ErrorCode.MESSAGE_TOO_BIG: 413,
+    ErrorCode.UPGRADE_REQUIRED: 426,
     ErrorCode.RATE_LIMITED: 429,
     ErrorCode.TOO_MANY_CONTEXTS: 429,
     ErrorCode.OVERLOADED: 503,

@@ -89,7 +89,7 @@ def _open_with(**fields: Any) -> str:
         (_open_with(audio=None), ErrorCode.INVALID_PARAM),
         (_open_with(timestamps="words"), ErrorCode.INVALID_PARAM),
         (_open_with(max_buffer_delay_ms=3_001), ErrorCode.INVALID_PARAM),
-        (_open_with(speed=0.49), ErrorCode.INVALID_PARAM),
+        (_open_with(speed=0.24), ErrorCode.INVALID_PARAM),
         (_open_with(speed=True), ErrorCode.INVALID_PARAM),
         (_open_with(speed=float("nan")), ErrorCode.INVALID_PARAM),
         (_open_with(max_lead_s=float("inf")), ErrorCode.INVALID_PARAM),

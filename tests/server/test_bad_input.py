@@ -402,6 +402,35 @@ async def test_a_bad_field_is_answered(http: httpx.AsyncClient, name: str) -> No
     await check_refused(http, json.dumps({"input": "Hello.", **fields}).encode(), 400, code)
 
 
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        (b'{"input": "Hi.", "speed": NaN}', "speed: Input should be a finite number"),
+        (json.dumps({"input": "word " * 20_000}).encode(), "got 100000; send several requests"),
+    ],
+)
+async def test_errors_over_http_say_what_to_do(
+    http: httpx.AsyncClient, body: bytes, sentence: str
+) -> None:
+    """The sentence fits a request over HTTP, where no text can be sent later."""
+    headers = {"Content-Type": "application/json"}
+    response = await http.post("/v1/audio/speech", content=body, headers=headers)
+    assert response.status_code == 400
+    assert sentence in response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("path", ["/v1/tts/ws", "/v1/audio/speech/stream", "/tts/websocket"])
+async def test_a_plain_request_to_a_websocket_is_explained(
+    http: httpx.AsyncClient, path: str
+) -> None:
+    """Who opens the address of a WebSocket in a browser learns what it is."""
+    response = await http.get(path)
+    assert (response.status_code, response.headers["Upgrade"]) == (426, "websocket")
+    error = response.json()["error"]
+    assert error["code"] == "upgrade_required"
+    assert f"{path}, got a plain GET; connect to ws://" in error["message"]
+
+
 @pytest.mark.parametrize("name", SILENT_TEXTS)
 async def test_input_without_speech_is_refused(http: httpx.AsyncClient, name: str) -> None:
     """A text without speech gets an error that says what was expected, instead of an empty file."""

@@ -31,6 +31,15 @@ async def test_models_are_listed(http: httpx.AsyncClient) -> None:
     assert {model["object"] for model in answer["data"]} == {"model"}
 
 
+async def test_a_model_is_described(http: httpx.AsyncClient) -> None:
+    """One model has OpenAI's shape too; an unknown one is 404 and names the known."""
+    answer = (await http.get("/v1/models/tts-1")).json()
+    assert answer in (await http.get("/v1/models")).json()["data"]
+    unknown = await http.get("/v1/models/gpt-5")
+    assert unknown.status_code == 404
+    assert "expected one of qwen3-tts" in unknown.json()["error"]["message"]
+
+
 async def test_the_api_describes_itself(http: httpx.AsyncClient) -> None:
     """The OpenAPI document lists every route."""
     paths = (await http.get("/openapi.json")).json()["paths"]

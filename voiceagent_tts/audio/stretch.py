@@ -18,7 +18,7 @@ class TimeStretch:
     """Stretches one context's audio from the engine's speed to the requested one.
 
     Args:
-        speed: 0.5 to 2.0; 2.0 takes half the time.
+        speed: 0.25 to 4.0; 2.0 takes half the time.
     """
 
     def __init__(self, speed: float) -> None:
@@ -31,10 +31,14 @@ class TimeStretch:
             layout="mono",
             time_base=Fraction(1, SAMPLE_RATE_HZ),
         )
-        tempo = self._graph.add("atempo", str(speed))
-        sink = self._graph.add("abuffersink")
-        source.link_to(tempo)
-        tempo.link_to(sink)
+        # One `atempo` slows down to half the speed at most.
+        factors = [0.5, speed / 0.5] if speed < 0.5 else [speed]
+        last = source
+        for factor in factors:
+            tempo = self._graph.add("atempo", str(factor))
+            last.link_to(tempo)
+            last = tempo
+        last.link_to(self._graph.add("abuffersink"))
         self._graph.configure()
         self._pushed_samples = 0
 

@@ -184,7 +184,7 @@ def say(
     ] = None,
     voice: Annotated[str | None, typer.Option(help="Voice name; `voices list` shows them.")] = None,
     language: Annotated[str | None, typer.Option(help="Language code. [default: detected]")] = None,
-    speed: Annotated[float, typer.Option(min=0.5, max=2.0, help="Speaking rate.")] = 1.0,
+    speed: Annotated[float, typer.Option(min=0.25, max=4.0, help="Speaking rate.")] = 1.0,
     play: Annotated[
         bool | None,
         typer.Option(help="Play the audio. [default: yes, unless --output or no loudspeaker]"),
@@ -214,7 +214,7 @@ def batch(
     instruct: Annotated[
         str | None, typer.Option(help="Speaking style, or a description of the voice.")
     ] = None,
-    speed: Annotated[float, typer.Option(min=0.5, max=2.0, help="Speaking rate.")] = 1.0,
+    speed: Annotated[float, typer.Option(min=0.25, max=4.0, help="Speaking rate.")] = 1.0,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the random numbers.")] = 0,
     jobs: Annotated[int, typer.Option(min=1, help="Texts spoken in parallel.")] = 4,
     force: Annotated[bool, typer.Option("--force", help="Speak finished texts again.")] = False,

@@ -26,7 +26,17 @@ from voiceagent_tts.espeak.catalogue import EspeakVoice, VoiceCatalogue
 from voiceagent_tts.espeak.library import EspeakLibrary
 from voiceagent_tts.espeak.pieces import Piece, split_pieces
 from voiceagent_tts.espeak.speech import Delivery, Speech, speak
-from voiceagent_tts.seam.commands import Append, Cancel, Command, Credit, Flush, Prepare, Submit
+from voiceagent_tts.seam.commands import (
+    MAX_NATIVE_SPEED,
+    MIN_NATIVE_SPEED,
+    Append,
+    Cancel,
+    Command,
+    Credit,
+    Flush,
+    Prepare,
+    Submit,
+)
 from voiceagent_tts.seam.engine import Inbox, Outbox
 from voiceagent_tts.seam.events import (
     AudioStep,
@@ -43,8 +53,6 @@ from voiceagent_tts.text.morphemes import japanese_tokenizer
 _logger = logging.getLogger(__name__)
 
 NORMAL_WORDS_PER_MINUTE = 175
-MIN_SPEED = 0.5
-MAX_SPEED = 2.0
 
 _FIRST_CHUNK_SAMPLES = FRAME_SAMPLES  # small, so that it is sent at once
 _CHUNK_SAMPLES = SAMPLE_RATE_HZ
@@ -346,9 +354,9 @@ class EspeakEngine:
 
 
 def _words_per_minute(speed: float) -> int:
-    if not MIN_SPEED <= speed <= MAX_SPEED:
+    if not MIN_NATIVE_SPEED <= speed <= MAX_NATIVE_SPEED:
         raise InvalidRequestError(
-            f"expected a speed from {MIN_SPEED} to {MAX_SPEED}; got {speed}",
+            f"expected a speed from {MIN_NATIVE_SPEED} to {MAX_NATIVE_SPEED}; got {speed}",
             code=ErrorCode.INVALID_PARAM,
         )
     return round(NORMAL_WORDS_PER_MINUTE * speed)

@@ -90,6 +90,8 @@ def _small_enough(value: dict[str, JsonValue]) -> dict[str, JsonValue]:
 Name = Annotated[str, Field(min_length=1, max_length=MAX_ID_CHARS), AfterValidator(_printable)]
 Count = Annotated[int, Field(ge=0, le=_MAX_INT)]
 Metadata = Annotated[dict[str, JsonValue], AfterValidator(_small_enough)]
+Speed = Annotated[float, Field(ge=0.25, le=4.0, allow_inf_nan=False)]
+"""Speaking rate, pitch unchanged; 1 is the voice's own. The range is that of OpenAI's API."""
 SampleRate = Literal[8000, 16000, 22050, 24000, 44100, 48000]
 """Sample rate of the audio that a client receives, in Hz; engines generate 24,000 Hz."""
 Reason = Literal["complete", "cancelled", "error", "limit", "idle"]
@@ -172,7 +174,7 @@ class ContextDefaults(WireModel):
     max_buffer_delay_ms: Annotated[int, Field(ge=0, le=3000)] = 500
     """Maximum time that text waits for the rest of its sentence, in milliseconds."""
     seed: Count | None = None
-    speed: Annotated[float, Field(ge=0.5, le=2.0)] = 1.0
+    speed: Speed = 1.0
     max_lead_s: Annotated[float, Field(ge=0, le=3600)] | None = None
     """Maximum lead of audio over playback, in seconds; 0 sends audio as fast as it is generated."""
     text_feeding: Literal["token", "segment"] | None = None

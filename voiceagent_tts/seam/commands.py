@@ -12,13 +12,18 @@ Feeding = Literal["token", "segment"]
 """How text reaches an engine: token by token as it arrives, or in whole segments."""
 
 
+MIN_NATIVE_SPEED, MAX_NATIVE_SPEED = 0.5, 2.0
+"""Speeds at which an engine with `has_native_speed` speaks itself."""
+
+
 @dataclass(frozen=True, slots=True)
 class SpeechOptions:
-    """How an engine speaks a context; every layer passes this record on unchanged.
+    """How an engine speaks a context.
 
     Args:
         instruct: description of how to speak, for voices that follow one.
-        speed: speaking rate, 0.5 to 2.0; 1.0 is the voice's own.
+        speed: speaking rate, 0.25 to 4.0; 1.0 is the voice's own. An engine with `has_native_speed`
+            gets the nearest speed that it has; other engines get the listener's, as their pace.
         seed: makes the audio reproducible; None for a random seed.
         initial_frames: codec frames in the first decode window; None for the engine's default.
         keeps_silence: whether the silence before the first sound is sent.

@@ -46,7 +46,7 @@ class Capabilities:
         languages: codes that it accepts.
         voices: names that it accepts.
         max_rows: contexts at the same time.
-        has_native_speed: whether it speaks at the requested speed itself.
+        has_native_speed: whether it speaks at the requested speed itself, within the native range.
         needs_instruct: whether a voice is made from the description in `instruct`.
         clone_width: numbers in the speaker embeddings of the clones that it also speaks, which may
             be added and removed while it runs; None where it speaks no clones.

@@ -82,6 +82,17 @@ def create_app(state: ServerState) -> FastAPI:
         # Cartesia's clients in browsers cannot set headers and send their key in the address.
         await serve(websocket, Cartesia(), websocket.query_params.get("api_key"))
 
+    @app.get("/v1/tts/ws", include_in_schema=False)
+    @app.get("/v1/audio/speech/stream", include_in_schema=False)
+    @app.get("/tts/websocket", include_in_schema=False)
+    async def not_upgraded(request: Request) -> Response:
+        """Say that a path is a WebSocket to those who open it in a browser or with curl."""
+        raise InvalidRequestError(
+            f"expected a WebSocket handshake on {request.url.path}, got a plain GET; connect to "
+            f"ws://{request.url.netloc}{request.url.path}, or POST to /v1/audio/speech",
+            code=ErrorCode.UPGRADE_REQUIRED,
+        )
+
     @app.websocket("/{path:path}")
     async def unknown(websocket: WebSocket, path: str) -> None:
         # By default Starlette answers 403, which clients take for a refused key.
@@ -205,6 +216,8 @@ def _error_response(error: VoiceAgentError) -> JSONResponse:
     headers: dict[str, str] = {}
     if error.retry_after_ms is not None:
         headers["Retry-After"] = str(max(1, round(error.retry_after_ms / 1000)))
+    if error.code is ErrorCode.UPGRADE_REQUIRED:
+        headers["Upgrade"] = "websocket"
     if error.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     return JSONResponse({"error": body}, error.status, headers)

@@ -28,6 +28,7 @@ from voiceagent_tts.errors import (
     VoiceAgentError,
 )
 from voiceagent_tts.protocol.dialects.cartesia import BytesRequest
+from voiceagent_tts.protocol.messages import Speed
 from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.server.state import ServerState
 from voiceagent_tts.synthesizer.context import Context
@@ -77,7 +78,7 @@ class SpeechRequest(BaseModel):
     leading_silence: bool = Field(
         False, description="Whether the silence before the first sound is sent."
     )
-    speed: Annotated[float, Field(ge=0.5, le=2.0)] = 1.0
+    speed: Speed = 1.0
     stream_format: Literal["audio", "sse"] = "audio"
     language: str | None = None
     seed: Annotated[int, Field(ge=0, lt=2**53)] | None = None
@@ -113,7 +114,8 @@ async def speak(request: Request, body: SpeechRequest) -> StreamingResponse:
     audio = _encoded(pcm, ContainerEncoder(container_format))
     if body.stream_format == "sse":
         return StreamingResponse(_as_sse(audio), media_type="text/event-stream")
-    return StreamingResponse(audio, media_type=content_type)
+    headers = _pcm_headers(SAMPLE_RATE_HZ) if container_format == "pcm" else None
+    return StreamingResponse(audio, media_type=content_type, headers=headers)
 
 
 @router.post("/tts/bytes", response_class=StreamingResponse)
@@ -129,7 +131,13 @@ async def speak_as_cartesia(request: Request, body: BytesRequest) -> StreamingRe
     )
     pcm = await _speak(request, body.transcript, options)
     output = OutputStream(body.output_format.encoding, body.output_format.sample_rate)
-    return StreamingResponse(_encoded(pcm, output), media_type="audio/pcm")
+    headers = _pcm_headers(body.output_format.sample_rate)
+    return StreamingResponse(_encoded(pcm, output), media_type="audio/pcm", headers=headers)
+
+
+def _pcm_headers(sample_rate_hz: int) -> dict[str, str]:
+    """What a client must know to play samples that have no header of their own."""
+    return {"X-Sample-Rate": str(sample_rate_hz), "X-Channels": "1"}
 
 
 def _answer_format(body: SpeechRequest, accept: str) -> tuple[ContainerFormat, str]:
@@ -148,6 +156,13 @@ async def _speak(request: Request, text: str, options: ContextOptions) -> AsyncI
         raise OverloadedError("the server is shutting down", code=ErrorCode.DRAINING)
     if not text.strip():
         raise InvalidRequestError("expected text to speak, got none", code=ErrorCode.INVALID_PARAM)
+    max_chars = state.synthesizer.limits.max_text_chars
+    if len(text) > max_chars:
+        raise InvalidRequestError(
+            f"expected at most {max_chars} characters of text in one request, got {len(text)}; "
+            "send several requests, or stream the text over the WebSocket",
+            code=ErrorCode.TEXT_TOO_LONG,
+        )
     context = await state.synthesizer.open(options)
     try:
         context.push_text(text)

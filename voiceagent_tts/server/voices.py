@@ -4,6 +4,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.server.speech import MODELS
 
 router = APIRouter(tags=["voices"])
@@ -39,5 +40,19 @@ async def list_voices(request: Request) -> dict[str, Any]:
 @router.get("/v1/models")
 async def list_models() -> dict[str, Any]:
     """List the accepted names of `model`; all of them select the engine of this server."""
-    owner = {"object": "model", "created": 0, "owned_by": "voiceagent-tts"}
-    return {"object": "list", "data": [{"id": name, **owner} for name in MODELS]}
+    return {"object": "list", "data": [_model(name) for name in MODELS]}
+
+
+@router.get("/v1/models/{model}")
+async def show_model(model: str) -> dict[str, Any]:
+    """Describe one accepted name of `model`."""
+    if model not in MODELS:
+        raise InvalidRequestError(
+            f"model: expected one of {', '.join(MODELS)}, got {model[:64]!r}",
+            code=ErrorCode.NOT_FOUND,
+        )
+    return _model(model)
+
+
+def _model(name: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": 0, "owned_by": "voiceagent-tts"}

@@ -108,7 +108,7 @@ class Context:
             aligners,
             voice=request.voice.name,
             language=self._intake.speech_language,
-            speed=1.0 if worker.capabilities.has_native_speed else options.speech.speed,
+            speed=request.stretch,
             clock=self._clock,
             publish=self._queue.put_words,
             on_progress=self._on_word_progress,

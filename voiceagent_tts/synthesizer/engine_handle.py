@@ -47,7 +47,7 @@ class EngineHandle:
         request = self._request
         # The prompt begins with the language, which segments without one take from their text.
         if request.language is not None or request.feeding == "token":
-            speech = request.options.speech
+            speech = request.speech
             voice = request.voice.name
             self._worker.send(Prepare(voice, request.language, request.feeding, speech))
 
@@ -59,7 +59,7 @@ class EngineHandle:
             return
         self._row = _Row.SPEAKING
         request = self._request
-        speech = request.options.speech
+        speech = request.speech
         self._worker.send(Submit(*place, request.voice.name, language, request.feeding, speech))
 
     def end_text(self, char_end: int) -> None:

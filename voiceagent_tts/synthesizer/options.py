@@ -36,7 +36,7 @@ class ContextOptions:
     Args:
         voice: a name of `VoiceBook`; None for the first voice.
         language: name, code or region code; None to detect it for each segment.
-        speech: options for the engine, passed on to it unchanged.
+        speech: options for the engine; a speed that it has not is made by stretching its audio.
         max_buffer_delay_ms: longest wait of buffered text for the rest of its sentence.
         max_lead_s: longest lead of the audio over its playback; None for the server's limit, 0
             for no pacing (files).
@@ -64,9 +64,13 @@ class ContextRequest:
         voice: the voice, with the worker that speaks it.
         language: lower-case code that the voice speaks; None to detect it for each segment.
         feeding: how text reaches the engine.
+        speech: options for the engine; their speed is in the range of engines with native speed.
+        stretch: how much faster than the engine's audio the listener's is.
     """
 
     options: ContextOptions
     voice: Voice
     language: str | None
     feeding: Feeding
+    speech: SpeechOptions
+    stretch: float

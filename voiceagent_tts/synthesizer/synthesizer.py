@@ -8,9 +8,15 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError, VoiceAgentError
-from voiceagent_tts.seam.commands import Feeding, Prepare
+from voiceagent_tts.seam.commands import (
+    MAX_NATIVE_SPEED,
+    MIN_NATIVE_SPEED,
+    Feeding,
+    Prepare,
+)
 from voiceagent_tts.seam.events import Capabilities
 from voiceagent_tts.synthesizer.aligner_handles import Aligners
 from voiceagent_tts.synthesizer.context import Context
@@ -149,7 +155,7 @@ class Synthesizer:
     async def prepare(self, options: ContextOptions) -> None:
         """Let workers compute ahead what the first audio of a context with these options needs."""
         request, _ = self._resolve(options)
-        command = Prepare(request.voice.name, request.language, request.feeding, options.speech)
+        command = Prepare(request.voice.name, request.language, request.feeding, request.speech)
         for supervisor in self._supervisors_of(request.voice):
             if supervisor.worker is not None:
                 supervisor.worker.send(command)
@@ -184,7 +190,11 @@ class Synthesizer:
         capabilities = self._supervisors[voice.worker].capabilities
         language = _language(options.language, voice, capabilities)
         feeding = _feeding(options.text_feeding, voice, capabilities)
-        return ContextRequest(options, voice, language, feeding), capabilities
+        speech, stretch = options.speech, options.speech.speed
+        if capabilities.has_native_speed:
+            native_speed = min(max(speech.speed, MIN_NATIVE_SPEED), MAX_NATIVE_SPEED)
+            speech, stretch = replace(speech, speed=native_speed), speech.speed / native_speed
+        return ContextRequest(options, voice, language, feeding, speech, stretch), capabilities
 
     def _on_audio(self) -> None:
         self.audio_at = time.monotonic()

@@ -93,7 +93,7 @@ class TTS(tts.TTS[Literal["words"]]):
         voice: id of a voice of `list_voices`; None for the server's first voice.
         language: name, code or region code; None to detect the language of each segment.
         instruct: description of how to speak, for voices that support one.
-        speed: 0.5 to 2.0 times the normal speed, pitch unchanged.
+        speed: 0.25 to 4.0 times the normal speed, pitch unchanged.
         seed: makes the audio repeatable for one voice and text, as far as the engine can.
         sample_rate: sample rate of the audio in Hz; engines and LiveKit use 24 kHz.
         max_buffer_delay_ms: how long the server may hold text back to wait for its sentence.

@@ -18,7 +18,7 @@ class VoiceAgentTTSSettings(TTSSettings):
     `voice` and `language` are inherited; without a language the server detects it per segment.
 
     Parameters:
-        speed: 0.5 to 2.0 times the normal speed, pitch unchanged, for voices that support it.
+        speed: 0.25 to 4.0 times the normal speed, pitch unchanged.
         instruct: description of how to speak, for voices that support one.
         seed: makes the audio repeatable for one voice and text, as far as the engine can.
     """

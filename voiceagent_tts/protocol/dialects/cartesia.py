@@ -41,6 +41,7 @@ from voiceagent_tts.protocol.messages import (
     Name,
     SampleRate,
     ServerMessage,
+    Speed,
     WireModel,
     WordsMessage,
     context_id_of,
@@ -77,7 +78,7 @@ class OutputFormat(WireModel):
 class GenerationConfig(WireModel):
     """How to speak; volume and emotion are ignored."""
 
-    speed: Annotated[float, Field(ge=0.5, le=2.0)] | None = None
+    speed: Speed | None = None
 
 
 class BytesRequest(WireModel):

@@ -13,6 +13,7 @@ from voiceagent_tts.protocol.messages import (
     MAX_INSTRUCT_CHARS,
     ContextOpen,
     Name,
+    Speed,
     WireModel,
 )
 
@@ -29,7 +30,7 @@ class SessionConfig(WireModel):
     language: Name | None = None
     instructions: Annotated[str, Field(max_length=MAX_INSTRUCT_CHARS)] | None = None
     response_format: Literal["pcm"] = "pcm"
-    speed: Annotated[float, Field(ge=0.5, le=2.0)] | None = None
+    speed: Speed | None = None
     seed: int | None = None
     initial_codec_chunk_frames: Annotated[int, Field(ge=0)] | None = None
     ref_audio: None = None
