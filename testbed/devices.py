@@ -51,7 +51,7 @@ class Playback:
         return self.received_bytes / BYTES_PER_SAMPLE / SAMPLE_RATE_HZ
 
 
-class Speaker(io.AudioOutput):
+class Loudspeaker(io.AudioOutput):
     """A loudspeaker that plays in real time, can be paused, and records what it played.
 
     Attributes:
@@ -60,7 +60,7 @@ class Speaker(io.AudioOutput):
 
     def __init__(self) -> None:
         super().__init__(
-            label="Speaker",
+            label="Loudspeaker",
             capabilities=io.AudioOutputCapabilities(pause=True),
             sample_rate=SAMPLE_RATE_HZ,
         )

@@ -20,7 +20,7 @@ from livekit.agents.voice.agent_session import SessionConnectOptions
 from livekit.agents.voice.speech_handle import SpeechHandle
 from livekit.agents.voice.transcription import TranscriptSynchronizer
 
-from testbed.devices import Microphone, Screen, Speaker
+from testbed.devices import Loudspeaker, Microphone, Screen
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
 
@@ -84,7 +84,7 @@ class Conversation:
     def __init__(self, voice: tts.TTS, **options: Any) -> None:
         self.voice = voice
         self.llm = ScriptedLLM()
-        self.speaker = Speaker()
+        self.loudspeaker = Loudspeaker()
         self.microphone = Microphone()
         self.screen = Screen()
         self.metrics: list[Any] = []
@@ -105,7 +105,7 @@ class Conversation:
             | options
         )
         self._sync = TranscriptSynchronizer(
-            next_in_chain_audio=self.speaker, next_in_chain_text=self.screen
+            next_in_chain_audio=self.loudspeaker, next_in_chain_text=self.screen
         )
 
     async def start(self) -> None:
@@ -124,7 +124,7 @@ class Conversation:
     def reply(self, *script: str | asyncio.Event) -> SpeechHandle:
         """Start a reply with the pieces of `script`."""
         self.llm.script = script
-        self.speaker.reset()
+        self.loudspeaker.reset()
         return self.session.generate_reply(user_input="Go on.")
 
     async def spoken(self, *script: str | asyncio.Event) -> str:
@@ -138,12 +138,12 @@ class Conversation:
         handle = self.reply(*script)
         await self.played(at_s)
         if not at_s:
-            await self.speaker.tick()
+            await self.loudspeaker.tick()
         return await self.interrupt(handle)
 
     async def played(self, at_s: float) -> None:
         """Wait until `at_s` of the current or next reply were played."""
-        await self.speaker.until(lambda: self.speaker.played_s >= at_s)
+        await self.loudspeaker.until(lambda: self.loudspeaker.played_s >= at_s)
 
     async def interrupt(self, handle: SpeechHandle) -> str:
         """Barge in; returns the reply's text in the history."""
@@ -166,7 +166,7 @@ class Conversation:
 async def talking(voice: tts.TTS, **options: Any) -> AsyncIterator[Conversation]:
     """Run a conversation; closes it and the voice afterwards."""
     conversation = Conversation(voice, **options)
-    playing = asyncio.create_task(conversation.speaker.play())
+    playing = asyncio.create_task(conversation.loudspeaker.play())
     try:
         await conversation.start()
         yield conversation

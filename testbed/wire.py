@@ -1,7 +1,7 @@
 """Raw client of `tts.v1`: one socket, the protocol's client end, and each context's events.
 
 `ClientConnection` rejects messages in the wrong order, gaps in the audio and decreasing word times;
-`Heard` checks the protocol's other guarantees when an event arrives.
+`ReceivedContext` checks the protocol's other guarantees when an event arrives.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ from voiceagent_tts.protocol.messages import (
 _E = TypeVar("_E")
 
 
-class Heard:
+class ReceivedContext:
     """All received events of one context."""
 
     def __init__(self, record: ContextRecord, *, timestamps: str, is_paced: bool) -> None:
@@ -144,12 +144,12 @@ def check_coverage(text: str, words: list[WordTimestamp]) -> None:
 
 
 class Wire:
-    """One socket. Events of contexts are stored in `heard`, all others in `answers`, in order."""
+    """One socket. `contexts` has the events of contexts, `answers` all other events, in order."""
 
     def __init__(self, websocket: WebSocket) -> None:
         self.websocket = websocket
         self.connection = ClientConnection()
-        self.heard: dict[str, Heard] = {}
+        self.contexts: dict[str, ReceivedContext] = {}
         self.answers: list[ClientEvent] = []
         self._names = itertools.count(1)
 
@@ -170,61 +170,63 @@ class Wire:
         await wire.until(ReadyMessage)
         return wire
 
-    async def open(self, context_id: str | None = None, **options: Unpack[OpenOptions]) -> Heard:
+    async def open(
+        self, context_id: str | None = None, **options: Unpack[OpenOptions]
+    ) -> ReceivedContext:
         """Open a context."""
         context_id = context_id or f"c{next(self._names)}"
         message = self.connection.open(context_id, **options)
-        heard = self._expect(context_id, options)
+        received = self._expect(context_id, options)
         await self.websocket.send(message)
-        return heard
+        return received
 
-    def expect(self, context_id: str, text: str = "") -> Heard:
+    def expect(self, context_id: str, text: str = "") -> ReceivedContext:
         """Expect a context that raw messages open and send `text` to."""
         self.connection.open(context_id)
-        heard = self._expect(context_id, {})
-        heard.record.text = text
-        return heard
+        received = self._expect(context_id, {})
+        received.record.text = text
+        return received
 
-    def _expect(self, context_id: str, options: OpenOptions) -> Heard:
-        self.heard[context_id] = Heard(
+    def _expect(self, context_id: str, options: OpenOptions) -> ReceivedContext:
+        self.contexts[context_id] = ReceivedContext(
             self.connection.record(context_id),
             timestamps=options.get("timestamps", "word"),
             is_paced=options.get("max_lead_s") != 0,
         )
-        return self.heard[context_id]
+        return self.contexts[context_id]
 
-    async def text(self, heard: Heard, text: str) -> None:
+    async def text(self, received: ReceivedContext, text: str) -> None:
         """Send text to a context."""
-        await self.websocket.send(self.connection.text(heard.record.context_id, text))
+        await self.websocket.send(self.connection.text(received.record.context_id, text))
 
-    async def flush(self, heard: Heard) -> None:
+    async def flush(self, received: ReceivedContext) -> None:
         """Flush a context."""
-        await self.websocket.send(self.connection.flush(heard.record.context_id))
+        await self.websocket.send(self.connection.flush(received.record.context_id))
 
-    async def end(self, heard: Heard) -> None:
+    async def end(self, received: ReceivedContext) -> None:
         """End a context's text."""
-        await self.websocket.send(self.connection.end(heard.record.context_id))
+        await self.websocket.send(self.connection.end(received.record.context_id))
 
-    async def cancel(self, heard: Heard, played_ms: int | None = None) -> None:
+    async def cancel(self, received: ReceivedContext, played_ms: int | None = None) -> None:
         """Cancel a context."""
-        await self.websocket.send(self.connection.cancel(heard.record.context_id, played_ms))
+        await self.websocket.send(self.connection.cancel(received.record.context_id, played_ms))
 
     async def send_raw(self, message: str | bytes | dict[str, Any]) -> None:
         """Send a raw message, also an invalid one."""
         await self.websocket.send(json.dumps(message) if isinstance(message, dict) else message)
 
-    async def say(self, text: str, **options: Unpack[OpenOptions]) -> Heard:
+    async def say(self, text: str, **options: Unpack[OpenOptions]) -> ReceivedContext:
         """Speak a whole text to its end, by default without pacing."""
-        heard = await self.open(**{"max_lead_s": 0, **options})
-        await self.text(heard, text)
-        await self.end(heard)
-        return await self.finish(heard)
+        received = await self.open(**{"max_lead_s": 0, **options})
+        await self.text(received, text)
+        await self.end(received)
+        return await self.finish(received)
 
-    async def finish(self, heard: Heard) -> Heard:
+    async def finish(self, received: ReceivedContext) -> ReceivedContext:
         """Read until a context has ended."""
-        while heard.record.done is None:
+        while received.record.done is None:
             await self.receive()
-        return heard
+        return received
 
     async def receive(self, timeout_s: float = PATIENCE_S) -> ClientEvent:
         """Receive and record the next event.
@@ -239,22 +241,22 @@ class Wire:
         self._take(event)
         return event
 
-    async def until(self, kind: type[_E], heard: Heard | None = None) -> _E:
+    async def until(self, kind: type[_E], received: ReceivedContext | None = None) -> _E:
         """Read up to the next event of a kind, optionally of one context."""
         while True:
             event = await self.receive()
-            is_wanted = heard is None or (bool(heard.events) and heard.events[-1] is event)
+            is_wanted = received is None or (bool(received.events) and received.events[-1] is event)
             if isinstance(event, kind) and is_wanted:
                 return event
 
     def _take(self, event: ClientEvent) -> None:
         match event:
             case ClientAudio() | ContextOpened() | WordsMessage() | FlushedMessage():
-                self.heard[event.context_id].take(event)
+                self.contexts[event.context_id].take(event)
             case CancelledMessage() | DoneMessage():
-                self.heard[event.context_id].take(event)
-            case ErrorMessage(context_id=str(context_id)) if context_id in self.heard:
-                self.heard[context_id].take(event)
+                self.contexts[event.context_id].take(event)
+            case ErrorMessage(context_id=str(context_id)) if context_id in self.contexts:
+                self.contexts[context_id].take(event)
                 self.answers.append(event)
             case ErrorMessage() | CutMessage() | PongMessage() | ReadyMessage():
                 self.answers.append(event)

@@ -34,7 +34,7 @@ from benchmarks.bargein.livekit_plain import make_voice
 from benchmarks.bargein.session import ANSWER_PATIENCE_S, LONGEST_WAIT_S, TRIES, Call, Spoken
 from benchmarks.bargein.texts import USER_TEXT, Cut
 from livekit import rtc
-from testbed.devices import Microphone, Playback, Screen, Speaker
+from testbed.devices import Loudspeaker, Microphone, Playback, Screen
 from voiceagent_tts.core import WordTimestamp
 
 _SILENT_FRAMES = 5
@@ -72,7 +72,7 @@ async def _agent(
     voice: tts.TTS, cuts: Sequence[Cut], call: Call, inject_fault: Callable[[], None]
 ) -> AsyncIterator["_Agent"]:
     agent = _Agent(voice, cuts, call, inject_fault)
-    playing = asyncio.create_task(agent.speaker.play())
+    playing = asyncio.create_task(agent.loudspeaker.play())
     try:
         await agent.start()
         yield agent
@@ -94,7 +94,7 @@ class _Agent:
         inject_fault: Callable[[], None],
     ) -> None:
         self._inject_fault = inject_fault
-        self.speaker, self.microphone = Speaker(), Microphone()
+        self.loudspeaker, self.microphone = Loudspeaker(), Microphone()
         self._call = call
         self._llm = ScriptedLLM(cuts)
         self._handle: SpeechHandle | None = None
@@ -111,7 +111,7 @@ class _Agent:
             conn_options=SessionConnectOptions(tts_conn_options=_FAST, max_unrecoverable_errors=99),
         )
         self._sync = TranscriptSynchronizer(
-            next_in_chain_audio=self.speaker, next_in_chain_text=Screen()
+            next_in_chain_audio=self.loudspeaker, next_in_chain_text=Screen()
         )
         self._session.on("speech_created", self._note_handle)
         voice.on("words", self._note_words)  # only our plugin emits them
@@ -139,7 +139,7 @@ class _Agent:
         cut = await self._begun()
         handle, self._words = self._handle, []
         assert handle is not None
-        self.speaker.reset()
+        self.loudspeaker.reset()
         if cut.fault_at_s is not None:
             await self._listen(handle, cut.fault_at_s, LONGEST_WAIT_S)
             self._inject_fault()
@@ -147,7 +147,7 @@ class _Agent:
         said_at = time.monotonic()
         self.microphone.say(self._call.user_pcm)
         await asyncio.wait_for(handle.wait_for_playout(), LONGEST_WAIT_S)
-        return self._spoken(cut, handle, self.speaker.playback, said_at)
+        return self._spoken(cut, handle, self.loudspeaker.playback, said_at)
 
     async def _begun(self) -> Cut:
         """Wait for the agent's next reply; the user asks again if none starts."""
@@ -161,12 +161,12 @@ class _Agent:
         """Wait until `until_s` were played, or the reply was silent for over `patience_s`."""
 
         def is_time() -> bool:
-            played = self.speaker.playback
+            played = self.loudspeaker.playback
             is_far_enough = bool(played.pcm) and played.played_s >= until_s
             return is_far_enough or handle.done() or played.dry_s > patience_s
 
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.speaker.until(is_time), LONGEST_WAIT_S)
+            await asyncio.wait_for(self.loudspeaker.until(is_time), LONGEST_WAIT_S)
 
     def _spoken(self, cut: Cut, handle: SpeechHandle, played: Playback, said_at: float) -> Spoken:
         items = [item for item in handle.chat_items if isinstance(item, ChatMessage)]

@@ -16,7 +16,7 @@ from testbed.agent_text import agent_sentences
 from testbed.servers import StartServer
 from testbed.tiny_aligner import write_tiny_aligner
 from testbed.waiting import until
-from testbed.wire import Heard, Wire
+from testbed.wire import ReceivedContext, Wire
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.protocol.client_connection import ClientAudio
@@ -47,29 +47,29 @@ async def aligned() -> AsyncIterator[RunningServer]:
         yield server
 
 
-async def open_aligned(wire: Wire, **options) -> Heard:
+async def open_aligned(wire: Wire, **options) -> ReceivedContext:
     """Open a context whose words come from an aligner."""
-    heard = await wire.open(**{"language": "en", **options})
-    heard.is_aligned = True
-    return heard
+    received = await wire.open(**{"language": "en", **options})
+    received.is_aligned = True
+    return received
 
 
-async def say(wire: Wire, text: str, **options) -> Heard:
+async def say(wire: Wire, text: str, **options) -> ReceivedContext:
     """Speak a whole text to its end, as fast as a listener plays it."""
-    heard = await open_aligned(wire, **options)
-    await wire.text(heard, text)
-    await wire.end(heard)
-    return await wire.finish(heard)
+    received = await open_aligned(wire, **options)
+    await wire.text(received, text)
+    await wire.end(received)
+    return await wire.finish(received)
 
 
-def starts_ms(heard: Heard) -> np.ndarray:
+def starts_ms(received: ReceivedContext) -> np.ndarray:
     """Return the starts of the received words."""
-    return np.array([word.start_sample for word in heard.words]) / 24
+    return np.array([word.start_sample for word in received.words]) / 24
 
 
-def exact_share(heard: Heard) -> float:
+def exact_share(received: ReceivedContext) -> float:
     """Return the share of words marked as exact."""
-    return float(np.mean([word.is_exact for word in heard.words]))
+    return float(np.mean([word.is_exact for word in received.words]))
 
 
 def counted(server: RunningServer, name: str, **labels: str) -> float:
@@ -96,14 +96,14 @@ async def test_words_are_as_good_as_the_engines_own(
     estimated = counted(aligned, "tts_words_total", source="estimate")
     lags = counted(aligned, "tts_aligner_lag_seconds_count", aligner="online")
     async with Wire.connected(aligned.websocket_url) as wire:
-        heard = await say(wire, TEXT)
-    assert [word.word for word in heard.words] == split_words(TEXT)
-    assert np.mean(np.abs(starts_ms(heard) - truth) < NEAR_MS) > 0.9
-    assert exact_share(heard) > 0.8
-    assert heard.words_late == 0
+        received = await say(wire, TEXT)
+    assert [word.word for word in received.words] == split_words(TEXT)
+    assert np.mean(np.abs(starts_ms(received) - truth) < NEAR_MS) > 0.9
+    assert exact_share(received) > 0.8
+    assert received.words_late == 0
     assert counted(aligned, "tts_words_total", source="estimate") <= estimated + 2
     assert counted(aligned, "tts_aligner_lag_seconds_count", aligner="online") == lags + 1
-    final = heard.done.words_final
+    final = received.done.words_final
     assert final is not None, "the first words left before their times were known"
     assert final.words == [word.text for word in split_words(TEXT)]
     assert all(final.exact)
@@ -126,9 +126,9 @@ async def test_characters_of_guessed_words_come_in_order(start_server: StartServ
     server = await start_server(throttle={"without_words": True}, aligner="off")
     text = "Internationalization, compartmentalization, institutionalization it is."
     async with Wire.connected(server.websocket_url) as wire:
-        heard = await say(wire, text, timestamps="char")
-    assert heard.done.reason == "complete"
-    assert "".join(word.word.text for word in heard.words) == text.replace(" ", "")
+        received = await say(wire, text, timestamps="char")
+    assert received.done.reason == "complete"
+    assert "".join(word.word.text for word in received.words) == text.replace(" ", "")
 
 
 @pytest.mark.parametrize(("aligner", "exact"), [("off", 0), ("native", 1)])
@@ -140,34 +140,34 @@ async def test_without_an_aligner_words_are_the_engines_or_guesses(
         server = await start_server(throttle=throttle, aligner=aligner)
         assert server.state.synthesizer.aligners == {}
         async with Wire.connected(server.websocket_url) as wire:
-            heard = await say(wire, TEXT)
-        assert [word.word for word in heard.words] == split_words(TEXT)
-        assert exact_share(heard) == share
-        assert heard.words_late == 0
-        assert heard.done.words_final is None
+            received = await say(wire, TEXT)
+        assert [word.word for word in received.words] == split_words(TEXT)
+        assert exact_share(received) == share
+        assert received.words_late == 0
+        assert received.done.words_final is None
 
 
 @in_shared_loop
 async def test_flushes_wait_for_their_words(aligned: RunningServer) -> None:
     """A flush is answered after the words before it, and names the end of its audio."""
     async with Wire.connected(aligned.websocket_url) as wire:
-        heard = await open_aligned(wire)
+        received = await open_aligned(wire)
         for part in ("One two three.", " Four five", " six seven"):
-            await wire.text(heard, part)
-            await wire.flush(heard)
-        await wire.end(heard)
-        await wire.finish(heard)
-    events = [event for event in heard.events if not isinstance(event, ClientAudio)]
+            await wire.text(received, part)
+            await wire.flush(received)
+        await wire.end(received)
+        await wire.finish(received)
+    events = [event for event in received.events if not isinstance(event, ClientAudio)]
     sent = ""
     for event in events:
         if isinstance(event, WordsMessage):
             sent += " ".join(["", *event.words])
-        elif event in heard.flushes:
+        elif event in received.flushes:
             expected = (" One two three.", " Four five", " six seven")[: event.flush_id]
             assert sent.startswith("".join(expected))
-    assert len(heard.flushes) == 3
-    ends = [flushed.audio_ms for flushed in heard.flushes]
-    assert 0 < ends[0] < ends[1] < ends[2] <= heard.audio_ms
+    assert len(received.flushes) == 3
+    ends = [flushed.audio_ms for flushed in received.flushes]
+    assert 0 < ends[0] < ends[1] < ends[2] <= received.audio_ms
 
 
 @in_shared_loop
@@ -178,10 +178,10 @@ async def test_a_long_context_keeps_its_words(native: RunningServer) -> None:
         truth = starts_ms(await wire.say(text, language="en", max_lead_s=0))
     settings = Settings(port=0, throttle={"without_words": True})
     async with running(settings) as fast, Wire.connected(fast.websocket_url) as wire:
-        heard = await say(wire, text, max_lead_s=0)
-    assert heard.audio_ms > 120_000
-    assert [word.word for word in heard.words] == split_words(text)
-    final = heard.done.words_final
+        received = await say(wire, text, max_lead_s=0)
+    assert received.audio_ms > 120_000
+    assert [word.word for word in received.words] == split_words(text)
+    final = received.done.words_final
     assert final is not None
     near = np.abs(np.array(final.start_ms) - truth) < NEAR_MS
     assert near.mean() > 0.95
@@ -192,23 +192,23 @@ async def test_a_killed_aligner_costs_exactness_alone(start_server: StartServer)
     """After kill -9 in mid-utterance audio and words arrive in time; the next context is exact."""
     server = await start_server(throttle=WORDLESS)
     async with Wire.connected(server.websocket_url) as wire:
-        heard = await open_aligned(wire)
-        await wire.text(heard, TEXT)
-        await wire.end(heard)
-        while not any(word.is_exact for word in heard.words):
+        received = await open_aligned(wire)
+        await wire.text(received, TEXT)
+        await wire.end(received)
+        while not any(word.is_exact for word in received.words):
             await wire.receive()
         os.kill(aligner_of(server).pid, signal.SIGKILL)
-        known = len(heard.words)
-        await wire.finish(heard)
-        assert heard.done.reason == "complete"
-        assert [word.word for word in heard.words] == split_words(TEXT)
-        assert sum(word.is_exact for word in heard.words) <= known + 3, "what was on its way"
-        assert heard.words_late == 0
+        known = len(received.words)
+        await wire.finish(received)
+        assert received.done.reason == "complete"
+        assert [word.word for word in received.words] == split_words(TEXT)
+        assert sum(word.is_exact for word in received.words) <= known + 3, "what was on its way"
+        assert received.words_late == 0
         supervisor = server.state.synthesizer.aligners["online-0"]
         await supervisor.wait_for_worker(20.0)
         again = await say(wire, TEXT)
     assert exact_share(again) > 0.8
-    assert heard.audio_ms == pytest.approx(again.audio_ms, rel=0.01)
+    assert received.audio_ms == pytest.approx(again.audio_ms, rel=0.01)
     assert counted(server, "tts_aligner_restarts") == 1
     assert counted(server, "tts_audio_underrun_seconds_sum") < 0.05
 
@@ -220,13 +220,13 @@ async def test_an_aligner_that_hangs_holds_up_nothing(start_server: StartServer)
     os.kill(pid, signal.SIGSTOP)
     try:
         async with Wire.connected(server.websocket_url) as wire:
-            heard = await say(wire, TEXT)
+            received = await say(wire, TEXT)
     finally:
         os.kill(pid, signal.SIGCONT)
-    assert heard.done.reason == "complete"
-    assert [word.word for word in heard.words] == split_words(TEXT)
-    assert exact_share(heard) == 0
-    assert heard.words_late == 0
+    assert received.done.reason == "complete"
+    assert [word.word for word in received.words] == split_words(TEXT)
+    assert exact_share(received) == 0
+    assert received.words_late == 0
 
 
 async def test_forced_needs_a_model(start_server: StartServer) -> None:
@@ -254,23 +254,23 @@ async def test_the_whole_chain_under_barge_ins(start_server: StartServer, tmp_pa
         assert [word.word for word in whole.words] == split_words("Hi.")
         assert counted(server, "tts_aligner_lag_seconds_count", aligner="forced") == 1
         for turn in range(5):
-            heard = await open_aligned(
+            received = await open_aligned(
                 wire, voice="vivian", seed=turn, speed=source.choice((1.0, 1.0, 1.5))
             )
             for word in TEXT.split():
-                await wire.text(heard, f"{word} ")
-            await wire.end(heard)
+                await wire.text(received, f"{word} ")
+            await wire.end(received)
             for _ in range(source.randint(1, 40)):
                 await wire.receive()
-            await wire.until(ClientAudio, heard)
-            await wire.cancel(heard)
-            await wire.finish(heard)
-            assert heard.words, "a context without words"
-            assert heard.words_late == 0
-            assert heard.cancelled is not None
-            assert heard.cancelled.text_spoken in (
+            await wire.until(ClientAudio, received)
+            await wire.cancel(received)
+            await wire.finish(received)
+            assert received.words, "a context without words"
+            assert received.words_late == 0
+            assert received.cancelled is not None
+            assert received.cancelled.text_spoken in (
                 "",
-                *(heard.record.text[: word.word.char_end] for word in heard.words),
+                *(received.record.text[: word.word.char_end] for word in received.words),
             )
     await until(
         lambda: all(s.worker and not s.worker.rows_used for s in _all_workers(server)),

@@ -4,7 +4,7 @@ import random
 
 from testbed.espeak_sentences import SENTENCES
 from testbed.servers import StartServer
-from testbed.wire import Heard, Wire
+from testbed.wire import ReceivedContext, Wire
 
 _MIXED = (
     "# Your order\n\n1. Two **pizzas**, at $12.50 each.\n2. Dr. Müller's \U0001f355 voucher!\n\n"
@@ -27,7 +27,7 @@ async def test_chunking_changes_no_word(start_server: StartServer) -> None:
             assert one.pcm == other.pcm
 
 
-async def _speak_all(start_server: StartServer, longest: int | None) -> list[Heard]:
+async def _speak_all(start_server: StartServer, longest: int | None) -> list[ReceivedContext]:
     # espeak's samples depend a little on its earlier texts, so each server starts afresh
     server = await start_server()
     async with Wire.connected(server.websocket_url) as wire:
@@ -37,12 +37,12 @@ async def _speak_all(start_server: StartServer, longest: int | None) -> list[Hea
         ]
 
 
-async def _say(wire: Wire, chunks: list[str], language: str | None) -> Heard:
-    heard = await wire.open(max_lead_s=0, max_buffer_delay_ms=3000, language=language)
+async def _say(wire: Wire, chunks: list[str], language: str | None) -> ReceivedContext:
+    received = await wire.open(max_lead_s=0, max_buffer_delay_ms=3000, language=language)
     for chunk in chunks:
-        await wire.text(heard, chunk)
-    await wire.end(heard)
-    return await wire.finish(heard)
+        await wire.text(received, chunk)
+    await wire.end(received)
+    return await wire.finish(received)
 
 
 def _chunks(text: str, longest: int) -> list[str]:

@@ -9,7 +9,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from testbed.server_process import ServerProcess, StartProcess
 from testbed.waiting import PATIENCE_S
-from testbed.wire import Heard, Wire
+from testbed.wire import ReceivedContext, Wire
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.protocol.messages import DrainingMessage
@@ -17,13 +17,13 @@ from voiceagent_tts.protocol.messages import DrainingMessage
 SENTENCE = "The quick brown fox jumps over the lazy dog, again and again."
 
 
-async def _speaking(wire: Wire, text: str) -> Heard:
+async def _speaking(wire: Wire, text: str) -> ReceivedContext:
     """A context in progress, most of whose audio the server has not sent yet."""
-    heard = await wire.open(max_lead_s=0.3, language="en")
-    await wire.text(heard, text)
-    await wire.end(heard)
-    await wire.until(ClientAudio, heard)
-    return heard
+    received = await wire.open(max_lead_s=0.3, language="en")
+    await wire.text(received, text)
+    await wire.end(received)
+    await wire.until(ClientAudio, received)
+    return received
 
 
 async def _close_code(wire: Wire) -> int | None:
@@ -57,14 +57,14 @@ async def test_contexts_finish_after_sigterm(start_process: StartProcess) -> Non
         for wire in (*wires, idle):
             assert await _close_code(wire) == 1001
     assert held.done.reason == "complete"
-    for heard in spoken:
-        assert heard.done.reason == "complete"
-        assert heard.words[-1].word.text == "again."
+    for received in spoken:
+        assert received.done.reason == "complete"
+        assert received.words[-1].word.text == "again."
     assert await _exit_status(server) == 0
     assert not any(worker.is_running() for worker in workers)
 
 
-async def _check_refusals(server: ServerProcess, idle: Wire, late: Heard) -> None:
+async def _check_refusals(server: ServerProcess, idle: Wire, late: ReceivedContext) -> None:
     """Check that every endpoint refuses new contexts, and that readiness fails."""
     await idle.send_raw({"type": "text", "context_id": "late", "text": "Hello."})
     await idle.finish(late)
@@ -102,12 +102,12 @@ async def test_a_second_sigterm_ends_at_once(start_process: StartProcess) -> Non
     server = start_process(drain_s="600")
     workers = server.worker_processes()
     async with Wire.connected(server.websocket_url) as wire:
-        heard = await _speaking(wire, SENTENCE * 200)
+        received = await _speaking(wire, SENTENCE * 200)
         server.terminate()
         await wire.until(DrainingMessage)
         server.terminate()
         assert await _close_code(wire) == 1001
-        assert heard.record.done is None
+        assert received.record.done is None
     assert await _exit_status(server) == 0
     assert not any(worker.is_running() for worker in workers)
 

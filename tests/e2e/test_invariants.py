@@ -16,7 +16,7 @@ from hypothesis.stateful import (
 
 from testbed.examples import examples
 from testbed.server_process import ServerProcess
-from testbed.wire import Heard, Wire
+from testbed.wire import ReceivedContext, Wire
 from voiceagent_tts.core import SAMPLE_RATE_HZ, Encoding, ms_to_samples
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.protocol.messages import (
@@ -54,7 +54,7 @@ class _Asked:
 
     kind: type
     code: ErrorCode | None = None
-    heard: Heard | None = None
+    received: ReceivedContext | None = None
     text: str = ""
     played_ms: int = 0
     is_over: bool = False
@@ -75,16 +75,16 @@ class Talk(RuleBasedStateMachine):
         self._checked_answers = len(self._wire.answers)
 
     @property
-    def _contexts(self) -> list[Heard]:
-        return list(self._wire.heard.values())
+    def _contexts(self) -> list[ReceivedContext]:
+        return list(self._wire.contexts.values())
 
     @property
-    def _writable(self) -> list[Heard]:
-        return [heard for heard in self._contexts if not heard.is_closed]
+    def _writable(self) -> list[ReceivedContext]:
+        return [received for received in self._contexts if not received.is_closed]
 
     @property
-    def _closed(self) -> list[Heard]:
-        return [heard for heard in self._contexts if heard.is_closed]
+    def _closed(self) -> list[ReceivedContext]:
+        return [received for received in self._contexts if received.is_closed]
 
     # Legal messages
 
@@ -98,8 +98,8 @@ class Talk(RuleBasedStateMachine):
         max_buffer_delay_ms=st.sampled_from((0, 500)),
     )
     def open(self, texts: list[str], **options) -> None:
-        heard = self._runner.run(self._wire.open(**options))
-        self._speak(heard, texts)
+        received = self._runner.run(self._wire.open(**options))
+        self._speak(received, texts)
 
     @precondition(lambda self: self._writable)
     @rule(which=_which, texts=st.lists(_texts, min_size=1, max_size=5))
@@ -124,10 +124,10 @@ class Talk(RuleBasedStateMachine):
     @precondition(lambda self: self._contexts)
     @rule(which=_which, played_ms=_played)
     def cut(self, which: int, played_ms: int) -> None:
-        heard = _pick(self._contexts, which)
-        record = heard.record
+        received = _pick(self._contexts, which)
+        record = received.record
         is_over = record.done is not None
-        self._ask(_Asked(CutMessage, None, heard, record.text, played_ms, is_over))
+        self._ask(_Asked(CutMessage, None, received, record.text, played_ms, is_over))
         message = self._wire.connection.cut(record.context_id, played_ms)
         self._runner.run(self._wire.send_raw(message))
 
@@ -135,10 +135,10 @@ class Talk(RuleBasedStateMachine):
     def listen(self, most: int) -> None:
         self._runner.run(self._listen(most))
 
-    @precondition(lambda self: any(not heard.is_paced for heard in self._closed))
+    @precondition(lambda self: any(not received.is_paced for received in self._closed))
     @rule(which=_which)
     def hear_out(self, which: int) -> None:
-        unpaced = [heard for heard in self._closed if not heard.is_paced]
+        unpaced = [received for received in self._closed if not received.is_paced]
         self._runner.run(self._wire.finish(_pick(unpaced, which)))
 
     @rule()
@@ -177,9 +177,9 @@ class Talk(RuleBasedStateMachine):
     @precondition(lambda self: self._writable)
     @rule(which=_which)
     def flush_with_an_old_id(self, which: int) -> None:
-        heard = _pick(self._writable, which)
-        if heard.record.flushes:
-            message = {"type": "flush", "flush_id": heard.record.flushes}
+        received = _pick(self._writable, which)
+        if received.record.flushes:
+            message = {"type": "flush", "flush_id": received.record.flushes}
             self._misuse(message, which, ErrorCode.INVALID_PARAM, self._writable)
 
     @rule(kind=st.sampled_from(("cut", "cancel", "end", "flush")))
@@ -207,14 +207,16 @@ class Talk(RuleBasedStateMachine):
 
     # Shared steps
 
-    def _speak(self, heard: Heard, texts: list[str]) -> None:
+    def _speak(self, received: ReceivedContext, texts: list[str]) -> None:
         for text in texts:
-            self._runner.run(self._wire.text(heard, text))
+            self._runner.run(self._wire.text(received, text))
 
-    def _misuse(self, message: dict, which: int, code: ErrorCode, among: list[Heard]) -> None:
-        heard = _pick(among, which)
-        self._ask(_Asked(ErrorMessage, code, heard))
-        message = {**message, "context_id": heard.record.context_id}
+    def _misuse(
+        self, message: dict, which: int, code: ErrorCode, among: list[ReceivedContext]
+    ) -> None:
+        received = _pick(among, which)
+        self._ask(_Asked(ErrorMessage, code, received))
+        message = {**message, "context_id": received.record.context_id}
         self._runner.run(self._wire.send_raw(message))
 
     def _ask(self, asked: _Asked) -> None:
@@ -235,13 +237,13 @@ class Talk(RuleBasedStateMachine):
 
     async def _finish(self) -> None:
         """End or cancel all contexts and read to the end of everything."""
-        for heard in self._contexts:
-            if heard.is_paced and len(heard.record.text) > _MAX_PACED_CHARS:
-                await self._wire.cancel(heard)
-            elif not heard.is_closed:
-                await self._wire.end(heard)
-        for heard in self._contexts:
-            await self._wire.finish(heard)
+        for received in self._contexts:
+            if received.is_paced and len(received.record.text) > _MAX_PACED_CHARS:
+                await self._wire.cancel(received)
+            elif not received.is_closed:
+                await self._wire.end(received)
+        for received in self._contexts:
+            await self._wire.finish(received)
         self._ask(_Asked(PongMessage))
         await self._catch_up()
         assert not self._asked
@@ -254,21 +256,23 @@ class Talk(RuleBasedStateMachine):
             assert isinstance(answer, asked.kind), (answer, asked)
             if isinstance(answer, ErrorMessage):
                 assert asked.code in (None, answer.code), (answer, asked)
-                assert asked.heard is None or answer.context_id == asked.heard.record.context_id
+                assert (
+                    asked.received is None or answer.context_id == asked.received.record.context_id
+                )
             if isinstance(answer, CutMessage):
                 _check_cut(answer, asked)
         self._checked_answers = len(self._wire.answers)
 
 
-def _pick(contexts: list[Heard], which: int) -> Heard:
+def _pick(contexts: list[ReceivedContext], which: int) -> ReceivedContext:
     return contexts[which % len(contexts)]
 
 
 def _check_cut(answer: CutMessage, asked: _Asked) -> None:
     assert answer.text_spoken + answer.text_remaining == asked.text
-    assert asked.heard is not None
-    record = asked.heard.record
-    has_words = asked.heard.timestamps == "word"
+    assert asked.received is not None
+    record = asked.received.record
+    has_words = asked.received.timestamps == "word"
     if asked.is_over and has_words and record.audio.sample_rate == SAMPLE_RATE_HZ:
         assert record.done is not None
         played = min(ms_to_samples(asked.played_ms), record.samples_received)

@@ -16,7 +16,7 @@ from websockets.exceptions import ConnectionClosed, ConnectionClosedError, Inval
 
 from testbed.servers import StartServer
 from testbed.waiting import until
-from testbed.wire import Heard, Wire
+from testbed.wire import ReceivedContext, Wire
 from voiceagent_tts.core import BYTES_PER_SAMPLE, FRAME_SAMPLES, PlayoutClock
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.protocol.client_connection import ClientAudio
@@ -40,13 +40,15 @@ async def until_free(server: RunningServer) -> None:
     await until(lambda: worker_of(server).rows_used == 0, "no row is in use")
 
 
-async def speaking(wire: Wire, *, max_lead_s: float | None = 0.3, sentences: int = 20) -> Heard:
+async def speaking(
+    wire: Wire, *, max_lead_s: float | None = 0.3, sentences: int = 20
+) -> ReceivedContext:
     """Open a context and wait until it speaks."""
-    heard = await wire.open(max_lead_s=max_lead_s, language="en")
-    await wire.text(heard, SENTENCE * sentences)
-    await wire.end(heard)
-    await wire.until(ClientAudio, heard)
-    return heard
+    received = await wire.open(max_lead_s=max_lead_s, language="en")
+    await wire.text(received, SENTENCE * sentences)
+    await wire.end(received)
+    await wire.until(ClientAudio, received)
+    return received
 
 
 # Clients
@@ -93,15 +95,15 @@ async def _talk_wildly(server: RunningServer, source: random.Random, endings: in
         wire = await Wire.connect(server.websocket_url)
         for _ in range(min(endings, source.randint(1, 12))):
             endings -= 1
-            heard = await wire.open(max_lead_s=source.choice((0, None)))
+            received = await wire.open(max_lead_s=source.choice((0, None)))
             for _ in range(source.randint(0, 3)):
-                await wire.text(heard, SENTENCE[: source.randint(1, len(SENTENCE))])
+                await wire.text(received, SENTENCE[: source.randint(1, len(SENTENCE))])
             if source.random() < 0.3:
-                await wire.end(heard)
+                await wire.end(received)
             if source.random() < 0.3:
                 await wire.receive()
             if source.random() < 0.8:
-                await wire.cancel(heard)
+                await wire.cancel(received)
         if source.random() < 0.5:
             wire.reset()
         await wire.close()
@@ -121,16 +123,16 @@ async def _flooded(server: RunningServer) -> Wire:
     options = {"sock": _small_socket(server), "max_queue": 1, "ping_interval": None}
     wire = await Wire.connect(server.websocket_url, **options)
     for _ in range(4):
-        heard = await wire.open(max_lead_s=0, language="en")
-        await wire.text(heard, SENTENCE * 300)
-        await wire.end(heard)
+        received = await wire.open(max_lead_s=0, language="en")
+        await wire.text(received, SENTENCE * 300)
+        await wire.end(received)
     return wire
 
 
-async def _underrun_s(wire: Wire, heard: Heard) -> float:
+async def _underrun_s(wire: Wire, received: ReceivedContext) -> float:
     """Return the seconds without audio that a listener of a context would hear."""
     clock = PlayoutClock()
-    while heard.record.done is None:
+    while received.record.done is None:
         event = await wire.receive()
         if isinstance(event, ClientAudio):
             clock.send(len(event.pcm) // 2, time.monotonic())
@@ -141,12 +143,12 @@ async def test_a_client_that_never_reads_is_closed(start_server: StartServer) ->
     """A client that never reads is closed (4008) and frees its rows; a neighbour hears no gap."""
     server = await start_server(slow_consumer_s=1.0)
     async with Wire.connected(server.websocket_url) as neighbour:
-        heard = await neighbour.open(max_lead_s=1.0, language="en")
-        await neighbour.text(heard, SENTENCE * 2)
-        await neighbour.end(heard)
+        received = await neighbour.open(max_lead_s=1.0, language="en")
+        await neighbour.text(received, SENTENCE * 2)
+        await neighbour.end(received)
         unread = await _flooded(server)
         async with asyncio.TaskGroup() as group:
-            listening = group.create_task(_underrun_s(neighbour, heard))
+            listening = group.create_task(_underrun_s(neighbour, received))
             await until(lambda: worker_of(server).rows_used == 5, "all contexts are open")
             await until(lambda: len(server.state.sessions) == 1, "the never-reader is closed")
             await until(lambda: worker_of(server).rows_used <= 1, "its rows are free")
@@ -155,7 +157,7 @@ async def test_a_client_that_never_reads_is_closed(start_server: StartServer) ->
                     await unread.receive()
         assert closed.value.rcvd is not None
         assert closed.value.rcvd.code == 4008
-        assert heard.done.reason == "complete"
+        assert received.done.reason == "complete"
         assert listening.result() < 0.1
 
 
@@ -237,11 +239,11 @@ async def test_a_killed_worker_fails_only_what_it_spoke(server: RunningServer) -
     async with Wire.connected(server.websocket_url) as wire:
         contexts = [await speaking(wire) for _ in range(3)]
         os.kill(worker_of(server).pid, signal.SIGKILL)
-        for heard in contexts:
-            await wire.finish(heard)
-            assert heard.error is not None
-            assert (heard.error.code, heard.done.reason) == (ErrorCode.ENGINE_ERROR, "error")
-            assert heard.error.retryable
+        for received in contexts:
+            await wire.finish(received)
+            assert received.error is not None
+            assert (received.error.code, received.done.reason) == (ErrorCode.ENGINE_ERROR, "error")
+            assert received.error.retryable
         assert (await wire.say("I am back.")).done.reason == "complete"
     await until_free(server)
 
@@ -278,10 +280,10 @@ async def test_an_engine_that_crashes_on_the_way(start_server: StartServer) -> N
     """Audio before the crash was sent; a context that needs less is spoken to its end."""
     server = await start_server(throttle={"crash_after_s": 1.5, "rtf": 0.2})
     async with Wire.connected(server.websocket_url) as wire:
-        heard = await wire.say(SENTENCE * 3)
-        assert heard.error is not None
-        assert (heard.error.code, heard.done.reason) == (ErrorCode.ENGINE_ERROR, "error")
-        assert heard.words
+        received = await wire.say(SENTENCE * 3)
+        assert received.error is not None
+        assert (received.error.code, received.done.reason) == (ErrorCode.ENGINE_ERROR, "error")
+        assert received.words
         assert (await wire.say("Short.")).done.reason == "complete"
 
 
@@ -289,19 +291,19 @@ async def test_a_silent_engine(start_server: StartServer) -> None:
     """With an engine that hangs, contexts can be cancelled, HTTP gets an error, readiness ends."""
     server = await start_server(throttle={"is_silent": True}, watchdog_s=0.2, first_audio_s=0.3)
     async with Wire.connected(server.websocket_url) as wire:
-        heard = await wire.open(language="en")
-        await wire.text(heard, SENTENCE)
-        await wire.end(heard)
+        received = await wire.open(language="en")
+        await wire.text(received, SENTENCE)
+        await wire.end(received)
         async with httpx.AsyncClient(base_url=server.url, timeout=20) as http:
             response = await http.post("/v1/audio/speech", json={"input": SENTENCE})
             assert response.status_code == 500
             assert response.json()["error"]["code"] == ErrorCode.ENGINE_ERROR
             assert (await http.get("/health/ready")).status_code == 503
             assert (await http.get("/health/live")).status_code == 200
-        await wire.cancel(heard)
-        await wire.finish(heard)
-        assert heard.cancelled is not None
-        assert heard.cancelled.text_remaining == SENTENCE
+        await wire.cancel(received)
+        await wire.finish(received)
+        assert received.cancelled is not None
+        assert received.cancelled.text_remaining == SENTENCE
 
 
 async def test_a_client_that_goes_before_the_first_sound(start_server: StartServer) -> None:
@@ -319,13 +321,13 @@ async def test_a_slow_engine_is_late_but_complete(start_server: StartServer) -> 
     """An engine slower than real time sends everything, each frame as soon as it is made."""
     server = await start_server(throttle={"rtf": 3, "first_audio_s": 0.5})
     async with Wire.connected(server.websocket_url) as wire:
-        heard = await wire.say("Yes.", language="en")
-    assert heard.done.reason == "complete"
-    assert heard.done.ttfa_ms is not None
-    assert heard.done.ttfa_ms >= 500
-    assert heard.done.gen_ms is not None
-    assert heard.done.gen_ms >= heard.audio_ms
-    first = next(event for event in heard.events if isinstance(event, ClientAudio))
+        received = await wire.say("Yes.", language="en")
+    assert received.done.reason == "complete"
+    assert received.done.ttfa_ms is not None
+    assert received.done.ttfa_ms >= 500
+    assert received.done.gen_ms is not None
+    assert received.done.gen_ms >= received.audio_ms
+    first = next(event for event in received.events if isinstance(event, ClientAudio))
     assert len(first.pcm) == FRAME_SAMPLES * BYTES_PER_SAMPLE
     await until_free(server)
 

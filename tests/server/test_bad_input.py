@@ -118,9 +118,9 @@ REFUSED_OPTIONS: dict[str, tuple[dict[str, Any], ErrorCode]] = {
 async def check_alive(wire: Wire) -> None:
     """Check that the next request on this socket is spoken, without additional answers."""
     answers = len(wire.answers)
-    heard = await wire.say("Hello there.", language="en")
-    assert heard.done.reason == "complete"
-    assert heard.audio_ms > 300
+    received = await wire.say("Hello there.", language="en")
+    assert received.done.reason == "complete"
+    assert received.audio_ms > 300
     assert len(wire.answers) == answers, "an answer too many"
 
 
@@ -147,12 +147,12 @@ async def test_a_bad_message_is_answered(wire: Wire, name: str) -> None:
 async def test_a_bad_open_is_answered(wire: Wire, name: str) -> None:
     """A context that cannot open gets an error and `done`, and its id stays used."""
     options, code = REFUSED_OPTIONS[name]
-    heard = wire.expect("bad")
+    received = wire.expect("bad")
     await wire.send_raw({"type": "context.open", "context_id": "bad", **options})
-    await wire.finish(heard)
-    assert heard.error is not None
-    assert heard.error.code == code
-    assert heard.done.reason == "error"
+    await wire.finish(received)
+    assert received.error is not None
+    assert received.error.code == code
+    assert received.done.reason == "error"
     await wire.send_raw({"type": "context.open", "context_id": "bad"})
     assert (await refusal(wire)).code == ErrorCode.CONTEXT_EXISTS
     await check_alive(wire)
@@ -161,37 +161,37 @@ async def test_a_bad_open_is_answered(wire: Wire, name: str) -> None:
 @pytest.mark.parametrize("name", SILENT_TEXTS)
 async def test_text_without_speech_ends_in_silence(wire: Wire, name: str) -> None:
     """A text without letters or digits is not an error: its context completes without audio."""
-    heard = await wire.say(SILENT_TEXTS[name])
-    assert (heard.done.reason, heard.audio_ms, heard.words) == ("complete", 0, [])
+    received = await wire.say(SILENT_TEXTS[name])
+    assert (received.done.reason, received.audio_ms, received.words) == ("complete", 0, [])
     await check_alive(wire)
 
 
 @pytest.mark.parametrize("name", SPEAKABLE_TEXTS)
 async def test_odd_text_is_spoken(wire: Wire, name: str) -> None:
     """Characters without a sound are skipped; every letter is still part of a word."""
-    heard = await wire.say(SPEAKABLE_TEXTS[name])
-    assert heard.done.reason == "complete"
-    assert heard.audio_ms > 0
+    received = await wire.say(SPEAKABLE_TEXTS[name])
+    assert received.done.reason == "complete"
+    assert received.audio_ms > 0
     await check_alive(wire)
 
 
 async def test_text_after_the_end_is_refused(wire: Wire) -> None:
     """Text for a context that has ended is refused and not spoken."""
-    heard = await wire.open()
-    await wire.text(heard, "Hello.")
-    await wire.end(heard)
-    await wire.send_raw({"type": "text", "context_id": heard.record.context_id, "text": "More."})
+    received = await wire.open()
+    await wire.text(received, "Hello.")
+    await wire.end(received)
+    await wire.send_raw({"type": "text", "context_id": received.record.context_id, "text": "More."})
     assert (await refusal(wire)).code == ErrorCode.CONTEXT_CLOSED
-    await wire.finish(heard)
-    assert heard.done.reason == "complete"
+    await wire.finish(received)
+    assert received.done.reason == "complete"
     await check_alive(wire)
 
 
 async def test_a_second_cancel_or_end_is_ignored(wire: Wire) -> None:
     """A second cancel or end has no effect."""
     ended, cancelled = await wire.open(), await wire.open()
-    for heard in (ended, cancelled):
-        await wire.text(heard, "Hello.")
+    for received in (ended, cancelled):
+        await wire.text(received, "Hello.")
     for _ in range(2):
         await wire.send_raw({"type": "end", "context_id": ended.record.context_id})
         await wire.cancel(cancelled)
@@ -204,14 +204,14 @@ async def test_a_second_cancel_or_end_is_ignored(wire: Wire) -> None:
 
 async def test_a_context_id_is_used_once(wire: Wire) -> None:
     """Opening a used id again is refused, open or ended; the first context is undisturbed."""
-    heard = await wire.open("twice")
+    received = await wire.open("twice")
     again = {"type": "context.open", "context_id": "twice", "voice": "f3"}
     await wire.send_raw(again)
     assert (await refusal(wire)).code == ErrorCode.CONTEXT_EXISTS
-    await wire.text(heard, "Hello.")
-    await wire.end(heard)
-    await wire.finish(heard)
-    assert heard.done.reason == "complete"
+    await wire.text(received, "Hello.")
+    await wire.end(received)
+    await wire.finish(received)
+    assert received.done.reason == "complete"
     await wire.send_raw(again)
     assert (await refusal(wire)).code == ErrorCode.CONTEXT_EXISTS
     await check_alive(wire)
@@ -229,35 +229,35 @@ async def test_a_65th_context_waits_for_room(wire: Wire) -> None:
     await wire.text(room, "There is room.")
     await wire.end(room)
     assert (await wire.finish(room)).done.reason == "complete"
-    for heard in contexts[1:64]:
-        await wire.text(heard, "Hello.")
-        await wire.end(heard)
-    for heard in contexts[1:64]:
-        assert (await wire.finish(heard)).done.reason == "complete"
+    for received in contexts[1:64]:
+        await wire.text(received, "Hello.")
+        await wire.end(received)
+    for received in contexts[1:64]:
+        assert (await wire.finish(received)).done.reason == "complete"
     await check_alive(wire)
 
 
 async def test_too_much_text_is_not_taken(wire: Wire) -> None:
     """Of 100,000 characters in messages that fit, those beyond the limit are refused."""
-    heard = await wire.open(max_lead_s=0)
-    await wire.text(heard, "Hello.")
-    message = {"type": "text", "context_id": heard.record.context_id, "text": "word " * 5_000}
+    received = await wire.open(max_lead_s=0)
+    await wire.text(received, "Hello.")
+    message = {"type": "text", "context_id": received.record.context_id, "text": "word " * 5_000}
     for _ in range(4):
         await wire.send_raw(message)
         assert (await refusal(wire)).code == ErrorCode.TEXT_TOO_LONG
-    await wire.end(heard)
-    await wire.finish(heard)
-    assert (heard.done.reason, heard.done.chars) == ("complete", len("Hello."))
+    await wire.end(received)
+    await wire.finish(received)
+    assert (received.done.reason, received.done.chars) == ("complete", len("Hello."))
     await check_alive(wire)
 
 
 async def test_unknown_fields_are_ignored(wire: Wire) -> None:
     """Unknown fields, as a newer client may send them, have no effect."""
-    heard = wire.expect("new", "Hello.")
+    received = wire.expect("new", "Hello.")
     await wire.send_raw({"type": "context.open", "context_id": "new", "colour": "blue"})
     await wire.send_raw({"type": "text", "context_id": "new", "text": "Hello.", "mood": 1})
     await wire.send_raw({"type": "end", "context_id": "new", "now": None})
-    assert (await wire.finish(heard)).done.reason == "complete"
+    assert (await wire.finish(received)).done.reason == "complete"
     await check_alive(wire)
 
 
@@ -267,24 +267,24 @@ async def test_text_opens_an_unknown_context(wire: Wire) -> None:
     await wire.send_raw({"type": "text", "context_id": "new", "text": ""})
     await wire.send_raw({"type": "end", "context_id": "new"})
     assert (await refusal(wire)).code == ErrorCode.CONTEXT_NOT_FOUND
-    heard = wire.expect("new", "Hello.")
+    received = wire.expect("new", "Hello.")
     await wire.send_raw({"type": "text", "context_id": "new", "text": "Hello."})
-    await wire.end(heard)
-    await wire.finish(heard)
-    opened = heard.events[0]
+    await wire.end(received)
+    await wire.finish(received)
+    opened = received.events[0]
     assert isinstance(opened, ContextOpened)
-    assert (opened.voice, heard.done.reason) == ("f3", "complete")
+    assert (opened.voice, received.done.reason) == ("f3", "complete")
     await check_alive(wire)
 
 
 async def test_defaults_that_open_nothing_are_told(wire: Wire) -> None:
     """Text for a new id that cannot open with the session's voice gets an error and `done`."""
     await wire.send_raw({"type": "session.update", "voice": "nobody"})
-    heard = wire.expect("new", "Hello.")
+    received = wire.expect("new", "Hello.")
     await wire.send_raw({"type": "text", "context_id": "new", "text": "Hello."})
-    await wire.finish(heard)
-    assert heard.error is not None
-    assert (heard.error.code, heard.done.reason) == (ErrorCode.INVALID_VOICE, "error")
+    await wire.finish(received)
+    assert received.error is not None
+    assert (received.error.code, received.done.reason) == (ErrorCode.INVALID_VOICE, "error")
     await wire.send_raw({"type": "session.update", "voice": None})
     await check_alive(wire)
 
@@ -292,15 +292,15 @@ async def test_defaults_that_open_nothing_are_told(wire: Wire) -> None:
 async def test_nothing_leaks_into_another_context(wire: Wire) -> None:
     """Bad messages between its text messages do not change a context."""
     alone = await wire.say("The quick brown fox jumps over the lazy dog.", language="en")
-    heard = await wire.open(max_lead_s=0, language="en")
+    received = await wire.open(max_lead_s=0, language="en")
     refused = list(REFUSED_MESSAGES.values())
     for index, chunk in enumerate("The quick brown fox jumps over the lazy dog.".split(" ")):
-        await wire.text(heard, f" {chunk}" if index else chunk)
+        await wire.text(received, f" {chunk}" if index else chunk)
         for message, _ in refused[index::9]:
             await wire.send_raw(message)
-    await wire.end(heard)
-    await wire.finish(heard)
-    assert [word.word for word in heard.words] == [word.word for word in alone.words]
+    await wire.end(received)
+    await wire.finish(received)
+    assert [word.word for word in received.words] == [word.word for word in alone.words]
     assert len(wire.answers) == 1 + len(refused)  # `ready`, and one error for each message
     await check_alive(wire)
 

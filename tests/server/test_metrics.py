@@ -19,17 +19,17 @@ async def test_contexts_and_rows_are_gauged(server: RunningServer) -> None:
     """Open contexts and used rows rise while speaking and fall to zero at the end."""
     async with Wire.connected(server.websocket_url) as wire:
         contexts = [await wire.open(max_lead_s=0.3) for _ in range(3)]
-        for heard in contexts:
-            await wire.text(heard, SENTENCE * 20)
-            await wire.until(ClientAudio, heard)
+        for received in contexts:
+            await wire.text(received, SENTENCE * 20)
+            await wire.until(ClientAudio, received)
         metrics = await scrape(server)
         assert metrics["tts_contexts_active"] == 3
         assert metrics["tts_slots_used"] == 3
         assert metrics["tts_slots_total"] == 512
         assert metrics["tts_ws_connections"] == 1
-        for heard in contexts:
-            await wire.cancel(heard)
-            await wire.finish(heard)
+        for received in contexts:
+            await wire.cancel(received)
+            await wire.finish(received)
         worker = server.state.synthesizer.supervisors["espeak"].worker
         assert worker is not None
         await until(lambda: not worker.rows_used, "the rows are free")
@@ -40,11 +40,11 @@ async def test_contexts_and_rows_are_gauged(server: RunningServer) -> None:
 async def test_what_was_spoken_is_counted(server: RunningServer) -> None:
     """Characters, audio and the time to the first audio are counted once per context."""
     async with Wire.connected(server.websocket_url) as wire:
-        heard = await wire.say(SENTENCE)
+        received = await wire.say(SENTENCE)
         await wire.say("...")
         metrics = await scrape(server)
     assert metrics["tts_chars_total"] == len(SENTENCE) + 3
-    assert abs(metrics["tts_audio_seconds_total"] * 1000 - heard.audio_ms) <= 1
+    assert abs(metrics["tts_audio_seconds_total"] * 1000 - received.audio_ms) <= 1
     assert metrics["tts_time_to_first_audio_seconds_count"] == 1, "silence has no first audio"
     assert metrics['tts_contexts_total{reason="complete"}'] == 2
     assert metrics["tts_audio_discarded_seconds_total"] == 0
@@ -53,12 +53,12 @@ async def test_what_was_spoken_is_counted(server: RunningServer) -> None:
 async def test_discarded_audio_is_counted(server: RunningServer) -> None:
     """A barge-in counts the audio that was generated but not heard."""
     async with Wire.connected(server.websocket_url) as wire:
-        heard = await wire.open(max_lead_s=2)
-        await wire.text(heard, SENTENCE * 5)
-        await wire.end(heard)
-        await wire.until(ClientAudio, heard)
-        await wire.cancel(heard)
-        await wire.finish(heard)
+        received = await wire.open(max_lead_s=2)
+        await wire.text(received, SENTENCE * 5)
+        await wire.end(received)
+        await wire.until(ClientAudio, received)
+        await wire.cancel(received)
+        await wire.finish(received)
         metrics = await scrape(server)
     assert 0 < metrics["tts_audio_discarded_seconds_total"] <= 2.1
     assert metrics["tts_audio_discarded_seconds_total"] <= metrics["tts_audio_seconds_total"]
@@ -68,12 +68,12 @@ async def test_discarded_audio_is_counted(server: RunningServer) -> None:
 async def test_each_worker_reports_its_own_metrics(server: RunningServer) -> None:
     """Audio and compute time are counted per worker."""
     async with Wire.connected(server.websocket_url) as wire:
-        heard = await wire.say(SENTENCE)
+        received = await wire.say(SENTENCE)
     worker = server.state.synthesizer.supervisors["espeak"].worker
     assert worker is not None
-    await until(lambda: worker.stats.audio_samples >= heard.audio_ms * 24, "a heartbeat tells")
+    await until(lambda: worker.stats.audio_samples >= received.audio_ms * 24, "a heartbeat tells")
     metrics = await scrape(server)
-    assert metrics['tts_worker_audio_seconds_total{worker="espeak"}'] * 1000 >= heard.audio_ms
+    assert metrics['tts_worker_audio_seconds_total{worker="espeak"}'] * 1000 >= received.audio_ms
     assert metrics['tts_worker_busy_seconds_total{worker="espeak"}'] > 0
 
 
@@ -103,11 +103,11 @@ async def test_contexts_of_a_dead_engine_are_errors(server: RunningServer) -> No
     ):
         chunks = response.aiter_bytes()
         await anext(chunks)
-        heard = await wire.open(max_lead_s=0.3)
-        await wire.text(heard, SENTENCE * 20)
-        await wire.until(ClientAudio, heard)
+        received = await wire.open(max_lead_s=0.3)
+        await wire.text(received, SENTENCE * 20)
+        await wire.until(ClientAudio, received)
         os.kill(worker.pid, signal.SIGKILL)
-        await wire.finish(heard)
+        await wire.finish(received)
         with pytest.raises(httpx.RemoteProtocolError):
             async for _ in chunks:
                 pass
@@ -121,10 +121,10 @@ async def test_contexts_of_a_dead_engine_are_errors(server: RunningServer) -> No
 async def test_no_figure_holds_what_was_said(server: RunningServer) -> None:
     """`/metrics` contains neither words nor ids."""
     async with Wire.connected(server.websocket_url) as wire:
-        heard = await wire.open("id-of-a-caller")
-        await wire.text(heard, "Xylophone.")
-        await wire.end(heard)
-        await wire.finish(heard)
+        received = await wire.open("id-of-a-caller")
+        await wire.text(received, "Xylophone.")
+        await wire.end(received)
+        await wire.finish(received)
     text = server.state.metrics.render().decode()
     assert "Xylophone" not in text
     assert "id-of-a-caller" not in text

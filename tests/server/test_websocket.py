@@ -72,26 +72,26 @@ async def test_every_format_holds_every_sample(
     """Every rate, encoding and transport decodes to the length and level of the engine's audio."""
     audio = AudioFormat(encoding=encoding, sample_rate=sample_rate, transport=transport)
     before = engine_samples(shared_server)
-    heard = await wire.say(SENTENCE, language="en", audio=audio)
+    received = await wire.say(SENTENCE, language="en", audio=audio)
     made = round(engine_samples(shared_server) - before)
-    samples = decode(heard.pcm, audio)
+    samples = decode(received.pcm, audio)
     assert len(samples) == round(made * sample_rate / SAMPLE_RATE_HZ)
     assert 0.02 < np.sqrt(np.mean(samples**2)) < 0.5
-    assert max(len(e.pcm) for e in heard.events if isinstance(e, ClientAudio)) <= 4096
+    assert max(len(e.pcm) for e in received.events if isinstance(e, ClientAudio)) <= 4096
 
 
 async def test_audio_is_paced_by_its_listener(wire: Wire) -> None:
     """At most `max_lead_s` and one message are sent ahead of a listener who plays at once."""
-    heard = await wire.open(max_lead_s=1, language="en")
-    await wire.text(heard, f"{SENTENCE} {SENTENCE}")
-    await wire.end(heard)
-    await wire.until(ClientAudio, heard)
+    received = await wire.open(max_lead_s=1, language="en")
+    await wire.text(received, f"{SENTENCE} {SENTENCE}")
+    await wire.end(received)
+    await wire.until(ClientAudio, received)
     began = time.monotonic()
     leads_s = []
-    while heard.record.done is None:
+    while received.record.done is None:
         if isinstance(await wire.receive(), ClientAudio):
-            leads_s.append(heard.audio_ms / 1000 - (time.monotonic() - began))
-    assert heard.audio_ms > 4_000
+            leads_s.append(received.audio_ms / 1000 - (time.monotonic() - began))
+    assert received.audio_ms > 4_000
     assert max(leads_s) < 2
     assert min(leads_s) > 0, "the listener heard a gap"
 
@@ -99,60 +99,60 @@ async def test_audio_is_paced_by_its_listener(wire: Wire) -> None:
 async def test_unpaced_audio_comes_as_fast_as_it_is_made(wire: Wire) -> None:
     """With `max_lead_s` 0 a long text arrives without gaps, in a fraction of its playing time."""
     began = time.monotonic()
-    heard = await wire.say(SENTENCE * 40, language="en")
-    assert heard.audio_ms > 60_000
-    assert time.monotonic() - began < heard.audio_ms / 1000 / 4
+    received = await wire.say(SENTENCE * 40, language="en")
+    assert received.audio_ms > 60_000
+    assert time.monotonic() - began < received.audio_ms / 1000 / 4
 
 
 async def test_queued_audio_is_merged(wire: Wire) -> None:
     """Audio that is ready leaves in few messages, as full as the size limit allows."""
-    heard = await wire.say(SENTENCE, language="en")
-    sizes = [len(event.pcm) for event in heard.events if isinstance(event, ClientAudio)]
+    received = await wire.say(SENTENCE, language="en")
+    sizes = [len(event.pcm) for event in received.events if isinstance(event, ClientAudio)]
     assert sizes.count(4096) > len(sizes) / 2
 
 
 async def test_a_flush_speaks_what_there_is(wire: Wire) -> None:
     """A flush speaks the pending text at once; `flushed` follows its audio and gives its end."""
-    heard = await wire.open(max_lead_s=0, language="en", max_buffer_delay_ms=3000)
-    await wire.text(heard, "No mark ends this")
-    await wire.flush(heard)
-    flushed = await wire.until(FlushedMessage, heard)
-    assert flushed.audio_ms == heard.audio_ms > 0
-    check_coverage("No mark ends this", heard.words)
-    await wire.flush(heard)
-    assert (await wire.until(FlushedMessage, heard)).audio_ms == flushed.audio_ms
-    await wire.text(heard, ", and more.")
-    await wire.end(heard)
-    await wire.finish(heard)
-    assert heard.done.reason == "complete"
+    received = await wire.open(max_lead_s=0, language="en", max_buffer_delay_ms=3000)
+    await wire.text(received, "No mark ends this")
+    await wire.flush(received)
+    flushed = await wire.until(FlushedMessage, received)
+    assert flushed.audio_ms == received.audio_ms > 0
+    check_coverage("No mark ends this", received.words)
+    await wire.flush(received)
+    assert (await wire.until(FlushedMessage, received)).audio_ms == flushed.audio_ms
+    await wire.text(received, ", and more.")
+    await wire.end(received)
+    await wire.finish(received)
+    assert received.done.reason == "complete"
 
 
 async def test_a_sentence_does_not_wait_for_the_next_letter(wire: Wire) -> None:
     """After a full stop a pause of the client is enough: no flush, no end, no more text."""
-    heard = await wire.open(max_lead_s=0, language="en", max_buffer_delay_ms=3000)
-    await wire.text(heard, "Hello there.")
-    await wire.until(WordsMessage, heard)
-    await wire.until(ClientAudio, heard)
+    received = await wire.open(max_lead_s=0, language="en", max_buffer_delay_ms=3000)
+    await wire.text(received, "Hello there.")
+    await wire.until(WordsMessage, received)
+    await wire.until(ClientAudio, received)
 
 
 async def test_text_waits_no_longer_than_asked(wire: Wire) -> None:
     """In text without punctuation, `max_buffer_delay_ms` releases the words that are complete."""
-    heard = await wire.open(max_lead_s=0, language="en", max_buffer_delay_ms=100)
-    await wire.text(heard, "Hello there my fri")
-    words = await wire.until(WordsMessage, heard)
+    received = await wire.open(max_lead_s=0, language="en", max_buffer_delay_ms=100)
+    await wire.text(received, "Hello there my fri")
+    words = await wire.until(WordsMessage, received)
     assert words.words == ["Hello", "there", "my"]
 
 
 async def test_a_cut_is_the_same_during_and_after(wire: Wire) -> None:
     """`cut` splits the text as the word times say, during speech and after it."""
     text = f"{SENTENCE} {SENTENCE} "
-    heard = await wire.say(text, language="en")
-    for played_ms in (0, 1, 500, 1_234, heard.audio_ms - 1, heard.audio_ms, 10**9):
-        await wire.send_raw(wire.connection.cut(heard.record.context_id, played_ms))
+    received = await wire.say(text, language="en")
+    for played_ms in (0, 1, 500, 1_234, received.audio_ms - 1, received.audio_ms, 10**9):
+        await wire.send_raw(wire.connection.cut(received.record.context_id, played_ms))
         cut = await wire.until(CutMessage)
         assert cut.text_spoken + cut.text_remaining == text
-        played = min(ms_to_samples(played_ms), heard.record.samples_received)
-        assert cut.text_spoken == cut_text(text, heard.words, played, is_final=True).text_spoken
+        played = min(ms_to_samples(played_ms), received.record.samples_received)
+        assert cut.text_spoken == cut_text(text, received.words, played, is_final=True).text_spoken
     assert cut.text_spoken == text
     assert not cut.partial
 
@@ -160,15 +160,15 @@ async def test_a_cut_is_the_same_during_and_after(wire: Wire) -> None:
 async def test_a_cancel_goes_by_what_was_played(wire: Wire) -> None:
     """`cancelled` splits at `played_ms` if given, else by the playout clock."""
     for played_ms, basis in ((700, "played_ms"), (None, "clock")):
-        heard = await wire.open(language="en")
-        await wire.text(heard, SENTENCE)
-        await wire.until(ClientAudio, heard)
-        await wire.cancel(heard, played_ms)
-        await wire.finish(heard)
-        assert heard.cancelled is not None
-        assert heard.cancelled.basis == basis
-        assert heard.cancelled.audio_sent_ms == heard.audio_ms == heard.done.audio_ms
-        assert heard.cancelled.text_remaining.endswith("lazy dog.")
+        received = await wire.open(language="en")
+        await wire.text(received, SENTENCE)
+        await wire.until(ClientAudio, received)
+        await wire.cancel(received, played_ms)
+        await wire.finish(received)
+        assert received.cancelled is not None
+        assert received.cancelled.basis == basis
+        assert received.cancelled.audio_sent_ms == received.audio_ms == received.done.audio_ms
+        assert received.cancelled.text_remaining.endswith("lazy dog.")
 
 
 async def test_a_cancel_may_meet_the_end(wire: Wire) -> None:
@@ -176,13 +176,13 @@ async def test_a_cancel_may_meet_the_end(wire: Wire) -> None:
     for sample_rate in (24000, 8000):
         for _ in range(20):
             audio = AudioFormat(sample_rate=sample_rate)
-            heard = await wire.open(max_lead_s=0, language="en", audio=audio)
-            await wire.text(heard, "Hi.")
-            await wire.end(heard)
-            await wire.until(ClientAudio, heard)
-            await wire.cancel(heard)
-            await wire.finish(heard)
-            assert heard.done.reason in ("complete", "cancelled")
+            received = await wire.open(max_lead_s=0, language="en", audio=audio)
+            await wire.text(received, "Hi.")
+            await wire.end(received)
+            await wire.until(ClientAudio, received)
+            await wire.cancel(received)
+            await wire.finish(received)
+            assert received.done.reason in ("complete", "cancelled")
     await wire.send_raw({"type": "ping", "t": 7})
     assert await wire.until(PongMessage) == PongMessage(t=7)
 
@@ -235,25 +235,25 @@ async def test_contexts_share_a_socket_evenly(wire: Wire) -> None:
 async def test_a_close_is_obeyed_at_once(shared_server: RunningServer) -> None:
     """`close` cancels its contexts without waiting for their audio; the close code is 1000."""
     async with Wire.connected(shared_server.websocket_url) as wire:
-        heard = await wire.open(max_lead_s=0, language="en")
-        await wire.text(heard, SENTENCE * 400)
-        await wire.end(heard)
-        await wire.until(ClientAudio, heard)
+        received = await wire.open(max_lead_s=0, language="en")
+        await wire.text(received, SENTENCE * 400)
+        await wire.end(received)
+        await wire.until(ClientAudio, received)
         await wire.send_raw(wire.connection.close())
         with pytest.raises(ConnectionClosedOK) as closed:
             while True:
                 await wire.receive()
         assert closed.value.rcvd is not None
         assert closed.value.rcvd.code == 1000
-        assert heard.record.done is None
+        assert received.record.done is None
     synthesizer = shared_server.state.synthesizer
     await until(lambda: not synthesizer.contexts_active, "its context is cancelled")
 
 
 async def test_session_defaults_and_answers(wire: Wire) -> None:
     """`opened` reports the context's voice, language and seed."""
-    heard = await wire.say("Guten Tag.", voice="F3", language="German", seed=5)
-    opened = heard.events[0]
+    received = await wire.say("Guten Tag.", voice="F3", language="German", seed=5)
+    opened = received.events[0]
     assert isinstance(opened, ContextOpened)
     assert (opened.voice, opened.language, opened.seed) == ("f3", "de", 5)
 
@@ -262,21 +262,21 @@ async def test_a_tiny_lead_still_plays(wire: Wire) -> None:
     """The smallest possible lead does not stall a context, at any rate."""
     for sample_rate in (8000, 24000):
         audio = AudioFormat(sample_rate=sample_rate)
-        heard = await wire.open(max_lead_s=1e-9, language="en", audio=audio)
-        await wire.text(heard, "Hello.")
-        await wire.end(heard)
-        assert (await wire.finish(heard)).done.reason == "complete"
+        received = await wire.open(max_lead_s=1e-9, language="en", audio=audio)
+        await wire.text(received, "Hello.")
+        await wire.end(received)
+        assert (await wire.finish(received)).done.reason == "complete"
 
 
 async def test_times_of_characters(wire: Wire) -> None:
     """With `timestamps` `char` every letter has its own time."""
-    heard = await wire.say("Hello there.", language="en", timestamps="char")
-    assert "".join(word.word.text for word in heard.words) == "Hellothere."
-    assert len(heard.words) == len("Hellothere.")
+    received = await wire.say("Hello there.", language="en", timestamps="char")
+    assert "".join(word.word.text for word in received.words) == "Hellothere."
+    assert len(received.words) == len("Hellothere.")
 
 
 async def test_no_times_if_none_are_wanted(wire: Wire) -> None:
     """With `timestamps` `none` only audio is sent."""
-    heard = await wire.say(SENTENCE, language="en", timestamps="none")
-    assert heard.audio_ms > 0
-    assert not heard.words
+    received = await wire.say(SENTENCE, language="en", timestamps="none")
+    assert received.audio_ms > 0
+    assert not received.words

@@ -110,7 +110,7 @@ async def test_group_01_an_interrupted_reply_is_committed_as_far_as_it_was_heard
             async def cut(at_s: float) -> int:
                 spoken = await conversation.cut(at_s, *tokens(text))
                 assert text.startswith(spoken.rstrip()) and spoken
-                return count(words, spoken) - heard(words, conversation.speaker.played_s)
+                return count(words, spoken) - heard(words, conversation.loudspeaker.played_s)
 
             return [await undisturbed(partial(cut, at_s)) for at_s in middles_s]
 
@@ -135,7 +135,7 @@ async def test_group_01_no_word_is_shown_before_it_sounds(
         for at_s in middles_s:
             await conversation.played(at_s)
             ahead = count(words, conversation.screen.text)
-            ahead -= heard(words, conversation.speaker.played_s)
+            ahead -= heard(words, conversation.loudspeaker.played_s)
             assert -1 <= ahead <= 0
         await handle.wait_for_playout()
         assert committed(handle) == COUNTING
@@ -158,15 +158,15 @@ async def test_group_01_words_behind_a_stall_wait_for_their_sound(
     go_on = asyncio.Event()
     async with talking(make_voice(served)) as conversation:
         handle = conversation.reply(first, go_on, second)
-        await conversation.speaker.until(lambda: conversation.speaker.is_dry)
-        stalled_at = conversation.speaker.played_s
+        await conversation.loudspeaker.until(lambda: conversation.loudspeaker.is_dry)
+        stalled_at = conversation.loudspeaker.played_s
         await asyncio.sleep(2.0)  # the stall: longer than the words after the gap take
         assert conversation.screen.text.strip() == first.strip()
         go_on.set()
         await conversation.played(stalled_at + 0.9)
         spoken = await conversation.interrupt(handle)
         words = await words_of(served.websocket_url, second, voice="default", language="en")
-        played = heard(words, conversation.speaker.played_s - stalled_at)
+        played = heard(words, conversation.loudspeaker.played_s - stalled_at)
         assert abs(count(words, spoken.removeprefix(first)) - played) <= 1
         assert spoken.startswith(first) and played >= 2
 
@@ -257,7 +257,7 @@ async def test_group_05_a_server_lost_before_sound_is_retried_once(
         assert committed(handle) == FIVE
         (error,) = conversation.errors
         assert error.recoverable
-        assert conversation.speaker.played_s == pytest.approx(whole_s, abs=0.3)
+        assert conversation.loudspeaker.played_s == pytest.approx(whole_s, abs=0.3)
 
 
 async def test_group_05_a_server_lost_in_mid_reply_goes_on_where_it_broke_off(
@@ -272,7 +272,7 @@ async def test_group_05_a_server_lost_in_mid_reply_goes_on_where_it_broke_off(
         await handle.wait_for_playout()
         assert committed(handle) == COUNTING
         assert not conversation.errors
-        assert abs(conversation.speaker.played_s - whole_s) < 0.8  # one word is started again
+        assert abs(conversation.loudspeaker.played_s - whole_s) < 0.8  # one word is started again
 
 
 async def test_group_05_audio_whose_words_are_not_known_yet_is_not_repeated(
@@ -287,7 +287,7 @@ async def test_group_05_audio_whose_words_are_not_known_yet_is_not_repeated(
         close_sockets(server)
         await handle.wait_for_playout()
         assert committed(handle) == COUNTING
-        assert -0.8 < conversation.speaker.played_s - whole_s < 1.6
+        assert -0.8 < conversation.loudspeaker.played_s - whole_s < 1.6
 
 
 async def test_group_05_an_engine_that_dies_again_and_again_says_it_all(
@@ -314,7 +314,7 @@ async def test_group_05_what_a_dead_server_never_spoke_is_not_committed(
         close_sockets(server)
         await handle.wait_for_playout()
         spoken = committed(handle)
-        difference = count(words, spoken) - heard(words, conversation.speaker.played_s)
+        difference = count(words, spoken) - heard(words, conversation.loudspeaker.played_s)
         assert -1 <= difference <= 0
         assert spoken and COUNTING.startswith(spoken.rstrip())
         assert [error.recoverable for error in conversation.errors] == [False]
@@ -368,7 +368,7 @@ async def test_group_06_an_idle_connection_that_nat_forgot_is_replaced(
             await conversation.spoken("Yes.")
             router.forget()
             while router.accepted < 2:
-                await conversation.speaker.tick()
+                await conversation.loudspeaker.tick()
             await until_metric(server, "tts_ws_accepted_total", 2)
             assert await conversation.spoken("Yes, I can.") == "Yes, I can."
             assert not conversation.errors
@@ -430,7 +430,7 @@ async def test_group_08_the_samples_are_the_servers(
     """No sample is resampled, lost or doubled on the way to the loudspeaker."""
     async with talking(make_voice(await start_server())) as conversation:
         await conversation.spoken(FIVE)
-        played = bytes(conversation.speaker.played)
+        played = bytes(conversation.loudspeaker.played)
     # espeak speaks a text identically only as the first text of its process.
     assert played == await pcm_of(await start_server(), FIVE)
 
@@ -651,9 +651,9 @@ async def test_group_15_a_new_voice_speaks_from_the_next_reply_on(
         await conversation.played(0.2)
         voice.update_options(voice="en-gb+f3")
         await handle.wait_for_playout()
-        first = bytes(conversation.speaker.played)
+        first = bytes(conversation.loudspeaker.played)
         await conversation.spoken(FIVE)
-        second = bytes(conversation.speaker.played)
+        second = bytes(conversation.loudspeaker.played)
     reference = await start_server()
     assert first == await pcm_of(reference, FIVE)
     assert second == await pcm_of(reference, FIVE, "en-gb+f3")
@@ -677,7 +677,7 @@ async def test_group_17_a_pause_before_the_first_sound_loses_nothing(
         assert output is not None
         output.pause()
         await until_metric(server, "tts_contexts_active", 0)
-        assert conversation.speaker.played_s == 0
+        assert conversation.loudspeaker.played_s == 0
         output.resume()
         await handle.wait_for_playout()
         assert committed(handle) == FIVE

@@ -65,7 +65,7 @@ async def test_a_user_who_barges_in_is_heard(served: ServerProcess, make_voice: 
         await handle.wait_for_playout()
         assert handle.interrupted
         spoken = committed(handle)
-        played = heard(words, conversation.speaker.played_s)
+        played = heard(words, conversation.loudspeaker.played_s)
         assert abs(count(words, spoken) - played) <= 1
         assert 2 <= played < len(words)
 
@@ -87,9 +87,9 @@ async def test_a_cough_pauses_the_reply_and_loses_nothing(
         handle = conversation.reply(COUNTING)
         await conversation.played(1.0)
         conversation.microphone.say(cough)
-        await conversation.speaker.until(lambda: conversation.speaker.is_paused)
+        await conversation.loudspeaker.until(lambda: conversation.loudspeaker.is_paused)
         paused_at = asyncio.get_running_loop().time()
-        await conversation.speaker.until(lambda: not conversation.speaker.is_paused)
+        await conversation.loudspeaker.until(lambda: not conversation.loudspeaker.is_paused)
         assert asyncio.get_running_loop().time() - paused_at >= 3.0
         await handle.wait_for_playout()
         assert not handle.interrupted

@@ -84,7 +84,7 @@ async def test_group_16_a_stock_plugin_speaks(server: RunningServer, make_stock:
     async def talk(name: str) -> None:
         async with talking(make_stock(name, server)) as conversation:
             assert (await conversation.spoken(*tokens(SHORT))).rstrip() == SHORT, name
-            assert conversation.speaker.played_s > last_start_s, name
+            assert conversation.loudspeaker.played_s > last_start_s, name
             assert (await conversation.spoken("Yes.")).rstrip() == "Yes.", name
             if name in WITH_WORDS:
                 assert await conversation.spoken("...") == "...", name
