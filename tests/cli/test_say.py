@@ -274,9 +274,11 @@ async def test_input_that_is_no_text_is_a_mistake(served: ServerProcess, command
     assert outcome.errors == "voiceagent-tts: standard input is not UTF-8: invalid start byte\n"
 
 
-async def test_without_a_loudspeaker_say_asks_for_a_file(command: Command) -> None:
-    """Without a sound card, `say` names the missing library and suggests --output."""
-    without_devices = {"PULSE_SERVER": "none", "ALSA_CONFIG_PATH": "/dev/null"}
+async def test_without_a_loudspeaker_say_asks_for_a_file(command: Command, tmp_path: Path) -> None:
+    """Without a sound card, `say` names the library that it needs and suggests --output."""
+    missing_card = tmp_path / "asound.conf"  # for machines that have a card
+    missing_card.write_text("pcm.!default { type hw card 99 }\n")
+    without_devices = {"PULSE_SERVER": "none", "ALSA_CONFIG_PATH": str(missing_card)}
     outcome = await command("say", TEXT, environment=without_devices)
     assert outcome.status == 1
     assert "--output say.wav" in outcome.errors
