@@ -116,9 +116,9 @@ class PlayoutClock:
     """Models the listener's playback of one context, from when its audio was sent.
 
     Playback is re-anchored on every audio sent, `playout_end = max(playout_end, now) + duration`:
-    after an underrun it continues with the next audio. So a stall neither makes a row urgent for
-    ever nor moves words ahead of their audio. Time is passed in, as `time.monotonic()` seconds;
-    positions are samples at 24 kHz.
+    after an underrun it continues with the next audio. So a stall does not make a row urgent for
+    ever, and words do not get ahead of their audio. Time is passed in, as `time.monotonic()`
+    seconds; positions are samples at 24 kHz.
 
     Args:
         speed: rate at which the listener plays the samples; 1.0 is their own.
@@ -126,7 +126,7 @@ class PlayoutClock:
     Attributes:
         sent_samples: audio sent so far.
         playout_end: time at which playback of it ends.
-        underrun_s: silence between sent audio, for want of more.
+        underrun_s: total length of the underruns between sent audio.
     """
 
     def __init__(self, speed: float = 1.0) -> None:
@@ -136,7 +136,7 @@ class PlayoutClock:
         self._speed = speed
 
     def send(self, samples: int, now: float) -> float:
-        """Count audio that leaves for the listener; return the seconds of silence before it."""
+        """Count audio that is sent to the listener; return the seconds of silence before it."""
         gap_s = max(0.0, now - self.playout_end) if self.sent_samples else 0.0
         self.underrun_s += gap_s
         self.playout_end = max(self.playout_end, now) + samples / SAMPLE_RATE_HZ / self._speed
@@ -148,6 +148,6 @@ class PlayoutClock:
         return max(0.0, self.playout_end - now)
 
     def played_samples(self, now: float) -> int:
-        """Samples of the sent audio that are played at `now`, gaps excluded."""
+        """Samples of the sent audio that have been played at `now`; underruns do not count."""
         unplayed = round(self.lead_s(now) * self._speed * SAMPLE_RATE_HZ)
         return max(0, self.sent_samples - unplayed)

@@ -9,14 +9,14 @@ from voiceagent_tts.errors import InvalidRequestError
 _WRITE_BYTES = SAMPLE_RATE_HZ * BYTES_PER_SAMPLE // 10  # Ctrl-C is noticed between writes
 
 
-class Speaker:
+class Loudspeaker:
     """Plays PCM16 mono at 24 kHz."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
 
     @classmethod
-    def find(cls, *, is_required: bool) -> "Speaker | None":
+    def find(cls, *, is_required: bool) -> "Loudspeaker | None":
         """Return the default output device, or None if there is none and it is not required.
 
         Raises:

@@ -17,7 +17,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from voiceagent_tts.cli.files import check_audio_path, check_words_path, write_audio, write_words
 from voiceagent_tts.cli.own_server import websocket_url
-from voiceagent_tts.cli.playback import Speaker
+from voiceagent_tts.cli.playback import Loudspeaker
 from voiceagent_tts.client import ClientContext, TTSClient
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, WordTimestamp
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError
@@ -73,17 +73,17 @@ async def say_text(request: SayRequest) -> None:
     """
     check_audio_path(request.output)
     check_words_path(request.words)
-    speaker = _find_speaker(request)
+    loudspeaker = _find_loudspeaker(request)
     async with websocket_url(request.url) as url, TTSClient(url, request.api_key) as client:
         context = await client.open(
             voice=request.voice,
             language=request.language,
             speed=request.speed,
-            max_lead_s=None if speaker else 0,
+            max_lead_s=None if loudspeaker else 0,
         )
         window = _TextWindow((await client.connect()).limits.max_text_chars // 2)
         async with context:
-            spoken = await _speak(context, request.text, speaker, window)
+            spoken = await _speak(context, request.text, loudspeaker, window)
     if not spoken.pcm and spoken.reason == "complete":
         raise InvalidRequestError(
             "expected text with letters or digits to speak", code=ErrorCode.TEXT_UNSPEAKABLE
@@ -91,16 +91,16 @@ async def say_text(request: SayRequest) -> None:
     _write_files(request, spoken)
 
 
-def _find_speaker(request: SayRequest) -> Speaker | None:
+def _find_loudspeaker(request: SayRequest) -> Loudspeaker | None:
     writes_files = request.output is not None or request.words is not None
     if request.play is False or (request.play is None and writes_files):
         return None
-    speaker = Speaker.find(is_required=request.play is True)
-    if speaker is None:
+    loudspeaker = Loudspeaker.find(is_required=request.play is True)
+    if loudspeaker is None:
         raise InvalidRequestError(
             "this machine has no loudspeaker; write a file with --output say.wav"
         )
-    return speaker
+    return loudspeaker
 
 
 class _TextWindow:
@@ -132,7 +132,7 @@ class _TextWindow:
 
 
 async def _speak(
-    context: ClientContext, text: str | None, speaker: Speaker | None, window: _TextWindow
+    context: ClientContext, text: str | None, loudspeaker: Loudspeaker | None, window: _TextWindow
 ) -> Spoken:
     """Send the text while audio arrives; the first failure ends both.
 
@@ -142,14 +142,16 @@ async def _speak(
     try:
         async with asyncio.TaskGroup() as group:
             feeding = group.create_task(_feed(context, text, window))
-            spoken = await _receive(context, speaker, window)
+            spoken = await _receive(context, loudspeaker, window)
             feeding.cancel()  # the server may end a context before all text is sent
     except* VoiceAgentError as errors:
         raise errors.exceptions[0] from None
     return spoken
 
 
-async def _receive(context: ClientContext, speaker: Speaker | None, window: _TextWindow) -> Spoken:
+async def _receive(
+    context: ClientContext, loudspeaker: Loudspeaker | None, window: _TextWindow
+) -> Spoken:
     """Receive and play audio, and show the progress."""
     pcm, words, reason = bytearray(), list[WordTimestamp](), ""
     console = Console(stderr=True)
@@ -162,8 +164,8 @@ async def _receive(context: ClientContext, speaker: Speaker | None, window: _Tex
             match event:
                 case ClientAudio():
                     pcm += event.pcm
-                    if speaker is not None:
-                        await speaker.play(event.pcm)
+                    if loudspeaker is not None:
+                        await loudspeaker.play(event.pcm)
                 case WordTimestamp():
                     words.append(event)
                     window.mark_spoken(event.word.char_end)
@@ -173,8 +175,8 @@ async def _receive(context: ClientContext, speaker: Speaker | None, window: _Tex
                     pass
             seconds = len(pcm) / BYTES_PER_SAMPLE / SAMPLE_RATE_HZ
             bar.update(task, description=f"{len(words)} words, {seconds:.1f} s of sound")
-        if speaker is not None:
-            await speaker.finish()
+        if loudspeaker is not None:
+            await loudspeaker.finish()
     return Spoken(bytes(pcm), tuple(words), reason)
 
 

@@ -86,7 +86,7 @@ class ClientContext:
         return self._record.flushes
 
     async def end(self) -> None:
-        """No more text will come.
+        """End the text of the context: no more will follow.
 
         Raises:
             VoiceAgentError: as for `send_text`.
@@ -98,8 +98,8 @@ class ClientContext:
         """Stop the context, wait for the server's answer, and return which text was heard.
 
         Args:
-            played_ms: how much of this context left the speaker, gaps excluded; None for a clock
-                that assumes that audio plays as it arrives.
+            played_ms: milliseconds of this context's audio that were played, without silence for
+                underruns; None for a clock that assumes that audio plays as it arrives.
 
         Raises:
             InvalidRequestError: `played_ms` is wrong, or the context ended too long ago.
@@ -114,7 +114,7 @@ class ClientContext:
         return await self.cut(self._played_ms() if played_ms is None else played_ms)
 
     async def cut(self, played_ms: int) -> Cut:
-        """Which text had been heard when `played_ms` had left the speaker, also after the end.
+        """Return which text was heard after `played_ms` of audio, also after the end.
 
         The server decides; if the socket is lost, the words received so far decide.
 
@@ -127,7 +127,7 @@ class ClientContext:
         return self.cut_locally(played_ms) if answer is None else answer
 
     def cut_locally(self, played_ms: int) -> Cut:
-        """Which text was heard, by the words received so far; exact when all have arrived."""
+        """Return which text was heard, by the words received so far; exact when all arrived."""
         done = self._record.done
         is_final = done is not None and done.reason in ("complete", "idle")
         played_samples = min(ms_to_samples(played_ms), self._clock.sent_samples)

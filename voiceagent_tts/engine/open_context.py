@@ -1,4 +1,4 @@
-"""A context together with the voice and the builder that its sequences are made of."""
+"""A context with its voice and the builder of its sequences."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from voiceagent_tts.engine.voice_cache import LoadedVoice
 
 @dataclass(slots=True, kw_only=True)
 class OpenContext(EngineContext):
-    """A context with what its sequences are made of.
+    """A context with the parts that its sequences are built from.
 
     Attributes:
         voice: the voice; a context keeps it when the voice's file is replaced.

@@ -275,7 +275,7 @@ class Scheduler:
     def _to_start(
         self, waiting: list[EngineContext], stepping: list[EngineContext], now: float
     ) -> list[EngineContext]:
-        """Return as many as can start without an underrun of any stepping context.
+        """Return as many contexts as can start without an underrun of any stepping context.
 
         If none can, all starts are put off once, for a single step in which every row gets a frame.
         """

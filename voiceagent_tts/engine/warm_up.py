@@ -1,4 +1,4 @@
-"""Measures a runner's steps before the first context comes.
+"""Measures a runner's steps before the first context opens.
 
 The scheduler starts one row per step while it does not know what steps and starts cost. Without
 these measurements 64 contexts that open together on a cold engine wait for 64 steps.
@@ -13,7 +13,7 @@ from voiceagent_tts.model.prompt import NO_CODEC, Prompt
 from voiceagent_tts.model.sampling import sampling_params
 
 _PROMPT_POSITIONS = 32
-"""With the frames that follow, less than a page."""
+"""Short enough that the prompt and the frames that follow fit into one page."""
 _STEPS = 3
 
 
@@ -22,10 +22,10 @@ def measure_costs(runner: Runner, generation: GenerationConfig) -> tuple[StepCos
 
     Args:
         runner: without rows in use.
-        generation: the checkpoint's; sampling costs what it does in service.
+        generation: settings of the checkpoint, so that sampling costs what it costs in service.
 
     Returns:
-        Steps without starts first: the cost of a start is what they leave unexplained.
+        Steps without starts first, because the cost of a start is estimated from the difference.
     """
     most = min(runner.max_rows, runner.pages)
     counts = sorted({1, (most + 1) // 2, most})

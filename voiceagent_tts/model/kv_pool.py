@@ -1,9 +1,8 @@
-"""The talker's memory in pages, which any row may hold: a value, written in place.
+"""The talker's key-value memory in fixed-size pages that any row can own; written in place.
 
-A row's positions lie in the pages that its table lists; which page is whose, the caller decides.
-What lies at or beyond a row's position is never looked at, so that pages need no clearing. Shapes
-depend on the numbers of rows and positions alone, and nothing here waits for the device. Knows no
-weights.
+A row's positions are in the pages that its page table lists; the caller assigns pages to rows.
+Positions beyond a row's last one are never read, so pages need no clearing. Shapes depend only on
+the numbers of rows and positions, and nothing here waits for the device. Knows no weights.
 """
 
 import math
@@ -18,13 +17,13 @@ from voiceagent_tts.model.attention import PagedKeys, Pages
 from voiceagent_tts.model.config import TransformerConfig
 
 PAGE_POSITIONS = 256
-"""What flash-attn's kernels take; at the published sizes a page has 29 MB in bfloat16."""
+"""Page size that flash-attn's kernels require; at the published sizes a bfloat16 page has 29 MB."""
 SCRATCH_PAGE = 0
-"""No row's: tables list it where a row has no page, and what has no place is written there."""
+"""Page that belongs to no row: page tables list it where a row has no page, for unused writes."""
 
 
 def pages_for(positions: int) -> int:
-    """Pages that hold so many positions."""
+    """Return the number of pages that `positions` positions need."""
     return -(-positions // PAGE_POSITIONS)
 
 
@@ -37,14 +36,14 @@ class KVPool:
 
     @property
     def pages(self) -> int:
-        """Pages that rows can hold."""
+        """Number of pages that rows can own."""
         return self.keys.shape[1] - 1
 
 
 def empty_pool(config: TransformerConfig, pages: int, like: Tensor) -> KVPool:
-    """A pool of `pages` pages and the scratch page, in the precision and place of `like`.
+    """Create a pool of `pages` pages and the scratch page, with the dtype and device of `like`.
 
-    It holds zeros: what a mask hides must still be finite.
+    The pool starts with zeros, because masked values must be finite.
     """
     shape = (
         config.num_hidden_layers,
@@ -57,10 +56,10 @@ def empty_pool(config: TransformerConfig, pages: int, like: Tensor) -> KVPool:
 
 
 def _zeros(shape: tuple[int, ...], like: Tensor) -> Tensor:
-    """Zeros; in a processor's memory such that what is never touched takes none.
+    """Allocate zeros; on a CPU, untouched memory is not committed.
 
-    Anonymous pages of the system's small size: arrays of NumPy ask for huge ones, whose first touch
-    stops a row for a third of a second (measured).
+    Maps anonymous memory in pages of the system's small size. NumPy's arrays request huge pages,
+    whose first use stops a row for a third of a second (measured).
     """
     if like.device.type != "cpu":
         return like.new_zeros(shape)
@@ -69,22 +68,22 @@ def _zeros(shape: tuple[int, ...], like: Tensor) -> Tensor:
 
 
 class PagedKVCache:
-    """The pool during one pass: each row takes new positions that follow its earlier ones.
+    """The pool during one pass: each row adds positions that follow its earlier ones.
 
-    What only `extend` needs is computed by the first one.
+    Values that only `extend` needs are computed by its first call.
 
     Args:
         pool: written in place.
-        table: [B, n] int64, the pages of each row, the scratch page where it has none.
+        table: [B, n] int64, the pages of each row; the scratch page where it has none.
         positions: [B, T] int64, consecutive.
-        window: how far keys are read: more than every position that counts, at most n pages.
+        window: number of positions that attention reads, at most n pages; covers the new ones.
     """
 
     def __init__(self, pool: KVPool, table: Tensor, positions: Tensor, window: int) -> None:
         self._pool, self._table, self._positions, self._window = pool, table, positions, window
 
     def extend(self, layer: int, keys: Tensor, values: Tensor) -> PagedKeys:
-        """Remember the pass's keys and values ([B, T, Hkv, D]); return all that they may see."""
+        """Store the pass's keys and values ([B, T, Hkv, D]); return all that its queries see."""
         pages = self.pages(layer)
         for held, new in ((pages.keys, keys), (pages.values, values)):
             held.flatten(0, 1).index_copy_(0, self._places, new.flatten(0, 1))
@@ -92,19 +91,19 @@ class PagedKVCache:
         return PagedKeys(pages.keys, pages.values, lengths, mask, table, seen)
 
     def pages(self, layer: int) -> Pages:
-        """Where the pass's keys and values go."""
+        """Return where a fused kernel stores the pass's keys and values."""
         keys, values = self._pool.keys[layer], self._pool.values[layer]
         return Pages(keys, values, self._table, self._positions)
 
     @cached_property
     def _places(self) -> Tensor:
-        """[B T] int64, of the pass's positions among those of all pages."""
+        """Index of each new position among the positions of all pages: [B T] int64."""
         places = self._table.gather(1, self._positions // PAGE_POSITIONS) * PAGE_POSITIONS
         return (places + self._positions % PAGE_POSITIONS).flatten()
 
     @cached_property
     def _view(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Lengths, mask, table and seen of `PagedKeys`, the same for every layer."""
+        """Lengths, mask, table and seen of `PagedKeys`, equal for every layer."""
         seen = torch.arange(self._window, device=self._table.device)
         zeros = self._pool.keys.new_zeros(*self._positions.shape, self._window)
         hidden = seen > self._positions[:, :, None]

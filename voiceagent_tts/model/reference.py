@@ -22,7 +22,7 @@ MAX_CLIPPED_SHARE = 0.001
 
 _DETECTOR_RATE_HZ = 16_000
 _MARGIN_S = 0.2
-"""Kept around the speech: the detector may miss a soft first or last consonant."""
+"""Silence kept around the speech: the detector may miss a soft first or last consonant."""
 _CLIPPED_LEVEL = 0.98
 """Resampling makes a clipped peak ripple around full scale."""
 _FRAME_SAMPLES = SAMPLE_RATE_HZ // 50
@@ -36,14 +36,14 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """What is known of a reference recording.
+    """Measurements of a reference recording.
 
     Attributes:
         samples: [S] float32, mono, 24 kHz; without the silence before and after the speech.
         trimmed_s: silence that was removed from both ends.
         clipped_share: share of samples at full scale.
         speech_share: share of `samples` that is speech; None without a detector.
-        snr_db: power of the speech over that of the noise; None without speech or a detector.
+        snr_db: power of the speech relative to the noise; None without speech or a detector.
     """
 
     samples: npt.NDArray[np.float32]
@@ -109,7 +109,7 @@ def examine_reference(
 
     Args:
         samples: [S] float32 in [-1, 1], mono, 24 kHz.
-        speech: what `find_speech` found; None if there is no detector.
+        speech: result of `find_speech`; None without a detector.
         trim: whether silence is removed.
     """
     clipped_share = float(np.mean(np.abs(samples) >= _CLIPPED_LEVEL))

@@ -211,14 +211,14 @@ class ContextFlush(_ClientMessage):
 
 
 class ContextEnd(_ClientMessage):
-    """No more text will come; speak to the end."""
+    """End the text of the context; the rest is spoken."""
 
     type: Literal["end"] = "end"
     context_id: Name
 
 
 class ContextCancel(_ClientMessage):
-    """Stop now; `played_ms` is how much of this context left the speaker, gaps excluded."""
+    """Stop now; `played_ms` counts the played audio of this context, without underruns."""
 
     type: Literal["cancel"] = "cancel"
     context_id: Name
@@ -226,7 +226,7 @@ class ContextCancel(_ClientMessage):
 
 
 class ContextCut(_ClientMessage):
-    """Ask which text had been heard when `played_ms` had left the speaker; changes nothing."""
+    """Ask which text had been heard after `played_ms` of audio; changes nothing."""
 
     type: Literal["cut"] = "cut"
     context_id: Name
@@ -240,7 +240,7 @@ class SessionUpdate(ContextDefaults, _ClientMessage):
 
 
 class Prepare(_ClientMessage):
-    """A context with this voice will open soon: load now what would delay its first audio."""
+    """Announce a context with this voice, so that the server loads ahead what would delay it."""
 
     type: Literal["prepare"] = "prepare"
     voice: Name | None = None

@@ -1,7 +1,7 @@
 """The aligner processes of a server, and one context's connections to them.
 
-An aligner that is missing, late or gone costs a context its exact word times and nothing else: no
-context waits for one. Knows no playback and no rule of which time is best.
+If an aligner is missing, late or gone, its contexts lose only the exactness of word times; no
+context waits for one. Knows no playback and no rule that ranks times.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ class Aligners:
 
     Args:
         supervisors: the processes by kind; contexts are spread over the processes of a kind.
-        is_required: whether the server must not start without one of them.
+        is_required: whether a missing aligner prevents the server's start.
         uses_native_words: whether word times that an engine sends itself are used.
     """
 
@@ -104,7 +104,7 @@ class Aligners:
         """Connect a new context to one process of each kind; kinds without a free one are left out.
 
         Args:
-            on_event: receives what the aligners answer.
+            on_event: receives the aligners' answers.
         """
         turn = next(self._turns)
         handles: list[AlignerHandle] = []
@@ -181,7 +181,7 @@ class AlignerHandle:
         self._send(SegmentEnd(self._number, char_end, end_sample))
 
     def finish(self) -> None:
-        """Report that all words and all audio are there."""
+        """Report that all words and all audio have been sent."""
         self._send(Finish(self._number))
 
     def close(self) -> None:

@@ -48,14 +48,14 @@ from voiceagent_tts.text.cut import cut_text, keep_inside
 
 
 class _State(IntEnum):
-    """What a context still does; later states have higher numbers."""
+    """State of a context; later states have higher numbers."""
 
     OPEN = auto()
     """Accepts text."""
     FINISHING = auto()
-    """Accepts no more text; some audio or words are still to come."""
+    """Accepts no more text; some audio or words are missing."""
     ENDED = auto()
-    """Complete, failed or at a limit; sends what is queued, then `ContextDone`."""
+    """Complete, failed or at a limit; sends queued events, then `ContextDone`."""
     CANCELLED = auto()
     """Cancelled; sends only `ContextCancelled` and `ContextDone`."""
     DONE = auto()
@@ -154,7 +154,7 @@ class Context:
         self._answer_flushes()
 
     def finish(self) -> None:
-        """Accept no more text and speak what there is; idempotent."""
+        """Accept no more text and speak the text received so far; idempotent."""
         if self._state is not _State.OPEN:
             return
         self._state = _State.FINISHING
@@ -168,14 +168,14 @@ class Context:
             self._end_audio()
 
     def cancel(self, played_samples: int | None = None) -> Cut | None:
-        """Stop now and free the row; what is queued is dropped.
+        """Stop now and free the row; queued events are dropped.
 
         Args:
             played_samples: samples of this context that were played, not counting silence from
                 underruns; None to go by the playout clock.
 
         Returns:
-            What was heard, or None where `ContextDone` has been sent already.
+            The cut, or None if `ContextDone` has been sent already.
         """
         if self._state is _State.DONE:
             return None
@@ -187,13 +187,13 @@ class Context:
         return cut
 
     def abandon(self) -> None:
-        """Cancel for a client that is gone: no event is left to send; idempotent."""
+        """Cancel for a client that is gone: no event will be sent; idempotent."""
         if self._state is not _State.DONE:
             self.cancel()
             self._report_done()
 
     def cut(self, played_samples: int | None = None) -> Cut:
-        """What the listener heard; also after the end. Arguments as for `cancel`."""
+        """Return the cut at a playback position, also after the end. Arguments as for `cancel`."""
         now = time.monotonic()
         heard = self._clock.played_samples(now) if played_samples is None else played_samples
         heard = max(0, min(heard, self._clock.sent_samples))
@@ -205,7 +205,7 @@ class Context:
     # Events out.
 
     def next_event(self) -> ContextEvent | None:
-        """The next event, or None where there is none yet; words come before all else."""
+        """Return the next event, or None if there is none yet; words precede all other events."""
         event = self._queue.pop()
         if event is None and self._state in (_State.ENDED, _State.CANCELLED):
             return self._report_done()
@@ -222,13 +222,13 @@ class Context:
         return self._queue.has_audio_next
 
     def sent(self, samples: int) -> None:
-        """Note that `samples` of this context's audio have just left for the listener."""
+        """Record that `samples` of this context's audio have just left for the listener."""
         self._pacer.record_sent(samples)
         if self._state < _State.CANCELLED:
             self._words.schedule()
 
     async def __aiter__(self) -> AsyncIterator[ContextEvent]:
-        """Every event up to and including `ContextDone`; audio counts as sent when it is read."""
+        """Yield every event up to and including `ContextDone`; audio counts as sent when read."""
         while True:
             while (event := self.next_event()) is not None:
                 if isinstance(event, AudioChunk):
@@ -276,7 +276,7 @@ class Context:
             self._on_audio()
 
     def _end_audio(self) -> None:
-        """All audio of the context is here; only words may be missing."""
+        """Handle the end of the context's audio; only words may still be missing."""
         self._put_audio(self._words.timeline.end_audio())
         self._mark_spoken(self._intake.chars)
         self._words.finish()
@@ -308,7 +308,7 @@ class Context:
     def _stop_work(self, reason: DoneReason) -> None:
         """Free the row and stop all timers.
 
-        The reader still gets what is queued, then `ContextDone`.
+        The reader still receives queued events, then `ContextDone`.
         """
         self._reason = reason
         self._state = _State.CANCELLED if reason == "cancelled" else _State.ENDED
@@ -363,7 +363,7 @@ _CLIENT_ERRORS: dict[ErrorCode, type[VoiceAgentError]] = {
     ErrorCode.INVALID_PARAM: InvalidRequestError,
     ErrorCode.OVERLOADED: OverloadedError,
 }
-"""Errors that an engine reports and has not caused."""
+"""Errors that the request caused, although the engine reports them."""
 
 
 def _error_of(event: Failed) -> VoiceAgentError:

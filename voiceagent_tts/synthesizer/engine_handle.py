@@ -10,11 +10,11 @@ from voiceagent_tts.synthesizer.worker_client import EventHandler, WorkerClient
 
 class _Row(Enum):
     RESERVED = auto()
-    """The worker keeps a row free, and has no text yet."""
+    """The worker reserves a row, but has received no text."""
     SPEAKING = auto()
     """The worker has received text."""
     RELEASED = auto()
-    """The context needs its row no more."""
+    """The context has released its row."""
 
 
 class EngineHandle:
@@ -22,7 +22,7 @@ class EngineHandle:
 
     Args:
         worker: the engine worker.
-        request: what the context asks for.
+        request: the resolved options of the context.
         on_event: receives the engine's events for the context.
 
     Raises:
@@ -43,9 +43,9 @@ class EngineHandle:
         return self._row is _Row.SPEAKING
 
     def prepare(self) -> None:
-        """Let the worker do now what would delay the first audio."""
+        """Ask the worker to compute ahead what would delay the first audio."""
         request = self._request
-        # The prompt begins with the language, which segments without one take from their text.
+        # The prompt begins with the language; segments without one take it from their text.
         if request.language is not None or request.feeding == "token":
             speech = request.speech
             voice = request.voice.name
@@ -67,7 +67,7 @@ class EngineHandle:
         self._worker.send(Append(self._number, "", char_end, False, None))
 
     def flush(self) -> None:
-        """Let the engine speak all text so far as if it had ended."""
+        """Make the engine speak all text so far as if it had ended."""
         self._worker.send(Flush(self._number))
 
     def grant(self, playout_end: float, samples_wanted: int) -> None:
@@ -75,6 +75,6 @@ class EngineHandle:
         self._worker.send(Credit(self._number, playout_end, samples_wanted))
 
     def release(self) -> None:
-        """Give the row back and receive no more events; idempotent."""
+        """Release the row and receive no more events; idempotent."""
         self._worker.detach(self._number, needs_cancel=self.is_speaking)
         self._row = _Row.RELEASED

@@ -1,4 +1,4 @@
-"""The events of one context that wait for its reader."""
+"""The events of one context that its reader has not read yet."""
 
 import asyncio
 from collections import deque
@@ -9,10 +9,10 @@ from voiceagent_tts.synthesizer.events import ContextEvent, ContextWords
 
 
 class EventQueue:
-    """Orders events for their reader: words first, all others as they came.
+    """Orders events for their reader: words first, then all others in order of arrival.
 
     Args:
-        on_event: called whenever there is something new to read; None for a reader that waits.
+        on_event: called whenever there is a new event; None for a reader that waits.
     """
 
     def __init__(self, on_event: Callable[[], None] | None) -> None:
@@ -44,7 +44,7 @@ class EventQueue:
         self.notify()
 
     def pop(self) -> ContextEvent | None:
-        """The next event; None where there is none."""
+        """Return the next event, or None."""
         if self._words:
             words, self._words = self._words, []
             return ContextWords(tuple(words))
@@ -59,5 +59,5 @@ class EventQueue:
         self._events.clear()
 
     async def wait(self) -> None:
-        """Wait for an event since `pop` found none."""
+        """Wait for an event that arrives after `pop` has found none."""
         await self._arrival.wait()

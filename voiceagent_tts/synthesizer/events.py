@@ -1,4 +1,4 @@
-"""What a context produces: audio, words, answers, and a report at its end."""
+"""The events of a context: audio, words, answers, and a report at its end."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -51,10 +51,10 @@ class ContextReport:
         chars: characters received.
         audio_samples: samples received from the engine.
         discarded_samples: of those, the samples that a cancel left unplayed.
-        ttfa_s: first text received to first audio sent; None where no audio was sent.
+        ttfa_s: first text received to first audio sent; None without audio.
         gen_s: first text received to the end.
-        underrun_s: silence between sent audio, for want of more.
-        words: how its words got their times.
+        underrun_s: total length of the underruns between sent audio.
+        words: sources of its words' times.
         aligner_lag_s: longest time from audio to the aligner's answer, by aligner.
     """
 
@@ -73,7 +73,7 @@ class ContextReport:
 class ContextDone:
     """The last event of every context.
 
-    `words_final` holds all words again, where better times are known now than when they were sent.
+    If better times are known now than when words were sent, `words_final` has all words again.
     """
 
     reason: DoneReason

@@ -14,7 +14,7 @@ class _Flush:
 
 
 class FlushQueue:
-    """Answers flushes in order: each when its text is spoken and the words of it are published."""
+    """Answers flushes in order: each when its text is spoken and its words are published."""
 
     def __init__(self) -> None:
         self._waiting: deque[_Flush] = deque()
@@ -26,12 +26,12 @@ class FlushQueue:
     def pop_answers(
         self, spoken_char_end: int, end_sample: int, next_char: int | None
     ) -> list[ContextFlushed]:
-        """Answers that are due now.
+        """Return the answers that are due now.
 
         Args:
             spoken_char_end: end of the text whose audio is complete.
             end_sample: end of the audio so far.
-            next_char: where the next word begins that is not published; None where there is none.
+            next_char: start of the next unpublished word; None if there is none.
         """
         for flush in self._waiting:
             if flush.end_sample is None and flush.char_end <= spoken_char_end:

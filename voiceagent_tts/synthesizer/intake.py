@@ -1,6 +1,6 @@
-"""The text of a context on its way in: buffered, cut into segments, counted.
+"""Buffers the text of a context, cuts it into segments, and counts its characters.
 
-Knows no engine, no audio and no listener: it hands every segment to its owner.
+Knows no engine, no audio and no listener: every segment is passed to a callback.
 """
 
 import time
@@ -16,23 +16,23 @@ _SHORTEST_RETRY_S = 0.05
 
 
 class Intake:
-    """Cuts the text of one context into segments, also when it stops coming.
+    """Cuts the text of one context into segments, also when no more text arrives.
 
     A sentence end at the end of the buffer is final after a pause of `settle_s`. Other text waits
-    for `max_buffer_delay_ms`; then its complete words are released. In token feeding every delta
-    is a segment, and nothing is buffered.
+    for `max_buffer_delay_ms`; then its complete words are released. In token feeding every delta is
+    a segment, and nothing is buffered.
 
     Args:
-        request: the language, how text reaches the engine, and the longest wait of buffered text.
+        request: the language, the text feeding, and the longest wait of buffered text.
         settle_s: pause after which a sentence end is final.
         on_segment: receives each segment, and whether it is the last one.
 
     Attributes:
         chars: characters received.
-        submitted_char_end: end of the text that was handed on.
+        submitted_char_end: end of the text that was submitted.
         spoken_char_end: end of the text whose audio is complete.
         first_text_at: `time.monotonic()` of the first text; None before it.
-        segment_language: language of the segment handed on last; None where unknown.
+        segment_language: language of the last submitted segment; None if unknown.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Intake:
         return self.chars - self.spoken_char_end
 
     def speech_language(self) -> str:
-        """Language of the speech so far, detected where nothing named it."""
+        """Language of the speech so far, detected if it was not given."""
         return self.segment_language or detect_language(self.text, None)
 
     def push(self, delta: str) -> None:
@@ -86,12 +86,12 @@ class Intake:
         self._start_timers()
 
     def flush(self) -> None:
-        """Hand on all buffered text."""
+        """Submit all buffered text."""
         self._submit(*self._segmenter.flush())
         self._start_timers()
 
     def finish(self) -> bool:
-        """Hand on all buffered text as the last segment.
+        """Submit all buffered text as the last segment.
 
         Returns:
             Whether there was any.
@@ -102,11 +102,11 @@ class Intake:
         return bool(segments)
 
     def mark_spoken(self, char_end: int) -> None:
-        """Note that the audio of the text before `char_end` is complete."""
+        """Record that the audio of the text before `char_end` is complete."""
         self.spoken_char_end = max(self.spoken_char_end, char_end)
 
     def stop(self) -> None:
-        """Stop the timers: buffered text stays where it is."""
+        """Stop the timers; buffered text remains."""
         self._settle.stop()
         self._release.stop()
 

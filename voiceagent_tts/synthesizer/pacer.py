@@ -9,7 +9,7 @@ from voiceagent_tts.synthesizer.options import Limits
 from voiceagent_tts.synthesizer.timers import Timer
 
 _MIN_LEAD_S = 0.2
-"""Smallest lead: timers and the delay of the resampler use up a shorter one."""
+"""Minimum lead: a shorter one is used up by timers and the delay of the resampler."""
 _LONGEST_STEP_S = 0.5
 
 
@@ -50,7 +50,7 @@ class Pacer:
         self._next = Timer(self.update)
 
     def record_sent(self, samples: int) -> None:
-        """Note that `samples` have just left for the listener."""
+        """Record that `samples` have just left for the listener."""
         now = time.monotonic()
         if self.first_sent_at is None:
             self.first_sent_at = now
@@ -58,7 +58,7 @@ class Pacer:
         self.update()
 
     def update(self) -> None:
-        """Grant the credit that playback allows now, and look again after a step of playback."""
+        """Grant the credit that playback allows now, and check again after a step of playback."""
         if not self._engine.is_speaking:
             return
         now = time.monotonic()
@@ -71,7 +71,7 @@ class Pacer:
             self._next.start(self._step_s)
 
     def stop(self) -> None:
-        """Grant nothing more by itself."""
+        """Stop granting credit."""
         self._next.stop()
 
     def _wanted_samples(self, now: float) -> int:

@@ -1,6 +1,6 @@
-"""Keeps one worker running: starts it, notices its end, starts it again.
+"""Keeps one worker running: starts it, and restarts it when it has ended.
 
-The contexts of a dead worker fail (`worker_client`); the next context gets the next worker.
+The contexts of a dead worker fail (`worker_client`); the next context uses the next worker.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ class Supervisor:
         """Start the first worker.
 
         Raises:
-            EngineError: it cannot start. Later failures are retried without limit.
+            EngineError: the worker cannot start. Later failures are retried without limit.
         """
         self._worker = await WorkerClient.start(self._spec)
         self._capabilities = self._worker.capabilities
@@ -62,7 +62,7 @@ class Supervisor:
         """Return the running worker, or the next one if it is ready within `timeout_s`.
 
         Raises:
-            OverloadedError: with code `model_not_ready`, where none is ready in time.
+            OverloadedError: with code `model_not_ready`, if none is ready in time.
         """
         if worker := self.worker:
             return worker

@@ -1,7 +1,7 @@
 """All workers of a server: opens contexts on the worker that speaks their voice.
 
-Knows no sockets, no messages of the wire and no torch. What happens to an utterance after `open` is
-told in `context`.
+Knows no sockets, no wire messages and no torch. `context` describes the life of an utterance after
+`open`.
 """
 
 import asyncio
@@ -153,7 +153,7 @@ class Synthesizer:
         return context
 
     async def prepare(self, options: ContextOptions) -> None:
-        """Let workers compute ahead what the first audio of a context with these options needs."""
+        """Ask workers to compute ahead what would delay the first audio of such a context."""
         request, _ = self._resolve(options)
         command = Prepare(request.voice.name, request.language, request.feeding, request.speech)
         for supervisor in self._supervisors_of(request.voice):
@@ -177,7 +177,7 @@ class Synthesizer:
         return [each for each in self._supervisors.values() if each.group == first.group]
 
     def _aligners_of(self, options: ContextOptions, capabilities: Capabilities) -> Aligners | None:
-        """Aligners that find a context's word times; None where its engine sends them."""
+        """Return the aligners that find a context's word times; None if its engine reports them."""
         if self._is_native(capabilities):
             return None
         return self._aligners if options.wants_words else _NO_ALIGNERS
@@ -206,7 +206,7 @@ class Synthesizer:
 
 
 def _language(name: str | None, voice: Voice, capabilities: Capabilities) -> str | None:
-    """Code of a language that the voice speaks; without its region where only that is unknown."""
+    """Return the code of a language that the voice speaks; drop its region if unknown."""
     if name is None:
         return None
     code = normalize_language(name)

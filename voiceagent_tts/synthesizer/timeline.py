@@ -80,11 +80,11 @@ class Timeline:
         self._policy.set_tentative(timestamps)
 
     def drop_source(self, source: Source) -> None:
-        """Note that no more times will come from `source`."""
+        """Record that `source` will send no more times."""
         self._policy.drop_source(source)
 
     def push_audio(self, chunk: AudioChunk) -> AudioChunk | None:
-        """Return the engine's next audio at the listener's speed, as far as it is known by now."""
+        """Return the engine's next audio at the listener's speed, as far as it is stretched."""
         if self._growing_words is not None:
             self._policy.push_audio(chunk.pcm)
         if self._stretch is not None:
@@ -93,22 +93,22 @@ class Timeline:
         return chunk
 
     def end_segment(self, char_end: int, end_sample: int) -> None:
-        """Note that the text before `char_end` is spoken in the engine's audio to `end_sample`."""
+        """Record that the text before `char_end` is spoken in the audio up to `end_sample`."""
         self._policy.end_segment(char_end, end_sample)
 
     def end_audio(self) -> AudioChunk | None:
-        """Return the rest of the audio, as the engine has sent all of it."""
+        """Return the rest of the audio; the engine has sent all of it."""
         self._policy.end_audio()
         return None if self._stretch is None else self._append(self._stretch.finish())
 
     def to_engine_samples(self, samples: int) -> int:
-        """Samples that the engine must generate so that `samples` can be played."""
+        """Return the samples that the engine must generate so that `samples` can be played."""
         return samples if self._stretch is None else round(samples * self._speed) + HELD_SAMPLES
 
     # The listener's clock.
 
     def pop_due(self, clock: PlayoutClock, now: float) -> tuple[WordTimestamp, ...]:
-        """Words to publish at `now` (`time.monotonic()`)."""
+        """Return the words to publish at `now` (`time.monotonic()`)."""
         ahead_s = AHEAD_S - clock.lead_s(now)
         reach = (clock.sent_samples + ahead_s * SAMPLE_RATE_HZ) * self._speed
         on_arrival = clock.played_samples(now) + _DELIVERY_S * SAMPLE_RATE_HZ
@@ -117,7 +117,7 @@ class Timeline:
         return tuple(map(self._place, due))
 
     def next_due_at(self, clock: PlayoutClock) -> float | None:
-        """When the next word is due if nothing else happens; None where it depends on an event."""
+        """Return when the next word is due without further events; None if an event decides."""
         start = self._policy.next_start
         if start is None or not clock.sent_samples:
             return None
@@ -138,12 +138,12 @@ class Timeline:
 
     @property
     def next_char(self) -> int | None:
-        """Where in the text the next word begins; None where none is expected."""
+        """Start of the next word in the text; None if none is expected."""
         return self._policy.next_char
 
     @property
     def counts(self) -> WordCounts:
-        """How the words got their times."""
+        """Sources of the words' times."""
         return self._policy.counts
 
     def refined(self) -> tuple[WordTimestamp, ...] | None:

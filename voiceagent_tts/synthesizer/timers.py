@@ -13,7 +13,7 @@ class Timer:
 
     @property
     def is_running(self) -> bool:
-        """Whether the call is still to come."""
+        """Whether the call is scheduled."""
         return self._handle is not None
 
     def start(self, delay_s: float) -> None:

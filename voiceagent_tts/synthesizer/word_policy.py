@@ -1,10 +1,10 @@
-"""Which time a word gets, and whether it is due: one rule for every source of word times.
+"""Chooses the time of each word and decides whether the word is due, for all sources of times.
 
 Every word is published once, in order: when the best source that may still answer has answered, or
 else at its deadline, when playback is about to reach it, with the best time known by then. An
-estimate is better than a time that comes too late. All positions are samples on the engine's
+estimate is better than a time that arrives too late. All positions are samples on the engine's
 clock. How far playback can reach is passed in, so this module applies the deadline without a clock;
-`Timeline` computes when it comes. Knows no processes.
+`Timeline` computes when the deadline is. Knows no processes.
 """
 
 from collections import Counter
@@ -27,7 +27,7 @@ _MOVED_SAMPLES = ms_to_samples(20)
 
 
 class Source(IntEnum):
-    """Where the time of a word comes from; the higher, the better."""
+    """Sources of a word's time; the higher number is the better source."""
 
     ESTIMATE = 0
     """The usual pace of speech."""
@@ -49,12 +49,12 @@ class Source(IntEnum):
 
 @dataclass(slots=True)
 class WordCounts:
-    """How the words of a context got their times.
+    """Sources and corrections of the words of a context.
 
     Attributes:
         sources: words published, by source.
-        late: words whose time playback could have passed by then; they were published with the
-            earliest time that it had not passed.
+        late: words whose time playback might have passed; they were published with the earliest
+            time that it had not passed.
         doubtful: words about which two aligners disagreed.
     """
 
@@ -72,10 +72,10 @@ class _Known:
     is_doubtful: bool = False
 
     def best_with(self, other: "_Known") -> "_Known":
-        """Combine the times of two sources; doubtful where they are far apart.
+        """Combine the times of two sources; doubtful if they are far apart.
 
-        Where both agree, a time between theirs is better than either: their errors are
-        independent, and the forced aligner's times come in steps of 80 ms.
+        If both agree, a time between theirs is better than either: their errors are independent,
+        and the forced aligner's times are multiples of 80 ms.
         """
         worse, best = sorted((self, other), key=lambda known: known.source)
         distance = worse.timestamp.start_sample - best.timestamp.start_sample
@@ -96,7 +96,7 @@ class WordPolicy:
         sources: sources that may send times. A word without a time at its deadline is estimated.
 
     Attributes:
-        counts: how the words got their times.
+        counts: sources and corrections of the published words.
         has_all_audio: whether the engine has sent all of its audio.
     """
 
@@ -129,11 +129,11 @@ class WordPolicy:
         self._speech_clock.push(pcm)
 
     def end_segment(self, char_end: int, end_sample: int) -> None:
-        """Note that the words before `char_end` are spoken in the audio to `end_sample`."""
+        """Record that the words before `char_end` are spoken in the audio up to `end_sample`."""
         self._spoken_char_end, self._spoken_end_sample = char_end, end_sample
 
     def end_audio(self) -> None:
-        """Note that the engine has sent all of its audio."""
+        """Record that the engine has sent all of its audio."""
         self.has_all_audio = True
 
     # Times of the sources.
@@ -154,7 +154,7 @@ class WordPolicy:
         self._tentative = {self._places[time.word.char_start]: time for time in timestamps}
 
     def drop_source(self, source: Source) -> None:
-        """Note that no more times will come from `source`: it has finished or failed."""
+        """Record that `source` will send no more times: it has finished or failed."""
         self._sources.discard(source)
 
     # Words out.
@@ -177,7 +177,7 @@ class WordPolicy:
 
     @property
     def next_start(self) -> int | None:
-        """Start of the next word as far as known now, in samples; None where none is expected."""
+        """Return the best known start of the next word, in samples; None if none is expected."""
         if len(self._published) == len(self._words):
             return None
         _, timestamp = self._best(len(self._published))
@@ -190,7 +190,7 @@ class WordPolicy:
 
     @property
     def next_char(self) -> int | None:
-        """Where in the text the next word begins; None where none is expected."""
+        """Start of the next word in the text; None if none is expected."""
         left = self._words[len(self._published) : len(self._published) + 1]
         return left[0].char_start if left else None
 
@@ -227,13 +227,13 @@ class WordPolicy:
         return min(start, self._spoken_end_sample) if is_spoken else start
 
     def _start_of(self, place: int) -> int:
-        """Start of a published word by the best time known now."""
+        """Return the start of a published word by the best time known now."""
         if (known := self._known.get(place)) is not None:
             return known.timestamp.start_sample
         return self._tentative.get(place, self._published[place]).start_sample
 
     def _is_settled(self, source: Source) -> bool:
-        """Whether no source that may still answer is better."""
+        """Whether no better source may still answer."""
         return source >= max(self._sources, default=Source.ONLINE) and source >= Source.ONLINE
 
     def _is_due(self, source: Source, timestamp: WordTimestamp, reach_sample: int) -> bool:

@@ -1,8 +1,8 @@
-"""The words of a context on their way out: each published once, in order, before it is heard.
+"""Publishes the words of a context: each once, in order, before it can be heard.
 
 Feeds the aligners, sets a timer for the deadline of the next word, which `Timeline` computes, and
-says when no word is missing any more. `word_policy` applies the deadline and decides which time a
-word gets.
+reports when no word is missing any more. `word_policy` applies the deadline and chooses the time of
+each word.
 """
 
 import time
@@ -16,17 +16,17 @@ from voiceagent_tts.synthesizer.timers import Timer
 from voiceagent_tts.synthesizer.word_policy import Source
 
 _ALIGNER_WAIT_S = 5.0
-"""Longest wait for the aligners when all audio is there."""
+"""Longest wait for the aligners after all audio has arrived."""
 _REFINEMENT_WAIT_S = 0.25
-"""Longest wait for better times when all words are published."""
+"""Longest wait for better times after all words are published."""
 
 
 class WordPublisher:
     """Publishes the words of one context, and turns its engine audio into the listener's.
 
     Args:
-        aligners: find the times of words; None where the engine itself sends them.
-        voice: name under which aligners keep what they learn of the voice.
+        aligners: find the times of words; None if the engine reports them.
+        voice: name under which aligners store what they learn about the voice.
         language: returns the language of the speech so far.
         speed: how much faster than the engine's audio the listener's is.
         clock: the context's playback.
@@ -65,7 +65,7 @@ class WordPublisher:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all audio is there, all words are published and no better times will come."""
+        """Whether all audio has arrived, all words are published and no better times are due."""
         is_published = self.timeline.has_all_audio and self.timeline.next_char is None
         return is_published and not self.timeline.awaits_aligners
 
@@ -77,21 +77,21 @@ class WordPublisher:
     # Text and audio in.
 
     def expect(self, text: str, *, is_whole: bool) -> None:
-        """Await the words of `text`, which continues the text before.
+        """Expect the words of `text`, which continues the text before.
 
         Args:
-            text: the part of the context's text that goes to the engine now.
-            is_whole: whether the last word of it is complete.
+            text: the part of the context's text that is sent to the engine now.
+            is_whole: whether its last word is complete.
         """
         words = self.timeline.expect_text(text, is_whole=is_whole)
         for handle in self._handles:
             handle.expect(words)
 
     def push_audio(self, chunk: AudioChunk) -> AudioChunk | None:
-        """Publish the words that must leave ahead of the engine's next audio.
+        """Publish the words that must precede the engine's next audio.
 
         Returns:
-            The audio at the listener's speed, as far as it is known by now.
+            The audio at the listener's speed, as far as the stretcher has it.
         """
         audio = self.timeline.push_audio(chunk)
         self._publish_due()
@@ -99,20 +99,20 @@ class WordPublisher:
         return audio
 
     def add_native_words(self, words: tuple[WordTimestamp, ...]) -> None:
-        """Publish word times that the engine itself sent; they are ignored where not asked for."""
+        """Publish word times that the engine reported; ignored if the client does not use them."""
         if self._is_native:
             self.timeline.add_times(Source.NATIVE, words)
             self._publish_due()
 
     def end_segment(self, char_end: int, end_sample: int) -> None:
-        """Note that the text before `char_end` is spoken in the engine's audio so far."""
+        """Record that the engine speaks the text before `char_end` in its audio so far."""
         self.timeline.end_segment(char_end, end_sample)
         for handle in self._handles:
             handle.end_segment(char_end, end_sample)
         self.schedule()
 
     def finish(self) -> None:
-        """Ask for the words that are missing, as all audio is there."""
+        """Ask the aligners for the missing words after the end of the audio."""
         aligning = [handle for handle in self._handles if handle.is_following]
         if not aligning:
             self.stop_aligning()
@@ -123,7 +123,7 @@ class WordPublisher:
         self._publish_due()
 
     def stop_aligning(self) -> None:
-        """Publish what the aligners have found, and go on without them."""
+        """Publish the words that the aligners have found, and continue without aligners."""
         for handle in self._handles:
             handle.close()
             self.timeline.drop_source(handle.source)
@@ -132,13 +132,13 @@ class WordPublisher:
     # The end.
 
     def schedule(self) -> None:
-        """Wake up when the next word is due, even if nothing else happens until then."""
+        """Set the timer for the next word, which may be due without further events."""
         due = self.timeline.next_due_at(self._clock)
         if due is not None:
             self._deadline.start(max(0.0, due - time.monotonic()))
 
     def stop(self) -> None:
-        """Leave the aligners and stop the timers; words are due again only after `schedule`."""
+        """Leave the aligners and stop the timers; only `schedule` makes words due again."""
         for timer in (self._deadline, self._aligner_wait, self._refinement_wait):
             timer.stop()
         for handle in self._handles:

@@ -1,7 +1,8 @@
 """One worker process, seen from the server's event loop.
 
-Starts the process, sends it commands, hands each event to its context, and fails every context when
-the process ends. Restarting is the `supervisor`'s work. Knows no voices and no client sockets.
+Starts the process, sends it commands, passes each event to its context, and fails every context
+when the process ends. Restarting is the task of `supervisor`. Knows no voices and no client
+sockets.
 """
 
 import asyncio
@@ -77,10 +78,10 @@ class WorkerSpec:
 
 
 class WorkerClient:
-    """Talks to a running worker process. Create it with `start`.
+    """Sends commands to a running worker process and receives its events. Create it with `start`.
 
     Attributes:
-        capabilities: what the worker can do.
+        capabilities: voices, languages and limits of the worker.
         stats: its last heartbeat.
         closed: set when the process has ended.
     """
@@ -103,7 +104,7 @@ class WorkerClient:
         """Start the process and wait until it is ready.
 
         Raises:
-            EngineError: the process could not be started, ended or was not ready in time.
+            EngineError: the process could not start, has ended, or was not ready in time.
         """
         worker = cls(spec)
         await worker._open()
@@ -136,7 +137,7 @@ class WorkerClient:
         return context
 
     def detach(self, context: int, *, needs_cancel: bool) -> None:
-        """Receive no more events of `context`; idempotent.
+        """Stop receiving events of `context`; idempotent.
 
         Args:
             context: a number from `attach`.
@@ -190,7 +191,7 @@ class WorkerClient:
             ) from None
 
     async def _start_process(self) -> None:
-        # A private directory, so that no other user can speak on this socket.
+        # A private directory, so that no other user can connect to this socket.
         self._directory = tempfile.TemporaryDirectory(prefix="voiceagent-")
         endpoint = f"ipc://{self._directory.name}/worker"
         self._socket = zmq.asyncio.Context.instance().socket(zmq.PAIR)
@@ -259,7 +260,7 @@ class WorkerClient:
     async def _reap(self, receiving: asyncio.Task[None], watching: asyncio.Task[None]) -> None:
         """Wait for the end of the process, release its resources and fail its contexts."""
         status = await self._process.wait()
-        # Receive its last messages and hand them on.
+        # Receive its last messages and pass them on.
         while not receiving.done() and int(self._socket.get(zmq.EVENTS)) & zmq.POLLIN:
             await asyncio.sleep(0)
         await asyncio.sleep(0)

@@ -86,7 +86,7 @@ class Playout:
             self._last_ns = 0
 
     def played_ms(self, context_id: str, now_s: float) -> int:
-        """Played audio of `context_id`, gaps excluded."""
+        """Played audio of `context_id`, without the silence of underruns."""
         if context_id != self._context_id:
             return 0
         return samples_to_ms(self._clock.played_samples(now_s))
