@@ -9,14 +9,15 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psutil
 import pytest
 
 from testbed.command_line import Command, finished, start
 from testbed.waiting import until
 from voiceagent_tts.cli.settings import read_settings
-from voiceagent_tts.client import TTSClient
-from voiceagent_tts.errors import InvalidRequestError
+from voiceagent_tts.client import DEFAULT_PATH, TTSClient
+from voiceagent_tts.errors import InvalidRequestError, UnauthorizedError
 from voiceagent_tts.protocol.messages import DoneMessage
 
 
@@ -78,10 +79,75 @@ async def test_logs_can_be_json(tmp_path: Path) -> None:
     process = await start("serve", "--port", "0", "--log-json", folder=tmp_path)
     async with TTSClient(await ready_url(process)):
         pass
+    assert [line["event"] for line in await logged(process)] == [
+        "socket_opened", "socket_closed", "worker_ended",
+    ]  # fmt: skip
+
+
+async def test_each_context_is_logged_with_its_metadata(tmp_path: Path) -> None:
+    """Start, end and refusal of a context are a line each, with the client's ids; never text."""
+    process = await start("serve", "--port", "0", "--log-json", folder=tmp_path)
+    async with TTSClient(await ready_url(process)) as client:
+        async with await client.open(
+            context_id="turn-1", metadata={"call": "c-19"}, language="en", max_lead_s=0
+        ) as context:
+            await context.send_text("Confidential words.")
+            await context.end()
+            assert [event async for event in context]
+        with pytest.raises(InvalidRequestError):
+            async for _ in await client.open(context_id="turn-2", voice="nobody"):
+                pass
+    lines = await logged(process)
+    assert "Confidential" not in str(lines)
+    of_contexts = {line["event"]: line for line in lines if "context_id" in line}
+    opened, ended = of_contexts["context_opened"], of_contexts["context_ended"]
+    assert (opened["context_id"], opened["metadata"]) == ("turn-1", {"call": "c-19"})
+    assert (ended["context_id"], ended["reason"], ended["chars"]) == ("turn-1", "complete", 19)
+    assert ended["audio_s"] > 0.5
+    refused = of_contexts["message_refused"]
+    assert (refused["context_id"], refused["code"]) == ("turn-2", "invalid_voice")
+    assert {line["session_id"] for line in of_contexts.values()} == {opened["session_id"]}
+
+
+async def test_each_request_is_logged_with_the_id_that_the_client_gets(tmp_path: Path) -> None:
+    """Requests and refusals are a line each, a refused handshake too; probes are not logged."""
+    keys = {"VOICEAGENT_TTS_API_KEYS": "secret"}
+    process = await start("serve", "--port", "0", "--log-json", folder=tmp_path, environment=keys)
+    url = await ready_url(process)
+    with pytest.raises(UnauthorizedError):
+        await TTSClient(url, "wrong").connect()
+    http_url = websocket_to_http(url)
+    async with httpx.AsyncClient(base_url=http_url, headers={"X-API-Key": "secret"}) as http:
+        await http.get("/health/ready")
+        refused = await http.post("/v1/audio/speech?api_key=secret", json={"input": ""})
+        chosen = await http.get("/v1/models", headers={"X-Request-Id": "from-the-proxy"})
+    assert chosen.headers["X-Request-Id"] == "from-the-proxy"
+    lines = await logged(process)
+    facts = [
+        (line["event"], line["method"], line["path"], line["status"], line["code"])
+        for line in lines
+        if "request_id" in line
+    ]
+    assert facts == [
+        ("socket_refused", "GET", "/v1/tts/ws", 401, "unauthorized"),
+        ("http_request", "POST", "/v1/audio/speech", 400, "invalid_param"),
+        ("http_request", "GET", "/v1/models", 200, None),
+    ]
+    ids = [line["request_id"] for line in lines if line["event"] == "http_request"]
+    assert ids == [refused.headers["X-Request-Id"], "from-the-proxy"]
+    assert "secret" not in str(lines)
+
+
+def websocket_to_http(url: str) -> str:
+    """The HTTP address of the server at a WebSocket's URL."""
+    return url.replace("ws", "http", 1).removesuffix(DEFAULT_PATH)
+
+
+async def logged(process: asyncio.subprocess.Process) -> list[dict[str, Any]]:
+    """End the server; returns its log lines, all of which are JSON."""
     process.terminate()
     lines = (await finished(process)).errors.splitlines()
-    events = [json.loads(line)["event"] for line in lines if not line.startswith("Open ")]
-    assert "socket_closed" in events
+    return [json.loads(line) for line in lines if not line.startswith("Open ")]
 
 
 async def test_the_page_is_where_serve_says(tmp_path: Path) -> None:

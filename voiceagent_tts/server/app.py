@@ -23,6 +23,7 @@ from voiceagent_tts.protocol.dialects.cartesia import Cartesia
 from voiceagent_tts.protocol.dialects.dialect import Dialect, TtsV1
 from voiceagent_tts.protocol.dialects.vllm_omni import VllmOmni
 from voiceagent_tts.server import auth, health, page, speech, voices
+from voiceagent_tts.server.request_log import RequestLog, note_error
 from voiceagent_tts.server.state import ServerState
 from voiceagent_tts.server.websocket import Session
 
@@ -44,13 +45,14 @@ def create_app(state: ServerState) -> FastAPI:
     app.state.server = state
     app.add_middleware(_BodyGuard)
     app.add_middleware(_KeyGuard, state=state)
-    # Outermost: a browser asks without a key whether it may send one.
+    # Outside of the checks: a browser asks without a key whether it may send one.
     app.add_middleware(
         CORSMiddleware,
         allow_origins=state.settings.allowed_origins,
         allow_methods=["GET", "POST"],
         allow_headers=["Authorization", "Content-Type", "X-API-Key"],
     )
+    app.add_middleware(RequestLog)  # outermost: it also logs what the others refuse
     _answer_errors(app, state)
     app.include_router(speech.router)
     app.include_router(voices.router)
@@ -65,6 +67,7 @@ def create_app(state: ServerState) -> FastAPI:
 
     async def serve(websocket: WebSocket, dialect: Dialect, key: str | None = None) -> None:
         if refusal := _refusal(state, websocket, key):
+            note_error(websocket.scope, refusal)
             await websocket.send_denial_response(_error_response(refusal))
             return
         await Session(state, websocket, dialect).run()
@@ -96,7 +99,9 @@ def create_app(state: ServerState) -> FastAPI:
     @app.websocket("/{path:path}")
     async def unknown(websocket: WebSocket, path: str) -> None:
         # By default Starlette answers 403, which clients take for a refused key.
-        await websocket.send_denial_response(_error_response(_refused_request(HTTPException(404))))
+        refusal = _refused_request(HTTPException(404))
+        note_error(websocket.scope, refusal)
+        await websocket.send_denial_response(_error_response(refusal))
 
     return app
 
@@ -113,6 +118,7 @@ class _KeyGuard:
             try:
                 auth.check(self._state.settings, Headers(scope=scope))
             except UnauthorizedError as error:
+                note_error(scope, error)
                 await _error_response(error)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
@@ -144,7 +150,8 @@ class _BodyGuard:
 
 def _answer_errors(app: FastAPI, state: ServerState) -> None:
     @app.exception_handler(VoiceAgentError)
-    async def on_error(_: Request, error: VoiceAgentError) -> Response:
+    async def on_error(request: Request, error: VoiceAgentError) -> Response:
+        note_error(request.scope, error)
         state.metrics.errors.labels(error.code).inc()
         return _error_response(error)
 

@@ -58,6 +58,8 @@ class ContextWriter:
         self.context = context
         self.is_over = False
         """Whether `next_message` has returned the context's `done`."""
+        self.done: ContextDone | None = None
+        """How the context ended, once it is over."""
         self._on_error = on_error
         self._connection = connection
         self._context_id = message.context_id
@@ -133,7 +135,7 @@ class ContextWriter:
                 self._on_error(error)
                 return self._connection.error(error, context_id)
             case ContextDone(reason, report, words_final):
-                self.is_over = True
+                self.is_over, self.done = True, event
                 return self._connection.done(
                     context_id,
                     reason,

@@ -46,6 +46,9 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         if is_closed and self.handshake_complete:
             raise ClientDisconnected
         await super().send(message)
+        if self.close_sent and not self.handshake_complete:
+            # uvicorn would log an error for a handshake that the app has refused.
+            self.handshake_complete = True
 
     def close_now(self, code: int, reason: str) -> None:
         """Send a close frame after the buffered data; abort if the client does not read it soon."""

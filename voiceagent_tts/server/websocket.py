@@ -8,11 +8,12 @@ import asyncio
 import functools
 import time
 import uuid
+from typing import Any
 
 import structlog
 from fastapi import WebSocket, WebSocketDisconnect
 
-from voiceagent_tts.core import ms_to_samples
+from voiceagent_tts.core import SAMPLE_RATE_HZ, ms_to_samples
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError
 from voiceagent_tts.protocol.dialects.dialect import Answer, Command, Dialect
 from voiceagent_tts.protocol.messages import (
@@ -43,8 +44,6 @@ _CUT_MEMORY_S = 120.0
 _MAX_RECENT = 4_096
 """Maximum number of ended contexts kept for `cut`; newer ones displace the oldest."""
 
-_log = structlog.get_logger(__name__)
-
 
 class Session:
     """Serves one socket to its end with `run`.
@@ -58,6 +57,7 @@ class Session:
     def __init__(self, state: ServerState, websocket: WebSocket, dialect: Dialect) -> None:
         self.session_id = uuid.uuid4().hex
         self._state = state
+        self._log = structlog.get_logger(__name__).bind(session_id=self.session_id)
         self._websocket = websocket
         self._connection = ServerConnection(_limits(state), dialect)
         self._writer = SocketWriter(
@@ -75,6 +75,7 @@ class Session:
         await self._websocket.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None)
         self._state.sessions.add(self)
         self._state.metrics.sockets.inc()
+        self._log.info("socket_opened", path=self._websocket.scope["path"])
         self._writer.answer(self._connection.ready(session_id=self.session_id, model=self._model()))
         tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._writer.run())]
         try:
@@ -110,7 +111,7 @@ class Session:
         contexts = self._writer.contexts
         for writer in contexts.values():
             writer.context.abandon()
-        _log.info("socket_closed", session_id=self.session_id, contexts=len(contexts))
+        self._log.info("socket_closed", contexts=list(contexts))
 
     # Receive.
 
@@ -127,15 +128,15 @@ class Session:
         try:
             messages = self._connection.receive(data)
         except RefusedMessageError as error:
-            self._count(error)
+            self._note(error, error.context_id)
             self._writer.answer(self._connection.refused(error))
             return
         for message in messages:
             try:
                 await self._act(message)
             except VoiceAgentError as error:
-                self._count(error)
                 context_id = getattr(message, "context_id", None)
+                self._note(error, context_id)
                 self._writer.answer(self._connection.error(error, context_id))
 
     # Act, and answer.
@@ -173,12 +174,19 @@ class Session:
         try:
             context = await self._state.synthesizer.open(_options(message), mark_ready)
         except VoiceAgentError as error:
-            self._count(error)
+            self._note(error, context_id, message.metadata)
             self._writer.answer(self._connection.error(error, context_id))
             self._writer.answer(self._connection.done(context_id, "error", chars=0))
             return
         self._writer.contexts[context_id] = ContextWriter(
-            self._connection, message, context, self._count
+            self._connection, message, context, functools.partial(self._note, context_id=context_id)
+        )
+        self._log.info(
+            "context_opened",
+            context_id=context_id,
+            voice=context.voice.name,
+            language=context.language,
+            metadata=message.metadata,
         )
         opened = self._connection.opened(
             context_id,
@@ -211,7 +219,18 @@ class Session:
         return context
 
     def _remember(self, context_id: str, writer: ContextWriter) -> None:
-        """Keep a context that has ended, for `cut`."""
+        """Log the end of a context, and keep the context for `cut`."""
+        if writer.done is not None:
+            report = writer.done.report
+            self._log.info(
+                "context_ended",
+                context_id=context_id,
+                reason=writer.done.reason,
+                chars=report.chars,
+                ttfa_s=_rounded(report.ttfa_s),
+                audio_s=_rounded(report.audio_samples / SAMPLE_RATE_HZ),
+                seconds=_rounded(report.gen_s),
+            )
         now = time.monotonic()
         self._recent[context_id] = (writer.context, now)
         while len(self._recent) > _MAX_RECENT or now - self._oldest_end() > _CUT_MEMORY_S:
@@ -220,8 +239,21 @@ class Session:
     def _oldest_end(self) -> float:
         return next(iter(self._recent.values()))[1]
 
-    def _count(self, error: VoiceAgentError) -> None:
+    def _note(
+        self,
+        error: VoiceAgentError,
+        context_id: str | None = None,
+        metadata: dict[str, Any] | None = None,
+    ) -> None:
+        """Count and log an error that is sent to the client."""
         self._state.metrics.errors.labels(error.code).inc()
+        self._log.info(
+            "message_refused", context_id=context_id, code=error.code.value, metadata=metadata
+        )
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 3)
 
 
 def _limits(state: ServerState) -> SessionLimits:

@@ -1,0 +1,67 @@
+"""Logs each HTTP request and refused WebSocket in one line, with an id that the client gets too."""
+
+import re
+import time
+import uuid
+
+import structlog
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from voiceagent_tts.errors import VoiceAgentError
+
+_QUIET_PATHS = ("/health", "/metrics")
+"""Probes and scrapers request these every few seconds; only their failures are logged."""
+_REQUEST_ID = re.compile(r"[\w.:-]{1,128}", re.ASCII)
+_ERROR_CODE = "voiceagent_tts.error_code"
+
+_log = structlog.get_logger(__name__)
+
+
+def note_error(scope: Scope, error: VoiceAgentError) -> None:
+    """Name the error in the line of this request."""
+    scope[_ERROR_CODE] = error.code.value
+
+
+class RequestLog:
+    """Gives each HTTP request an id, returns it as `X-Request-Id`, and logs the request's end.
+
+    An id that a proxy has chosen is kept. The line has no query, no body and no header: those may
+    hold keys and text to be spoken. A WebSocket is logged here only if it is refused.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        status: int | None = None
+        started = time.monotonic()
+        request_id = _request_id(scope)
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status
+            if message["type"] in ("http.response.start", "websocket.http.response.start"):
+                status = message["status"]
+                MutableHeaders(scope=message)["X-Request-Id"] = request_id
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_with_id)
+        finally:
+            is_quiet = scope["path"].startswith(_QUIET_PATHS) and status == 200
+            if (scope["type"] == "http" or status is not None) and not is_quiet:
+                _log.info(
+                    "http_request" if scope["type"] == "http" else "socket_refused",
+                    request_id=request_id,
+                    method=scope.get("method", "GET"),
+                    path=scope["path"],
+                    status=status or 500,  # an exception passes here before it is answered
+                    code=scope.get(_ERROR_CODE),
+                    seconds=round(time.monotonic() - started, 3),
+                )
+
+
+def _request_id(scope: Scope) -> str:
+    given = Headers(scope=scope).get("x-request-id", "")
+    return given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
