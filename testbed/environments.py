@@ -58,11 +58,15 @@ class Environment:
         return done.stdout
 
     def attempt(self, *argv: str | Path) -> subprocess.CompletedProcess[str]:
-        """Run a program without this process's paths and settings."""
-        hidden = ("PYTHON", "VOICEAGENT_TTS_", "VIRTUAL_ENV")
-        environment = {k: v for k, v in os.environ.items() if not k.startswith(hidden)}
+        """Run a program and return its outputs and its status."""
         return subprocess.run(
-            argv, cwd=self.cwd, env=environment, capture_output=True, text=True, check=False
+            argv, cwd=self.cwd, env=_variables(), capture_output=True, text=True, check=False
+        )
+
+    def start(self, *argv: str | Path) -> "subprocess.Popen[str]":
+        """Start a program; the caller reads its standard output and ends it."""
+        return subprocess.Popen(
+            argv, cwd=self.cwd, env=_variables(), stdout=subprocess.PIPE, text=True
         )
 
 
@@ -80,6 +84,12 @@ def install_with_pip(folder: Path, requirement: str) -> Environment:
     _check("venv", "--without-pip", environment.folder)  # pip's own copy takes 10 s to unpack
     _check("pip", "--python", environment.python, "install", "--quiet", requirement)
     return environment
+
+
+def _variables() -> dict[str, str]:
+    """Return this process's environment variables without its paths and settings."""
+    hidden = ("PYTHON", "VOICEAGENT_TTS_", "VIRTUAL_ENV")
+    return {k: v for k, v in os.environ.items() if not k.startswith(hidden)}
 
 
 def _empty(folder: Path) -> Environment:

@@ -4,6 +4,8 @@ import json
 import re
 import shutil
 import tarfile
+import urllib.parse
+import urllib.request
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -95,7 +97,7 @@ def test_the_base_install_is_a_client(
 
 
 def test_server_and_espeak_serve_and_speak(install: Install) -> None:
-    """A temporary server speaks into files; `doctor` finds that this machine can speak."""
+    """A temporary server speaks into files, `serve` shows its page, and `doctor` is content."""
     environment = install("server,espeak")
     assert environment.packages & {"torch", "pipecat-ai", "livekit-agents"} == set()
     run, command = environment.run, environment.command
@@ -107,6 +109,13 @@ def test_server_and_espeak_serve_and_speak(install: Install) -> None:
     run(command, "batch", "texts", "-o", "sounds", "--format", "mp3")
     assert (environment.cwd / "sounds" / "one.mp3").stat().st_size > 2_000
     assert run(command, "doctor").endswith("This machine can speak.\n")
+    with environment.start(command, "serve", "--port", "0") as server:
+        assert server.stdout is not None
+        address = server.stdout.readline().split()[1].replace("ws:", "http:")
+        with urllib.request.urlopen(urllib.parse.urljoin(address, "/"), timeout=10) as page:
+            assert b"<html" in page.read()
+        server.terminate()
+        assert server.wait(20) == 0
 
 
 def test_pipecat_alone_speaks_in_a_pipeline(install: Install, served: ServerProcess) -> None:
@@ -148,5 +157,6 @@ def test_the_demo_runs_from_the_wheel_in_an_empty_folder(install: Install) -> No
     summary = json.loads((environment.cwd / "out" / "demo.json").read_text())["summary"]
     assert json.loads(printed.splitlines()[-1]) == summary
     assert summary["cuts"] == summary["within_one"] >= 10
+    assert "open http://127.0.0.1:8765/ in a browser" in printed
     for name in ("demo.wav", "demo.png"):
         assert (environment.cwd / "out" / name).stat().st_size > 100_000

@@ -21,6 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from voiceagent_tts.audio.levels import onsets
+from voiceagent_tts.config import DEFAULT_PORT
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp, ms_to_samples, samples_to_ms
 from voiceagent_tts.demo.realtime_file_transport import RealtimeFileTransport, Utterance
 from voiceagent_tts.text.words import split_words
@@ -124,6 +125,12 @@ def report(
     for problem in problems:
         console.print(f"[red]{problem}[/]")
     console.print(f"{out / 'demo.wav'} · {out / 'demo.png'} · {out / 'demo.json'}", highlight=False)
+    console.print(
+        "To try it yourself: run `voiceagent-tts serve` and open "
+        f"http://127.0.0.1:{DEFAULT_PORT}/ in a browser.",
+        highlight=False,
+        soft_wrap=True,
+    )
     console.print(json.dumps(summary), soft_wrap=True, highlight=False, markup=False)
     return not problems
 
