@@ -51,7 +51,7 @@ PACKAGES = [
         "torch",
         "torch",
         frozenset({"qwen3"}),
-        frozenset({"model", "engine", "aligner", "checks", "cli", "benchmarks"}),
+        frozenset({"model", "engine", "aligner", "checks", "cli", "worker", "benchmarks"}),
     ),
     Package("modelscope", "modelscope", frozenset({"modelscope"}), frozenset({"hub"})),
     Package("flash-attn", "flash_attn", frozenset({"flash"}), frozenset()),
@@ -69,6 +69,8 @@ PACKAGES = [
         frozenset({""}),
         frozenset(
             {
+                "server",
+                "worker",
                 "audio",
                 "text",
                 "aligner",
@@ -101,6 +103,7 @@ PACKAGES = [
 REACHED_THROUGH = {
     "flash-attn": ("voiceagent_tts/model/attention.py", "flash_attn_with_kvcache"),
     "pytest-timeout": ("pyproject.toml", "timeout = "),
+    "python-multipart": ("voiceagent_tts/server/clones.py", "UploadFile"),
     "ruff": ("scripts/lint", "ruff check"),
     "pyright": ("scripts/lint", "pyright"),
     "import-linter": ("scripts/lint", "lint-imports"),
@@ -123,6 +126,7 @@ BROUGHT_BY = {
 """Modules of packages that are not declared -> the package or program that installs them."""
 
 MODULES = {
+    "python-multipart": "python_multipart",
     "silero-vad": "silero_vad",
     "espeakng-loader": "espeakng_loader",
     "flash-attn": "flash_attn",

@@ -46,6 +46,7 @@ class ErrorCode(StrEnum):
     NOT_FOUND = "not_found"
     METHOD_NOT_ALLOWED = "method_not_allowed"
     UPGRADE_REQUIRED = "upgrade_required"
+    NOT_SUPPORTED = "not_supported"
     INTERNAL = "internal"
 
 
@@ -55,6 +56,7 @@ HTTP_STATUS: dict[ErrorCode, int] = {
     ErrorCode.NOT_FOUND: 404,
     ErrorCode.CONTEXT_NOT_FOUND: 404,
     ErrorCode.METHOD_NOT_ALLOWED: 405,
+    ErrorCode.NOT_SUPPORTED: 501,
     ErrorCode.CONTEXT_EXISTS: 409,
     ErrorCode.CONTEXT_CLOSED: 409,
     ErrorCode.MESSAGE_TOO_BIG: 413,

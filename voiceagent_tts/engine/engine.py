@@ -97,6 +97,7 @@ class Qwen3Engine:
             languages=tuple(code for code, name in LANGUAGE_CODES.items() if name in known),
             voices=self._voices.names(),
             max_rows=self._runner.max_rows,
+            takes_instruct=self._config.takes_instruct,
             needs_instruct=self._config.tts_model_type == "voice_design",
             clone_width=self._voices.clone_width,
             max_batch_rows=self._scheduler.max_batch_rows,

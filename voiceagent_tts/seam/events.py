@@ -47,6 +47,7 @@ class Capabilities:
         voices: names that it accepts.
         max_rows: contexts at the same time.
         has_native_speed: whether it speaks at the requested speed itself, within the native range.
+        takes_instruct: whether its voices follow a description of how to speak.
         needs_instruct: whether a voice is made from the description in `instruct`.
         clone_width: numbers in the speaker embeddings of the clones that it also speaks, which may
             be added and removed while it runs; None where it speaks no clones.
@@ -62,6 +63,7 @@ class Capabilities:
     voices: tuple[str, ...]
     max_rows: int
     has_native_speed: bool = False
+    takes_instruct: bool = False
     needs_instruct: bool = False
     clone_width: int | None = None
     max_batch_rows: int | None = None

@@ -22,7 +22,7 @@ from voiceagent_tts.errors import (
 from voiceagent_tts.protocol.dialects.cartesia import Cartesia
 from voiceagent_tts.protocol.dialects.dialect import Dialect, TtsV1
 from voiceagent_tts.protocol.dialects.vllm_omni import VllmOmni
-from voiceagent_tts.server import auth, health, page, speech, voices
+from voiceagent_tts.server import auth, clones, health, page, speech, voices
 from voiceagent_tts.server.request_log import RequestLog, note_error
 from voiceagent_tts.server.state import ServerState
 from voiceagent_tts.server.websocket import Session
@@ -49,13 +49,14 @@ def create_app(state: ServerState) -> FastAPI:
     app.add_middleware(
         CORSMiddleware,
         allow_origins=state.settings.allowed_origins,
-        allow_methods=["GET", "POST"],
+        allow_methods=["GET", "POST", "DELETE"],
         allow_headers=["Authorization", "Content-Type", "X-API-Key"],
     )
     app.add_middleware(RequestLog)  # outermost: it also logs what the others refuse
     _answer_errors(app, state)
     app.include_router(speech.router)
     app.include_router(voices.router)
+    app.include_router(clones.router)
     app.include_router(health.router)
     app.include_router(page.router)
     app.mount("/static", page.PageFiles())
@@ -135,17 +136,22 @@ class _BodyGuard:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        left_bytes = MAX_BODY_BYTES
+        max_bytes = _max_body_bytes(scope["path"])
+        left_bytes = max_bytes
 
         async def receive_some() -> Message:
             nonlocal left_bytes
             message = await receive()
             left_bytes -= len(message.get("body", b""))
             if left_bytes < 0:
-                raise HTTPException(413)
+                raise HTTPException(413, f"expected a body of at most {max_bytes} bytes")
             return message
 
         await self._app(scope, receive_some if scope["type"] == "http" else receive, send)
+
+
+def _max_body_bytes(path: str) -> int:
+    return clones.MAX_UPLOAD_BYTES if path == "/v1/audio/voices" else MAX_BODY_BYTES
 
 
 def _answer_errors(app: FastAPI, state: ServerState) -> None:
@@ -208,12 +214,11 @@ def _refused_request(error: HTTPException) -> VoiceAgentError:
                 "this path requires another method", code=ErrorCode.METHOD_NOT_ALLOWED
             )
         case 413:
-            return InvalidRequestError(
-                f"expected a body of at most {MAX_BODY_BYTES} bytes",
-                code=ErrorCode.MESSAGE_TOO_BIG,
-            )
+            return InvalidRequestError(str(error.detail), code=ErrorCode.MESSAGE_TOO_BIG)
         case _:
-            return InvalidRequestError("the body is not JSON", code=ErrorCode.INVALID_JSON)
+            return InvalidRequestError(
+                "the body cannot be read as JSON or as a form", code=ErrorCode.INVALID_JSON
+            )
 
 
 def _error_response(error: VoiceAgentError) -> JSONResponse:

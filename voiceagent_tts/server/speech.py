@@ -109,7 +109,7 @@ class SpeechRequest(BaseModel):
 @router.post("/v1/audio/speech", response_class=StreamingResponse)
 async def speak(request: Request, body: SpeechRequest) -> StreamingResponse:
     """Speak `input` and stream the audio in `response_format`."""
-    pcm = await _speak(request, body.input, body.options())
+    pcm = await start_speaking(request, body.input, body.options())
     container_format, content_type = _answer_format(body, request.headers.get("accept", ""))
     audio = _encoded(pcm, ContainerEncoder(container_format))
     if body.stream_format == "sse":
@@ -129,7 +129,7 @@ async def speak_as_cartesia(request: Request, body: BytesRequest) -> StreamingRe
         text_feeding="segment",
         wants_words=False,
     )
-    pcm = await _speak(request, body.transcript, options)
+    pcm = await start_speaking(request, body.transcript, options)
     output = OutputStream(body.output_format.encoding, body.output_format.sample_rate)
     headers = _pcm_headers(body.output_format.sample_rate)
     return StreamingResponse(_encoded(pcm, output), media_type="audio/pcm", headers=headers)
@@ -149,7 +149,9 @@ def _answer_format(body: SpeechRequest, accept: str) -> tuple[ContainerFormat, s
     return container_format, CONTENT_TYPES[container_format]
 
 
-async def _speak(request: Request, text: str, options: ContextOptions) -> AsyncIterator[bytes]:
+async def start_speaking(
+    request: Request, text: str, options: ContextOptions
+) -> AsyncIterator[bytes]:
     """Start to speak a text; returns its PCM when the first audio is there."""
     state: ServerState = request.app.state.server
     if state.is_draining:

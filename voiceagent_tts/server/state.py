@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from voiceagent_tts.config import Settings
+from voiceagent_tts.server.cloner import Cloner
 from voiceagent_tts.server.metrics import Metrics
 from voiceagent_tts.server.watchdog import Watchdog
 from voiceagent_tts.server.workers import aligners_of, worker_specs
@@ -47,6 +48,8 @@ class ServerState:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.metrics = Metrics()
+        self.clones = VoiceFolder(settings.voices_folder.expanduser())
+        self.cloner = Cloner()
         self.synthesizer = Synthesizer(
             {name: Supervisor(spec) for name, spec in worker_specs(settings).items()},
             Limits(
@@ -56,7 +59,7 @@ class ServerState:
                 max_lead_s=settings.max_lead_s,
             ),
             self.metrics.observe,
-            VoiceFolder(settings.voices_folder.expanduser()),
+            self.clones,
             aligners_of(settings),
         )
         self.watchdog = Watchdog(self.synthesizer, settings.watchdog_s)
@@ -75,6 +78,22 @@ class ServerState:
         self.metrics.sockets_open.set_function(lambda: len(self.sessions))
         await self.watchdog.probe()
         self._watching = asyncio.create_task(self.watchdog.run())
+
+    @property
+    def clone_model(self) -> str | None:
+        """Folder of the first model that speaks clones; None if no model does."""
+        for supervisor in self.synthesizer.supervisors.values():
+            if supervisor.capabilities.clone_width is not None:
+                return supervisor.group
+        return None
+
+    @property
+    def designed_voice(self) -> str | None:
+        """Voice that is made from a description; None if no model has one."""
+        for supervisor in self.synthesizer.supervisors.values():
+            if supervisor.capabilities.needs_instruct:
+                return supervisor.capabilities.voices[0]
+        return None
 
     async def drain(self, drain_s: float, is_hurried: Callable[[], bool] = lambda: False) -> None:
         """Refuse new contexts, let open ones finish, then close the sockets with 1001.

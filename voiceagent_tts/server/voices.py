@@ -6,6 +6,7 @@ from fastapi import APIRouter, Request
 
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.server.speech import MODELS
+from voiceagent_tts.server.state import ServerState
 
 router = APIRouter(tags=["voices"])
 
@@ -15,11 +16,13 @@ async def list_voices(request: Request) -> dict[str, Any]:
     """List the voices, the default first, with kind, language and gender of each.
 
     `language` is the language that the voice is made for; `languages` are those that it accepts.
+    `takes_instruct` says whether a voice follows a description of how to speak, and
+    `needs_instruct` whether it is made from one. `can_clone` and `can_design` say whether this
+    server makes new voices.
     """
-    synthesizer = request.app.state.server.synthesizer
-    languages = {
-        name: list(supervisor.capabilities.languages)
-        for name, supervisor in synthesizer.supervisors.items()
+    state: ServerState = request.app.state.server
+    capabilities = {
+        name: supervisor.capabilities for name, supervisor in state.synthesizer.supervisors.items()
     }
     return {
         "voices": [
@@ -30,10 +33,14 @@ async def list_voices(request: Request) -> dict[str, Any]:
                 "alias_of": voice.alias_of,
                 "language": voice.details.language,
                 "gender": voice.details.gender,
-                "languages": languages[voice.worker],
+                "languages": list(capabilities[voice.worker].languages),
+                "takes_instruct": capabilities[voice.worker].takes_instruct,
+                "needs_instruct": capabilities[voice.worker].needs_instruct,
             }
-            for voice in synthesizer.voices.listed()
-        ]
+            for voice in state.synthesizer.voices.listed()
+        ],
+        "can_clone": state.clone_model is not None,
+        "can_design": state.designed_voice is not None,
     }
 
 

@@ -3,6 +3,7 @@
 import { save, srtOf, wavOf } from "./downloads.js";
 import { hideHistory, showHistory, wordCount } from "./history.js";
 import { askForKey, ensureKey } from "./key-dialog.js";
+import { removeVoice, saveVoice, showOwnVoices } from "./own-voices.js";
 import { Player, SAMPLE_RATE_HZ } from "./player.js";
 import { SCRIPT, writeTokens } from "./scripted-llm.js";
 import { postJson, storedKey } from "./server.js";
@@ -102,7 +103,7 @@ function optionsOf(voice, language) {
     voice: voice?.id,
     language,
     speed: Number($("speed").value),
-    instruct: $("instruct-field").hidden ? null : $("instruct").value.trim() || null,
+    instruct: voice?.takes_instruct ? $("instruct").value.trim() || null : null,
     seed: crypto.getRandomValues(new Uint32Array(1))[0], // so that the MP3 sounds the same
   };
   return Object.fromEntries(Object.entries(options).filter(([, value]) => value != null));
@@ -178,9 +179,7 @@ function listen() {
   $("save-srt").addEventListener("click", () =>
     save(srtOf(spoken.utterance.heardWords), "speech.srt"),
   );
-  $("save-mp3").addEventListener("click", () =>
-    saveMp3().catch((error) => showAlert(error.message)),
-  );
+  $("save-mp3").addEventListener("click", () => attempt(saveMp3));
   $("change-key").addEventListener("click", async () => {
     await askForKey("");
     socket?.close();
@@ -188,10 +187,37 @@ function listen() {
   });
 }
 
+const actions = {
+  hear: (voice, text, language) => speakWhole(text, optionsOf(voice, language)),
+  save: (id) => attempt(() => saveVoice(id)),
+  remove: (id) =>
+    attempt(async () => {
+      if (!confirm(`Remove the voice ${id} from the server?`)) return;
+      await removeVoice(id);
+      await showVoices();
+    }),
+};
+
+async function showVoices(choose = null) {
+  const { voices, ...abilities } = await loadVoices(actions, choose);
+  const designed = voices.find(({ needs_instruct }) => needs_instruct);
+  showOwnVoices(abilities, showVoices, (text, instruct, seed) =>
+    speakWhole(text, { voice: designed.id, instruct, seed }),
+  );
+}
+
+async function attempt(step) {
+  try {
+    await step();
+  } catch (error) {
+    showAlert(error.message);
+  }
+}
+
 async function start() {
   try {
     await connect();
-    await loadVoices((voice, text, language) => speakWhole(text, optionsOf(voice, language)));
+    await showVoices();
   } catch (error) {
     $("server").textContent = "not connected";
     showAlert(error.message);

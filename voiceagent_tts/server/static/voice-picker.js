@@ -19,14 +19,29 @@ const SAMPLES = {
 let voices = [];
 let chosen = null;
 
-// Loads the voices, and calls `onSample(voice, text, language)` when one is to be heard.
-export async function loadVoices(onSample) {
-  ({ voices } = await getJson("/v1/audio/voices"));
+// Loads the voices and returns the server's answer. `actions` has hear(voice, text, language),
+// save(id) and remove(id); `choose` is the id of the voice to choose, or null.
+export async function loadVoices(actions, choose = null) {
+  const answer = await getJson("/v1/audio/voices");
+  voices = answer.voices;
+  chosen = choose ?? chosen;
   if (!voices.some(({ id }) => id === chosen)) chosen = voices[0]?.id ?? null;
   fillLanguages();
   fillKinds();
-  for (const input of [search, kindFilter, language]) input.oninput = () => show(onSample);
-  show(onSample);
+  for (const input of [search, kindFilter, language]) input.oninput = () => show(actions);
+  list.onchange = showInstruct;
+  show(actions);
+  showInstruct();
+  return answer;
+}
+
+// The description of how to speak, or of the voice itself, where the chosen voice takes one.
+function showInstruct() {
+  const voice = chosenVoice();
+  document.getElementById("instruct-field").hidden = !voice?.takes_instruct;
+  document.getElementById("instruct-label").textContent = voice?.needs_instruct
+    ? "Describe the voice"
+    : "How to speak";
 }
 
 export function chosenVoice() {
@@ -46,11 +61,13 @@ function languageName(code) {
 }
 
 function fillLanguages() {
+  const before = language.value;
   const codes = [...new Set(voices.flatMap((voice) => voice.languages))];
   const options = codes
     .map((code) => new Option(`${languageName(code)} (${code})`, code))
     .sort((a, b) => a.text.localeCompare(b.text));
   language.replaceChildren(new Option("detected", ""), ...options);
+  language.value = codes.includes(before) ? before : "";
 }
 
 function fillKinds() {
@@ -73,35 +90,44 @@ function voiceLanguages(voice) {
   return own.map(languageName);
 }
 
-function show(onSample) {
+function show(actions) {
   const matching = voices.filter(matches);
-  list.replaceChildren(...matching.map((voice) => row(voice, onSample)));
+  list.replaceChildren(...matching.map((voice) => row(voice, actions)));
   count.textContent = `${matching.length} of ${voices.length} voices`;
-  list.querySelector("input:checked")?.closest("div").scrollIntoView?.({ block: "nearest" });
+  const current = list.querySelector("input:checked")?.closest("div");
+  if (current) list.scrollTop = current.offsetTop - list.clientHeight / 2;
 }
 
-function row(voice, onSample) {
+function row(voice, actions) {
   const element = document.createElement("div");
   const label = document.createElement("label");
   const radio = Object.assign(document.createElement("input"), {
     type: "radio", name: "voice", value: voice.id, checked: voice.id === chosen,
   });
-  radio.onchange = () => {
-    chosen = voice.id;
-    list.dispatchEvent(new Event("change"));
-  };
+  radio.oninput = () => (chosen = voice.id);
   const facts = document.createElement("small");
   facts.textContent = [voice.kind, voice.gender, ...voiceLanguages(voice)].filter(Boolean).join(" · ");
   label.append(radio, voice.name, facts);
-  const sample = Object.assign(document.createElement("button"), {
-    type: "button", className: "plain", textContent: "▶", title: `Hear ${voice.name}`,
-  });
-  sample.setAttribute("aria-label", `Hear ${voice.name}`);
-  sample.onclick = () => {
-    const wanted = chosenLanguage() ?? voice.language ?? "en";
-    const text = SAMPLES[wanted.split("-")[0]] ?? SAMPLES.en;
-    onSample(voice, text, voice.languages.includes(wanted) ? wanted : null);
-  };
-  element.append(label, sample);
+  element.append(label);
+  if (voice.is_clone) {
+    element.append(
+      button("⤓", `Save ${voice.name} as a file`, () => actions.save(voice.id)),
+      button("✕", `Remove ${voice.name}`, () => actions.remove(voice.id)),
+    );
+  }
+  element.append(button("▶", `Hear ${voice.name}`, () => hear(voice, actions)));
+  return element;
+}
+
+function hear(voice, actions) {
+  const wanted = chosenLanguage() ?? voice.language ?? "en";
+  const text = SAMPLES[wanted.split("-")[0]] ?? SAMPLES.en;
+  actions.hear(voice, text, voice.languages.includes(wanted) ? wanted : null);
+}
+
+function button(sign, name, onclick) {
+  const element = document.createElement("button");
+  Object.assign(element, { type: "button", className: "plain", textContent: sign, title: name, onclick });
+  element.setAttribute("aria-label", name);
   return element;
 }

@@ -1,0 +1,209 @@
+"""Clones over HTTP: added, designed, spoken, downloaded and removed, or refused with a reason."""
+
+import io
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+import soundfile
+import torch
+
+from testbed.server_process import ServerProcess
+from voiceagent_tts.config import Settings
+from voiceagent_tts.model.prompt import Cloned
+from voiceagent_tts.server.serve import RunningServer, running
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+REFERENCE = Path(__file__).parents[1] / "reference"
+BASE = str(REFERENCE / "base-0b6")
+DESIGN = str(REFERENCE / "voice_design-1b7")
+SOUND = (REFERENCE / "reference.wav").read_bytes()
+CONSENT = "Anna agreed on 3 May 2026."
+PATH = "/v1/audio/voices"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def cloning_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningServer]:
+    """A server of the tiny Base and VoiceDesign models over an empty folder."""
+    settings = Settings(
+        port=0,
+        engine="qwen3",
+        models=(BASE, DESIGN),
+        threads=1,
+        aligner="off",
+        voices_folder=tmp_path_factory.mktemp("voices"),
+    )
+    async with running(settings) as server:
+        yield server
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def cloning(cloning_server: RunningServer) -> AsyncIterator[httpx.AsyncClient]:
+    """An HTTP client of that server; the folder is empty again after each test."""
+    async with httpx.AsyncClient(base_url=cloning_server.url, timeout=60) as client:
+        yield client
+    for name in cloning_server.state.clones.names():
+        cloning_server.state.clones.remove(name)
+
+
+def upload(name: str, sound: bytes = SOUND, **fields: Any) -> dict[str, Any]:
+    """Arguments of a request that adds a voice."""
+    return {
+        "data": {"name": name, "consent": CONSENT, **fields},
+        "files": {"audio_sample": ("a.wav", sound)},
+    }
+
+
+async def listed(client: httpx.AsyncClient) -> dict[str, dict[str, Any]]:
+    """The voices of the server by id."""
+    return {each["id"]: each for each in (await client.get(PATH)).json()["voices"]}
+
+
+async def test_a_recording_becomes_a_voice(cloning: httpx.AsyncClient) -> None:
+    """It is listed, spoken, downloaded and removed; the answer warns of a short recording."""
+    added = await cloning.post(PATH, **upload("Anna", ref_text="quick brown fox"))
+    assert added.status_code == 201, added.text
+    assert added.json()["id"] == "anna"
+    assert any("at least 3 s" in each for each in added.json()["warnings"])
+    assert (await listed(cloning))["anna"]["is_clone"]
+    body = {"input": "Hello.", "voice": "anna", "response_format": "pcm"}
+    assert any((await cloning.post("/v1/audio/speech", json=body)).content)
+    file = (await cloning.get(f"{PATH}/anna")).content
+    assert Cloned.from_bytes(file).reference_text == "quick brown fox"
+    assert (await cloning.delete(f"{PATH}/anna")).status_code == 204
+    assert "anna" not in await listed(cloning)
+    gone = await cloning.delete(f"{PATH}/anna")
+    assert (gone.status_code, gone.json()["error"]["code"]) == (404, "not_found")
+
+
+@pytest.mark.thorough
+async def test_a_voice_file_becomes_a_voice(cloning: httpx.AsyncClient) -> None:
+    """What one server lets download, another one stores."""
+    file = voice_file(width=64)
+    fields = {"name": "berta", "consent": CONSENT}
+    added = await cloning.post(PATH, data=fields, files={"voice_file": ("a.safetensors", file)})
+    assert added.status_code == 201, added.text
+    assert (await cloning.get(f"{PATH}/berta")).content == file
+
+
+@pytest.mark.thorough
+async def test_a_voice_file_of_another_model_is_refused(cloning: httpx.AsyncClient) -> None:
+    """A voice with an embedding of another width belongs to another model."""
+    fields = {"name": "berta", "consent": CONSENT}
+    answer = await cloning.post(PATH, data=fields, files={"voice_file": voice_file(width=7)})
+    assert answer.json()["error"]["code"] == "invalid_voice"
+    assert "cloned for another model" in answer.json()["error"]["message"]
+
+
+@pytest.mark.thorough
+async def test_a_description_becomes_a_voice(cloning: httpx.AsyncClient) -> None:
+    """The VoiceDesign model speaks the text once, and the Base model's clone is stored."""
+    body = {"name": "Sailor", "instruct": "An old sailor", "text": "Ahoy!", "seed": 3}
+    designed = await cloning.post(f"{PATH}/design", json=body)
+    assert designed.status_code == 201, designed.text
+    assert (await listed(cloning))["sailor"]["is_clone"]
+    voice = Cloned.from_bytes((await cloning.get(f"{PATH}/sailor")).content)
+    assert voice.reference_text == "Ahoy!" and voice.reference_codes is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "replace"), [("ANNA", "false"), ("designed", "false"), ("designed", "true")]
+)
+async def test_a_taken_name_is_refused(
+    cloning_server: RunningServer, cloning: httpx.AsyncClient, name: str, replace: str
+) -> None:
+    """A clone is replaced on request only, and a built-in voice never."""
+    kept = voice_file(width=64)
+    cloning_server.state.clones.save("anna", kept)
+    taken = await cloning.post(PATH, **upload(name, replace=replace))
+    assert (taken.status_code, taken.json()["error"]["code"]) == (400, "invalid_voice")
+    assert cloning_server.state.clones.read("anna") == kept
+
+
+@pytest.mark.thorough
+async def test_a_clone_is_replaced_on_request(
+    cloning_server: RunningServer, cloning: httpx.AsyncClient
+) -> None:
+    """The next context speaks with the new one."""
+    kept = voice_file(width=64)
+    cloning_server.state.clones.save("anna", kept)
+    assert (await cloning.post(PATH, **upload("anna", replace="true"))).status_code == 201
+    assert cloning_server.state.clones.read("anna") != kept
+
+
+def voice_file(width: int) -> bytes:
+    """A voice file with an embedding of `width` numbers."""
+    return Cloned(torch.zeros(width)).to_bytes()
+
+
+def wav(seconds: float) -> bytes:
+    """A silent WAV file."""
+    buffer = io.BytesIO()
+    soundfile.write(buffer, [0.0] * round(8000 * seconds), 8000, format="WAV")
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("fields", "files", "code", "sentence"),
+    [
+        ({"name": "../anna"}, {"audio_sample": SOUND}, "invalid_voice", "a voice's name"),
+        ({"consent": ""}, {"audio_sample": SOUND}, "invalid_param", "consent"),
+        ({}, {}, "invalid_param", "audio_sample or voice_file"),
+        ({}, {"audio_sample": SOUND, "voice_file": SOUND}, "invalid_param", "either"),
+        ({}, {"audio_sample": b"This is no sound."}, "invalid_param", "WAV, FLAC, MP3 or Ogg"),
+        ({}, {"audio_sample": wav(2.0)}, "invalid_param", "is silent"),
+        ({}, {"audio_sample": wav(100.0)}, "invalid_param", "at most 60 s"),
+        pytest.param(
+            {},
+            {"voice_file": b"This is no voice."},
+            "invalid_voice",
+            "expected a voice file",
+            marks=pytest.mark.thorough,
+        ),
+        ({}, {"audio_sample": bytes(17 << 20)}, "message_too_big", "at most"),
+    ],
+    ids=["name", "consent", "none", "both", "text", "silent", "long", "file", "big"],
+)
+async def test_what_cannot_be_a_voice_is_refused(
+    cloning: httpx.AsyncClient,
+    fields: dict[str, str],
+    files: dict[str, bytes],
+    code: str,
+    sentence: str,
+) -> None:
+    """The error has a code and says what was expected; nothing is stored."""
+    data = {"name": "anna", "consent": CONSENT, **fields}
+    answer = await cloning.post(PATH, data=data, files=files or {"other": b"x"})
+    error = answer.json()["error"]
+    assert error["code"] == code and sentence in error["message"]
+    assert "anna" not in await listed(cloning)
+
+
+async def test_an_engine_that_cannot_clone_says_so(served: ServerProcess) -> None:
+    """The list says that it cannot, and each route names the model that it would need."""
+    async with httpx.AsyncClient(base_url=served.url) as http:
+        answer = (await http.get(PATH)).json()
+        assert (answer["can_clone"], answer["can_design"]) == (False, False)
+        assert not any(voice["takes_instruct"] for voice in answer["voices"])
+        design = {"name": "anna", "instruct": "calm", "text": "Hello."}
+        for refused in (
+            await http.post(PATH, **upload("anna")),
+            await http.post(f"{PATH}/design", json=design),
+        ):
+            assert (refused.status_code, refused.json()["error"]["code"]) == (501, "not_supported")
+            assert "Base model" in refused.json()["error"]["message"]
+        built_in = await http.delete(f"{PATH}/nova")
+        assert built_in.json()["error"]["code"] == "not_found"
+
+
+async def test_the_page_of_the_api_knows_the_form(served: ServerProcess) -> None:
+    """The fields of an upload are described."""
+    async with httpx.AsyncClient(base_url=served.url) as http:
+        document = (await http.get("/openapi.json")).json()
+    assert {"get", "post"} <= document["paths"][PATH].keys()
+    assert "transcript" in json.dumps(document).lower()

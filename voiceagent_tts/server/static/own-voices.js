@@ -1,0 +1,121 @@
+// Voices of one's own: cloned from a recording or a voice file, designed, saved and removed.
+
+import { save } from "./downloads.js";
+import { Recording, obstacle } from "./recorder.js";
+import { postJson, request } from "./server.js";
+
+const VOICES = "/v1/audio/voices";
+const VOICE_FILE = ".safetensors";
+const TICK_MS = 200;
+
+const $ = (id) => document.getElementById(id);
+let recording = null;
+let recorded = null; // a WAV file, or null
+
+// Shows what the server can do. `onChange` is called when a voice was added or removed, with its
+// id; `onHear(text, instruct, seed)` when a description is to be heard.
+export function showOwnVoices({ can_clone, can_design }, onChange, onHear) {
+  $("clone").hidden = $("cannot-clone").hidden = !can_clone;
+  $("cannot-clone").hidden = can_clone;
+  $("design").hidden = !can_design;
+  $("cannot-design").hidden = can_design || !can_clone;
+  $("keep-design").hidden = !can_clone;
+  const problem = obstacle();
+  $("record").disabled = problem !== null;
+  $("record-problem").textContent = problem ?? "";
+  $("record").onclick = () => report("clone-result", toggleRecording);
+  $("clone-file").onchange = () => (recorded = null);
+  $("clone").onsubmit = (event) => {
+    event.preventDefault();
+    report("clone-result", () => clone(onChange));
+  };
+  $("hear-design").onclick = () => {
+    $("design-seed").value = crypto.getRandomValues(new Uint32Array(1))[0];
+    onHear($("design-text").value, $("design-instruct").value, designSeed());
+  };
+  $("design").onsubmit = (event) => {
+    event.preventDefault();
+    report("design-result", () => design(onChange));
+  };
+}
+
+export async function saveVoice(id) {
+  const response = await request(`${VOICES}/${encodeURIComponent(id)}`);
+  save(await response.blob(), `${id}${VOICE_FILE}`);
+}
+
+export async function removeVoice(id) {
+  await request(`${VOICES}/${encodeURIComponent(id)}`, { method: "DELETE" });
+}
+
+function designSeed() {
+  return Number($("design-seed").value);
+}
+
+// Runs a step, and shows its sentence or its error.
+async function report(id, step) {
+  try {
+    $(id).textContent = (await step()) ?? "";
+    $(id).className = "hint";
+  } catch (error) {
+    $(id).textContent = error.message;
+    $(id).className = "problem";
+  }
+}
+
+async function toggleRecording() {
+  if (recording) {
+    recorded = await recording.stop();
+    const { seconds } = recording;
+    recording = null;
+    $("record").textContent = "Record again";
+    $("clone-file").value = "";
+    return `Recorded ${seconds.toFixed(1)} s.`;
+  }
+  recording = await Recording.start();
+  $("record").textContent = "Stop recording";
+  const tick = setInterval(() => {
+    if (!recording) clearInterval(tick);
+    else $("clone-result").textContent = `Recording: ${recording.seconds.toFixed(1)} s`;
+  }, TICK_MS);
+  return "Recording.";
+}
+
+async function clone(onChange) {
+  const file = recorded ?? $("clone-file").files[0];
+  if (!file) throw new Error("Choose a file or record one first.");
+  const form = new FormData();
+  form.append("name", $("clone-name").value);
+  form.append("consent", $("clone-consent").closest("label").textContent.trim());
+  if (file.name?.endsWith(VOICE_FILE)) {
+    form.append("voice_file", file);
+  } else {
+    form.append("audio_sample", file, file.name ?? "recording.wav");
+    form.append("ref_text", $("clone-text").value);
+  }
+  return add($("clone"), () => request(VOICES, { method: "POST", body: form }), onChange);
+}
+
+async function design(onChange) {
+  const body = {
+    name: $("design-name").value,
+    instruct: $("design-instruct").value,
+    text: $("design-text").value,
+    seed: designSeed(),
+  };
+  return add($("design"), () => postJson(`${VOICES}/design`, body), onChange);
+}
+
+async function add(form, send, onChange) {
+  const button = form.querySelector("[type=submit]");
+  button.disabled = true;
+  form.setAttribute("aria-busy", "true");
+  try {
+    const { id, warnings } = await (await send()).json();
+    await onChange(id);
+    return [`The voice ${id} is ready.`, ...warnings.map((each) => `Note: ${each}.`)].join(" ");
+  } finally {
+    button.disabled = false;
+    form.removeAttribute("aria-busy");
+  }
+}

@@ -1,0 +1,94 @@
+"""`python -m voiceagent_tts.worker.cloner MODEL`: make or check one voice file, and end.
+
+Reads a message of `seam.cloner_messages` from standard input and writes the answer to standard
+output. Cloning is rare and loads encoders of several hundred megabytes, so it happens in a process
+of its own, at a low priority: the engine keeps its memory and its cores.
+"""
+
+import contextlib
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError
+from voiceagent_tts.seam.cloner_messages import (
+    CheckVoiceFile,
+    CloneRecording,
+    CloneRefused,
+    VoiceFile,
+    decode,
+    encode,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+_NICENESS = 10
+
+
+def main() -> int:
+    """Answer the message on standard input."""
+    if hasattr(os, "nice"):  # not on Windows
+        os.nice(_NICENESS)
+    message = decode(sys.stdin.buffer.read())
+    with contextlib.redirect_stdout(sys.stderr):  # packages may print
+        answer = _answer(Path(sys.argv[1]), message)
+    sys.stdout.buffer.write(encode(answer))
+    return 0
+
+
+def _answer(model: Path, message: object) -> VoiceFile | CloneRefused:
+    try:
+        match message:
+            case CloneRecording(samples, text):
+                return _clone(model, samples, text)
+            case CheckVoiceFile(voice_file):
+                return _check(model, voice_file)
+            case _:
+                raise InvalidRequestError("expected a recording or a voice file")
+    except VoiceAgentError as error:
+        return CloneRefused(error.code, error.message)
+
+
+def _clone(model: Path, samples: bytes, text: str) -> VoiceFile:
+    import numpy as np
+    import torch
+
+    from voiceagent_tts.model.clone import load_cloner
+    from voiceagent_tts.model.reference import examine_reference
+
+    recording = np.frombuffer(samples, "<f4")
+    examined = examine_reference(recording, _speech_of(recording))
+    voice = load_cloner(model).clone(torch.from_numpy(examined.samples.copy()), text)
+    return VoiceFile(voice.to_bytes(), tuple(examined.problems()))
+
+
+def _speech_of(recording: "npt.NDArray[np.float32]") -> list[tuple[int, int]] | None:
+    """The speech in a recording; None without the package that finds it."""
+    from voiceagent_tts.model.reference import find_speech
+
+    try:
+        return find_speech(recording)
+    except ModuleNotFoundError:
+        return None
+
+
+def _check(model: Path, voice_file: bytes) -> VoiceFile:
+    from voiceagent_tts.model.config import read_model_config
+    from voiceagent_tts.model.prompt import Cloned
+
+    voice = Cloned.from_bytes(voice_file)
+    expected = read_model_config(model).speaker_encoder_config.enc_dim
+    if tuple(voice.speaker_embedding.shape) != (expected,):
+        raise InvalidRequestError(
+            f"expected a voice with an embedding of {expected} numbers, got "
+            f"{tuple(voice.speaker_embedding.shape)}: it was cloned for another model",
+            code=ErrorCode.INVALID_VOICE,
+        )
+    return VoiceFile(voice.to_bytes())
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
