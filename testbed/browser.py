@@ -17,6 +17,8 @@ _ARGUMENTS = (
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
     "--autoplay-policy=no-user-gesture-required", "--use-fake-device-for-media-stream",
     "--use-fake-ui-for-media-stream",
+    # A name for this machine that browsers do not treat as this machine.
+    "--host-resolver-rules=MAP tts.test 127.0.0.1",
 )  # fmt: skip
 
 # Beside every worklet that the page connects to the loudspeaker, a second one copies its samples

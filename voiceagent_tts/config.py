@@ -102,6 +102,11 @@ class Settings(BaseSettings):
         allow_anonymous: Serve without API keys on an address that other machines can reach.
         allowed_origins: Web origins that may connect, separated by commas. Other requests with an
             `Origin` header are refused, except those from the server's own origin.
+        ssl_certfile: Certificate in PEM form, to serve HTTPS and WSS without a proxy.
+        ssl_keyfile: Key of the certificate. Default: it is in `ssl_certfile`.
+        ssl_self_signed: Serve HTTPS and WSS with a certificate that the server makes itself.
+            Browsers warn of it once. They give sound and microphone to pages of other machines
+            only over HTTPS.
         max_contexts: Maximum number of open contexts per WebSocket.
         max_sockets: Maximum number of open WebSockets.
         max_text_chars: Maximum number of characters per context that wait to be spoken.
@@ -151,6 +156,9 @@ class Settings(BaseSettings):
     api_keys: Annotated[tuple[str, ...], NoDecode] = ()
     allow_anonymous: bool = False
     allowed_origins: Annotated[tuple[str, ...], NoDecode] = ()
+    ssl_certfile: Path | None = None
+    ssl_keyfile: Path | None = None
+    ssl_self_signed: bool = False
     max_contexts: int = Field(default=64, ge=1)
     max_sockets: int = Field(default=2000, ge=1)
     max_text_chars: int = Field(default=20_000, ge=1)
@@ -204,6 +212,14 @@ class Settings(BaseSettings):
                 f"expected api_keys where others can reach the server (host {self.host}); set "
                 "VOICEAGENT_TTS_API_KEYS, or VOICEAGENT_TTS_ALLOW_ANONYMOUS=true to serve anyone"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _check_certificate(self) -> "Settings":
+        if self.ssl_self_signed and self.ssl_certfile is not None:
+            raise ValueError("expected ssl_certfile or ssl_self_signed, got both; keep one of them")
+        if self.ssl_keyfile is not None and self.ssl_certfile is None:
+            raise ValueError("expected ssl_certfile with ssl_keyfile; name the certificate too")
         return self
 
     @property

@@ -136,6 +136,16 @@ def serve(
             hidden=True,
         ),
     ] = None,
+    ssl_certfile: Annotated[
+        Path | None, typer.Option(help="Certificate in PEM form: serve HTTPS and WSS.")
+    ] = None,
+    ssl_keyfile: Annotated[
+        Path | None, typer.Option(help="Its key. [default: in the certificate's file]")
+    ] = None,
+    ssl_self_signed: Annotated[
+        bool | None,
+        typer.Option("--ssl-self-signed", help="Serve HTTPS and WSS with a certificate made here."),
+    ] = None,
     log_json: Annotated[bool | None, typer.Option(help="Write logs as JSON lines.")] = None,
 ) -> None:
     """Run the server. Ctrl-C or SIGTERM stops it after open contexts have finished."""
@@ -146,7 +156,8 @@ def serve(
         "models": model or None, "device": device, "gpus": gpus, "precision": precision,
         "rows": rows, "initial_frames": initial_frames,
         "aligner": aligner, "aligner_model": aligner_model, "aligner_device": aligner_device,
-        "aligners": aligners, "throttle": throttle, "log_json": log_json,
+        "aligners": aligners, "throttle": throttle, "ssl_certfile": ssl_certfile,
+        "ssl_keyfile": ssl_keyfile, "ssl_self_signed": ssl_self_signed, "log_json": log_json,
     }  # fmt: skip
     run_server({name: value for name, value in given.items() if value is not None})
 

@@ -20,6 +20,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from voiceagent_tts.config import Settings
 from voiceagent_tts.server.app import create_app
 from voiceagent_tts.server.state import CLOSE_GRACE_S, ServerState
+from voiceagent_tts.server.tls import Certificate, certificate_of
 
 MAX_MESSAGE_BYTES = 1 << 20
 _SEND_BUFFER_BYTES = 64 * 1024
@@ -103,7 +104,7 @@ def listen(host: str, port: int, slow_consumer_s: float) -> socket.socket:
 
 @dataclass(frozen=True, slots=True)
 class RunningServer:
-    """A server that is ready; `url` is its `http://` address."""
+    """A server that is ready; `url` is its `http://` or `https://` address."""
 
     url: str
     state: ServerState
@@ -127,15 +128,18 @@ async def running(settings: Settings) -> AsyncIterator[RunningServer]:
     Raises:
         OSError: the address cannot be bound.
         EngineError: the engine cannot start.
+        InvalidRequestError: the certificate cannot be used.
     """
+    certificate = certificate_of(settings)
     state = ServerState(settings)
     listener = listen(settings.host, settings.port, settings.slow_consumer_s)
     host, port = listener.getsockname()[:2]
-    server = _Server(_uvicorn_config(settings, state))
+    server = _Server(_uvicorn_config(settings, state, certificate))
     try:
         await state.start()
         serving = asyncio.create_task(server.serve(sockets=[listener]))
-        url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        scheme = "http" if certificate is None else "https"
+        url = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
         try:
             yield RunningServer(url, state, server, serving)
         finally:
@@ -187,7 +191,9 @@ async def serve(
         await server.drain(hurried.is_set)
 
 
-def _uvicorn_config(settings: Settings, state: ServerState) -> uvicorn.Config:
+def _uvicorn_config(
+    settings: Settings, state: ServerState, certificate: Certificate | None
+) -> uvicorn.Config:
     return uvicorn.Config(
         create_app(state),
         ws=SocketProtocol,
@@ -199,4 +205,6 @@ def _uvicorn_config(settings: Settings, state: ServerState) -> uvicorn.Config:
         log_config=None,
         access_log=False,
         timeout_graceful_shutdown=2,
+        ssl_certfile=None if certificate is None else certificate.certfile,
+        ssl_keyfile=None if certificate is None else certificate.keyfile,
     )

@@ -1,0 +1,75 @@
+"""HTTPS and WSS without a proxy: with a certificate of one's own, or a self-signed one."""
+
+import ssl
+from pathlib import Path
+
+import httpx
+import pytest
+
+from testbed.servers import StartServer
+from testbed.wire import Wire
+from voiceagent_tts.config import Settings
+from voiceagent_tts.errors import InvalidRequestError
+from voiceagent_tts.server.tls import certificate_of
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home folder of this test, in which the server keeps its certificate."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return tmp_path
+
+
+async def test_a_self_signed_server_speaks(start_server: StartServer, home: Path) -> None:
+    """A client that trusts the certificate reaches the page and a context."""
+    server = await start_server(ssl_self_signed=True)
+    assert server.url.startswith("https://127.0.0.1:")
+    (certificate,) = home.rglob("self-signed.pem")
+    trusting = ssl.create_default_context(cafile=certificate)
+    async with httpx.AsyncClient(verify=trusting) as http:
+        assert (await http.get(server.url)).status_code == 200
+    async with Wire.connected(server.websocket_url, ssl=trusting) as wire:
+        assert (await wire.say("Hello.")).done.reason == "complete"
+
+
+def test_a_self_signed_certificate_is_kept(home: Path) -> None:
+    """The next start uses it again; another address, and a damaged file, give another one."""
+    settings = Settings(ssl_self_signed=True)
+    first = certificate_of(settings)
+    assert first is not None
+    assert first.certfile.stat().st_mode & 0o077 == 0
+    kept = first.certfile.read_bytes()
+    assert certificate_of(settings) == first and first.certfile.read_bytes() == kept
+    certificate_of(Settings(ssl_self_signed=True, host="tts.test", allow_anonymous=True))
+    assert (other := first.certfile.read_bytes()) != kept
+    first.certfile.write_text("damaged")
+    certificate_of(settings)
+    assert first.certfile.read_bytes() not in (kept, other, b"damaged")
+
+
+def test_ones_own_certificate_is_served_from_its_files(home: Path) -> None:
+    """The key may be in the certificate's file, or in another one."""
+    made = certificate_of(Settings(ssl_self_signed=True))
+    assert made is not None
+    key, _, rest = made.certfile.read_text().partition("-----BEGIN CERTIFICATE-----")
+    (home / "key.pem").write_text(key)
+    (home / "cert.pem").write_text(f"-----BEGIN CERTIFICATE-----{rest}")
+    settings = Settings(ssl_certfile=home / "cert.pem", ssl_keyfile=home / "key.pem")
+    assert certificate_of(settings) is not None
+    with pytest.raises(InvalidRequestError, match="expected a certificate with its key"):
+        certificate_of(Settings(ssl_certfile=home / "cert.pem"))
+    with pytest.raises(InvalidRequestError, match="No such file"):
+        certificate_of(Settings(ssl_certfile=home / "missing.pem"))
+
+
+def test_contradictory_settings_are_refused(tmp_path: Path) -> None:
+    """One certificate, and never a key alone."""
+    with pytest.raises(ValueError, match="got both"):
+        Settings(ssl_certfile=tmp_path / "a.pem", ssl_self_signed=True)
+    with pytest.raises(ValueError, match="name the certificate too"):
+        Settings(ssl_keyfile=tmp_path / "a.pem")
+
+
+def test_without_these_settings_there_is_no_tls() -> None:
+    """The default is HTTP, behind a proxy or on this machine."""
+    assert certificate_of(Settings()) is None

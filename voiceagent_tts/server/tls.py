@@ -1,0 +1,137 @@
+"""The certificate of a server that speaks HTTPS and WSS itself: one's own, or a self-signed one.
+
+A self-signed certificate is kept and used again, so that browsers ask only once whether to accept
+it.
+"""
+
+import datetime
+import ipaddress
+import os
+import socket
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from voiceagent_tts.config import Settings
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+
+if TYPE_CHECKING:
+    from cryptography import x509
+
+SELF_SIGNED = Path("~/.local/share/voiceagent-tts/self-signed.pem")
+"""Key and certificate in one file."""
+
+_VALID = datetime.timedelta(days=397)  # browsers refuse certificates that are valid for longer
+_RENEWED = datetime.timedelta(days=30)
+"""A certificate with less time left is replaced."""
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """Files of a certificate in PEM form; the key may be in the first."""
+
+    certfile: Path
+    keyfile: Path | None = None
+
+
+def certificate_of(settings: Settings) -> Certificate | None:
+    """Return the certificate that the settings ask for; None for a server without TLS.
+
+    Raises:
+        InvalidRequestError: a file cannot be read or written, or is no certificate with its key.
+    """
+    if settings.ssl_self_signed:
+        certificate = Certificate(_self_signed(settings, SELF_SIGNED.expanduser()))
+    elif settings.ssl_certfile is not None:
+        certificate = Certificate(settings.ssl_certfile, settings.ssl_keyfile)
+    else:
+        return None
+    try:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate.certfile, certificate.keyfile)
+    except OSError as error:  # ssl.SSLError is one
+        reason = error.strerror or "no certificate and key in PEM form"
+        raise InvalidRequestError(
+            f"ssl_certfile {certificate.certfile}: expected a certificate with its key in PEM "
+            f"form, got an error ({reason}); the key may be in ssl_keyfile",
+            code=ErrorCode.INVALID_PARAM,
+        ) from error
+    return certificate
+
+
+def _self_signed(settings: Settings, path: Path) -> Path:
+    names = _names(settings)
+    if not _is_current(path, names):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _write_private(path, _generate(names))
+        except OSError as error:
+            raise InvalidRequestError(
+                f"ssl_self_signed: {path} cannot be written ({error.strerror}); use --ssl-certfile "
+                "and --ssl-keyfile"
+            ) from error
+    return path
+
+
+def _names(settings: Settings) -> list[str]:
+    """Names and addresses under which browsers may open the server, sorted."""
+    return sorted({"localhost", "127.0.0.1", "::1", socket.gethostname(), settings.host})
+
+
+def _is_current(path: Path, names: list[str]) -> bool:
+    from cryptography import x509
+
+    try:
+        certificate = x509.load_pem_x509_certificate(path.read_bytes())
+    except (OSError, ValueError):
+        return False
+    extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    known = sorted(str(name.value) for name in extension.value)
+    left = certificate.not_valid_after_utc - datetime.datetime.now(datetime.UTC)
+    return known == names and left > _RENEWED
+
+
+def _generate(names: list[str]) -> bytes:
+    """Make a key and a certificate for it, in PEM form."""
+    # Imported here: few servers terminate TLS themselves.
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "voiceagent-tts")])
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))  # for clocks that are behind
+        .not_valid_after(now + _VALID)
+        .add_extension(x509.SubjectAlternativeName(list(map(_general_name, names))), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    private = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    return private + certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def _general_name(name: str) -> "x509.GeneralName":
+    from cryptography import x509
+
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+def _write_private(path: Path, data: bytes) -> None:
+    path.unlink(missing_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
