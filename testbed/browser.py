@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from playwright.async_api import Browser, ConsoleMessage, Page, WebSocket, async_playwright
+from playwright.async_api import Browser, ConsoleMessage, Page, Request, WebSocket, async_playwright
 
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 
@@ -100,16 +100,25 @@ class PageLog:
     """What a page did: its requests, its errors, and the messages of its WebSockets."""
 
     urls: list[str] = field(default_factory=list[str])
+    requests: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     errors: list[str] = field(default_factory=list[str])
     sent: list[str] = field(default_factory=list[str])
     received: list[str] = field(default_factory=list[str])
 
     def watch(self, page: Page) -> None:
         """Record from now on."""
-        page.on("request", lambda request: self.urls.append(request.url))
+        page.on("request", self._on_request)
         page.on("pageerror", lambda error: self.errors.append(str(error)))
         page.on("console", self._on_console)
         page.on("websocket", self._watch_socket)
+
+    def sent_requests(self, method: str) -> list[str]:
+        """Addresses of the requests with a method, in order."""
+        return [url for each, url in self.requests if each == method]
+
+    def _on_request(self, request: Request) -> None:
+        self.urls.append(request.url)
+        self.requests.append((request.method, request.url))
 
     def _on_console(self, line: ConsoleMessage) -> None:
         if line.type == "error":

@@ -1,6 +1,7 @@
 """The page at `/` in a real browser: what sounds, what lights, and what an interruption leaves."""
 
 import json
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,9 @@ pytestmark = [
 OUT = Path(__file__).parents[2] / "out"
 WORDS = ["Mellow.", "Raven.", "Lima.", "Venom.", "Yellow.", "Marina."]
 """Each is a sentence, so that a pause shows where the next one begins to sound."""
+REFERENCE = Path(__file__).parents[1] / "reference"
+OTHER_NAME = "tts.test"
+"""A name of this machine that a browser takes for another one."""
 TWO_FRAMES_S = 0.034
 DESKTOP = {"width": 1280, "height": 1000}
 PHONE = {"width": 390, "height": 844}
@@ -107,7 +111,7 @@ async def test_words_light_when_they_sound(opening: tuple[Page, PageLog]) -> Non
 @pytest.mark.parametrize(
     ("rest", "answer"),
     [
-        pytest.param(", and nobody will listen to the end of it." * 6, "cancelled", id="cancel"),
+        pytest.param(", and nobody will listen" * 12 + " to it.", "cancelled", id="cancel"),
         pytest.param(", and all of it was sent.", "cut", id="cut"),
     ],
 )
@@ -198,5 +202,94 @@ async def test_the_page_fits_a_phone(browser: Browser, served: ServerProcess, sc
         await page.get_by_role("button", name="Interrupt").tap()
         await expect(page.locator("#history")).to_be_visible()
         assert await page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
-        await page.screenshot(path=OUT / f"page-phone-{scheme}-cut.png", full_page=True)
+        await page.locator("#history").scroll_into_view_if_needed()
+        await page.screenshot(path=OUT / f"page-phone-{scheme}-cut.png")
         assert log.errors == []
+
+
+async def test_a_voice_is_cloned_and_designed_on_the_page(browser: Browser, tmp_path: Path) -> None:
+    """The microphone is recorded; an uploaded file becomes a voice, is listed, heard, removed."""
+    models = ",".join(str(REFERENCE / name) for name in ("base-0b6", "voice_design-1b7"))
+    settings = {"threads": "1", "aligner": "off", "voices_folder": str(tmp_path)}
+    with serving(engine="qwen3", models=models, **settings) as server:
+        async with opened(browser, server.url, viewport=DESKTOP) as (page, log):
+            await expect(page.get_by_label("Hear designed")).to_be_visible()
+            await expect(page.get_by_label("Describe the voice")).to_be_visible()
+            await page.get_by_text("Clone a voice").click()
+            await page.get_by_text("Design a voice").click()
+            form = page.locator("#clone")
+            await form.get_by_role("button", name="Record").click()
+            await expect(form.get_by_role("status")).to_have_text(re.compile(r"Recording: [1-9]"))
+            await form.get_by_role("button", name="Stop recording").click()
+            await expect(form.get_by_role("status")).to_have_text(re.compile(r"Recorded \d"))
+            await form.get_by_label("Name").fill("Anna")
+            await form.get_by_label("3 to 30 s").set_input_files(REFERENCE / "reference.wav")
+            await form.get_by_label("What is said in it").fill("quick brown fox")
+            clone = form.get_by_role("button", name="Clone")
+            await clone.click()
+            assert not log.sent_requests("POST"), "without consent nothing is sent"
+            await form.get_by_label("has agreed to this clone").check()
+            await clone.click()
+            await expect(form.get_by_role("status")).to_contain_text(
+                "The voice anna is ready.", timeout=100_000
+            )
+            await expect(page.get_by_role("radio", name="anna")).to_be_checked()
+            await page.screenshot(path=OUT / "page-voices.png", full_page=True)
+            async with page.expect_download() as saving:
+                await page.get_by_label("Save anna as a file").click()
+            assert (await saving.value).suggested_filename == "anna.safetensors"
+            await page.get_by_label("Hear anna").click()
+            await expect(page.locator("#first-audio")).to_contain_text("ms", timeout=60_000)
+            page.on("dialog", lambda dialog: dialog.accept())
+            await page.get_by_label("Remove anna").click()
+            await expect(page.get_by_label("Hear anna")).not_to_be_attached()
+            assert log.errors == []
+
+
+async def test_an_insecure_page_says_what_to_do(browser: Browser) -> None:
+    """Over HTTP from another machine there is no sound, and the page names the option."""
+    with serving(api_keys="page-key") as server:
+        url = server.url.replace("127.0.0.1", OTHER_NAME)
+        async with opened(browser, url, viewport=DESKTOP) as (page, _):
+            await page.get_by_label("API key", exact=True).fill("page-key")
+            await page.get_by_label("API key", exact=True).press("Enter")
+            await expect(page.get_by_label("Hear default")).to_be_visible()
+            await expect(page.locator("#alert")).to_contain_text("--ssl-self-signed")
+            await speak(page, "Nobody hears this.")
+            await expect(page.locator("#alert")).to_contain_text("--ssl-self-signed")
+            await page.screenshot(path=OUT / "page-insecure.png")
+
+
+async def test_a_self_signed_page_speaks(
+    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over HTTPS from another machine it sounds, once the browser accepts the certificate."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with serving(api_keys="page-key", ssl_self_signed="true") as server:
+        url = server.url.replace("127.0.0.1", OTHER_NAME)
+        options = {"viewport": DESKTOP, "ignore_https_errors": True}
+        async with opened(browser, url, **options) as (page, _):
+            await page.get_by_label("API key", exact=True).fill("page-key")
+            await page.get_by_label("API key", exact=True).press("Enter")
+            await expect(page.get_by_label("Hear default")).to_be_visible()
+            await speak(page, "This is heard.")
+            await spoken_to_the_end(page)
+
+
+async def test_what_was_heard_is_saved(opening: tuple[Page, PageLog]) -> None:
+    """WAV and SRT end where the reply was interrupted, and MP3 holds the text until there."""
+    page, log = opening
+    await interrupt_within(page, "three.", 100)
+    await speak(page, "One, two, three. And here comes a long rest that nobody hears. " * 3)
+    await expect(page.locator("#history")).to_be_visible(timeout=20_000)
+    files: dict[str, bytes] = {}
+    for name in ("WAV", "MP3", "SRT"):
+        async with page.expect_download() as saving:
+            await page.get_by_role("button", name=name).click()
+        files[name] = Path(await (await saving.value).path()).read_bytes()
+    played_ms = message(log.sent, "cancel")["played_ms"]
+    assert abs(len(files["WAV"]) - 44 - played_ms * 48) < 100
+    assert files["MP3"][:3] == b"ID3" or files["MP3"][0] == 0xFF
+    assert b"three." in files["SRT"] and b"rest" not in files["SRT"]
+    (request,) = log.sent_requests("POST")
+    assert request.endswith("/v1/audio/speech")

@@ -19,8 +19,9 @@ export function showHistory({ heard, unheard, playedMs, sent, whole }) {
 
 function showOther(id, heard, committed) {
   const phantom = document.createElement("mark");
-  phantom.textContent = committed.slice(heard.length);
-  document.getElementById(id).replaceChildren(heard, phantom);
+  phantom.textContent = committed.slice(heard.length).trimStart();
+  const unmarked = committed.slice(0, committed.length - phantom.textContent.length);
+  document.getElementById(id).replaceChildren(unmarked, phantom);
   const words = wordCount(phantom.textContent);
   document.getElementById(`${id}-note`).textContent =
     words === 0

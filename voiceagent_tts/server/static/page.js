@@ -4,7 +4,7 @@ import { save, srtOf, wavOf } from "./downloads.js";
 import { hideHistory, showHistory, wordCount } from "./history.js";
 import { askForKey, ensureKey } from "./key-dialog.js";
 import { removeVoice, saveVoice, showOwnVoices } from "./own-voices.js";
-import { Player, SAMPLE_RATE_HZ } from "./player.js";
+import { Player, obstacle } from "./player.js";
 import { SCRIPT, writeTokens } from "./scripted-llm.js";
 import { postJson, storedKey } from "./server.js";
 import { TtsSocket } from "./socket.js";
@@ -218,6 +218,7 @@ async function start() {
   try {
     await connect();
     await showVoices();
+    showAlert(obstacle());
   } catch (error) {
     $("server").textContent = "not connected";
     showAlert(error.message);

@@ -2,17 +2,23 @@
 
 export const SAMPLE_RATE_HZ = 24000;
 
-const INSECURE =
-  `A browser plays this server's audio only on a secure page, and ${location.origin} is not one. ` +
-  "Start the server with --ssl-self-signed and open it with https://, or forward its port " +
-  `(ssh -L ${location.port}:localhost:${location.port} HOST) and open http://localhost:${location.port}.`;
+// Why this page cannot play, and what to do; null if it can.
+export function obstacle() {
+  if (window.isSecureContext) return null;
+  return (
+    `A browser plays this server's audio only on a secure page, and ${location.origin} is not ` +
+    "one. Start the server with --ssl-self-signed and open it with https://, or forward its port " +
+    `(ssh -L ${location.port}:localhost:${location.port} HOST) and open ` +
+    `http://localhost:${location.port}.`
+  );
+}
 
 export class Player {
   #context;
 
   // Returns a player; call it from a click or a key press, or the browser keeps the audio silent.
   static async create() {
-    if (!window.isSecureContext) throw new Error(INSECURE);
+    if (obstacle()) throw new Error(obstacle());
     const player = new Player();
     // At the rate of the server the browser resamples once, at its output, and a frame is a sample.
     player.#context = new AudioContext({ sampleRate: SAMPLE_RATE_HZ, latencyHint: "interactive" });

@@ -95,7 +95,7 @@ function show(actions) {
   list.replaceChildren(...matching.map((voice) => row(voice, actions)));
   count.textContent = `${matching.length} of ${voices.length} voices`;
   const current = list.querySelector("input:checked")?.closest("div");
-  if (current) list.scrollTop = current.offsetTop - list.clientHeight / 2;
+  if (current) list.scrollTop = current.offsetTop - current.clientHeight;
 }
 
 function row(voice, actions) {
