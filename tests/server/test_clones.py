@@ -70,7 +70,7 @@ async def test_a_recording_becomes_a_voice(cloning: httpx.AsyncClient) -> None:
     assert added.status_code == 201, added.text
     assert added.json()["id"] == "anna"
     assert any("at least 3 s" in each for each in added.json()["warnings"])
-    assert (await listed(cloning))["anna"]["is_clone"]
+    assert (await listed(cloning))["anna"]["kind"] == "clone"
     body = {"input": "Hello.", "voice": "anna", "response_format": "pcm"}
     assert any((await cloning.post("/v1/audio/speech", json=body)).content)
     file = (await cloning.get(f"{PATH}/anna")).content
@@ -106,7 +106,7 @@ async def test_a_description_becomes_a_voice(cloning: httpx.AsyncClient) -> None
     body = {"name": "Sailor", "instruct": "An old sailor", "text": "Ahoy!", "seed": 3}
     designed = await cloning.post(f"{PATH}/design", json=body)
     assert designed.status_code == 201, designed.text
-    assert (await listed(cloning))["sailor"]["is_clone"]
+    assert (await listed(cloning))["sailor"]["kind"] == "clone"
     voice = Cloned.from_bytes((await cloning.get(f"{PATH}/sailor")).content)
     assert voice.reference_text == "Ahoy!" and voice.reference_codes is not None
 

@@ -192,7 +192,7 @@ def _free_name(state: ServerState, name: str, *, replace: bool) -> str:
         if replace:
             return normal
         taken = f"a voice {normal!r} exists; choose another name, or set `replace`"
-    elif normal in (each.casefold() for each in state.synthesizer.voices.names()):
+    elif normal in (each.details.name.casefold() for each in state.synthesizer.voices.listed()):
         taken = f"{normal!r} is a built-in voice; choose another name"
     else:
         return normal

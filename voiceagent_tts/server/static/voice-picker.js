@@ -109,7 +109,7 @@ function row(voice, actions) {
   facts.textContent = [voice.kind, voice.gender, ...voiceLanguages(voice)].filter(Boolean).join(" · ");
   label.append(radio, voice.name, facts);
   element.append(label);
-  if (voice.is_clone) {
+  if (voice.kind === "clone") {
     element.append(
       button("⤓", `Save ${voice.name} as a file`, () => actions.save(voice.id)),
       button("✕", `Remove ${voice.name}`, () => actions.remove(voice.id)),
