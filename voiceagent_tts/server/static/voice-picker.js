@@ -78,16 +78,22 @@ function fillKinds() {
 
 function matches(voice) {
   const words = search.value.toLowerCase().split(/\s+/);
-  const facts = [voice.name, voice.kind, voice.gender, ...voiceLanguages(voice)];
-  const text = facts.filter(Boolean).join(" ").toLowerCase();
-  const speaks = !language.value || voice.languages.includes(language.value);
+  const text = `${voice.name} ${factsOf(voice)}`.toLowerCase();
   const isOfKind = !kindFilter.value || voice.kind === kindFilter.value;
-  return speaks && isOfKind && words.every((word) => text.includes(word));
+  return speaks(voice, language.value) && isOfKind && words.every((word) => text.includes(word));
 }
 
-function voiceLanguages(voice) {
-  const own = voice.language ? [voice.language] : [];
-  return own.map(languageName);
+// Whether a voice suits texts in a language: it accepts the language, and is not made for another.
+function speaks(voice, code) {
+  if (!code) return true;
+  const base = (each) => each.split("-")[0];
+  const isMadeForIt = voice.language === null || base(voice.language) === base(code);
+  return voice.languages.includes(code) && isMadeForIt;
+}
+
+function factsOf({ kind, alias_of, gender, language }) {
+  const facts = [alias_of ? `alias of ${alias_of}` : kind, gender, language && languageName(language)];
+  return facts.filter(Boolean).join(" · ");
 }
 
 function show(actions) {
@@ -106,7 +112,7 @@ function row(voice, actions) {
   });
   radio.oninput = () => (chosen = voice.id);
   const facts = document.createElement("small");
-  facts.textContent = [voice.kind, voice.gender, ...voiceLanguages(voice)].filter(Boolean).join(" · ");
+  facts.textContent = factsOf(voice);
   label.append(radio, voice.name, facts);
   element.append(label);
   if (voice.kind === "clone") {
