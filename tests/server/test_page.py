@@ -33,6 +33,7 @@ OUT = Path(__file__).parents[2] / "out"
 WORDS = ["Mellow.", "Raven.", "Lima.", "Venom.", "Yellow.", "Marina."]
 """Each is a sentence, so that a pause shows where the next one begins to sound."""
 REFERENCE = Path(__file__).parents[1] / "reference"
+DOCS = Path(__file__).parents[2] / "docs"
 OTHER_NAME = "tts.test"
 """A name of this machine that a browser takes for another one."""
 TWO_FRAMES_S = 0.034
@@ -293,3 +294,20 @@ async def test_what_was_heard_is_saved(opening: tuple[Page, PageLog]) -> None:
     assert b"three." in files["SRT"] and b"rest" not in files["SRT"]
     (request,) = log.sent_requests("POST")
     assert request.endswith("/v1/audio/speech")
+
+
+async def test_the_example_of_the_documentation_speaks(opening: tuple[Page, PageLog]) -> None:
+    """The code in docs/browser.md speaks, names the sounding word, and is interrupted."""
+    page, log = opening
+    (code,) = re.findall(r"```js\n(.*?)```", (DOCS / "browser.md").read_text(), re.DOTALL)
+    code = code.replace("export ", "") + "Object.assign(window, { speak, interrupt });"
+    await page.add_script_tag(type="module", content=code)
+    await page.wait_for_function("window.speak")
+    await page.evaluate("speak(`One, two, three. ${'And nobody hears the rest. '.repeat(9)}`)")
+    await page.wait_for_function("document.title === 'three.'")
+    async with page.expect_console_message() as printed:
+        await page.evaluate("interrupt()")
+    assert (await printed.value).text == "heard: " + message(log.received, "cancelled")[
+        "text_spoken"
+    ]
+    assert message(log.received, "cancelled")["text_spoken"] == "One, two, three."

@@ -23,7 +23,7 @@ async function connect() {
   if (socket?.acceptsContexts) return;
   await ensureKey();
   $("change-key").hidden = storedKey() === null;
-  socket = await TtsSocket.connect(storedKey());
+  socket = await TtsSocket.connect(new URL("/v1/tts/ws", location.href), storedKey());
   $("server").textContent = `${socket.ready.model} · ${socket.ready.sample_rate / 1000} kHz`;
 }
 

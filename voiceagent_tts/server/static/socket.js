@@ -11,14 +11,13 @@ export class TtsSocket {
   #opened = 0;
   acceptsContexts = false;
 
-  // Connects, and resolves when the server is ready. `key` is null for servers without keys.
-  static async connect(key) {
-    const url = new URL("/v1/tts/ws", location.href);
-    url.protocol = url.protocol.replace("http", "ws");
+  // Connects, and resolves when the server is ready. `url` is the address of tts.v1; `key` is null
+  // for servers without keys.
+  static async connect(url, key) {
     const protocols = key === null ? [PROTOCOL] : [PROTOCOL, `bearer.${key}`];
     const tts = new TtsSocket();
     const ready = Promise.withResolvers();
-    tts.#socket = new WebSocket(url, protocols);
+    tts.#socket = new WebSocket(String(url).replace(/^http/, "ws"), protocols);
     tts.#socket.binaryType = "arraybuffer";
     tts.#socket.onmessage = ({ data }) => {
       if (typeof data !== "string") return tts.#onAudio(data);
