@@ -22,7 +22,7 @@ async def voice_server(log: Path) -> AsyncIterator[str]:
         log: file for the standard error of a new server.
 
     Raises:
-        SystemExit: a new server did not start.
+        EngineError: a new server did not start.
     """
     if url := os.environ.get("VOICEAGENT_TTS_URL"):
         yield url

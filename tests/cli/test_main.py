@@ -1,0 +1,29 @@
+"""The program itself: its version, and the extras that it names where a package is missing."""
+
+import sys
+
+import pytest
+
+from testbed.command_line import CommandHere
+from voiceagent_tts import __version__
+
+
+def test_the_version_is_printed(command_here: CommandHere) -> None:
+    """`--version` needs no command."""
+    shown = command_here("--version")
+    assert (shown.status, shown.output) == (0, f"voiceagent-tts {__version__}\n")
+
+
+def test_a_demo_without_its_packages_names_its_extra(
+    command_here: CommandHere, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line says how to install it, from an index and in a clone."""
+    for module in [name for name in sys.modules if name.startswith("voiceagent_tts.demo.")]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "loguru", None)  # what Pipecat logs with
+    refused = command_here("demo")
+    assert refused.status == 1
+    assert refused.errors == (
+        "voiceagent-tts: the package 'loguru' is missing. Install the extras that this command "
+        "needs: pip install 'voiceagent-tts[demo]' (in a clone: pip install -e '.[demo]')\n"
+    )

@@ -1,0 +1,32 @@
+"""The server that a demo starts."""
+
+from pathlib import Path
+
+import pytest
+
+from voiceagent_tts.client import TTSClient
+from voiceagent_tts.demo.server import demo_server
+from voiceagent_tts.errors import EngineError
+
+
+async def test_settings_for_other_servers_do_not_apply(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It speaks without a key, with the embedded voice, whatever the environment configures."""
+    monkeypatch.setenv("VOICEAGENT_TTS_API_KEYS", "secret-of-another-server")
+    monkeypatch.setenv("VOICEAGENT_TTS_ENGINE", "qwen3")
+    monkeypatch.setenv("VOICEAGENT_TTS_PORT", "1")
+    async with demo_server(tmp_path / "server.log") as url, TTSClient(url) as client:
+        events = [event async for event in client.say("Hello.", language="en", max_lead_s=0)]
+    assert events
+
+
+async def test_a_server_that_does_not_start_names_its_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reason stands there."""
+    monkeypatch.setenv("VOICEAGENT_TTS_WORKERS", "none")
+    with pytest.raises(EngineError, match="the server did not start; see .*server.log"):
+        async with demo_server(tmp_path / "server.log"):
+            pass
+    assert "workers" in (tmp_path / "server.log").read_text()
