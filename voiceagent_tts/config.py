@@ -8,6 +8,7 @@ the defaults below.
 import hashlib
 import json
 import os
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -23,6 +24,9 @@ from pydantic_settings import (
 DEFAULT_PORT = 8765
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _HASH_PREFIX = "sha256:"
+_ENV_PREFIX = "VOICEAGENT_TTS_"
+_OTHER_VARIABLES = ("CONFIG", "URL", "API_KEY")
+"""Variables that are no settings of the server: its file, and a client's server and key."""
 
 
 def hash_key(key: str) -> str:
@@ -36,6 +40,21 @@ def hash_key(key: str) -> str:
 def huggingface_home() -> Path:
     """Return the folder of downloaded model files."""
     return Path(os.environ.get("HF_HOME", Path.home() / ".cache" / "huggingface"))
+
+
+def misspelt_variables() -> dict[str, str]:
+    """Variables of the environment that look like a misspelt setting, and the setting's variable.
+
+    Others are left alone: Kubernetes sets `VOICEAGENT_TTS_SERVICE_HOST` for a service of that name.
+    """
+    names = [*(name.upper() for name in Settings.model_fields), *_OTHER_VARIABLES]
+    known = [_ENV_PREFIX + name for name in names]
+    misspelt: dict[str, str] = {}
+    for name in os.environ:
+        if name.startswith(_ENV_PREFIX.removesuffix("_")) and name.upper() not in known:
+            for near in get_close_matches(name.upper(), known, n=1, cutoff=0.9):
+                misspelt[name] = near
+    return misspelt
 
 
 class Settings(BaseSettings):
@@ -123,7 +142,7 @@ class Settings(BaseSettings):
         log_json: Write logs as JSON lines instead of coloured text.
     """
 
-    model_config = SettingsConfigDict(env_prefix="VOICEAGENT_TTS_", extra="forbid", frozen=True)
+    model_config = SettingsConfigDict(env_prefix=_ENV_PREFIX, extra="forbid", frozen=True)
 
     host: str = "127.0.0.1"
     port: int = Field(default=DEFAULT_PORT, ge=0, le=65535)

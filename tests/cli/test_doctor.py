@@ -8,6 +8,8 @@ import pytest
 
 from testbed.base_install import make_base_install, run_in_base_install
 from testbed.command_line import Command
+from voiceagent_tts.cli.playback import output_device
+from voiceagent_tts.errors import InvalidRequestError
 
 
 async def test_a_machine_that_can_speak_is_told_so(command: Command) -> None:
@@ -37,6 +39,37 @@ def test_a_machine_without_the_extras_is_told_what_to_install(tmp_path: Path) ->
     assert re.search(r"^note +word times +estimates", result.stdout, re.MULTILINE)
     assert result.stdout.endswith("This machine cannot speak yet.\n")
     assert result.stderr == ""
+
+
+async def test_the_settings_are_judged(command: Command) -> None:
+    """Port and engine are those with which a server would start, from the environment too."""
+    qwen3 = {"VOICEAGENT_TTS_ENGINE": "qwen3", "VOICEAGENT_TTS_MODELS": "Qwen/a"}
+    outcome = await command("doctor", environment={"VOICEAGENT_TTS_PORT": "18765"} | qwen3)
+    assert re.search(
+        r"^ok +settings +engine qwen3 Qwen/a, 127\.0\.0\.1:18765$", outcome.output, re.MULTILINE
+    )
+    assert re.search(r"^(ok|note) +port 18765 ", outcome.output, re.MULTILINE)
+    outcome = await command("doctor", environment={"VOICEAGENT_TTS_ENGINE": "qwen4"})
+    assert outcome.status == 1
+    assert re.search(r"^bad +settings +engine: ", outcome.output, re.MULTILINE)
+
+
+async def test_a_misspelt_variable_is_told(command: Command) -> None:
+    """A variable that no setting has is named, with the setting that it resembles."""
+    environment = {"VOICEAGENT_TTS_ENIGNE": "qwen3", "VOICEAGENT_TTS_SERVICE_HOST": "10.0.0.1"}
+    outcome = await command("doctor", environment=environment)
+    assert "VOICEAGENT_TTS_ENIGNE is no setting" in outcome.output
+    assert "did you mean VOICEAGENT_TTS_ENGINE?" in outcome.output
+    assert "SERVICE_HOST" not in outcome.output
+
+
+def test_a_machine_without_an_output_device_is_told_so() -> None:
+    """What is missing has a name: the package, the library PortAudio, or a device."""
+    sounddevice = pytest.importorskip("sounddevice")
+    if any(device["max_output_channels"] for device in sounddevice.query_devices()):
+        pytest.skip("this machine has an output device")
+    with pytest.raises(InvalidRequestError, match=r"no output device \(PortAudio works\); connect"):
+        output_device()
 
 
 async def test_a_port_that_is_taken_is_noted(command: Command) -> None:

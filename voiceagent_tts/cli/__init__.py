@@ -274,8 +274,11 @@ def verify(
 @app.command()
 def doctor(
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port that the server would bind.")
-    ] = 8765,
+        int | None,
+        typer.Option(
+            min=0, max=65535, help="Port that the server would bind. [default: the settings']"
+        ),
+    ] = None,
     gpu: Annotated[
         bool, typer.Option("--gpu", help="Test the GPU instead; takes about a minute.")
     ] = False,

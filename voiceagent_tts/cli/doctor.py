@@ -10,18 +10,19 @@ import subprocess
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from rich.console import Console
 from rich.markup import escape
 
-from voiceagent_tts.config import huggingface_home
+from voiceagent_tts.cli.playback import output_device
+from voiceagent_tts.cli.settings import read_settings
+from voiceagent_tts.config import Settings, huggingface_home, misspelt_variables
 from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk
-from voiceagent_tts.errors import VoiceAgentError
+from voiceagent_tts.errors import InvalidRequestError, VoiceAgentError
 from voiceagent_tts.extras import install_hint
 
 _EXTRAS = ("server", "espeak", "japanese", "qwen3", "pipecat", "livekit", "demo", "agents")
-_NEEDED_EXTRAS = ("server",)
 _STYLES = {"ok": "green", "note": "yellow", "bad": "red"}
 
 
@@ -35,7 +36,7 @@ class Finding:
     remedy: str = ""
 
 
-async def examine(port: int) -> bool:
+async def examine(port: int | None) -> bool:
     """Run all checks, print a line for each, and return whether a server can speak here."""
     console, can_speak = Console(soft_wrap=True, highlight=False), True
     async for finding in _findings(port):
@@ -54,11 +55,16 @@ def print_finding(console: Console, finding: Finding) -> None:
         console.print(f"{'':<23}[dim]->[/] {escape(finding.remedy)}")
 
 
-async def _findings(port: int) -> AsyncIterator[Finding]:
+async def _findings(port: int | None) -> AsyncIterator[Finding]:
     yield _python()
+    settings, finding = _read_settings({} if port is None else {"port": port})
+    yield finding
+    for name, meant in misspelt_variables().items():
+        yield Finding("variable", "note", f"{name} is no setting", f"did you mean {meant}?")
+    needed = {"server", *(["qwen3"] if settings.engine == "qwen3" else [])}
     for extra in _EXTRAS:
-        yield _extra(extra)
-    yield _port(port)
+        yield _extra(extra, is_needed=extra in needed)
+    yield _address(settings)
     yield await _voice()
     yield _speaker()
     yield _gpu()
@@ -72,7 +78,19 @@ def _python() -> Finding:
     )
 
 
-def _extra(extra: str) -> Finding:
+def _read_settings(given: dict[str, Any]) -> tuple[Settings, Finding]:
+    """The settings with which `serve` would start, or the defaults if those are wrong."""
+    try:
+        settings = read_settings(given)
+    except InvalidRequestError as error:
+        defaults = Settings.model_construct(**given)
+        return defaults, Finding("settings", "bad", error.message)
+    models = "".join(f" {model}" for model in settings.models)
+    detail = f"engine {settings.engine}{models}, {settings.host}:{settings.port}"
+    return settings, Finding("settings", "ok", detail)
+
+
+def _extra(extra: str, *, is_needed: bool) -> Finding:
     versions, missing = list[str](), list[str]()
     for package in _packages_of(extra):
         try:
@@ -82,7 +100,7 @@ def _extra(extra: str) -> Finding:
     name = f"extra {extra}"
     if not missing:
         return Finding(name, "ok", ", ".join(versions))
-    verdict = "bad" if extra in _NEEDED_EXTRAS else "note"
+    verdict = "bad" if is_needed else "note"
     return Finding(name, verdict, f"missing: {', '.join(missing)}", install_hint(extra))
 
 
@@ -99,11 +117,14 @@ def _packages_of(extra: str) -> Iterator[str]:
             yield name
 
 
-def _port(port: int) -> Finding:
-    with socket.socket() as probe:
+def _address(settings: Settings) -> Finding:
+    """Whether a server could bind the address of the settings."""
+    port = settings.port
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    with socket.socket(family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind(("127.0.0.1", port))
+            probe.bind((settings.host, port))
         except OSError as error:
             remedy = "stop the program that uses it, or serve with --port 0"
             return Finding(f"port {port}", "note", error.strerror or str(error), remedy)
@@ -141,14 +162,10 @@ async def _voice() -> Finding:
 
 def _speaker() -> Finding:
     try:
-        import sounddevice
-
-        name = sounddevice.query_devices(kind="output")["name"]
-    except Exception as error:
-        remedy = (
-            f"apt-get install libportaudio2; {install_hint('agents')}; or write files with --output"
-        )
-        return Finding("loudspeaker", "note", str(error).splitlines()[0], remedy)
+        name = output_device()
+    except InvalidRequestError as error:
+        reason, _, remedy = error.message.partition("; ")
+        return Finding("loudspeaker", "note", reason, remedy)
     return Finding("loudspeaker", "ok", name)
 
 

@@ -5,8 +5,41 @@ from typing import Any
 
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
 from voiceagent_tts.errors import InvalidRequestError
+from voiceagent_tts.extras import install_hint
 
 _WRITE_BYTES = SAMPLE_RATE_HZ * BYTES_PER_SAMPLE // 10  # Ctrl-C is noticed between writes
+
+
+def output_device() -> str:
+    """Return the name of the default output device.
+
+    Raises:
+        InvalidRequestError: there is none; the message says what is missing, and what to do.
+    """
+    try:
+        import sounddevice
+    except ImportError:
+        raise InvalidRequestError(
+            f"the package sounddevice is missing; {install_hint('agents')}, or write a file with "
+            "--output"
+        ) from None
+    except OSError:
+        raise InvalidRequestError(
+            "the library PortAudio is missing; apt-get install libportaudio2, or write a file with "
+            "--output"
+        ) from None
+    if not any(device["max_output_channels"] for device in sounddevice.query_devices()):
+        raise InvalidRequestError(
+            "this machine has no output device (PortAudio works); connect one, or write a file "
+            "with --output"
+        )
+    try:
+        return sounddevice.query_devices(kind="output")["name"]
+    except sounddevice.PortAudioError:
+        raise InvalidRequestError(
+            "no output device is the default; select one in the system's sound settings, or write "
+            "a file with --output"
+        ) from None
 
 
 class Loudspeaker:
@@ -23,19 +56,20 @@ class Loudspeaker:
             InvalidRequestError: a device is required but missing; the message gives the reason.
         """
         try:
+            output_device()
             import sounddevice
 
-            stream = sounddevice.RawOutputStream(SAMPLE_RATE_HZ, channels=1, dtype="int16")
-            stream.start()
-        # sounddevice raises OSError where PortAudio is missing and its own error without a device.
-        except Exception as error:
-            if not is_required:
-                return None
-            raise InvalidRequestError(
-                f"cannot play audio on this machine ({error}); install the extra `agents` and "
-                "PortAudio "
-                "(apt-get install libportaudio2), or write a file with --output"
-            ) from error
+            try:
+                stream = sounddevice.RawOutputStream(SAMPLE_RATE_HZ, channels=1, dtype="int16")
+                stream.start()
+            except sounddevice.PortAudioError as error:
+                raise InvalidRequestError(
+                    f"the output device does not open ({error}); write a file with --output"
+                ) from error
+        except InvalidRequestError:
+            if is_required:
+                raise
+            return None
         return cls(stream)
 
     async def play(self, pcm: bytes) -> None:

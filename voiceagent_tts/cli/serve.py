@@ -11,7 +11,7 @@ from rich.console import Console
 
 from voiceagent_tts.cli.models import aligner_folder, model_folder
 from voiceagent_tts.cli.settings import read_settings
-from voiceagent_tts.config import Settings
+from voiceagent_tts.config import Settings, misspelt_variables
 from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.server.serve import RunningServer, serve
 
@@ -27,6 +27,8 @@ def run_server(given: dict[str, Any]) -> None:
     settings = read_settings(given)
     settings = _with_folders(settings)
     configure_logs(is_json=settings.log_json)
+    for name, meant in misspelt_variables().items():
+        structlog.get_logger(__name__).warning("unknown_variable", name=name, did_you_mean=meant)
     console = Console(stderr=True)
     try:
         with console.status(f"starting the {settings.engine} engine") as status:
