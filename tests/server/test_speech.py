@@ -3,6 +3,7 @@
 import base64
 import io
 import json
+import wave
 from typing import Any
 
 import av
@@ -300,3 +301,19 @@ async def test_raw_samples_state_rate_and_channels(http: httpx.AsyncClient, rate
         assert answer.status_code == 200, answer.text
         assert answer.headers["X-Sample-Rate"] == str(rate_hz)
         assert answer.headers["X-Channels"] == "1"
+
+
+@pytest.mark.parametrize("container_format", CONTENT_TYPES)
+async def test_without_streaming_the_length_is_known(
+    http: httpx.AsyncClient, container_format: str
+) -> None:
+    """With `stream: false` the answer has its length, and a WAV file the header of its samples."""
+    body = {"input": "Hello there.", "response_format": container_format, "stream": False}
+    answer = await http.post("/v1/audio/speech", json=body)
+    assert int(answer.headers["Content-Length"]) == len(answer.content)
+    assert answer.headers["Content-Type"] == CONTENT_TYPES[container_format]
+    samples, rate_hz = decode(container_format, answer.content)
+    assert 0.5 < len(samples) / rate_hz < 2.0
+    if container_format == "wav":
+        with wave.open(io.BytesIO(answer.content)) as file:
+            assert file.getnframes() == len(samples)

@@ -31,6 +31,7 @@ CONTENT_TYPES: dict[ContainerFormat, str] = {
 }
 """Content type of each format, as in the OpenAI API."""
 
+WAV_HEADER_BYTES = 44
 _UNKNOWN_LENGTH = 0xFFFF_FFFF
 _AAC_MAX_BITS_PER_SAMPLE = 6  # ISO/IEC 14496-3: 6,144 bits in a frame of 1,024 samples
 

@@ -9,14 +9,21 @@ its context.
 import asyncio
 import base64
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, StringConstraints
 
-from voiceagent_tts.audio.containers import CONTENT_TYPES, ContainerEncoder, ContainerFormat
+from voiceagent_tts.audio.containers import (
+    CONTENT_TYPES,
+    WAV_HEADER_BYTES,
+    ContainerEncoder,
+    ContainerFormat,
+    wav_header,
+)
 from voiceagent_tts.audio.output import OutputStream
 from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk
 from voiceagent_tts.errors import (
@@ -79,6 +86,11 @@ class SpeechRequest(BaseModel):
         False, description="Whether the silence before the first sound is sent."
     )
     speed: Speed = 1.0
+    stream: bool = Field(
+        True,
+        description="Whether audio is sent while it is generated. If false, the answer comes when "
+        "all audio is there, with its length: a WAV file has an exact header.",
+    )
     stream_format: Literal["audio", "sse"] = "audio"
     language: str | None = None
     seed: Annotated[int, Field(ge=0, lt=2**53)] | None = None
@@ -107,15 +119,37 @@ class SpeechRequest(BaseModel):
 
 
 @router.post("/v1/audio/speech", response_class=StreamingResponse)
-async def speak(request: Request, body: SpeechRequest) -> StreamingResponse:
+async def speak(request: Request, body: SpeechRequest) -> Response:
     """Speak `input` and stream the audio in `response_format`."""
     pcm = await start_speaking(request, body.input, body.options())
     container_format, content_type = _answer_format(body, request.headers.get("accept", ""))
     audio = _encoded(pcm, ContainerEncoder(container_format))
+    if not body.stream and body.stream_format == "audio":
+        return await _whole(request, audio, container_format, content_type)
     if body.stream_format == "sse":
         return StreamingResponse(_as_sse(audio), media_type="text/event-stream")
     headers = _pcm_headers(SAMPLE_RATE_HZ) if container_format == "pcm" else None
     return StreamingResponse(audio, media_type=content_type, headers=headers)
+
+
+async def _whole(
+    request: Request,
+    audio: AsyncGenerator[bytes, None],
+    container_format: ContainerFormat,
+    content_type: str,
+) -> Response:
+    """The answer with all of the audio, whose length is known."""
+    data = bytearray()
+    async with aclosing(audio):
+        async for piece in audio:
+            data += piece
+            if await request.is_disconnected():
+                raise ConnectionLostError("the client disconnected before the audio was complete")
+    if container_format == "wav":
+        header = wav_header(SAMPLE_RATE_HZ, len(data) - WAV_HEADER_BYTES)
+        data[:WAV_HEADER_BYTES] = header
+    headers = _pcm_headers(SAMPLE_RATE_HZ) if container_format == "pcm" else None
+    return Response(bytes(data), media_type=content_type, headers=headers)
 
 
 @router.post("/tts/bytes", response_class=StreamingResponse)
@@ -151,7 +185,7 @@ def _answer_format(body: SpeechRequest, accept: str) -> tuple[ContainerFormat, s
 
 async def start_speaking(
     request: Request, text: str, options: ContextOptions
-) -> AsyncIterator[bytes]:
+) -> AsyncGenerator[bytes, None]:
     """Start to speak a text; returns its PCM when the first audio is there."""
     state: ServerState = request.app.state.server
     if state.is_draining:
@@ -215,7 +249,7 @@ async def _skip_to_audio(events: AsyncIterator[ContextEvent]) -> AudioChunk:
 
 async def _pcm(
     context: Context, first: AudioChunk, events: AsyncIterator[ContextEvent]
-) -> AsyncIterator[bytes]:
+) -> AsyncGenerator[bytes, None]:
     failure: VoiceAgentError | None = None
     try:
         yield first.pcm
@@ -239,11 +273,12 @@ async def _pcm(
 
 
 async def _encoded(
-    pcm: AsyncIterator[bytes], encoder: ContainerEncoder | OutputStream
-) -> AsyncIterator[bytes]:
-    async for piece in pcm:
-        if data := encoder.push(piece):
-            yield data
+    pcm: AsyncGenerator[bytes, None], encoder: ContainerEncoder | OutputStream
+) -> AsyncGenerator[bytes, None]:
+    async with aclosing(pcm):
+        async for piece in pcm:
+            if data := encoder.push(piece):
+                yield data
     if data := encoder.finish():
         yield data
 
