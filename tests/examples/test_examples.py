@@ -1,0 +1,239 @@
+"""Every example runs as a user would run it, against a real server."""
+
+import asyncio
+import base64
+import contextlib
+import functools
+import http.server
+import json
+import os
+import re
+import socket
+import sys
+import threading
+import warnings
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+import soundfile
+from aiohttp import web
+from livekit.protocol.agent_pb.agent_session import ChatRole
+from playwright.async_api import expect
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import InvalidMessage
+
+from testbed.browser import chromium, headless, opened
+from testbed.caller import calling
+from testbed.server_process import ServerProcess
+from testbed.servers import StartServer
+from testbed.waiting import PATIENCE_S
+from voiceagent_tts.client import AudioFormat, ClientAudio, TTSClient
+
+with warnings.catch_warnings():
+    # Pipecat's deprecated classes warn where they are defined, in the name of `abc`.
+    warnings.simplefilter("ignore")
+    from testbed.webrtc_caller import calling_bot
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+REPLY = "Hello, how can I help you today?"
+
+
+def environment_of(server: ServerProcess, **more: str) -> dict[str, str]:
+    """The environment of an example."""
+    return {
+        **os.environ,
+        "VOICEAGENT_TTS_URL": server.websocket_url,
+        "VOICEAGENT_TTS_HTTP": server.url,
+        **more,
+    }
+
+
+async def run(server: ServerProcess, example: str, *arguments: str) -> str:
+    """Run an example to its end; returns its standard output."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, str(EXAMPLES / example), *arguments,
+        env=environment_of(server), stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    output, _ = await process.communicate()
+    assert process.returncode == 0
+    return output.decode()
+
+
+@contextlib.asynccontextmanager
+async def running(
+    server: ServerProcess, example: str, *arguments: str, **environment: str
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Run an example within the block."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, str(EXAMPLES / example), *arguments,
+        env=environment_of(server, **environment), stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        process.terminate()
+        async with asyncio.timeout(PATIENCE_S):
+            await process.communicate()
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A TCP port that nothing uses."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+@pytest.fixture
+async def openai_url() -> AsyncIterator[str]:
+    """The address of an OpenAI-compatible language model with one reply."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        response.force_close()
+        await response.prepare(request)
+        choice = {"index": 0, "delta": {"role": "assistant", "content": REPLY}}
+        chunk = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+        data = json.dumps({**chunk, "choices": [choice]})
+        await response.write(f"data: {data}\n\ndata: [DONE]\n\n".encode())
+        return response
+
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+    await runner.cleanup()
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.iterdir()), ids=lambda path: path.name)
+def test_an_example_is_short(path: Path) -> None:
+    """It has fewer than 60 lines."""
+    assert len(path.read_text(encoding="utf-8").splitlines()) < 60
+
+
+async def test_openai_client(served: ServerProcess, tmp_path: Path) -> None:
+    """The file has the format that its name says, and speech in it."""
+    path = tmp_path / "hello.mp3"
+    await run(served, "openai_client.py", str(path), "Hello there.")
+    samples, rate_hz = soundfile.read(path)
+    assert 0.5 < len(samples) / rate_hz < 3
+    assert abs(samples).max() > 0.1
+
+
+async def test_subtitles(served: ServerProcess) -> None:
+    """Every word is in a line, lines are short, and times are in order."""
+    text = (
+        "This is the first sentence. The second one is a good deal longer, so it takes two lines."
+    )
+    output = await run(served, "subtitles.py", text)
+    blocks = [block.split("\n") for block in output.strip().split("\n\n")]
+    assert [int(number) for number, _, _ in blocks] == [1, 2, 3]
+    assert " ".join(line for _, _, line in blocks) == text
+    assert all(len(line) <= 42 for _, _, line in blocks)
+    times = [re.findall(r"\d\d:\d\d:\d\d,\d{3}", line) for _, line, _ in blocks]
+    assert all(len(pair) == 2 for pair in times)
+    starts_and_ends = [time for pair in times for time in pair]
+    assert starts_and_ends == sorted(starts_and_ends)
+
+
+async def test_twilio_stream(served: ServerProcess, free_port: int) -> None:
+    """A caller hears µ-law, interrupts with µ-law, and the example prints what was heard."""
+    audio = AudioFormat(encoding="pcm_mulaw", sample_rate=8000)
+    async with TTSClient(served.websocket_url) as client:
+        events = client.say("Wait a moment please.", voice="nova", audio=audio, max_lead_s=0)
+        voice = b"".join([event.pcm async for event in events if isinstance(event, ClientAudio)])
+    async with running(served, "twilio_stream.py", PORT=str(free_port)) as example:
+        async with await dial(f"ws://127.0.0.1:{free_port}") as phone:
+            await phone.send(json.dumps({"event": "connected", "protocol": "Call"}))
+            await phone.send(json.dumps({"event": "start", "streamSid": "MZ1", "start": {}}))
+            heard, mark = b"", {}
+            while len(heard) < 8_000:  # one second
+                message = json.loads(await phone.recv())
+                if message["event"] == "media":
+                    heard += base64.b64decode(message["media"]["payload"])
+                else:
+                    mark = message
+            await phone.send(json.dumps(mark))
+            for start in range(0, len(voice), 160):
+                payload = base64.b64encode(voice[start : start + 160]).decode()
+                media = {"event": "media", "streamSid": "MZ1", "media": {"payload": payload}}
+                await phone.send(json.dumps(media))
+            while json.loads(await phone.recv())["event"] != "clear":
+                pass
+        assert example.stdout is not None
+        line = (await example.stdout.readline()).decode()
+        while not line.startswith("heard:"):
+            line = (await example.stdout.readline()).decode()
+    spoken = line.removeprefix("heard:").strip()
+    assert "Hello, and thank you for calling.".startswith(spoken) and "Hello, and" in spoken
+
+
+async def dial(url: str) -> ClientConnection:
+    """Connect as soon as the example accepts connections."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            try:
+                return await connect(url)
+            except (OSError, InvalidMessage):
+                await asyncio.sleep(0.05)
+
+
+async def test_pipecat_minimal(served: ServerProcess, openai_url: str, free_port: int) -> None:
+    """A visitor hears the language model's reply over WebRTC."""
+    models = {"OPENAI_API_KEY": "none", "OPENAI_BASE_URL": openai_url}
+    options = ("-t", "webrtc", "--host", "127.0.0.1", "--port", str(free_port))
+    url = f"http://127.0.0.1:{free_port}"
+    async with running(served, "pipecat_minimal.py", *options, **models):
+        async with aiohttp.ClientSession() as http, asyncio.timeout(60):
+            while True:
+                with contextlib.suppress(aiohttp.ClientConnectorError):
+                    async with http.get(f"{url}/status"):
+                        break
+                await asyncio.sleep(0.1)
+        async with calling_bot(url) as caller:
+            began_at = await caller.wait_until_audible(0.0)
+            await caller.until(lambda: caller.blocks[-1][0] > began_at + 1.0)
+            assert caller.silent_from(began_at, began_at + 1.0) > began_at + 0.5
+
+
+async def test_livekit_minimal(served: ServerProcess, openai_url: str) -> None:
+    """A caller hears the language model's reply, and the history has it."""
+    models = {"OPENAI_API_KEY": "none", "OPENAI_BASE_URL": openai_url}
+    command = (sys.executable, "-m", "livekit.agents", "console", "examples/livekit_minimal.py")
+    environment = environment_of(served, **models)
+    async with calling(*command, cwd=str(EXAMPLES.parent), env=environment) as caller:
+        await caller.until(lambda: len(caller.said(ChatRole.ASSISTANT)) == 1)
+        assert caller.said(ChatRole.ASSISTANT)[0].content[0].text == REPLY
+        assert caller.played_s[0] > 1.0
+
+
+@pytest.fixture
+def folder_url() -> Iterator[str]:
+    """A web server for the folder of the examples."""
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(EXAMPLES))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(chromium() is None, reason="needs Debian's package `chromium`")
+async def test_browser(start_server: StartServer, folder_url: str) -> None:
+    """Words light as they sound, and Interrupt shows what was heard."""
+    server = await start_server(allowed_origins=[folder_url])
+    address = f"{folder_url}/browser.html?url={server.url.replace('http', 'ws', 1)}"
+    async with headless() as browser, opened(browser, address) as (page, log):
+        await page.get_by_role("button", name="Speak").click()
+        await expect(page.locator("#words span").nth(2)).to_have_attribute("style", "color: green;")
+        await page.get_by_role("button", name="Interrupt").click()
+        await expect(page.locator("#cut")).to_have_text(re.compile("^heard: Words light up"))
+        heard = await page.locator("#cut").inner_text()
+        assert "Words light up when they sound. Interrupt me.".startswith(heard[7:])
+        assert [
+            error for error in log.errors if "favicon" not in error and "404" not in error
+        ] == []
