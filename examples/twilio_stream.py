@@ -1,7 +1,5 @@
-"""Greet callers over Twilio's media streams (8 kHz µ-law), stop when they speak: extra `agents`.
-
-python examples/twilio_stream.py    # <Connect><Stream url="wss://your.host"/></Connect>
-"""
+"""Greet phone calls over Twilio's media streams (8 kHz µ-law both ways): extra `agents`."""
+# Twilio is told where this runs: <Connect><Stream url="wss://your.host"/></Connect>
 
 import asyncio
 import base64
@@ -17,6 +15,7 @@ from voiceagent_tts.client import AudioFormat, ClientAudio, ClientContext, TTSCl
 
 URL = os.environ.get("VOICEAGENT_TTS_URL", "ws://127.0.0.1:8765")
 PORT = int(os.environ.get("PORT", "8766"))
+MULAW = AudioFormat(encoding="pcm_mulaw", sample_rate=8000)
 GREETING = "Hello, and thank you for calling. Interrupt me whenever you like."
 CODES = np.arange(255, -1, -1)  # ITU-T G.711 inverts the bits of each µ-law byte
 PCM = np.where(CODES < 128, 1, -1) * ((CODES % 16 * 8 + 132 << CODES // 16 % 8) - 132)
@@ -26,7 +25,7 @@ async def answer(phone: ServerConnection) -> None:
     vad, played_ms, speaking = SileroVADAnalyzer(sample_rate=8000), 0, None
     vad.set_sample_rate(8000)
     async with TTSClient(URL) as client:
-        context = await client.open(audio=AudioFormat(encoding="pcm_mulaw", sample_rate=8000))
+        context = await client.open(audio=MULAW)
         async for message in phone:
             match json.loads(message):
                 case {"event": "start", "streamSid": sid}:
@@ -48,8 +47,8 @@ async def speak(context: ClientContext, phone: ServerConnection, sid: str) -> No
         if isinstance(event, ClientAudio):
             media = {"payload": base64.b64encode(event.pcm).decode()}
             mark = {"name": str((event.sample_offset + len(event.pcm)) // 8)}  # its end in ms
-            await phone.send(json.dumps({"event": "media", "streamSid": sid, "media": media}))
-            await phone.send(json.dumps({"event": "mark", "streamSid": sid, "mark": mark}))
+            for reply in ({"event": "media", "media": media}, {"event": "mark", "mark": mark}):
+                await phone.send(json.dumps({"streamSid": sid, **reply}))
 
 
 async def main() -> None:
