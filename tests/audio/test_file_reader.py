@@ -112,7 +112,7 @@ def test_a_bomb_without_a_length_is_refused() -> None:
     second = bytes(2 * SAMPLE_RATE_HZ)
     bomb = b"".join(encoder.push(second) for _ in range(600)) + encoder.finish()
     assert len(bomb) < 400_000
-    assert "the file holds more than it says" in refusal(bomb).message
+    assert "the file is longer than its header states" in refusal(bomb).message
 
 
 def test_memory_is_limited() -> None:
@@ -132,7 +132,7 @@ def test_time_is_limited() -> None:
 def test_silence_is_refused() -> None:
     """A file without sound is refused, unless silence is allowed."""
     silence = audio_file(np.zeros(SAMPLE_RATE_HZ, np.int16))
-    assert "is silent" in refusal(silence).message
+    assert "expected a voice, got silence" in refusal(silence).message
     assert not read_audio(silence, replace(REFERENCE_LIMITS, may_be_silent=True)).any()
 
 
@@ -141,7 +141,7 @@ def test_samples_that_are_not_finite_are_refused(number: float) -> None:
     """A single sample that is not finite is enough."""
     samples = tone(1.0)
     samples[5_000] = number
-    assert "not finite" in refusal(audio_file(samples, subtype="FLOAT")).message
+    assert "expected finite samples" in refusal(audio_file(samples, subtype="FLOAT")).message
 
 
 @pytest.mark.parametrize(

@@ -176,7 +176,7 @@ def write_wav(path: Path, seconds: float, *, is_silent: bool = False) -> None:
         ("anna", "empty.wav", BASE, "audio: "),
         ("anna", "short.wav", BASE, "audio: "),
         ("anna", "long.wav", BASE, "audio: "),
-        ("anna", "silent.wav", BASE, "audio: is silent; expected a voice"),
+        ("anna", "silent.wav", BASE, "audio: expected a voice, got silence"),
         ("anna", "text.safetensors", None, "expected a voice file"),
         ("anna", "tone.wav", DESIGN, "expected a Base model to clone a voice"),
         ("anna", "tone.wav", "no such", "expected the folder of a model, or an id"),

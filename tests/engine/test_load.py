@@ -38,7 +38,7 @@ def test_a_row_has_four_thousand_positions() -> None:
     ("options", "sentence"),
     [
         ({"device": "tpu"}, "device: expected cpu, cuda or cuda:N; got 'tpu'"),
-        ({"device": "cuda:99"}, "device: there is no cuda:99 here"),
+        ({"device": "cuda:99"}, "device: expected a device that PyTorch can use, got cuda:99"),
         (
             {"codec_device": "cuda:1"},
             "expected codec_device to be another GPU, got cuda:1 beside a model on cpu",

@@ -133,7 +133,7 @@ def test_an_unknown_clone_lists_the_known(driver: Driver) -> None:
 def test_a_clone_takes_no_instruct(driver: Driver) -> None:
     """Base models refuse an instruct with an error."""
     failed = last_of(driver.run(*driver.open(1, TEXT, voice="anna", instruct="Whisper")), 1)
-    assert isinstance(failed, Failed) and "takes no instruct" in failed.message
+    assert isinstance(failed, Failed) and "accepts no instruct" in failed.message
 
 
 @pytest.mark.parametrize(

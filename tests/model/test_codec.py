@@ -84,7 +84,7 @@ def test_every_tensor_is_used(folder: Path) -> None:
 def test_the_25_hz_codec_is_refused(folder: Path) -> None:
     """A codec of another frame rate is refused with the file, the key and both rates."""
     change_config(folder, lambda config: config.update(model_type="qwen3_tts_tokenizer_25hz"))
-    expected = r"config\.json: model_type: .*12hz.*; came 'qwen3_tts_tokenizer_25hz'"
+    expected = r"config\.json: model_type: .*12hz.*, got 'qwen3_tts_tokenizer_25hz'"
     with pytest.raises(CheckpointError, match=expected) as caught:
         load_codec(folder)
     assert caught.value.code == ErrorCode.INVALID_CHECKPOINT
@@ -93,7 +93,7 @@ def test_the_25_hz_codec_is_refused(folder: Path) -> None:
 def test_a_model_without_its_codec_is_refused(tmp_path: Path) -> None:
     """A model's folder without a codec is refused, and the error says that it is a model."""
     shutil.copy(REFERENCE / "base-0b6" / "config.json", tmp_path)
-    with pytest.raises(CheckpointError, match=r"model_type: .*12hz.*; came 'qwen3_tts'"):
+    with pytest.raises(CheckpointError, match=r"model_type: .*12hz.*, got 'qwen3_tts'"):
         load_codec(tmp_path)
 
 

@@ -211,7 +211,7 @@ def test_a_voice_of_another_kind_is_refused(custom_voice: Checkpoint, voice: Voi
 
 def test_a_model_that_takes_no_instruct_says_so(base: Checkpoint) -> None:
     """An instruct is refused by a model that would ignore it."""
-    with pytest.raises(InvalidRequestError, match="takes no instruct"):
+    with pytest.raises(InvalidRequestError, match="accepts no instruct"):
         builder(base).build(TEXT, reference_voice(), "en", "Speak slowly")
 
 
@@ -223,7 +223,7 @@ def test_an_empty_text_is_refused(custom_voice: Checkpoint) -> None:
 
 def test_reference_codes_need_their_text(base: Checkpoint) -> None:
     """Reference codes without a transcript of the reference are refused."""
-    with pytest.raises(InvalidRequestError, match="text of its reference"):
+    with pytest.raises(InvalidRequestError, match="expected reference_text with reference_codes"):
         builder(base).build(TEXT, replace(reference_voice(), reference_text=""))
 
 

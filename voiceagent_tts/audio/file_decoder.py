@@ -111,7 +111,9 @@ def _mono_blocks(file: soundfile.SoundFile, max_s: float) -> Iterator[npt.NDArra
     while len(block := file.read(_BLOCK_FRAMES, dtype="float32", always_2d=True)):
         decoded += len(block)
         if decoded > max_s * file.samplerate:
-            raise _RefusedError(f"expected at most {max_s:g} s; the file holds more than it says")
+            raise _RefusedError(
+                f"expected at most {max_s:g} s; the file is longer than its header states"
+            )
         yield block.mean(axis=1)
 
 

@@ -65,9 +65,9 @@ def read_audio(data: bytes, limits: AudioLimits = REFERENCE_LIMITS) -> npt.NDArr
     _check_file(data, limits)
     samples = _decode(data, limits)
     if not np.isfinite(samples).all():
-        raise _refused("audio: holds samples that are not finite numbers")
+        raise _refused("audio: expected finite samples, got NaN or infinite ones")
     if not limits.may_be_silent and np.abs(samples).max() < _SILENCE_LEVEL:
-        raise _refused("audio: is silent; expected a voice")
+        raise _refused("audio: expected a voice, got silence")
     return samples
 
 

@@ -270,7 +270,7 @@ class Runner:
         """
         size = self._batch.prefix_bytes(len(prompt_prefix))
         if sum(prefix.kv.bytes for prefix in self._prefixes) + size > self._prefix_bytes:
-            raise OverloadedError(f"prefixes fill the {self._prefix_bytes} bytes kept for them")
+            raise OverloadedError(f"prefixes use all {self._prefix_bytes} bytes of their limit")
         with self._stream.entered():
             prefix = Prefix(prompt_prefix, self._batch.prepare(prompt_prefix, pages))
         self._prefixes.add(prefix)

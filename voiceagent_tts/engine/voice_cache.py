@@ -110,7 +110,7 @@ class VoiceCache:
             case "voice_design":
                 if not instruct:
                     raise InvalidRequestError(
-                        "a designed voice needs `instruct`: a description of who speaks",
+                        "expected `instruct` for a designed voice, got none; describe the speaker",
                         code=ErrorCode.INVALID_PARAM,
                     )
                 return LoadedVoice(Designed())

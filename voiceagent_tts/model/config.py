@@ -290,8 +290,8 @@ def _read(kind: type[_Config], path: Path) -> _Config:
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         key = ".".join(str(part) for part in first["loc"]) or "the whole file"
-        came = "" if first["type"] == "missing" else f"; came {_shortened(first['input'])}"
-        raise CheckpointError(f"{path}: {key}: {first['msg']}{came}") from error
+        got = "" if first["type"] == "missing" else f", got {_shortened(first['input'])}"
+        raise CheckpointError(f"{path}: {key}: {first['msg']}{got}") from error
 
 
 def _shortened(value: object) -> str:

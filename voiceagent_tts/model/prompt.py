@@ -205,7 +205,9 @@ class PromptBuilder:
         """
         assert is_streaming or not is_open, "an open text needs the streaming layout"
         if len(turn) <= ROLE_TOKENS:
-            raise InvalidRequestError("the text is empty", code=ErrorCode.TEXT_UNSPEAKABLE)
+            raise InvalidRequestError(
+                "expected a text, got an empty one", code=ErrorCode.TEXT_UNSPEAKABLE
+            )
         columns = self._head(turn[:ROLE_TOKENS], voice, language, instruct)
         text = [*self._reference_ids(voice), *turn[ROLE_TOKENS:]]
         if not is_open:
@@ -278,7 +280,7 @@ class PromptBuilder:
         if not self._config.takes_instruct:
             raise InvalidRequestError(
                 f"this model ({self._config.tts_model_type}, {self._config.tts_model_size}) "
-                "takes no instruct: 1.7B CustomVoice and VoiceDesign do",
+                "accepts no instruct; try 1.7B CustomVoice or VoiceDesign",
                 code=ErrorCode.INVALID_PARAM,
             )
         ids = self._tokenizer.encode_closed_turn("user", instruct)
@@ -352,7 +354,7 @@ class PromptBuilder:
             return []
         if not voice.reference_text:
             raise InvalidRequestError(
-                "a voice with reference codes needs the text of its reference audio",
+                "expected reference_text with reference_codes, got none",
                 code=ErrorCode.INVALID_VOICE,
             )
         return self._tokenizer.encode_turn("assistant", voice.reference_text)[ROLE_TOKENS:]

@@ -54,7 +54,7 @@ class SamplingSettings:
         ):
             if not is_valid:
                 raise InvalidRequestError(
-                    f"{name} is {getattr(self, name)}; expected {expected}",
+                    f"{name}: expected {expected}, got {getattr(self, name)}",
                     code=ErrorCode.INVALID_PARAM,
                 )
 
@@ -79,7 +79,7 @@ class SamplingParams:
     def __post_init__(self) -> None:
         if self.repetition_penalty <= 0:
             raise InvalidRequestError(
-                f"repetition_penalty is {self.repetition_penalty}; expected above 0",
+                f"repetition_penalty: expected above 0, got {self.repetition_penalty}",
                 code=ErrorCode.INVALID_PARAM,
             )
 

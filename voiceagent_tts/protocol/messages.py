@@ -60,7 +60,7 @@ CLOSE_CODES: dict[int, str] = {
     1011: "internal: the server failed",
     1012: "restart: the server restarts, connect again",
     1013: "overload: try again later",
-    4008: "slow consumer: the client does not read what it is sent",
+    4008: "slow consumer: the client does not read its messages",
     4029: "rate: too many requests for this key",
 }
 """WebSocket close codes of both sides, with their meaning."""

@@ -214,8 +214,8 @@ def _language(name: str | None, voice: Voice, capabilities: Capabilities) -> str
         if language in capabilities.languages:
             return language
     raise InvalidRequestError(
-        f"voice {voice.name!r} speaks {', '.join(capabilities.languages)}; "
-        f"got language {language!r}",
+        f"expected a language of voice {voice.name!r} ({', '.join(capabilities.languages)}), "
+        f"got {language!r}",
         code=ErrorCode.INVALID_LANGUAGE,
     )
 
@@ -223,8 +223,8 @@ def _language(name: str | None, voice: Voice, capabilities: Capabilities) -> str
 def _feeding(wanted: Feeding | None, voice: Voice, capabilities: Capabilities) -> Feeding:
     if wanted not in (None, *capabilities.text_feeding):
         raise InvalidRequestError(
-            f"the engine of voice {voice.name!r} takes text by "
-            f"{' or '.join(capabilities.text_feeding)}; got {wanted!r}",
+            f"text_feeding: expected {' or '.join(capabilities.text_feeding)} for the engine of "
+            f"voice {voice.name!r}, got {wanted!r}",
             code=ErrorCode.INVALID_PARAM,
         )
     return wanted or capabilities.text_feeding[0]

@@ -2,7 +2,7 @@
 
 One socket serves the pipeline for its whole life. The conversation's history gets the words of a
 turn exactly as far as they were heard: each word leaves with its audio, timed by the transport's
-playback, gaps included. Text goes to the server clause by clause and comes back verbatim.
+playback, underruns included. Text goes to the server clause by clause and comes back verbatim.
 
 The service is built in layers: `socket` keeps the connection, `speaking` speaks turns and resumes
 those that break off, and this module implements Pipecat's service API. `output`, `playout` and
