@@ -1,6 +1,7 @@
 """The documents are true: their code runs, and their tables and trees match the software."""
 
 import asyncio
+import os
 import re
 import shlex
 import shutil
@@ -14,9 +15,15 @@ from typing import Any
 
 import httpx
 import pytest
+from livekit.protocol.agent_pb.agent_session import ChatRole
 
+from testbed.caller import RATE_HZ as CONSOLE_RATE_HZ
+from testbed.caller import calling
+from testbed.livekit_conversation import count, heard, words_of
 from testbed.papers import table_rows
+from voiceagent_tts.client import ClientAudio, TTSClient
 from voiceagent_tts.config import Settings
+from voiceagent_tts.protocol.messages import AudioFormat
 from voiceagent_tts.server.serve import RunningServer
 
 StartServer = Callable[..., Awaitable[RunningServer]]
@@ -73,17 +80,51 @@ async def test_the_python_client_of_the_readme_runs(server: RunningServer, tmp_p
     assert sum(int(line.split()[0]) for line in lines if "bytes" in line) > 24_000
 
 
-async def test_the_openai_client_of_the_readme_runs(server: RunningServer, tmp_path: Path) -> None:
-    """The README's use of OpenAI's own package writes a WAV file whose header is right."""
-    (code,) = [block for block in blocks("README.md", "python") if "OpenAI" in block]
+async def test_the_openai_client_of_the_http_page_runs(
+    server: RunningServer, tmp_path: Path
+) -> None:
+    """The use of OpenAI's own package in docs/http.md writes a WAV file with a right header."""
+    (code,) = [block for block in blocks("docs/http.md", "python") if "OpenAI" in block]
     await run(sys.executable, "-c", at(server, code), cwd=tmp_path)
     with wave.open(str(tmp_path / "hello.wav")) as file:
         assert 12_000 < file.getnframes() == len(file.readframes(file.getnframes())) // 2
 
 
+async def test_the_pipecat_file_of_the_readme_runs(server: RunningServer, tmp_path: Path) -> None:
+    """The README's file prints the part of its reply that was played before the interruption."""
+    (code,) = [block for block in blocks("README.md", "python") if "PipelineWorker" in block]
+    printed = await run(sys.executable, "-c", at(server, code), cwd=tmp_path)
+    in_history = printed.strip().removeprefix("in the history: ")
+    assert in_history.startswith("Monday, Tuesday,")
+    assert "Monday, Tuesday, Wednesday, Thursday, and Friday.".startswith(in_history)
+    assert not in_history.endswith("Friday.")
+
+
+async def test_the_livekit_file_of_the_readme_runs(server: RunningServer, tmp_path: Path) -> None:
+    """The README's agent speaks at LiveKit's console, and commits what was heard of its reply."""
+    (code,) = [block for block in blocks("README.md", "python") if "AgentServer" in block]
+    (tmp_path / "agent.py").write_text(at(server, code), encoding="utf-8")
+    (reply,) = re.findall(r'session\.say\("(.*)"\)', code)
+    async with TTSClient(server.url) as client:
+        microphone = AudioFormat(sample_rate=CONSOLE_RATE_HZ)
+        speech = client.say("What can you tell me?", voice="nova", audio=microphone, max_lead_s=0)
+        question = b"".join([event.pcm async for event in speech if isinstance(event, ClientAudio)])
+    console = (sys.executable, "-m", "livekit.agents", "console", "agent.py")
+    async with calling(*console, cwd=str(tmp_path), env={**os.environ}) as caller:
+        await caller.until(lambda: caller.playing_s >= 1.5)
+        caller.say(question)
+        await caller.until(lambda: len(caller.said(ChatRole.ASSISTANT)) == 1)
+    (message,) = caller.said(ChatRole.ASSISTANT)
+    in_history = message.content[0].text.rstrip()
+    assert message.interrupted
+    assert reply.startswith(in_history) and in_history != reply
+    words = await words_of(server.url, reply, language="en", voice="nova")
+    assert abs(count(words, in_history) - heard(words, caller.played_s[0])) <= 1
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # raised when Pipecat is imported
-async def test_the_pipecat_service_of_the_readme_speaks(server: RunningServer) -> None:
-    """The README's pipeline, completed with real processors, speaks the LLM's reply."""
+async def test_the_pipecat_service_of_its_page_speaks(server: RunningServer) -> None:
+    """The pipeline of docs/pipecat.md, with real processors, speaks the LLM's reply."""
     from pipecat.frames.frames import LLMContextFrame
     from pipecat.pipeline.worker import PipelineWorker
     from pipecat.processors.aggregators.llm_context import LLMContext
@@ -93,7 +134,7 @@ async def test_the_pipecat_service_of_the_readme_speaks(server: RunningServer) -
     from voiceagent_tts.demo.realtime_file_transport import RealtimeFileTransport
     from voiceagent_tts.demo.scripted import ScriptedLLM, ScriptedSTT
 
-    (code,) = [block for block in blocks("README.md", "python") if "Pipeline" in block]
+    (code,) = [block for block in blocks("docs/pipecat.md", "python") if "Pipeline(" in block]
     context = LLMContext([{"role": "user", "content": "Who are you?"}])
     aggregators = LLMContextAggregatorPair(context)
     names = {
@@ -122,11 +163,11 @@ async def test_the_pipecat_service_of_the_readme_speaks(server: RunningServer) -
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # raised when Pipecat is imported
-async def test_the_stock_plugins_of_the_readme_speak(server: RunningServer) -> None:
-    """With the README's lines, LiveKit's plugins for other services speak."""
+async def test_the_stock_plugins_of_their_page_speak(server: RunningServer) -> None:
+    """With the lines of docs/plugins.md, LiveKit's plugins for other services speak."""
     from livekit.agents import tts, utils
 
-    (code,) = [block for block in blocks("README.md", "python") if "baseten.TTS" in block]
+    (code,) = [block for block in blocks("docs/plugins.md", "python") if "baseten.TTS" in block]
     names: dict[str, Any] = {}
     async with utils.http_context.open():
         exec(at(server, code), names)
@@ -176,10 +217,10 @@ async def test_the_command_lines_of_the_readme_run(tmp_path: Path) -> None:
 async def tiny_models(
     start_server: StartServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> RunningServer:
-    """A server of tiny models in place of the README's, with the voices that the README adds."""
+    """A server of tiny models in place of the page's, with the voices that the page adds."""
     monkeypatch.setenv("VOICEAGENT_TTS_VOICES_FOLDER", str(tmp_path / "voices"))
     shutil.copy(TINY / "reference.wav", tmp_path / "anna.wav")
-    (code,) = [block for block in blocks("README.md", "sh") if "voices design" in block]
+    (code,) = [block for block in blocks("docs/qwen3.md", "sh") if "voices design" in block]
     for published, tiny in TINY_MODELS.items():
         code = code.replace(published, str(TINY / tiny))
     *adding, serving = code.replace("\\\n", "").splitlines()[1:]
@@ -194,9 +235,11 @@ async def tiny_models(
     )
 
 
-async def test_the_recipes_of_the_readme_speak(tiny_models: RunningServer, tmp_path: Path) -> None:
+async def test_the_recipes_of_the_qwen3_page_speak(
+    tiny_models: RunningServer, tmp_path: Path
+) -> None:
     """Each of the official package's four recipes writes a file with sound, on tiny models."""
-    (code,) = [block for block in blocks("README.md", "python") if "designed-clone" in block]
+    (code,) = [block for block in blocks("docs/qwen3.md", "python") if "designed-clone" in block]
     await run(sys.executable, "-c", at(tiny_models, code), cwd=tmp_path)
     for name in ("custom", "design", "clone", "designed-clone"):
         with wave.open(str(tmp_path / f"{name}.wav")) as file:
@@ -205,12 +248,12 @@ async def test_the_recipes_of_the_readme_speak(tiny_models: RunningServer, tmp_p
 
 
 def test_the_settings_table_is_the_settings() -> None:
-    """The README lists every setting with its default and its docstring."""
-    assert table_rows("README.md", "in the environment") == settings_rows()
+    """docs/settings.md lists every setting with its default and its docstring."""
+    assert table_rows("docs/settings.md", "in the environment") == settings_rows()
 
 
 def settings_rows() -> list[list[str]]:
-    """Return the rows that the README's table must have."""
+    """Return the rows that the table must have."""
     meanings = dict(
         re.findall(r"^ {8}(\w+): ((?:.|\n {12})+)", Settings.__doc__ or "", re.MULTILINE)
     )
@@ -242,10 +285,9 @@ async def test_the_metrics_table_is_what_the_server_shows(server: RunningServer)
     assert sorted(documented) == sorted(pair for pair in shown if pair[0] not in created)
 
 
-@pytest.mark.parametrize("paper", ["README.md", "docs/architecture.md"])
-def test_every_path_of_a_file_tree_exists(paper: str) -> None:
-    """Every path in a file tree exists, and every room of the package is in a tree."""
-    (tree,) = [block for block in blocks(paper) if block.startswith("voiceagent_tts/")]
+def test_every_path_of_the_file_tree_exists() -> None:
+    """Every path in the architecture page's tree exists, and the tree has every room."""
+    (tree,) = [b for b in blocks("docs/architecture.md") if b.startswith("voiceagent_tts/")]
     named = paths_of(tree)
     assert [path for path in named if not (ROOT / path).exists()] == []
     unnamed = {path for path in rooms() if path not in named}

@@ -26,7 +26,10 @@ def test_every_hint_comes_from_one_function() -> None:
     assert spelled == ["extras.py"]
 
 
-@pytest.mark.parametrize("paper", ["README.md", "docs/livekit.md", "docs/operations.md"])
+@pytest.mark.parametrize(
+    "paper",
+    ["README.md", "docs/livekit.md", "docs/operations.md", "docs/pipecat.md", "docs/qwen3.md"],
+)
 def test_the_papers_say_how_to_install_in_a_clone(paper: str) -> None:
     """Everything that is installed from an index there can also be installed in a clone."""
     text = (ROOT / paper).read_text(encoding="utf-8")

@@ -1,0 +1,99 @@
+"""docs/http.md has every route and every field."""
+
+import json
+import re
+from typing import Any
+
+import httpx
+import pytest
+from pydantic import AliasChoices
+
+from testbed.papers import ROOT, table_rows
+from voiceagent_tts.audio.containers import CONTENT_TYPES
+from voiceagent_tts.errors import HTTP_STATUS, ErrorCode
+from voiceagent_tts.protocol.dialects.cartesia import BytesRequest
+from voiceagent_tts.server.serve import RunningServer
+from voiceagent_tts.server.speech import SpeechRequest
+
+PAGE = "docs/http.md"
+TEXT = (ROOT / PAGE).read_text(encoding="utf-8")
+
+
+def fields_of(section: str, heading: str) -> list[str]:
+    """Names in the first column of the table in a section of the page."""
+    after = TEXT.split(f"\n## {section}\n")[1].split("\n## ")[0]
+    table = after.split(f"| {heading} |")[1].split("\n\n")[0].splitlines()[2:]
+    return [name for row in table for name in re.findall(r"`(\w+)`", row.split("|")[1])]
+
+
+async def test_every_route_is_documented(server: RunningServer) -> None:
+    """The first table lists the routes of the OpenAPI schema, and no others."""
+    async with httpx.AsyncClient() as http:
+        paths = (await http.get(f"{server.url}/openapi.json")).json()["paths"]
+    routes = {f"{method.upper()} {path}" for path, methods in paths.items() for method in methods}
+    assert {row[0] for row in table_rows(PAGE, "route")} == routes
+
+
+def test_every_field_of_a_speech_request_is_documented() -> None:
+    """Names, other names and defaults in the table are those of the request's model."""
+    documented = {
+        name: (alias.strip("`"), default)
+        for name, alias, default, _ in table_rows(PAGE, "field | also as")
+    }
+    assert documented.keys() == SpeechRequest.model_fields.keys()
+    for name, field in SpeechRequest.model_fields.items():
+        alias, default = documented[name]
+        choices = field.validation_alias
+        names = choices.choices if isinstance(choices, AliasChoices) else [name]
+        assert [name, alias] == names if alias else names == [name]
+        if field.is_required():
+            assert default == "required"
+        elif field.default is not None:
+            assert default == f"{field.default}".lower()
+
+
+def test_every_format_is_documented() -> None:
+    """The row of `response_format` names each format."""
+    (row,) = [row for row in table_rows(PAGE, "field | also as") if row[0] == "response_format"]
+    formats = row[3].partition(". ")[0]
+    assert set(re.findall(r"`?(\w+)`", formats)) == set(CONTENT_TYPES)
+
+
+def test_every_field_of_a_cartesia_request_is_documented() -> None:
+    """The table has the fields of the body of `/tts/bytes`."""
+    assert fields_of("POST /tts/bytes", "field | default") == list(BytesRequest.model_fields)
+
+
+async def test_every_field_of_a_clone_request_is_documented(server: RunningServer) -> None:
+    """The tables have the fields of the form and of the description, as the schema has them."""
+    async with httpx.AsyncClient() as http:
+        schema = (await http.get(f"{server.url}/openapi.json")).json()
+    for path in ("/v1/audio/voices", "/v1/audio/voices/design"):
+        (content,) = schema["paths"][path]["post"]["requestBody"]["content"].values()
+        body = schema["components"]["schemas"][content["schema"]["$ref"].rpartition("/")[2]]
+        section = f"POST {path}"
+        assert set(fields_of(section, "field | default")) == body["properties"].keys()
+        rows = TEXT.split(f"## {section}\n")[1].split("\n## ")[0]
+        required = set(re.findall(r"^\| `(\w+)` \| required \|", rows, re.MULTILINE))
+        assert required == set(body["required"])
+
+
+@pytest.mark.parametrize("path", ["/v1/audio/voices", "/health"])
+async def test_every_field_of_an_answer_is_documented(server: RunningServer, path: str) -> None:
+    """The tables of the voices and of the server's state have the fields that are sent."""
+    async with httpx.AsyncClient() as http:
+        answer: dict[str, Any] = (await http.get(f"{server.url}{path}")).json()
+    fields = answer["voices"][0] if path.endswith("voices") else answer
+    assert set(fields_of(f"GET {path}", "field")) == fields.keys()
+
+
+async def test_an_error_has_the_documented_form(server: RunningServer) -> None:
+    """The example has the fields of a real answer, and its code is one of the server's."""
+    (example,) = re.findall(r"```json\n(.*?)\n```", TEXT, re.DOTALL)
+    body = {"input": "Hi.", "voice": "x"}
+    async with httpx.AsyncClient() as http:
+        answer = await http.post(f"{server.url}/v1/audio/speech", json=body)
+    shown, sent = json.loads(example)["error"], answer.json()["error"]
+    assert shown.keys() == sent.keys()
+    assert {**shown, "message": ""} == {**sent, "message": ""}
+    assert answer.status_code == HTTP_STATUS.get(ErrorCode(shown["code"]), 400)
