@@ -110,7 +110,7 @@ class VoiceCache:
             case "voice_design":
                 if not instruct:
                     raise InvalidRequestError(
-                        "expected `instruct` for a designed voice, got none; describe the speaker",
+                        "expected `instruct`, a description of the designed voice, got none",
                         code=ErrorCode.INVALID_PARAM,
                     )
                 return LoadedVoice(Designed())
