@@ -40,7 +40,7 @@ class LoadedRows:
     runner: Runner
 
     def described(self) -> dict[str, Any]:
-        """Return what ran, and why fused kernels or graphs did not."""
+        """Return how the rows run, and why fused kernels or graphs are missing."""
         weights = self.checkpoint.network.talker.codec_embedding
         precision = str(weights.dtype).removeprefix("torch.")
         return {"precision": precision, **self.runner.description}

@@ -12,7 +12,7 @@ from voiceagent_tts.core import FRAME_S
 
 
 def plot(title: str, lines: Sequence[dict[str, Any]], path: Path) -> None:
-    """Draw milliseconds over rows, stage by stage, beside the roofline."""
+    """Draw milliseconds over rows, stage by stage, with the roofline."""
     plot_sections({title: lines}, path)
 
 

@@ -66,7 +66,7 @@ def time_product(
 
     stream = Stream(device, is_captured=has_graphs)
     if device.type == "cuda":
-        torch.cuda.synchronize(device)  # the stream is a stream of its own
+        torch.cuda.synchronize(device)  # the weights were made on another stream
     with stream.entered():
         try:
             replay = stream.compile(multiply)

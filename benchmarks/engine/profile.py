@@ -214,7 +214,7 @@ def _operation_lines(
 
 
 def moved_bytes(operation: str, shapes: Sequence[Sequence[int]], element_bytes: int) -> int | None:
-    """Return the least bytes that one call reads and writes; None where shapes do not tell.
+    """Return the least bytes that one call reads and writes; None if shapes do not show them.
 
     Args:
         operation: name, as PyTorch's profiler has it.

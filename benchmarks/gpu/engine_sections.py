@@ -34,7 +34,7 @@ _PROFILED_WINDOWS = ((1, 1), (5, 12))
 
 
 def machine(ground: Ground) -> None:
-    """Keep what is installed here, and what the card can do at most."""
+    """Keep the installed versions, and the card's highest rates."""
     card = measured_card(ground.device)
     figures: dict[str, Any] = {
         "device": device_name(ground.device),
@@ -134,7 +134,7 @@ def engine(ground: Ground, size: str, rows: tuple[int, ...], **options: Any) -> 
 
 
 def memory_cap(ground: Ground, size: str, gigabytes: float) -> None:
-    """Keep whether a model fits into so much memory, graphs included.
+    """Keep whether a model with its graphs fits into a limited memory.
 
     Raises:
         GraphFault: graphs cannot be captured.
@@ -153,7 +153,7 @@ def memory_cap(ground: Ground, size: str, gigabytes: float) -> None:
 
 
 def _used_bytes(ground: Ground) -> int:
-    """Return the memory in use on the whole card: what the driver takes for a process counts."""
+    """Return the memory in use on the whole card, the driver's share included."""
     return 0 if ground.device.type == "cpu" else int(_nvidia_smi("memory.used")) * 2**20
 
 

@@ -17,11 +17,11 @@ _TESTS = ("pytest", "pytest_asyncio", "pytest_timeout", "xdist", "hypothesis")
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is known of a section before it runs.
+    """Plan of a section.
 
     Attributes:
         budget_s: seconds that it may take.
-        modules: modules that it imports beside those of torch, transformers and numpy.
+        modules: modules that it imports in addition to those of torch, transformers and numpy.
         needs_peers: whether it needs the peers' packages.
     """
 
@@ -57,12 +57,12 @@ PLANS = {
 
 
 def obstacle(section: str, wheels: Path, packages: Path) -> str:
-    """Return why a section cannot run on this machine; empty where it can.
+    """Return why a section cannot run on this machine; empty if it can.
 
     Args:
         section: key of `PLANS`.
         wheels: folder that `benchmarks.gpu.wheels` fills.
-        packages: folder of the peers' packages, where they were installed before.
+        packages: folder in which the peers' packages may already be installed.
     """
     plan = PLANS[section]
     missing = [name for name in plan.modules if importlib.util.find_spec(name) is None]

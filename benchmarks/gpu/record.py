@@ -27,7 +27,7 @@ class Record:
         self._path = path
 
     def read(self) -> dict[str, Any]:
-        """Return all that is known: `sections` -> name -> `state`, `took_s`, `figures`."""
+        """Return the results: `sections` -> name -> `state`, `took_s`, `figures`."""
         return json.loads(self._path.read_text()) if self._path.exists() else {"sections": {}}
 
     def figures(self) -> dict[str, dict[str, Any]]:
@@ -52,12 +52,12 @@ class Record:
         self._write(known)
 
     def keep(self, section: str, path: tuple[str, ...], value: Any) -> None:
-        """Add a finished figure, unless it is known.
+        """Add a finished figure, unless it is already there.
 
         Args:
-            section: that measured it.
-            path: names of the objects that it lies in, then its own.
-            value: anything that JSON can hold.
+            section: section that measured it.
+            path: names of the objects that contain it, then its own name.
+            value: any JSON value.
         """
         known = self.read()
         place = _entry(known, section)["figures"]
@@ -76,7 +76,7 @@ class Record:
         partial.replace(self._path)
 
     def remove_partial(self) -> None:
-        """Remove what a process that was killed while it wrote has left."""
+        """Remove the partial file of a process that was killed while it wrote."""
         self._path.with_suffix(".partial").unlink(missing_ok=True)
 
 
@@ -120,7 +120,7 @@ class Notes:
 
 
 def fallbacks(figures: Mapping[str, Any]) -> list[str]:
-    """Return what ran slower than it should in a section, with the reasons, for people."""
+    """Return which parts of a section ran slower than intended, with the reasons, for reports."""
     found = list[str]()
     if figures.get("kernel_fault"):
         found.append(f"PLAIN KERNELS RAN, NOT THE FUSED ONES: {figures['kernel_fault']}")

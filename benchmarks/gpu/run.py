@@ -1,13 +1,13 @@
-"""Everything worth doing on a GPU, in one command of less than ten minutes, that can be repeated.
+"""Run all GPU benchmarks in one command of less than ten minutes that can be repeated.
 
-The sections of `benchmarks.gpu.plan` run in their order, each in a process of its own with a limit
-of time. Every finished figure is written at once to `results.json` in the folder of `--out`, and
-all output of the sections to `log.txt` beside it. A figure that is there is not measured again: the
-same command continues where a run ended, was killed, or ran out of time. It ends with tables, plots
-and one JSON line in which every target stands beside what was measured (`benchmarks.gpu.report`).
+The sections of `benchmarks.gpu.plan` run in order, each in a separate process with a time limit.
+Every finished figure is written at once to `results.json` in the folder of `--out`, and the output
+of the sections to `log.txt` in that folder. Finished figures are not measured again: the same
+command continues where a run ended, was killed, or ran out of time. It ends with tables, plots and
+one JSON line that compares every target with its figure (`benchmarks.gpu.report`).
 
 The machine needs Python, torch, transformers and numpy. Sections that need more are skipped, unless
-there is a folder of wheels, which `make gpu-wheels` fills where there is a network. This process
+there is a folder of wheels, which `make gpu-wheels` fills on a machine with a network. This process
 needs the standard library only.
 """
 
@@ -94,7 +94,7 @@ class GpuRun:
         return not failure
 
     def _run(self, section: str, limit_s: float, environment: dict[str, str]) -> str:
-        """Run a section in a process of its own; returns why it failed, or nothing."""
+        """Run a section in a separate process; return why it failed, or nothing."""
         argv = [
             sys.executable, "-u", "-m", "benchmarks.gpu.sections", section,
             "--out", str(self.out), "--folder", str(self.folder),
@@ -167,7 +167,7 @@ def _lock(folder: Path) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run what is wanted and not yet done, then report; the status is 1 where a section failed."""
+    """Run the requested sections that are not done, then report; the status is 1 if one failed."""
     options = _parser().parse_args(argv)
     name = card_name(options.device) + ("-tiny" if options.size == "tiny" else "")
     out = (options.out or _RESULTS / name).absolute()

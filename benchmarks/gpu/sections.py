@@ -55,7 +55,7 @@ SECTIONS: Mapping[str, Callable[[Ground], None]] = {
 
 
 def _end_with(parent: int) -> None:
-    """End this process and all that it started when the other end of a pipe closes."""
+    """End this process and all processes that it started when the other end of a pipe closes."""
 
     def wait() -> None:
         os.read(parent, 1)
@@ -75,7 +75,7 @@ def main() -> None:
         not options.without_graphs,
     )  # fmt: skip
     if ground.is_tiny:
-        torch.set_num_threads(1)  # of tiny tensors, threads only wait for each other
+        torch.set_num_threads(1)  # on tiny tensors more threads only add waiting
     is_failing = options.failing_captures and not options.without_graphs
     try:
         with failing_captures() if is_failing else nullcontext():

@@ -52,7 +52,7 @@ def load(
     together: Sequence[int],
     max_lead_s: float | None = None,
 ) -> None:
-    """Keep what a server does under load: the figures of each load as soon as it ends."""
+    """Keep the figures of a server under load, each load as soon as it ends."""
     from benchmarks.service.load import Section
 
     seconds, frames = _SECONDS, _FRAMES
@@ -135,7 +135,7 @@ def tests(ground: Ground) -> None:
     import pytest
 
     class Outcomes:
-        """Keeps each outcome as soon as it is known, and leaves out tests that passed before."""
+        """Keeps each outcome as soon as the test ends, and deselects tests that passed before."""
 
         def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
             if report.when == "call" or report.skipped or report.failed:

@@ -1,11 +1,11 @@
-"""Wheels for a GPU machine that has torch, transformers and numpy, and no network.
+"""Download wheels for a GPU machine that has torch, transformers and numpy, but no network.
 
-Fills a folder with what else the benchmarks can use there, in the versions of this environment:
-`engine` with what the command line of this project needs, this project itself among it; `server`
-with what a server and the tests need beside it; `peers` with the packages that
-`benchmarks.engine.peers` compares. Sections whose packages are missing are skipped, so that a
-machine can be given any of the folders. All together stay under the 64 MiB that such a machine may
-accept, or the program fails. For Linux on x86-64.
+Fills a folder with the other packages that the benchmarks use, in the versions of this environment:
+`engine` with this project and the requirements of its command line; `server` with the further
+requirements of a server and of the tests; `peers` with the packages that `benchmarks.engine.peers`
+compares. Sections whose packages are missing are skipped, so any subset of the folders is useful.
+All wheels together must stay under 64 MiB, the limit of such a machine; otherwise the program
+fails. For Linux on x86-64.
 """
 
 import importlib.metadata
@@ -35,12 +35,12 @@ _SERVER = (
     "pytest-xdist",
     "hypothesis",
 )
-"""With what the tests under `-m gpu` use."""
+"""Requirements of a server and of the tests under `-m gpu`."""
 _THERE = (
     "huggingface-hub", "numpy", "packaging", "pyyaml", "regex", "safetensors", "tokenizers",
     "torch", "tqdm", "transformers",
 )  # fmt: skip
-"""What torch, transformers and numpy are, or never come without."""
+"""torch, transformers and numpy, and the packages that always accompany them."""
 _NOT_USED = ("av",)
 """Large packages that only compressed audio needs; the load benchmark receives PCM."""
 _PARTS = ("engine", "server", "peers")
@@ -52,16 +52,16 @@ _PLATFORMS = tuple(f"manylinux_2_{minor}_x86_64" for minor in (28, 27, 26, 24, 1
 
 
 def needs(roots: Collection[str], python: str, without: Collection[str] = ()) -> dict[str, str]:
-    """Return what packages of this environment need in turn, they themselves included.
+    """Return all direct and indirect requirements that are installed in this environment.
 
     Args:
-        roots: requirements: names, maybe with extras.
-        python: version of the machine's Python, as `3.12`.
+        roots: requirements: names, optionally with extras.
+        python: version of the machine's Python, such as `3.12`.
         without: names at which to stop.
 
     Returns:
-        Name -> version that is installed here. What is not installed here is left out: its marker
-        holds on that machine alone.
+        Name -> version that is installed here. Requirements that are not installed here are left
+        out, because their marker applies on that machine only.
     """
     found: dict[str, str] = {}
     waiting = [Requirement(root) for root in roots]
@@ -106,7 +106,7 @@ def _holds(marker: Marker, extras: Collection[str], python: str) -> bool:
 
 
 def pinned(python: str) -> dict[str, list[str]]:
-    """Return what goes into `engine` and into `server`, in exact versions."""
+    """Return the contents of `engine` and of `server`, in exact versions."""
     without = (*_THERE, *_NOT_USED)
     engine = needs(_ENGINE, python, without)
     server = needs(_SERVER, python, without)
