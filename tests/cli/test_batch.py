@@ -46,7 +46,9 @@ async def test_every_text_becomes_sound_and_words(
     outcome = await command(*argv)
     assert (outcome.status, outcome.output) == (0, ""), outcome.errors
     assert re.fullmatch(
-        r"3 spoken \(0 min \d+ s of sound\), 0 finished before, 0 skipped\n", outcome.errors
+        r"ignored texts/cover\.jpg: expected \.txt or \.md\n"
+        r"3 spoken \(0 min \d+ s of sound\), 0 finished before, 0 skipped\n",
+        outcome.errors,
     )
     for name, text in CHAPTERS.items():
         stem = Path(name).stem
@@ -92,11 +94,11 @@ async def test_what_is_finished_stays_as_it_is(
     argv = ("batch", "texts", "-o", "wavs", "--url", served.websocket_url)
     outcome = await command(*argv)
     assert outcome.status == 0
-    assert outcome.errors.startswith("2 spoken")
+    assert outcome.errors.splitlines()[-1].startswith("2 spoken")
     assert "1 finished before" in outcome.errors
     assert finished_before.read_bytes() == b"of another voice"
-    assert (await command(*argv)).errors.startswith("0 spoken")
-    assert (await command(*argv, "--force")).errors.startswith("3 spoken")
+    assert "\n0 spoken" in (await command(*argv)).errors
+    assert "\n3 spoken" in (await command(*argv, "--force")).errors
     assert soundfile.info(finished_before).duration > 0.5
 
 
@@ -134,7 +136,7 @@ async def test_a_worker_that_dies_costs_nothing(
     os.kill(worker.pid, signal.SIGKILL)
     outcome = await finished(process)
     assert outcome.status == 0, outcome.errors
-    assert outcome.errors.startswith("4 spoken")
+    assert outcome.errors.splitlines()[-1].startswith("4 spoken")
     words = json.loads((tmp_path / "wavs" / "dos.json").read_text())["words"]
     assert [word["char_start"] for word in words] == [0, 4, 11, 19]
 
@@ -167,6 +169,7 @@ async def test_what_cannot_be_read_is_skipped(
     outcome = await command(*argv)
     assert outcome.status == 1
     assert outcome.errors.splitlines()[:-1] == [
+        "ignored texts/cover.jpg: expected .txt or .md",
         "skipped texts/empty.md: has no letters or digits to speak",
         "skipped texts/folder.txt: cannot be read; Is a directory",
         "skipped texts/latin.txt: is not UTF-8 (byte 0)",
@@ -230,7 +233,7 @@ async def test_a_suffix_may_be_in_capitals(
     """The suffix of a text may be in capitals."""
     (texts / "FOUR.TXT").write_text("Four.")
     outcome = await command("batch", "texts", "-o", "wavs", "--url", served.websocket_url)
-    assert outcome.errors.startswith("4 spoken"), outcome.errors
+    assert outcome.errors.splitlines()[-1].startswith("4 spoken"), outcome.errors
     assert (tmp_path / "wavs" / "FOUR.wav").exists()
 
 
@@ -265,6 +268,25 @@ async def test_a_long_chapter_is_one_file(
     assert starts == sorted(starts)
     duration = soundfile.info(tmp_path / "wavs" / "long.wav").duration
     assert duration - 5 < starts[-1] < duration
+
+
+async def test_what_is_ignored_is_named_and_subfolders_are_an_option(
+    served: ServerProcess, command: Command, tmp_path: Path
+) -> None:
+    """Other files and subfolders are named; `--recursive` speaks the texts of subfolders."""
+    for name in ("a.txt", "notes.pdf", ".hidden", "part/b.md"):
+        (tmp_path / "book" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "book" / name).write_text("Hello there.")
+    argv = ("batch", "book", "-o", "wavs", "--url", served.websocket_url)
+    outcome = await command(*argv)
+    assert outcome.status == 0
+    assert outcome.errors.splitlines()[:2] == [
+        "ignored book/notes.pdf: expected .txt or .md",
+        "ignored book/part: is a folder; add --recursive to speak its texts",
+    ]
+    outcome = await command(*argv, "--recursive")
+    assert "1 spoken" in outcome.errors and "1 finished before" in outcome.errors
+    assert soundfile.info(tmp_path / "wavs" / "part" / "b.wav").duration > 0.3
 
 
 def test_pieces_end_with_sentences() -> None:

@@ -1,10 +1,14 @@
 """`voiceagent-tts say` and `voices` as processes against a real server."""
 
 import asyncio
+import io
 import json
 import re
 import resource
 import signal
+import subprocess
+import sys
+import wave
 from collections.abc import AsyncIterator
 from itertools import islice
 from pathlib import Path
@@ -370,3 +374,27 @@ async def test_voices_of_another_server_are_a_mistake(
     assert outcome.status == 1
     assert sentence in outcome.errors
     assert outcome.errors.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "subtype"), [("a.mp3", "MPEG_LAYER_III"), ("a.opus", "OPUS"), ("a.ogg", "VORBIS")]
+)
+async def test_the_suffix_selects_the_format(
+    served: ServerProcess, command: Command, tmp_path: Path, name: str, subtype: str
+) -> None:
+    """Compressed files are written by their suffix; style and seed are accepted."""
+    options = ("--url", served.websocket_url, "--instruct", "calm", "--seed", "7")
+    outcome = await command("say", TEXT, "-o", name, *options)
+    assert outcome.status == 0, outcome.errors
+    information = soundfile.info(tmp_path / name)
+    assert information.subtype == subtype
+    assert information.duration > 0.5
+
+
+def test_a_dash_is_standard_output(served: ServerProcess) -> None:
+    """`-o -` writes a WAV file to standard output, for a pipe."""
+    program = [sys.executable, "-m", "voiceagent_tts", "say", TEXT, "-o", "-"]
+    result = subprocess.run([*program, "--url", served.websocket_url], capture_output=True)
+    assert result.returncode == 0, result.stderr
+    with wave.open(io.BytesIO(result.stdout)) as file:
+        assert file.getnframes() > 12_000

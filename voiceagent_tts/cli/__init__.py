@@ -188,7 +188,12 @@ def say(
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Audio file to write: .wav, .flac or .ogg."),
+        typer.Option(
+            "--output",
+            "-o",
+            help="Audio file to write: .wav, .flac, .ogg, .mp3 or .opus; - for a WAV file on "
+            "standard output.",
+        ),
     ] = None,
     words: Annotated[
         Path | None, typer.Option(help="File for word times: .json, .srt or .vtt.")
@@ -196,6 +201,12 @@ def say(
     voice: Annotated[str | None, typer.Option(help="Voice name; `voices list` shows them.")] = None,
     language: Annotated[str | None, typer.Option(help="Language code. [default: detected]")] = None,
     speed: Annotated[float, typer.Option(min=0.25, max=4.0, help="Speaking rate.")] = 1.0,
+    instruct: Annotated[
+        str | None, typer.Option(help="Speaking style, or a description of the voice.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Seed of the random numbers. [default: random]")
+    ] = None,
     play: Annotated[
         bool | None,
         typer.Option(help="Play the audio. [default: yes, unless --output or no loudspeaker]"),
@@ -206,7 +217,9 @@ def say(
     """Speak a text through the loudspeaker, into a file, or both."""
     from voiceagent_tts.cli.say import SayRequest, say_text
 
-    request = SayRequest(text, output, words, voice, language, speed, play, url, api_key)
+    request = SayRequest(
+        text, output, words, voice, language, speed, instruct, seed, play, url, api_key
+    )  # fmt: skip
     asyncio.run(say_text(request))
 
 
@@ -229,6 +242,9 @@ def batch(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the random numbers.")] = 0,
     jobs: Annotated[int, typer.Option(min=1, help="Texts spoken in parallel.")] = 4,
     force: Annotated[bool, typer.Option("--force", help="Speak finished texts again.")] = False,
+    recursive: Annotated[
+        bool, typer.Option("--recursive", "-r", help="Also speak the texts of subfolders.")
+    ] = False,
     url: Url = None,
     api_key: ApiKey = None,
 ) -> None:
@@ -237,7 +253,7 @@ def batch(
 
     request = BatchRequest(
         folder, output, audio_format_of(audio_format), words, voice, language, instruct, speed,
-        seed, jobs, force, url, api_key,
+        seed, jobs, force, recursive, url, api_key,
     )  # fmt: skip
     raise typer.Exit(0 if asyncio.run(speak_folder(request)) else 1)
 

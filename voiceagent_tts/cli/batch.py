@@ -57,6 +57,7 @@ class BatchRequest:
     seed: int
     jobs: int
     is_forced: bool
+    is_recursive: bool
     url: str | None
     api_key: str | None
 
@@ -83,8 +84,11 @@ class _Report:
     spoken: int = 0
     sound_s: float = 0.0
     skipped: list[str] = field(default_factory=list[str])
+    ignored: list[str] = field(default_factory=list[str])
 
     def write(self) -> None:
+        for line in self.ignored:
+            sys.stderr.write(f"ignored {line}\n")
         for line in self.skipped:
             sys.stderr.write(f"skipped {line}\n")
         minutes, seconds = divmod(round(self.sound_s), 60)
@@ -137,27 +141,50 @@ def find_chapters(request: BatchRequest) -> list[Chapter]:
     Raises:
         InvalidRequestError: there are none, or two of them have one output file.
     """
-    try:
-        paths = sorted(request.folder.iterdir())
-    except OSError as error:
-        raise InvalidRequestError(f"{error.filename}: {error.strerror}") from error
-    files = [path for path in paths if path.suffix.lower() in _SUFFIXES]
+    files = [path for path in _entries(request) if _is_text(path, request)]
     if not files:
         raise InvalidRequestError(f"{request.folder}: expected .txt or .md files; there are none")
-    most_common, count = Counter(path.stem for path in files).most_common(1)[0]
+    places = [path.relative_to(request.folder).with_suffix("") for path in files]
+    most_common, count = Counter(places).most_common(1)[0]
     if count > 1:
-        alike = " and ".join(path.name for path in files if path.stem == most_common)
+        alike = " and ".join(
+            path.name for path, place in zip(files, places, strict=True) if place == most_common
+        )
         raise InvalidRequestError(
             f"{alike} would become {most_common}.{request.audio_format}; rename all but one"
         )
     return [
         Chapter(
             path,
-            request.output / f"{path.stem}.{request.audio_format}",
-            request.output / f"{path.stem}.json" if request.has_words else None,
+            request.output / f"{place}.{request.audio_format}",
+            request.output / f"{place}.json" if request.has_words else None,
         )
-        for path in files
+        for path, place in zip(files, places, strict=True)
     ]
+
+
+def _entries(request: BatchRequest) -> list[Path]:
+    """Everything in the folder by name, and with `--recursive` in its subfolders."""
+    try:
+        entries = sorted(request.folder.iterdir())
+    except OSError as error:
+        raise InvalidRequestError(f"{error.filename}: {error.strerror}") from error
+    return sorted(request.folder.rglob("*")) if request.is_recursive else entries
+
+
+def _is_text(path: Path, request: BatchRequest) -> bool:
+    return path.suffix.lower() in _SUFFIXES and not (request.is_recursive and path.is_dir())
+
+
+def _ignored(request: BatchRequest) -> Iterator[str]:
+    """What is in the folder and is no text, with the reason; nothing about hidden files."""
+    for path in _entries(request):
+        if _is_text(path, request) or path.name.startswith("."):
+            continue
+        if not path.is_dir():
+            yield f"{path}: expected .txt or .md"
+        elif not request.is_recursive:
+            yield f"{path}: is a folder; add --recursive to speak its texts"
 
 
 def _make_folder(path: Path) -> None:
@@ -184,6 +211,7 @@ def _unfinished(request: BatchRequest, report: _Report) -> list[Chapter]:
     chapters = find_chapters(request)
     left = [chapter for chapter in chapters if request.is_forced or not chapter.is_finished]
     report.finished = len(chapters) - len(left)
+    report.ignored.extend(_ignored(request))
     return left
 
 
@@ -310,6 +338,7 @@ class _ChapterSpeaker:
         self._file.close()  # writes what is missing of the file's header and end
         if chapter.words is not None:
             write_words(chapter.words, self._words)
+        _make_folder(chapter.audio.parent)
         with replacing(chapter.audio) as path:
             path.write_bytes(self._buffer.getbuffer())
 

@@ -1,4 +1,4 @@
-"""Read and write the command line's files: audio as WAV, FLAC or Ogg; words as JSON, SRT or WebVTT.
+"""Read and write the command line's files: audio and word times.
 
 The suffix selects the format. Commands check the names before they synthesise anything. A file is
 written under a temporary name and renamed when complete, so an interrupted command leaves an
@@ -9,6 +9,7 @@ import contextlib
 import importlib
 import json
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from io import BytesIO
 from pathlib import Path
@@ -22,7 +23,16 @@ from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 if TYPE_CHECKING:
     import soundfile
 
-AUDIO_SUFFIXES = (".wav", ".flac", ".ogg")
+STANDARD_OUTPUT = Path("-")
+_AUDIO_FORMATS = {
+    ".wav": ("WAV", "PCM_16"),
+    ".flac": ("FLAC", "PCM_16"),
+    ".ogg": ("OGG", "VORBIS"),
+    ".mp3": ("MP3", "MPEG_LAYER_III"),
+    ".opus": ("OGG", "OPUS"),
+}
+"""libsndfile's container and codec for each suffix."""
+AUDIO_SUFFIXES = tuple(_AUDIO_FORMATS)
 _WORDS_SUFFIXES = (".json", ".srt", ".vtt")
 _MAX_CUE_CHARS = 42  # one line of a television subtitle
 _MAX_CUE_S = 6.0
@@ -31,14 +41,17 @@ _SENTENCE_ENDS = ".!?。！？"
 
 
 def check_audio_path(path: Path | None) -> None:
-    """Check that an audio file can be written.
+    """Check that an audio file, or standard output for `-`, can be written.
 
     Raises:
         InvalidRequestError: the suffix is not supported, or the folder is not writable.
         ModuleNotFoundError: the package `soundfile` is not installed.
     """
+    if path == STANDARD_OUTPUT and sys.stdout.isatty():
+        raise InvalidRequestError("--output: expected a pipe or a file for -; got a terminal")
     if path is not None:
-        check_target(path, AUDIO_SUFFIXES, "--output: ")
+        if path != STANDARD_OUTPUT:
+            check_target(path, AUDIO_SUFFIXES, "--output: ")
         importlib.import_module("soundfile")  # in the extra `server`; word files do not need it
 
 
@@ -108,17 +121,23 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write_audio(path: Path, pcm: bytes) -> None:
-    """Write PCM16 at 24 kHz in the format given by the suffix of `path`.
+    """Write PCM16 at 24 kHz in the format given by the suffix of `path`; to `-` as a WAV file.
 
     Raises:
         InvalidRequestError: the file cannot be written; no partial file remains.
     """
     import soundfile
 
-    format_name = path.suffix[1:].upper()
+    suffix = ".wav" if path == STANDARD_OUTPUT else path.suffix.lower()
+    container, codec = _AUDIO_FORMATS[suffix]
     buffer = BytesIO()  # Python writes the file, so a full disk raises an error
-    with soundfile.SoundFile(buffer, "w", SAMPLE_RATE_HZ, channels=1, format=format_name) as file:
+    with soundfile.SoundFile(
+        buffer, "w", SAMPLE_RATE_HZ, channels=1, format=container, subtype=codec
+    ) as file:
         write_samples(file, pcm)
+    if path == STANDARD_OUTPUT:
+        sys.stdout.buffer.write(buffer.getbuffer())
+        return
     with replacing(path) as unfinished:
         unfinished.write_bytes(buffer.getbuffer())
 

@@ -44,6 +44,8 @@ class SayRequest:
     voice: str | None
     language: str | None
     speed: float
+    instruct: str | None
+    seed: int | None
     play: bool | None
     url: str | None
     api_key: str | None
@@ -79,6 +81,8 @@ async def say_text(request: SayRequest) -> None:
             voice=request.voice,
             language=request.language,
             speed=request.speed,
+            instruct=request.instruct,
+            seed=request.seed,
             max_lead_s=None if loudspeaker else 0,
         )
         window = _TextWindow((await client.connect()).limits.max_text_chars // 2)
