@@ -69,6 +69,7 @@ def lineage(name: str) -> list[Stage]:
     [
         ("vendor.compose-spec", "docker-compose.yml"),
         ("vendor.github-workflows", ".github/workflows/ci.yml"),
+        ("vendor.github-workflows", ".github/workflows/docs.yml"),
         ("vendor.github-workflows", ".github/workflows/release.yml"),
     ],
 )

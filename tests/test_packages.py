@@ -109,6 +109,7 @@ REACHED_THROUGH = {
     "import-linter": ("scripts/lint", "lint-imports"),
     "build": ("testbed/environments.py", '"-m", "build"'),
     "uv": ("testbed/environments.py", '"uv", "venv"'),
+    "mkdocs-material": ("mkdocs.yml", "name: material"),
     "check-jsonschema": ("tests/test_compose.py", "check_jsonschema"),
 }
 """Packages without an import -> the file that uses them indirectly, and the words that do it."""
@@ -126,6 +127,7 @@ BROUGHT_BY = {
 """Modules of packages that are not declared -> the package or program that installs them."""
 
 MODULES = {
+    "mkdocs-material": "material",
     "python-multipart": "python_multipart",
     "silero-vad": "silero_vad",
     "espeakng-loader": "espeakng_loader",
