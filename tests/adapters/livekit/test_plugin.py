@@ -16,6 +16,7 @@ from livekit.agents import (
 )
 from livekit.agents.voice.agent_session import SessionConnectOptions
 
+from testbed import user_sounds
 from testbed.devices import MICROPHONE_RATE_HZ
 from testbed.livekit_audio import MakeVoice
 from testbed.livekit_conversation import (
@@ -95,6 +96,24 @@ async def test_a_cough_pauses_the_reply_and_loses_nothing(
         assert not handle.interrupted
         assert committed(handle) == COUNTING
         assert not conversation.errors
+
+
+@pytest.mark.parametrize("kind", ["mhm", "cough", "door"])
+async def test_a_short_sound_does_not_disturb_a_reply(
+    served: ServerProcess, make_voice: MakeVoice, kind: str
+) -> None:
+    """LiveKit's default settings ignore it; the history has the whole reply."""
+    sounds = {"cough": user_sounds.cough(), "door": user_sounds.door()}
+    sound = sounds[kind] if kind in sounds else await user_sounds.hum(served.websocket_url)
+    turns = {"turn_detection": "stt"}
+    options = {"vad": real_vad(), "stt": DeafSTT(), "turn_handling": turns}
+    async with talking(make_voice(served), **options) as conversation:
+        handle = conversation.reply(COUNTING)
+        await conversation.played(1.0)
+        conversation.microphone.say(sound)
+        await handle.wait_for_playout()
+        assert not handle.interrupted
+        assert committed(handle) == COUNTING
 
 
 @pytest.mark.parametrize("is_on", [True, False])
