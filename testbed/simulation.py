@@ -73,7 +73,7 @@ class Listener:
     made: int = 0
     done_at: float | None = None
 
-    def hear(self, frames: int, now: float) -> None:
+    def receive(self, frames: int, now: float) -> None:
         """Receive and play the audio of `frames` frames."""
         if self.first_sound is None:
             self.first_sound = now
@@ -252,7 +252,7 @@ class Simulation:
     def _sound(self, listener: Listener, active: ActiveSequence, frames: int) -> None:
         if listener.context.active is active:
             active.receive_audio(frames)
-            listener.hear(frames, self.now)
+            listener.receive(frames, self.now)
 
     def _end_run(self, listener: Listener) -> None:
         active = listener.context.active

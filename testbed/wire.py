@@ -88,7 +88,7 @@ class ReceivedContext:
         """Samples played by a listener that plays audio on arrival."""
         return self._clock.played_samples(time.monotonic())
 
-    def take(self, event: ClientEvent) -> None:
+    def record_event(self, event: ClientEvent) -> None:
         """Record and check an event of this context."""
         self.events.append(event)
         match event:
@@ -252,11 +252,11 @@ class Wire:
     def _take(self, event: ClientEvent) -> None:
         match event:
             case ClientAudio() | ContextOpened() | WordsMessage() | FlushedMessage():
-                self.contexts[event.context_id].take(event)
+                self.contexts[event.context_id].record_event(event)
             case CancelledMessage() | DoneMessage():
-                self.contexts[event.context_id].take(event)
+                self.contexts[event.context_id].record_event(event)
             case ErrorMessage(context_id=str(context_id)) if context_id in self.contexts:
-                self.contexts[context_id].take(event)
+                self.contexts[context_id].record_event(event)
                 self.answers.append(event)
             case ErrorMessage() | CutMessage() | PongMessage() | ReadyMessage():
                 self.answers.append(event)

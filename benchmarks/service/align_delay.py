@@ -72,7 +72,7 @@ class _DelayRecorder:
         self._came: dict[Context, deque[tuple[int, float]]] = {}  # (end_sample, when)
         self._sent: dict[Context, int] = {}
 
-    def come(self, context: Context, end_sample: int) -> None:
+    def record_arrival(self, context: Context, end_sample: int) -> None:
         self._came.setdefault(context, deque()).append((end_sample, time.perf_counter()))
 
     def leave(self, context: Context, samples: int) -> None:
@@ -100,12 +100,12 @@ def recording(recorder: _DelayRecorder) -> Iterator[None]:
         if not isinstance(context, Context) or context.options.is_probe:
             return attach(worker, listener)
 
-        def hear(event: Event | AlignEvent) -> None:
+        def record(event: Event | AlignEvent) -> None:
             if isinstance(event, AudioStep):
-                recorder.come(context, event.rows[0].chunk.end_sample)
+                recorder.record_arrival(context, event.rows[0].chunk.end_sample)
             listener(event)
 
-        return attach(worker, hear)
+        return attach(worker, record)
 
     def sent_watched(context: Context, samples: int) -> None:
         underrun_s = context._clock.underrun_s
