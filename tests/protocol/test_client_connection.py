@@ -151,7 +151,7 @@ def test_a_cut_is_answered_after_done() -> None:
     ("call", "code"),
     [
         (lambda client: client.open("c"), ErrorCode.CONTEXT_EXISTS),
-        (lambda client: client.open("d", speed=3.0), ErrorCode.INVALID_PARAM),
+        (lambda client: client.open("d", speed=5.0), ErrorCode.INVALID_PARAM),
         (lambda client: client.open("d\x00"), ErrorCode.INVALID_PARAM),
         (lambda client: client.open("d", metadata={"a": "\ud800"}), ErrorCode.INVALID_PARAM),
         (lambda client: client.text("d", "Hi"), ErrorCode.CONTEXT_NOT_FOUND),
