@@ -59,9 +59,9 @@ const observer = new MutationObserver((changes) => {
     if (!isNew || !target.classList.contains("sounding")) continue;
     const { contextTime, performanceTime } = context.getOutputTimestamp();
     const heardAt = contextTime + (performance.now() - performanceTime) / 1000;
-    const [before, now] = recorded.frames.slice(-2);
+    const gapMs = performance.now() - recorded.frames.at(-2);
     const frame = heardAt * context.sampleRate;
-    recorded.lit.push({ word: target.textContent, frame, gapMs: now - before });
+    recorded.lit.push({ word: target.textContent, frame, gapMs });
     if (window.whenLit?.word === target.textContent) window.whenLit.act();
   }
 });
@@ -69,7 +69,8 @@ addEventListener("DOMContentLoaded", () => {
   const transcript = document.getElementById("transcript") ?? document.body;
   const attributes = { attributes: true, attributeFilter: ["class"], attributeOldValue: true };
   observer.observe(transcript, { subtree: true, ...attributes });
-  const tick = (at) => { recorded.frames.push(at); requestAnimationFrame(tick); };
+  // Not the frame's own timestamp, which is early where the machine runs the callback late.
+  const tick = () => { recorded.frames.push(performance.now()); requestAnimationFrame(tick); };
   requestAnimationFrame(tick);
 });
 """
@@ -170,7 +171,7 @@ async def recorded_samples(page: Page) -> tuple[int, npt.NDArray[np.float32]]:
     return first, samples
 
 
-def onsets(samples: npt.NDArray[np.float32], *, silence_s: float = 0.08) -> list[int]:
+def onsets(samples: npt.NDArray[np.float32], *, silence_s: float = 0.2) -> list[int]:
     """Return the samples at which sound begins after at least `silence_s` of silence."""
     window = SAMPLE_RATE_HZ // 400  # 2.5 ms
     levels = np.abs(samples[: len(samples) // window * window]).reshape(-1, window).max(axis=1)

@@ -87,26 +87,45 @@ def message(lines: list[str], kind: str) -> dict[str, Any]:
 
 
 async def test_words_light_when_they_sound(opening: tuple[Page, PageLog]) -> None:
-    """Each word lights within 50 ms of its sound, as the samples show that the page played.
+    """Each word lights within 50 ms of its sound, as the samples show that the page played."""
+    page, _ = opening
+    late_s = await measured_delays_s(page)
+    assert all(abs(late) <= 0.05 for late in late_s), late_s
+
+
+async def test_words_light_when_they_sound_after_underruns(browser: Browser) -> None:
+    """An engine slower than speech leaves gaps, which the page counts; words light after them."""
+    with serving(throttle='{"rtf": 1.2}') as server:
+        async with opened(browser, server.url, viewport=DESKTOP) as (page, _):
+            await expect(page.get_by_label("Hear default")).to_be_visible()
+            late_s = await measured_delays_s(page)
+            assert all(abs(late) <= 0.05 for late in late_s), late_s
+            assert int(str(await page.locator("#underruns").text_content())) > 3
+
+
+async def measured_delays_s(page: Page) -> list[float]:
+    """Speak `WORDS`; return the time from the sound of each word to its light, for most words.
 
     A word that should light while the machine stalls the browser for more than two animation
-    frames says nothing about the page; most words are not of this kind.
+    frames says nothing about the page. If most are of this kind, or an underrun is as long as a
+    pause, the words are spoken again.
     """
-    page, _ = opening
-    await speak(page, " ".join(WORDS))
-    await spoken_to_the_end(page)
-    first, samples = await recorded_samples(page)
-    lit = await lit_words(page)
-    assert [each.word for each in lit] == WORDS
-    heard = [first + onset for onset in onsets(samples)]
-    assert len(heard) == len(WORDS)
-    late_s = [
-        (each.frame - frame) / SAMPLE_RATE_HZ
-        for each, frame in zip(lit, heard, strict=True)
-        if each.gap_s < TWO_FRAMES_S
-    ]
-    assert len(late_s) >= len(WORDS) // 2
-    assert all(abs(late) <= 0.05 for late in late_s), late_s
+    for _ in range(4):
+        await page.evaluate("Object.assign(recorded, { blocks: [], lit: [] })")
+        await speak(page, " ".join(WORDS))
+        await expect(page.get_by_text("Speaking.", exact=True)).to_be_visible(timeout=20_000)
+        await spoken_to_the_end(page)
+        first, samples = await recorded_samples(page)
+        heard = [first + onset for onset in onsets(samples)]
+        if len(heard) != len(WORDS):  # a gap within a word
+            continue
+        sound = dict(zip(WORDS, heard, strict=True))
+        lit = [each for each in await lit_words(page) if each.gap_s < TWO_FRAMES_S]
+        words = [each.word for each in lit]
+        assert words == [word for word in WORDS if word in words], "words light once, in order"
+        if len(lit) > len(WORDS) // 2:
+            return [(each.frame - sound[each.word]) / SAMPLE_RATE_HZ for each in lit]
+    raise AssertionError("the machine stalls the browser all the time")
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ async function clone(onChange) {
   if (!file) throw new Error("Choose a file or record one first.");
   const form = new FormData();
   form.append("name", $("clone-name").value);
-  form.append("consent", $("clone-consent").closest("label").textContent.trim());
+  form.append("consent", $("clone-consent").closest("label").textContent.trim().replace(/\s+/g, " "));
   if (file.name?.endsWith(VOICE_FILE)) {
     form.append("voice_file", file);
   } else {

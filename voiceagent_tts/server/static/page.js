@@ -70,8 +70,10 @@ async function replay() {
   stage.rewind();
   stage.follow(playback);
   setActive({ interrupt: () => playback.stop() });
+  say("Playing again.");
   const played = await playback.finished();
   if (spoken.utterance.isInterrupted) stage.cut(played);
+  say("Played again.");
   setActive(null);
 }
 
