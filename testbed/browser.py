@@ -58,8 +58,10 @@ const observer = new MutationObserver((changes) => {
     const isNew = !(oldValue ?? "").includes("sounding");
     if (!isNew || !target.classList.contains("sounding")) continue;
     const { contextTime, performanceTime } = context.getOutputTimestamp();
-    const heardAt = contextTime + (performance.now() - performanceTime) / 1000;
-    const gapMs = performance.now() - recorded.frames.at(-2);
+    const elapsed = contextTime + (performance.now() - performanceTime) / 1000;
+    const heardAt = Math.min(elapsed, context.currentTime); // later samples are not computed yet
+    const recent = [...recorded.frames.slice(-4), performance.now()];
+    const gapMs = Math.max(...recent.slice(1).map((at, i) => at - recent[i]));
     const frame = heardAt * context.sampleRate;
     recorded.lit.push({ word: target.textContent, frame, gapMs });
     if (window.whenLit?.word === target.textContent) window.whenLit.act();
@@ -88,7 +90,7 @@ class LitWord:
     Attributes:
         word: its text.
         frame: frame of the AudioContext that was audible at that moment.
-        gap_s: time since the animation frame before: long where the machine stalled the browser.
+        gap_s: longest time between the last animation frames: where the machine stalls the browser.
     """
 
     word: str

@@ -36,7 +36,8 @@ REFERENCE = Path(__file__).parents[1] / "reference"
 DOCS = Path(__file__).parents[2] / "docs"
 OTHER_NAME = "tts.test"
 """A name of this machine that a browser takes for another one."""
-TWO_FRAMES_S = 0.034
+STALL_S = 0.045
+"""Time between animation frames above which the machine has stalled the browser."""
 DESKTOP = {"width": 1280, "height": 1000}
 PHONE = {"width": 390, "height": 844}
 
@@ -104,28 +105,33 @@ async def test_words_light_when_they_sound_after_underruns(browser: Browser) -> 
 
 
 async def measured_delays_s(page: Page) -> list[float]:
-    """Speak `WORDS`; return the time from the sound of each word to its light, for most words.
+    """Speak `WORDS`; return the times from the sound of a word to its light.
 
-    A word that should light while the machine stalls the browser for more than two animation
-    frames says nothing about the page. If most are of this kind, or an underrun is as long as a
-    pause, the words are spoken again.
+    A word that should light while the machine stalls the browser says nothing about the page. The
+    words are spoken again until enough are not of this kind; also if an underrun was as long as a
+    pause, so that the sounds cannot be told apart.
     """
-    for _ in range(4):
+    late_s: list[float] = []
+    for _ in range(6):
         await page.evaluate("Object.assign(recorded, { blocks: [], lit: [] })")
         await speak(page, " ".join(WORDS))
         await expect(page.get_by_text("Speaking.", exact=True)).to_be_visible(timeout=20_000)
         await spoken_to_the_end(page)
         first, samples = await recorded_samples(page)
         heard = [first + onset for onset in onsets(samples)]
-        if len(heard) != len(WORDS):  # a gap within a word
-            continue
-        sound = dict(zip(WORDS, heard, strict=True))
-        lit = [each for each in await lit_words(page) if each.gap_s < TWO_FRAMES_S]
+        lit = await lit_words(page)
         words = [each.word for each in lit]
         assert words == [word for word in WORDS if word in words], "words light once, in order"
-        if len(lit) > len(WORDS) // 2:
-            return [(each.frame - sound[each.word]) / SAMPLE_RATE_HZ for each in lit]
-    raise AssertionError("the machine stalls the browser all the time")
+        if len(heard) == len(WORDS):
+            sound = dict(zip(WORDS, heard, strict=True))
+            late_s += [
+                (each.frame - sound[each.word]) / SAMPLE_RATE_HZ
+                for each in lit
+                if each.gap_s < STALL_S
+            ]
+        if len(late_s) >= 4:
+            return late_s
+    raise AssertionError(f"the machine stalls the browser all the time: {lit}, {heard}")
 
 
 @pytest.mark.parametrize(
