@@ -69,14 +69,14 @@ async def spoken_to_the_end(page: Page) -> None:
     await expect(page.get_by_text("Spoken to the end.")).to_be_visible(timeout=20_000)
 
 
-async def interrupt_within(page: Page, word: str, after_ms: int) -> None:
-    """Press Interrupt, from within the page, some time after `word` has lit."""
+async def interrupt_at(page: Page, word: str) -> None:
+    """Press Interrupt, from within the page, as soon as `word` lights."""
     await page.evaluate(
-        """([word, afterMs]) => {
-            const click = () => document.getElementById("interrupt").click();
-            window.whenLit = { word, act: () => setTimeout(click, afterMs) };
+        """(word) => {
+            const act = () => document.getElementById("interrupt").click();
+            window.whenLit = { word, act };
         }""",
-        [word, after_ms],
+        word,
     )
 
 
@@ -150,7 +150,7 @@ async def test_an_interruption_shows_what_the_server_reports(
     """
     page, log = opening
     text = f"This reply is extraordinarily long{rest}"
-    await interrupt_within(page, "extraordinarily", 150)
+    await interrupt_at(page, "extraordinarily")
     await speak(page, text)
     await expect(page.locator("#history")).to_be_visible(timeout=20_000)
     reported = message(log.received, answer)
@@ -305,7 +305,7 @@ async def test_a_self_signed_page_speaks(
 async def test_what_was_heard_is_saved(opening: tuple[Page, PageLog]) -> None:
     """WAV and SRT end where the reply was interrupted, and MP3 holds the text until there."""
     page, log = opening
-    await interrupt_within(page, "three.", 100)
+    await interrupt_at(page, "three.")
     await speak(page, "One, two, three. And here comes a long rest that nobody hears. " * 3)
     await expect(page.locator("#history")).to_be_visible(timeout=20_000)
     files: dict[str, bytes] = {}
