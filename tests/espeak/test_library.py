@@ -123,7 +123,7 @@ def test_phonemes_are_those_of_the_speech(library: EspeakLibrary) -> None:
 def test_every_listed_voice_and_variant_speaks(library: EspeakLibrary) -> None:
     """Voices without a dictionary are not listed, so every listed one produces sound."""
     for name in [v.identifier for v in library.voices()] + [
-        f"{VOICE}+{variant}" for variant in library.variants()
+        f"{VOICE}+{variant.name}" for variant in library.variants()
     ]:
         recording = Recording()
         assert library.synthesize("5 a ა", name, 175, 50, recording)
