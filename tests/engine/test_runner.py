@@ -207,7 +207,7 @@ def test_prefixes_fill_what_is_kept_for_them() -> None:
     size = make_runner().prepare(prompt, [1]).kv.bytes
     runner = make_runner(prefix_bytes=2 * size)
     kept = [runner.prepare(prompt, [1]) for _ in range(2)]
-    with pytest.raises(OverloadedError, match="prefixes fill"):
+    with pytest.raises(OverloadedError, match="prefixes use all"):
         runner.prepare(prompt, [1])
     del kept[0]
     runner.prepare(prompt, [1])

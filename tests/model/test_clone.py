@@ -98,5 +98,5 @@ def test_a_designed_voice_can_be_cloned(load_tiny: LoadTiny, cloner: Cloner) -> 
 def test_only_a_designer_designs(load_tiny: LoadTiny) -> None:
     """A model that cannot design voices names the models that can."""
     codec = load_codec(REFERENCE / "base-0b6")
-    with pytest.raises(InvalidRequestError, match="1.7B CustomVoice and VoiceDesign do"):
+    with pytest.raises(InvalidRequestError, match="try 1.7B CustomVoice or VoiceDesign"):
         design_voice(load_tiny("base-0b6"), codec, "An old sailor", "Ahoy!", None, 0)

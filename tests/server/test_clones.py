@@ -156,7 +156,7 @@ def wav(seconds: float) -> bytes:
         ({}, {}, "invalid_param", "audio_sample or voice_file"),
         ({}, {"audio_sample": SOUND, "voice_file": SOUND}, "invalid_param", "either"),
         ({}, {"audio_sample": b"This is no sound."}, "invalid_param", "WAV, FLAC, MP3 or Ogg"),
-        ({}, {"audio_sample": wav(2.0)}, "invalid_param", "is silent"),
+        ({}, {"audio_sample": wav(2.0)}, "invalid_param", "got silence"),
         ({}, {"audio_sample": wav(100.0)}, "invalid_param", "at most 60 s"),
         pytest.param(
             {},

@@ -50,7 +50,9 @@ def encode(
 @app.command()
 def decode(
     source: Annotated[Path, typer.Argument(metavar="CODES.npz")],
-    target: Annotated[Path, typer.Argument(metavar="OUT.wav", help=".wav, .flac or .ogg.")],
+    target: Annotated[
+        Path, typer.Argument(metavar="OUT.wav", help=".wav, .flac, .ogg, .mp3 or .opus.")
+    ],
     model: Model,
 ) -> None:
     """Decode a file of codes to an audio file."""
