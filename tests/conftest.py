@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator, Generator, Iterator
 from typing import Any
@@ -88,6 +89,14 @@ def one_torch_thread() -> Iterator[None]:
     yield
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A TCP port that nothing uses."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,6 @@
-"""A server with OpenAI-compatible models, a free port, and Pipecat imported once."""
+"""A server with OpenAI-compatible models, and Pipecat imported once."""
 
 import json
-import socket
 import warnings
 from collections.abc import AsyncIterator
 
@@ -51,11 +50,3 @@ async def local_models() -> AsyncIterator[str]:
     await site.start()
     yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
     await runner.cleanup()
-
-
-@pytest.fixture
-def free_port() -> int:
-    """A TCP port that nothing uses."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]

@@ -8,7 +8,6 @@ import http.server
 import json
 import os
 import re
-import socket
 import sys
 import threading
 import warnings
@@ -76,14 +75,6 @@ async def running(
         process.terminate()
         async with asyncio.timeout(PATIENCE_S):
             await process.communicate()
-
-
-@pytest.fixture
-def free_port() -> int:
-    """A TCP port that nothing uses."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 @pytest.fixture

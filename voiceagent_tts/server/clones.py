@@ -5,6 +5,7 @@ decoded in a process with limited memory and time (`audio.file_reader`).
 """
 
 import asyncio
+from contextlib import aclosing
 from typing import Annotated, Any
 
 import numpy as np
@@ -14,7 +15,8 @@ from fastapi import APIRouter, File, Form, Request, Response, UploadFile
 from pydantic import BaseModel, ConfigDict, Field
 
 from voiceagent_tts.audio.file_reader import REFERENCE_LIMITS, read_audio
-from voiceagent_tts.core import SAMPLE_RATE_HZ
+from voiceagent_tts.audio.pcm import pcm_to_float
+from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.seam.cloner_messages import VoiceFile
 from voiceagent_tts.seam.commands import SpeechOptions
@@ -95,7 +97,7 @@ async def add_voice(
             "expected either audio_sample or voice_file", code=ErrorCode.INVALID_PARAM
         )
     _log.info("voice_added", voice=name, consent=consent)
-    return _save(state, name, voice)
+    return await _save(state, name, voice)
 
 
 @router.post("/v1/audio/voices/design", status_code=201)
@@ -118,7 +120,7 @@ async def design_voice(request: Request, body: DesignRequest) -> dict[str, Any]:
     samples = await _record(request, body.text, options)
     voice = await state.cloner.clone(model, samples, body.text)
     _log.info("voice_designed", voice=name)
-    return _save(state, name, voice)
+    return await _save(state, name, voice)
 
 
 @router.get("/v1/audio/voices/{name}", response_class=Response)
@@ -142,22 +144,23 @@ async def remove_voice(request: Request, name: str) -> None:
     _log.info("voice_removed", voice=name)
 
 
-def _save(state: ServerState, name: str, voice: VoiceFile) -> dict[str, Any]:
-    state.clones.save(name, voice.content)
+async def _save(state: ServerState, name: str, voice: VoiceFile) -> dict[str, Any]:
+    await asyncio.to_thread(state.clones.save, name, voice.content)
     return {"id": name, "name": name, "warnings": list(voice.warnings)}
 
 
 async def _record(request: Request, text: str, options: ContextOptions) -> npt.NDArray[np.float32]:
     """Speak a text into a reference recording; [S] float32 in [-1, 1], 24 kHz."""
     pcm = bytearray()
-    async for piece in await start_speaking(request, text, options):
-        pcm += piece
-        if len(pcm) > REFERENCE_LIMITS.max_s * SAMPLE_RATE_HZ * 2:
-            raise InvalidRequestError(
-                f"text: expected one that is spoken within {REFERENCE_LIMITS.max_s:g} s",
-                code=ErrorCode.TEXT_TOO_LONG,
-            )
-    return np.frombuffer(bytes(pcm), "<i2").astype(np.float32) / np.float32(32768)
+    async with aclosing(await start_speaking(request, text, options)) as pieces:
+        async for piece in pieces:
+            pcm += piece
+            if len(pcm) > REFERENCE_LIMITS.max_s * SAMPLE_RATE_HZ * BYTES_PER_SAMPLE:
+                raise InvalidRequestError(
+                    f"text: expected one that is spoken within {REFERENCE_LIMITS.max_s:g} s",
+                    code=ErrorCode.TEXT_TOO_LONG,
+                )
+    return pcm_to_float(bytes(pcm))
 
 
 def _clone_model(state: ServerState) -> str:
