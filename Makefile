@@ -3,17 +3,18 @@
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
-EXTRAS := japanese,qwen3,agents,bench,dev
+EXTRAS := japanese,qwen3,pocket,agents,bench,dev
 # The version that is tested, in its CPU build: PyPI's is for CUDA, on x86 Linux. The small one comes with
 # PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu in the environment.
 TORCH ?= torch==2.13.0
 
 .PHONY: setup demo test test-thorough check flite bench-ttfa bench-transport bench-load bench-alignment \
-	bench-bargein bench-engine bench-gpu gpu-wheels gpu-versions clean
+	recordings bench-bargein bench-engine bench-gpu gpu-wheels gpu-versions clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo             hear (and see) an agent that is interrupted, on the embedded voice"
+	@echo "make demo VOICE=pocket   the same with a natural voice, which is downloaded"
 	@echo "make test             run the tests, but for the thorough ones"
 	@echo "make test-thorough    run what \`make test\` leaves out, and property tests with more examples"
 	@echo "make check            formatting, lint, types, import rules, tests"
@@ -22,6 +23,7 @@ help:
 	@echo "make bench-load       what a server carries, and how soon it answers meanwhile"
 	@echo "make bench-alignment  whether an interrupted agent knows which words were heard"
 	@echo "make flite            install flite (Debian, as root): a second truth for bench-alignment"
+	@echo "make recordings       install recordings of people (Debian, as root): more conditions for bench-alignment"
 	@echo "make bench-bargein    after a barge-in, does the history have what was heard?"
 	@echo "make bench-engine     a frame of 1 to 256 rows, by stage, beside what the card could do"
 	@echo "make bench-gpu        everything worth doing on a GPU, in less than ten minutes"
@@ -45,14 +47,23 @@ $(VENV)/.installed: pyproject.toml
 	$(environment)
 	$(BIN)/python -m pip install --quiet "$(TORCH)"
 	$(BIN)/python -m pip install --quiet --editable ".[$(EXTRAS)]"
-	touch $(VENV)/.demo $@
+	touch $(VENV)/.demo $(VENV)/.demo-pocket $@
 
-demo: $(VENV)/.demo
-	$(BIN)/voiceagent-tts demo
+# Pocket TTS needs PyTorch, whose small build comes as above.
+$(VENV)/.demo-pocket: $(VENV)/.demo
+	$(BIN)/python -m pip install --quiet "$(TORCH)"
+	$(BIN)/python -m pip install --quiet --editable ".[demo,pocket]"
+	touch $@
+
+VOICE ?= espeak
+demo: $(VENV)/.demo $(if $(filter pocket,$(VOICE)),$(VENV)/.demo-pocket)
+	$(BIN)/voiceagent-tts demo --engine $(VOICE)
 
 # Two of the workers compute at a lower priority; the others play and mostly wait (testbed/workers.py).
 WORKERS ?= 5
-PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST_OPTIONS)
+# Bytecode is written even where the environment says not to: each worker, and each of hundreds of
+# processes that tests start, would compile the same modules again.
+PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST_OPTIONS)
 LEFT_OUT := thorough or services or browser or install or soak
 
 test: setup
@@ -96,6 +107,10 @@ gpu-versions: setup
 # flite's voices know when their words sound and have nothing in common with espeak's.
 flite:
 	apt-get install --yes --no-install-recommends libflite1
+
+# Recordings of people, which are not in the repository.
+recordings:
+	apt-get install --yes --no-install-recommends pocketsphinx-testdata
 
 clean:
 	rm -rf $(VENV) out

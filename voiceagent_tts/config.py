@@ -9,10 +9,11 @@ import hashlib
 import json
 import os
 from difflib import get_close_matches
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
     NoDecode,
@@ -37,6 +38,11 @@ def hash_key(key: str) -> str:
     return _HASH_PREFIX + hashlib.sha256(key.encode()).hexdigest()
 
 
+def is_redis(address: str) -> bool:
+    """Whether an address is that of a Redis server, and not a path."""
+    return address.startswith(("redis://", "rediss://", "unix://"))
+
+
 def huggingface_home() -> Path:
     """Return the folder of downloaded model files."""
     return Path(os.environ.get("HF_HOME", Path.home() / ".cache" / "huggingface"))
@@ -57,31 +63,85 @@ def misspelt_variables() -> dict[str, str]:
     return misspelt
 
 
+class Quota(BaseModel):
+    """Limits of one API key or one address. None is no limit.
+
+    Written as text: `contexts=20,chars_per_minute=9000`.
+
+    Attributes:
+        contexts: contexts that are open at the same time.
+        contexts_per_s: new contexts per second.
+        chars_per_minute: characters of text per minute.
+        audio_s_per_day: seconds of generated audio within 24 hours.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    contexts: int | None = Field(default=None, ge=1)
+    contexts_per_s: int | None = Field(default=None, ge=1)
+    chars_per_minute: int | None = Field(default=None, ge=1)
+    audio_s_per_day: int | None = Field(default=None, ge=1)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _parse(cls, value: object) -> object:
+        """Accept JSON, or `name=number` separated by commas, for environment variables."""
+        if not isinstance(value, str):
+            return value
+        if value.startswith("{"):
+            return json.loads(value)
+        parts = [part.strip() for part in value.split(",") if part.strip()]
+        return {name.strip(): number for name, _, number in (part.partition("=") for part in parts)}
+
+    def over(self, general: "Quota") -> "Quota":
+        """Return these limits, and those of `general` where there are none."""
+        return general.model_copy(update=self.given)
+
+    @property
+    def given(self) -> dict[str, int]:
+        """The limits that are set, by name."""
+        return self.model_dump(exclude_none=True)
+
+    def __str__(self) -> str:
+        """The text form."""
+        return ",".join(f"{name}={number}" for name, number in self.given.items())
+
+
 class Settings(BaseSettings):
     """Settings of the server. Unknown names are refused.
 
     Attributes:
-        host: Address to bind. Any address but loopback needs `api_keys` or `allow_anonymous`.
+        host: Address to bind. Any address but loopback needs `keys`, `api_keys` or
+            `allow_anonymous`.
         port: TCP port. 0 picks a free port, which the `ready` line names.
-        engine: Speech engine: `espeak` (built in, any CPU) or `qwen3` (natural voices, needs at
-            least one of `models`).
-        models: Qwen3-TTS models to load: folders or Hugging Face ids, separated by commas. Each
+        engine: Speech engine: `espeak` (built in, any CPU), `pocket` (Pocket TTS, natural voices on
+            a CPU, extra `pocket`) or `qwen3` (natural voices, needs at least one of `models`).
+            Default: the best one that this machine can run with the models that are on it.
+        models: Models to load, separated by commas. Qwen3-TTS: folders or Hugging Face ids; each
             model has worker processes of its own, and the voice of a request selects the model.
+            Pocket TTS: names such as `english` and `french_24l`, or configuration files (`.yaml`),
+            one for each language; the language of the text selects the model. Default: `english`.
         device: Device of the models: `cpu`, `cuda` or `cuda:N`. Default: the GPU, if the machine
             has one.
         gpus: GPU numbers, such as `0,1`, instead of `device`. Every model gets workers on each of
             these GPUs.
-        workers: Worker processes per model and device. New contexts go to the least loaded one.
-            Raise it if one worker does not use the whole GPU.
-        precision: Number format of the models' weights: `float32`, `bfloat16` or `float16`.
-            Default: bfloat16 on a GPU, float32 on a CPU.
-        rows: Maximum number of contexts that one Qwen3-TTS worker speaks at the same time. Default:
-            8 on a CPU; on a GPU up to 64, as many as have memory for one minute of speech each.
+        workers: Worker processes per model and device, or of Pocket TTS. New contexts go to the
+            least loaded one. Raise it if one worker does not use the whole GPU.
+        precision: Number format of the models' weights: `float32`, `bfloat16` or `float16`; on a
+            CPU also `int8`, `int4` (4 bits where that is faster than 8), and `auto` (the fastest of
+            float32, bfloat16 and int8 for every matrix product, as timed on this machine). With
+            fewer bits speech is faster, takes less memory and differs from that of the original
+            weights. Default: bfloat16 on a GPU, float32 on a CPU.
+        rows: Maximum number of contexts that one worker of Qwen3-TTS or Pocket TTS speaks at the
+            same time. Default: Qwen3-TTS 8 on a CPU, and on a GPU up to 64, as many as have memory
+            for one minute of speech each; Pocket TTS up to 16, as many as the CPU speaks in real
+            time, measured at start.
         capacity: Positions in the key-value cache of one row. The prompt, including a clone's
             reference recording, and 12.5 frames per second of speech must fit. Raise it for long
             references or long segments.
-        gpu_memory_gb: Maximum GPU memory of one worker, in units of 10^9 bytes. Default: most of
-            the memory that is free at start. Set it if other programs share the GPU.
+        gpu_memory_gb: Maximum GPU memory of one worker, in units of 10^9 bytes, with the forced
+            aligner if that shares the GPU. Default: most of the memory that is free at start. Set
+            it if other programs share the GPU.
         codec_device: Second GPU that runs the audio codec, such as `cuda:1`. Default: the model's
             device.
         attention: Attention implementation: `sdpa` (PyTorch) or `flash` (flash-attn, extra
@@ -91,8 +151,9 @@ class Settings(BaseSettings):
             succeeds.
         graphs: Capture GPU work as CUDA graphs at start. Turn it off only to debug: speech becomes
             much slower to generate.
-        quantize: Store weights in 8 bits: `fp8` or `int8` (extra `quantize`). Uses less memory; the
-            generated speech differs from that of the original weights.
+        quantize: Store weights in 8 bits: on a GPU `fp8` or `int8` (extra `quantize`), for Pocket
+            TTS `int8`, which makes it faster. Uses less memory; the generated speech differs from
+            that of the original weights.
         tf32: Allow the GPU to round the inputs of float32 matrix products, as in the codec, to
             TF32. Default: allowed unless `precision` is `float32`.
         deterministic: Make a seed give bit-identical speech whatever else the server is speaking.
@@ -103,24 +164,48 @@ class Settings(BaseSettings):
             audio its listener already has.
         max_load: Maximum share of real time that one engine step may take; above it, new contexts
             are refused as overloaded. Default: 0.9 on a GPU, no limit on a CPU.
-        threads: CPU threads per Qwen3-TTS worker. Default: all cores.
-        voices_folder: Folder of cloned voices.
+        threads: CPU threads per worker of Qwen3-TTS or Pocket TTS. Default: all cores.
+        voices_folder: Folder of cloned voices, and of the voices' lexicons; the clones of Pocket
+            TTS are in its subfolder `pocket`.
+        lexicon: TOML file of pronunciations for all contexts: `written = "said"`, one entry a line.
         aligner: Source of word times: `native` (the engine's own), `online` or `forced` (an
             aligner, for engines without word times), `auto` (the best available) or `off`
             (estimates only).
         aligner_model: Qwen3-ForcedAligner model: folder or Hugging Face id. Default: a downloaded
             one, if there is one.
         aligner_device: Device of the forced aligner: `cpu` or `cuda:N`. Default: a GPU without an
-            engine, otherwise the CPU; with `gpus` always the CPU.
+            engine; otherwise the GPU of the first Qwen3-TTS worker, in its process with lower
+            priority, if it has memory for both; otherwise the CPU.
         aligners: Processes of the online aligner. Raise it if its word times arrive too late under
             load.
         throttle: Slows the engine down for tests and benchmarks: a JSON object with the fields of
             `worker.throttled.Throttle`.
-        api_keys: API keys, or their `sha256:` hashes, separated by commas. The server stores only
-            hashes.
+        keys: JSON file or Redis address (`redis://HOST:PORT/DB`) of the API keys that
+            `voiceagent-tts keys` manages. Changes take effect within two seconds.
+        api_keys: API keys with all scopes, or their `sha256:` hashes, separated by commas. The
+            server stores only hashes. Change them with a restart.
         allow_anonymous: Serve without API keys on an address that other machines can reach.
         allowed_origins: Web origins that may connect, separated by commas. Other requests with an
             `Origin` header are refused, except those from the server's own origin.
+        trusted_proxies: Addresses or networks of proxies, separated by commas. Only their
+            `X-Forwarded-For` header names the client's address, which `ip_limits` counts by.
+        key_limits: Limits of every API key that has none of its own, such as
+            `contexts=20,contexts_per_s=5,chars_per_minute=20000,audio_s_per_day=36000`.
+        ip_limits: The same limits for every client address; an IPv6 address counts as its /64.
+        redis: Redis address (`redis://HOST:PORT/DB`, extra `redis`) that shares limits and usage
+            between servers. Default: each server counts in its own memory, until it ends.
+        without_redis: What happens while Redis cannot be reached: `local` (each server applies the
+            limits to its own contexts) or `refuse` (no new contexts of limited keys).
+        audit_log: File for the audit log: keys, voices and limits, in a chain of hashes. Each
+            server needs its own.
+        request_log: File for the request log: one JSON line for each context, without its text.
+        hash_secret: Secret of the text hashes in the request log. Default: random at every start,
+            so that hashes cannot be compared across starts or servers.
+        sample_folder: Folder for requests with their text: those that failed, and
+            `sample_share` of the others. Default: no text is stored.
+        sample_share: Share of successful contexts that `sample_folder` stores, from 0 to 1.
+        sample_folder_mb: Maximum size of `sample_folder`, in units of 10^6 bytes; the oldest
+            requests are deleted.
         ssl_certfile: Certificate in PEM form, to serve HTTPS and WSS without a proxy.
         ssl_keyfile: Key of the certificate. Default: it is in `ssl_certfile`.
         ssl_self_signed: Serve HTTPS and WSS with a certificate that the server makes itself.
@@ -146,12 +231,12 @@ class Settings(BaseSettings):
 
     host: str = "127.0.0.1"
     port: int = Field(default=DEFAULT_PORT, ge=0, le=65535)
-    engine: Literal["espeak", "qwen3"] = "espeak"
+    engine: Literal["espeak", "pocket", "qwen3"] | None = None
     models: Annotated[tuple[str, ...], NoDecode] = ()
     device: str | None = None
     gpus: Annotated[tuple[int, ...], NoDecode] = ()
     workers: int = Field(default=1, ge=1)
-    precision: Literal["float32", "bfloat16", "float16"] | None = None
+    precision: Literal["float32", "bfloat16", "float16", "int8", "int4", "auto"] | None = None
     rows: int | None = Field(default=None, ge=1)
     capacity: int = Field(default=4096, ge=64)
     gpu_memory_gb: float | None = Field(default=None, gt=0)
@@ -167,14 +252,27 @@ class Settings(BaseSettings):
     max_load: float | None = Field(default=None, gt=0)
     threads: int | None = Field(default=None, ge=1)
     voices_folder: Path = Path("~/.local/share/voiceagent-tts/voices")
+    lexicon: Path | None = None
     aligner: Literal["auto", "native", "online", "forced", "off"] = "auto"
     aligner_model: str | None = None
     aligner_device: str | None = None
     aligners: int = Field(default=1, ge=1)
     throttle: dict[str, Any] | None = None
+    keys: str | None = None
     api_keys: Annotated[tuple[str, ...], NoDecode] = ()
     allow_anonymous: bool = False
     allowed_origins: Annotated[tuple[str, ...], NoDecode] = ()
+    trusted_proxies: Annotated[tuple[str, ...], NoDecode] = ("127.0.0.1", "::1")
+    key_limits: Annotated[Quota, NoDecode] = Quota()
+    ip_limits: Annotated[Quota, NoDecode] = Quota()
+    redis: str | None = None
+    without_redis: Literal["local", "refuse"] = "local"
+    audit_log: Path | None = None
+    request_log: Path | None = None
+    hash_secret: SecretStr | None = None
+    sample_folder: Path | None = None
+    sample_share: float = Field(default=0.0, ge=0, le=1)
+    sample_folder_mb: float = Field(default=100.0, gt=0)
     ssl_certfile: Path | None = None
     ssl_keyfile: Path | None = None
     ssl_self_signed: bool = False
@@ -191,7 +289,9 @@ class Settings(BaseSettings):
     watchdog_s: float = Field(default=60.0, gt=0)
     log_json: bool = False
 
-    @field_validator("api_keys", "allowed_origins", "models", "gpus", "ramp", mode="before")
+    @field_validator(
+        "api_keys", "allowed_origins", "trusted_proxies", "models", "gpus", "ramp", mode="before"
+    )
     @classmethod
     def _split(cls, value: object) -> object:
         """Accept a list as JSON or as text separated by commas, for environment variables."""
@@ -220,18 +320,41 @@ class Settings(BaseSettings):
                 "engine qwen3: expected at least one model, got none; set VOICEAGENT_TTS_MODELS "
                 "or --model, such as Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice"
             )
+        if self.engine == "pocket" and self.quantize == "fp8":
+            raise ValueError("engine pocket: expected quantize int8 or none, got fp8")
         if self.gpus and self.device is not None:
             raise ValueError("expected gpus or a device, got both; keep one of them")
         return self
 
+    @field_validator("redis", mode="after")
+    @classmethod
+    def _check_redis(cls, value: str | None) -> str | None:
+        if value is not None and not is_redis(value):
+            raise ValueError("expected a Redis address, such as redis://127.0.0.1:6379/0")
+        return value
+
+    @field_validator("trusted_proxies", mode="after")
+    @classmethod
+    def _check_networks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if value != ("*",):
+            for network in value:  # uvicorn ignores what is none, without a word
+                ip_network(network)
+        return value
+
     @model_validator(mode="after")
     def _check_access(self) -> "Settings":
-        if not self.is_loopback and not self.api_keys and not self.allow_anonymous:
+        if not self.is_loopback and not self.needs_key and not self.allow_anonymous:
             raise ValueError(
-                f"expected api_keys where others can reach the server (host {self.host}); set "
-                "VOICEAGENT_TTS_API_KEYS, or VOICEAGENT_TTS_ALLOW_ANONYMOUS=true to serve anyone"
+                f"expected keys where others can reach the server (host {self.host}); set "
+                "VOICEAGENT_TTS_KEYS or VOICEAGENT_TTS_API_KEYS, or "
+                "VOICEAGENT_TTS_ALLOW_ANONYMOUS=true to serve anyone"
             )
         return self
+
+    @property
+    def needs_key(self) -> bool:
+        """Whether a request needs a key. A file of keys may be empty; then none is accepted."""
+        return bool(self.api_keys) or self.keys is not None
 
     @model_validator(mode="after")
     def _check_certificate(self) -> "Settings":
@@ -245,6 +368,17 @@ class Settings(BaseSettings):
     def is_loopback(self) -> bool:
         """Whether only programs on this machine can reach the server."""
         return self.host in LOOPBACK
+
+    @property
+    def pocket_models(self) -> tuple[str, ...]:
+        """Models of Pocket TTS."""
+        return self.models or ("english",)
+
+    @property
+    def clones_folder(self) -> Path:
+        """Folder of the engine's clones: a voice file of one engine means nothing to another."""
+        folder = self.voices_folder.expanduser()
+        return folder / "pocket" if self.engine == "pocket" else folder
 
     @classmethod
     def settings_customise_sources(

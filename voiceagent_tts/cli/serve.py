@@ -5,31 +5,40 @@ import errno
 import logging
 import sys
 from typing import Any
+from urllib.parse import urlsplit
 
 import structlog
 from rich.console import Console
 
+from voiceagent_tts.cli.best_voice import choose_engine
 from voiceagent_tts.cli.models import aligner_folder, model_folder
 from voiceagent_tts.cli.settings import read_settings
 from voiceagent_tts.config import Settings, misspelt_variables
 from voiceagent_tts.errors import InvalidRequestError
+from voiceagent_tts.pocket.files import fetch
 from voiceagent_tts.server.serve import RunningServer, serve
 
 
-def run_server(given: dict[str, Any]) -> None:
+def run_server(given: dict[str, Any], *, may_download: bool = False) -> None:
     """Serve with settings from the command line, the environment and the file.
+
+    Args:
+        given: settings from the command line.
+        may_download: whether the files of Pocket TTS may be downloaded if no engine is set.
 
     Raises:
         InvalidRequestError: a setting is wrong, or the address is taken.
         EngineError: the engine cannot start.
         CheckpointError: a model is not on this machine and cannot be downloaded.
     """
-    settings = read_settings(given)
-    settings = _with_folders(settings)
+    choice = choose_engine(read_settings(given), may_download=may_download)
+    console = Console(stderr=True, highlight=False)
+    if choice.reason is not None:
+        console.print(choice.reason, markup=False, soft_wrap=True)
+    settings = _with_models(choice.settings)
     configure_logs(is_json=settings.log_json)
     for name, meant in misspelt_variables().items():
         structlog.get_logger(__name__).warning("unknown_variable", name=name, did_you_mean=meant)
-    console = Console(stderr=True)
     try:
         with console.status(f"starting the {settings.engine} engine") as status:
 
@@ -38,7 +47,7 @@ def run_server(given: dict[str, Any]) -> None:
                 # Standard output has exactly one line, for a parent process that waits for it.
                 sys.stdout.write(f"ready {server.websocket_url}\n")
                 sys.stdout.flush()
-                console.print(f"Open {server.url} in a browser.", highlight=False)
+                console.print(_invitation(server.url, settings.host), highlight=False)
 
             asyncio.run(serve(settings, say_ready))
     except OSError as error:
@@ -50,8 +59,19 @@ def run_server(given: dict[str, Any]) -> None:
         ) from error
 
 
-def _with_folders(settings: Settings) -> Settings:
-    """Replace model names by folders; download missing models."""
+def _invitation(url: str, host: str) -> str:
+    if host not in ("0.0.0.0", "::"):
+        return f"Open {url} in a browser."
+    shown = urlsplit(url).hostname
+    return f"Open {url} in a browser; on another machine, this one's name instead of {shown}."
+
+
+def _with_models(settings: Settings) -> Settings:
+    """Download missing models; replace the names of Qwen3-TTS's by folders."""
+    if settings.engine == "pocket":
+        for model in settings.pocket_models:
+            fetch(model)
+        return settings
     folders = tuple(str(model_folder(model)) for model in settings.models)
     update: dict[str, Any] = {"models": folders}
     needs_words = settings.engine == "qwen3" or settings.aligner_model is not None

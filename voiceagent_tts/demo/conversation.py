@@ -41,7 +41,7 @@ from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
 from voiceagent_tts.demo.realtime_file_transport import MICROPHONE_RATE_HZ, RealtimeFileTransport
 from voiceagent_tts.demo.report import Turn, report
 from voiceagent_tts.demo.scripted import ScriptedLLM, ScriptedSTT
-from voiceagent_tts.demo.server import demo_server
+from voiceagent_tts.demo.server import EMBEDDED, DemoVoice, demo_server
 from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.protocol.messages import AudioFormat
 from voiceagent_tts.text.words import split_words
@@ -128,14 +128,21 @@ SCRIPT = [
 ]
 
 
-def run_demo(out: Path, seed: int, url: str | None, api_key: str | None) -> bool:
+def run_demo(
+    out: Path,
+    seed: int,
+    url: str | None,
+    api_key: str | None,
+    voice: DemoVoice = EMBEDDED,
+) -> bool:
     """Interrupt an agent, and compare the words that were heard with those in its history.
 
     Args:
         out: folder for `demo.wav`, `demo.png` and `demo.json`, and for the log of the server.
         seed: seed of the moments of interruption.
-        url: address of a running server; None starts one with the embedded voice.
+        url: address of a running server; None starts one with `voice`.
         api_key: key for the server at `url`.
+        voice: the agent's voice. The user always has the embedded one, unless `url` is given.
 
     Returns:
         Whether the history was as good as the demo claims.
@@ -147,28 +154,49 @@ def run_demo(out: Path, seed: int, url: str | None, api_key: str | None) -> bool
     logger.remove()  # Pipecat's own log
     logger.add(sys.stderr, level="ERROR")
     out.mkdir(parents=True, exist_ok=True)
-    server = demo_server(out / "server.log") if url is None else contextlib.nullcontext(url)
-    return asyncio.run(_run(out, seed, server, api_key))
+    return asyncio.run(_run(out, seed, url, api_key, voice))
 
 
 async def _run(
-    out: Path, seed: int, server: contextlib.AbstractAsyncContextManager[str], api_key: str | None
+    out: Path, seed: int, url: str | None, api_key: str | None, voice: DemoVoice
 ) -> bool:
     console = Console()
-    async with server as url:
+    script = [exchange for exchange in SCRIPT if exchange.language in voice.languages]
+    async with contextlib.AsyncExitStack() as stack:
+        if url is None:
+            url = await stack.enter_async_context(demo_server(out / "server.log", voice.engine))
         console.print(f"server: {url}", highlight=False)
-        questions = await synthesize_questions(url, api_key)
-        conversation = Conversation(url, api_key)
+        questions = await _questions(script, url, api_key, voice, out / "user.log")
+        conversation = Conversation(url, api_key, script)
         gc.freeze()  # a full garbage collection would stop playback for 0.2 s
-        interruptions_s = choose_interruptions(random.Random(seed))
+        interruptions_s = choose_interruptions(random.Random(seed), script)
         turns = await conversation.run(questions, interruptions_s, console)
-    return report(turns, conversation.transport, conversation.ttfa_s, out, console)
+    return report(
+        turns,
+        conversation.transport,
+        conversation.ttfa_s,
+        out,
+        console,
+        has_native_words=voice.has_native_words,
+    )
 
 
-async def synthesize_questions(url: str, api_key: str | None) -> list[bytes]:
-    """The user's questions as audio, spoken by another voice of the server."""
+async def _questions(
+    script: list[Exchange], url: str, api_key: str | None, voice: DemoVoice, log: Path
+) -> list[bytes]:
+    """The user's questions as audio, spoken by another voice than the agent's."""
+    if voice.engine == EMBEDDED.engine:
+        return await synthesize_questions(script, url, api_key)
+    async with demo_server(log) as user_url:
+        return await synthesize_questions(script, user_url, None)
+
+
+async def synthesize_questions(
+    script: list[Exchange], url: str, api_key: str | None
+) -> list[bytes]:
+    """The questions of `script` as audio, spoken by the server at `url`."""
     async with TTSClient(url, api_key) as client:
-        return [await _synthesize_question(client, exchange) for exchange in SCRIPT]
+        return [await _synthesize_question(client, exchange) for exchange in script]
 
 
 async def _synthesize_question(client: TTSClient, exchange: Exchange) -> bytes:
@@ -183,9 +211,16 @@ async def _synthesize_question(client: TTSClient, exchange: Exchange) -> bytes:
 
 
 class Conversation:
-    """The agent's pipeline, and a simulated user."""
+    """The agent's pipeline, and a simulated user.
 
-    def __init__(self, url: str, api_key: str | None) -> None:
+    Args:
+        url: address of the agent's server.
+        api_key: its key.
+        script: what both say.
+    """
+
+    def __init__(self, url: str, api_key: str | None, script: list[Exchange]) -> None:
+        self._script = script
         self.transport = RealtimeFileTransport()
         self.ttfa_s: list[float] = []
         self._words: dict[str, list[WordTimestamp]] = {}
@@ -194,7 +229,7 @@ class Conversation:
         self._started = asyncio.Event()
 
         self._stt = ScriptedSTT()
-        llm = ScriptedLLM({turn.question: (turn.language, turn.answer) for turn in SCRIPT})
+        llm = ScriptedLLM({turn.question: (turn.language, turn.answer) for turn in script})
         tts = VoiceAgentTTSService(
             url=url,
             api_key=api_key,
@@ -249,8 +284,8 @@ class Conversation:
         await self._started.wait()
         turns: list[Turn] = []
         with _progress(console) as progress:
-            task = progress.add_task("talking", total=len(SCRIPT))
-            steps = zip(SCRIPT, questions, interruptions_s, strict=True)
+            task = progress.add_task("talking", total=len(self._script))
+            steps = zip(self._script, questions, interruptions_s, strict=True)
             for exchange, pcm, interrupt_at_s in steps:
                 progress.update(task, description=exchange.question)
                 turns.append(await self._ask(exchange, pcm, turns, interrupt_at_s))
@@ -289,13 +324,13 @@ class Conversation:
                     await self.transport.wait_until_played(context_id, until)
 
 
-def choose_interruptions(rng: random.Random) -> list[float | None]:
+def choose_interruptions(rng: random.Random, script: list[Exchange]) -> list[float | None]:
     """A moment of interruption for each answer, in seconds of its audio; None for the last one."""
-    count = len(SCRIPT) - 1
+    count = len(script) - 1
     parts = [(index + rng.random()) / count for index in range(count)]
     rng.shuffle(parts)
     interruptions_s: list[float | None] = []
-    for exchange, part in zip(SCRIPT[:-1], parts, strict=True):
+    for exchange, part in zip(script[:-1], parts, strict=True):
         word_s = 0.17 if exchange.language == "zh" else 0.3  # no voice speaks a word faster
         end_s = min(word_s * len(split_words(exchange.answer)), LATEST_INTERRUPTION_S)
         interruptions_s.append(EARLIEST_INTERRUPTION_S + part * (end_s - EARLIEST_INTERRUPTION_S))

@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.font_manager import fontManager
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -23,12 +22,15 @@ from rich.text import Text
 from voiceagent_tts.audio.levels import onsets
 from voiceagent_tts.config import DEFAULT_PORT
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp, ms_to_samples, samples_to_ms
+from voiceagent_tts.demo.fonts import WIDE_PACKAGE, Fonts, fonts_for
 from voiceagent_tts.demo.realtime_file_transport import RealtimeFileTransport, Utterance
 from voiceagent_tts.text.words import split_words
 
 HEARD_SAMPLES = ms_to_samples(20)
 MAX_ONSET_ERROR_MS = 40
 MIN_EXACT = 0.9
+_MAX_WHOLE = 3
+"""Answers that may end before the user interrupts: the last one, and two that were short."""
 
 
 @dataclass
@@ -88,8 +90,14 @@ def report(
     ttfa_s: list[float],
     out: Path,
     console: Console,
+    *,
+    has_native_words: bool = True,
 ) -> bool:
     """Score the turns, write `demo.wav`, `demo.png` and `demo.json`, and print the table.
+
+    The words that were heard follow from the server's word times. Where the engine itself reports
+    these, they are compared with the audio; an aligner's accuracy is `benchmarks.alignment`'s
+    question.
 
     Returns:
         Whether the history is as good as the demo claims.
@@ -115,9 +123,9 @@ def report(
         "onsets": len(onset_errors),
         "late_max_ms": round(1000 * transport.latest_s),
     }
-    problems = find_problems(summary, whole)
+    problems = find_problems(summary, whole, len(turns), has_native_words=has_native_words)
     transport.write(out / "demo.wav")
-    draw(scores, agent, user, out / "demo.png")
+    has_all_words = draw(scores, agent, user, out / "demo.png")
     details = [_detail(score) for score in scores]
     document = {"summary": summary, "problems": problems, "turns": details}
     (out / "demo.json").write_text(json.dumps(document, ensure_ascii=False, indent=2) + "\n")
@@ -125,6 +133,13 @@ def report(
     for problem in problems:
         console.print(f"[red]{problem}[/]")
     console.print(f"{out / 'demo.wav'} · {out / 'demo.png'} · {out / 'demo.json'}", highlight=False)
+    if not has_all_words:
+        console.print(
+            "The picture shows words as numbers where no font here has their characters; "
+            f"`apt-get install {WIDE_PACKAGE}` brings one.",
+            highlight=False,
+            soft_wrap=True,
+        )
     console.print(
         "To try it yourself: run `voiceagent-tts serve` and open "
         f"http://127.0.0.1:{DEFAULT_PORT}/ in a browser.",
@@ -171,13 +186,16 @@ def onset_errors_ms(
     return errors
 
 
-def find_problems(summary: dict[str, int | None], whole: list[Score]) -> list[str]:
+def find_problems(
+    summary: dict[str, int | None], whole: list[Score], turns: int, *, has_native_words: bool
+) -> list[str]:
     """One sentence for each expectation that was not met."""
+    min_cuts = max(1, turns - _MAX_WHOLE)
     cuts = summary["cuts"] or 0
     exact, within_one = summary["exact"] or 0, summary["within_one"] or 0
     onset_p95_ms = summary["onset_p95_ms"]
     checks = {
-        f"expected at least 10 cuts, got {cuts}": cuts >= 10,
+        f"expected at least {min_cuts} cuts, got {cuts}": cuts >= min_cuts,
         f"expected every cut within one word, got {within_one} of {cuts}": within_one == cuts,
         f"expected 90 % of the cuts exact, got {exact} of {cuts}": exact >= MIN_EXACT * cuts,
         f"{summary['dropped_turns']} turns were dropped": not summary["dropped_turns"],
@@ -185,7 +203,8 @@ def find_problems(summary: dict[str, int | None], whole: list[Score]) -> list[st
             "unspoken_committed"
         ],
         f"expected word times within {MAX_ONSET_ERROR_MS} ms of the audio, got {onset_p95_ms}": (
-            onset_p95_ms is not None and onset_p95_ms <= MAX_ONSET_ERROR_MS
+            not has_native_words
+            or (onset_p95_ms is not None and onset_p95_ms <= MAX_ONSET_ERROR_MS)
         ),
         "expected an answer without interruption to be committed whole": all(
             score.turn.committed == score.turn.answer for score in whole
@@ -236,20 +255,36 @@ HEARD, UNHEARD, WRONG, CUT = "#2a9d6f", "#c9ced6", "#d64550", "#d64550"
 AGENT, USER = "#3b6ea8", "#8a6fd1"
 _BEFORE_S, _AFTER_S = 0.15, 0.9
 _MARKS = ".,;:!?，。"
-_WIDE_FONTS = ("Noto Sans CJK SC", "Noto Sans SC", "Source Han Sans SC", "WenQuanYi Micro Hei")
 
 
 def draw(
     scores: list[Score], agent: npt.NDArray[np.int16], user: npt.NDArray[np.int16], path: Path
+) -> bool:
+    """Draw each turn: the audio of both sides, the words, and the moment of interruption.
+
+    Returns:
+        Whether all words are shown; one without a font is shown as its number.
+    """
+    text = "".join(score.turn.answer for score in scores)
+    fonts = fonts_for("".join(text.split()))
+    with mpl.rc_context({"font.family": fonts.families}):
+        _draw_turns(scores, agent, user, path, fonts)
+    return fonts.can_draw("".join(text.split()))
+
+
+def _draw_turns(
+    scores: list[Score],
+    agent: npt.NDArray[np.int16],
+    user: npt.NDArray[np.int16],
+    path: Path,
+    fonts: Fonts,
 ) -> None:
-    """Draw each turn: the audio of both sides, the words, and the moment of interruption."""
-    mpl.rcParams["font.family"] = ["DejaVu Sans", *_installed_wide_fonts()]
     rows = (len(scores) + 1) // 2
     figure = Figure(figsize=(17, 1.8 * rows + 0.6), dpi=110, layout="constrained")
     figure.get_layout_engine().set(h_pad=0.08, w_pad=0.1)  # type: ignore[union-attr]
     grid = figure.subplots(rows, 2, squeeze=False).ravel()
     for axes, score in zip(grid, scores, strict=False):
-        _draw_turn(axes, score, agent, user)
+        _draw_turn(axes, score, agent, user, fonts)
     for axes in grid[len(scores) :]:
         axes.set_visible(False)
     figure.suptitle(
@@ -262,7 +297,11 @@ def draw(
 
 
 def _draw_turn(
-    axes: Axes, score: Score, agent: npt.NDArray[np.int16], user: npt.NDArray[np.int16]
+    axes: Axes,
+    score: Score,
+    agent: npt.NDArray[np.int16],
+    user: npt.NDArray[np.int16],
+    fonts: Fonts,
 ) -> None:
     start, end_s = score.utterance.chunks[0][0], score.utterance.played_samples / SAMPLE_RATE_HZ
     last_s = end_s + (_AFTER_S if score.is_interrupted else _BEFORE_S)
@@ -271,18 +310,20 @@ def _draw_turn(
     committed = len(split_words(score.turn.committed or ""))
     for index, timestamp in enumerate(score.turn.words):
         if timestamp.start_sample < last_s * SAMPLE_RATE_HZ:
-            _draw_word(axes, index, timestamp, end_s, is_committed=index < committed)
+            word = timestamp.word.text.rstrip(_MARKS)
+            label = word if fonts.can_draw(word) else str(index + 1)
+            _draw_word(axes, label, timestamp, end_s, is_committed=index < committed)
     if score.is_interrupted:
         axes.axvline(end_s, color=CUT, linewidth=1.6, zorder=5)
-    _label(axes, score, end_s)
+    _label(axes, score, end_s, fonts)
     axes.set_xlim(-_BEFORE_S, last_s)
 
 
-def _label(axes: Axes, score: Score, end_s: float) -> None:
+def _label(axes: Axes, score: Score, end_s: float, fonts: Fonts) -> None:
     verdict = "exact" if score.is_exact else f"{score.error_words:+} words"
     place = f"cut at {end_s:.2f} s" if score.is_interrupted else "to the end"
     committed = _tail(score.turn.committed or "", 60)
-    history = f" · “{committed}”" if _can_draw(committed) else ""
+    history = f" · “{committed}”" if fonts.can_draw(committed) else ""
     title = f"{score.turn.language} · {place} · {verdict}{history}"
     axes.set_title(title, loc="left", fontsize=9, color="#333333", pad=3)
     axes.set_ylim(-1.75, 1.05)
@@ -307,7 +348,7 @@ def _draw_wave(
 
 
 def _draw_word(
-    axes: Axes, index: int, timestamp: WordTimestamp, end_s: float, *, is_committed: bool
+    axes: Axes, label: str, timestamp: WordTimestamp, end_s: float, *, is_committed: bool
 ) -> None:
     start_s = timestamp.start_sample / SAMPLE_RATE_HZ
     stop_s = (timestamp.end_sample or timestamp.start_sample) / SAMPLE_RATE_HZ
@@ -318,25 +359,14 @@ def _draw_word(
     axes.barh(-1.38, width, left=start_s, height=0.56, color=color, alpha=0.4, zorder=2)
     played = min(width, end_s - start_s) if is_heard else width
     axes.barh(-1.38, played, left=start_s, height=0.56, color=color, zorder=3)
-    word = timestamp.word.text.rstrip(_MARKS)
     axes.text(
         start_s + width / 2,
         -1.39,
-        word if _can_draw(word) else str(index + 1),
+        label,
         ha="center",
         va="center",
-        fontsize=7.5 if width > 0.03 * len(word) else 5.5,
+        fontsize=7.5 if width > 0.03 * len(label) else 5.5,
         color="#555555" if color == UNHEARD else "white",
         clip_on=True,
         zorder=4,
     )
-
-
-def _installed_wide_fonts() -> list[str]:
-    installed = {font.name for font in fontManager.ttflist}
-    return [name for name in _WIDE_FONTS if name in installed]
-
-
-def _can_draw(text: str) -> bool:
-    """Whether a font for `text` is installed; matplotlib has none for Chinese."""
-    return max(text, default="") < "\u2e80" or bool(_installed_wide_fonts())

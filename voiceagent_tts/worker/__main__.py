@@ -17,8 +17,20 @@ def _espeak(options: dict[str, Any]) -> host.MakeEngine:
 def _qwen3(options: dict[str, Any]) -> host.MakeEngine:
     from voiceagent_tts.engine.load import Qwen3Options, load_engine
 
+    aligner = options.pop("aligner", None)
     loading = Qwen3Options(**options)
-    return lambda inbox, outbox: load_engine(loading, inbox, outbox)
+    if aligner is None:
+        return lambda inbox, outbox: load_engine(loading, inbox, outbox)
+    from voiceagent_tts.worker.shared_gpu import load_with_aligner
+
+    return lambda inbox, outbox: load_with_aligner(loading, aligner, inbox, outbox)
+
+
+def _pocket(options: dict[str, Any]) -> host.MakeEngine:
+    from voiceagent_tts.pocket.load import PocketOptions, load_pocket
+
+    loading = PocketOptions(**options)
+    return lambda inbox, outbox: load_pocket(loading, inbox, outbox)
 
 
 def _online(options: dict[str, Any]) -> host.MakeEngine:
@@ -35,7 +47,13 @@ def _forced(options: dict[str, Any]) -> host.MakeEngine:
     return lambda inbox, outbox: load_forced(loading, inbox, outbox)
 
 
-_KINDS = {"espeak": _espeak, "qwen3": _qwen3, "online": _online, "forced": _forced}
+_KINDS = {
+    "espeak": _espeak,
+    "pocket": _pocket,
+    "qwen3": _qwen3,
+    "online": _online,
+    "forced": _forced,
+}
 
 
 def main() -> int:

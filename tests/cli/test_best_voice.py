@@ -1,0 +1,152 @@
+"""`serve` and `say` without an engine: the best voice that this machine can speak."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from testbed.command_line import CommandHere
+from testbed.pocket import SMALL_MODEL, PocketHome
+from voiceagent_tts.cli.best_voice import choose_engine
+from voiceagent_tts.config import Settings
+
+QWEN3 = "Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice"
+OTHER_QWEN3 = "Qwen/Qwen3-TTS-12Hz-1.7B-VoiceDesign"
+
+Store = Callable[[str], None]
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache of the hub's client, and no setting that names an engine."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.delenv("VOICEAGENT_TTS_ENGINE", raising=False)
+    monkeypatch.setenv("VOICEAGENT_TTS_MODELS", "")
+    return tmp_path
+
+
+@pytest.fixture
+def store(cache: Path) -> Store:
+    """Store a model of Qwen3-TTS in the cache."""
+
+    def store_model(repo: str) -> None:
+        folder = cache / "hub" / f"models--{repo.replace('/', '--')}"
+        (folder / "snapshots" / "1").mkdir(parents=True)
+        (folder / "snapshots" / "1" / "config.json").write_text("{}")
+        (folder / "refs").mkdir()
+        (folder / "refs" / "main").write_text("1")
+
+    return store_model
+
+
+def add_gpu(folder: Path, monkeypatch: pytest.MonkeyPatch, listed: str = "GPU 0: a card") -> None:
+    """Put an `nvidia-smi` on the path that lists what a driver would."""
+    program = folder / "bin" / "nvidia-smi"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\necho '{listed}'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent), prepend=":")
+
+
+def small_settings() -> Settings:
+    """Settings whose model of Pocket TTS is the small one."""
+    return Settings().model_copy(update={"models": ()})
+
+
+def store_pocket(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Store the small model of Pocket TTS, and let it be the default one."""
+    PocketHome(cache).store()
+    monkeypatch.setattr(Settings, "pocket_models", (SMALL_MODEL,))
+
+
+def test_a_machine_without_models_has_the_embedded_voice(cache: Path) -> None:
+    """The line says how to get a better one; with `--download` it is Pocket TTS."""
+    choice = choose_engine(Settings())
+    assert choice.settings.engine == "espeak"
+    assert choice.reason is not None
+    assert choice.reason.startswith("voice: espeak-ng") and "serve --download" in choice.reason
+    assert choose_engine(Settings(), may_download=True).settings.engine == "pocket"
+
+
+def test_without_the_package_the_line_says_how_to_install_it(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing can be downloaded for a package that is not here."""
+    monkeypatch.setattr("voiceagent_tts.pocket.published.is_installed", lambda: False)
+    choice = choose_engine(Settings(), may_download=True)
+    assert choice.settings.engine == "espeak"
+    assert choice.reason is not None and "voiceagent-tts[server,espeak,pocket]" in choice.reason
+
+
+def test_a_downloaded_pocket_tts_comes_before_espeak(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once its files are here, no option is needed."""
+    store_pocket(cache, monkeypatch)
+    choice = choose_engine(Settings())
+    assert choice.settings.engine == "pocket"
+    assert choice.reason is not None and choice.reason.startswith("voice: Pocket TTS on the CPU")
+
+
+def test_a_gpu_with_a_model_comes_first(
+    cache: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model without voices of its own, or without a GPU, is not chosen."""
+    store(OTHER_QWEN3)
+    add_gpu(cache, monkeypatch)
+    assert choose_engine(Settings()).settings.engine == "espeak"
+    store(QWEN3)
+    choice = choose_engine(Settings())
+    assert (choice.settings.engine, choice.settings.models) == ("qwen3", (QWEN3,))
+    assert choice.reason == f"voice: {QWEN3} on the GPU"
+    monkeypatch.setenv("PATH", "")
+    assert choose_engine(Settings()).settings.engine == "espeak"
+
+
+@pytest.mark.parametrize("listed", ["No devices were found", ""])
+def test_a_driver_without_a_gpu_is_none(
+    cache: Path, store: Store, monkeypatch: pytest.MonkeyPatch, listed: str
+) -> None:
+    """The driver's tool may be installed on a machine without a card."""
+    store(QWEN3)
+    add_gpu(cache, monkeypatch, listed)
+    assert choose_engine(Settings()).settings.engine == "espeak"
+
+
+def test_settings_decide_where_they_say_something(cache: Path) -> None:
+    """An engine, or models without one, which are Qwen3-TTS's; nothing is printed then."""
+    assert choose_engine(Settings(engine="espeak")).reason is None
+    choice = choose_engine(Settings(models=("folder",)))
+    assert (choice.settings.engine, choice.reason) == ("qwen3", None)
+
+
+def test_say_tells_what_speaks(
+    command_here: CommandHere, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line on standard error; standard output is the file's alone."""
+    monkeypatch.delenv("VOICEAGENT_TTS_ENGINE", raising=False)
+    said = command_here("say", "Hello.", "-o", "hello.wav")
+    assert said.status == 0, said.errors
+    assert said.errors.count("voice: espeak-ng, which sounds like a robot; ") == 1
+
+
+def test_serve_pocket_without_files_or_a_network_is_one_clear_line(
+    command_here: CommandHere, cache: Path
+) -> None:
+    """It names the model, and what to do."""
+    ended = command_here("serve", "--port", "0", "--engine", "pocket")
+    assert (ended.status, ended.output) == (1, "")
+    assert "Pocket TTS english: not on this machine, and the download failed" in ended.errors
+    ended = command_here("serve", "--port", "0", "--engine", "pocket", "--model", "klingon")
+    assert ended.status == 1 and "got 'klingon'; known are dutch" in ended.errors
+
+
+def test_serve_pocket_without_its_package_says_what_to_install(
+    command_here: CommandHere, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The extra has a name."""
+    monkeypatch.setitem(sys.modules, "pocket_tts", None)
+    ended = command_here("serve", "--port", "0", "--engine", "pocket")
+    assert ended.status == 1 and "voiceagent-tts[server,espeak,pocket]" in ended.errors

@@ -1,0 +1,117 @@
+"""Voices: the catalogue's states, and clones in files of their own."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from testbed.pocket import SMALL_MODEL
+from testbed.pocket_driving import Driver, pcm_of, submit
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.pocket.published import config_path
+from voiceagent_tts.pocket.states import (
+    PocketModel,
+    VoiceStates,
+    make_clone,
+    pack_states,
+    unpack_state,
+)
+from voiceagent_tts.seam.cloner_messages import CheckVoiceFile, CloneRefused, VoiceFile
+from voiceagent_tts.seam.events import Done, Failed
+from voiceagent_tts.voices import VoiceFolder
+from voiceagent_tts.worker.cloner import _answer
+
+
+@pytest.fixture(scope="module")
+def voice_file(model: PocketModel) -> bytes:
+    """A clone of a recording of noise."""
+    generator = torch.Generator().manual_seed(3)
+    return make_clone([model], 0.1 * torch.randn(36_000, generator=generator))
+
+
+def test_a_clone_survives_its_file(model: PocketModel, voice_file: bytes) -> None:
+    """The stored state is the one that pocket-tts made."""
+    state = unpack_state(voice_file, model)
+    again = unpack_state(pack_states({model.key: state}, {model.key: model.weights}), model)
+    assert again.keys() == state.keys() and len(state) == 8  # a layer each
+    for module, tensors in state.items():
+        for name, tensor in tensors.items():
+            assert torch.equal(again[module][name], tensor)
+
+
+def test_a_clone_speaks_with_its_own_voice(
+    driver: Driver, tmp_path: Path, voice_file: bytes
+) -> None:
+    """Its audio differs from the catalogue's, and a replaced voice is loaded again."""
+    folder = VoiceFolder(tmp_path / "clones")
+    folder.save("Ann", voice_file)
+    said = pcm_of(driver.run(*submit(1, voice="ann")), 1)
+    assert said and said == pcm_of(driver.run(*submit(2, voice="Ann")), 2)
+    assert said != pcm_of(driver.run(*submit(3)), 3)
+    folder.remove("ann")
+    (failed,) = driver.run(*submit(4, voice="ann"))
+    assert isinstance(failed, Failed) and failed.code is ErrorCode.INVALID_VOICE
+
+
+def test_a_file_that_cannot_be_loaded_fails_its_context(driver: Driver, tmp_path: Path) -> None:
+    """A later context loads it again, as it may have been replaced."""
+    VoiceFolder(tmp_path / "clones").save("ann", b"no voice")
+    (failed,) = driver.run(*submit(1, voice="ann"))
+    assert isinstance(failed, Failed) and "expected a voice file of Pocket TTS" in failed.message
+    assert isinstance(driver.run(*submit(2))[-1], Done)
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({"key": "german"}, "made for the model german .*, got one made for english_2m"),
+        ({"weights": "hf://other"}, r"made for the model english_2m_2026-10 \(hf://other\)"),
+    ],
+)
+def test_a_clone_belongs_to_its_weights(
+    model: PocketModel, voice_file: bytes, changed: dict[str, str], expected: str
+) -> None:
+    """With other weights it would be noise, so it is refused, with what to do."""
+    with pytest.raises(InvalidRequestError, match=expected) as caught:
+        unpack_state(voice_file, replace(model, **changed))
+    assert caught.value.code is ErrorCode.INVALID_VOICE and "--replace" in caught.value.message
+
+
+def test_a_file_for_some_models_is_refused_by_a_server_with_more(
+    voice_file: bytes, tmp_path: Path
+) -> None:
+    """A voice that is stored must be able to speak every language of its server."""
+    other = tmp_path / "french_mine.yaml"
+    other.write_text(config_path(SMALL_MODEL).read_text())
+    message = CheckVoiceFile(voice_file)
+    assert _answer("pocket", SMALL_MODEL, message) == VoiceFile(voice_file)
+    refused = _answer("pocket", f"{SMALL_MODEL},{other}", message)
+    assert isinstance(refused, CloneRefused) and "made for the model french_mine" in refused.message
+
+
+@pytest.mark.parametrize("content", [b"", b"\x08\0\0\0\0\0\0\0{}      ", b"x" * 100])
+def test_another_file_is_no_voice(model: PocketModel, content: bytes) -> None:
+    """Whatever the file has, the answer is one sentence."""
+    with pytest.raises(InvalidRequestError, match="expected a voice"):
+        unpack_state(content, model)
+
+
+def test_weights_that_cannot_clone_say_how_to_get_others(
+    model: PocketModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The weights for everyone have no encoder of use; the sentence has the page with the terms."""
+    monkeypatch.setattr(model.network, "has_voice_cloning", False)
+    with pytest.raises(InvalidRequestError, match="accept the terms on https://") as caught:
+        make_clone([model], torch.zeros(24_000))
+    assert caught.value.code is ErrorCode.NOT_SUPPORTED
+
+
+def test_a_state_is_loaded_once(model: PocketModel, tmp_path: Path) -> None:
+    """The second context of a voice finds it loaded; a model of one's own has no catalogue."""
+    states = VoiceStates((SMALL_MODEL,), VoiceFolder(tmp_path))
+    first = states.find("alba", model)
+    assert first.result() and states.find("alba", model) is first
+    with pytest.raises(InvalidRequestError, match="expected the name of a voice, got 'alba'"):
+        states.find("alba", replace(model, is_published=False))
+    states.close()

@@ -1,0 +1,93 @@
+"""Chooses the engine where no setting names one: the best voice that this machine can speak."""
+
+import importlib.util
+import shutil
+import subprocess
+from dataclasses import dataclass
+
+from voiceagent_tts.config import Settings
+from voiceagent_tts.extras import install_hint
+
+_QWEN3_MODELS = (
+    "Qwen/Qwen3-TTS-12Hz-1.7B-CustomVoice",
+    "Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice",
+)
+"""Models with voices of their own, the best first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Settings with an engine.
+
+    Attributes:
+        settings: the settings; `engine` is not None.
+        reason: what was chosen, and how to get a better voice; None where a setting decided.
+    """
+
+    settings: Settings
+    reason: str | None = None
+
+
+def choose_engine(settings: Settings, *, may_download: bool = False) -> Choice:
+    """Choose Qwen3-TTS, Pocket TTS or espeak, in this order, by what is on this machine.
+
+    Args:
+        settings: the settings; an engine, or models without one, which are Qwen3-TTS's, decide.
+        may_download: whether Pocket TTS may be chosen before its files are here.
+    """
+    if settings.engine is not None:
+        return Choice(settings)
+    if settings.models:
+        return Choice(settings.model_copy(update={"engine": "qwen3"}))
+    if (model := _stored_qwen3()) is not None:
+        update = {"engine": "qwen3", "models": (model,)}
+        return Choice(settings.model_copy(update=update), f"voice: {model} on the GPU")
+    if not has_pocket():
+        remedy = f"for a natural voice: {install_hint('server', 'espeak', 'pocket')}"
+    elif may_download or has_pocket_files(settings):
+        reason = "voice: Pocket TTS on the CPU; for more languages: Qwen3-TTS on an NVIDIA GPU"
+        return Choice(settings.model_copy(update={"engine": "pocket"}), reason)
+    else:
+        remedy = "for a natural voice: `voiceagent-tts serve --download`"
+    reason = f"voice: espeak-ng, which sounds like a robot; {remedy}"
+    return Choice(settings.model_copy(update={"engine": "espeak"}), reason)
+
+
+def has_pocket() -> bool:
+    """Whether extra `pocket` is installed."""
+    from voiceagent_tts.pocket.published import is_installed
+
+    return is_installed()
+
+
+def has_pocket_files(settings: Settings) -> bool:
+    """Whether the models of Pocket TTS are on this machine."""
+    from voiceagent_tts.pocket.files import is_stored
+
+    return has_pocket() and all(is_stored(model) for model in settings.pocket_models)
+
+
+def _stored_qwen3() -> str | None:
+    """Return the best downloaded model that a GPU of this machine can speak with."""
+    if not _has_packages("torch", "transformers", "huggingface_hub") or not _has_gpu():
+        return None
+    from voiceagent_tts.hub import parse_id, stored_folder
+
+    stored = (model for model in _QWEN3_MODELS if stored_folder(parse_id(model)))
+    return next(stored, None)
+
+
+def _has_packages(*names: str) -> bool:
+    return all(importlib.util.find_spec(name) is not None for name in names)
+
+
+def _has_gpu() -> bool:
+    """Whether the NVIDIA driver lists a GPU."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return False
+    try:
+        result = subprocess.run([program, "-L"], capture_output=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return result.returncode == 0 and b"GPU" in result.stdout

@@ -1,0 +1,1 @@
+"""Pocket TTS as an engine: natural voices on a CPU."""
