@@ -118,6 +118,7 @@ def profile_part(part: Part, device: torch.device, *, has_graphs: bool) -> dict[
         GraphFault: the part cannot be captured; try again in a new process, without graphs.
     """
     stream = Stream(device, is_captured=has_graphs)
+    is_gpu = device.type == "cuda"
     with stream.entered():
         try:
             replay = part.run(stream.compile)
@@ -127,18 +128,17 @@ def profile_part(part: Part, device: torch.device, *, has_graphs: bool) -> dict[
                 raise GraphFault(str(error)) from error
             raise
         seconds = _seconds(replay, stream)
-        kernels = _profiled(replay, device, has_shapes=False)
+        kernels = _profiled(replay, device, has_shapes=False) if is_gpu else []
         plain = part.run(plainly)
         plain()
         with _counting_triton(device) as triton_bytes:
             operations = _profiled(plain, device, has_shapes=True)
-    is_gpu = device.type == "cuda"
     return {
         "has_graphs": stream.is_captured,
         "ms": round(seconds * 1000, 4),
         "least_mb": round(part.least_bytes / 1e6, 2),
         "gb_per_s": round(part.least_bytes / seconds / 1e9, 3),
-        "kernels": _top(_kernel_lines(kernels, triton_bytes)) if is_gpu else [],
+        "kernels": _top(_kernel_lines(kernels, triton_bytes)),
         "operations": _top(_operation_lines(operations, part.element_bytes, is_gpu=is_gpu)),
     }
 

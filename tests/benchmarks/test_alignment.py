@@ -1,17 +1,24 @@
+from collections.abc import Callable
 from itertools import pairwise
 from random import Random
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
-from benchmarks.alignment import run as alignment
+from benchmarks.alignment import methods
+from benchmarks.alignment.cuts import cuts_of, errors_ms
 from benchmarks.alignment.playback import BARGE_IN_S, FORCED_S, play
+from benchmarks.alignment.speech import DEVELOPMENT, HELD_OUT
 from testbed.aligned_texts import ENGLISH, OTHERS
+from testbed.disturbed_speech import Noise, loudest_rms, with_breaths, with_clicks, with_noise
 from testbed.flite_speech import FliteMissingError
 from testbed.known_speech import Spoken, espeak, flite, joined, with_lead, with_pauses
+from testbed.noise import babble, pink
+from testbed.recordings import RecordingsMissingError, part_of, recordings
 from voiceagent_tts.aligner.online.aligner import OnlineAligner
 from voiceagent_tts.audio.levels import onsets
-from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, samples_to_ms
+from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, ms_to_samples, samples_to_ms
 from voiceagent_tts.text.language import CODES
 from voiceagent_tts.text.words import split_words
 
@@ -27,6 +34,11 @@ def starts(spoken: Spoken) -> list[int]:
     return [word.start_sample for word in spoken.words]
 
 
+def samples(spoken: Spoken) -> npt.NDArray[np.int32]:
+    """The audio as samples."""
+    return np.frombuffer(spoken.pcm, "<i2").astype(np.int32)
+
+
 def test_there_are_sentences_in_every_language() -> None:
     """Every language of the product is measured."""
     assert {"en", *OTHERS} == set(CODES)
@@ -40,6 +52,74 @@ def test_inserted_silence_moves_later_words(spoken: Spoken) -> None:
     at = spoken.words[2].start_sample * BYTES_PER_SAMPLE
     assert paused.pcm[at : at + 24_000] == bytes(24_000)
     assert starts(with_lead(spoken, 250)) == [start + 6_000 for start in starts(spoken)]
+
+
+@pytest.mark.parametrize("noise", [pink, babble], ids=["pink", "babble"])
+def test_noise_is_as_loud_as_stated(spoken: Spoken, noise: Noise) -> None:
+    """It lies 30 dB below the voice's loudest 20 ms; times and length stay."""
+    noisy = with_noise(spoken, noise, 30, seed=1)
+    added = np.subtract(samples(noisy), samples(spoken))
+    level_db = 20 * np.log10(np.sqrt(np.square(added).mean()) / loudest_rms(spoken))
+    assert level_db == pytest.approx(-30, abs=0.1)
+    assert (noisy.words, noisy.samples) == (spoken.words, spoken.samples)
+
+
+@pytest.mark.parametrize("add", [with_breaths, with_clicks])
+def test_breaths_and_clicks_lie_in_pauses_of_their_own(
+    spoken: Spoken, add: Callable[[Spoken, list[int], float, int], Spoken]
+) -> None:
+    """They end 60 ms before the words, which are moved; the first word may have one too."""
+    disturbed = add(spoken, [0, 4], 20, 1)
+    for index in (0, 4):
+        start = disturbed.words[index].start_sample
+        silence = samples(disturbed)[start - ms_to_samples(60) : start]
+        assert not silence.any()
+        sound = samples(disturbed)[start - ms_to_samples(68) : start - ms_to_samples(60)]
+        assert sound.any()
+    moves = np.subtract(starts(disturbed), starts(spoken))
+    assert moves[4] == 2 * moves[0] > 0
+
+
+def test_unwritten_words_are_spoken_and_have_no_time() -> None:
+    """They move the words after them; the text and its words stay."""
+    try:
+        plain, hesitating = (
+            flite("We open at nine.", "slt", unwritten=unwritten) for unwritten in ({}, {2: "um,"})
+        )
+    except FliteMissingError as missing:
+        pytest.skip(str(missing))
+    assert plain is not None and hesitating is not None
+    assert hesitating.text == plain.text
+    assert [word.word for word in hesitating.words] == [word.word for word in plain.words]
+    moves = np.subtract(starts(hesitating), starts(plain))
+    assert abs(moves[1]) < ms_to_samples(100) and moves[2] > ms_to_samples(150)
+
+
+def test_development_and_held_out_speech_share_nothing() -> None:
+    """Neither a voice nor a text."""
+    for kind in ("voices", "texts", "numbers"):
+        assert not set(getattr(HELD_OUT, kind)) & set(getattr(DEVELOPMENT, kind))
+
+
+def test_a_recording_belongs_to_one_part_by_its_name() -> None:
+    """The parts do not depend on which recordings are installed."""
+    names = [f"{number:03}" for number in range(40)]
+    parts = [part_of(name) for name in names]
+    assert parts == [part_of(name) for name in names]
+    assert 10 < parts.count("test") < 30
+
+
+def test_people_are_aligned_word_by_word() -> None:
+    """Every word of a recording has a start, in order and inside of the audio."""
+    try:
+        people = [*recordings("development"), *recordings("test")]
+    except RecordingsMissingError as missing:
+        pytest.skip(str(missing))
+    assert len(people) == 10
+    for spoken in people:
+        assert [row.word for row in spoken.words] == split_words(spoken.text)
+        assert starts(spoken) == sorted(starts(spoken))
+        assert 0 <= starts(spoken)[0] and starts(spoken)[-1] < spoken.samples
 
 
 def test_joined_speech_has_the_words_of_the_joined_text(spoken: Spoken) -> None:
@@ -77,7 +157,7 @@ def test_barge_ins_cover_the_whole_context(spoken: Spoken, rtf: float) -> None:
 
 def test_exact_times_give_exact_cuts(spoken: Spoken) -> None:
     """With the true times at the end of the sentence, every later cut is exact."""
-    playback = alignment.sentence_end(spoken, 0.2)
+    playback = methods.sentence_end(spoken, 0.2)
     for barge_in in playback.barge_ins:
         begun = sum(start <= barge_in.played_samples for start in starts(spoken))
         is_known = barge_in.now_s >= playback.made_s + FORCED_S
@@ -88,11 +168,8 @@ def test_the_simulated_forced_aligner_is_as_good_as_published() -> None:
     """Its mean error is 32 ms; its times are steps of 80 ms, in order."""
     random = Random(3)
     contexts = [espeak(text, "en", "f2", 1.5) for text in ENGLISH]
-    times = [alignment.forced_times(spoken, random) for spoken in contexts]
-    errors = [
-        alignment.errors_ms(ours, spoken.words)
-        for ours, spoken in zip(times, contexts, strict=True)
-    ]
+    times = [methods.forced_times(spoken, random) for spoken in contexts]
+    errors = [errors_ms(ours, spoken.words) for ours, spoken in zip(times, contexts, strict=True)]
     assert np.concatenate(errors).mean() == pytest.approx(32.4, abs=4)
     rows = [row.start_sample for row in times[0]]
     assert rows == sorted(rows)
@@ -102,7 +179,7 @@ def test_the_simulated_forced_aligner_is_as_good_as_published() -> None:
 def test_the_online_aligner_beats_the_baselines(spoken: Spoken) -> None:
     """Even on one sentence it has more exact cuts than characters or sentence ends."""
     ours, *others = (
-        alignment.cuts_of(method, [spoken], 0.5).exact_pct
-        for method in (alignment.online(), alignment.fixed_rate, alignment.sentence_end)
+        cuts_of(method, [spoken], 0.5).exact_pct
+        for method in (methods.online(), methods.fixed_rate, methods.sentence_end)
     )
     assert ours > max(others)

@@ -49,7 +49,7 @@ def outcome(committed: str, heard: Heard) -> Outcome:
 def speech(text: str, seed: int) -> Speech:
     """Build noise in place of `text`: a quarter of a second per word, repeatable by its seed."""
     words = tuple(
-        WordTimestamp(word, index * WORD_SAMPLES, (index + 1) * WORD_SAMPLES, True)
+        WordTimestamp(word, index * WORD_SAMPLES, (index + 1) * WORD_SAMPLES, 1.0)
         for index, word in enumerate(split_words(text))
     )
     return Speech(random.Random(seed).randbytes(2 * WORD_SAMPLES * len(words)), words)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.engine import profile
 from benchmarks.engine.products import matrix_shapes
 from benchmarks.gpu import run as gpu
 from benchmarks.gpu.ground import Ground
@@ -122,8 +123,11 @@ def test_sections_run_on_a_cpu(tmp_path: Path, section: str) -> None:
         assert figures["failed"] == 0
 
 
-def test_the_profile_names_what_takes_the_time(tmp_path: Path) -> None:
+def test_the_profile_names_what_takes_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """For each part of a frame: the longest operations, with bytes and bandwidth."""
+    monkeypatch.setattr(profile, "_PROFILED_REPLAYS", 1)
     ground = ground_of(tmp_path, "profile-1.7b")
     SECTIONS["profile-1.7b"](ground)
     parts = ground.notes.figures()["parts"]

@@ -33,6 +33,8 @@ from voiceagent_tts.model.sampling import (
 TEXT = "The quick brown fox jumps over the lazy dog 42 times; then it sleeps."
 SAMPLED = SamplingParams(SamplingSettings(), SamplingSettings(), seed=11)
 ROWS, CAPACITY = 8, 192
+THOROUGH = pytest.mark.thorough
+SEEDS = pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=THOROUGH) for n in (1, 2))])
 
 SpokenAlone = Callable[[SamplingParams, int], Tensor]
 
@@ -49,11 +51,12 @@ class Listener:
 
     checkpoint: Checkpoint
     shapes: Shapes | None = None
+    capacity: int = CAPACITY
     first: dict[int, list[int]] = field(default_factory=dict)
     ended: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.batch = Batch(self.checkpoint.network, ROWS, CAPACITY, shapes=self.shapes)
+        self.batch = Batch(self.checkpoint.network, ROWS, self.capacity, shapes=self.shapes)
 
     def join(self, row: int, request: Request, **options: Any) -> None:
         """Start a request in a row."""
@@ -118,7 +121,7 @@ PADDED = Shapes(rows=(3, 8), windows=(128, 192, 256), prompts=(16, 64), prompt_r
 
 @pytest.mark.parametrize("shapes", [None, PADDED], ids=["exact", "padded"])
 @pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
-@pytest.mark.parametrize("seed", range(3))
+@SEEDS
 def test_a_row_among_others_speaks_as_if_alone(
     custom_voice: Checkpoint,
     spoken_alone: SpokenAlone,
@@ -145,7 +148,7 @@ def test_a_row_among_others_speaks_as_if_alone(
     assert torch.equal(listener.codes(row), expected)
 
 
-@pytest.mark.parametrize("longest", [16, 24, 64])
+@pytest.mark.parametrize("longest", [16, *(pytest.param(n, marks=THOROUGH) for n in (24, 64))])
 def test_long_prompts_come_in_parts(base: Checkpoint, longest: int) -> None:
     """A prompt gives equal codes however it is split, padded and batched with other prompts."""
     cases = [case for case in all_cases() if case.checkpoint == "base-0b6"]
@@ -288,7 +291,7 @@ def in_parts(checkpoint: Checkpoint, text: str, seed: int) -> Tensor:
     return listener.finish(0)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@SEEDS
 def test_text_in_parts_speaks_as_text_at_once(
     custom_voice: Checkpoint, spoken_alone: SpokenAlone, seed: int
 ) -> None:
@@ -375,12 +378,12 @@ def test_a_row_ends_at_its_most_frames(custom_voice: Checkpoint) -> None:
 def test_more_text_than_a_row_holds_is_not_spoken(custom_voice: Checkpoint) -> None:
     """A row that is fed beyond its capacity ends there, although more text is fed."""
     prompt = replace(prompt_of(custom_voice), trailing_text_ids=())
-    listener = Listener(custom_voice)
+    listener = Listener(custom_voice, capacity=64)
     listener.join(0, Request(prompt, SAMPLED, 10_000), is_open=True, needs_all_text=True)
     for _ in range(3):
         listener.batch.feed(0, prompt.text_ids[-1:] * 150)
     listener.batch.feed(0, prompt.text_ids[-1:], is_last=True)
-    assert len(listener.finish(0)) == CAPACITY - len(prompt)
+    assert len(listener.finish(0)) == 64 - len(prompt)
 
 
 def test_the_frame_cap_grows_with_the_text() -> None:

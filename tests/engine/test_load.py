@@ -1,6 +1,5 @@
 """Loading: the settings give an engine, or an error that explains why they cannot."""
 
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -13,6 +12,7 @@ from testbed.parity_reference import REFERENCE
 from voiceagent_tts.engine.load import (
     FolderSource,
     Qwen3Options,
+    _check_bits,
     _choose_kernels,
     load_engine,
     load_runner,
@@ -90,11 +90,13 @@ def test_an_engine_says_its_kernels(caplog: pytest.LogCaptureFixture) -> None:
     assert said in [record.getMessage() for record in caplog.records]
 
 
-def test_missing_torchao_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Eight-bit weights without torchao are refused with an error that names the package."""
-    monkeypatch.setitem(sys.modules, "torchao.quantization", None)
-    with pytest.raises(VoiceAgentError, match="install the extra `quantize`"):
+def test_eight_bits_are_named_as_the_device_has_them() -> None:
+    """`quantize` is for GPUs and `int8` for CPUs; the error names the one that works there."""
+    with pytest.raises(VoiceAgentError, match="got quantize fp8 on a CPU; try precision int8"):
         load(quantize="fp8")
+    options = replace(OPTIONS, precision="int4")
+    with pytest.raises(VoiceAgentError, match="int4 on a GPU; try quantize int8"):
+        _check_bits(options, torch.device("cuda"))
 
 
 @pytest.fixture

@@ -13,10 +13,11 @@ from testbed.official_cases import read_cases
 from testbed.parity_reference import REFERENCE
 from testbed.runner_driving import TEXT, Listener, Spoken, difference, prompt_of, sampling
 from voiceagent_tts.core import FRAME_SAMPLES
-from voiceagent_tts.engine.generate import Request, generate_codes
 from voiceagent_tts.engine.runner import Runner, StepResult
 from voiceagent_tts.engine.sizes import Sizes, exact_sizes, fixed_sizes, graph_sizes
 from voiceagent_tts.errors import InvalidRequestError, OverloadedError
+from voiceagent_tts.model.checkpoint import load_checkpoint
+from voiceagent_tts.model.codec import load_codec
 from voiceagent_tts.model.kv_pool import PAGE_POSITIONS
 from voiceagent_tts.model.prompt import Preset, Prompt, PromptBuilder
 from voiceagent_tts.model.sampling import SamplingParams, SamplingSettings, sampling_params
@@ -70,7 +71,8 @@ def alone(text: str = TEXT, seed: int = 7, max_frames: int = 20, **options: obje
 
 def test_the_batched_step_is_the_exact_model() -> None:
     """Rows that speak the reference's texts together give the official package's codes."""
-    checkpoint, codec = load(CUSTOM_VOICE)
+    checkpoint = load_checkpoint(REFERENCE / CUSTOM_VOICE)
+    codec = load_codec(REFERENCE / CUSTOM_VOICE)
     generation = replace(checkpoint.generation, do_sample=False, subtalker_dosample=False)
     checkpoint = replace(checkpoint, generation=generation)
     cases = [case for case in read_cases(REFERENCE) if case.checkpoint == CUSTOM_VOICE]
@@ -89,12 +91,15 @@ def test_the_batched_step_is_the_exact_model() -> None:
 
 def test_sound_is_the_frames_sound() -> None:
     """A row's samples are the decode of its codes; each frame is decoded once."""
-    checkpoint, codec = load(CUSTOM_VOICE)
-    request = Request(prompt_of(), sampling(), 20)
-    (codes,) = generate_codes(checkpoint.network, [request], rows=1, capacity=512)
+    _, codec = load(CUSTOM_VOICE)
+    listener = Listener(make_runner())
+    listener.start(0)
+    while not listener.rows[0].has_ended:
+        listener.step({0: 1})
+    codes = listener.runner._batch.codes_of(0)
+    spoken = listener.finish(0)
     with torch.inference_mode():
         expected = (codec.decode(codes) * 32_767).round().int()
-    spoken = alone()
     assert spoken.codes == codes[:, 0].tolist()
     heard = torch.frombuffer(bytearray(spoken.pcm), dtype=torch.int16).int()
     assert heard.shape == expected.shape

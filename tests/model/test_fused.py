@@ -12,7 +12,7 @@ from torch import Tensor
 
 from testbed.gpu import ON_GPU
 from testbed.parity_reference import GREEDY, REFERENCE, all_cases
-from testbed.triton_here import Resources, compiling, interpreting
+from testbed.triton_here import Resources
 from voiceagent_tts.checks.random_weights import PUBLISHED
 from voiceagent_tts.engine.generate import Request, generate_codes
 from voiceagent_tts.model import kernels
@@ -56,22 +56,7 @@ def where(request: pytest.FixtureRequest) -> Iterator[Where]:
     if request.param == "cuda":
         yield lambda function, *arguments: function(*arguments), torch.device("cuda")
         return
-    with interpreting() as run:
-        run(_mend)
-        yield run, CPU
-
-
-@pytest.fixture(scope="module")
-def compile_for() -> Iterator[Callable[..., list[Resources]]]:
-    """Compile the kernels that a call launches, for GPUs that this machine lacks."""
-    with compiling() as compile_for:
-        yield compile_for
-
-
-def _mend() -> None:
-    from testbed.mended_interpreter import mend
-
-    mend()
+    yield request.getfixturevalue("run_interpreted"), CPU
 
 
 def _differences(

@@ -1,7 +1,5 @@
 """The fused sampler chooses the codes of the plain sampler, in one launch."""
 
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 
@@ -13,7 +11,7 @@ from torch import Tensor
 
 from testbed.examples import examples
 from testbed.gpu import ON_GPU
-from testbed.triton_here import Resources, compiling, interpreting
+from testbed.triton_here import Resources
 from voiceagent_tts.engine.generate import make_samplers
 from voiceagent_tts.model.fused_sampler import FusedSampler
 from voiceagent_tts.model.sampling import (
@@ -39,6 +37,8 @@ SLOW_DTYPES = pytest.mark.parametrize(
 )
 PUBLISHED = {"code predictor": (2048, False), "talker": (3072, True)}
 """The size of the vocabulary, and whether logit rules apply."""
+
+pytestmark = pytest.mark.xdist_group("fused")  # shares an interpreter with `test_fused`
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,8 @@ def fused(request: pytest.FixtureRequest) -> Iterator[Choose]:
     if request.param == "cuda":
         yield lambda case: FusedSampler(case.bounds).sample(*on_gpu(case)).cpu()
         return
-    with interpreting() as run:
-        yield lambda case: run(FusedSampler(case.bounds).sample, *case.sampler_arguments)
+    run = request.getfixturevalue("run_interpreted")
+    yield lambda case: run(FusedSampler(case.bounds).sample, *case.sampler_arguments)
 
 
 def on_gpu(case: Case) -> tuple[Tensor, Tensor, RowSettings, LogitRules | None]:
@@ -248,21 +248,14 @@ def test_codes_come_as_often_as_they_are_likely(fused: Choose, settings: Samplin
     assert (drawn > 0).sum() > 3
 
 
-@pytest.fixture(scope="module")
-def kernels() -> Iterator[Callable[..., list[Resources]]]:
-    """Compile the kernels that a call launches, for GPUs that this machine lacks."""
-    with compiling() as compile_for:
-        yield compile_for
-
-
 @pytest.mark.parametrize("capability", [80, 90])
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_choosing_is_one_launch_that_spills_nothing(
-    kernels: Callable[..., list[Resources]], name: str, capability: int
+    compile_for: Callable[..., list[Resources]], name: str, capability: int
 ) -> None:
     """On common rented GPUs the sampler is one launch that spills no registers."""
     case = published(name, torch.bfloat16, 2)
-    (kernel,) = kernels(capability, FusedSampler(case.bounds).sample, *case.sampler_arguments)
+    (kernel,) = compile_for(capability, FusedSampler(case.bounds).sample, *case.sampler_arguments)
     assert kernel.spilled_bytes == 0
     assert kernel.registers < 128
 
@@ -275,14 +268,3 @@ def test_a_top_p_is_chosen_plainly() -> None:
     assert talker.bounds.covers(SamplingSettings(top_k=3))
     assert not talker.bounds.covers(params.predictor)
     assert predictor.bounds.covers(params.predictor)
-
-
-def test_plain_choosing_needs_no_triton() -> None:
-    """Without Triton everything except the kernels can be imported."""
-    code = (
-        "import sys; sys.modules['triton'] = None\n"
-        "import voiceagent_tts.engine.load\n"
-        "from voiceagent_tts.engine.generate import SamplingParams, make_samplers\n"
-        "make_samplers([SamplingParams()])\n"
-    )
-    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)

@@ -15,6 +15,11 @@ import torch
 
 _Key = TypeVar("_Key")
 
+ENGINE_PRIORITY = -1
+"""Priority of an engine's CUDA streams: above 0, which is the lowest and that of the forced aligner
+in the same process. Where work of both waits, the GPU starts that of the engine; graphs keep the
+priority of the stream on which they were captured."""
+
 _WARM_UPS = 2
 """Calls before a capture, in which libraries choose kernels and allocate their workspaces."""
 
@@ -112,7 +117,7 @@ class Stream:
         self.graphs = 0
         """Number of captured functions."""
         is_cuda = device.type == "cuda"
-        self._cuda = torch.cuda.Stream(device) if is_cuda else None
+        self._cuda = torch.cuda.Stream(device, priority=ENGINE_PRIORITY) if is_cuda else None
         self._capture = new_capture(device, self._cuda) if is_captured else None
 
     @property

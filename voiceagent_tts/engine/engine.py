@@ -110,6 +110,11 @@ class Qwen3Engine:
         return len(self._contexts)
 
     @property
+    def has_time(self) -> bool:
+        """Whether other work on the device would delay no listener."""
+        return self._scheduler.has_time(self._contexts.values(), self._clock())
+
+    @property
     def metrics(self) -> dict[str, float]:
         """Totals since the start, the load of the device, and the state of contexts."""
         contexts = self._contexts.values()
@@ -212,7 +217,7 @@ class Qwen3Engine:
                 f"context {context.id} received text after its last text",
                 code=ErrorCode.CONTEXT_CLOSED,
             )
-        context.builder.append(command.text, command.char_base, command.language)
+        context.builder.append(command.text, command.char_base, command.language, command.readings)
         if not command.more:
             context.expects_text = False
             context.builder.flush()
@@ -233,7 +238,7 @@ class Qwen3Engine:
         """Compute what a context may need soon, while no listener waits."""
         if not self._preparations:
             return
-        if not self._scheduler.has_time(self._contexts.values(), self._clock()):
+        if not self.has_time:
             return
         command = self._preparations.popleft()
         with contextlib.suppress(VoiceAgentError):  # reported when a context is opened

@@ -16,6 +16,11 @@ from rich.progress import Progress
 from voiceagent_tts.engine.engine import Qwen3Engine
 from voiceagent_tts.engine.gpu_memory import budget_bytes, measure_needs
 from voiceagent_tts.engine.kv_cache import MemoryNeeds, rows_that_fit
+from voiceagent_tts.engine.product_choice import (
+    Precision,
+    choose_codec_products,
+    choose_products,
+)
 from voiceagent_tts.engine.runner import Runner
 from voiceagent_tts.engine.scheduler import Pace
 from voiceagent_tts.engine.sizes import Sizes, exact_sizes, fixed_sizes, graph_sizes
@@ -29,6 +34,7 @@ from voiceagent_tts.model.codec import Codec, load_codec
 from voiceagent_tts.model.config import ModelConfig, read_model_config
 from voiceagent_tts.model.kernels import find_fault
 from voiceagent_tts.model.layers import Kernels
+from voiceagent_tts.model.network import Network
 from voiceagent_tts.model.quantized import Quantization, quantize
 from voiceagent_tts.seam.engine import Inbox, Outbox
 from voiceagent_tts.voices import VoiceFolder
@@ -41,7 +47,6 @@ _PREFIX_SHARE = 0.05
 
 _logger = logging.getLogger(__name__)
 
-Precision = Literal["float32", "bfloat16", "float16"]
 KernelChoice = Literal["auto", "plain", "fused"]
 
 
@@ -53,17 +58,21 @@ class Qwen3Options:
         model: folder of a model, or the id of a downloaded model.
         device: `cpu`, `cuda` or `cuda:N`. Default: a GPU if there is one.
         precision: data type of talker and code predictor. Default: bfloat16 on a GPU, float16 on a
-            GPU without bfloat16, float32 on a CPU.
+            GPU without bfloat16, float32 on a CPU. On a CPU also `int8` and `int4`, whose layers
+            have weights of at most that many bits, and `auto`, the fastest of float32, bfloat16 and
+            int8 for every product; on a GPU `auto` is the default.
         rows: maximum number of contexts at a time. Default: 8 on a CPU; on a GPU, the number of
             rows that have memory for a minute each, at most 64.
         capacity: positions of a row: its prompt and its frames, 12.5 per second.
-        gpu_memory_gb: maximum GPU memory of the engine, in 10^9 bytes. Default: 90 % of the free
+        gpu_memory_gb: maximum GPU memory of the process, in 10^9 bytes. Default: 90 % of the free
             memory.
+        beside_bytes: GPU memory that other work of this process needs at times, in addition to what
+            it holds when the engine is loaded.
         codec_device: another GPU for the codec. Default: `device`.
         attention: `sdpa` or `flash`. Default: flash-attn if it is installed and supported.
         kernels: kernels between the matrix products; `auto` uses fused kernels if they work.
         has_graphs: whether passes are captured as CUDA graphs on a GPU.
-        quantize: 8-bit weights for talker and code predictor. Default: none.
+        quantize: 8-bit weights for talker and code predictor on a GPU. Default: none.
         has_tf32: whether a GPU may compute float32 products in TF32. Default: only if `precision`
             is not float32.
         is_deterministic: whether every call has one size, so that a seed gives identical bits
@@ -84,6 +93,7 @@ class Qwen3Options:
     rows: int | None = None
     capacity: int = 4096
     gpu_memory_gb: float | None = None
+    beside_bytes: int = 0
     codec_device: str | None = None
     attention: AttentionBackend | None = None
     kernels: KernelChoice = "auto"
@@ -123,8 +133,8 @@ class ModelSource(Protocol):
         """Load talker and code predictor; arguments as of `load_checkpoint`."""
         ...
 
-    def codec(self, device: torch.device) -> Codec:
-        """Load the codec's decoder in float32."""
+    def codec(self, device: torch.device, *, is_packed: bool = True) -> Codec:
+        """Load the codec's decoder in float32; arguments as of `load_codec`."""
         ...
 
 
@@ -162,9 +172,9 @@ class FolderSource:
             self.folder, dtype, device, backend, kernels=kernels, is_packed=is_packed
         )
 
-    def codec(self, device: torch.device) -> Codec:
+    def codec(self, device: torch.device, *, is_packed: bool = True) -> Codec:
         """Read the codec that the folder contains."""
-        return load_codec(self.folder, torch.float32, device)
+        return load_codec(self.folder, torch.float32, device, is_packed=is_packed)
 
 
 def load_engine(options: Qwen3Options, inbox: Inbox, outbox: Outbox) -> Qwen3Engine:
@@ -199,6 +209,7 @@ def load_runner(
         VoiceAgentError: as in `load_engine`.
     """
     device = find_device(options.device)
+    _check_bits(options, device)
     if device.type == "cuda":
         torch.cuda.set_device(device.index or 0)  # a device without a number is refused there
     if options.threads is not None:
@@ -208,7 +219,7 @@ def load_runner(
     dtype = _choose_dtype(options, device)
     kernels, kernel_fault = _choose_kernels(options.kernels, source.config, dtype, device)
     checkpoint = _load_network(source, options, dtype, device, kernels)
-    runner = _make_runner(checkpoint, source.codec(codec_device), options)
+    runner = _make_runner(checkpoint, _load_codec(source, options, codec_device), options)
     runner.kernel_fault = kernel_fault
     return checkpoint, runner
 
@@ -224,8 +235,27 @@ def _codec_device(options: Qwen3Options, device: torch.device) -> torch.device:
     return codec_device
 
 
+def _check_bits(options: Qwen3Options, device: torch.device) -> None:
+    """Refuse the 8 and 4 bits of one kind of device on the other.
+
+    Raises:
+        VoiceAgentError: as described.
+    """
+    if device.type == "cpu" and options.quantize is not None:
+        got, other = f"quantize {options.quantize} on a CPU", "precision int8"
+    elif device.type != "cpu" and options.precision in ("int8", "int4"):
+        got, other = f"precision {options.precision} on a GPU", "quantize int8"
+    else:
+        return
+    raise VoiceAgentError(
+        f"expected a precision for {device}, got {got}; try {other}", code=ErrorCode.INVALID_PARAM
+    )
+
+
 def _choose_dtype(options: Qwen3Options, device: torch.device) -> torch.dtype:
-    precision = options.precision or _best_precision(device)
+    precision = options.precision
+    if precision not in ("float32", "bfloat16", "float16"):
+        precision = _best_precision(device)
     has_tf32 = precision != "float32" if options.has_tf32 is None else options.has_tf32
     _allow_tf32(is_allowed=has_tf32)
     return getattr(torch, precision)
@@ -243,17 +273,38 @@ def _load_network(
         device,
         options.attention or _best_attention(device, dtype),
         kernels=kernels,
-        is_packed=options.quantize is None,
+        is_packed=False,
     )
     precision = str(dtype).removeprefix("torch.")
     _logger.info("%s runs on %s in %s, with %s kernels", source.name, device, precision, kernels)
+    if device.type == "cpu":
+        _choose_products(checkpoint.network, options)
     if options.quantize is not None:
         saved = quantize(checkpoint.network, options.quantize)
         _logger.info("%s weights save %.2f GB", options.quantize, saved / 1e9)
     return checkpoint
 
 
-def _best_precision(device: torch.device) -> Precision:
+def _load_codec(source: ModelSource, options: Qwen3Options, device: torch.device) -> Codec:
+    if device.type != "cpu" or options.precision not in ("int8", "int4", "auto"):
+        return source.codec(device)
+    codec = source.codec(device, is_packed=False)
+    timing = choose_codec_products(codec.decoder, is_timed=not options.is_deterministic)
+    _logger.info("measuring products of the codec took %.1f s", timing.measured_s)
+    return codec
+
+
+def _choose_products(network: Network, options: Qwen3Options) -> None:
+    """Replace the linear layers by the fastest that the precision allows on this CPU."""
+    precision = options.precision or "float32"
+    rows = options.rows or _CPU_ROWS
+    products = choose_products(network, precision, rows, is_timed=not options.is_deterministic)
+    products.apply(network)
+    took_s = products.timing.measured_s
+    _logger.info("products in %s: %s; measuring took %.1f s", precision, products, took_s)
+
+
+def _best_precision(device: torch.device) -> Literal["float32", "bfloat16", "float16"]:
     if device.type == "cpu":
         return "float32"
     if torch.cuda.is_bf16_supported(including_emulation=False):
@@ -349,6 +400,7 @@ def _make_gpu_runner(checkpoint: Checkpoint, codec: Codec, options: Qwen3Options
             options.capacity,
             _gpu_sizes(checkpoint, options, rows),
             prefix_bytes,
+            options.beside_bytes,
             has_graphs=options.has_graphs,
         )
 

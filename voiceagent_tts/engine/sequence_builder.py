@@ -8,11 +8,12 @@ rows and no voices.
 
 from collections import deque
 
+from voiceagent_tts.core import Reading
 from voiceagent_tts.engine.sequence import Sequence, TextState
 from voiceagent_tts.model.tokenizer import ROLE_TOKENS, OpenTurn, Tokenizer
 from voiceagent_tts.seam.commands import Feeding
 from voiceagent_tts.text.feed import Fed, TextFeed
-from voiceagent_tts.text.hygiene import speakable
+from voiceagent_tts.text.readings import said
 
 SEQUENCE_CHARS = 300
 """A growing sequence ends at the first sentence end after this many characters, about 20 s of
@@ -43,16 +44,23 @@ class SequenceBuilder:
         self._turn: OpenTurn | None = None
         self._growing: Sequence | None = None
 
-    def append(self, text: str, char_base: int, language: str | None) -> None:
+    def append(
+        self,
+        text: str,
+        char_base: int,
+        language: str | None,
+        readings: tuple[Reading, ...] = (),
+    ) -> None:
         """Append the context's next text, whose first character is `char_base`.
 
-        In segment feeding its language may differ from that of the text before it.
+        Spans with a reading are said as that reading. In segment feeding its language may differ
+        from that of the text before it.
         """
         if self._feed is not None:
-            for fed in self._feed.push(text):
+            for fed in self._feed.push(text, readings):
                 self._grow(fed)
         elif text:
-            ids = self._tokenizer.encode_turn("assistant", speakable(text).spoken)
+            ids = self._tokenizer.encode_turn("assistant", said(text, char_base, readings).text)
             sequence = Sequence(False, ids, len(ids) - ROLE_TOKENS, language=language)
             sequence.char_end, sequence.text = char_base + len(text), TextState.COMPLETE
             self.sequences.append(sequence)

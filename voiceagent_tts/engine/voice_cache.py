@@ -110,7 +110,9 @@ class VoiceCache:
             case "voice_design":
                 if not instruct:
                     raise InvalidRequestError(
-                        "expected `instruct`, a description of the designed voice, got none",
+                        f"voice {name!r}: expected `instruct`, a description of the voice, got "
+                        "none; describe it, or clone a voice (`voiceagent-tts voices add` or "
+                        "`voices design`), which is the default from then on",
                         code=ErrorCode.INVALID_PARAM,
                     )
                 return LoadedVoice(Designed())

@@ -32,7 +32,7 @@ from voiceagent_tts.model.config import (
 from voiceagent_tts.model.kernels import make_operations
 from voiceagent_tts.model.layers import Kernels, Weights
 from voiceagent_tts.model.network import Network
-from voiceagent_tts.model.packed import pack
+from voiceagent_tts.model.products import pack
 from voiceagent_tts.model.speaker_encoder import SpeakerEncoder
 from voiceagent_tts.model.talker import Talker
 from voiceagent_tts.model.tokenizer import Tokenizer

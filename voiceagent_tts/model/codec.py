@@ -17,7 +17,7 @@ from voiceagent_tts.model.checkpoint import StoredTensor, building, fill, open_w
 from voiceagent_tts.model.codec_decoder import CodecDecoder
 from voiceagent_tts.model.codec_encoder import CodecEncoder, Progress
 from voiceagent_tts.model.config import CODEC_FOLDER, CodecConfig, read_codec_config
-from voiceagent_tts.model.packed import pack
+from voiceagent_tts.model.products import pack
 
 _FRAMES_PER_CALL = 12
 

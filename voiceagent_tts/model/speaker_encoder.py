@@ -9,7 +9,6 @@ Source: Desplanques et al., "ECAPA-TDNN" (2020); spectrogram and sizes as in qwe
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers.audio_utils import mel_filter_bank
 
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
@@ -104,6 +103,9 @@ class SpeakerEncoder(nn.Module):
     """Computes speaker embeddings. Parameters have the checkpoint's names."""
 
     def __init__(self, config: SpeakerEncoderConfig) -> None:
+        # A slow import, and only Base models have a speaker encoder.
+        from transformers.audio_utils import mel_filter_bank
+
         super().__init__()
         channels, kernels, dilations = (
             config.enc_channels,

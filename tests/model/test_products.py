@@ -1,0 +1,189 @@
+"""Every kernel computes what the plain product computes, within its bound."""
+
+import weakref
+
+import pytest
+import torch
+from torch import Tensor
+
+from testbed.parity_reference import REFERENCE
+from voiceagent_tts.model import products
+from voiceagent_tts.model.codec import load_codec
+from voiceagent_tts.model.layers import Linear
+from voiceagent_tts.model.products import (
+    BOUNDS,
+    KERNELS,
+    Kernel,
+    PackedLinear,
+    are_float16,
+    fits,
+    make,
+    pack,
+    replace_linears,
+    works,
+)
+
+ROWS = [(1,), (3,), (2, 40), (7, 1, 5), (1000,)]
+
+
+def linear(inputs: int, outputs: int, bias: bool, dtype: torch.dtype) -> Linear:
+    """A layer with random weights."""
+    generator = torch.Generator().manual_seed(inputs + outputs)
+    layer = Linear(inputs, outputs, bias)
+    for parameter in layer.parameters():
+        parameter.copy_(torch.randn(parameter.shape, generator=generator) / inputs**0.5)
+    return layer.to(dtype)
+
+
+@pytest.mark.parametrize("rows", ROWS, ids=str)
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_a_packed_layer_is_its_plain_twin(rows: tuple[int, ...], has_bias: bool) -> None:
+    """For any input shape the products are equal up to rounding."""
+    layer = linear(96, 130, has_bias, torch.float32)
+    x = torch.randn(*rows, 96, generator=torch.Generator().manual_seed(1))
+    packed = PackedLinear(layer)(x)
+    assert packed.shape == (*rows, 130)
+    assert (packed - layer(x)).abs().max() < 1e-5
+
+
+def error_of(kernel: Kernel, layer: Linear, x: Tensor) -> float:
+    """Return the relative error of a kernel."""
+    made, expected = make(kernel, layer)(x), layer(x)
+    assert made.shape == expected.shape
+    assert made.dtype == expected.dtype
+    return float((made - expected).norm() / expected.norm())
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("rows", ROWS, ids=str)
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "bias"), [(96, 144, True), (100, 130, False), (1024, 64, False)]
+)
+def test_a_kernel_is_its_plain_twin(
+    kernel: Kernel, rows: tuple[int, ...], inputs: int, outputs: int, bias: bool
+) -> None:
+    """For any input shape, a usable kernel's relative error is within its bound."""
+    if not works(kernel, torch.float32) or not fits(kernel, outputs, inputs):
+        assert kernel != "plain"
+        return
+    x = torch.randn(*rows, inputs, generator=torch.Generator().manual_seed(1))
+    assert error_of(kernel, linear(inputs, outputs, bias, torch.float32), x) <= BOUNDS[kernel]
+
+
+def test_weights_stored_in_bfloat16_are_float16() -> None:
+    """They lose nothing as float16, so products are as exact as packed ones; others do lose."""
+    exact = linear(1024, 64, True, torch.float32)
+    assert not are_float16(exact.weight)
+    exact.weight.copy_(exact.weight.bfloat16())
+    assert are_float16(exact.weight)
+    if works("float16-weights", torch.float32):
+        x = torch.randn(5, 1024, generator=torch.Generator().manual_seed(1))
+        assert error_of("float16-weights", exact, x) <= BOUNDS["packed"]
+    exact.weight[0, 0] = -(2.0**17)
+    assert not are_float16(exact.weight)  # overflows
+
+
+def test_four_bits_need_whole_groups() -> None:
+    """A product that is not made of groups of 32 inputs and 16 outputs has no 4-bit kernel."""
+    shapes = [(16, 32), (160, 1024), (16, 48), (24, 32), (130, 100)]
+    assert [fits("int4", *shape) for shape in shapes] == [True, True, False, False, False]
+    assert [fits("int8-weights", *shape) for shape in shapes] == [True, True, False, True, False]
+    others: list[Kernel] = ["plain", "packed", "float16-weights", "bfloat16", "int8"]
+    assert all(fits(kernel, 130, 100) for kernel in others)
+
+
+@pytest.mark.parametrize("kernel", ["int8", "int8-weights", "int4"])
+def test_rows_of_a_batch_do_not_influence_each_other(kernel: Kernel) -> None:
+    """A row beside one that is a thousand times louder, or silent, is computed as precisely."""
+    if not works(kernel, torch.float32):
+        return
+    layer = linear(128, 64, True, torch.float32)
+    x = torch.randn(4, 128, generator=torch.Generator().manual_seed(2))
+    beside = x * torch.tensor([1.0, 1000.0, 0.0, 1e-4])[:, None]
+    made = make(kernel, layer)
+    assert torch.equal(made(beside)[:1], made(x)[:1])
+    for row in range(4):
+        found, expected = made(beside)[row] - layer.bias, layer(beside)[row] - layer.bias
+        assert (found - expected).norm() <= BOUNDS[kernel] * expected.norm() + 1e-6
+
+
+def test_eight_bits_do_not_overflow() -> None:
+    """The largest inputs and weights, all of one sign, have an exact sum."""
+    if not works("int8", torch.float32):
+        return
+    layer = linear(512, 32, False, torch.float32)
+    layer.weight.fill_(1.0)
+    made = make("int8", layer)
+    for rows in (1, 3):
+        assert (made(torch.ones(rows, 512)) - 512).abs().max() < 512 * BOUNDS["int8"]
+
+
+def test_a_kernel_that_fails_does_not_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel that raises an error or computes something else is not used."""
+
+    def missing(linear: Linear) -> torch.nn.Module:
+        raise RuntimeError("no such operator")
+
+    def wrong(layer: Linear) -> torch.nn.Module:
+        silent = Linear(*layer.weight.shape[::-1])  # type: ignore[arg-type]
+        silent.weight.zero_()
+        return silent
+
+    for broken in (missing, wrong):
+        makers = {**products._MAKERS, "int8": broken}
+        monkeypatch.setattr(products, "_MAKERS", makers)
+        assert not works.__wrapped__("int8", torch.float32)
+
+
+def test_each_layer_gets_the_kernel_that_is_chosen_for_it() -> None:
+    """Layers are replaced one by one; a plain one stays the object that it was."""
+    module = torch.nn.Sequential(
+        linear(8, 8, False, torch.float32), linear(32, 16, True, torch.float32)
+    )
+    first = module[0]
+    chosen: list[Kernel] = ["plain", "packed"]
+    replace_linears(module, lambda layer: chosen[layer.weight.shape[1] > 8])
+    assert module[0] is first
+    assert isinstance(module[1], PackedLinear)
+
+
+def test_half_precision_is_packed_too() -> None:
+    """In bfloat16, packed or not, the products equal those of float32 up to bfloat16 rounding."""
+    module = torch.nn.Sequential(linear(96, 130, True, torch.bfloat16))
+    x = torch.randn(9, 96, generator=torch.Generator().manual_seed(1)).bfloat16()
+    expected = linear(96, 130, True, torch.float32)(x.float())
+    pack(module)
+    assert (module(x).float() - expected).abs().max() < 0.05
+
+
+def test_packing_keeps_no_plain_weights() -> None:
+    """Every layer is replaced, and the plain weights are freed."""
+    module = torch.nn.Sequential(
+        torch.nn.Sequential(linear(8, 8, True, torch.float32)), linear(8, 8, False, torch.float32)
+    )
+    plain = [weakref.ref(layer) for layer in module.modules() if isinstance(layer, Linear)]
+    pack(module)
+    assert len(plain) == 2
+    assert not any(layer() for layer in plain)
+    assert [type(layer) for layer in module.modules() if not list(layer.children())] == [
+        PackedLinear,
+        PackedLinear,
+    ]
+
+
+def test_other_precisions_stay_plain() -> None:
+    """Layers that no kernel can pack stay unchanged."""
+    module = torch.nn.Sequential(linear(8, 8, True, torch.float64))
+    pack(module)
+    assert isinstance(module[0], Linear)
+
+
+def test_a_packed_codec_makes_the_same_samples() -> None:
+    """A codec with packed weights makes the samples of one with plain weights."""
+    codes = torch.randint(64, (20, 16), generator=torch.Generator().manual_seed(1))
+    made: list[Tensor] = [
+        load_codec(REFERENCE / "base-0b6", is_packed=is_packed).decode(codes)
+        for is_packed in (False, True)
+    ]
+    assert made[0].std() > 0.01
+    assert (made[0] - made[1]).abs().max() < 1e-4

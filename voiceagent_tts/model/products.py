@@ -1,0 +1,291 @@
+"""Kernels for the matrix products of a CPU: a `Linear` in other layouts and other precisions.
+
+Which kernel is fastest depends on the processor, so an engine times them (`engine/product_times`).
+Each agrees with `F.linear` within its bound in `BOUNDS`; `works` tries it on this machine. The
+8-bit products of several rows give every row a scale of its own, so that the rows of a batch never
+influence each other. Knows no network.
+
+Source: PyTorch's operators: `mkldnn`, which `torch.compile` uses for frozen weights; `quantized`
+(FBGEMM and oneDNN); and those for weights of 4 and 8 bits, which torchao uses.
+"""
+
+import functools
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Literal, get_args
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from voiceagent_tts.model.layers import Linear
+
+Kernel = Literal["plain", "packed", "float16-weights", "bfloat16", "int8", "int8-weights", "int4"]
+
+KERNELS: tuple[Kernel, ...] = get_args(Kernel)
+
+BOUNDS: Mapping[Kernel, float] = {
+    "plain": 0.0,
+    "packed": 1e-5,
+    "float16-weights": 1e-3,
+    "bfloat16": 0.01,
+    "int8-weights": 0.02,
+    "int8": 0.03,
+    "int4": 0.15,
+}
+"""Largest relative error (Euclidean norm) of a product of normally distributed float32 numbers. In
+lower precisions, products of the kernels `plain` and `packed` are rounded to that precision. With
+weights that `are_float16`, that of `float16-weights` is 1e-5, too."""
+
+_TYPICAL_ROWS = 32
+"""Rows of input to pack for: within 10 % of the best speed from 4 to 50,000 rows."""
+_GROUP = 32
+"""Weights that share a scale in 4 bits; 64 and 128 were no faster, and rounded more."""
+_TINY = 1e-20
+_BELOW_FLOAT16 = 2**13 - 1
+"""The bits of a float32 fraction that float16 lacks."""
+_TRIAL = (64, 128)
+"""Outputs and inputs of the product that tries a kernel."""
+
+
+class PackedLinear(nn.Module):
+    """A `Linear` with an opaque packed weight, which can be neither read nor moved.
+
+    PyTorch's default library for float32 products uses half the vector width of some CPUs and
+    rearranges the weights in every call. Weights packed once for oneDNN avoid both.
+
+    Args:
+        linear: layer to replace, float32 or bfloat16; not needed afterwards.
+    """
+
+    def __init__(self, linear: Linear) -> None:
+        super().__init__()
+        weight = linear.weight.detach()
+        self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, _TYPICAL_ROWS)
+        self._bias = None if linear.bias is None else linear.bias.detach()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., inputs] -> [..., outputs]."""
+        return torch.ops.mkldnn._linear_pointwise(x, self._weight, self._bias, "none", [], "")
+
+
+class HalfLinear(nn.Module):
+    """A float32 `Linear` whose product is in bfloat16, which published weights are stored in."""
+
+    def __init__(self, linear: Linear) -> None:
+        super().__init__()
+        weight = linear.weight.detach().bfloat16()
+        self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, _TYPICAL_ROWS)
+        self._bias = None if linear.bias is None else linear.bias.detach().bfloat16()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., inputs] float32 -> [..., outputs] float32."""
+        x = x.bfloat16()
+        return torch.ops.mkldnn._linear_pointwise(
+            x, self._weight, self._bias, "none", [], ""
+        ).float()
+
+
+class HalfWeightsLinear(nn.Module):
+    """A float32 `Linear` with weights in float16; products and sums are in float32.
+
+    With weights that `are_float16` it is as exact as float32, and reads half of the memory.
+    """
+
+    def __init__(self, linear: Linear) -> None:
+        super().__init__()
+        weight = linear.weight.detach()
+        self._weight = torch.ops.quantized.linear_prepack_fp16(weight, None)
+        self._bias = None if linear.bias is None else linear.bias.detach()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., inputs] float32 -> [..., outputs] float32."""
+        y = torch.ops.quantized.linear_dynamic_fp16(x, self._weight)
+        return y if self._bias is None else y.add_(self._bias)
+
+
+class Int8Linear(nn.Module):
+    """A float32 `Linear` with weights and inputs in 8 bits, and sums in 32.
+
+    Weights have one scale per output. A single row is quantized by the library, over its range;
+    several rows are divided by their largest magnitudes first, so that one scale serves them all.
+    """
+
+    def __init__(self, linear: Linear) -> None:
+        super().__init__()
+        numbers, scales = _in_8_bits(linear.weight.detach())
+        with warnings.catch_warnings():  # "quantized tensors are deprecated"; the kernel is not
+            warnings.simplefilter("ignore", UserWarning)
+            weight = torch._make_per_channel_quantized_tensor(  # pyright: ignore
+                numbers, scales.double(), torch.zeros(len(scales), dtype=torch.int64), 0
+            )
+            self._weight = torch.ops.quantized.linear_prepack(weight, None)
+        self._bias = None if linear.bias is None else linear.bias.detach()
+        # Without VNNI, pairs of products are summed in 16 bits, which inputs of 8 bits overflow.
+        self._is_reduced = not torch.cpu._is_vnni_supported()
+        self._steps = 63 if self._is_reduced else 127
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., inputs] float32 -> [..., outputs] float32."""
+        if x.numel() == x.shape[-1]:
+            y = torch.ops.quantized.linear_dynamic(x, self._weight, self._is_reduced)
+        else:
+            y = self._many_rows(x)
+        return y if self._bias is None else y.add_(self._bias)
+
+    def _many_rows(self, x: Tensor) -> Tensor:
+        largest = torch.linalg.vector_norm(x, float("inf"), -1, keepdim=True).clamp_(min=_TINY)
+        return torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(
+            x / largest, 1 / self._steps, self._steps + 1, self._weight
+        ).mul_(largest)
+
+
+class Int8WeightsLinear(nn.Module):
+    """A float32 `Linear` with weights in 8 bits, multiplied by inputs in bfloat16.
+
+    Args:
+        linear: layer to replace; a multiple of 32 inputs.
+    """
+
+    def __init__(self, linear: Linear) -> None:
+        super().__init__()
+        self._weight, scales = _in_8_bits(linear.weight.detach())
+        self._scales = scales.bfloat16()
+        self._bias = None if linear.bias is None else linear.bias.detach()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., inputs] float32 -> [..., outputs] float32."""
+        rows = x.reshape(-1, x.shape[-1]).bfloat16()
+        y = torch.ops.aten._weight_int8pack_mm(rows, self._weight, self._scales).float()
+        y = y.view(*x.shape[:-1], -1)
+        return y if self._bias is None else y.add_(self._bias)
+
+
+class Int4Linear(nn.Module):
+    """A float32 `Linear` with weights in 4 bits, multiplied by inputs in bfloat16.
+
+    Groups of 32 weights share a scale and a smallest value.
+
+    Args:
+        linear: layer to replace; a multiple of 32 inputs and of 16 outputs.
+    """
+
+    def __init__(self, linear: Linear) -> None:
+        super().__init__()
+        groups = linear.weight.detach().float().unflatten(1, (-1, _GROUP))
+        low, high = groups.aminmax(dim=-1)
+        scales = ((high - low) / 15).clamp_(min=_TINY)  # [outputs, inputs / 32]
+        numbers = ((groups - low[..., None]) / scales[..., None]).round_().clamp_(0, 15)
+        self._weight = torch.ops.aten._convert_weight_to_int4pack_for_cpu(
+            numbers.int().flatten(1), 1
+        )
+        scales_and_centres = torch.stack((scales, low + 8 * scales), dim=-1).transpose(0, 1)
+        self._scales = scales_and_centres.bfloat16().contiguous()
+        self._bias = None if linear.bias is None else linear.bias.detach()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., inputs] float32 -> [..., outputs] float32."""
+        rows = x.reshape(-1, x.shape[-1]).bfloat16()
+        multiply = torch.ops.aten._weight_int4pack_mm_for_cpu
+        y = multiply(rows, self._weight, _GROUP, self._scales).float().view(*x.shape[:-1], -1)
+        return y if self._bias is None else y.add_(self._bias)
+
+
+_MAKERS: Mapping[Kernel, Callable[[Linear], nn.Module]] = {
+    "plain": lambda linear: linear,
+    "packed": PackedLinear,
+    "float16-weights": HalfWeightsLinear,
+    "bfloat16": HalfLinear,
+    "int8": Int8Linear,
+    "int8-weights": Int8WeightsLinear,
+    "int4": Int4Linear,
+}
+
+
+def make(kernel: Kernel, linear: Linear) -> nn.Module:
+    """Return a layer that computes what `linear` computes, by `kernel`."""
+    return _MAKERS[kernel](linear)
+
+
+def are_float16(weight: Tensor) -> bool:
+    """Return whether float32 weights fit into float16, as those stored in bfloat16 do.
+
+    Numbers below 2 ** -14 may lose bits; what is lost is less than 2 ** -25.
+    """
+    low, high = weight.aminmax()
+    if max(-low, high) > torch.finfo(torch.float16).max:
+        return False
+    return not (weight.view(torch.int32) & _BELOW_FLOAT16).any()
+
+
+def fits(kernel: Kernel, outputs: int, inputs: int) -> bool:
+    """Return whether a kernel supports products of this shape.
+
+    PyTorch does not check this for `int8-weights`: with 100 inputs the process dies.
+    """
+    if kernel not in ("int4", "int8-weights"):
+        return True
+    return inputs % _GROUP == 0 and (kernel == "int8-weights" or outputs % 16 == 0)
+
+
+@functools.cache
+def works(kernel: Kernel, dtype: torch.dtype) -> bool:
+    """Return whether a kernel agrees with its plain twin on this machine, in networks of `dtype`.
+
+    A processor or a PyTorch without it says so by an exception, of a type of its own.
+    """
+    if kernel == "plain":
+        return True
+    if dtype != torch.float32 and (kernel != "packed" or dtype != torch.bfloat16):
+        return False
+    if kernel in ("packed", "bfloat16") and not _has_onednn(kernel, dtype):
+        return False
+    outputs, inputs = _TRIAL
+    linear, generator = Linear(inputs, outputs), torch.Generator().manual_seed(0)
+    linear.weight.data = torch.randn(outputs, inputs, generator=generator).to(dtype)
+    x = torch.randn(3, inputs, generator=generator).to(dtype)
+    try:
+        layer = make(kernel, linear)
+        found = torch.cat((layer(x[:1]), layer(x[1:])))
+    except (RuntimeError, NotImplementedError, AttributeError):
+        return False
+    expected = F.linear(x.float(), linear.weight.float())
+    bound = max(BOUNDS[kernel], 0.01 if dtype == torch.bfloat16 else 0.0)
+    return bool((found.float() - expected).norm() < bound * expected.norm())
+
+
+def replace_linears(module: nn.Module, choose: Callable[[Linear], Kernel]) -> None:
+    """Replace every `Linear` below `module` by the kernel that `choose` returns for it.
+
+    Call this last: a replaced layer can be neither loaded nor moved.
+    """
+    parents = [parent for parent in module.modules() if not isinstance(parent, Linear)]
+    for parent in parents:  # one at a time, to free the plain weights early
+        for name, child in list(parent.named_children()):
+            if isinstance(child, Linear):
+                setattr(parent, name, make(choose(child), child))
+
+
+def pack(module: nn.Module) -> None:
+    """Replace every `Linear` below `module` by its packed form, if this machine supports it."""
+    replace_linears(module, lambda linear: "packed" if _can_pack(linear.weight) else "plain")
+
+
+def _can_pack(weight: Tensor) -> bool:
+    return weight.device.type == "cpu" and works("packed", weight.dtype)
+
+
+def _has_onednn(kernel: Kernel, dtype: torch.dtype) -> bool:
+    if not torch.backends.mkldnn.is_available():
+        return False
+    if not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
+        return False
+    is_half = kernel == "bfloat16" or dtype == torch.bfloat16
+    return not is_half or torch.ops.mkldnn._is_mkldnn_bf16_supported()
+
+
+def _in_8_bits(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Return [outputs, inputs] int8 and the scale of each output, float32."""
+    weight = weight.float()
+    scales = (weight.abs().amax(dim=1) / 127).clamp_(min=_TINY)
+    return (weight / scales[:, None]).round_().to(torch.int8), scales
