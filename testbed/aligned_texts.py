@@ -36,6 +36,18 @@ ENGLISH = (
     "Have a wonderful evening, and do not hesitate to call back if anything else comes up.",
 )
 
+NUMBERS = (
+    "Your confirmation code is 4215, and it is valid for 30 minutes.",
+    "The total comes to $45.99, which includes $3.20 for shipping.",
+    "Flight 1087 leaves from gate 22 at 6:45 on the 3rd of May.",
+    "We are open from 9:30 to 17:00, but only until 14:00 on the 24th.",
+    "About 15% of the 2,400 seats are left, 80 of them in row 7.",
+    "Please call extension 311, or dial 0 for the operator, before 8:00.",
+    "Your balance was 1,250 dollars on the 12th and is 975 dollars now.",
+    "It weighs 2.5 kilos, measures 40 by 60 centimeters, and costs 19 euros.",
+)
+"""English sentences with figures, which voices read in different ways."""
+
 OTHERS: dict[str, tuple[str, ...]] = {
     "de": (
         "Guten Morgen, hier ist der Kundendienst, was kann ich für Sie tun?",
@@ -66,6 +78,12 @@ OTHERS: dict[str, tuple[str, ...]] = {
         "Il suo appuntamento di giovedì mattina è confermato, non dimentichi la tessera.",
         "Il pacco è stato consegnato ieri sera al suo vicino del secondo piano.",
         "Il treno per Milano è stato cancellato, ma il prossimo parte tra venti minuti.",
+    ),
+    "nl": (
+        "Goedemorgen, u spreekt met de klantenservice, hoe kan ik u helpen?",
+        "Uw afspraak op donderdagochtend is bevestigd, vergeet uw pasje niet.",
+        "Het pakket is gisteravond bezorgd bij uw buren op de tweede verdieping.",
+        "De trein naar Utrecht is vervallen, maar de volgende vertrekt over twintig minuten.",
     ),
     "ru": (
         "Доброе утро, это служба поддержки, чем я могу вам помочь?",

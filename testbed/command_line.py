@@ -4,9 +4,13 @@ import asyncio
 import os
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
+
+EMBEDDED = {"VOICEAGENT_TTS_ENGINE": "espeak"}
+"""A better voice that is on this machine would be taken otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +24,7 @@ class Outcome:
 
 Command = Callable[..., Awaitable[Outcome]]
 CommandHere = Callable[..., Outcome]
+FullDisk = Callable[[], AbstractContextManager[None]]
 
 
 async def start(
@@ -33,7 +38,7 @@ async def start(
     return await asyncio.create_subprocess_exec(
         sys.executable, "-m", "voiceagent_tts", *argv,
         cwd=folder,
-        env={**inherited, **(environment or {})},
+        env={**inherited, **EMBEDDED, **(environment or {})},
         stdin=stdin,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

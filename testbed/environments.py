@@ -70,11 +70,11 @@ class Environment:
         )
 
 
-def install_with_uv(folder: Path, requirement: str) -> Environment:
+def install_with_uv(folder: Path, *requirements: str) -> Environment:
     """Make an environment with uv, as the README says."""
     environment = _empty(folder)
     _check("uv", "venv", "--quiet", "--python", sys.executable, environment.folder)
-    _check("uv", "pip", "install", "--quiet", "--python", environment.python, requirement)
+    _check("uv", "pip", "install", "--quiet", "--python", environment.python, *requirements)
     return environment
 
 

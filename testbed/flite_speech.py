@@ -1,4 +1,4 @@
-"""Speak with flite's four voices and exact word times: an independent English ground truth.
+"""Speak with flite's voices and exact word times: an independent English ground truth.
 
 flite is another synthesizer (Debian: `apt-get install libflite1`, or `make flite`). Its C API keeps
 the utterance from which the samples were generated, with the end of every segment and the token
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-VOICES = ("kal16", "slt", "rms", "awb")
+VOICES = ("kal16", "slt", "rms", "awb", "kal")
 _TOKEN_OF_SEGMENT = b"R:SylStructure.parent.parent.R:Token.parent"
 _DURATION_STRETCH = b"duration_stretch"
 

@@ -4,7 +4,7 @@ Espeak's variants differ from the aligner's reference in timbre, pitch and pace 
 pronunciation; flite differs in all of them. This module uses no aligner.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -19,6 +19,7 @@ from voiceagent_tts.core import (
     FRAME_SAMPLES,
     SAMPLE_RATE_HZ,
     Segment,
+    Word,
     WordTimestamp,
     ms_to_samples,
 )
@@ -76,22 +77,37 @@ def espeak(text: str, language: str, speaker: str, pace: float = 1.0) -> Spoken:
     return Spoken(language, speaker, text, b"".join(chunks), tuple(words))
 
 
-def flite(text: str, speaker: str, pace: float = 1.0) -> Spoken | None:
+def flite(
+    text: str, speaker: str, pace: float = 1.0, unwritten: Mapping[int, str] | None = None
+) -> Spoken | None:
     """Speak English `text` with a voice of flite; None if flite splits it into other words.
+
+    Args:
+        text: the context's text.
+        speaker: one of `flite_speech.VOICES`.
+        pace: 1.0 is the voice's own.
+        unwritten: what the voice says before the word of each index, and the text lacks.
 
     Raises:
         FliteMissingError: flite is not installed.
     """
-    samples, rate_hz, times = flite_speech.speak(text, speaker, 1.0 / pace)
     words = split_words(text)
-    if len(words) != len(times):
+    said: list[tuple[str, Word | None]] = []
+    for index, word in enumerate(words):
+        said += ((token, None) for token in (unwritten or {}).get(index, "").split())
+        said.append((word.text, word))
+    samples, rate_hz, times = flite_speech.speak(
+        " ".join(token for token, _ in said), speaker, 1.0 / pace
+    )
+    if len(said) != len(times):
         return None
     floats = soxr.resample(samples.astype(np.float32), rate_hz, SAMPLE_RATE_HZ)
     stamps = (
-        WordTimestamp(word, round(start * SAMPLE_RATE_HZ), round(end * SAMPLE_RATE_HZ), True)
-        for word, (start, end) in zip(words, times, strict=True)
+        WordTimestamp(word, round(start * SAMPLE_RATE_HZ), round(end * SAMPLE_RATE_HZ), 1.0)
+        for (_, word), (start, end) in zip(said, times, strict=True)
+        if word is not None
     )
-    whole = Spoken("en", speaker, text, _pcm(floats), tuple(stamps))
+    whole = Spoken("en", speaker, text, pcm16(floats), tuple(stamps))
     return _without_lead(whole)
 
 
@@ -139,7 +155,7 @@ def with_reverb(spoken: Spoken, decay_s: float = 0.3, seed: int = 0) -> Spoken:
     samples = np.frombuffer(spoken.pcm, "<i2").astype(np.float64)
     size = len(samples) + length
     wet = np.fft.irfft(np.fft.rfft(samples, size) * np.fft.rfft(echo, size), size)
-    return replace(spoken, pcm=_pcm(wet[: len(samples)]))
+    return replace(spoken, pcm=pcm16(wet[: len(samples)]))
 
 
 def joined(parts: Sequence[Spoken]) -> Spoken:
@@ -169,7 +185,8 @@ def _moved(stamp: WordTimestamp, samples: int) -> WordTimestamp:
     return replace(stamp, start_sample=stamp.start_sample + samples, end_sample=end)
 
 
-def _pcm(samples: npt.NDArray[np.floating]) -> bytes:
+def pcm16(samples: npt.NDArray[np.floating]) -> bytes:
+    """Round and clip samples in units of PCM16."""
     return np.clip(np.rint(samples), -(1 << 15), (1 << 15) - 1).astype("<i2").tobytes()
 
 

@@ -24,7 +24,7 @@ from voiceagent_tts.model.codec import Codec
 from voiceagent_tts.model.codec_decoder import CodecDecoder
 from voiceagent_tts.model.config import CodecConfig, GenerationConfig, ModelConfig
 from voiceagent_tts.model.layers import Kernels, Weights
-from voiceagent_tts.model.packed import pack
+from voiceagent_tts.model.products import pack
 from voiceagent_tts.model.tokenizer import Tokenizer
 
 _HEAD = "talker.codec_head.weight"
@@ -110,12 +110,13 @@ class RandomModel:
         generation = config_of(GenerationConfig, GENERATION)
         return Checkpoint(self.config, generation, self._tokenizer(), network, None)
 
-    def codec(self, device: torch.device) -> Codec:
+    def codec(self, device: torch.device, *, is_packed: bool = True) -> Codec:
         """Make the codec's decoder in float32."""
         with building(torch.float32, device):
             decoder = CodecDecoder(self.codec_config.decoder_config)
         self._fill(decoder.weights(), torch.float32)
-        pack(decoder)
+        if is_packed:
+            pack(decoder)
         return Codec(self.codec_config, decoder, None)
 
     def _fill(self, weights: Weights, dtype: torch.dtype) -> None:

@@ -24,3 +24,31 @@ class RealtimeScheduling(LoadScopeScheduling):
         chosen = next((s for s in scopes if s.endswith(f"@{GROUP}") == plays), scopes[0])
         self.workqueue.move_to_end(chosen, last=False)
         super()._assign_work_unit(node)
+
+    def _reschedule(self, node: WorkerController) -> None:
+        """Assign work until the worker has two tests, or send it the end.
+
+        A worker starts a test only when it knows the next one or that there is none. A unit can be
+        a single test, and a worker that replaces a crashed one would wait for ever with it.
+        """
+        super()._reschedule(node)
+        while not node.shutting_down and self._pending_of(self.assigned_work[node]) < 2:
+            super()._reschedule(node)
+
+    def remove_node(self, node: WorkerController) -> str | None:
+        """Return the test that crashed the worker, if it did; other workers get the rest.
+
+        The test itself is not repeated, because it would crash the next worker, too.
+        """
+        units = self.assigned_work.pop(node)
+        waiting = [(unit, test) for unit in units.values() for test in unit if not unit[test]]
+        if not waiting:
+            return None
+        unit, crashed = waiting[0]
+        unit[crashed] = True
+        self.workqueue.update(
+            (scope, unit) for scope, unit in units.items() if not all(unit.values())
+        )
+        for other in self.nodes:
+            self._reschedule(other)
+        return crashed

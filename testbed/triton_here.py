@@ -40,6 +40,7 @@ class Resources:
 def interpreting() -> Iterator[Run]:
     """Yield a function that calls another one in a process with interpreted kernels."""
     with _process(TRITON_INTERPRET="1") as run:
+        run(_mend)
         yield run
 
 
@@ -67,6 +68,13 @@ def _process(**environment: str) -> Iterator[Run]:
             return pickle.loads(pool.submit(_call, sent).result())
 
         yield run
+
+
+def _mend() -> None:
+    # Imported here: only a process that interprets has what it patches.
+    from testbed.mended_interpreter import mend
+
+    mend()
 
 
 def _begin(environment: dict[str, str]) -> None:

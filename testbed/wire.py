@@ -37,6 +37,7 @@ from voiceagent_tts.protocol.messages import (
     OpenOptions,
     PongMessage,
     ReadyMessage,
+    WarningMessage,
     WordsMessage,
 )
 
@@ -251,7 +252,13 @@ class Wire:
 
     def _take(self, event: ClientEvent) -> None:
         match event:
-            case ClientAudio() | ContextOpened() | WordsMessage() | FlushedMessage():
+            case (
+                ClientAudio()
+                | ContextOpened()
+                | WordsMessage()
+                | FlushedMessage()
+                | WarningMessage()
+            ):
                 self.contexts[event.context_id].record_event(event)
             case CancelledMessage() | DoneMessage():
                 self.contexts[event.context_id].record_event(event)

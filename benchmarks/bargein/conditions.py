@@ -18,6 +18,8 @@ _RELEASE_CUTS = 8
 _RELEASE_LATEST_S = 1.2
 _SHORT_LEAD_S = 0.5
 """With a larger lead, all audio of a short reply would arrive before the fault."""
+_ROOM_NOISE_RMS = 350
+"""30 dB below the loudest 20 ms of the embedded voice; its pauses are then not silent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +93,8 @@ def _at(rtf: float, **throttle: Any) -> ServerSpec:
     return ServerSpec(throttle=(("rtf", rtf), *throttle.items()))
 
 
-def _aligned(rtf: float) -> ServerSpec:
-    return replace(_at(rtf, without_words=True), aligner="online")
+def _aligned(rtf: float, **throttle: Any) -> ServerSpec:
+    return replace(_at(rtf, without_words=True, **throttle), aligner="online")
 
 
 MAIN = "native words"
@@ -115,6 +117,7 @@ CONDITIONS = (
     Condition("online aligner", 40, _aligned(0.0)),
     Condition("online aligner, RTF 0.5", 40, _aligned(0.5)),
     Condition("online aligner, RTF 0.9", 40, _aligned(0.9)),
+    Condition("clone of a noisy recording, RTF 0.5", 40, _aligned(0.5, noise_rms=_ROOM_NOISE_RMS)),
     Condition("Qwen3-TTS, random weights", 20, ServerSpec("qwen3"), sessions=4),
 )
 """Conditions with equal servers are adjacent, so that each server starts once. The first condition

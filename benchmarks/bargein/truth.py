@@ -65,7 +65,7 @@ def read_speeches(folder: Path) -> list[Speech]:
 
 def _word(line: str) -> WordTimestamp:
     text, char_start, char_end, start_sample, end_sample = json.loads(line)
-    return WordTimestamp(Word(text, char_start, char_end), start_sample, end_sample, True)
+    return WordTimestamp(Word(text, char_start, char_end), start_sample, end_sample, 1.0)
 
 
 def heard_of(text: str, played: bytes, speeches: Sequence[Speech]) -> Heard:

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 
 import pytest
 
@@ -215,3 +215,18 @@ def test_a_worker_ends_with_its_parent() -> None:
         assert readable, "the worker outlived its parent"
     finally:
         os.close(descriptor)
+
+
+async def test_a_worker_may_end_in_the_moment_in_which_it_is_killed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A process that ends just after the time limit of a stop is stopped, too."""
+    worker = await WorkerClient.start(WorkerSpec("espeak"))
+
+    async def wait_too_long(awaitable: Awaitable[object], timeout: float) -> None:
+        await awaitable
+        raise TimeoutError
+
+    monkeypatch.setattr(asyncio, "wait_for", wait_too_long)
+    await worker.close()
+    assert worker.closed.is_set()

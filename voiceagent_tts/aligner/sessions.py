@@ -140,13 +140,16 @@ class AlignerSessions(ABC, Generic[SessionT]):
             self._close(session)
 
 
-def aligner_capabilities(name: str, model: str, max_contexts: int) -> Capabilities:
+def aligner_capabilities(
+    name: str, model: str, max_contexts: int, placement: str | None = None
+) -> Capabilities:
     """What an aligner's process reports when it is ready: it speaks no language and has no voice.
 
     Args:
         name: kind of aligner.
         model: what it aligns with.
         max_contexts: contexts that it accepts at a time.
+        placement: where it runs and why; None where there is no choice.
     """
     return Capabilities(
         engine=name,
@@ -156,6 +159,7 @@ def aligner_capabilities(name: str, model: str, max_contexts: int) -> Capabiliti
         languages=(),
         voices=(),
         max_rows=max_contexts,
+        aligner=placement,
     )
 
 

@@ -1,4 +1,4 @@
-"""`python -m voiceagent_tts.worker.cloner MODEL`: make or check one voice file, and end.
+"""`python -m voiceagent_tts.worker.cloner ENGINE MODEL`: make or check one voice file, and end.
 
 Reads a message of `seam.cloner_messages` from standard input and writes the answer to standard
 output. Cloning is rare and loads encoders of several hundred megabytes, so it happens in a process
@@ -24,6 +24,7 @@ from voiceagent_tts.seam.cloner_messages import (
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
+    import torch
 
 _NICENESS = 10
 
@@ -34,35 +35,48 @@ def main() -> int:
         os.nice(_NICENESS)
     message = decode(sys.stdin.buffer.read())
     with contextlib.redirect_stdout(sys.stderr):  # packages may print
-        answer = _answer(Path(sys.argv[1]), message)
+        answer = _answer(sys.argv[1], sys.argv[2], message)
     sys.stdout.buffer.write(encode(answer))
     return 0
 
 
-def _answer(model: Path, message: object) -> VoiceFile | CloneRefused:
+def _answer(engine: str, model: str, message: object) -> VoiceFile | CloneRefused:
     try:
         match message:
             case CloneRecording(samples, text):
-                return _clone(model, samples, text)
+                return _clone(engine, model, samples, text)
             case CheckVoiceFile(voice_file):
-                return _check(model, voice_file)
+                check = _check_pocket if engine == "pocket" else _check
+                return check(model, voice_file)
             case _:
                 raise InvalidRequestError("expected a recording or a voice file")
     except VoiceAgentError as error:
         return CloneRefused(error.code, error.message)
 
 
-def _clone(model: Path, samples: bytes, text: str) -> VoiceFile:
+def _clone(engine: str, model: str, samples: bytes, text: str) -> VoiceFile:
     import numpy as np
     import torch
 
-    from voiceagent_tts.model.clone import load_cloner
     from voiceagent_tts.model.reference import examine_reference
 
     recording = np.frombuffer(samples, "<f4")
     examined = examine_reference(recording, _speech_of(recording))
-    voice = load_cloner(model).clone(torch.from_numpy(examined.samples.copy()), text)
-    return VoiceFile(voice.to_bytes(), tuple(examined.problems()))
+    trimmed = torch.from_numpy(examined.samples.copy())
+    if engine == "pocket":
+        voice_file = _pocket_clone(model, trimmed)
+    else:
+        from voiceagent_tts.model.clone import load_cloner
+
+        voice_file = load_cloner(Path(model)).clone(trimmed, text).to_bytes()
+    return VoiceFile(voice_file, tuple(examined.problems()))
+
+
+def _pocket_clone(models: str, samples: "torch.Tensor") -> bytes:
+    from voiceagent_tts.pocket.load import load_model
+    from voiceagent_tts.pocket.states import make_clone
+
+    return make_clone([load_model(name) for name in models.split(",")], samples)
 
 
 def _speech_of(recording: "npt.NDArray[np.float32]") -> list[tuple[int, int]] | None:
@@ -75,12 +89,21 @@ def _speech_of(recording: "npt.NDArray[np.float32]") -> list[tuple[int, int]] | 
         return None
 
 
-def _check(model: Path, voice_file: bytes) -> VoiceFile:
+def _check_pocket(models: str, voice_file: bytes) -> VoiceFile:
+    from voiceagent_tts.pocket.load import load_model
+    from voiceagent_tts.pocket.states import unpack_state
+
+    for model in models.split(","):
+        unpack_state(voice_file, load_model(model))
+    return VoiceFile(voice_file)
+
+
+def _check(model: str, voice_file: bytes) -> VoiceFile:
     from voiceagent_tts.model.config import read_model_config
     from voiceagent_tts.model.prompt import Cloned
 
     voice = Cloned.from_bytes(voice_file)
-    expected = read_model_config(model).speaker_encoder_config.enc_dim
+    expected = read_model_config(Path(model)).speaker_encoder_config.enc_dim
     if tuple(voice.speaker_embedding.shape) != (expected,):
         raise InvalidRequestError(
             f"expected a voice with an embedding of {expected} numbers, got "

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from testbed.tiny_aligner import write_tiny_aligner
-from voiceagent_tts.aligner.forced.load import ForcedOptions, free_device, load_forced
+from voiceagent_tts.aligner.forced.load import ForcedOptions, load_forced
 from voiceagent_tts.aligner.forced.prompt import Clip
 from voiceagent_tts.aligner.forced.sessions import ForcedSessions, Pacing
 from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk, WordTimestamp
@@ -51,7 +51,7 @@ class FakeAligner:
         for word in clip.words:
             places = np.flatnonzero(samples == word.char_start + 1)
             ends = (places[0], places[-1] + 1) if len(places) else (len(samples), len(samples))
-            yield WordTimestamp(word, int(ends[0]), int(ends[1]), True)
+            yield WordTimestamp(word, int(ends[0]), int(ends[1]), 1.0)
 
 
 def voice() -> bytes:
@@ -208,6 +208,7 @@ def test_a_real_network_finds_all_words(tmp_path: Path) -> None:
     commands: list[list[AlignCommand]] = []
     answers: list[AlignEvent] = []
     sessions = load_forced(options, lambda: commands.pop(0) if commands else [], answers.append)
+    assert sessions.capabilities.aligner == "on the CPU: aligner_device says so"
     commands.append([Follow(1, "en", "v"), Expect(1, WORDS), audio(1, 0, 5 * SECOND), Finish(1)])
     while sessions.step() is not None:
         pass
@@ -217,13 +218,3 @@ def test_a_real_network_finds_all_words(tmp_path: Path) -> None:
     starts = [word.start_sample for word in words]
     assert starts == sorted(starts)
     assert all(word.end_sample is not None and word.end_sample <= 5 * SECOND for word in words)
-
-
-@pytest.mark.parametrize(
-    ("engine", "gpus", "expected"),
-    [("cpu", 0, "cpu"), ("cpu", 1, "cuda:0"), ("cuda", 1, "cpu"), ("cuda:0", 2, "cuda:1"),
-     ("cuda:1", 2, "cuda:0"), (None, 1, "cpu")],
-)  # fmt: skip
-def test_the_device_is_not_an_engines_gpu(engine: str | None, gpus: int, expected: str) -> None:
-    """Without a configured device it is a GPU that no engine uses, else the CPU."""
-    assert free_device(engine, gpus) == expected

@@ -24,10 +24,10 @@ def frames(log_energies: list[float], offset: float = 0.0) -> Frames:
 
 
 def test_silence_is_far_below_the_loudest_frame_so_far() -> None:
-    """Silent is 43 dB below it, or below -61 dBFS; later frames change no decision."""
-    _, loud = SpeechNormalizer().normalize(frames([-20.0, -13.0, -4.0, -13.5, -15.0]))
+    """Silent is 43 dB below it, or below -87 dBFS; later frames change no decision."""
+    _, loud = SpeechNormalizer().drop_silence(frames([-21.0, -13.0, -4.0, -13.5, -15.0]))
     assert loud.centres.tolist() == [1, 2, 3]
-    known, loud = SpeechNormalizer(level=-2.0).normalize(frames([-13.0, -11.0]))
+    known, loud = SpeechNormalizer(level=-2.0).drop_silence(frames([-13.0, -11.0]))
     assert loud.centres.tolist() == [1]
     assert known.level == -2.0
 

@@ -18,7 +18,6 @@ WINDOW_SAMPLES = 300 * SAMPLE_RATE_HZ
 """Longest audio that the model was trained on (arXiv 2601.21337, section 3)."""
 _UNCERTAIN_SAMPLES = 10 * SAMPLE_RATE_HZ
 """End of a window whose words are aligned again in the next window."""
-_MIN_STEP_SAMPLES = WINDOW_SAMPLES - 2 * _UNCERTAIN_SAMPLES
 _UNITS_ABOVE_AVERAGE = 1.25
 """How many times more units a window may contain than the average of the remaining clip."""
 _MAX_SNAPPED_RUN = 2
@@ -40,11 +39,15 @@ class WindowedClip:
     Args:
         units: of the clip, in order.
         samples: length of the clip at 24 kHz.
+        window_samples: longest window, at least 30 s.
     """
 
-    def __init__(self, units: Sequence[Unit], samples: int) -> None:
+    def __init__(
+        self, units: Sequence[Unit], samples: int, window_samples: int = WINDOW_SAMPLES
+    ) -> None:
         self.units = units
         self.samples = samples
+        self._window_samples = window_samples
         self.times: list[int] = []
         """Start and end of each unit in samples of the clip, as far as they are known."""
         self._start = 0
@@ -57,10 +60,11 @@ class WindowedClip:
         if not units:
             return None
         left = self.samples - self._start
-        if left <= WINDOW_SAMPLES:
+        if left <= self._window_samples:
             return Window(self._start, self.samples, units)
-        count = int(len(units) * WINDOW_SAMPLES / left * _UNITS_ABOVE_AVERAGE) + 1
-        return Window(self._start, self._start + WINDOW_SAMPLES, units[:count])
+        length = self._window_samples
+        count = int(len(units) * length / left * _UNITS_ABOVE_AVERAGE) + 1
+        return Window(self._start, self._start + length, units[:count])
 
     def add_times(self, window: Window, times: Sequence[int]) -> None:
         """Keep the certain times of a window.
@@ -79,7 +83,7 @@ class WindowedClip:
         if kept == len(window.units):  # units that the window did not contain may follow here
             self._start = in_clip[-1]
         else:
-            earliest = window.start_sample + _MIN_STEP_SAMPLES
+            earliest = window.start_sample + self._window_samples - 2 * _UNCERTAIN_SAMPLES
             self._start = min(max(in_clip[2 * kept], earliest), certain_until)
 
 

@@ -1,6 +1,7 @@
-"""Loading: the forced aligner's folder becomes a network on a device that no engine needs."""
+"""Loading: the forced aligner's folder becomes a network on its device."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -10,7 +11,13 @@ from safetensors import SafetensorError
 from transformers import Qwen3ASRForTokenClassification, Qwen3ASRProcessor
 from transformers.utils.logging import disable_progress_bar
 
-from voiceagent_tts.aligner.forced.aligner import ForcedAligner
+from voiceagent_tts.aligner.cards import place_in_own_process
+from voiceagent_tts.aligner.forced.aligner import (
+    SHARED_DEVICE,
+    WHOLE_DEVICE,
+    ForcedAligner,
+    PassLimits,
+)
 from voiceagent_tts.aligner.forced.sessions import ForcedSessions, Pacing
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import CheckpointError
@@ -25,6 +32,8 @@ _MODEL_TYPE = "qwen3_asr"
 _AUDIO_TOKEN, _TIMESTAMP_TOKEN = "<|audio_pad|>", "<timestamp>"
 
 _GPU_PACING = Pacing(pass_samples=SAMPLE_RATE_HZ, step_samples=120 * SAMPLE_RATE_HZ)
+SHARED_PACING = Pacing(pass_samples=2 * SAMPLE_RATE_HZ, step_samples=30 * SAMPLE_RATE_HZ)
+"""On an engine's GPU, half as many passes of an unfinished segment, and one pass per step."""
 _CPU_PACING = Pacing(pass_samples=8 * SAMPLE_RATE_HZ, step_samples=10 * SAMPLE_RATE_HZ)
 """On a CPU a second of audio takes a quarter of a second, and a step must stay shorter than the
 heartbeat timeout."""
@@ -36,15 +45,15 @@ class ForcedOptions:
 
     Attributes:
         model: folder of a Qwen3-ForcedAligner, or the id of a downloaded one.
-        device: `cpu`, `cuda`, `cuda:1`; None for a GPU other than `engine_device`, else the CPU.
-        engine_device: device of an engine, as its own options name it. A second process on its GPU
-            would be scheduled in turns with it.
+        device: `cpu`, `cuda`, `cuda:1`; None for a GPU without an engine, else the CPU.
+        engine_devices: devices of all engines, as their own options name them. A second process on
+            such a GPU would be scheduled in turns with the engine.
         threads: CPU threads; None for PyTorch's default.
     """
 
     model: str
     device: str | None = None
-    engine_device: str | None = None
+    engine_devices: Sequence[str | None] = ()
     threads: int | None = None
 
 
@@ -56,21 +65,47 @@ def load_forced(options: ForcedOptions, inbox: AlignInbox, outbox: AlignOutbox) 
     """
     if options.threads is not None:
         torch.set_num_threads(options.threads)
-    device = options.device or free_device(options.engine_device, torch.cuda.device_count())
-    aligner = load_aligner(options.model, device)
-    return ForcedSessions(inbox, outbox, aligner, _CPU_PACING if device == "cpu" else _GPU_PACING)
+    placement = place_in_own_process(options.device, options.engine_devices)
+    aligner = load_aligner(options.model, placement.device)
+    pacing = _CPU_PACING if placement.device == "cpu" else _GPU_PACING
+    return ForcedSessions(inbox, outbox, aligner, pacing, placement.reason)
 
 
-def free_device(engine_device: str | None, gpus: int) -> str:
-    """The last GPU that is not an engine's, or the CPU."""
-    engine = torch.device(engine_device or "cuda")
-    used = (engine.index or 0) if engine.type == "cuda" else None
-    free = [number for number in range(gpus) if number != used]
-    return f"cuda:{free[-1]}" if free else "cpu"
+@dataclass(frozen=True, slots=True)
+class SharedAligner:
+    """An aligner in an engine's process.
+
+    Attributes:
+        aligner: the aligner; its weights are on the GPU.
+        working_bytes: GPU memory that its largest passes need in addition.
+    """
+
+    aligner: ForcedAligner
+    working_bytes: int
+
+
+def load_shared(model: str | Path, device: str) -> SharedAligner:
+    """Load an aligner whose passes are short, and measure their memory.
+
+    Args:
+        model: as in `load_aligner`.
+        device: the engine's GPU, `cuda:N`.
+
+    Raises:
+        CheckpointError: as in `load_aligner`.
+        RuntimeError: the GPU has too little memory for it.
+    """
+    aligner = load_aligner(model, device, limits=SHARED_DEVICE)
+    before = torch.cuda.memory_reserved(device)
+    aligner.warm_up()
+    return SharedAligner(aligner, torch.cuda.memory_reserved(device) - before)
 
 
 def load_aligner(
-    model: str | Path, device: str | None = None, precision: Precision | None = None
+    model: str | Path,
+    device: str | None = None,
+    precision: Precision | None = None,
+    limits: PassLimits = WHOLE_DEVICE,
 ) -> ForcedAligner:
     """Load a forced aligner from local files.
 
@@ -78,6 +113,7 @@ def load_aligner(
         model: a folder in the layout of transformers, or the id of a downloaded model.
         device: `cpu`, `cuda`, `cuda:1`; None for a GPU where there is one.
         precision: None for bfloat16 on a GPU and float32 elsewhere.
+        limits: the largest forward pass.
 
     Raises:
         CheckpointError: a file or a key is missing, or it is another model.
@@ -90,7 +126,7 @@ def load_aligner(
     network = _load_network(folder, getattr(torch, precision), place)
     processor = _load_processor(folder, network)
     japanese_tokenizer()  # loaded now, so that the first Japanese clip need not wait for it
-    return ForcedAligner(network, processor)
+    return ForcedAligner(network, processor, limits)
 
 
 def _check_model_type(folder: Path) -> None:

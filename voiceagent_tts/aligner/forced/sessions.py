@@ -157,12 +157,20 @@ class ForcedSessions(AlignerSessions[_UnalignedContext]):
         outbox: destination of answers.
         aligner: the network.
         pacing: how much audio is aligned, and how often.
+        placement: where the aligner runs and why, for the server's log.
     """
 
     def __init__(
-        self, inbox: AlignInbox, outbox: AlignOutbox, aligner: ClipAligner, pacing: Pacing
+        self,
+        inbox: AlignInbox,
+        outbox: AlignOutbox,
+        aligner: ClipAligner,
+        pacing: Pacing,
+        placement: str | None = None,
     ) -> None:
-        capabilities = aligner_capabilities("forced", "Qwen3-ForcedAligner", _MAX_CONTEXTS)
+        capabilities = aligner_capabilities(
+            "forced", "Qwen3-ForcedAligner", _MAX_CONTEXTS, placement
+        )
         super().__init__(inbox, outbox, capabilities)
         self._aligner = aligner
         self._pacing = pacing

@@ -11,14 +11,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
 from voiceagent_tts.aligner.online.espeak_reference import GrowingReference, ReferenceVoice
-from voiceagent_tts.aligner.online.features import Floats, Frames, FrameStream
+from voiceagent_tts.aligner.online.features import Booleans, Floats, Frames, FrameStream
 from voiceagent_tts.aligner.online.viterbi import (
     MAX_TRACED_FRAMES,
     PAUSE_SAMPLES,
     AlignmentPath,
+    PathEnd,
     ViterbiSearch,
 )
 from voiceagent_tts.aligner.online.voice_profile import VTLN_WARPS, WARP_TRIAL_FRAMES, VoiceProfile
@@ -27,8 +27,6 @@ from voiceagent_tts.lru import LRUCache
 
 _PAUSE_COST = np.float32(30.0)
 """Cost of a pause inside a word."""
-_MAX_MEAN_COST = 5.6
-"""Matched to its own words, a voice costs at most 5.4 per frame; to other words, usually more."""
 _FINAL_AFTER_FRAMES = 30
 """Speech frames after the end of a word from which its time is final."""
 _REFERENCE_LEAD_FRAMES = 30
@@ -97,8 +95,8 @@ class OnlineSession:
         self._prior_costs = np.zeros(1, np.float32) if has_one_warp else profile.prior_costs
         self._stream = FrameStream()
         self._search = ViterbiSearch(self._prior_costs)
-        self._queued: deque[Frames] = deque()
-        """Speech frames whose words may not be written yet."""
+        self._queued: deque[tuple[Frames, Floats]] = deque()
+        """Audible frames whose words may not be written yet, and their costs in a pause."""
         self._centres: deque[int] = deque(maxlen=MAX_TRACED_FRAMES)
         """Centre samples of the frames that a backtrace includes."""
         self._searched_frames = 0
@@ -163,25 +161,25 @@ class OnlineSession:
 
     @property
     def _queued_frames(self) -> int:
-        return sum(map(len, self._queued))
+        return sum(len(frames) for frames, _ in self._queued)
 
     def _enqueue(self, frames: Frames) -> None:
-        self._profile.normalizer, speech = self._profile.normalizer.normalize(frames)
+        audible, pause_costs = self._profile.observe(frames)
         if len(frames):
             self._last_centre = int(frames.centres[-1])
-        if len(speech):
-            self._queued.append(speech)
+        if len(audible):
+            self._queued.append((audible, pause_costs))
 
     def _search_queued(self, *, is_last: bool) -> None:
         """Advance the search by the queued frames, as far as there are words for them."""
         self._extend_reference(is_last=is_last)
         while self._queued and self._frames_ahead > (0 if is_last else _REFERENCE_LEAD_FRAMES):
-            self._advance(self._queued.popleft())
+            self._advance(*self._queued.popleft())
             self._extend_reference(is_last=is_last)
         while self._queued_frames > _MAX_WAITING_FRAMES:
             oldest = self._queued.popleft()
             if self._frames_ahead > 1:
-                self._advance(oldest)
+                self._advance(*oldest)
 
     @property
     def _frames_ahead(self) -> int:
@@ -193,18 +191,18 @@ class OnlineSession:
         duration_ratio = self._profile.rate.duration_ratio
         self._reference.extend(self._search.head, duration_ratio, is_urgent=is_urgent)
 
-    def _advance(self, frames: Frames) -> None:
+    def _advance(self, frames: Frames, pause_costs: Floats) -> None:
         window = self._search.window(self._reference.length)
         costs = _distances(frames.features, self._reference.features(window))
         is_inside = self._reference.is_inside_word(window)
         costs[self._is_after_pause(frames)] += is_inside * _PAUSE_COST
-        self._search.advance(window, costs)
+        self._search.advance(window, costs, pause_costs, self._reference.starts(window))
         self._centres.extend(frames.centres.tolist())
         self._searched_frames += len(frames)
         if self._search.renderings > 1:
             self._choose_warp()
 
-    def _is_after_pause(self, frames: Frames) -> npt.NDArray[np.bool_]:
+    def _is_after_pause(self, frames: Frames) -> Booleans:
         """[N], whether a pause lies before each frame."""
         last = self._centres[-1] if self._centres else frames.centres[0]
         return np.diff(frames.centres, prepend=last) > PAUSE_SAMPLES
@@ -224,7 +222,7 @@ class OnlineSession:
         words = self._reference.words
         if not words or words[0].end_frame > self._search.head - _FINAL_AFTER_FRAMES // 2:
             return
-        path = self._path_to(self._search.head)
+        path = self._path_to(self._search.end)
         if len(path.reference_frames) < _FINAL_AFTER_FRAMES:
             return
         while words and words[0].end_frame <= path.reference_frames[-_FINAL_AFTER_FRAMES]:
@@ -239,7 +237,7 @@ class OnlineSession:
         synthesized, waiting = self._reference.pop_words(char_end)
         words = self._reference.words
         next_frame = words[0].first_frame if words else self._reference.length
-        path = self._path_to(self._search.end_frame(next_frame - 1))
+        path = self._path_to(self._search.end_near(next_frame - 1))
         for word in synthesized:
             is_reached = path.has_reached(word)
             yield self._final(path.time_of(word) if is_reached else self._unreached(word.word))
@@ -248,63 +246,62 @@ class OnlineSession:
         self._centres.clear()
         self._search.restart(next_frame)
 
-    @property
-    def _is_match(self) -> bool:
-        """Whether the audio resembles its words at all."""
-        return self._search.mean_cost < _MAX_MEAN_COST
-
     def _unreached(self, word: Word) -> WordTimestamp:
         """A word that the audio did not reach: at the end of the audio."""
         end = self._stream.pushed_samples
-        return WordTimestamp(word, end, end, is_exact=False)
+        return WordTimestamp(word, end, end, confidence=0.0)
 
     def _final(self, time: WordTimestamp) -> WordTimestamp:
         """`time` moved inside the audio and after the words before it."""
         end_of_audio = self._stream.pushed_samples
         start = self._last_start = min(max(time.start_sample, self._last_start), end_of_audio)
         end = end_of_audio if time.end_sample is None else min(time.end_sample, end_of_audio)
-        return WordTimestamp(time.word, start, max(start, end), time.is_exact and self._is_match)
+        return WordTimestamp(time.word, start, max(start, end), time.confidence)
 
     def _tentative_words(self) -> Iterator[WordTimestamp]:
         """Words that have begun, from the path; then those to come, at the reference's pace."""
-        path = self._path_to(self._search.head)
+        path = self._path_to(self._search.end)
         last_start, delay = self._last_start, 0
         for count, word in enumerate(self._reference.words):
             if path.has_reached(word):
                 time = path.time_of(word)
                 is_certain = self._last_centre - time.start_sample >= _CERTAIN_SAMPLES
-                time = replace(time, is_exact=time.is_exact and is_certain and self._is_match)
+                time = replace(time, confidence=time.confidence * is_certain)
             else:
-                start = self._projected_sample(word.first_frame) + delay
+                start = self._projected_sample(path, word.first_frame)
                 if not delay:
-                    delay = max(0, self._earliest_start - start)
-                time = WordTimestamp(word.word, start + delay, None, is_exact=False)
+                    delay = max(0, self._earliest_start(path) - start)
+                time = WordTimestamp(word.word, start + delay, None, confidence=0.0)
             last_start = max(time.start_sample, last_start)
             if last_start > self._last_centre + _TENTATIVE_SAMPLES and count >= _TENTATIVE_WORDS:
                 return
             yield replace(time, start_sample=last_start)
 
-    @property
-    def _earliest_start(self) -> int:
+    def _earliest_start(self, path: AlignmentPath) -> int:
         """Earliest sample at which the next word can begin."""
-        silence = self._last_centre - (self._centres[-1] if self._centres else 0)
+        silence = self._last_centre - (path.centres[-1] if path.centres else 0)
         return self._last_centre + (_REST_SAMPLES if silence > PAUSE_SAMPLES else 0)
 
-    def _projected_sample(self, frame: int) -> int:
+    def _projected_sample(self, path: AlignmentPath, frame: int) -> int:
         """Sample at which the audio is expected to reach a reference frame."""
-        now = self._centres[-1] if self._centres else self._last_centre
+        now = path.centres[-1] if path.centres else self._last_centre
         return now + self._reference.sample(frame) - self._reference.sample(self._search.head)
 
-    def _path_to(self, reference_frame: int) -> AlignmentPath:
-        return AlignmentPath(self._search.backtrace(reference_frame), self._centres)
+    def _path_to(self, end: PathEnd) -> AlignmentPath:
+        frames, is_speech = self._search.backtrace(end)
+        centres = np.array(self._centres)[is_speech].tolist()
+        return AlignmentPath(frames[is_speech], centres, self._search.evidence[is_speech])
 
     def _drop_before_words(self, path: AlignmentPath) -> None:
         """Drop the frames before the first word that is not final."""
         words = self._reference.words
         kept = words[0].first_frame if words else self._search.head
-        for _ in range(int(np.searchsorted(path.reference_frames, kept)) - 1):
-            self._centres.popleft()
-        self._search.drop_oldest(len(path.reference_frames) - len(self._centres))
+        before = int(np.searchsorted(path.reference_frames, kept)) - 1
+        if before > 0:
+            first = path.centres[before]
+            while self._centres[0] < first:
+                self._centres.popleft()
+                self._search.drop_oldest(1)
         window = self._search.window(self._reference.length)
         self._reference.drop_frames(min(kept, window.start) - 1)
 

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from voiceagent_tts.aligner.online.features import (
     HOP_SAMPLES,
     WIDTH,
+    Booleans,
     Floats,
     Frames,
     Integers,
@@ -127,9 +127,10 @@ class ReferenceVoice:
             level = float(frames.log_energies.max(initial=level))
             self._levels[voice.identifier] = level
             statistics = self._statistics.get((voice.identifier, warp), FeatureStatistics())
-            normalizer, speech_frames = SpeechNormalizer(level, statistics).normalize(frames)
+            normalizer, audible = SpeechNormalizer(level, statistics).drop_silence(frames)
+            normalizer, audible = normalizer.normalize(audible, np.ones(len(audible), np.bool_))
             self._statistics[voice.identifier, warp] = normalizer.statistics
-            renderings.append(speech_frames)
+            renderings.append(audible)
         return renderings
 
 
@@ -156,6 +157,7 @@ class GrowingReference:
         self._first_frame = 0
         self._features = np.zeros((0, len(vtln_warps), WIDTH), np.float32)
         self._is_inside = np.zeros(0, np.bool_)
+        self._is_start = np.zeros(0, np.bool_)
         self._centres = np.zeros(0, np.int64)
         self._end_sample = 0
 
@@ -206,9 +208,14 @@ class GrowingReference:
         """Features of the frames in `window`, [len(window), renderings, WIDTH]."""
         return self._features[self._places(window)]
 
-    def is_inside_word(self, window: range) -> npt.NDArray[np.bool_]:
+    def is_inside_word(self, window: range) -> Booleans:
         """[len(window)], false where a word may begin."""
         return self._is_inside[self._places(window)]
+
+    def starts(self, window: range) -> Booleans:
+        """[len(window) + 1], whether a pause may lie before each frame, and after the window."""
+        starts = self._is_start[window.start - self._first_frame :][: len(window) + 1]
+        return np.append(starts, True) if len(starts) == len(window) else starts
 
     def sample(self, frame: int) -> int:
         """Centre of a frame on the embedded voice's clock; the end of the reference after it."""
@@ -224,7 +231,7 @@ class GrowingReference:
         """Drop the frames before `before`."""
         count = max(0, before - self._first_frame)
         self._features, self._centres = self._features[count:], self._centres[count:]
-        self._is_inside = self._is_inside[count:]
+        self._is_inside, self._is_start = self._is_inside[count:], self._is_start[count:]
         self._first_frame += count
 
     def _places(self, window: range) -> slice:
@@ -248,6 +255,7 @@ class GrowingReference:
         placed = list(_placed(speech, centres, self.length, duration_ratio))
         self.words.extend(placed)
         self._is_inside = np.append(self._is_inside, _inside(placed, self.length, len(centres)))
+        self._is_start = np.append(self._is_start, _starts(placed, self.length, len(centres)))
         features = np.stack([frames.features for frames in renderings], axis=1)
         self._features = np.concatenate((self._features, features))
         self._centres = np.append(self._centres, centres + self._end_sample)
@@ -283,7 +291,7 @@ def _offset(sample: int, centres: Integers, place: int) -> int:
     return min(max(sample - int(centres[place]), -HOP_SAMPLES), HOP_SAMPLES)
 
 
-def _inside(words: Iterable[ReferenceWord], first_frame: int, count: int) -> npt.NDArray[np.bool_]:
+def _inside(words: Iterable[ReferenceWord], first_frame: int, count: int) -> Booleans:
     """[count], false near the starts of `words`."""
     is_inside = np.ones(count, np.bool_)
     for word in words:
@@ -293,13 +301,26 @@ def _inside(words: Iterable[ReferenceWord], first_frame: int, count: int) -> npt
     return is_inside
 
 
+def _starts(words: Iterable[ReferenceWord], first_frame: int, count: int) -> Booleans:
+    """[count], true where one of `words` begins, and at the first frame."""
+    is_start = np.zeros(count, np.bool_)
+    is_start[:1] = True
+    for word in words:
+        is_start[word.first_frame - first_frame : word.first_frame - first_frame + 1] = True
+    return is_start
+
+
 def _piece(words: Sequence[Word]) -> Piece:
     """The words with spaces between them, cleaned for speech."""
-    first = words[0].char_start
-    text = [" "] * (words[-1].char_end - first)
+    text, origins, end = "", list[int](), words[0].char_start
     for word in words:
-        text[word.char_start - first : word.char_end - first] = word.text
-    cleaned = speakable("".join(text))
-    offsets = [first + offset for offset in cleaned.offsets]
-    spoken = SpokenText(cleaned.spoken, offsets)
+        text += " " * (word.char_start - end) + word.text
+        origins += range(end, word.char_start)
+        # A word that is said otherwise than it is written may have more letters than its span.
+        places = range(word.char_start, word.char_end)
+        is_written = len(word.text) == len(places)
+        origins += places if is_written else [word.char_start] * len(word.text)
+        end = word.char_end
+    cleaned = speakable(text)
+    spoken = SpokenText(cleaned.spoken, [origins[offset] for offset in cleaned.offsets])
     return Piece(tuple(words), spoken, ends_clause=False, segment_end=None)

@@ -19,6 +19,7 @@ from voiceagent_tts.core import FRAME_SAMPLES, SAMPLE_RATE_HZ, ms_to_samples
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 Integers: TypeAlias = npt.NDArray[np.int64]
+Booleans: TypeAlias = npt.NDArray[np.bool_]
 
 HOP_SAMPLES = ms_to_samples(10)
 WINDOW_SAMPLES = ms_to_samples(25)
@@ -28,7 +29,7 @@ WIDTH = 2 * CEPSTRA
 
 _DELTA_REACH = 2
 """Frames on either side from which a delta is computed."""
-_BANDS = 26
+BANDS = 26
 _LOWEST_HZ, _HIGHEST_HZ = 80.0, 7_600.0
 _PREEMPHASIS = np.float32(0.97)
 _FRAME_ENERGY_FLOOR, _BAND_ENERGY_FLOOR = np.float32(1e-10), np.float32(1e-7)
@@ -54,7 +55,7 @@ class Frames:
     def __len__(self) -> int:
         return len(self.centres)
 
-    def select(self, mask: npt.NDArray[np.bool_]) -> "Frames":
+    def select(self, mask: Booleans) -> "Frames":
         """The frames where `mask` [N] is true."""
         return Frames(self.centres[mask], self.features[mask], self.log_energies[mask])
 
@@ -186,8 +187,8 @@ def _hamming() -> Floats:
 
 @cache
 def _mel_bank(vtln_warp: float) -> Floats:
-    """Weights [WINDOW_SAMPLES // 2 + 1, _BANDS] of triangular filters, equally spaced in mel."""
-    borders = np.linspace(_mel(_LOWEST_HZ), _mel(_HIGHEST_HZ), _BANDS + 2)
+    """Weights [WINDOW_SAMPLES // 2 + 1, BANDS] of triangular filters, equally spaced in mel."""
+    borders = np.linspace(_mel(_LOWEST_HZ), _mel(_HIGHEST_HZ), BANDS + 2)
     bins = _mel(vtln_warp * np.fft.rfftfreq(WINDOW_SAMPLES, 1 / SAMPLE_RATE_HZ))[:, None]
     rising = (bins - borders[:-2]) / (borders[1:-1] - borders[:-2])
     falling = (borders[2:] - bins) / (borders[2:] - borders[1:-1])
@@ -200,6 +201,6 @@ def _mel(hz: npt.ArrayLike) -> npt.NDArray[np.float64]:
 
 @cache
 def _cosines() -> Floats:
-    """Basis [_BANDS, CEPSTRA] of the discrete cosine transform."""
-    bands = np.arange(_BANDS)[:, None] + 0.5
-    return np.cos(np.pi * np.arange(CEPSTRA) * bands / _BANDS).astype(np.float32)
+    """Basis [BANDS, CEPSTRA] of the discrete cosine transform."""
+    bands = np.arange(BANDS)[:, None] + 0.5
+    return np.cos(np.pi * np.arange(CEPSTRA) * bands / BANDS).astype(np.float32)

@@ -1,9 +1,10 @@
 """Viterbi search for the reference frame that the audio has reached, and the times of its words.
 
 A path stays at a reference frame, moves to the next one, or skips one; staying and skipping cost.
-Several renderings of the reference, alike frame for frame, compete, and a path keeps to one of
-them. Only a window of the reference around the head is searched, so a step costs the same however
-long the context is. This module knows no features and no text: emission costs are given to it.
+Before a word it may be in a pause. Several renderings of the reference, alike frame for frame,
+compete, and a path keeps to one of them. Only a window of the reference around the head is
+searched, so a step costs the same however long the context is. This module knows no features and no
+text: costs are given to it.
 """
 
 from collections import deque
@@ -13,20 +14,27 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from voiceagent_tts.aligner.online.confidence import start_confidence
 from voiceagent_tts.aligner.online.espeak_reference import ReferenceWord
-from voiceagent_tts.aligner.online.features import Floats, Integers
+from voiceagent_tts.aligner.online.features import Booleans, Floats, Integers
 from voiceagent_tts.core import WordTimestamp, ms_to_samples
 
 STAY_COST, SKIP_COST = np.float32(2.0), np.float32(1.0)
 """Transition costs, added to the emission cost: of an audio frame that repeats a reference frame,
 and of a reference frame that is left out."""
+PAUSE_ENTRY_COST = np.float32(15.0)
+"""Transition cost into a pause, which keeps the closure of a plosive from becoming one."""
+_LEFT_PAUSE, _ENTERED_PAUSE = 3, 4
+"""Values of a backpointer: from the pause before a frame to that frame, and, added to the step of
+the frame itself, from the last frame into the pause."""
 _CLOSING_COST = 60.0
 """How much more a path that ends with the last word may cost than the cheapest path."""
 _FRAMES_BEHIND_HEAD = 150
 """Reference frames before the head that a path may still be at."""
 _FRAMES_AHEAD_OF_HEAD = 250
-_MEAN_COST_FRAMES = 100
-"""Time constant of `mean_cost`, in audio frames: one second."""
+_FAR_FRAMES = 20
+"""Reference frames between the ends of two paths that place words differently: 200 ms."""
+_MAX_MARGIN = 100.0
 MAX_TRACED_FRAMES = 3_000
 """Audio frames that can be traced back (30 s); the oldest are dropped first."""
 _MAX_PRIOR_COST = np.float32(1_000.0)
@@ -41,6 +49,14 @@ _ONSET_FRAMES = 3
 Backpointers = npt.NDArray[np.uint8]
 
 
+@dataclass(frozen=True, slots=True)
+class PathEnd:
+    """Where a path ends: at a reference frame, or in the pause before it."""
+
+    frame: int
+    is_pause: bool
+
+
 class ViterbiSearch:
     """Finds the cheapest paths of the audio through a reference that may still grow.
 
@@ -52,39 +68,45 @@ class ViterbiSearch:
     def __init__(self, prior_costs: Floats) -> None:
         self._window_start = 0
         """Reference frame at which the search window begins."""
-        self._costs = np.zeros((len(prior_costs), 0), np.float32)
-        """[renderings, window], cost of the cheapest path to each frame of the window."""
+        self._costs = np.zeros((2, len(prior_costs), 0), np.float32)
+        """[2, renderings, window + 1], cost of the cheapest path to each frame of the window, and
+        to a pause before that frame; the last frame is only a pause after the window."""
         self._backpointers: deque[tuple[int, Backpointers]] = deque(maxlen=MAX_TRACED_FRAMES)
-        """For each audio frame: start of its window, and the step that led to each frame,
-        [renderings, window]."""
+        """For each audio frame: start of its window, and the steps that led to each frame and to
+        the pause before it, [renderings, window + 1]."""
         self._prior_costs = prior_costs
         """[renderings], prior costs at the last restart."""
+        self._evidence: deque[tuple[float, float]] = deque(maxlen=MAX_TRACED_FRAMES)
+        """For each audio frame, as `evidence`."""
         self._has_paths = False
         """Whether an audio frame has come since the last restart."""
-        self.head = 0
-        """Reference frame at which the cheapest path ends."""
+        self.end = PathEnd(0, is_pause=True)
+        """Where the cheapest path ends."""
         self.best_rendering = 0
         """Rendering that the cheapest path goes through."""
-        self.mean_cost = 0.0
-        """Recent cost per audio frame: how unlike the reference the audio is."""
+
+    @property
+    def head(self) -> int:
+        """Reference frame that the cheapest path has reached; the next one before any audio."""
+        return max(self.end.frame - self.end.is_pause, self._window_start)
 
     @property
     def renderings(self) -> int:
         """Number of renderings that compete."""
-        return len(self._costs)
+        return self._costs.shape[1]
 
     @property
     def prior_costs(self) -> Floats:
         """[renderings], how much more than the cheapest each rendering has cost so far."""
         if not self._has_paths:
             return self._prior_costs
-        ends = self._costs.min(axis=1)
+        ends = self._costs.min(axis=(0, 2))
         return np.minimum(ends - ends.min(), _MAX_PRIOR_COST)
 
     def keep_rendering(self, rendering: int) -> None:
         """Continue with one rendering; drop the paths through the others."""
         self.best_rendering = 0
-        self._costs = self._costs[rendering : rendering + 1]
+        self._costs = self._costs[:, rendering : rendering + 1]
         self._prior_costs = self._prior_costs[rendering : rendering + 1]
         kept = ((start, row[rendering : rendering + 1]) for start, row in self._backpointers)
         self._backpointers = deque(kept, maxlen=MAX_TRACED_FRAMES)
@@ -92,98 +114,160 @@ class ViterbiSearch:
     def restart(self, reference_frame: int) -> None:
         """Drop all paths; the next audio frame is at `reference_frame` or one after it."""
         self._prior_costs = self.prior_costs
-        self.head, self._has_paths = reference_frame, False
+        self.end, self._window_start = PathEnd(reference_frame, is_pause=True), reference_frame
+        self._has_paths = False
         self._backpointers.clear()
+        self._evidence.clear()
 
     def window(self, reference_length: int) -> range:
         """Reference frames that the next audio frames can reach."""
-        if not self._has_paths:
-            start = self.head
-        else:
-            start = max(self._window_start, self.head - _FRAMES_BEHIND_HEAD)
+        start = max(self._window_start, self.head - _FRAMES_BEHIND_HEAD)
         return range(start, min(self.head + _FRAMES_AHEAD_OF_HEAD, reference_length))
 
-    def advance(self, window: range, emission_costs: Floats) -> None:
+    def advance(
+        self, window: range, emission_costs: Floats, pause_costs: Floats, starts: Booleans
+    ) -> None:
         """Extend the paths by the next audio frames.
 
         Args:
             window: the last result of `window()`.
             emission_costs: [N, renderings, len(window)], distance of each audio frame from the
                 reference frames of the window.
+            pause_costs: [N], cost of each audio frame in a pause.
+            starts: [len(window) + 1], whether a pause may lie before each frame of the window, and
+                before the one after it.
         """
         costs = self._moved_costs(window)
-        for row in emission_costs:
+        entry_costs = np.where(starts, PAUSE_ENTRY_COST, np.float32(np.inf))
+        for row, pause_cost in zip(emission_costs, pause_costs, strict=True):
             if self._has_paths:
-                costs, backpointers = _step(costs, row)
+                costs, backpointers = _step(costs, row, pause_cost, entry_costs)
             else:
-                costs = _initial_costs(row) + self._prior_costs[:, None]
-                backpointers = np.zeros(row.shape, np.uint8)
+                costs = _initial_costs(row, pause_cost) + self._prior_costs[:, None]
+                backpointers = np.zeros(costs.shape[1:], np.uint8)
                 self._has_paths = True
             self._backpointers.append((window.start, backpointers))
-        self.best_rendering, place = divmod(int(np.argmin(costs)), len(window))
-        lowest = float(costs[self.best_rendering, place])
+        is_pause, self.best_rendering, place = map(
+            int, np.unravel_index(np.argmin(costs), costs.shape)
+        )
+        lowest = float(costs[is_pause, self.best_rendering, place])
         frames = len(emission_costs)
-        self.mean_cost += (lowest / frames - self.mean_cost) * frames / _MEAN_COST_FRAMES
+        margin = self._margin(costs - np.float32(lowest), place)
+        self._evidence.extend([(lowest / frames, margin)] * frames)
         # Costs are kept relative to the lowest, so they do not grow with the context.
         self._window_start, self._costs = window.start, costs - np.float32(lowest)
-        self.head = self._window_start + place
+        self.end = PathEnd(self._window_start + place, bool(is_pause))
 
-    def backtrace(self, reference_frame: int) -> Integers:
-        """[N], reference frame of each audio frame on the cheapest path to `reference_frame`."""
+    @property
+    def evidence(self) -> Floats:
+        """How sure the search was at each audio frame, [N, 2].
+
+        The cost of the cheapest path per frame, and how much more the cheapest path cost that ended
+        elsewhere; both are those of the frames that came together.
+        """
+        return np.array(self._evidence, np.float32).reshape(-1, 2)
+
+    def backtrace(self, end: "PathEnd") -> tuple[Integers, Booleans]:
+        """The cheapest path to `end`.
+
+        Returns:
+            [N], reference frame of each audio frame, or the one after the pause that it is in; and
+            [N], whether it is in no pause.
+        """
         path = np.empty(len(self._backpointers), np.int64)
-        place = reference_frame
+        is_speech = np.empty(len(path), np.bool_)
+        place, is_pause = end.frame, end.is_pause
         for index, (start, backpointers) in enumerate(reversed(self._backpointers), start=1):
-            path[-index] = place
-            place -= int(backpointers[self.best_rendering, place - start])
-        return path
+            path[-index], is_speech[-index] = place, not is_pause
+            step = int(backpointers[self.best_rendering, place - start])
+            if is_pause:
+                is_pause = step < _ENTERED_PAUSE
+                place -= not is_pause
+            elif step % _ENTERED_PAUSE == _LEFT_PAUSE:
+                is_pause = True
+            else:
+                place -= step % _ENTERED_PAUSE
+        return path, is_speech
 
-    def end_frame(self, expected: int) -> int:
-        """Reference frame at which a path ends that should have reached `expected`.
+    def end_near(self, expected: int) -> "PathEnd":
+        """Where a path ends that should have reached the reference frame `expected`.
 
-        That is `expected` if its path costs little more than the cheapest, else the end of the
-        cheapest path up to it, and the head if every path has passed `expected`.
+        That is there or in the pause after it if such a path costs little more than the cheapest,
+        else the end of the cheapest path up to it, and that of the cheapest of all if every path
+        has passed `expected`.
         """
         if not self._has_paths:
-            return expected
-        costs = self._costs[self.best_rendering, : max(0, expected + 1 - self._window_start)]
+            return PathEnd(expected, is_pause=False)
+        speech, pause = self._costs[:, self.best_rendering]
+        # The first entry is the pause before the window.
+        speech = np.insert(speech, 0, np.inf)[:-1]
+        costs = np.minimum(speech, pause)[: max(0, expected + 2 - self._window_start)]
         if not np.isfinite(costs).any():
-            return self.head
-        is_in_window = expected < self._window_start + len(costs)
-        if is_in_window and costs[-1] <= costs.min() + _CLOSING_COST:
-            return expected
-        return self._window_start + int(np.argmin(costs))
+            return self.end
+        is_in_window = expected + 1 < self._window_start + len(costs)
+        is_near = is_in_window and costs[-1] <= costs.min() + _CLOSING_COST
+        place = len(costs) - 1 if is_near else int(np.argmin(costs))
+        is_pause = bool(pause[place] < speech[place])
+        return PathEnd(self._window_start + place - (not is_pause), is_pause)
 
     def drop_oldest(self, count: int) -> None:
         """Drop the first `count` audio frames; a backtrace no longer includes them."""
         for _ in range(count):
             self._backpointers.popleft()
+            self._evidence.popleft()
+
+    @staticmethod
+    def _margin(costs: Floats, place: int) -> float:
+        """Lowest of `costs` that is not near `place`, at most `_MAX_MARGIN`."""
+        parts = np.split(costs, (max(0, place - _FAR_FRAMES), place + _FAR_FRAMES + 1), axis=2)
+        return min(float(part.min(initial=_MAX_MARGIN)) for part in parts[::2])
 
     def _moved_costs(self, window: range) -> Floats:
-        """[renderings, len(window)], the costs so far; infinite outside the last window."""
-        costs = np.full((self.renderings, len(window)), np.inf, np.float32)
+        """[2, renderings, len(window) + 1], the costs so far; infinite outside the last window."""
+        costs = np.full((2, self.renderings, len(window) + 1), np.inf, np.float32)
         if self._has_paths:
-            kept = self._costs[:, window.start - self._window_start :][:, : len(window)]
-            costs[:, : kept.shape[1]] = kept
+            kept = self._costs[:, :, window.start - self._window_start :][:, :, : len(window) + 1]
+            costs[:, :, : kept.shape[2]] = kept
         return costs
 
 
-def _initial_costs(row: Floats) -> Floats:
-    """Costs after the first audio frame: it is at the first reference frame or skips it."""
-    costs = np.full(row.shape, np.inf, np.float32)
-    costs[:, :1] = row[:, :1]
-    costs[:, 1:2] = row[:, 1:2] + SKIP_COST
+def _initial_costs(row: Floats, pause_cost: float) -> Floats:
+    """Costs after the first audio frame.
+
+    It is at the first reference frame, or skips it, or lies in a pause before it.
+    """
+    costs = np.full((2, row.shape[0], row.shape[1] + 1), np.inf, np.float32)
+    costs[0, :, 0] = row[:, 0]
+    costs[0, :, 1:-1][:, :1] = row[:, 1:2] + SKIP_COST
+    costs[1, :, 0] = pause_cost
     return costs
 
 
-def _step(costs: Floats, row: Floats) -> tuple[Floats, Backpointers]:
-    """Costs [renderings, window] after one more audio frame, and the steps that led there."""
-    best = costs + STAY_COST
-    backpointers = np.zeros(costs.shape, np.uint8)
-    for step, arriving in ((1, costs[:, :-1]), (2, costs[:, :-2] + SKIP_COST)):
+def _step(
+    costs: Floats, row: Floats, pause_cost: np.float32, entry_costs: Floats
+) -> tuple[Floats, Backpointers]:
+    """Costs [2, renderings, window + 1] after one more audio frame, and how they came about."""
+    speech, pause = costs
+    moved = np.full_like(costs, np.inf)
+    best = moved[0, :, :-1]
+    np.add(speech[:, :-1], STAY_COST, out=best)
+    backpointers = np.zeros(speech.shape, np.uint8)
+    steps = backpointers[:, :-1]
+    for step, arriving in ((1, speech[:, :-2]), (2, speech[:, :-3] + SKIP_COST)):
         is_better = arriving < best[:, step:]
         np.copyto(best[:, step:], arriving, where=is_better)
-        backpointers[:, step:][is_better] = step
-    return best + row, backpointers
+        steps[:, step:][is_better] = step
+    is_better = pause[:, :-1] < best
+    np.copyto(best, pause[:, :-1], where=is_better)
+    steps[is_better] = _LEFT_PAUSE
+    best += row
+    moved[1] = pause
+    entering = speech[:, :-1] + entry_costs[1:]
+    is_better = entering < pause[:, 1:]
+    np.copyto(moved[1, :, 1:], entering, where=is_better)
+    backpointers[:, 1:][is_better] += _ENTERED_PAUSE
+    moved[1] += pause_cost
+    return moved, backpointers
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,10 +277,12 @@ class AlignmentPath:
     Attributes:
         reference_frames: [N] int64, non-decreasing.
         centres: [N], sample at the centre of each speech frame.
+        evidence: [N, 2], how sure the search was at each of them (`ViterbiSearch.evidence`).
     """
 
     reference_frames: Integers
     centres: Sequence[int]
+    evidence: Floats
 
     def has_reached(self, word: ReferenceWord) -> bool:
         """Whether the audio has reached the word."""
@@ -213,14 +299,15 @@ class AlignmentPath:
         first, onset, end = (
             int(place) for place in np.searchsorted(self.reference_frames, borders)
         )
+        confidence = start_confidence(self.evidence, first) if word.is_exact else 0.0
         first = self._after_pause(first, onset)
         start = max(self.centres[first] + word.first_offset, 0)
         if end == len(self.reference_frames):
-            return WordTimestamp(word.word, start, None, word.is_exact)
+            return WordTimestamp(word.word, start, None, confidence)
         if end <= first:
-            return WordTimestamp(word.word, start, start, is_exact=False)
+            return WordTimestamp(word.word, start, start, confidence=0.0)
         end_sample = max(self.centres[end - 1] + word.end_offset, start)
-        return WordTimestamp(word.word, start, end_sample, word.is_exact)
+        return WordTimestamp(word.word, start, end_sample, confidence)
 
     def _after_pause(self, first: int, end: int) -> int:
         """The first frame after a pause between `first` and `end`; `first` if there is no pause.

@@ -1,4 +1,4 @@
-"""What the aligner knows about a voice: its level, feature statistics, vocal tract and pace.
+"""What the aligner knows about a voice: level, feature statistics, pauses, vocal tract and pace.
 
 Features of different voices become comparable when each voice's mean and variance are removed
 (cepstral mean and variance normalisation). Everything here is causal: a frame is judged by the
@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from voiceagent_tts.aligner.online.features import CEPSTRA, WIDTH, Floats, Frames
+from voiceagent_tts.aligner.online.features import CEPSTRA, WIDTH, Booleans, Floats, Frames
+from voiceagent_tts.aligner.online.noise import SPEECH_DISTANCE, NoiseTracker, pause_costs
 
 VTLN_WARPS = (0.95, 1.05, 1.15, 1.25)
 """Warp factors tried for an unknown voice: from a man's to a woman's vocal tract, relative to the
@@ -17,10 +18,11 @@ embedded voice's."""
 WARP_TRIAL_FRAMES = 200
 """Speech frames after which the warp with the lowest cost is chosen."""
 
-_SPEECH_RANGE = 10.0
-"""A frame is silent if its log energy is this far below the voice's level: 43 dB."""
-SILENT_LEVEL = -14.0
-"""Log energy (-61 dBFS) below which no frame is speech."""
+_AUDIBLE_RANGE = 10.0
+"""A frame is silent if its log energy is this far below the voice's level: 43 dB. What is left out
+is neither speech nor noise that could be taken for speech; pauses are found without this."""
+SILENT_LEVEL = -20.0
+"""Log energy (-87 dBFS) below which every frame is silent."""
 _MAX_COUNTED_FRAMES = 12_000
 """Frames (two minutes of speech) after which a running mean adapts no more slowly."""
 _MIN_VARIANCE = np.float32(1e-4)
@@ -95,7 +97,7 @@ class SpeakingRate:
 
 @dataclass(frozen=True, slots=True)
 class SpeechNormalizer:
-    """Separates one voice's speech from silence and normalises its features.
+    """Drops one voice's silent frames and normalises the features of the others.
 
     Attributes:
         level: log energy of the loudest frame so far.
@@ -105,14 +107,23 @@ class SpeechNormalizer:
     level: float = SILENT_LEVEL
     statistics: FeatureStatistics = field(default_factory=FeatureStatistics)
 
-    def normalize(self, frames: Frames) -> tuple["SpeechNormalizer", Frames]:
-        """Return the normalizer updated by `frames`, and their speech frames, normalised."""
+    def drop_silence(self, frames: Frames) -> tuple["SpeechNormalizer", Frames]:
+        """Return the normalizer updated by the level of `frames`, and the audible frames."""
         levels = np.maximum.accumulate(np.append(np.float32(self.level), frames.log_energies))
-        floor = np.maximum(levels[1:] - _SPEECH_RANGE, SILENT_LEVEL)
-        speech = frames.select(frames.log_energies > floor)
-        statistics = self.statistics.including(speech.features)
-        updated = replace(self, level=float(levels[-1]), statistics=statistics)
-        return updated, replace(speech, features=statistics.normalized(speech.features))
+        floor = np.maximum(levels[1:] - _AUDIBLE_RANGE, SILENT_LEVEL)
+        audible = frames.select(frames.log_energies > floor)
+        return replace(self, level=float(levels[-1])), audible
+
+    def normalize(self, audible: Frames, is_speech: Booleans) -> tuple["SpeechNormalizer", Frames]:
+        """Return the normalizer updated by the speech in `audible`, and all of it, normalised.
+
+        Args:
+            audible: frames that are not silent.
+            is_speech: [N], which of them describe the voice.
+        """
+        statistics = self.statistics.including(audible.features[is_speech])
+        features = statistics.normalized(audible.features)
+        return replace(self, statistics=statistics), replace(audible, features=features)
 
 
 @dataclass(slots=True)
@@ -121,6 +132,7 @@ class VoiceProfile:
 
     Attributes:
         normalizer: level and feature statistics.
+        noise: sound of its pauses.
         rate: speaking rate.
         vtln_warp: ratio of its frequencies to the embedded voice's; None while unknown.
         prior_costs: [VTLN_WARPS] float32, how much more each warp has cost than the best one, in
@@ -129,10 +141,22 @@ class VoiceProfile:
     """
 
     normalizer: SpeechNormalizer = field(default_factory=SpeechNormalizer)
+    noise: NoiseTracker = field(default_factory=NoiseTracker)
     rate: SpeakingRate = field(default_factory=SpeakingRate)
     vtln_warp: float | None = None
     prior_costs: Floats = field(default_factory=lambda: np.zeros(len(VTLN_WARPS), np.float32))
     trial_frames: int = 0
+
+    def observe(self, frames: Frames) -> tuple[Frames, Floats]:
+        """Learn from the next frames of audio.
+
+        Returns:
+            The audible ones, normalised; and [N], the cost of each of them in a pause.
+        """
+        normalizer, audible = self.normalizer.drop_silence(frames)
+        self.noise, distances = self.noise.judge(audible)
+        self.normalizer, audible = normalizer.normalize(audible, distances > SPEECH_DISTANCE)
+        return audible, pause_costs(distances)
 
     def add_trial(self, frames: int, costs: Floats) -> None:
         """Count a context that ended, and choose the warp once there is enough evidence.

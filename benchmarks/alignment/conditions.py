@@ -1,0 +1,195 @@
+"""The conditions under which the online aligner is measured: noise, pauses, breaths, rooms, people.
+
+A condition turns clean speech into what a clone of an ordinary recording, or a person, sounds like.
+Levels are in dB below the voice's loudest 20 ms (`testbed.disturbed_speech`).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from random import Random
+
+import numpy as np
+import soxr
+
+from benchmarks.alignment.speech import SpeechSet
+from testbed.disturbed_speech import (
+    Noise,
+    with_breaths,
+    with_clicks,
+    with_gain,
+    with_noise,
+    with_noisy_lead,
+)
+from testbed.known_speech import Spoken, flite, pcm16, with_lead, with_pauses, with_reverb
+from testbed.noise import babble, pink
+from testbed.recordings import RecordingsMissingError, recordings
+from voiceagent_tts.core import WordTimestamp
+from voiceagent_tts.text.words import split_words
+
+NOISE_DB = (45, 40, 30, 20)
+_ROOM_DB = 30
+"""Noise in the conditions that have another disturbance too."""
+_BREATH_DB = 25
+_PAUSES_MS = (2_000, 700, 350)
+_FALSE_STARTS = ("Actually the,", "What I, I think,", "Let me see,", "So we could,")
+
+Disturb = Callable[[Spoken, int], Spoken]
+"""Disturbs one context; the number is its seed."""
+
+
+def conditions(speech: SpeechSet) -> dict[str, Callable[[], list[Spoken]]]:
+    """What makes the contexts of each condition, by its name; raises as `SpeechSet.spoken`."""
+    clean = speech.spoken()
+    named: dict[str, Callable[[], list[Spoken]]] = {"clean": lambda: clean}
+    for name, disturb in _disturbances().items():
+        named[name] = partial(_disturbed, clean, disturb)
+    named["level falls by 15 dB"] = partial(_falling_level, clean)
+    for name, unwritten in _HESITATIONS.items():
+        named[name] = partial(_hesitating, speech, unwritten)
+    named["numbers"] = partial(_numbers, speech)
+    named["30 % faster"] = partial(speech.spoken, 1.3)
+    named["30 % slower"] = partial(speech.spoken, 0.7)
+    for factor in (1.18, 0.85):
+        named[f"voices {factor:.0%} as high"] = partial(_transposed, clean, factor)
+    return named | _people(speech)
+
+
+def _people(speech: SpeechSet) -> dict[str, Callable[[], list[Spoken]]]:
+    """Conditions of recordings, where they are installed."""
+    try:
+        people = recordings(speech.people)
+    except RecordingsMissingError:
+        return {}
+    disturb = partial(_in_noise_with_pauses, pink, 40)
+    long = [spoken for spoken in people if len(spoken.words) > len(_PAUSES_MS)]
+    return {
+        "people": lambda: people,
+        "people, pink -40 dB, pauses": partial(_disturbed, long, disturb),
+    }
+
+
+def _disturbed(clean: list[Spoken], disturb: Disturb) -> list[Spoken]:
+    return [disturb(spoken, seed) for seed, spoken in enumerate(clean)]
+
+
+def _disturbances() -> dict[str, Disturb]:
+    found: dict[str, Disturb] = {
+        "pauses": _with_three_pauses,
+        "500 ms of silent lead": lambda spoken, _: with_lead(spoken, 500),
+        "reverb": lambda spoken, _: with_reverb(spoken),
+    }
+    for name, noise in (("pink", pink), ("babble", babble)):
+        for below_db in NOISE_DB:
+            found[f"{name} -{below_db} dB"] = partial(_in_noise, noise, below_db)
+            found[f"{name} -{below_db} dB, pauses"] = partial(
+                _in_noise_with_pauses, noise, below_db
+            )
+    return found | {
+        "breaths": partial(_between_words, with_breaths),
+        "lip clicks": partial(_between_words, with_clicks),
+        "300 ms of noisy lead": partial(_noisy_lead, 300),
+        "1 s of noisy lead": partial(_noisy_lead, 1_000),
+        "breaths, pink -40 dB": lambda spoken, seed: with_noise(
+            _between_words(with_breaths, spoken, seed), pink, 40, seed
+        ),
+        "reverb, pink -30 dB, pauses": lambda spoken, seed: with_noise(
+            with_reverb(_with_three_pauses(spoken, seed)), pink, _ROOM_DB, seed
+        ),
+        "quiet speaker, pink -30 dB, pauses": lambda spoken, seed: with_gain(
+            _in_noise_with_pauses(pink, _ROOM_DB, spoken, seed), -25
+        ),
+    }
+
+
+def _in_noise(noise: Noise, below_db: float, spoken: Spoken, seed: int) -> Spoken:
+    return with_noise(spoken, noise, below_db, seed)
+
+
+def _in_noise_with_pauses(noise: Noise, below_db: float, spoken: Spoken, seed: int) -> Spoken:
+    return with_noise(_with_three_pauses(spoken, seed), noise, below_db, seed)
+
+
+def _noisy_lead(lead_ms: int, spoken: Spoken, seed: int) -> Spoken:
+    return with_noisy_lead(spoken, lead_ms, pink, _ROOM_DB, seed)
+
+
+def _with_three_pauses(spoken: Spoken, seed: int) -> Spoken:
+    places = Random(seed).sample(range(1, len(spoken.words)), len(_PAUSES_MS))
+    return with_pauses(spoken, list(zip(places, _PAUSES_MS, strict=True)))
+
+
+def _between_words(
+    add: Callable[[Spoken, list[int], float, int], Spoken], spoken: Spoken, seed: int
+) -> Spoken:
+    """Add sounds before the first word and two others."""
+    words = [0, *Random(seed).sample(range(1, len(spoken.words)), 2)]
+    return add(spoken, words, _BREATH_DB, seed)
+
+
+def _falling_level(clean: list[Spoken]) -> list[Spoken]:
+    """A speaker who moves away: every other context is 15 dB quieter, the noise is not."""
+    disturbed = (_with_three_pauses(spoken, seed) for seed, spoken in enumerate(clean))
+    return [
+        with_noise(spoken, pink, 45, seed)
+        if seed % 2 == 0
+        else with_noise(with_gain(spoken, -15), pink, 30, seed)
+        for seed, spoken in enumerate(disturbed)
+    ]
+
+
+# What the text lacks
+
+
+def _filler(words: list[str], random: Random) -> Mapping[int, str]:
+    return dict.fromkeys(random.sample(range(1, len(words)), 2), "um,")
+
+
+def _repetition(words: list[str], random: Random) -> Mapping[int, str]:
+    """Two words are said twice; a listener has heard them the first time."""
+    place = random.randrange(2, len(words))
+    return {place: f"{words[place - 2]} {words[place - 1].rstrip(',')},"}
+
+
+def _false_start(words: list[str], random: Random) -> Mapping[int, str]:
+    return {random.choice((0, len(words) // 2)): random.choice(_FALSE_STARTS)}
+
+
+_HESITATIONS = {"um": _filler, "repeated words": _repetition, "false start": _false_start}
+
+
+def _hesitating(
+    speech: SpeechSet, unwritten: Callable[[list[str], Random], Mapping[int, str]]
+) -> list[Spoken]:
+    random = Random(1)
+    said: list[Spoken | None] = []
+    for voice in speech.voices:
+        for text in speech.texts:
+            words = [word.text for word in split_words(text)]
+            said.append(flite(text, voice, unwritten=unwritten(words, random)))
+    return [spoken for spoken in said if spoken is not None]
+
+
+def _numbers(speech: SpeechSet) -> list[Spoken]:
+    said = (flite(text, voice) for voice in speech.voices for text in speech.numbers)
+    return [spoken for spoken in said if spoken is not None]
+
+
+# Other voices
+
+
+def _transposed(clean: list[Spoken], factor: float) -> list[Spoken]:
+    """Voices that were never tuned on: another pitch and vocal tract, at another pace."""
+    return [_resampled(spoken, factor) for spoken in clean]
+
+
+def _resampled(spoken: Spoken, factor: float) -> Spoken:
+    samples = np.frombuffer(spoken.pcm, "<i2").astype(np.float64)
+    pcm = pcm16(soxr.resample(samples, factor, 1.0))
+    words = tuple(_scaled(word, 1 / factor) for word in spoken.words)
+    return replace(spoken, speaker=f"{spoken.speaker} x {factor}", pcm=pcm, words=words)
+
+
+def _scaled(stamp: WordTimestamp, factor: float) -> WordTimestamp:
+    end = None if stamp.end_sample is None else round(stamp.end_sample * factor)
+    return replace(stamp, start_sample=round(stamp.start_sample * factor), end_sample=end)

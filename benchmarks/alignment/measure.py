@@ -1,0 +1,135 @@
+"""Measure the online aligner: the errors of its final times, and its CPU time."""
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from benchmarks.alignment.cuts import errors_ms
+from testbed.known_speech import Spoken
+from voiceagent_tts.aligner.online.aligner import OnlineAligner
+from voiceagent_tts.aligner.sessions import AlignSession
+from voiceagent_tts.core import (
+    BYTES_PER_SAMPLE,
+    FRAME_SAMPLES,
+    SAMPLE_RATE_HZ,
+    Word,
+    WordTimestamp,
+)
+from voiceagent_tts.text.words import split_words
+
+_SESSIONS = 100
+
+Times = tuple[WordTimestamp, ...]
+
+
+class CpuTimer:
+    """Counts this process's CPU time within its `with` blocks.
+
+    Attributes:
+        used_s: CPU seconds so far.
+    """
+
+    def __init__(self) -> None:
+        self.used_s = 0.0
+
+    def __enter__(self) -> None:
+        self.used_s -= time.process_time()
+
+    def __exit__(self, *_: object) -> None:
+        self.used_s += time.process_time()
+
+
+class TimedSession:
+    """An `AlignSession` whose calls are timed.
+
+    Args:
+        session: does the work.
+        timer: counts its CPU time.
+    """
+
+    def __init__(self, session: AlignSession, timer: CpuTimer) -> None:
+        self._session, self._timer = session, timer
+
+    def append(self, words: Iterable[Word]) -> None:
+        """As the session's."""
+        with self._timer:
+            self._session.append(words)
+
+    def push(self, pcm: bytes) -> Times:
+        """As the session's."""
+        with self._timer:
+            return self._session.push(pcm)
+
+    def tentative(self) -> Times:
+        """As the session's."""
+        with self._timer:
+            return self._session.tentative()
+
+    def end_segment(self, char_end: int) -> Times:
+        """As the session's."""
+        with self._timer:
+            return self._session.end_segment(char_end)
+
+    def finish(self) -> Times:
+        """As the session's."""
+        with self._timer:
+            return self._session.finish()
+
+    def close(self) -> None:
+        """As the session's."""
+        with self._timer:
+            self._session.close()
+
+
+def accuracy(contexts: Iterable[Spoken]) -> dict[str, float]:
+    """Errors of the online aligner's final word starts."""
+    aligner = OnlineAligner()
+    errors = np.concatenate(
+        [errors_ms(_aligned(aligner, spoken), spoken.words) for spoken in contexts]
+    )
+    figures = {"words": len(errors), "mae_ms": float(errors.mean())}
+    figures |= {f"within_{ms}_ms_pct": 100 * float((errors <= ms).mean()) for ms in (50, 100, 200)}
+    return {name: round(figure, 1) for name, figure in figures.items()}
+
+
+def _aligned(aligner: OnlineAligner, spoken: Spoken) -> list[WordTimestamp]:
+    session = aligner.open(spoken.language, spoken.speaker)
+    session.append(split_words(spoken.text))
+    words: list[WordTimestamp] = []
+    for pcm in _frames(spoken):
+        words += session.push(pcm)
+    return words + list(session.finish())
+
+
+def _frames(spoken: Spoken) -> Iterable[bytes]:
+    size = FRAME_SAMPLES * BYTES_PER_SAMPLE
+    return (spoken.pcm[start : start + size] for start in range(0, len(spoken.pcm), size))
+
+
+def cpu_per_audio_s(contexts: Sequence[Spoken]) -> float:
+    """CPU seconds per second of audio with 100 contexts, interleaved frame by frame.
+
+    Includes the references, and the tentative words after every frame, as in a worker.
+    """
+    aligner = OnlineAligner()
+    chosen = [contexts[index % len(contexts)] for index in range(_SESSIONS)]
+    for spoken in {spoken.speaker: spoken for spoken in chosen}.values():
+        _aligned(aligner, spoken)
+    before_s = time.process_time()
+    followed = [_followed(aligner, spoken) for spoken in chosen]
+    while followed:
+        followed = [session for session in followed if next(session, None) is not None]
+    audio_s = sum(spoken.samples for spoken in chosen) / SAMPLE_RATE_HZ
+    return (time.process_time() - before_s) / audio_s
+
+
+def _followed(aligner: OnlineAligner, spoken: Spoken) -> Iterator[bytes]:
+    """Align one context; each step handles one frame."""
+    session = aligner.open(spoken.language, spoken.speaker)
+    session.append(split_words(spoken.text))
+    for pcm in _frames(spoken):
+        session.push(pcm)
+        session.tentative()
+        yield pcm
+    session.finish()

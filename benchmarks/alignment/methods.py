@@ -1,0 +1,109 @@
+"""Sources of word times: the product's aligners, simulated ones, and baselines without times."""
+
+from collections.abc import Callable
+from random import Random
+
+from benchmarks.alignment.cuts import Method, words_begun
+from benchmarks.alignment.measure import CpuTimer, TimedSession
+from benchmarks.alignment.playback import FORCED_S, BargeIn, Playback, play
+from testbed.known_speech import Spoken
+from voiceagent_tts.aligner.online.aligner import OnlineAligner
+from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp, ms_to_samples
+
+_CHARS_PER_S = 15.0
+_FORCED_NOISE_MS = 25.0
+"""With rounding to 80 ms this gives the published 32.4 ms of Qwen3-ForcedAligner-0.6B on human
+labels.
+Source: arXiv 2601.21337, table 9."""
+_FORCED_STEP_SAMPLES = ms_to_samples(80)
+
+
+def online(timer: CpuTimer | None = None) -> Method:
+    """The online aligner; at first it knows no voice.
+
+    Args:
+        timer: counts the aligner's CPU time.
+    """
+    aligner = OnlineAligner()
+
+    def play_online(spoken: Spoken, rtf: float) -> Playback:
+        session = aligner.open(spoken.language, spoken.speaker)
+        return play(spoken, rtf, session if timer is None else TimedSession(session, timer))
+
+    return play_online
+
+
+def forced(seed: int) -> Method:
+    """The forced aligner, and estimates before its answer."""
+    random = Random(seed)
+    return lambda spoken, rtf: play(spoken, rtf, None, forced_times(spoken, random))
+
+
+def hybrid(seed: int) -> Method:
+    """Both aligners."""
+    random, aligner = Random(seed), OnlineAligner()
+
+    def play_both(spoken: Spoken, rtf: float) -> Playback:
+        session = aligner.open(spoken.language, spoken.speaker)
+        return play(spoken, rtf, session, forced_times(spoken, random))
+
+    return play_both
+
+
+def estimates(spoken: Spoken, rtf: float) -> Playback:
+    """The product without aligners."""
+    return play(spoken, rtf, None)
+
+
+def fixed_rate(spoken: Spoken, rtf: float) -> Playback:
+    """No word times: 15 characters a second."""
+    return _recounted(spoken, rtf, lambda _, barge_in: _by_chars(spoken, barge_in, _CHARS_PER_S))
+
+
+def sentence_end(spoken: Spoken, rtf: float) -> Playback:
+    """Exact times, known when the sentence is complete."""
+
+    def count(playback: Playback, barge_in: BargeIn) -> int:
+        is_known = barge_in.now_s >= playback.made_s + FORCED_S
+        return words_begun(spoken.words, barge_in) if is_known else 0
+
+    return _recounted(spoken, rtf, count)
+
+
+def proportional(spoken: Spoken, rtf: float) -> Playback:
+    """Time in proportion to characters, once the duration is known."""
+    chars_per_s = len(spoken.text) / (spoken.samples / SAMPLE_RATE_HZ)
+
+    def count(playback: Playback, barge_in: BargeIn) -> int:
+        is_known = barge_in.now_s >= playback.made_s
+        return _by_chars(spoken, barge_in, chars_per_s if is_known else _CHARS_PER_S)
+
+    return _recounted(spoken, rtf, count)
+
+
+def _recounted(spoken: Spoken, rtf: float, count: Callable[[Playback, BargeIn], int]) -> Playback:
+    """Barge-ins without aligners, with the words counted by `count`."""
+    played = play(spoken, rtf, None)
+    barge_ins = [
+        BargeIn(barge_in.now_s, barge_in.played_samples, count(played, barge_in))
+        for barge_in in played.barge_ins
+    ]
+    return Playback(barge_ins=barge_ins, made_s=played.made_s)
+
+
+def _by_chars(spoken: Spoken, barge_in: BargeIn, chars_per_s: float) -> int:
+    chars = barge_in.played_samples / SAMPLE_RATE_HZ * chars_per_s
+    return sum(word.word.char_start <= chars for word in spoken.words)
+
+
+def forced_times(spoken: Spoken, random: Random) -> list[WordTimestamp]:
+    """Times of a forced aligner of published accuracy: the truth with noise, rounded."""
+    times: list[WordTimestamp] = []
+    last = 0
+    for word in spoken.words:
+        magnitude_ms = random.expovariate(1 / _FORCED_NOISE_MS)
+        blurred = word.start_sample + random.choice((-1, 1)) * ms_to_samples(magnitude_ms)
+        rounded = round(blurred / _FORCED_STEP_SAMPLES) * _FORCED_STEP_SAMPLES
+        last = min(max(rounded, last), spoken.samples)
+        times.append(WordTimestamp(word.word, last, None, confidence=1.0))
+    return times

@@ -1,0 +1,72 @@
+"""A real Redis server, which can go away and come back. Needs Debian's `redis-server`."""
+
+import contextlib
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from typing import Self
+
+_PATIENCE_S = 20.0
+
+
+def has_redis_server() -> bool:
+    """Whether the program is on this machine."""
+    return shutil.which("redis-server") is not None
+
+
+class RedisProcess:
+    """A Redis server on a port of this machine, in memory only; use it as a context manager."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """The address, with database 0."""
+        return f"redis://127.0.0.1:{self._port}/0"
+
+    def start(self) -> None:
+        """Start the server, empty; returns when it answers."""
+        argv = ["redis-server", "--port", str(self._port), "--bind", "127.0.0.1",
+                "--save", "", "--appendonly", "no"]  # fmt: skip
+        self._process = subprocess.Popen(argv, stdout=subprocess.DEVNULL)
+        deadline = time.monotonic() + _PATIENCE_S
+        while not self._answers():
+            assert time.monotonic() < deadline, "Redis does not start"
+            time.sleep(0.01)
+
+    def _answers(self) -> bool:
+        try:
+            with socket.create_connection(("127.0.0.1", self._port), timeout=1) as connection:
+                connection.sendall(b"PING\r\n")
+                return connection.recv(64).startswith(b"+PONG")
+        except OSError:
+            return False
+
+    def stop(self) -> None:
+        """Kill the server, as a failing machine does; idempotent."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    @contextlib.contextmanager
+    def suspended(self) -> Iterator[None]:
+        """Stop the server from answering within the block; it still accepts connections."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
