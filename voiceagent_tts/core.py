@@ -6,6 +6,7 @@ This module knows no engine, no socket and no clock.
 """
 
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Literal
 
 SAMPLE_RATE_HZ = 24_000
@@ -23,6 +24,15 @@ ENCODED_SAMPLE_BYTES: dict[Encoding, int] = {
     "pcm_mulaw": 1,
     "pcm_alaw": 1,
 }
+
+
+class WarningCode(StrEnum):
+    """Stable names of the ways in which a context is spoken worse than its client may expect."""
+
+    KANJI_SPELLED_OUT = "kanji_spelled_out"
+    INSTRUCT_IGNORED = "instruct_ignored"
+    IPA_IGNORED = "ipa_ignored"
+    ACCENT_UNAVAILABLE = "accent_unavailable"
 
 
 def samples_to_ms(samples: int) -> int:
@@ -44,6 +54,10 @@ class Word:
     char_end: int
 
 
+EXACT_CONFIDENCE = 0.95
+"""Confidence from which a word's time counts as exact, here and on the wire."""
+
+
 @dataclass(frozen=True, slots=True)
 class WordTimestamp:
     """Time of a word on its context's clock.
@@ -52,13 +66,19 @@ class WordTimestamp:
         word: the word.
         start_sample: where it begins.
         end_sample: where it ends; None while that is unknown.
-        is_exact: whether the time was measured; False for an estimate.
+        confidence: probability that the word begins within 200 ms of `start_sample`; 1.0 for times
+            of the engine itself.
     """
 
     word: Word
     start_sample: int
     end_sample: int | None
-    is_exact: bool
+    confidence: float
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the time can be relied on; False for an estimate."""
+        return self.confidence >= EXACT_CONFIDENCE
 
     def later(self, samples: int) -> "WordTimestamp":
         """The timestamp moved by `samples`, for a clock that began that much earlier."""
@@ -85,11 +105,39 @@ class AudioChunk:
 
 
 @dataclass(frozen=True, slots=True)
+class Reading:
+    """How a span of the client's text is said where that differs from what is written.
+
+    The span counts as one word. In the text of a segment it is masked by as many letters, so that
+    nothing splits it.
+
+    Args:
+        char_start: offset of the span in the context's text.
+        char_end: offset of the first character after it.
+        said: what is said, in letters.
+        ipa: what is said, in the International Phonetic Alphabet, for engines that read it; None
+            where only the letters are known.
+    """
+
+    char_start: int
+    char_end: int
+    said: str
+    ipa: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Segment:
-    """Piece of a context's text that an engine speaks in one run; joined, they are the text."""
+    """Piece of a context's text that an engine speaks in one run; joined, they are the text.
+
+    Args:
+        text: its characters; a span with a reading is masked.
+        char_start: offset of the first character in the context's text.
+        readings: how spans of it are said, in order.
+    """
 
     text: str
     char_start: int
+    readings: tuple[Reading, ...] = ()
 
     @property
     def char_end(self) -> int:

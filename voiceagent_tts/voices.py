@@ -16,9 +16,12 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.lexicon import Pronunciation, read_lexicon
 from voiceagent_tts.seam.events import Capabilities, Gender, VoiceDetails
 
 CLONE_SUFFIX = ".safetensors"
+LEXICON_SUFFIX = ".lexicon.toml"
+"""A file `NAME.lexicon.toml` in the folder is the lexicon of the voice `NAME`, clone or not."""
 DESIGNED_VOICE = "designed"
 """Name of the only voice of a VoiceDesign model; `instruct` describes who speaks."""
 _NAME = re.compile(r"\w(?:[\w .-]{0,62}\w)?")
@@ -138,6 +141,22 @@ class VoiceFolder:
         except OSError as error:
             raise self._unknown(name) from error
 
+    def lexicon_version(self, name: str) -> tuple[int, ...] | None:
+        """Return a value that changes with the lexicon of a voice; None if it has none."""
+        try:
+            status = self._lexicon_file(name).stat()
+        except (InvalidRequestError, OSError):
+            return None
+        return status.st_mtime_ns, status.st_ino, status.st_size
+
+    def read_lexicon(self, name: str) -> dict[str, Pronunciation]:
+        """Read the lexicon of a voice.
+
+        Raises:
+            InvalidRequestError: the file has a mistake; the message names it.
+        """
+        return read_lexicon(self._lexicon_file(name))
+
     def embedding_width(self, name: str) -> int | None:
         """Return the size of the voice's speaker embedding; None if the file does not state it.
 
@@ -207,6 +226,9 @@ class VoiceFolder:
     def _file(self, name: str) -> Path:
         return self.path / f"{clone_name(name)}{CLONE_SUFFIX}"
 
+    def _lexicon_file(self, name: str) -> Path:
+        return self.path / f"{clone_name(name)}{LEXICON_SUFFIX}"
+
     def _unknown(self, name: str) -> InvalidRequestError:
         return InvalidRequestError(
             f"expected the name of a cloned voice, got {name[:64]!r}; "
@@ -227,6 +249,7 @@ class VoiceBook:
         self, workers: Mapping[str, Capabilities], clones: VoiceFolder | None = None
     ) -> None:
         self._voices: dict[str, Voice] = {}
+        self._describing = {name for name, each in workers.items() if each.needs_instruct}
         self._clone_workers: dict[int, str] = {}
         self._details: dict[str, VoiceDetails] = {}
         for worker, capabilities in workers.items():
@@ -238,11 +261,16 @@ class VoiceBook:
         self._clones = clones if self._clone_workers else None
 
     def names(self) -> list[str]:
-        """Return the names of all voices, the default first; without aliases."""
-        fixed = [voice.name for voice in self._voices.values()]
-        if self._clones is None:
-            return fixed
-        return fixed + [name for name in self._clones.names() if name not in self._voices]
+        """Return the names of all voices, the default first; without aliases.
+
+        Voices that are made from a description come last: a client that names no voice, or one of
+        `ALIASES`, sends none.
+        """
+        fixed = list(self._voices.values())
+        ready = [voice.name for voice in fixed if voice.worker not in self._describing]
+        described = [voice.name for voice in fixed if voice.worker in self._describing]
+        clones = [] if self._clones is None else self._clones.names()
+        return [*ready, *(name for name in clones if name not in self._voices), *described]
 
     def listed(self) -> list[ListedVoice]:
         """Return all voices, the default first, and then the aliases."""

@@ -1,12 +1,16 @@
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 
-from testbed.espeak_driving import Driver, of_type
+from testbed.espeak_driving import UNLIMITED, Driver, of_type
+from voiceagent_tts.core import WarningCode
 from voiceagent_tts.espeak.japanese import to_kana
 from voiceagent_tts.espeak.word_times import SpokenText
-from voiceagent_tts.seam.events import Words
+from voiceagent_tts.seam.commands import Append, Credit, Submit
+from voiceagent_tts.seam.events import AudioStep, Warned, Words
+from voiceagent_tts.text.morphemes import japanese_tokenizer
 from voiceagent_tts.text.words import split_words
 
 pytest.importorskip("janome")
@@ -57,6 +61,46 @@ def test_words_are_the_clients_characters(driver: Driver) -> None:
     driver.speak(text, "ja")
     words = [word.word for event in of_type(Words, driver.events) for word in event.words]
     assert words == split_words(text)
+
+
+@pytest.fixture
+def _without_janome(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setitem(sys.modules, "janome", None)
+    monkeypatch.setitem(sys.modules, "janome.tokenizer", None)
+    japanese_tokenizer.cache_clear()
+    yield
+    japanese_tokenizer.cache_clear()
+
+
+@pytest.mark.usefixtures("_without_janome")
+@pytest.mark.parametrize(
+    ("text", "language", "is_warned"),
+    [
+        ("明日、東京で会いましょう。そして電話します。", "ja", True),
+        ("キャベツと、ﾗｰﾒﾝを、ひとつ。", "ja", False),
+        ("明天在东京见。", "zh", False),
+    ],
+)
+def test_without_janome_the_client_is_warned_once_of_kanji(
+    driver: Driver, text: str, language: str, is_warned: bool
+) -> None:
+    """The warning names the cure, comes before the audio, and does not quote the text."""
+    context = 1 + len(driver.events)
+    submit = Submit(context, text, 0, True, "default", language)
+    append = Append(context, text, len(text), False, language)
+    events = driver.run(submit, append, Credit(context, 0.0, UNLIMITED))
+    warnings = of_type(Warned, events)
+    assert [warning.code for warning in warnings] == [WarningCode.KANJI_SPELLED_OUT] * is_warned
+    if is_warned:
+        assert events.index(warnings[0]) < events.index(of_type(AudioStep, events)[0])
+        assert "pip install 'voiceagent-tts[japanese]'" in warnings[0].message
+        assert warnings[0].message.isascii()
+
+
+def test_with_janome_nobody_is_warned(driver: Driver) -> None:
+    """Readings are there, so kanji are read."""
+    driver.speak("明日、東京で会いましょう。", "ja")
+    assert of_type(Warned, driver.events) == []
 
 
 def test_without_janome_one_warning_says_what_to_install() -> None:

@@ -48,6 +48,25 @@ def test_words_and_phonemes_come_with_their_chunk(library: EspeakLibrary) -> Non
     assert 1.0 < end / ESPEAK_RATE_HZ < 3.0
 
 
+@pytest.mark.parametrize(
+    "voice", ["en+" + "x" * 37, "x" * 5000, "en+" * 500, "gmw/en\0x", "en+ü" * 19]
+)
+def test_a_long_name_of_a_voice_is_unknown(library: EspeakLibrary, voice: str) -> None:
+    """Espeak itself would end the process: it copies the name of a variant into 40 bytes."""
+    for call in (library.load_voice, lambda name: library.phonemes("one", name)):
+        with pytest.raises(EngineError, match="espeak-ng has no voice") as refused:
+            call(voice)
+        assert len(refused.value.message) < 100
+    assert library.phonemes("one", VOICE)
+
+
+def test_every_installed_voice_is_short_enough(library: EspeakLibrary) -> None:
+    """No voice or variant of the library is refused for its length."""
+    names = [voice.identifier for voice in library.voices()]
+    names += [variant.name for variant in library.variants()]
+    assert max(map(len, names)) < library_module._MAX_VOICE_BYTES
+
+
 def test_a_stopped_speech_leaves_the_library_usable(library: EspeakLibrary) -> None:
     """After False no chunk follows, and the next text sounds as before."""
     before, stopped, after = Recording(), Recording(max_chunks=2), Recording()

@@ -9,8 +9,8 @@ from voiceagent_tts.synthesizer.events import ContextFlushed, ContextWords
 AUDIO = AudioChunk(0, bytes(1920))
 FLUSHED = ContextFlushed(1, 960)
 ONE, TWO = (
-    WordTimestamp(Word("one", 0, 3), 0, None, False),
-    WordTimestamp(Word("two", 4, 7), 480, None, False),
+    WordTimestamp(Word("one", 0, 3), 0, None, 0.5),
+    WordTimestamp(Word("two", 4, 7), 480, None, 0.5),
 )
 
 

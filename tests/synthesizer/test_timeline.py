@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -6,7 +8,7 @@ from voiceagent_tts.synthesizer.timeline import Timeline
 from voiceagent_tts.synthesizer.word_policy import Source
 
 SECOND = (np.sin(np.arange(SAMPLE_RATE_HZ) / 20) * 8000).astype("<i2").tobytes()
-WORD = WordTimestamp(Word("one", 0, 3), 12_000, 24_000, True)
+WORD = WordTimestamp(Word("one", 0, 3), 12_000, 24_000, 1.0)
 NOW = 100.0
 
 
@@ -70,3 +72,71 @@ def test_it_says_when_the_next_word_must_leave() -> None:
         assert due == pytest.approx(NOW + 0.5 - 0.15, abs=0.03)
         assert timeline.pop_due(clock, due - 0.01) == ()
     assert timeline.pop_due(clock, due) == (WORD,)
+
+
+@pytest.mark.parametrize("speed", [1.0, 0.5, 3.0])
+def test_a_break_is_exact(speed: float) -> None:
+    """Zeros of exactly its length, after all audio before it; later words move by as much."""
+    timeline = Timeline(speed, [Source.NATIVE])
+    after = WordTimestamp(Word("two", 10, 13), SAMPLE_RATE_HZ + 600, None, True)
+    timeline.add_times(Source.NATIVE, (WORD,))
+    chunks = [timeline.push_audio(AudioChunk(0, SECOND))]
+    for char_end in (8, 9):
+        timeline.expect_break(char_end)
+    chunks += timeline.push_break(8, 5_000)
+    start = timeline.end_sample - 5_000
+    chunks += timeline.push_break(9, 1_000)
+    chunks.append(timeline.push_audio(AudioChunk(SAMPLE_RATE_HZ, SECOND)))
+    timeline.add_times(Source.NATIVE, (after,))
+    chunks.append(timeline.end_audio())
+    heard = [chunk for chunk in chunks if chunk is not None]
+    for one, following in pairwise(heard):
+        assert one.end_sample == following.start_sample
+    samples = np.frombuffer(b"".join(chunk.pcm for chunk in heard), "<i2")
+    assert len(samples) == timeline.end_sample == heard[-1].end_sample
+    assert start == pytest.approx(SAMPLE_RATE_HZ / speed, rel=0.05)
+    assert not samples[start : start + 6_000].any()
+    assert samples[start - 50 : start].any()
+    assert samples[start + 6_000 : start + 6_050].any()
+    first, second = timeline.pop_due(PlayoutClock(), NOW)
+    assert first.start_sample == round(WORD.start_sample / speed)
+    assert second.start_sample == start + 6_000 + round(600 / speed)
+
+
+def test_words_after_a_break_wait_for_it() -> None:
+    """An estimate is not published while the listener hears the silence before it."""
+    timeline, clock = Timeline(1.0, ()), PlayoutClock()
+    timeline.expect_text("one", is_whole=True)
+    timeline.push_audio(AudioChunk(0, SECOND))
+    assert len(timeline.pop_due(clock, NOW)) == 1
+    clock.send(SAMPLE_RATE_HZ, NOW)
+    timeline.end_segment(10, SAMPLE_RATE_HZ)
+    timeline.expect_break(10)
+    timeline.push_break(10, 2 * SAMPLE_RATE_HZ)
+    clock.send(2 * SAMPLE_RATE_HZ, NOW)
+    timeline.expect_text("        two", is_whole=True)
+    assert timeline.pop_due(clock, NOW + 2.5) == ()
+    due = timeline.next_due_at(clock)
+    assert due is not None
+    assert due == pytest.approx(NOW + 3 - 0.17, abs=0.01)
+    (word,) = timeline.pop_due(clock, due)
+    assert word.start_sample == 3 * SAMPLE_RATE_HZ
+    assert timeline.to_engine_samples(4 * SAMPLE_RATE_HZ) == 2 * SAMPLE_RATE_HZ
+
+
+def test_words_after_a_break_wait_for_its_place() -> None:
+    """Text after a break may be known long before the audio ahead of it: no estimate leaves."""
+    timeline, clock = Timeline(1.0, ()), PlayoutClock()
+    timeline.expect_text("one ", is_whole=True)
+    timeline.expect_break(4)
+    timeline.expect_text("two", is_whole=True)
+    timeline.push_audio(AudioChunk(0, SECOND))
+    clock.send(SAMPLE_RATE_HZ, NOW)
+    assert [each.word.text for each in timeline.pop_due(clock, NOW + 1)] == ["one"]
+    assert timeline.next_due_at(clock) is None, "an event decides: the end of the first part"
+    timeline.push_audio(AudioChunk(SAMPLE_RATE_HZ, SECOND))
+    timeline.push_break(4, SAMPLE_RATE_HZ)
+    clock.send(2 * SAMPLE_RATE_HZ, NOW + 1)
+    timeline.end_audio()
+    (word,) = timeline.pop_due(clock, NOW + 3)
+    assert word.start_sample == 3 * SAMPLE_RATE_HZ

@@ -33,10 +33,10 @@ LEAD_MS = 150
 NEVER = 10**9
 
 
-def at(word: Word, start_ms: float, length_ms: float = 100, *, is_exact: bool = True):
+def at(word: Word, start_ms: float, length_ms: float = 100, *, confidence: float = 1.0):
     """Build an exact time of a word."""
     start = ms_to_samples(start_ms)
-    return WordTimestamp(word, start, start + ms_to_samples(length_ms), is_exact)
+    return WordTimestamp(word, start, start + ms_to_samples(length_ms), confidence)
 
 
 def policy_of(*sources: Source, made_s: float = 10.0) -> WordPolicy:
@@ -104,7 +104,7 @@ def test_a_tentative_time_is_published_only_at_its_deadline() -> None:
     policy = policy_of(Source.ONLINE)
     policy.set_tentative([at(WORDS[0], 100)])
     assert policy.pop_due(ms_to_samples(99), 0) == ()
-    policy.set_tentative([at(WORDS[0], 120, is_exact=False)])
+    policy.set_tentative([at(WORDS[0], 120, confidence=0.5)])
     assert policy.pop_due(ms_to_samples(119), 0) == ()
     (taken,) = policy.pop_due(ms_to_samples(120), 0)
     assert starts_ms((taken,)) == [120]
@@ -208,6 +208,17 @@ def test_sources_that_disagree_are_doubted(sources: tuple[Source, ...]) -> None:
     assert starts_ms((first, second)) == [301, 580]
     assert (first.is_exact, second.is_exact) == (False, True)
     assert policy.counts.doubtful == 1
+
+
+def test_confidence_grows_where_aligners_agree_and_falls_where_they_do_not() -> None:
+    """Two sources for one place are as sure as the surer one; for two places, at most one half."""
+    times = {Source.ONLINE: [at(WORDS[0], 0, confidence=0.98), at(WORDS[1], 900, confidence=0.98)],
+             Source.FORCED: [at(WORDS[0], 80, confidence=0.9), at(WORDS[1], 500)]}  # fmt: skip
+    policy = policy_of(*ALL)
+    for source in ALL:
+        policy.add_times(source, times[source])
+    first, second = policy.pop_due(0, 0)
+    assert (first.confidence, second.confidence) == (0.98, 0.5)
 
 
 @pytest.mark.parametrize(
@@ -370,7 +381,7 @@ class Run:
 
     def _answer(self, aligner: Aligner, end_sample: int) -> None:
         certain = [
-            WordTimestamp(word, max(0, start + error), None, True)
+            WordTimestamp(word, max(0, start + error), None, 1.0)
             for word, start, error in zip(WORDS, self.voice.starts, aligner.errors, strict=True)
             if start + aligner.look_samples <= end_sample
         ]
@@ -439,7 +450,7 @@ def test_what_is_known_leaves_before_playback_can_reach_it(voice: Voice) -> None
     """
     run = Run(voice, [Aligner(Source.FORCED, 1e6, 0, [0] * len(WORDS), 1e9)])
     known = zip(WORDS, voice.starts, strict=True)
-    times = tuple(WordTimestamp(word, int(start), None, True) for word, start in known)
+    times = tuple(WordTimestamp(word, int(start), None, 1.0) for word, start in known)
     run.timeline.add_times(Source.ONLINE, times)
     run.play()
     assert run.timeline.counts.late == 0

@@ -16,7 +16,7 @@ def timed(text: str, starts: list[int], ends: list[int | None]) -> list[WordTime
     """The words of a text with the given times."""
     words = split_words(text)
     return [
-        WordTimestamp(word, start, end, is_exact=True)
+        WordTimestamp(word, start, end, confidence=1.0)
         for word, start, end in zip(words, starts, ends, strict=True)
     ]
 
@@ -73,7 +73,7 @@ def test_both_texts_joined_are_the_text(text: str, data: st.DataObject) -> None:
     words: list[WordTimestamp] = []
     start = 0
     for word, length in zip(split_words(text), lengths, strict=False):
-        words.append(WordTimestamp(word, start, start + length or None, is_exact=True))
+        words.append(WordTimestamp(word, start, start + length or None, confidence=1.0))
         start += length
     is_final = data.draw(st.booleans())
     heard = 0
@@ -87,8 +87,8 @@ def test_both_texts_joined_are_the_text(text: str, data: st.DataObject) -> None:
 def test_words_may_start_together() -> None:
     """Words that start on the same sample are heard together."""
     words = [
-        WordTimestamp(Word("a", 0, 1), 10, 10, is_exact=False),
-        WordTimestamp(Word("b", 2, 3), 10, 20, is_exact=False),
+        WordTimestamp(Word("a", 0, 1), 10, 10, confidence=0.0),
+        WordTimestamp(Word("b", 2, 3), 10, 20, confidence=0.0),
     ]
     assert cut_text("a b", words, 11, is_final=False).text_spoken == "a b"
 
@@ -96,10 +96,18 @@ def test_words_may_start_together() -> None:
 def test_an_estimate_after_the_audio_is_heard_with_its_end() -> None:
     """Once the audio's length is known, playing all of it hears every word, even a late one."""
     words = [
-        WordTimestamp(Word("a", 0, 1), 0, None, is_exact=False),
-        WordTimestamp(Word("b", 2, 3), 500, None, is_exact=False),
+        WordTimestamp(Word("a", 0, 1), 0, None, confidence=0.0),
+        WordTimestamp(Word("b", 2, 3), 500, None, confidence=0.0),
     ]
     inside = keep_inside(words, 400)
     assert cut_text("a b!", inside, 399, is_final=True).text_spoken == "a"
     assert cut_text("a b!", inside, 400, is_final=True) == Cut("a b!", "", is_partial=False)
     assert keep_inside(words, 600) == words
+
+
+def test_a_word_that_ends_after_the_audio_is_over_with_it() -> None:
+    """Stretched audio is some samples shorter than the word times promise."""
+    words = [WordTimestamp(Word("a", 0, 1), 0, 405, confidence=1.0)]
+    inside = keep_inside(words, 400)
+    assert cut_text("a 🎉", inside, 399, is_final=True) == Cut("a", " 🎉", is_partial=True)
+    assert cut_text("a 🎉", inside, 400, is_final=True) == Cut("a 🎉", "", is_partial=False)

@@ -8,7 +8,13 @@ import pytest
 from testbed.short_sentences import SHORT_SENTENCES
 from testbed.texts import TEXTS
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
-from voiceagent_tts.text.language import CODES, NAMES, detect_language, normalize_language
+from voiceagent_tts.text.language import (
+    CODES,
+    NAMES,
+    detect_language,
+    nearest_accent,
+    normalize_language,
+)
 
 
 @pytest.mark.parametrize(
@@ -22,10 +28,14 @@ from voiceagent_tts.text.language import CODES, NAMES, detect_language, normaliz
         ("en", "en"),
         ("EN_us", "en-us"),
         ("en-GB", "en-gb"),
-        ("en-AU", "en"),
+        ("en-AU", "en-au"),
+        ("es-419", "es-419"),
+        ("es_Latn_MX", "es-mx"),
+        ("en-GB-oxendict", "en"),
         ("pt_BR", "pt-br"),
-        ("de-AT", "de"),
-        ("zh-Hans-CN", "zh"),
+        ("de-AT", "de-at"),
+        ("zh-Hans-CN", "zh-cn"),
+        ("zh-Hant", "zh"),
         ("zh-HK", "yue"),
         ("zh-Hant-HK", "yue"),
         ("cmn", "zh"),
@@ -33,8 +43,41 @@ from voiceagent_tts.text.language import CODES, NAMES, detect_language, normaliz
     ],
 )
 def test_names_and_region_codes_become_codes(name: str, code: str) -> None:
-    """A region is kept only where it changes the voice."""
+    """A region is kept; scripts and variants are not."""
     assert normalize_language(name) == code
+
+
+ESPEAK = ("en", "en-us", "en-gb", "en-029", "es", "es-es", "es-419", "pt", "pt-pt", "pt-br", "fr")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "spoken", "accent", "is_wanted"),
+    [
+        ("es-mx", ESPEAK, "es-419", True),
+        ("es-es", ESPEAK, "es-es", True),
+        ("es", ESPEAK, "es", True),
+        ("en-gb", ESPEAK, "en-gb", True),
+        ("en-jm", ESPEAK, "en-029", True),
+        ("en-au", ESPEAK, "en-gb", False),
+        ("en-ca", ESPEAK, "en-us", False),
+        ("pt-ao", ESPEAK, "pt-pt", False),
+        ("fr-ca", ESPEAK, "fr", False),
+        ("fr-fr", ESPEAK, "fr", True),
+        ("de-de", ESPEAK, None, True),
+        ("en-us", ("en", "de"), "en", True),
+        ("en-gb", ("en", "de"), "en", False),
+        ("es-mx", ("es",), "es", False),
+        ("pt-br", ("pt",), "pt", False),
+    ],
+)
+def test_the_nearest_accent(
+    wanted: str, spoken: tuple[str, ...], accent: str | None, is_wanted: bool
+) -> None:
+    """The accent itself, that of its area, a similar one, or the language's own."""
+    found, is_found = nearest_accent(wanted, spoken)
+    assert found == accent
+    if found is not None:
+        assert is_found == is_wanted
 
 
 def test_every_code_and_alias_is_accepted() -> None:

@@ -17,13 +17,13 @@ from voiceagent_tts.voices import ALIASES, name_hint
 LANGUAGES = {
     "zh": "cmn",
     "zh-cn": "cmn",
-    "zh-tw": "cmn",
     "zh-hk": "yue",
     "cmn": "cmn",
     "yue": "yue",
     "en": "en-us",
     "en-us": "en-us",
     "en-gb": "en-gb",
+    "en-029": "en-029",
     "ja": "ja",
     "ko": "ko",
     "de": "de",
@@ -40,8 +40,9 @@ LANGUAGES = {
     "es-419": "es-419",
     "es-mx": "es-419",
     "it": "it",
+    "nl": "nl",
 }
-"""espeak voice code for the language of a text; other regions use their language's voice."""
+"""espeak voice code for the language of a text; the server finds the nearest for other regions."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from voiceagent_tts.core import BYTES_PER_SAMPLE, FRAME_SAMPLES, SAMPLE_RATE_HZ, AudioChunk, Segment
+from voiceagent_tts.core import (
+    BYTES_PER_SAMPLE,
+    FRAME_SAMPLES,
+    SAMPLE_RATE_HZ,
+    AudioChunk,
+    Segment,
+    WarningCode,
+)
 from voiceagent_tts.errors import (
     EngineError,
     ErrorCode,
@@ -23,9 +30,11 @@ from voiceagent_tts.errors import (
     VoiceAgentError,
 )
 from voiceagent_tts.espeak.catalogue import EspeakVoice, VoiceCatalogue
+from voiceagent_tts.espeak.japanese import lacks_readings
 from voiceagent_tts.espeak.library import EspeakLibrary
 from voiceagent_tts.espeak.pieces import Piece, split_pieces
-from voiceagent_tts.espeak.speech import Delivery, Speech, speak
+from voiceagent_tts.espeak.speech import Delivery, Speech, can_say_ipa, speak
+from voiceagent_tts.extras import install_hint
 from voiceagent_tts.seam.commands import (
     MAX_NATIVE_SPEED,
     MIN_NATIVE_SPEED,
@@ -39,6 +48,7 @@ from voiceagent_tts.seam.commands import (
 )
 from voiceagent_tts.seam.engine import Inbox, Outbox
 from voiceagent_tts.seam.events import (
+    INSTRUCT_IGNORED,
     AudioStep,
     Cancelled,
     Capabilities,
@@ -46,6 +56,7 @@ from voiceagent_tts.seam.events import (
     Done,
     Failed,
     SegmentEnd,
+    Warned,
     Words,
 )
 from voiceagent_tts.text.morphemes import japanese_tokenizer
@@ -53,6 +64,15 @@ from voiceagent_tts.text.morphemes import japanese_tokenizer
 _logger = logging.getLogger(__name__)
 
 NORMAL_WORDS_PER_MINUTE = 175
+
+KANJI_WARNING = (
+    "Japanese kanji are spelled out, because the server has no readings for them; where it runs, "
+    f"try {install_hint('japanese')} and restart it"
+)
+IPA_WARNING = (
+    "a pronunciation in IPA has a sound that the voice's language lacks, so the letters are read; "
+    "try a respelling, or other symbols"
+)
 
 _FIRST_CHUNK_SAMPLES = FRAME_SAMPLES  # small, so that it is sent at once
 _CHUNK_SAMPLES = SAMPLE_RATE_HZ
@@ -83,6 +103,8 @@ class _Row:
         end_sample: end of the audio sent so far, on the context's clock.
         samples_wanted: audio that the credit allows, from the context's first sample.
         playback_start: time in seconds at which playback without gaps would have begun.
+        is_warned_of_kanji: whether the client knows that kanji are spelled out.
+        is_warned_of_ipa: whether the client knows of IPA that the voice cannot say.
     """
 
     context: int
@@ -95,6 +117,8 @@ class _Row:
     end_sample: int = 0
     samples_wanted: int = 0
     playback_start: float = 0.0
+    is_warned_of_kanji: bool = False
+    is_warned_of_ipa: bool = False
 
     @property
     def has_credit(self) -> bool:
@@ -136,9 +160,9 @@ class _Row:
 class EspeakEngine:
     """Implements `seam.engine.Engine` with the process's espeak-ng.
 
-    espeak has no use for `seed`, `instruct`, `initial_frames`, `keeps_silence` and `is_batch`, and
-    ignores them. The name of a cloned voice fails as an unknown voice. The samples of a text are
-    equal in every new process.
+    espeak has no use for `seed`, `initial_frames`, `keeps_silence` and `is_batch`, and ignores
+    them; it ignores `instruct` with a warning. The name of a cloned voice fails as an unknown
+    voice. The samples of a text are equal in every new process.
 
     Args:
         inbox: source of commands; also read while a piece is spoken.
@@ -170,6 +194,7 @@ class EspeakEngine:
             voices=self._catalogue.names,
             max_rows=self._max_rows,
             has_native_speed=True,
+            reads_ipa=True,
             voice_details=self._catalogue.details,
         )
 
@@ -241,6 +266,8 @@ class EspeakEngine:
             raise OverloadedError(f"all {self._max_rows} rows of the embedded voice are in use")
         row = _Row(command.context, command.voice, _words_per_minute(command.options.speed))
         self._rows[command.context] = row
+        if command.options.instruct:
+            self._warn(row, WarningCode.INSTRUCT_IGNORED, INSTRUCT_IGNORED)
         self._add_text(row, command)
 
     def _append(self, command: Append) -> None:
@@ -257,7 +284,8 @@ class EspeakEngine:
     def _add_text(self, row: _Row, command: Submit | Append) -> None:
         voice = self._catalogue.resolve(row.voice_name, command.language or "en")
         if command.text:
-            pieces = split_pieces(Segment(command.text, command.char_base))
+            segment = Segment(command.text, command.char_base, command.readings)
+            pieces = split_pieces(segment)
             row.queue.extend(_QueuedPiece(piece, voice) for piece in pieces)
         row.expects_text = command.more
         self._report_progress(row)
@@ -290,11 +318,24 @@ class EspeakEngine:
             trims_lead=row.end_sample == 0,
         )
         with self._failing(row.context):
+            if queued.voice.reads_kana_only and not row.is_warned_of_kanji:
+                self._warn_of_kanji(row, queued.piece.spoken.text)
+            if not (row.is_warned_of_ipa or can_say_ipa(queued.piece, queued.voice, self._library)):
+                row.is_warned_of_ipa = True
+                self._warn(row, WarningCode.IPA_IGNORED, IPA_WARNING)
             speech = speak(self._library, queued.piece, delivery, lambda: self._continues(row))
             if speech is not None:
                 row.queue.popleft()
                 self._begin(row, queued.piece, speech)
                 self._report_progress(row)
+
+    def _warn_of_kanji(self, row: _Row, text: str) -> None:
+        if lacks_readings(text):
+            row.is_warned_of_kanji = True
+            self._warn(row, WarningCode.KANJI_SPELLED_OUT, KANJI_WARNING)
+
+    def _warn(self, row: _Row, code: WarningCode, message: str) -> None:
+        self._outbox(Warned(row.context, code, message))
 
     def _continues(self, row: _Row) -> bool:
         """Handle commands while `row` is spoken; return False if one of them ended it."""

@@ -5,6 +5,7 @@ that espeak reports where each begins. Every kana keeps the offset of the charac
 This module knows no espeak library, no audio and no times.
 """
 
+import unicodedata
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +14,15 @@ from voiceagent_tts.text.morphemes import japanese_tokenizer
 
 _KANA = "".join(map(chr, (*range(0x3041, 0x30A0), *range(0x30A1, 0x3100))))
 _NO_READING = "*"
+
+
+def lacks_readings(text: str) -> bool:
+    """Whether `text` has kanji that nobody can read here, because janome is not installed."""
+    return japanese_tokenizer() is None and any(map(_is_kanji, text))
+
+
+def _is_kanji(character: str) -> bool:
+    return unicodedata.name(character, "").startswith("CJK ") and character.isalpha()
 
 
 def to_kana(spoken: SpokenText) -> SpokenText:

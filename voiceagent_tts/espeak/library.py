@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from voiceagent_tts.errors import EngineError
+from voiceagent_tts.espeak.ipa import IpaTable, phoneme_names
 from voiceagent_tts.extras import install_hint
 from voiceagent_tts.seam.events import Gender
 
@@ -31,6 +32,8 @@ _OUTPUT_SYNCHRONOUS = 2
 _INITIALIZE_PHONEME_EVENTS = 0x0001
 _INITIALIZE_DONT_EXIT = 0x8000  # without it espeak ends the process if it finds no data
 _CHARS_UTF8 = 1
+_PHONEMES_IN_BRACKETS = 0x100
+_PRINTS_IPA = 2
 _END_PAUSE = 0x1000
 _POSITION_CHARACTER = 1
 _PHONEME_SEPARATOR = ord(" ") << 8
@@ -39,6 +42,8 @@ _FULL_VOLUME = 100
 _DEFAULT_RANGE = 50
 _OK = 0
 _NOISE_SEED = 1
+_MAX_VOICE_BYTES = 36
+"""Longest voice or variant: espeak 1.52 copies a variant's name, with `!v/`, into 40 bytes."""
 
 _CHUNK_MS = 200  # a cancel waits for one callback; 200 ms of audio take about 0.2 ms
 _MAX_DATA_PATH = 150  # espeak_Initialize fails at 160
@@ -162,8 +167,10 @@ class EspeakLibrary:
         self._thread_id = threading.get_ident()
         self._voice: str | None = None
         self._run: _Synthesis | None = None
+        self._ipa_tables: dict[str, IpaTable] = {}
         self._dll, self._data_path = _load()
         self._initialize(self._data_path)
+        self._phoneme_names = phoneme_names(self._data_path / "phontab")
         # espeak keeps the pointer, so the callback object must live as long as the library.
         self._callback = _Callback(self._receive)
         self._dll.espeak_SetSynthCallback(self._callback)
@@ -205,6 +212,7 @@ class EspeakLibrary:
         on_chunk: OnChunk,
         *,
         has_end_pause: bool = False,
+        has_phonemes: bool = False,
     ) -> bool:
         """Speak `text`, passing each chunk to `on_chunk` as soon as it is generated.
 
@@ -215,6 +223,8 @@ class EspeakLibrary:
             pitch: 0 to 99.
             on_chunk: returns whether to continue; the library stays usable after False.
             has_end_pause: whether the pause of the last punctuation mark is included.
+            has_phonemes: whether names of phonemes stand in double brackets. It also applies to the
+                calls of `phonemes` that follow.
 
         Returns:
             Whether the whole text was spoken.
@@ -229,12 +239,11 @@ class EspeakLibrary:
         self._set_prosody(words_per_minute, pitch)
         # The breath of some voices is noise, which espeak otherwise seeds from the time of day.
         self._dll.espeak_ng_SetRandSeed(ctypes.c_long(_NOISE_SEED))
-        encoded = text.encode("utf-8", errors="replace") + b"\0"
-        flags = _CHARS_UTF8 | (_END_PAUSE if has_end_pause else 0)
-        run = self._run = _Synthesis(on_chunk)
-        status = self._dll.espeak_Synth(
-            encoded, len(encoded), 0, _POSITION_CHARACTER, 0, flags, None, None
+        flags = (_END_PAUSE if has_end_pause else 0) | (
+            _PHONEMES_IN_BRACKETS if has_phonemes else 0
         )
+        run = self._run = _Synthesis(on_chunk)
+        status = self._synth(text, flags)
         self._run = None
         if run.failure is not None:
             raise run.failure
@@ -243,6 +252,12 @@ class EspeakLibrary:
                 f"espeak-ng could not speak a text of {len(text)} characters (status {status})"
             )
         return not run.is_stopped
+
+    def _synth(self, text: str, flags: int) -> int:
+        encoded = text.encode("utf-8", errors="replace") + b"\0"
+        return self._dll.espeak_Synth(
+            encoded, len(encoded), 0, _POSITION_CHARACTER, 0, _CHARS_UTF8 | flags, None, None
+        )
 
     def load_voice(self, voice: str) -> None:
         """Load a voice's data now; the next call with another voice replaces it.
@@ -257,22 +272,54 @@ class EspeakLibrary:
         """Names of the phonemes of `text`, without pauses and language marks."""
         self._check_thread()
         self._set_voice(voice)
+        names = self._phonemes(text, _PHONEME_SEPARATOR).split()
+        return [name for name in names if not name.startswith(("_", "("))]
+
+    def ipa_table(self, voice: str) -> IpaTable:
+        """Return the IPA that a voice can say; the first call takes some 5 ms.
+
+        A variant changes the timbre, not the sounds. So clients, who may name any of thousands of
+        variants, make no more tables than there are voices.
+
+        Raises:
+            EngineError: the voice is unknown.
+        """
+        self._check_thread()
+        voice, _, _ = voice.partition("+")
+        table = self._ipa_tables.get(voice)
+        if table is None:
+            self._set_voice(voice)
+            self._synth("", _PHONEMES_IN_BRACKETS)  # `_phonemes` reads brackets from now on
+            table = IpaTable(self._phoneme_names, self._ipa_of)
+            self._ipa_tables[voice] = table
+        return table
+
+    def _ipa_of(self, name: str) -> str:
+        """IPA of a phoneme before a vowel: at the end of a word, some languages change it."""
+        vowel = self._phonemes("[[a]]", _PRINTS_IPA).strip()
+        both = self._phonemes(f"[[{name}|a]]", _PRINTS_IPA).strip()
+        return both.removesuffix(vowel)
+
+    def _phonemes(self, text: str, mode: int) -> str:
         buffer = ctypes.create_string_buffer(text.encode("utf-8", errors="replace"))
         position = ctypes.c_void_p(ctypes.addressof(buffer))
-        names: list[str] = []
+        clauses: list[str] = []
         while position.value:
             clause: bytes = self._dll.espeak_TextToPhonemes(
-                ctypes.byref(position), _CHARS_UTF8, _PHONEME_SEPARATOR
+                ctypes.byref(position), _CHARS_UTF8, mode
             )
-            names += clause.decode("utf-8", errors="replace").split()
-        return [name for name in names if not name.startswith(("_", "("))]
+            clauses.append(clause.decode("utf-8", errors="replace"))
+        return " ".join(clauses)
 
     def _set_voice(self, voice: str) -> None:
         # Loading a dictionary takes up to 2 ms, as long as speaking a sentence.
         if voice == self._voice:
             return
+        encoded = voice.encode()
+        if max(map(len, encoded.split(b"+", 1))) > _MAX_VOICE_BYTES or b"\0" in encoded:
+            raise EngineError(f"espeak-ng has no voice {voice[:_MAX_VOICE_BYTES]!r}")
         self._voice = None
-        if self._dll.espeak_SetVoiceByName(voice.encode()) != _OK:
+        if self._dll.espeak_SetVoiceByName(encoded) != _OK:
             raise EngineError(f"espeak-ng has no voice {voice!r}")
         self._voice = voice
 

@@ -11,7 +11,6 @@ from itertools import pairwise
 
 from voiceagent_tts.core import Segment, Word
 from voiceagent_tts.espeak.word_times import SpokenText
-from voiceagent_tts.text.hygiene import speakable
 from voiceagent_tts.text.punctuation import (
     CLAUSE_ENDS,
     DASHES,
@@ -19,6 +18,7 @@ from voiceagent_tts.text.punctuation import (
     ends_clause,
     last_mark,
 )
+from voiceagent_tts.text.readings import said
 from voiceagent_tts.text.words import is_spoken, split_words
 
 MAX_PIECE_CHARS = 250
@@ -89,10 +89,11 @@ def _cuts(words: Sequence[Word]) -> Iterator[int]:
 
 def _piece(segment: Segment, start: int, end: int, words: list[Word]) -> Piece:
     text = segment.text[start - segment.char_start : end - segment.char_start]
-    cleaned = speakable(text)
+    readings = [r for r in segment.readings if r.char_start < end and r.char_end > start]
+    spoken = said(text, start, readings)
     return Piece(
         words=tuple(words),
-        spoken=SpokenText(cleaned.spoken, [start + offset for offset in cleaned.offsets]),
-        ends_clause=ends_clause(cleaned.spoken),
+        spoken=SpokenText(spoken.text, spoken.offsets, ipa=spoken.ipa),
+        ends_clause=ends_clause(spoken.text),
         segment_end=end if end == segment.char_end else None,
     )

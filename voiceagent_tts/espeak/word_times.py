@@ -30,11 +30,13 @@ class SpokenText:
         text: characters that espeak reads.
         offsets: for each of them, an offset in the client's context; non-decreasing.
         guessed: the client's offsets whose place in `offsets` is an estimate.
+        ipa: pronunciations in IPA, by the range of the characters that they replace.
     """
 
     text: str
     offsets: Sequence[int]
     guessed: frozenset[int] = frozenset()
+    ipa: tuple[tuple[range, str], ...] = ()
 
     def range_of(self, word: Word) -> range:
         """Indices in `text` of the characters that speak `word`."""

@@ -46,12 +46,14 @@ from voiceagent_tts.protocol.messages import (
     DrainingMessage,
     ErrorMessage,
     FlushedMessage,
+    LexiconEntries,
     OpenOptions,
     Ping,
     PongMessage,
     Prepare,
     ReadyMessage,
     ServerMessage,
+    WarningMessage,
     WordsMessage,
     parse_server_message,
 )
@@ -86,6 +88,9 @@ class ContextRecord:
     """Name of the context in binary messages, from `context.opened`."""
     text: str = ""
     """All text sent; the offsets of words count in it."""
+    lexicon: LexiconEntries | None = None
+    has_markup: bool = False
+    """Whether tags in the text have an effect."""
     words: list[WordTimestamp] = field(default_factory=list[WordTimestamp])
     messages_received: int = 0
     samples_received: int = 0
@@ -105,6 +110,7 @@ ClientEvent = (
     | ClientAudio
     | WordsMessage
     | FlushedMessage
+    | WarningMessage
     | CancelledMessage
     | CutMessage
     | DoneMessage
@@ -157,7 +163,9 @@ class ClientConnection:
         fields = {"context_id": context_id, "metadata": metadata, **options}
         message = _valid(ContextOpen, fields)
         data = self._encode(message)
-        self._records[context_id] = ContextRecord(context_id, message.audio)
+        self._records[context_id] = ContextRecord(
+            context_id, message.audio, lexicon=message.lexicon, has_markup=message.markup
+        )
         return data
 
     def text(self, context_id: str, text: str) -> str:
@@ -314,8 +322,8 @@ class ClientConnection:
                 self._set_opened(message)
             case WordsMessage():
                 self._add_words(message)
-            case FlushedMessage():
-                self._opened(message.context_id, "flushed")
+            case FlushedMessage() | WarningMessage():
+                self._opened(message.context_id, message.type)
             case CancelledMessage():
                 self._uncancelled(message.context_id, "cancelled").state = ContextState.CANCELLED
             case DoneMessage():

@@ -6,6 +6,7 @@ offsets count code points in the concatenation of the context's text messages. T
 no order of messages (see `server_connection` and `client_connection`), no socket and no engine.
 """
 
+import math
 import struct
 from base64 import b64decode, b64encode
 from collections.abc import Iterable
@@ -16,6 +17,7 @@ from pydantic import (
     AfterValidator,
     AliasChoices,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     JsonValue,
@@ -45,23 +47,24 @@ from voiceagent_tts.errors import (
     UnauthorizedError,
     VoiceAgentError,
 )
+from voiceagent_tts.lexicon import check_entries
 from voiceagent_tts.protocol.refusals import ProtocolError, refusal_of
 
 SUBPROTOCOL = "tts.v1"
-PROTOCOL_VERSION = "1.0"
+PROTOCOL_VERSION = "1.1"
 """A new minor version only adds messages and fields, which an older peer ignores."""
 
 CLOSE_CODES: dict[int, str] = {
     1000: "normal: the client asked to close, or all is done",
     1001: "going away: the server has drained",
     1002: "protocol error: the server broke this protocol",
-    1008: "policy: the key or the origin is not allowed",
+    1008: "policy: the key was revoked",
     1009: "too big: a message is far larger than limits.max_message_bytes",
     1011: "internal: the server failed",
     1012: "restart: the server restarts, connect again",
     1013: "overload: try again later",
     4008: "slow consumer: the client does not read its messages",
-    4029: "rate: too many requests for this key",
+    4029: "rate: the client kept sending what its limits refuse",
 }
 """WebSocket close codes of both sides, with their meaning."""
 
@@ -87,8 +90,19 @@ def _small_enough(value: dict[str, JsonValue]) -> dict[str, JsonValue]:
     return value
 
 
+def _lexicon(value: object) -> object:
+    try:
+        check_entries(value)
+    except InvalidRequestError as error:
+        # One error for the field: the path of an error would show a written form.
+        reason = error.message.removeprefix("lexicon: ")
+        raise PydanticCustomError("lexicon", "{reason}", {"reason": reason}) from None
+    return value
+
+
 Name = Annotated[str, Field(min_length=1, max_length=MAX_ID_CHARS), AfterValidator(_printable)]
 Count = Annotated[int, Field(ge=0, le=_MAX_INT)]
+LexiconEntries = Annotated[dict[str, JsonValue], BeforeValidator(_lexicon)]
 Metadata = Annotated[dict[str, JsonValue], AfterValidator(_small_enough)]
 Speed = Annotated[float, Field(ge=0.25, le=4.0, allow_inf_nan=False)]
 """Speaking rate, pitch unchanged; 1 is the voice's own. The range is that of OpenAI's API."""
@@ -158,6 +172,8 @@ class OpenOptions(TypedDict, total=False):
     initial_frames: int | None
     leading_silence: bool
     priority: Literal["live", "batch"]
+    lexicon: LexiconEntries | None
+    markup: bool
 
 
 class ContextDefaults(WireModel):
@@ -184,6 +200,10 @@ class ContextDefaults(WireModel):
     """Whether the silence before the first sound is sent."""
     priority: Literal["live", "batch"] = "live"
     """A `batch` context has no listener yet, and never delays a `live` one."""
+    lexicon: LexiconEntries | None = None
+    """How written words are said: a respelling, IPA between slashes, or both."""
+    markup: bool = False
+    """Whether tags in the text have an effect, such as `<break time="300ms"/>`."""
 
 
 class ContextOpen(ContextDefaults, _ClientMessage):
@@ -331,12 +351,18 @@ class WordList(WireModel):
     char_start: list[int]
     char_end: list[int]
     exact: list[bool]
-    """False for a time that is an estimate."""
+    """False for a time that is an estimate: its confidence is below 0.95."""
+    confidence: list[Annotated[float, Field(ge=0, le=1)]] = Field(
+        default_factory=lambda fields: [float(exact) for exact in fields.get("exact", [])]
+    )
+    """Probability that each word begins within 200 ms of its start; version 1.0 has none."""
 
     @model_validator(mode="after")
     def _lists_are_parallel(self) -> Self:
         count = len(self.words)
-        lists = (self.start_ms, self.end_ms, self.char_start, self.char_end, self.exact)
+        lists = (
+            self.start_ms, self.end_ms, self.char_start, self.char_end, self.exact, self.confidence
+        )  # fmt: skip
         if any(len(values) != count for values in lists):
             raise PydanticCustomError("parallel", "Lists should all have the length of words")
         return self
@@ -349,7 +375,7 @@ class WordList(WireModel):
     def timestamps(self) -> list[WordTimestamp]:
         """These words, with times in samples at 24 kHz."""
         rows = zip(
-            self.words, self.char_start, self.char_end, self.start_ms, self.end_ms, self.exact,
+            self.words, self.char_start, self.char_end, self.start_ms, self.end_ms, self.confidence,
             strict=True,
         )  # fmt: skip
         return [
@@ -357,9 +383,9 @@ class WordList(WireModel):
                 Word(text, char_start, char_end),
                 ms_to_samples(start_ms),
                 None if end_ms is None else ms_to_samples(end_ms),
-                exact,
+                confidence,
             )
-            for text, char_start, char_end, start_ms, end_ms, exact in rows
+            for text, char_start, char_end, start_ms, end_ms, confidence in rows
         ]
 
 
@@ -373,6 +399,8 @@ def _columns(rows: tuple[WordTimestamp, ...]) -> dict[str, Any]:
         "char_start": [row.word.char_start for row in rows],
         "char_end": [row.word.char_end for row in rows],
         "exact": [row.is_exact for row in rows],
+        # Rounded down, so that both ends of the wire call the same words exact.
+        "confidence": [math.floor(row.confidence * 1000) / 1000 for row in rows],
     }
 
 
@@ -390,6 +418,17 @@ class FlushedMessage(_ServerMessage):
     context_id: str
     flush_id: int
     audio_ms: int
+
+
+class WarningMessage(_ServerMessage):
+    """The context is spoken worse than it could be; sent once per code and context."""
+
+    type: Literal["warning"] = "warning"
+    context_id: str
+    code: str
+    """One of `core.WarningCode`, or a code of a newer server."""
+    message: str
+    """A sentence for people: what is worse, why, and what to do."""
 
 
 class _CutFields(_ServerMessage):
@@ -534,6 +573,7 @@ ServerMessage = (
     | ContextOpened
     | WordsMessage
     | FlushedMessage
+    | WarningMessage
     | CancelledMessage
     | CutMessage
     | DoneMessage

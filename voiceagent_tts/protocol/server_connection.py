@@ -2,15 +2,15 @@
 
 The caller reads messages from its socket and passes them to `receive`. It sends what the other
 methods return, immediately and in the order of the calls. For each context the server sends
-`[opened] (audio | words | flushed)* [cancelled] done`; `error`, `cut` and `pong` answer the client
-and may come in between. A `protocol.dialects.dialect` decides how messages look. This module knows
-no I/O, no clock, no text rules and no engine.
+`[opened] (audio | words | flushed | warning)* [cancelled] done`; `error`, `cut` and `pong` answer
+the client and may come in between. A `protocol.dialects.dialect` decides how messages look. This
+module knows no I/O, no clock, no text rules and no engine.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
-from voiceagent_tts.core import MAX_MESSAGE_PCM_BYTES, Cut, WordTimestamp
+from voiceagent_tts.core import MAX_MESSAGE_PCM_BYTES, Cut, WarningCode, WordTimestamp
 from voiceagent_tts.errors import ErrorCode, VoiceAgentError
 from voiceagent_tts.protocol.contexts import ContextState, context_exists, context_not_found
 from voiceagent_tts.protocol.dialects.dialect import Answer, Command, Dialect, TtsV1, WireMessages
@@ -40,6 +40,7 @@ from voiceagent_tts.protocol.messages import (
     Reason,
     SessionLimits,
     SessionUpdate,
+    WarningMessage,
     WordList,
     WordsMessage,
 )
@@ -252,6 +253,13 @@ class ServerConnection:
         context.flush_sent = flush_id
         message = FlushedMessage(context_id=context_id, flush_id=flush_id, audio_ms=audio_ms)
         return self._dialect.write(message)
+
+    def warning(self, context_id: str, code: WarningCode, message: str) -> WireMessages:
+        """The context is spoken worse than it could be; `message` says why, and what to do."""
+        self._opened_context(context_id)
+        return self._dialect.write(
+            WarningMessage(context_id=context_id, code=code, message=message)
+        )
 
     def cancelled(self, context_id: str, cut: Cut, basis: Basis) -> WireMessages:
         """Answer to `cancel`; only `done` may follow."""

@@ -1,12 +1,15 @@
 """Commands that the server sends to an engine.
 
 `context` is the server's own number for a context, unique in the life of a worker. Text is the
-client's, verbatim: the engine cleans it (`text.hygiene`) and reports words as spans of the verbatim
-text. Positions are samples at 24 kHz, counted from the first sample of their context.
+client's, verbatim, except that spans with a reading are masked: the engine says them as their
+readings do. It cleans the text (`text.hygiene`) and reports words as spans of the client's text.
+Positions are samples at 24 kHz, counted from the first sample of their context.
 """
 
 from dataclasses import dataclass
 from typing import Literal
+
+from voiceagent_tts.core import Reading
 
 Feeding = Literal["token", "segment"]
 """How text reaches an engine: token by token as it arrives, or in whole segments."""
@@ -56,6 +59,7 @@ class Submit:
             token feeding only, lets the engine decide.
         feeding: how text reaches the engine.
         options: what the client chose about the speech.
+        readings: how spans of `text` are said, in order.
     """
 
     context: int
@@ -66,6 +70,7 @@ class Submit:
     language: str | None
     feeding: Feeding = "segment"
     options: SpeechOptions = SpeechOptions()
+    readings: tuple[Reading, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +82,7 @@ class Append:
     char_base: int
     more: bool
     language: str | None
+    readings: tuple[Reading, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ offsets into the client's verbatim text.
 from dataclasses import dataclass, field
 from typing import Literal
 
-from voiceagent_tts.core import AudioChunk, WordTimestamp
+from voiceagent_tts.core import AudioChunk, WarningCode, WordTimestamp
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.seam.commands import Feeding
 
@@ -52,6 +52,8 @@ class Capabilities:
         clone_width: numbers in the speaker embeddings of the clones that it also speaks, which may
             be added and removed while it runs; None where it speaks no clones.
         max_batch_rows: batch contexts at the same time; None for `max_rows`.
+        reads_ipa: whether it says the IPA of a reading, rather than its letters.
+        aligner: where the forced aligner runs and why, if it runs in this worker; else None.
         voice_details: what is known of the voices, in any order; some may be missing.
     """
 
@@ -67,6 +69,8 @@ class Capabilities:
     needs_instruct: bool = False
     clone_width: int | None = None
     max_batch_rows: int | None = None
+    reads_ipa: bool = False
+    aligner: str | None = None
     voice_details: tuple[VoiceDetails, ...] = ()
 
 
@@ -98,6 +102,25 @@ class Words:
 
     context: int
     words: tuple[WordTimestamp, ...]
+
+
+INSTRUCT_IGNORED = (
+    "this voice follows no instruction, so `instruct` has no effect; leave it out, or choose a "
+    "voice whose `takes_instruct` is true in GET /v1/audio/voices"
+)
+"""Message of engines that take no instruction (`WarningCode.INSTRUCT_IGNORED`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Warned:
+    """The context is spoken worse than it could be; each code once per context.
+
+    `message` is a sentence for the client: what is worse, why, and what to do.
+    """
+
+    context: int
+    code: WarningCode
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,4 +174,4 @@ class Stats:
     metrics: dict[str, float] = field(default_factory=dict[str, float])
 
 
-Event = Ready | AudioStep | Words | SegmentEnd | Done | Cancelled | Failed | Stats
+Event = Ready | AudioStep | Words | Warned | SegmentEnd | Done | Cancelled | Failed | Stats

@@ -10,7 +10,7 @@ from dataclasses import astuple, fields
 from itertools import starmap
 from typing import Any, cast
 
-from voiceagent_tts.core import AudioChunk, Word, WordTimestamp
+from voiceagent_tts.core import AudioChunk, Reading, WarningCode, Word, WordTimestamp
 from voiceagent_tts.errors import EngineError, ErrorCode
 from voiceagent_tts.seam.aligner_messages import (
     AlignCommand,
@@ -42,13 +42,13 @@ from voiceagent_tts.seam.events import (
     SegmentEnd,
     Stats,
     VoiceDetails,
+    Warned,
     Words,
 )
 
 Message = Command | Event | AlignCommand | AlignEvent
 
 _PLAIN: dict[str, type[Message]] = {
-    "append": Append,
     "flush": Flush,
     "cancel": Cancel,
     "credit": Credit,
@@ -59,16 +59,16 @@ _PLAIN: dict[str, type[Message]] = {
     "follow": Follow,
     "finish": Finish,
 }
-_TAGS = {Submit: "submit", Prepare: "prepare"} | {kind: tag for tag, kind in _PLAIN.items()}
+_TAGS = {kind: tag for tag, kind in _PLAIN.items()}
 _FIELDS = {kind: tuple(field.name for field in fields(kind)) for kind in _PLAIN.values()}
 
 
 def encode(message: Message) -> list[bytes]:
     """Encode a command or event as the parts of one ZeroMQ message."""
     match message:
-        case Submit() | Prepare():
-            *values, options = (getattr(message, field.name) for field in fields(message))
-            return [_json([_TAGS[type(message)], *values, astuple(options)])]
+        case Submit() | Append() | Prepare():
+            tag = type(message).__name__.lower()
+            return [_json([tag, *astuple(message)])]
         case AudioStep(rows):
             header = ["audio", [[row.context, row.chunk.start_sample] for row in rows]]
             return [_json(header), *(row.chunk.pcm for row in rows)]
@@ -84,6 +84,8 @@ def encode(message: Message) -> list[bytes]:
             return [_json(["ready", *astuple(capabilities)])]
         case Failed(context, code, text, retry_after_ms):
             return [_json(["failed", context, code.value, text, retry_after_ms])]
+        case Warned(context, code, text):
+            return [_json(["warned", context, code.value, text])]
         case _:
             kind = type(message)
             return [_json([_TAGS[kind], *(getattr(message, name) for name in _FIELDS[kind])])]
@@ -120,17 +122,27 @@ def _pack_word(timestamp: WordTimestamp) -> list[Any]:
         word.char_end,
         timestamp.start_sample,
         timestamp.end_sample,
-        timestamp.is_exact,
+        timestamp.confidence,
     ]
 
 
 def _unpack_word(values: list[Any]) -> WordTimestamp:
-    text, char_start, char_end, start_sample, end_sample, is_exact = values
-    return WordTimestamp(Word(text, char_start, char_end), start_sample, end_sample, is_exact)
+    text, char_start, char_end, start_sample, end_sample, confidence = values
+    return WordTimestamp(Word(text, char_start, char_end), start_sample, end_sample, confidence)
 
 
 def _submit(values: list[Any], _parts: Sequence[bytes]) -> Submit:
-    return Submit(*values[:-1], options=SpeechOptions(*values[-1]))
+    *plain, options, readings = values
+    return Submit(*plain, options=SpeechOptions(*options), readings=_readings(readings))
+
+
+def _append(values: list[Any], _parts: Sequence[bytes]) -> Append:
+    *plain, readings = values
+    return Append(*plain, readings=_readings(readings))
+
+
+def _readings(values: list[list[Any]]) -> tuple[Reading, ...]:
+    return tuple(starmap(Reading, values))
 
 
 def _prepare(values: list[Any], _parts: Sequence[bytes]) -> Prepare:
@@ -167,8 +179,14 @@ def _failed(values: list[Any], _parts: Sequence[bytes]) -> Failed:
     return Failed(context, ErrorCode(code), text, retry_after_ms)
 
 
+def _warned(values: list[Any], _parts: Sequence[bytes]) -> Warned:
+    context, code, text = values
+    return Warned(context, WarningCode(code), text)
+
+
 _SPECIAL: dict[str, Callable[[list[Any], Sequence[bytes]], Message]] = {
     "submit": _submit,
+    "append": _append,
     "prepare": _prepare,
     "audio": _audio,
     "words": _words,
@@ -176,4 +194,5 @@ _SPECIAL: dict[str, Callable[[list[Any], Sequence[bytes]], Message]] = {
     "aligned": _aligned,
     "ready": _ready,
     "failed": _failed,
+    "warned": _warned,
 }

@@ -12,11 +12,19 @@ Knows no sockets, no wire messages and no torch.
 """
 
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from enum import IntEnum, auto
 from typing import Literal
 
-from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk, Cut, PlayoutClock, Segment
+from voiceagent_tts.core import (
+    SAMPLE_RATE_HZ,
+    AudioChunk,
+    Cut,
+    PlayoutClock,
+    Segment,
+    WarningCode,
+)
 from voiceagent_tts.errors import (
     EngineError,
     ErrorCode,
@@ -25,7 +33,7 @@ from voiceagent_tts.errors import (
     VoiceAgentError,
 )
 from voiceagent_tts.seam.aligner_messages import AlignEvent
-from voiceagent_tts.seam.events import AudioStep, Done, Event, Failed, SegmentEnd, Words
+from voiceagent_tts.seam.events import AudioStep, Done, Event, Failed, SegmentEnd, Warned, Words
 from voiceagent_tts.synthesizer.aligner_handles import Aligners
 from voiceagent_tts.synthesizer.engine_handle import EngineHandle
 from voiceagent_tts.synthesizer.event_queue import EventQueue
@@ -35,6 +43,7 @@ from voiceagent_tts.synthesizer.events import (
     ContextEvent,
     ContextFailed,
     ContextReport,
+    ContextWarned,
     DoneReason,
 )
 from voiceagent_tts.synthesizer.flushes import FlushQueue
@@ -45,6 +54,12 @@ from voiceagent_tts.synthesizer.timers import Timer
 from voiceagent_tts.synthesizer.words import WordPublisher
 from voiceagent_tts.synthesizer.worker_client import WorkerClient
 from voiceagent_tts.text.cut import cut_text, keep_inside
+from voiceagent_tts.text.reader import Pause
+
+_IPA_WARNING = (
+    "this voice's engine reads no IPA, so a word of the lexicon or markup is said as it is "
+    "written; add a respelling as `say`"
+)
 
 
 class _State(IntEnum):
@@ -93,19 +108,25 @@ class Context:
         self.voice = request.voice
         self.language = request.language
         self._feeding = request.feeding
+        self._reads_ipa = request.reads_ipa
+        self._warnings = deque(request.warnings)
         self._limits = limits
         self._state = _State.OPEN
         self._reason: DoneReason = "complete"
+        self._code: ErrorCode | None = None
         self._queue = EventQueue(on_event)
         self._on_audio = on_audio
         self._on_end = on_end
         self._clock = PlayoutClock()
         self._flushes = FlushQueue()
+        self._pauses: deque[Pause] = deque()
+        """Breaks that wait for the audio of the text before them."""
         self._idle = Timer(self._on_idle)
         self._engine = EngineHandle(worker, request, self._on_engine_event)
-        self._intake = Intake(request, limits.settle_s, self._speak)
+        self._intake = Intake(request, limits.settle_s, self._speak, self._on_pause)
         self._words = WordPublisher(
             aligners,
+            verbatim=self._intake.verbatim,
             voice=request.voice.name,
             language=self._intake.speech_language,
             speed=request.stretch,
@@ -119,6 +140,11 @@ class Context:
         self._idle.start(limits.context_idle_s)
 
     # Text in.
+
+    @property
+    def text(self) -> str:
+        """The text received so far, verbatim."""
+        return self._intake.text
 
     def push_text(self, delta: str) -> None:
         """Append `delta`, verbatim, to the context's text.
@@ -137,6 +163,8 @@ class Context:
             )
         if delta:
             self._idle.start(self._limits.context_idle_s)
+            while self._warnings:  # now that the client knows that the context is open
+                self._queue.put(self._warnings.popleft())
             self._intake.push(delta)
 
     def flush(self, flush_id: int) -> None:
@@ -146,10 +174,8 @@ class Context:
             InvalidRequestError: the context accepts no more text (`context_closed`).
         """
         self._refuse_unless_open()
-        if self._feeding == "token" and self._engine.is_speaking:
-            self._engine.flush()
-            self._words.expect("", is_whole=True)
         self._intake.flush()
+        self._complete_text()
         self._flushes.add(flush_id, self._intake.submitted_char_end)
         self._answer_flushes()
 
@@ -159,8 +185,9 @@ class Context:
             return
         self._state = _State.FINISHING
         self._idle.stop()
-        self._words.expect("", is_whole=True)
-        if self._intake.finish():
+        has_sent_end = self._intake.finish()
+        self._words.complete_word()
+        if has_sent_end:
             return  # the last segment carried the end of the text
         if self._engine.is_speaking:
             self._engine.end_text(self._intake.submitted_char_end)
@@ -242,11 +269,35 @@ class Context:
 
     def _speak(self, segment: Segment, is_last: bool) -> None:
         """Send a segment of the intake to the engine."""
-        self._words.expect(segment.text, is_whole=self._feeding == "segment")
+        self._words.expect(segment, is_whole=self._feeding == "segment")
+        self._warn_of_ipa(segment)
         is_first = not self._engine.is_speaking
         self._engine.speak(segment, self._intake.segment_language, is_last=is_last)
         if is_first:
             self._pacer.update()
+
+    def _warn_of_ipa(self, segment: Segment) -> None:
+        """Tell the client once of IPA that the engine does not read and that has no respelling."""
+        if self._reads_ipa:
+            return
+        text = self._intake.text if segment.readings else ""
+        for reading in segment.readings:
+            if reading.ipa and reading.said in text[reading.char_start : reading.char_end]:
+                self._reads_ipa = True
+                self._queue.put(ContextWarned(WarningCode.IPA_IGNORED, _IPA_WARNING))
+                return
+
+    def _on_pause(self, pause: Pause) -> None:
+        """Keep a break until the text before it is spoken, and let the engine speak that text."""
+        self._pauses.append(pause)
+        self._words.timeline.expect_break(pause.char_end)
+        self._complete_text()
+
+    def _complete_text(self) -> None:
+        """Make the engine speak all submitted text of a token-fed context to its end."""
+        if self._feeding == "token" and self._engine.is_speaking:
+            self._engine.flush()
+            self._words.complete_word()
 
     def _on_engine_event(self, event: Event | AlignEvent) -> None:
         match event:
@@ -259,13 +310,18 @@ class Context:
                 self._words.add_native_words(words)
             case SegmentEnd(_, char_end, end_sample):
                 self._words.end_segment(char_end, end_sample)
+                self._put_pauses(char_end)
                 self._mark_spoken(char_end)
+            case Warned(_, code, message):
+                self._queue.put(ContextWarned(code, message))
             case Done():
                 self._engine.release()
                 self._end_audio()
             case Failed():
                 self._words.stop_aligning()
-                self._queue.put(ContextFailed(_error_of(event)))
+                error = _error_of(event)
+                self._code = error.code
+                self._queue.put(ContextFailed(error))
                 self._stop_work("error")
             case _:
                 pass
@@ -275,8 +331,16 @@ class Context:
             self._queue.put(audio)
             self._on_audio()
 
+    def _put_pauses(self, char_end: int) -> None:
+        """Put the breaks in the text before `char_end` after the audio so far."""
+        while self._pauses and self._pauses[0].char_end <= char_end:
+            pause = self._pauses.popleft()
+            for audio in self._words.timeline.push_break(pause.char_end, pause.samples):
+                self._put_audio(audio)
+
     def _end_audio(self) -> None:
         """Handle the end of the context's audio; only words may still be missing."""
+        self._put_pauses(self._intake.chars)
         self._put_audio(self._words.timeline.end_audio())
         self._mark_spoken(self._intake.chars)
         self._words.finish()
@@ -322,7 +386,7 @@ class Context:
         self._state = _State.DONE
         self._words.stop()
         self._queue.clear()
-        refined = self._words.timeline.refined() if self._words.is_complete else None
+        refined = self._words.refined() if self._words.is_complete else None
         done = ContextDone(self._reason, self._report(), refined)
         self._on_end(self, done.report)
         return done
@@ -339,6 +403,7 @@ class Context:
             discarded_samples = audio_samples - self._clock.played_samples(now)
         return ContextReport(
             reason=self._reason,
+            code=self._code,
             chars=self._intake.chars,
             audio_samples=audio_samples,
             discarded_samples=discarded_samples,

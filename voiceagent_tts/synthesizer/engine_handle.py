@@ -55,12 +55,12 @@ class EngineHandle:
         """Send the next segment; the first one starts the row."""
         place = (self._number, segment.text, segment.char_start, not is_last)
         if self.is_speaking:
-            self._worker.send(Append(*place, language))
+            self._worker.send(Append(*place, language, segment.readings))
             return
         self._row = _Row.SPEAKING
         request = self._request
-        speech = request.speech
-        self._worker.send(Submit(*place, request.voice.name, language, request.feeding, speech))
+        how = (request.voice.name, language, request.feeding, request.speech)
+        self._worker.send(Submit(*place, *how, segment.readings))
 
     def end_text(self, char_end: int) -> None:
         """Report that no text follows the text before `char_end`."""

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from voiceagent_tts.core import AudioChunk, Cut, WordTimestamp
-from voiceagent_tts.errors import VoiceAgentError
+from voiceagent_tts.core import AudioChunk, Cut, WarningCode, WordTimestamp
+from voiceagent_tts.errors import ErrorCode, VoiceAgentError
 from voiceagent_tts.synthesizer.word_policy import Source, WordCounts
 
 DoneReason = Literal["complete", "cancelled", "error", "limit", "idle"]
@@ -24,6 +24,14 @@ class ContextFlushed:
 
     flush_id: int
     end_sample: int
+
+
+@dataclass(frozen=True, slots=True)
+class ContextWarned:
+    """The context is spoken worse than it could be; `message` says why, and what to do."""
+
+    code: WarningCode
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +56,7 @@ class ContextReport:
 
     Args:
         reason: why the context ended.
+        code: the error that ended it; None without one.
         chars: characters received.
         audio_samples: samples received from the engine.
         discarded_samples: of those, the samples that a cancel left unplayed.
@@ -59,6 +68,7 @@ class ContextReport:
     """
 
     reason: DoneReason
+    code: ErrorCode | None
     chars: int
     audio_samples: int
     discarded_samples: int
@@ -82,5 +92,11 @@ class ContextDone:
 
 
 ContextEvent = (
-    AudioChunk | ContextWords | ContextFlushed | ContextCancelled | ContextFailed | ContextDone
+    AudioChunk
+    | ContextWords
+    | ContextFlushed
+    | ContextWarned
+    | ContextCancelled
+    | ContextFailed
+    | ContextDone
 )

@@ -1,8 +1,11 @@
 """What a client may choose for a context, and the limits that the server sets."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from voiceagent_tts.lexicon import Entries, Pronunciation
 from voiceagent_tts.seam.commands import Feeding, SpeechOptions
+from voiceagent_tts.synthesizer.events import ContextWarned
+from voiceagent_tts.text.entries import EntryMatcher
 from voiceagent_tts.voices import Voice
 
 
@@ -43,6 +46,8 @@ class ContextOptions:
         text_feeding: how text reaches the engine; None for the engine's preferred way.
         wants_words: whether the client uses word times; without, no aligner follows the context.
         is_probe: whether this is the server's own health check, which the metrics leave out.
+        lexicon: pronunciations that come before those of the voice and of the server.
+        has_markup: whether the tags of `text.markup` in the text have an effect.
     """
 
     voice: str | None = None
@@ -53,6 +58,8 @@ class ContextOptions:
     text_feeding: Feeding | None = None
     wants_words: bool = True
     is_probe: bool = False
+    lexicon: Entries = field(default_factory=dict[str, Pronunciation])
+    has_markup: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +73,9 @@ class ContextRequest:
         feeding: how text reaches the engine.
         speech: options for the engine; their speed is in the range of engines with native speed.
         stretch: how much faster than the engine's audio the listener's is.
+        lexicons: the lexicons of the context, the voice and the server, as far as there are any.
+        reads_ipa: whether the engine reads the IPA of pronunciations.
+        warnings: what the client learns with the first text.
     """
 
     options: ContextOptions
@@ -74,3 +84,6 @@ class ContextRequest:
     feeding: Feeding
     speech: SpeechOptions
     stretch: float
+    lexicons: tuple[EntryMatcher, ...] = ()
+    reads_ipa: bool = True
+    warnings: tuple[ContextWarned, ...] = ()

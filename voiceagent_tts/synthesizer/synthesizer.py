@@ -5,12 +5,15 @@ Knows no sockets, no wire messages and no torch. `context` describes the life of
 """
 
 import asyncio
+import functools
 import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from voiceagent_tts.core import WarningCode
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError, VoiceAgentError
+from voiceagent_tts.lexicon import Entries
 from voiceagent_tts.seam.commands import (
     MAX_NATIVE_SPEED,
     MIN_NATIVE_SPEED,
@@ -20,12 +23,15 @@ from voiceagent_tts.seam.commands import (
 from voiceagent_tts.seam.events import Capabilities
 from voiceagent_tts.synthesizer.aligner_handles import Aligners
 from voiceagent_tts.synthesizer.context import Context
-from voiceagent_tts.synthesizer.events import ContextReport
+from voiceagent_tts.synthesizer.events import ContextReport, ContextWarned
+from voiceagent_tts.synthesizer.lexicons import Lexicons
 from voiceagent_tts.synthesizer.options import ContextOptions, ContextRequest, Limits
 from voiceagent_tts.synthesizer.supervisor import Supervisor
 from voiceagent_tts.synthesizer.worker_client import WorkerClient
-from voiceagent_tts.text.language import normalize_language
+from voiceagent_tts.text.language import nearest_accent, normalize_language
 from voiceagent_tts.voices import Voice, VoiceBook, VoiceFolder
+
+OnEnd = Callable[[Context, ContextReport], None]
 
 _NO_ALIGNERS = Aligners({})
 
@@ -40,6 +46,7 @@ class Synthesizer:
         clones: folder of the cloned voices.
         aligners: processes that find the times of words; without, only engines that send word
             times have exact ones.
+        lexicon: pronunciations for all contexts.
 
     Attributes:
         limits: limits of every context.
@@ -56,8 +63,10 @@ class Synthesizer:
         observe: Callable[[ContextReport], None] = lambda report: None,
         clones: VoiceFolder | None = None,
         aligners: Aligners | None = None,
+        lexicon: Entries | None = None,
     ) -> None:
         self._clones = clones
+        self._lexicons = Lexicons(lexicon, clones)
         self._aligners = aligners or _NO_ALIGNERS
         self._supervisors = dict(supervisors)
         self.limits = limits or Limits()
@@ -89,7 +98,7 @@ class Synthesizer:
         if all(self._is_native(each.capabilities) for each in self._supervisors.values()):
             return
         try:
-            await self._aligners.start()
+            await self._aligners.start(self._supervisors.values())
         except VoiceAgentError:
             await self.close()
             raise
@@ -117,19 +126,24 @@ class Synthesizer:
         return self._aligners.supervisors
 
     async def open(
-        self, options: ContextOptions, on_event: Callable[[], None] | None = None
+        self,
+        options: ContextOptions,
+        on_event: Callable[[], None] | None = None,
+        on_end: OnEnd = lambda context, report: None,
     ) -> Context:
         """Reserve a row for a new context.
 
         Args:
             options: the client's choices.
             on_event: called on the event loop whenever `next_event` has something new.
+            on_end: receives the context and its report once it has ended.
 
         Raises:
             InvalidRequestError: an unknown voice or language, or a request that the voice's engine
                 cannot serve.
             OverloadedError: no row is free, or the worker is restarting.
         """
+        await self._lexicons.load(self.voices.resolve(options.voice).name)
         request, capabilities = self._resolve(options)
         worker = await self._least_loaded(request.voice)
         rows = capabilities.max_rows
@@ -147,7 +161,7 @@ class Synthesizer:
             self._aligners_of(options, capabilities),
             on_event=on_event,
             on_audio=self._on_audio,
-            on_end=self._on_end,
+            on_end=functools.partial(self._on_end, on_end),
         )
         self._contexts.add(context)
         return context
@@ -188,36 +202,60 @@ class Synthesizer:
     def _resolve(self, options: ContextOptions) -> tuple[ContextRequest, Capabilities]:
         voice = self.voices.resolve(options.voice)
         capabilities = self._supervisors[voice.worker].capabilities
-        language = _language(options.language, voice, capabilities)
+        language, warnings = _language(options.language, voice, capabilities)
         feeding = _feeding(options.text_feeding, voice, capabilities)
         speech, stretch = options.speech, options.speech.speed
         if capabilities.has_native_speed:
             native_speed = min(max(speech.speed, MIN_NATIVE_SPEED), MAX_NATIVE_SPEED)
             speech, stretch = replace(speech, speed=native_speed), speech.speed / native_speed
-        return ContextRequest(options, voice, language, feeding, speech, stretch), capabilities
+        request = ContextRequest(
+            options,
+            voice,
+            language,
+            feeding,
+            speech,
+            stretch,
+            self._lexicons.of(options.lexicon, voice.name),
+            capabilities.reads_ipa,
+            warnings,
+        )
+        return request, capabilities
 
     def _on_audio(self) -> None:
         self.audio_at = time.monotonic()
 
-    def _on_end(self, context: Context, report: ContextReport) -> None:
+    def _on_end(self, on_end: OnEnd, context: Context, report: ContextReport) -> None:
         self._contexts.discard(context)
         if not context.options.is_probe:
             self._observe(report)
+        on_end(context, report)
 
 
-def _language(name: str | None, voice: Voice, capabilities: Capabilities) -> str | None:
-    """Return the code of a language that the voice speaks; drop its region if unknown."""
+def _language(
+    name: str | None, voice: Voice, capabilities: Capabilities
+) -> tuple[str | None, tuple[ContextWarned, ...]]:
+    """Return the code that the voice speaks for a language, with a warning if its accent differs.
+
+    Raises:
+        InvalidRequestError: the voice does not speak the language.
+    """
     if name is None:
-        return None
-    code = normalize_language(name)
-    for language in (code, code.partition("-")[0]):
-        if language in capabilities.languages:
-            return language
-    raise InvalidRequestError(
-        f"expected a language of voice {voice.name!r} ({', '.join(capabilities.languages)}), "
-        f"got {language!r}",
-        code=ErrorCode.INVALID_LANGUAGE,
+        return None, ()
+    wanted = normalize_language(name)
+    language, is_wanted = nearest_accent(wanted, capabilities.languages)
+    if language is None:
+        raise InvalidRequestError(
+            f"expected a language of voice {voice.name!r} ({', '.join(capabilities.languages)}), "
+            f"got {wanted!r}",
+            code=ErrorCode.INVALID_LANGUAGE,
+        )
+    if is_wanted:
+        return language, ()
+    message = (
+        f"voice {voice.name!r} has no accent of its own for {wanted} and speaks {language}; its "
+        f"languages are {', '.join(capabilities.languages)}"
     )
+    return language, (ContextWarned(WarningCode.ACCENT_UNAVAILABLE, message),)
 
 
 def _feeding(wanted: Feeding | None, voice: Voice, capabilities: Capabilities) -> Feeding:

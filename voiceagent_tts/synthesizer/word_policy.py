@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
 from voiceagent_tts.core import Word, WordTimestamp, ms_to_samples
-from voiceagent_tts.text.estimate import SpeechClock, typical_samples
+from voiceagent_tts.text.estimate import ESTIMATE_CONFIDENCE, SpeechClock, typical_samples
 
 _DOUBT_SAMPLES = ms_to_samples(300)
 """Two sources that differ by more than this about a word make its time doubtful."""
@@ -24,6 +24,10 @@ from the forced time to the online time. Measured by `benchmarks.alignment`: 91.
 RTF 0.2, 88.8 % without."""
 _MOVED_SAMPLES = ms_to_samples(20)
 """A time that was moved by more than this, to keep the words in order, is not exact."""
+_MOVED_CONFIDENCE = 0.5
+"""Confidence at most of such a time: playback or another word was where it should have been."""
+_DOUBTFUL_CONFIDENCE = 0.5
+"""Confidence at most where two aligners disagree: only one of them can be right."""
 
 
 class Source(IntEnum):
@@ -85,7 +89,8 @@ class _Known:
             abs(distance) <= _AGREED_SAMPLES
         ):
             start = timestamp.start_sample + round(_ONLINE_SHARE * distance)
-            timestamp = replace(timestamp, start_sample=start)
+            confidence = max(timestamp.confidence, worse.timestamp.confidence)
+            timestamp = replace(timestamp, start_sample=start, confidence=confidence)
         return _Known(timestamp, best.source, is_doubtful)
 
 
@@ -159,16 +164,21 @@ class WordPolicy:
 
     # Words out.
 
-    def pop_due(self, reach_sample: int, played_sample: int) -> tuple[WordTimestamp, ...]:
+    def pop_due(
+        self, reach_sample: int, played_sample: int, char_limit: int | None = None
+    ) -> tuple[WordTimestamp, ...]:
         """Publish the words that are due.
 
         Args:
             reach_sample: furthest point that playback may reach before words can be sent again.
             played_sample: furthest point of playback when the words arrive; no word is published
                 with an earlier time.
+            char_limit: no word that starts at this character or behind it is published.
         """
         first = len(self._published)
-        while len(self._published) < len(self._words):
+        while (char_start := self.next_char) is not None:
+            if char_limit is not None and char_start >= char_limit:
+                break
             source, timestamp = self._best(len(self._published))
             if not self._is_settled(source) and not self._is_due(source, timestamp, reach_sample):
                 break
@@ -213,7 +223,7 @@ class WordPolicy:
         if (tentative := self._tentative.get(place)) is not None:
             return Source.TENTATIVE, tentative
         return Source.ESTIMATE, WordTimestamp(
-            self._words[place], self._estimate(place), None, False
+            self._words[place], self._estimate(place), None, ESTIMATE_CONFIDENCE
         )
 
     def _estimate(self, place: int) -> int:
@@ -224,7 +234,8 @@ class WordPolicy:
         if self.has_all_audio:
             return min(start, self._speech_clock.made_samples)
         is_spoken = self._words[place].char_start < self._spoken_char_end
-        return min(start, self._spoken_end_sample) if is_spoken else start
+        limit = min if is_spoken else max  # the word lies before the end of a segment, or after it
+        return limit(start, self._spoken_end_sample)
 
     def _start_of(self, place: int) -> int:
         """Return the start of a published word by the best time known now."""
@@ -254,7 +265,9 @@ class WordPolicy:
 
 def _with_doubt(known: _Known) -> WordTimestamp:
     timestamp = known.timestamp
-    return replace(timestamp, is_exact=timestamp.is_exact and not known.is_doubtful)
+    if not known.is_doubtful:
+        return timestamp
+    return replace(timestamp, confidence=min(timestamp.confidence, _DOUBTFUL_CONFIDENCE))
 
 
 def _moved_to(timestamp: WordTimestamp, start_sample: int) -> WordTimestamp:
@@ -265,5 +278,5 @@ def _moved_to(timestamp: WordTimestamp, start_sample: int) -> WordTimestamp:
         timestamp.word,
         start_sample,
         None if end is None else max(end, start_sample),
-        timestamp.is_exact and not is_moved,
+        min(timestamp.confidence, _MOVED_CONFIDENCE) if is_moved else timestamp.confidence,
     )

@@ -6,9 +6,10 @@ each word.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 
-from voiceagent_tts.core import AudioChunk, PlayoutClock, WordTimestamp
+from voiceagent_tts.core import AudioChunk, PlayoutClock, Segment, Word, WordTimestamp
 from voiceagent_tts.seam.aligner_messages import Aligned, AlignEvent
 from voiceagent_tts.synthesizer.aligner_handles import Aligners
 from voiceagent_tts.synthesizer.timeline import Timeline
@@ -16,7 +17,7 @@ from voiceagent_tts.synthesizer.timers import Timer
 from voiceagent_tts.synthesizer.word_policy import Source
 
 _ALIGNER_WAIT_S = 5.0
-"""Longest wait for the aligners after all audio has arrived."""
+"""Longest wait for the aligners' next answer after all audio has arrived."""
 _REFINEMENT_WAIT_S = 0.25
 """Longest wait for better times after all words are published."""
 
@@ -26,6 +27,7 @@ class WordPublisher:
 
     Args:
         aligners: find the times of words; None if the engine reports them.
+        verbatim: returns a word with the client's characters.
         voice: name under which aligners store what they learn about the voice.
         language: returns the language of the speech so far.
         speed: how much faster than the engine's audio the listener's is.
@@ -42,6 +44,7 @@ class WordPublisher:
         self,
         aligners: Aligners | None,
         *,
+        verbatim: Callable[[Word], Word],
         voice: str,
         language: Callable[[], str],
         speed: float,
@@ -54,6 +57,7 @@ class WordPublisher:
         self._is_native = aligners is None
         self.timeline = Timeline(speed, [Source.NATIVE] if self._is_native else sources)
         self.published: list[WordTimestamp] = []
+        self._verbatim = verbatim
         self._voice = voice
         self._language = language
         self._clock = clock
@@ -76,14 +80,21 @@ class WordPublisher:
 
     # Text and audio in.
 
-    def expect(self, text: str, *, is_whole: bool) -> None:
-        """Expect the words of `text`, which continues the text before.
+    def expect(self, segment: Segment, *, is_whole: bool) -> None:
+        """Expect the words of `segment`, which continues the text before.
 
         Args:
-            text: the part of the context's text that is sent to the engine now.
+            segment: the part of the context's text that is sent to the engine now.
             is_whole: whether its last word is complete.
         """
-        words = self.timeline.expect_text(text, is_whole=is_whole)
+        text, readings = segment.text, segment.readings
+        self._expect(self.timeline.expect_text(text, is_whole=is_whole, readings=readings))
+
+    def complete_word(self) -> None:
+        """Expect the last word of the text so far; later text begins another word."""
+        self._expect(self.timeline.expect_text("", is_whole=True))
+
+    def _expect(self, words: list[Word]) -> None:
         for handle in self._handles:
             handle.expect(words)
 
@@ -129,6 +140,11 @@ class WordPublisher:
             self.timeline.drop_source(handle.source)
         self._publish_due()
 
+    def refined(self) -> tuple[WordTimestamp, ...] | None:
+        """All published words with the best times known now; None where no time is better."""
+        refined = self.timeline.refined()
+        return None if refined is None else self._with_clients_words(refined)
+
     # The end.
 
     def schedule(self) -> None:
@@ -151,6 +167,8 @@ class WordPublisher:
             handle.push_audio(chunk)
 
     def _on_aligner_event(self, source: Source, event: AlignEvent) -> None:
+        if self._aligner_wait.is_running:  # it answers, so it is busy and not hung
+            self._aligner_wait.start(_ALIGNER_WAIT_S)
         match event:
             case Aligned(_, words, tentative):
                 self.timeline.add_times(source, words)
@@ -161,7 +179,7 @@ class WordPublisher:
         self._publish_due()
 
     def _publish_due(self) -> None:
-        words = self.timeline.pop_due(self._clock, time.monotonic())
+        words = self._with_clients_words(self.timeline.pop_due(self._clock, time.monotonic()))
         if words:
             self.published += words
             self._publish(words)
@@ -170,3 +188,6 @@ class WordPublisher:
         elif self.timeline.awaits_aligners and not self._refinement_wait.is_running:
             self._refinement_wait.start(_REFINEMENT_WAIT_S)
         self._on_progress()
+
+    def _with_clients_words(self, words: Iterable[WordTimestamp]) -> tuple[WordTimestamp, ...]:
+        return tuple(replace(each, word=self._verbatim(each.word)) for each in words)

@@ -6,6 +6,7 @@ sockets.
 """
 
 import asyncio
+import contextlib
 import itertools
 import json
 import os
@@ -33,6 +34,7 @@ from voiceagent_tts.seam.events import (
     Ready,
     SegmentEnd,
     Stats,
+    Warned,
     Words,
 )
 
@@ -120,8 +122,13 @@ class WorkerClient:
         """Number of contexts that occupy a row or may still do so, until their last event."""
         return len(self._rows)
 
-    def attach(self, handler: EventHandler) -> int:
+    def attach(self, handler: EventHandler, *, takes_row: bool = True) -> int:
         """Reserve a row for a new context, whose events go to `handler`.
+
+        Args:
+            handler: receives the events.
+            takes_row: False for a context of the aligner in an engine's process, whose rows are the
+                engine's.
 
         Returns:
             The context's number on this worker.
@@ -133,7 +140,8 @@ class WorkerClient:
             raise EngineError("the engine has just stopped; try again")
         context = next(self._numbers)
         self._handlers[context] = handler
-        self._rows.add(context)
+        if takes_row:
+            self._rows.add(context)
         return context
 
     def detach(self, context: int, *, needs_cancel: bool) -> None:
@@ -165,7 +173,8 @@ class WorkerClient:
         try:
             await asyncio.wait_for(self._process.wait(), timeout=2.0)
         except TimeoutError:
-            self._process.kill()
+            with contextlib.suppress(ProcessLookupError):  # it has ended at the last moment
+                self._process.kill()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _open(self) -> None:
@@ -227,7 +236,7 @@ class WorkerClient:
                 for row in rows:
                     if handler := self._handlers.get(row.context):
                         handler(AudioStep((row,)))
-            case Words(context) | SegmentEnd(context) | Aligned(context):
+            case Words(context) | Warned(context) | SegmentEnd(context) | Aligned(context):
                 if handler := self._handlers.get(context):
                     handler(event)
             case Done(context) | Cancelled(context) | Failed(int(context)):

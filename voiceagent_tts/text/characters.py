@@ -10,12 +10,14 @@ from voiceagent_tts.core import Word, WordTimestamp
 _UNKNOWN_CHARACTER_SAMPLES = (
     1_600  # 15 characters a second at 24 kHz, where a word's end is unknown
 )
+_SPREAD_CONFIDENCE = 0.9
+"""Confidence at most of a character inside a word: its place is an estimate."""
 
 
 def spread_characters(words: Sequence[WordTimestamp], earliest: int = 0) -> list[WordTimestamp]:
     """Turn every visible character of `words` into a word of its own, in order.
 
-    The first character of a word has the word's start and exactness, the last one its end. The
+    The first character of a word has the word's start and confidence, the last one its end. The
     others are estimates, at most at the start of the next word.
 
     Args:
@@ -39,12 +41,13 @@ def _spread(timestamp: WordTimestamp, earliest: int, latest: int | None) -> list
         length = min(length, latest - start)
     starts = [max(earliest, start + length * index // count) for index in range(count)]
     ends = [None] * count if end is None else [*starts[1:], max(end, starts[-1])]
+    confidence = min(timestamp.confidence, _SPREAD_CONFIDENCE)
     return [
         WordTimestamp(
             Word(char, word.char_start + index, word.char_start + index + 1),
             starts[index],
             ends[index],
-            timestamp.is_exact and index == 0 and starts[0] == start,
+            timestamp.confidence if index == 0 and starts[0] == start else confidence,
         )
         for index, char in enumerate(word.text)
         if not char.isspace()

@@ -52,15 +52,18 @@ def _is_over(last: WordTimestamp | None, played_samples: int) -> bool:
 
 
 def keep_inside(words: Sequence[WordTimestamp], audio_samples: int) -> list[WordTimestamp]:
-    """Move every start before the end of the audio, now that its length is known.
+    """Move every start and end into the audio, now that its length is known.
 
-    An estimate is sent before its audio exists and may lie after the end of it. When the audio was
-    played to the end, all words were heard.
+    An estimate is sent before its audio exists and may lie after the end of it; with stretched
+    audio, ends do by some samples. When the audio was played to the end, all words were heard.
     """
+    return [_inside(word, audio_samples) for word in words]
+
+
+def _inside(word: WordTimestamp, audio_samples: int) -> WordTimestamp:
     last_start = max(0, audio_samples - 1)
-    return [
-        replace(word, start_sample=last_start, end_sample=None)
-        if word.start_sample > last_start
-        else word
-        for word in words
-    ]
+    if word.start_sample > last_start:
+        return replace(word, start_sample=last_start, end_sample=None)
+    if word.end_sample is not None and word.end_sample > audio_samples:
+        return replace(word, end_sample=audio_samples)
+    return word

@@ -5,12 +5,14 @@ and the sentence ends at which a long text may continue in a new run of the mode
 not depend on how the text was split into deltas. This module knows no tokens and no time.
 """
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from voiceagent_tts.core import Reading
 from voiceagent_tts.text.borders import marks_before
-from voiceagent_tts.text.hygiene import speakable
 from voiceagent_tts.text.punctuation import SENTENCE_ENDS
+from voiceagent_tts.text.readings import said
 from voiceagent_tts.text.sentences import LOOKBACK_CHARS, Ending, ending_of
 from voiceagent_tts.text.words import is_spoken, is_syllabic
 
@@ -47,14 +49,19 @@ class TextFeed:
         self._run_chars = run_chars
         self._language = language
         self._text = ""  # written, not yet fed
+        self._readings: deque[Reading] = deque()  # of written text, in order
         self._char_end = 0  # end of what has been fed
         self._scanned = 0  # characters of `_text` without a border
         self._run_start = 0
         self._said = ""  # end of the run's text so far
 
-    def push(self, delta: str) -> list[Fed]:
-        """Append written text; return the words that are complete."""
+    def push(self, delta: str, readings: Iterable[Reading] = ()) -> list[Fed]:
+        """Append written text and the readings of spans in it; return the words that are complete.
+
+        Offsets of readings count from the first character pushed.
+        """
         self._text += delta
+        self._readings += readings
         return list(self._words())
 
     def finish(self) -> list[Fed]:
@@ -80,17 +87,22 @@ class TextFeed:
         return None
 
     def _feed(self, written: str, *, is_end: bool) -> Fed:
+        spoken = self._joined(written, self._said_for(written))
         self._char_end += len(written)
-        spoken = self._joined(written)
         self._said = (self._said + spoken)[-LOOKBACK_CHARS:]
         ends_run = is_end or self._is_run_complete()
         if ends_run:
             self._said, self._run_start = "", self._char_end
         return Fed(spoken, self._char_end, ends_run)
 
-    def _joined(self, written: str) -> str:
-        """What is spoken for `written`, with the white space or pause before it."""
-        spoken = speakable(written).spoken
+    def _said_for(self, written: str) -> str:
+        readings: list[Reading] = []
+        while self._readings and self._readings[0].char_start < self._char_end + len(written):
+            readings.append(self._readings.popleft())
+        return said(written, self._char_end, readings).text
+
+    def _joined(self, written: str, spoken: str) -> str:
+        """`spoken`, which is said for `written`, with the white space or pause before it."""
         if not is_spoken(spoken):  # a dash or bullet alone; a late question mark stays
             return "".join(mark for mark in spoken if mark in SENTENCE_ENDS) if self._said else ""
         if not self._said:

@@ -1,11 +1,13 @@
 """Languages: codes of language names, and detection of the language of a text.
 
-The codes are those of the ten languages that Qwen3-TTS speaks, and of Cantonese. A code keeps its
-region only where the region changes how a voice sounds. This module knows no voices.
+The codes are those of the ten languages that Qwen3-TTS speaks, of Cantonese, and of Dutch. A code
+keeps its region, which asks for an accent: `es-mx`. This module knows no voices.
 """
 
+import re
 import unicodedata
 from collections import Counter
+from collections.abc import Collection
 from functools import cache, lru_cache
 from typing import Protocol, cast
 
@@ -22,6 +24,7 @@ NAMES = {
     "pt": ("portuguese", "português", "por"),
     "es": ("spanish", "español", "castellano", "spa"),
     "it": ("italian", "italiano", "ita"),
+    "nl": ("dutch", "nederlands", "nld"),
     "yue": ("cantonese", "粤语", "粵語", "廣東話", "zh-yue", "zh-hk", "zh-mo"),
 }
 """Other names of each language, by its code."""
@@ -29,8 +32,30 @@ NAMES = {
 CODES = tuple(NAMES)
 
 _CODE_OF = {alias: code for code, aliases in NAMES.items() for alias in (code, *aliases)}
-_REGIONS = frozenset(
-    ("en-us", "en-gb", "pt-br", "pt-pt", "es-419", "es-mx", "fr-be", "fr-ch"),
+_REGION = re.compile(r"[a-z]{2}|[0-9]{3}")
+_HOME = frozenset(
+    ("en-us", "de-de", "fr-fr", "es-es", "it-it", "ru-ru", "ja-jp", "ko-kr", "zh-cn", "yue-hk")
+)
+"""Accents that a language has where no region is named. Portuguese has two, so none is here."""
+_AREAS = {
+    "es-419": "ar bo cl co cr cu do ec gt hn mx ni pa pe pr py sv us uy ve",
+    "en-029": "ag bb bs dm gd jm kn lc tt vc",
+}
+"""Regions of an accent that has the code of a larger area."""
+_SIMILAR = {
+    "en-gb": "au gg gh gi hk ie im in je ke mt ng nz pk sg za zw",
+    "en-us": "ca ph",
+    "fr-be": "lu",
+    "pt-pt": "ao cv gw mo mz st tl",
+}
+"""Regions whose accent is less unlike this one than unlike the language's others."""
+_AREA_OF, _SIMILAR_TO = (
+    {
+        f"{accent[:2]}-{region}": accent
+        for accent, regions in table.items()
+        for region in regions.split()
+    }
+    for table in (_AREAS, _SIMILAR)
 )
 _LATIN = ("en", "de", "fr", "pt", "es", "it")
 _DEFAULT = "en"
@@ -48,7 +73,7 @@ def normalize_language(name: str) -> str:
     """Code of a language given by name, code or region code: "German", "en", "pt_BR", "zh-Hans-CN".
 
     Returns:
-        A lower-case code, with its region where a voice sounds different for it: `en-gb`.
+        A lower-case code, with its region if one is named: `en-gb`, `es-419`.
 
     Raises:
         InvalidRequestError: the language is not supported; `invalid_language`.
@@ -63,7 +88,30 @@ def normalize_language(name: str) -> str:
             f"as in en-GB); got {name[:40]!r}",
             code=ErrorCode.INVALID_LANGUAGE,
         )
-    return region if region in _REGIONS else code
+    if region in _CODE_OF or not subtags or _REGION.fullmatch(subtags[-1]) is None:
+        return code
+    return f"{code}-{subtags[-1]}"
+
+
+def nearest_accent(wanted: str, spoken: Collection[str]) -> tuple[str | None, bool]:
+    """Find the accent that is nearest to the one wanted.
+
+    Args:
+        wanted: a code of `normalize_language`.
+        spoken: codes that a voice speaks.
+
+    Returns:
+        One of `spoken`, or None if the voice does not speak the language; and whether the accent is
+        the one wanted. Any is, where no region is named.
+    """
+    area, language = _AREA_OF.get(wanted), wanted.partition("-")[0]
+    for code in (wanted, area):
+        if code in spoken:
+            return code, True
+    similar = _SIMILAR_TO.get(wanted)
+    if similar in spoken:
+        return similar, False
+    return (language if language in spoken else None), wanted in _HOME
 
 
 def detect_language(text: str, previous: str | None) -> str:

@@ -122,6 +122,7 @@ class GenerationRequest(BytesRequest):
                 transport="base64",
             ),
             timestamps="word" if self.add_timestamps else "none",
+            markup=True,
             **options,
         )
 

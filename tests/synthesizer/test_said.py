@@ -1,0 +1,250 @@
+"""A context with a lexicon or markup: words of the client's text, and exact breaks."""
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from testbed.contexts import UNPACED, Spoken, collect
+from testbed.servers import StartSynthesizer
+from voiceagent_tts.core import AudioChunk, WordTimestamp, ms_to_samples
+from voiceagent_tts.lexicon import Pronunciation, check_entries
+from voiceagent_tts.seam.commands import SpeechOptions
+from voiceagent_tts.synthesizer.aligner_handles import Aligners
+from voiceagent_tts.synthesizer.context import Context
+from voiceagent_tts.synthesizer.events import ContextDone, ContextWarned, ContextWords
+from voiceagent_tts.synthesizer.options import ContextOptions
+from voiceagent_tts.synthesizer.supervisor import Supervisor
+from voiceagent_tts.synthesizer.word_policy import Source
+from voiceagent_tts.synthesizer.worker_client import WorkerSpec
+from voiceagent_tts.voices import VoiceFolder
+
+MARKUP = replace(UNPACED, has_markup=True)
+LEXICON = check_entries({"nginx": "engine x", "New York": "Noo Yawk"})
+
+
+def near(samples: int) -> Any:
+    """As long as that, for espeak."""
+    return pytest.approx(samples, rel=0.02)  # espeak's speech of a text varies in one process
+
+
+async def spoken(context: Context, text: str, step: int = 1_000) -> Spoken:
+    """Speak `text` in deltas of `step` characters."""
+    for start in range(0, len(text), step):
+        context.push_text(text[start : start + step])
+    context.finish()
+    return await collect(context)
+
+
+async def heard(context: Context, text: str) -> tuple[np.ndarray, list[WordTimestamp]]:
+    """Speak `text`; samples [S] and words."""
+    context.push_text(text)
+    context.finish()
+    pcm, words = b"", list[WordTimestamp]()
+    async for event in context:
+        match event:
+            case AudioChunk():
+                pcm += event.pcm
+            case ContextWords(timestamps):
+                words += timestamps
+            case _:
+                pass
+    return np.frombuffer(pcm, "<i2"), words
+
+
+@pytest.mark.parametrize("step", [1, 4, 1_000])
+async def test_words_are_the_clients(start_synthesizer: StartSynthesizer, step: int) -> None:
+    """A multi-word entry is one word; the sound is that of the respelling."""
+    synthesizer = await start_synthesizer()
+    text = "Use nginx in New York, please."
+    options = replace(UNPACED, lexicon=LEXICON)
+    said = await spoken(await synthesizer.open(options), text, step)
+    assert said.words == ["Use", "nginx", "in", "New York,", "please."]
+    plain = await spoken(await synthesizer.open(UNPACED), "Use engine x in Noo Yawk, please.")
+    assert said.samples == near(plain.samples)
+
+
+async def test_the_cut_is_in_the_clients_text(start_synthesizer: StartSynthesizer) -> None:
+    """Whatever was heard, both parts joined are the text, and no element is divided."""
+    synthesizer = await start_synthesizer()
+    text = 'Use nginx. <break time="200ms"/> Code <spell>A7-42X</spell>, then go.'
+    context = await synthesizer.open(replace(MARKUP, lexicon=LEXICON))
+    _, words = await heard(context, text)
+    assert [each.word.text for each in words] == [
+        "Use",
+        "nginx.",
+        "Code",
+        "<spell>A7-42X</spell>,",
+        "then",
+        "go.",
+    ]
+    for each in words:
+        assert each.word.text == text[each.word.char_start : each.word.char_end]
+        cut = context.cut(each.start_sample + 1)
+        assert cut.text_spoken + cut.text_remaining == text
+        assert cut.text_spoken == text[: each.word.char_end]
+
+
+@pytest.mark.parametrize("speed", [1.0, 3.0])
+async def test_a_break_is_silence(start_synthesizer: StartSynthesizer, speed: float) -> None:
+    """The words after it are later by as much; `test_timeline` checks it to the sample."""
+    synthesizer = await start_synthesizer()
+    options = replace(MARKUP, speech=SpeechOptions(speed=speed))
+    spoken_with: dict[int, tuple[np.ndarray, list[WordTimestamp]]] = {}
+    for ms in (1, 701):
+        text = f'Hello there. <break time="{ms}ms"/>Good bye now.'
+        spoken_with[ms] = await heard(await synthesizer.open(options), text)
+    (short, short_words), (long, long_words) = spoken_with[1], spoken_with[701]
+    break_samples = ms_to_samples(700)
+    assert len(long) - len(short) == pytest.approx(break_samples, abs=24 * 20)
+    assert [each.word.text for each in long_words] == ["Hello", "there.", "Good", "bye", "now."]
+    moved = [
+        late.start_sample - early.start_sample
+        for early, late in zip(short_words, long_words, strict=True)
+    ]
+    assert moved == pytest.approx([0, 0, *[break_samples] * 3], abs=24 * 20)
+    end, start = long_words[1].end_sample, long_words[2].start_sample
+    assert end is not None
+    assert np.count_nonzero(long[end:start] == 0) >= break_samples
+
+
+async def test_breaks_at_the_ends_and_in_a_row(start_synthesizer: StartSynthesizer) -> None:
+    """Before the first word, after the last, two together, and in a text without words."""
+    synthesizer = await start_synthesizer()
+    tag = '<break time="100ms"/>'
+    plain = await spoken(await synthesizer.open(UNPACED), "Hello.")
+    for text, count in ((f"{tag}Hello.", 1), (f"Hello.{tag}", 1), (f"{tag}{tag} Hello.{tag}", 3)):
+        said = await spoken(await synthesizer.open(MARKUP), text)
+        assert said.words == ["Hello."]
+        assert said.samples - plain.samples >= count * 2_400
+        assert said.samples - plain.samples <= count * 2_400 + 9_600  # the pause after a sentence
+    silent = await spoken(await synthesizer.open(MARKUP), tag)
+    assert (silent.words, silent.samples) == ([], 2_400)
+
+
+async def test_a_flush_is_answered_after_the_break(start_synthesizer: StartSynthesizer) -> None:
+    """`collect` checks that the answer is at the end of the audio so far."""
+    synthesizer = await start_synthesizer()
+    context = await synthesizer.open(MARKUP)
+    context.push_text('Hello.<break time="100ms"/>')
+    context.flush(1)
+    context.push_text(" Bye.")
+    context.finish()
+    assert (await collect(context)).flushes == [1]
+
+
+async def test_an_aligner_follows_what_is_said(start_synthesizer: StartSynthesizer) -> None:
+    """Words of the client's text, in order, with a break between them, on the listener's clock."""
+    specs = {Source.ONLINE: [Supervisor(WorkerSpec("online"))]}
+    synthesizer = await start_synthesizer(aligners=Aligners(specs, uses_native_words=False))
+    text = 'I use nginx every day. <break time="900ms"/> Your code is <spell>A7-42X</spell> today.'
+    options = replace(MARKUP, lexicon=LEXICON)
+    _, aligned = await heard(await synthesizer.open(options), text)
+    native = await start_synthesizer()
+    _, exact = await heard(await native.open(options), text)
+    assert [each.word for each in aligned] == [each.word for each in exact]
+    late = [a.start_sample - e.start_sample for a, e in zip(aligned, exact, strict=True)]
+    assert max(map(abs, late)) < ms_to_samples(250), late
+
+
+async def test_markup_is_off_unless_asked_for(start_synthesizer: StartSynthesizer) -> None:
+    """Tags are then removed by hygiene, as in any text."""
+    synthesizer = await start_synthesizer()
+    said = await spoken(await synthesizer.open(UNPACED), 'Hello <break time="5s"/> there.')
+    assert said.samples < 4 * 24_000
+
+
+async def test_the_client_writes_an_entry_no_further(start_synthesizer: StartSynthesizer) -> None:
+    """What is held back is spoken after the buffer delay, as it is written."""
+    synthesizer = await start_synthesizer()
+    context = await synthesizer.open(
+        ContextOptions("default", "en", max_buffer_delay_ms=50, lexicon=LEXICON)
+    )
+    context.push_text("Hello there. nginx")
+    words: list[str] = []
+    async for event in context:
+        if isinstance(event, ContextWords):
+            words += [each.word.text for each in event.words]
+        if "there." in words:
+            context.finish()
+        if isinstance(event, ContextDone):
+            break
+    assert words == ["Hello", "there.", "nginx"]
+
+
+async def test_the_lexicons_of_voice_and_server(
+    start_synthesizer: StartSynthesizer, tmp_path: Path
+) -> None:
+    """The context's comes before the voice's, that before the server's; a file may change."""
+    folder = VoiceFolder(tmp_path)
+    synthesizer = await start_synthesizer(
+        lexicon=check_entries({"abc": "one", "xyz": "seventeen hundred"}), clones=folder
+    )
+    options = replace(UNPACED, voice="nova")
+
+    async def length(text: str, options: ContextOptions = options) -> int:
+        return (await spoken(await synthesizer.open(options), text)).samples
+
+    assert await length("abc xyz") == near(await length("one seventeen hundred"))
+    (tmp_path / "nova.lexicon.toml").write_text('abc = "two thousand"')
+    assert await length("abc xyz") == near(await length("two thousand seventeen hundred"))
+    assert await length("abc", UNPACED) == near(await length("one", UNPACED)), "another voice"
+    own = replace(options, lexicon=check_entries({"abc": "six million and four"}))
+    assert await length("abc", own) == near(await length("six million and four"))
+    (tmp_path / "nova.lexicon.toml").write_text("no TOML")
+    assert await length("abc") == near(await length("one")), "the mistake is in the log"
+
+
+async def test_the_lexicon_of_a_voice_is_read_once_and_beside_the_event_loop(
+    start_synthesizer: StartSynthesizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A long one takes a fifth of a second, in which others speak."""
+    readers: list[threading.Thread] = []
+    read = VoiceFolder.read_lexicon
+
+    def read_here(folder: VoiceFolder, name: str) -> dict[str, Pronunciation]:
+        readers.append(threading.current_thread())
+        return read(folder, name)
+
+    monkeypatch.setattr(VoiceFolder, "read_lexicon", read_here)
+    (tmp_path / "nova.lexicon.toml").write_text('abc = "two thousand"')
+    synthesizer = await start_synthesizer(clones=VoiceFolder(tmp_path))
+    for _ in range(2):
+        (await synthesizer.open(replace(UNPACED, voice="nova"))).abandon()
+    assert len(readers) == 1 and readers[0] is not threading.current_thread()
+
+
+async def test_ipa_that_cannot_be_said_is_a_warning(start_synthesizer: StartSynthesizer) -> None:
+    """Once per context, before the audio; the letters are said."""
+    synthesizer = await start_synthesizer()
+    lexicon = check_entries({"abc": "/ʘʘ/"})
+    context = await synthesizer.open(replace(UNPACED, lexicon=lexicon))
+    context.push_text("Say abc. Then abc.")
+    context.finish()
+    codes = [event.code.value async for event in context if isinstance(event, ContextWarned)]
+    assert codes == ["ipa_ignored"]
+
+
+@pytest.mark.parametrize(
+    ("language", "spoken_as", "warns"),
+    [
+        ("es-AR", "es-419", False),
+        ("en-AU", "en-gb", True),
+        ("fr_CA", "fr", True),
+        ("es", "es", False),
+    ],
+)
+async def test_an_accent_that_a_voice_lacks_is_a_warning(
+    start_synthesizer: StartSynthesizer, language: str, spoken_as: str, warns: bool
+) -> None:
+    """The nearest accent speaks; one that the voice has needs no warning."""
+    synthesizer = await start_synthesizer()
+    context = await synthesizer.open(replace(UNPACED, language=language))
+    assert context.language == spoken_as
+    context.push_text("Hola.")
+    context.finish()
+    codes = [event.code.value async for event in context if isinstance(event, ContextWarned)]
+    assert codes == ["accent_unavailable"] * warns

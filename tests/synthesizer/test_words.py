@@ -1,0 +1,136 @@
+"""The publisher's waits for aligners, on timers that a test fires."""
+
+from collections.abc import Callable
+from typing import cast
+
+import pytest
+
+from voiceagent_tts.core import AudioChunk, PlayoutClock, Segment, WordTimestamp
+from voiceagent_tts.seam.aligner_messages import Aligned
+from voiceagent_tts.synthesizer import words as module
+from voiceagent_tts.synthesizer.aligner_handles import Aligners, OnAlignerEvent
+from voiceagent_tts.synthesizer.word_policy import Source
+from voiceagent_tts.synthesizer.words import WordPublisher
+from voiceagent_tts.text.words import split_words
+
+TEXT = "one two three"
+WORDS = split_words(TEXT)
+
+
+class ManualTimer:
+    """A `Timer` on a clock that only `advance` moves."""
+
+    now_s = 0.0
+    started: "list[ManualTimer]"
+
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self._callback = callback
+        self._due_s: float | None = None
+        self.started.append(self)
+
+    @property
+    def is_running(self) -> bool:
+        return self._due_s is not None
+
+    def start(self, delay_s: float) -> None:
+        self._due_s = ManualTimer.now_s + delay_s
+
+    def stop(self) -> None:
+        self._due_s = None
+
+    @classmethod
+    def advance(cls, seconds: float) -> None:
+        """Move the clock, and fire the timers that are due."""
+        cls.now_s += seconds
+        for timer in cls.started:
+            if timer._due_s is not None and timer._due_s <= cls.now_s:
+                timer.stop()
+                timer._callback()
+
+
+class SlowAligner:
+    """The handle of an aligner that answers when the test says so."""
+
+    source = Source.ONLINE
+    worst_lag_s = 0.0
+    is_following = True
+
+    def __init__(self, on_event: OnAlignerEvent) -> None:
+        self._on_event = on_event
+
+    def answer(self, *words: WordTimestamp) -> None:
+        """Send final times of words."""
+        self._on_event(self.source, Aligned(1, words, (), 0))
+
+    def close(self) -> None:
+        self.is_following = False
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *_: None  # what it is told
+
+
+class OneAligner:
+    """`Aligners` with one process."""
+
+    def attach(self, on_event: OnAlignerEvent) -> list[SlowAligner]:
+        """Connect the context."""
+        self.handle = SlowAligner(on_event)
+        return [self.handle]
+
+
+@pytest.fixture(autouse=True)
+def manual_timers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the publishers of a test use timers of the test."""
+    monkeypatch.setattr(ManualTimer, "started", [], raising=False)
+    monkeypatch.setattr(module, "Timer", ManualTimer)
+
+
+def finished_publisher() -> tuple[WordPublisher, SlowAligner]:
+    """A publisher whose audio has all arrived and whose aligner has found nothing yet."""
+    aligners = OneAligner()
+    publisher = WordPublisher(
+        cast("Aligners", aligners),
+        verbatim=lambda word: word,
+        voice="v",
+        language=lambda: "en",
+        speed=1.0,
+        clock=PlayoutClock(),
+        publish=lambda _: None,
+        on_progress=lambda: None,
+    )
+    publisher.expect(Segment(TEXT, 0), is_whole=True)
+    publisher.push_audio(AudioChunk(0, b"\x00\x10" * 24_000))
+    publisher.end_segment(len(TEXT), 24_000)
+    publisher.timeline.end_audio()
+    publisher.finish()
+    return publisher, aligners.handle
+
+
+def timed(place: int) -> WordTimestamp:
+    """An aligner's time of a word."""
+    return WordTimestamp(WORDS[place], 6_000 * place, None, 1.0)
+
+
+def exactness(publisher: WordPublisher) -> list[bool]:
+    """Which words were published with exact times; the first leaves ahead of all audio."""
+    return [word.is_exact for word in publisher.published]
+
+
+def test_a_slow_aligner_is_waited_for_while_it_answers() -> None:
+    """On a busy machine a long context gets all its times, however long the aligner takes."""
+    publisher, aligner = finished_publisher()
+    for place in range(3):
+        ManualTimer.advance(4.0)
+        aligner.answer(timed(place))
+    assert exactness(publisher) == [False, True, True]
+
+
+def test_a_silent_aligner_is_left() -> None:
+    """Without an answer, the words follow with estimated times."""
+    publisher, aligner = finished_publisher()
+    aligner.answer(timed(0), timed(1))
+    ManualTimer.advance(4.9)
+    assert not publisher.is_complete
+    ManualTimer.advance(0.2)
+    assert publisher.is_complete and not aligner.is_following
+    assert exactness(publisher) == [False, True, False]

@@ -1,0 +1,92 @@
+"""The tags of markup, as far as they are written as documented."""
+
+import time
+
+import pytest
+
+from voiceagent_tts.text.entries import UNDECIDED
+from voiceagent_tts.text.markup import MAX_BREAK_MS, MAX_ELEMENT_CHARS, Tag, match_tag
+
+
+@pytest.mark.parametrize(
+    ("text", "samples"),
+    [
+        ('<break time="300ms"/>', 7_200),
+        ("<break time='1.5s' />", 36_000),
+        ('<BREAK TIME=".5s">', 12_000),
+        ('<break strength="weak" time="0s"/>', 0),
+        ('<break time="11s"/>', MAX_BREAK_MS * 24),
+        ('<break time="999999999s"/>', MAX_BREAK_MS * 24),
+    ],
+)
+def test_a_break_is_silence(text: str, samples: int) -> None:
+    """In milliseconds or seconds, at most ten of them."""
+    assert match_tag(text, 0) == Tag(len(text), pause_samples=samples)
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "ipa"),
+    [
+        ("<spell>A7-42X</spell>", "A-7, 4 2 X", None),
+        ("<SPELL>a</spell >", "A", None),
+        ("<spell>!</spell>", "", None),
+        ('<say-as interpret-as="characters">ab</say-as>', "A-B", None),
+        ("<say-as interpret-as='telephone'>5551234567</say-as>", "5 5 5, 1 2 3, 4 5 6 7", None),
+        ('<sub alias="World Wide Web">WWW</sub>', "World Wide Web", None),
+        ('<phoneme alphabet="ipa" ph="təˈmɑːtəʊ">tomato</phoneme>', "tomato", "təˈmɑːtəʊ"),
+        ("<speak>", "", None),
+        ("</speak>", "", None),
+        ("</spell>", "", None),
+    ],
+)
+def test_an_element_is_said(text: str, said: str, ipa: str | None) -> None:
+    """Once its closing tag is there."""
+    assert match_tag(f"{text} more", 0) == Tag(len(text), said, ipa)
+    for end in range(1, len(text)):
+        assert match_tag(text[:end], 0) is UNDECIDED, text[:end]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<3",
+        "< break",
+        "<b>",
+        "<breaker",
+        '<emotion value="sad"/>',
+        "<break>",
+        '<break time="soon"/>',
+        '<break time="-1s"/>',
+        '<break time="1m"/>',
+        '<break time="1s" <',
+        "<spell/>",
+        "<spell>a<b>",
+        "<spell><spell>a",
+        '<spell>a<break time="1s"/>',
+        '<say-as interpret-as="date">1</say-as>',
+        '<phoneme alphabet="x-sampa" ph="t">t</phoneme>',
+        "<sub>WWW</sub>",
+        f"<spell>{'1' * MAX_ELEMENT_CHARS}",
+        f"<break {' ' * MAX_ELEMENT_CHARS}",
+        "<break" + "<" * 5,
+    ],
+)
+def test_anything_else_is_text(text: str) -> None:
+    """Unknown, malformed, nested or endless tags are spoken as a text without markup is."""
+    assert match_tag(text, 0) is None
+
+
+def test_the_time_is_linear_in_the_tags() -> None:
+    """An opening tag looks no further than an element may reach, however long the text is."""
+
+    def fastest_s(text: str) -> float:
+        times_s: list[float] = []
+        for _ in range(3):
+            start_s = time.perf_counter()
+            for _ in range(20):
+                match_tag(text, 0)
+            times_s.append(time.perf_counter() - start_s)
+        return min(times_s)
+
+    begun = "<spell></spell "
+    assert fastest_s(begun * 50_000) < 20 * fastest_s(begun * 50)

@@ -1,0 +1,67 @@
+"""The lexicons that apply to a context: its client's, its voice's, and the server's."""
+
+import asyncio
+from functools import lru_cache
+
+import structlog
+
+from voiceagent_tts.errors import InvalidRequestError
+from voiceagent_tts.lexicon import Entries, Pronunciation
+from voiceagent_tts.text.entries import EntryMatcher
+from voiceagent_tts.voices import VoiceFolder
+
+_log = structlog.get_logger(__name__)
+
+
+class Lexicons:
+    """Finds the lexicons of contexts.
+
+    Args:
+        server: entries that apply to all contexts.
+        folder: the voices' folder, which may have a lexicon for any voice.
+    """
+
+    def __init__(self, server: Entries | None = None, folder: VoiceFolder | None = None) -> None:
+        self._server = EntryMatcher(server) if server else None
+        self._folder = folder
+        self._of_voices: dict[str, tuple[object, EntryMatcher | None]] = {}
+        """Version and lexicon of each voice that was loaded and has one; None for a mistake."""
+
+    async def load(self, voice: str) -> None:
+        """Read the lexicon of a voice if it is new or has changed.
+
+        Reads in a thread, because a lexicon of 20,000 entries takes 0.2 s. A lexicon with a mistake
+        is logged and left out.
+        """
+        if self._folder is None:
+            return
+        version = self._folder.lexicon_version(voice)
+        if version is None:
+            self._of_voices.pop(voice, None)
+        elif voice not in self._of_voices or self._of_voices[voice][0] != version:
+            self._of_voices[voice] = version, await asyncio.to_thread(self._read, voice)
+
+    def of(self, own: Entries, voice: str) -> tuple[EntryMatcher, ...]:
+        """Return the lexicons of a context, the first one in the first place.
+
+        Args:
+            own: the context's own entries.
+            voice: name of its voice, whose lexicon is that of the last `load`.
+        """
+        given = _matcher(tuple(own.items())) if own else None
+        _, of_voice = self._of_voices.get(voice, (None, None))
+        return tuple(each for each in (given, of_voice, self._server) if each is not None)
+
+    def _read(self, voice: str) -> EntryMatcher | None:
+        assert self._folder is not None
+        try:
+            return EntryMatcher(self._folder.read_lexicon(voice))
+        except InvalidRequestError as error:
+            _log.error("lexicon_ignored", voice=voice, error=error.message)
+            return None
+
+
+@lru_cache(maxsize=64)
+def _matcher(entries: tuple[tuple[str, Pronunciation], ...]) -> EntryMatcher:
+    """The lexicon that a client sends with every context is built once."""
+    return EntryMatcher(dict(entries))

@@ -1,0 +1,158 @@
+"""Where the entries of lexicons match in a text that is still being written.
+
+An entry matches whole words: no letter, digit or combining mark stands before or after it, unless
+that or the entry's own first or last character is Han or Kana, which put no space between words. A
+border is not asked for where the entry itself begins or ends with a symbol ("C++", ".NET"). The
+longest entry wins. An entry without capital letters matches in every letter case, one with capital
+letters only as it is written, so that "US" leaves "us" alone. Texts are compared by NFKD, and any
+white space character equals a space. This module keeps no text.
+"""
+
+import unicodedata
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from voiceagent_tts.lexicon import Entries, Pronunciation
+from voiceagent_tts.text.words import is_syllabic
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """An entry that stands in the text.
+
+    Args:
+        char_end: index of the first character after it.
+        pronunciation: how it is said.
+    """
+
+    char_end: int
+    pronunciation: Pronunciation
+
+
+class Undecided:
+    """The text so far is the beginning of an entry, or an entry that the next character decides."""
+
+
+UNDECIDED = Undecided()
+_ANY_LETTER = "a"
+
+
+class EntryMatcher:
+    """Finds the entries of one lexicon.
+
+    Their forms are kept in a sorted list, which takes a tenth of the memory of a tree: every client
+    may bring a lexicon of its own.
+
+    Args:
+        entries: pronunciations by written form.
+    """
+
+    def __init__(self, entries: Entries) -> None:
+        self._exact: dict[str, Pronunciation] = {}  # by decomposed form
+        self._any_case: dict[str, Pronunciation] = {}  # by folded form, without capital letters
+        forms: set[str] = set()
+        for written, pronunciation in entries.items():
+            form, folded = _mapped(_decomposed, written), _mapped(_folded, written)
+            self._exact[form] = pronunciation
+            if form == form.lower():
+                self._any_case[folded] = pronunciation
+            forms.add(folded)
+        self._forms = sorted(forms)
+
+    def match(
+        self, text: str, start: int, before: str, *, is_end: bool
+    ) -> Match | Undecided | None:
+        """Find the longest entry that begins at `start`.
+
+        Args:
+            text: the text so far.
+            start: index of a character of `text`.
+            before: the character before `start`; empty at the start of the context.
+            is_end: whether no text follows.
+
+        Returns:
+            The match, None if there is none, or `UNDECIDED` if more text may change the answer.
+        """
+        if not is_word_border(before, text[start]):
+            return None
+        found: Match | None = None
+        for end, prefix, is_form, has_longer in self._prefixes(text, start):
+            is_last = end == len(text)
+            if is_last and has_longer and not is_end:
+                return UNDECIDED
+            if not is_form:
+                continue
+            written = _mapped(_decomposed, text[start:end])
+            pronunciation = self._exact.get(written, self._any_case.get(prefix))
+            if pronunciation is None:
+                continue
+            if is_last and not is_end and not is_word_border(text[end - 1], _ANY_LETTER):
+                return UNDECIDED
+            if is_word_border(text[end - 1], "" if is_last else text[end]):
+                found = Match(end, pronunciation)
+        return found
+
+    def _prefixes(self, text: str, start: int) -> Iterator[tuple[int, str, bool, bool]]:
+        """Each end of a prefix of an entry that begins at `start`, with the folded prefix.
+
+        Also whether it is the form of an entry, and whether a longer form begins with it.
+        """
+        forms, prefix, place = self._forms, "", 0
+        for end in range(start + 1, len(text) + 1):
+            prefix += _folded(text[end - 1])
+            place = bisect_left(forms, prefix, place)
+            if place == len(forms) or not forms[place].startswith(prefix):
+                return
+            is_form = forms[place] == prefix
+            after = place + is_form
+            has_longer = after < len(forms) and forms[after].startswith(prefix)
+            yield end, prefix, is_form, has_longer
+
+
+def match_first(
+    matchers: Sequence[EntryMatcher], text: str, start: int, before: str, *, is_end: bool
+) -> Match | Undecided | None:
+    """The longest match of several lexicons; of equally long ones, that of the first lexicon.
+
+    Arguments and result as for `EntryMatcher.match`.
+    """
+    found: Match | None = None
+    for matcher in matchers:
+        match = matcher.match(text, start, before, is_end=is_end)
+        if isinstance(match, Undecided):
+            return match
+        if match is not None and (found is None or match.char_end > found.char_end):
+            found = match
+    return found
+
+
+def is_word_border(left: str, right: str) -> bool:
+    """Whether a word may end with the character `left` and another begin with `right`.
+
+    Either may be empty: the start or the end of the text.
+    """
+    if not left or not right or is_syllabic(left) or is_syllabic(right):
+        return not (right and unicodedata.category(right)[0] == "M")
+    return not (_joins(left) and _joins(right))
+
+
+@lru_cache(maxsize=8192)
+def _joins(character: str) -> bool:
+    """Whether the character is part of a word: a letter, a digit or a combining mark."""
+    return character.isalnum() or unicodedata.category(character)[0] == "M"
+
+
+def _mapped(form: Callable[[str], str], text: str) -> str:
+    return "".join(map(form, text))
+
+
+@lru_cache(maxsize=8192)
+def _decomposed(character: str) -> str:
+    return " " if character.isspace() else unicodedata.normalize("NFKD", character)
+
+
+@lru_cache(maxsize=8192)
+def _folded(character: str) -> str:
+    return unicodedata.normalize("NFKD", _decomposed(character).casefold())

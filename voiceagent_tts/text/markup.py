@@ -1,0 +1,132 @@
+"""The tags that a text may contain where its client asked for markup.
+
+| tag | effect |
+|---|---|
+| `<break time="300ms"/>` | silence; `ms` or `s`, at most ten seconds |
+| `<spell>A7-42X</spell>` | character by character, in groups |
+| `<say-as interpret-as="characters">` | as `spell`; also `spell-out`, `digits` and `telephone` |
+| `<sub alias="...">` | the alias is said |
+| `<phoneme alphabet="ipa" ph="...">` | the IPA is said, by engines that read it |
+| `<speak>` | nothing |
+
+Any other tag, and one of these that is not written as above, is text as it is without markup. An
+element has no other tags inside. This module keeps no text.
+"""
+
+import re
+from dataclasses import dataclass
+
+from voiceagent_tts.core import ms_to_samples
+from voiceagent_tts.text.entries import UNDECIDED, Undecided
+from voiceagent_tts.text.spelling import spell
+
+MAX_BREAK_MS = 10_000
+MAX_TAG_CHARS = 160
+MAX_ELEMENT_CHARS = 240
+"""Longest element with its tags; less than a segment, which must not split it."""
+
+_NAMES = ("break", "spell", "say-as", "sub", "phoneme", "speak")
+_ATTRIBUTE = r"\s+[A-Za-z-]+\s*=\s*(?:\"[^\"<>]*\"|'[^'<>]*')"
+_TAG = re.compile(
+    rf"<(?P<close>/?)(?P<name>[A-Za-z-]+)(?P<attributes>(?:{_ATTRIBUTE})*)\s*(?P<empty>/?)>"
+)
+_NAME = re.compile(r"</?(?P<name>[A-Za-z-]*)(?P<rest>[^A-Za-z-][^<>]*)?")
+_ATTRIBUTES = re.compile(r"([A-Za-z-]+)\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")
+_TIME = re.compile(r"\+?(\d{1,9}(?:\.\d{0,9})?|\.\d{1,9})\s*(ms|s)")
+_SPELLED = frozenset(("characters", "spell-out", "digits", "telephone"))
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """A tag or an element.
+
+    Args:
+        char_end: index of the first character after it.
+        said: what is said for it; empty for nothing.
+        ipa: what is said, in IPA.
+        pause_samples: silence in its place.
+    """
+
+    char_end: int
+    said: str = ""
+    ipa: str | None = None
+    pause_samples: int = 0
+
+
+def match_tag(text: str, start: int) -> Tag | Undecided | None:
+    """Read the tag or element that begins at `start`, where `text` has a `<`.
+
+    Returns:
+        None if it is text; `UNDECIDED` if it may become a tag with more text.
+    """
+    tag = _TAG.match(text, start, start + MAX_TAG_CHARS)
+    if tag is None:
+        return UNDECIDED if _may_become_tag(text[start : start + MAX_TAG_CHARS]) else None
+    name = tag["name"].casefold()
+    if name not in _NAMES:
+        return None
+    if name == "speak" or tag["close"]:
+        return Tag(tag.end())
+    attributes = {
+        key.casefold(): double or single
+        for key, double, single in _ATTRIBUTES.findall(tag["attributes"])
+    }
+    if name == "break":
+        pause_ms = _break_ms(attributes)
+        return None if pause_ms is None else Tag(tag.end(), pause_samples=ms_to_samples(pause_ms))
+    if tag["empty"] or not _is_known(name, attributes):
+        return None
+    # No more is looked at than an element may have, so that many tags take no more time each.
+    element = _element(text[tag.end() : start + MAX_ELEMENT_CHARS + 1], tag.end(), name, attributes)
+    end = len(text) if isinstance(element, Undecided) else element.char_end if element else start
+    return None if end - start > MAX_ELEMENT_CHARS else element
+
+
+def _may_become_tag(beginning: str) -> bool:
+    named = _NAME.fullmatch(beginning)
+    if named is None or len(beginning) >= MAX_TAG_CHARS:
+        return False
+    name = named["name"].casefold()
+    if named["rest"] is None:
+        return any(known.startswith(name) for known in _NAMES)
+    return name in _NAMES
+
+
+def _break_ms(attributes: dict[str, str]) -> float | None:
+    time = _TIME.fullmatch(attributes.get("time", "").strip())
+    if time is None:
+        return None
+    return min(float(time[1]) * (1000 if time[2] == "s" else 1), MAX_BREAK_MS)
+
+
+def _is_known(name: str, attributes: dict[str, str]) -> bool:
+    match name:
+        case "say-as":
+            return attributes.get("interpret-as", "").casefold() in _SPELLED
+        case "sub":
+            return "alias" in attributes
+        case "phoneme":
+            return bool(attributes.get("ph")) and attributes.get("alphabet") == "ipa"
+        case _:
+            return name == "spell"
+
+
+def _element(
+    rest: str, start: int, name: str, attributes: dict[str, str]
+) -> Tag | Undecided | None:
+    """Read the content of an element and its closing tag: `rest`, which begins at `start`."""
+    opened = rest.find("<")
+    if opened < 0:
+        return UNDECIDED
+    closing = re.compile(rf"</{name}\s*>", re.IGNORECASE).match(rest, opened)
+    if closing is None:
+        beginning = rest[opened:].casefold().rstrip()
+        return UNDECIDED if f"</{name}".startswith(beginning) else None
+    content, end = rest[:opened], start + closing.end()
+    match name:
+        case "sub":
+            return Tag(end, attributes["alias"])
+        case "phoneme":
+            return Tag(end, content, attributes["ph"])
+        case _:
+            return Tag(end, spell(content))

@@ -1,0 +1,144 @@
+"""The reader: decides how each span of a client's text is said, while the text is being written.
+
+Text passes through unchanged, except that a span with a reading is masked by letters, so that later
+rooms take it for one word, and the tags of breaks are masked by spaces. Masked text has the length
+of the client's, so every offset remains one of the client's text. The result does not depend on how
+the text was split into deltas.
+
+Text is held back only while it is the beginning of an entry or of a tag; `release` gives up an
+entry. This module has no clock: its owner calls `release` when its timer fires.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from voiceagent_tts.core import Reading, ms_to_samples
+from voiceagent_tts.text.entries import EntryMatcher, Match, Undecided, match_first
+from voiceagent_tts.text.markup import Tag, match_tag
+from voiceagent_tts.text.words import is_spoken
+
+MAX_PAUSES_MS = 60_000
+"""Maximum total length of the breaks of one context."""
+_MASK = "x"
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """The next part of the text.
+
+    Args:
+        text: masked text, as long as the client's.
+        readings: how spans of it are said, in order; each lies inside the passage.
+    """
+
+    text: str
+    readings: tuple[Reading, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Silence between the passages before it and those after it.
+
+    Args:
+        char_end: offset of the first character after its tag.
+        samples: its length.
+    """
+
+    char_end: int
+    samples: int
+
+
+class Reader:
+    """Reads the text of one context.
+
+    Args:
+        lexicons: the lexicons of the context; of equally long matches the first one's counts.
+        has_markup: whether tags have an effect.
+    """
+
+    def __init__(self, lexicons: Sequence[EntryMatcher] = (), *, has_markup: bool = False) -> None:
+        self._lexicons = lexicons
+        self._has_markup = has_markup
+        self._held = ""
+        self._holds_tag = False
+        self._char_start = 0  # offset of the first held character
+        self._before = ""  # character before it
+        self._pauses_left = ms_to_samples(MAX_PAUSES_MS)
+
+    @property
+    def masks_text(self) -> bool:
+        """Whether its passages may differ from the client's text."""
+        return bool(self._lexicons) or self._has_markup
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether `release` would return text."""
+        return bool(self._held) and not self._holds_tag
+
+    def push(self, delta: str) -> list[Passage | Pause]:
+        """Append text; return what is decided."""
+        if not self.masks_text:
+            return [Passage(delta)]
+        self._held += delta
+        return self._read(gives_up_entries=False, gives_up_tags=False)
+
+    def release(self) -> list[Passage | Pause]:
+        """Return held text, except the beginning of a tag: the client has stopped writing."""
+        return self._read(gives_up_entries=True, gives_up_tags=False)
+
+    def flush(self) -> list[Passage | Pause]:
+        """Return all held text."""
+        return self._read(gives_up_entries=True, gives_up_tags=True)
+
+    def _read(self, *, gives_up_entries: bool, gives_up_tags: bool) -> list[Passage | Pause]:
+        parts: list[Passage | Pause] = []
+        masked: list[str] = []
+        readings: list[Reading] = []
+        text, at = self._held, 0
+        self._holds_tag = False
+        while at < len(text):
+            found = self._found(text, at, is_end=gives_up_entries)
+            if isinstance(found, Undecided):
+                is_tag = text[at] == "<" and self._has_markup
+                if not (gives_up_tags and is_tag):
+                    self._holds_tag = is_tag
+                    break
+                found = None
+            if found is None:
+                masked.append(text[at])
+                at += 1
+                continue
+            reading = self._reading(text, at, found)
+            masked.append((" " if reading is None else _MASK) * (found.char_end - at))
+            at = found.char_end
+            if reading is not None:
+                readings.append(reading)
+            elif isinstance(found, Tag) and (samples := self._pause(found)):
+                parts.append(Passage("".join(masked), tuple(readings)))
+                parts.append(Pause(self._char_start + at, samples))
+                masked, readings = [], []
+        if masked:
+            parts.append(Passage("".join(masked), tuple(readings)))
+        self._before = text[at - 1 : at] or self._before
+        self._held, self._char_start = text[at:], self._char_start + at
+        return parts
+
+    def _found(self, text: str, at: int, *, is_end: bool) -> Match | Tag | Undecided | None:
+        """The entry or tag that begins at `at`."""
+        if text[at] == "<" and self._has_markup:
+            return match_tag(text, at)
+        before = text[at - 1] if at else self._before
+        return match_first(self._lexicons, text, at, before, is_end=is_end)
+
+    def _reading(self, text: str, at: int, found: Match | Tag) -> Reading | None:
+        """The reading of an entry or element; None for a tag that is not spoken."""
+        start, end = self._char_start + at, self._char_start + found.char_end
+        if isinstance(found, Tag):
+            return Reading(start, end, found.said, found.ipa) if is_spoken(found.said) else None
+        said = found.pronunciation
+        return Reading(start, end, said.say or text[at : found.char_end], said.ipa)
+
+    def _pause(self, tag: Tag) -> int:
+        samples = min(tag.pause_samples, self._pauses_left)
+        self._pauses_left -= samples
+        return samples
