@@ -1,16 +1,18 @@
 """Runs the command line in an empty directory."""
 
 import asyncio
+import contextlib
 import io
 import os
+import resource
 import sys
-from collections.abc import AsyncIterable
+from collections.abc import AsyncIterable, Iterator
 from pathlib import Path
 
 import pytest
 import structlog
 
-from testbed.command_line import Command, CommandHere, Outcome, finished, start
+from testbed.command_line import EMBEDDED, Command, CommandHere, FullDisk, Outcome, finished, start
 from voiceagent_tts.cli import main
 
 
@@ -45,11 +47,14 @@ def command_here(
 ) -> CommandHere:
     """Run `voiceagent-tts *argv` in an empty directory, in this process, without any input.
 
-    This saves starting a process; each command also has tests that start one.
+    This saves starting a process; each command also has tests that start one. Variables that a
+    test sets for the command are set after this fixture.
     """
     for name in os.environ:
         if name.startswith("VOICEAGENT_TTS_"):
             monkeypatch.delenv(name)
+    for name, value in EMBEDDED.items():
+        monkeypatch.setenv(name, value)
 
     def run(*argv: str) -> Outcome:
         with monkeypatch.context() as patch:
@@ -66,3 +71,19 @@ def command_here(
         return Outcome(int(ended.value.code or 0), written.out, written.err)
 
     return run
+
+
+@pytest.fixture
+def full_disk() -> FullDisk:
+    """Within the block, no file of this process can grow beyond 100 bytes."""
+
+    @contextlib.contextmanager
+    def limited() -> Iterator[None]:
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    return limited

@@ -60,6 +60,18 @@ async def test_every_text_becomes_sound_and_words(
     assert len(list((tmp_path / "wavs").iterdir())) == 6
 
 
+async def test_a_warning_is_printed_once(
+    texts: Path, served: ServerProcess, command: Command
+) -> None:
+    """What the server warns of in every text is one line."""
+    argv = ("batch", "texts", "-o", "wavs", "--instruct", "calm", "--url", served.websocket_url)
+    outcome = await command(*argv)
+    assert outcome.status == 0
+    lines = [line for line in outcome.errors.splitlines() if line.startswith("warning: ")]
+    assert len(lines) == 1
+    assert "`instruct` has no effect" in lines[0]
+
+
 @pytest.mark.parametrize(("name", "kind"), [("flac", "FLAC"), ("mp3", "MP3"), ("ogg", "OGG")])
 async def test_sound_has_the_format_asked_for(
     name: str, kind: str, texts: Path, served: ServerProcess, command: Command, tmp_path: Path

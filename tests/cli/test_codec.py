@@ -1,6 +1,5 @@
-"""`voiceagent-tts codec` as a process, on a tiny checkpoint."""
+"""`voiceagent-tts codec` on a tiny checkpoint."""
 
-import resource
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,7 +7,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from testbed.command_line import Command, finished, start
+from testbed.command_line import Command, CommandHere, FullDisk
 from voiceagent_tts.cli.codec import decode, encode
 from voiceagent_tts.errors import CheckpointError, InvalidRequestError
 
@@ -16,9 +15,9 @@ REFERENCE = Path(__file__).parents[1] / "reference"
 MODEL = ("--model", str(REFERENCE / "base-0b6"))
 
 
-async def test_sound_becomes_codes_and_sound_again(command: Command, tmp_path: Path) -> None:
+def test_sound_becomes_codes_and_sound_again(command_here: CommandHere, tmp_path: Path) -> None:
     """`encode` writes the official package's codes; `decode` makes 80 ms of audio of each frame."""
-    encoded = await command("codec", "encode", str(REFERENCE / "reference.wav"), "a.npz", *MODEL)
+    encoded = command_here("codec", "encode", str(REFERENCE / "reference.wav"), "a.npz", *MODEL)
     assert (encoded.status, encoded.output) == (0, ""), encoded.errors
     with (
         np.load(tmp_path / "a.npz") as made,
@@ -26,22 +25,23 @@ async def test_sound_becomes_codes_and_sound_again(command: Command, tmp_path: P
     ):
         assert np.array_equal(made["codes"], made_by["ref_code"])
         assert made["codes"].dtype == np.int16
-    decoded = await command("codec", "decode", "a.npz", "a.wav", *MODEL)
+    decoded = command_here("codec", "decode", "a.npz", "a.wav", *MODEL)
     assert (decoded.status, decoded.output) == (0, ""), decoded.errors
     information = soundfile.info(tmp_path / "a.wav")
     assert (information.frames, information.samplerate) == (18 * 1_920, 24_000)
 
 
 @pytest.mark.parametrize("what", ["encode", "decode"])
-async def test_a_full_disk_is_said_and_leaves_nothing(what: str, tmp_path: Path) -> None:
+def test_a_full_disk_is_said_and_leaves_nothing(
+    what: str, command_here: CommandHere, full_disk: FullDisk, tmp_path: Path
+) -> None:
     """If a file cannot be written, one line says so, and the unfinished file is removed."""
     source, name = {
         "encode": ("reference.wav", "a.npz"),
         "decode": ("codec-130-frames.npz", "a.wav"),
     }[what]
-    process = await start("codec", what, str(REFERENCE / source), name, *MODEL, folder=tmp_path)
-    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (100, 100))
-    outcome = await finished(process)
+    with full_disk():
+        outcome = command_here("codec", what, str(REFERENCE / source), name, *MODEL)
     assert outcome.status == 1
     assert outcome.errors == f"voiceagent-tts: {name}: cannot be written; File too large\n"
     assert list(tmp_path.iterdir()) == []

@@ -7,8 +7,12 @@ from pathlib import Path
 import pytest
 
 from testbed.base_install import make_base_install, run_in_base_install
-from testbed.command_line import Command
+from testbed.command_line import Command, CommandHere
+from testbed.parity_reference import REFERENCE
+from voiceagent_tts.cli import models
+from voiceagent_tts.cli.doctor import _word_times
 from voiceagent_tts.cli.playback import output_device
+from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import InvalidRequestError
 
 
@@ -41,23 +45,34 @@ def test_a_machine_without_the_extras_is_told_what_to_install(tmp_path: Path) ->
     assert result.stderr == ""
 
 
-async def test_the_settings_are_judged(command: Command) -> None:
+def test_the_settings_are_judged(
+    command_here: CommandHere, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """Port and engine are those with which a server would start, from the environment too."""
-    qwen3 = {"VOICEAGENT_TTS_ENGINE": "qwen3", "VOICEAGENT_TTS_MODELS": "Qwen/a"}
-    outcome = await command("doctor", environment={"VOICEAGENT_TTS_PORT": "18765"} | qwen3)
+    monkeypatch.setenv("VOICEAGENT_TTS_ENGINE", "qwen3")
+    monkeypatch.setenv("VOICEAGENT_TTS_MODELS", "Qwen/a")
+    monkeypatch.setenv("VOICEAGENT_TTS_PORT", "18765")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    outcome = command_here("doctor")
     assert re.search(
         r"^ok +settings +engine qwen3 Qwen/a, 127\.0\.0\.1:18765$", outcome.output, re.MULTILINE
     )
     assert re.search(r"^(ok|note) +port 18765 ", outcome.output, re.MULTILINE)
-    outcome = await command("doctor", environment={"VOICEAGENT_TTS_ENGINE": "qwen4"})
+    untimed = r"^note +CPU products +float32: not timed yet$"
+    assert re.search(untimed, outcome.output, re.MULTILINE)
+    monkeypatch.setenv("VOICEAGENT_TTS_ENGINE", "qwen4")
+    outcome = command_here("doctor")
     assert outcome.status == 1
     assert re.search(r"^bad +settings +engine: ", outcome.output, re.MULTILINE)
 
 
-async def test_a_misspelt_variable_is_told(command: Command) -> None:
+def test_a_misspelt_variable_is_told(
+    command_here: CommandHere, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A variable that no setting has is named, with the setting that it resembles."""
-    environment = {"VOICEAGENT_TTS_ENIGNE": "qwen3", "VOICEAGENT_TTS_SERVICE_HOST": "10.0.0.1"}
-    outcome = await command("doctor", environment=environment)
+    monkeypatch.setenv("VOICEAGENT_TTS_ENIGNE", "qwen3")
+    monkeypatch.setenv("VOICEAGENT_TTS_SERVICE_HOST", "10.0.0.1")
+    outcome = command_here("doctor")
     assert "VOICEAGENT_TTS_ENIGNE is no setting" in outcome.output
     assert "did you mean VOICEAGENT_TTS_ENGINE?" in outcome.output
     assert "SERVICE_HOST" not in outcome.output
@@ -72,13 +87,13 @@ def test_a_machine_without_an_output_device_is_told_so() -> None:
         output_device()
 
 
-async def test_a_port_that_is_taken_is_noted(command: Command) -> None:
+def test_a_port_that_is_taken_is_noted(command_here: CommandHere) -> None:
     """A port in use is a note: it limits a server, but the machine can speak."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         port = listener.getsockname()[1]
-        outcome = await command("doctor", "--port", str(port))
+        outcome = command_here("doctor", "--port", str(port))
     assert outcome.status == 0
     assert re.search(rf"^note +port {port} +Address already in use$", outcome.output, re.MULTILINE)
     assert "serve with --port 0" in outcome.output
@@ -95,11 +110,11 @@ async def test_a_port_that_is_taken_is_noted(command: Command) -> None:
         ),
     ],
 )
-async def test_a_mistake_is_said(
-    options: list[str], status: int, sentence: str, command: Command
+def test_a_mistake_is_said(
+    options: list[str], status: int, sentence: str, command_here: CommandHere
 ) -> None:
     """Impossible arguments are refused."""
-    outcome = await command("doctor", *options)
+    outcome = command_here("doctor", *options)
     assert (outcome.status, outcome.output) == (status, "")
     assert sentence in outcome.errors
     assert "Traceback" not in outcome.errors
@@ -131,3 +146,22 @@ def test_a_command_without_its_extras_says_what_to_install(tmp_path: Path) -> No
     assert result.returncode == 1
     assert result.stderr.startswith("voiceagent-tts: the package 'huggingface_hub' is missing")
     assert "pip install 'voiceagent-tts[server,qwen3]'" in result.stderr
+
+
+@pytest.mark.parametrize("engine", ["qwen3", "pocket"])
+def test_the_place_of_the_forced_aligner_is_said(
+    engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a downloaded aligner the finding says where it would run and why."""
+    pytest.importorskip("torch")
+    monkeypatch.setattr(models, "aligner_folder", lambda model: "/aligner")
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    one = str(REFERENCE / "custom_voice-1b7")
+    given = {"engine": engine, "models": (one,) if engine == "qwen3" else ()}
+    finding = _word_times(Settings(**given))
+    assert finding.detail == "online aligner and forced aligner on the CPU: there is no GPU"
+    finding = _word_times(Settings(aligner_device="cpu", **given))
+    assert finding.detail.endswith("forced aligner on the CPU: aligner_device says so")
+    assert _word_times(Settings(aligner="online", **given)).detail == "online aligner"
+    missing = _word_times(Settings(engine="qwen3", models=("no/model",)))
+    assert missing.detail.endswith("forced aligner on the CPU: there is no GPU")

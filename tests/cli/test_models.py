@@ -11,6 +11,7 @@ from testbed.local_hub import Hub, commit_of, serving
 from voiceagent_tts import hub as client
 from voiceagent_tts.errors import CheckpointError
 from voiceagent_tts.hub import PUBLISHED, ModelId, parse_id
+from voiceagent_tts.pocket.published import LANGUAGE_MODELS
 
 REFERENCE = Path(__file__).parents[1] / "reference"
 BASE = "Qwen/Qwen3-TTS-12Hz-0.6B-Base"
@@ -51,8 +52,9 @@ def files_of(folder: Path) -> dict[str, bytes]:
 async def test_a_model_is_downloaded_listed_and_used_offline(run: Command, tmp_path: Path) -> None:
     """All files are downloaded; then the id stands for the folder, even without a network."""
     absent = (await run("models", "list")).output
-    assert [line.split()[0] for line in absent.splitlines()] == list(PUBLISHED)
-    assert absent.count("not on this machine") == len(PUBLISHED)
+    names = [*PUBLISHED, *LANGUAGE_MODELS]
+    assert [line.split()[0] for line in absent.splitlines()] == names
+    assert absent.count("not on this machine") == len(names)
     done = await run("models", "download", BASE)
     assert done.status == 0, done.errors
     folder = Path(done.output.strip())

@@ -45,6 +45,16 @@ async def test_say_writes_sound(
     assert np.abs(samples).max() > 0.1
 
 
+async def test_say_prints_what_the_server_warns_of(served: ServerProcess, command: Command) -> None:
+    """An instruction that has no effect is told, and the text is spoken."""
+    argv = ("say", TEXT, "-o", "a.wav", "--instruct", "whisper", "--url", served.websocket_url)
+    outcome = await command(*argv)
+    warning, report = outcome.errors.splitlines()
+    assert outcome.status == 0
+    assert warning.startswith("warning: this voice follows no instruction")
+    assert report.startswith("a.wav: ")
+
+
 async def test_say_starts_a_server_where_none_is_named(command: Command, tmp_path: Path) -> None:
     """Without --url, `say` starts a server of its own, whatever keys and settings files exist."""
     (tmp_path / "voiceagent-tts.toml").write_text('port = 1\napi_keys = ["another"]\n')
@@ -285,13 +295,12 @@ async def test_without_a_loudspeaker_say_asks_for_a_file(command: Command, tmp_p
     missing_card.write_text("pcm.!default { type hw card 99 }\n")
     without_devices = {"PULSE_SERVER": "none", "ALSA_CONFIG_PATH": str(missing_card)}
     outcome = await command("say", TEXT, environment=without_devices)
-    assert outcome.status == 1
-    assert "--output say.wav" in outcome.errors
-    outcome = await command("say", TEXT, "--play", environment=without_devices)
-    assert outcome.status == 1
-    assert "--output" in outcome.errors
     missing = "libportaudio2" if find_library("portaudio") is None else "no output device"
+    assert outcome.status == 1
     assert missing in outcome.errors
+    assert "--output say.wav" in outcome.errors
+    insisting = await command("say", TEXT, "--play", "-o", "a.wav", environment=without_devices)
+    assert (insisting.status, insisting.errors) == (1, outcome.errors)
 
 
 async def test_a_key_opens_the_server(start_server: StartServer, command: Command) -> None:
@@ -314,6 +323,22 @@ async def test_voices_are_listed_one_a_line(server: RunningServer, command: Comm
     voices = server.state.synthesizer.voices
     assert names == voices.names()
     assert all(voices.resolve(name) for name in names)
+
+
+async def test_voices_are_asked_of_a_proxy(command: Command) -> None:
+    """The prefix of the proxy's path stays, as in the address of the WebSocket."""
+    asked = asyncio.get_running_loop().create_future()
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.set_result(await reader.readline())
+        writer.close()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as listener:
+        port = listener.sockets[0].getsockname()[1]
+        url = f"ws://user:secret@127.0.0.1:{port}/voice/v1/tts/ws"
+        outcome = await command("voices", "list", "--url", url)
+    assert await asked == b"GET /voice/v1/audio/voices HTTP/1.1\r\n"
+    assert "secret" not in outcome.errors
 
 
 async def test_voices_are_listed_by_what_they_are(server: RunningServer, command: Command) -> None:

@@ -44,6 +44,27 @@ async def test_serve_says_when_it_is_ready_and_ends_when_told(end: int, tmp_path
     assert "Traceback" not in outcome.errors
 
 
+@pytest.mark.parametrize(
+    ("host", "shown"), [("0.0.0.0", "127.0.0.1"), ("::", "[::1]"), ("127.0.0.1", "127.0.0.1")]
+)
+async def test_serve_names_an_address_that_opens(host: str, shown: str, tmp_path: Path) -> None:
+    """Both addresses can be opened here, also if the server listens on all interfaces."""
+    anyone = {"VOICEAGENT_TTS_ALLOW_ANONYMOUS": "true"}
+    process = await start(
+        "serve", "--host", host, "--port", "0", folder=tmp_path, environment=anyone
+    )
+    assert process.stdout is not None
+    address = (await process.stdout.readline()).decode().split()[1]
+    assert address.startswith(f"ws://{shown}:")
+    async with TTSClient(address) as client:
+        assert (await client.connect()).sample_rate == 24_000
+    process.send_signal(signal.SIGTERM)
+    outcome = await finished(process)
+    invitation = f"Open {address.replace('ws', 'http', 1).removesuffix(DEFAULT_PATH)} in a browser"
+    assert invitation in " ".join(outcome.errors.split())
+    assert ("on another machine" in outcome.errors) == (host != "127.0.0.1")
+
+
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_ends_a_start_that_takes_long(end: int, tmp_path: Path) -> None:
     """A signal ends a server whose engine is still starting, and ends that process, too."""
@@ -168,8 +189,9 @@ async def test_a_wrong_setting_ends_it_with_one_clear_line(command: Command) -> 
     outcome = await command("serve", "--host", "0.0.0.0")
     assert (outcome.status, outcome.output) == (1, "")
     assert outcome.errors == (
-        "voiceagent-tts: expected api_keys where others can reach the server (host 0.0.0.0); set "
-        "VOICEAGENT_TTS_API_KEYS, or VOICEAGENT_TTS_ALLOW_ANONYMOUS=true to serve anyone\n"
+        "voiceagent-tts: expected keys where others can reach the server (host 0.0.0.0); set "
+        "VOICEAGENT_TTS_KEYS or VOICEAGENT_TTS_API_KEYS, or VOICEAGENT_TTS_ALLOW_ANONYMOUS=true "
+        "to serve anyone\n"
     )
 
 

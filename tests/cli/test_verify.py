@@ -15,7 +15,7 @@ MODEL = ("--model", str(REFERENCE / "custom_voice-1b7"))
     [
         ([], "expected exactly one of --model and --aligner"),
         ([*MODEL, "--aligner", "a"], "expected exactly one of --model and --aligner"),
-        ([*MODEL, "--precision", "int4"], "--precision: expected float32, bfloat16 or float16"),
+        ([*MODEL, "--precision", "int3"], "--precision: expected float32, bfloat16 or float16"),
         ([*MODEL, "--device", "tpu"], "device: expected cpu, cuda or cuda:N; got 'tpu'"),
         (
             [*MODEL, "--device", "cuda:99"],

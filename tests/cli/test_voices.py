@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-import resource
 import sys
 import wave
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from testbed.command_line import Command, Outcome, finished, start
+from testbed.command_line import Command, CommandHere, FullDisk, Outcome
 from testbed.known_speech import espeak
 from testbed.servers import StartServer
 from voiceagent_tts.cli import voices
@@ -30,8 +29,10 @@ DESIGN = str(REFERENCE / "voice_design-1b7")
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> VoiceFolder:
-    """The folder of voices, also for processes that these tests start."""
+def folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command_here: CommandHere
+) -> VoiceFolder:
+    """The folder of voices, also for commands that these tests run."""
     monkeypatch.setenv("VOICEAGENT_TTS_VOICES_FOLDER", str(tmp_path / "voices"))
     return VoiceFolder(tmp_path / "voices")
 
@@ -48,36 +49,37 @@ def run(command: Command, folder: VoiceFolder) -> Command:
 
 
 async def test_a_voice_is_added_exported_and_removed(
-    run: Command, folder: VoiceFolder, tmp_path: Path
+    run: Command, command_here: CommandHere, folder: VoiceFolder, tmp_path: Path
 ) -> None:
     """One line says what was kept; the exported file makes an equal voice on another machine."""
     added = await run("add", "Anna", str(SOUND), "--model", BASE, "--text", "quick brown fox")
     assert (added.status, added.output) == (0, ""), added.errors
     assert added.errors.splitlines()[-1].startswith("saved the voice anna (timbre and 24 frames")
-    assert (await run("export", "anna", "a.safetensors")).status == 0
+    assert command_here("voices", "export", "anna", "a.safetensors").status == 0
     voices.add("bert", tmp_path / "a.safetensors")
     assert folder.read("bert") == folder.read("anna")
-    assert (await run("remove", "anna")).status == 0
+    assert command_here("voices", "remove", "anna").status == 0
     assert folder.names() == ["bert"]
-    again = await run("remove", "anna")
+    again = command_here("voices", "remove", "anna")
     assert (again.status, again.errors) == (
         1,
         "voiceagent-tts: expected the name of a cloned voice, got 'anna'; known are bert\n",
     )
 
 
-async def test_a_full_disk_is_said_and_leaves_what_was_there(
-    run: Command, folder: VoiceFolder, tmp_path: Path
+def test_a_full_disk_is_said_and_leaves_what_was_there(
+    command_here: CommandHere,
+    full_disk: FullDisk,
+    folder: VoiceFolder,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """If an export cannot be written, one line says so, and an older file stays unchanged."""
     voices.add("anna", SOUND, BASE, "quick brown fox")
     (tmp_path / "a.safetensors").write_text("older")
-    process = await start(
-        "voices", "export", "anna", "a.safetensors", folder=tmp_path,
-        environment={"VOICEAGENT_TTS_VOICES_FOLDER": str(folder.path)},
-    )  # fmt: skip
-    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (100, 100))
-    outcome = await finished(process)
+    capsys.readouterr()
+    with full_disk():
+        outcome = command_here("voices", "export", "anna", "a.safetensors")
     assert outcome.status == 1
     assert outcome.errors == ("voiceagent-tts: a.safetensors: cannot be written; File too large\n")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.safetensors", "voices"]
@@ -224,7 +226,13 @@ async def test_text_that_is_none_is_refused(run: Command, folder: VoiceFolder) -
 @pytest.fixture
 async def base_server(start_server: StartServer, folder: VoiceFolder) -> RunningServer:
     """A server of the tiny Base model with that folder of voices."""
-    return await start_server(engine="qwen3", models=(BASE,), threads=1, voices_folder=folder.path)
+    return await start_server(
+        engine="qwen3",
+        models=(BASE,),
+        threads=1,
+        deterministic=True,  # a probe that speaks meanwhile changes no bit
+        voices_folder=folder.path,
+    )
 
 
 async def first_audio(client: TTSClient, voice: str | None) -> bytes:
@@ -239,11 +247,10 @@ async def first_audio(client: TTSClient, voice: str | None) -> bytes:
 
 
 async def test_a_running_server_speaks_with_a_new_voice(
-    base_server: RunningServer, run: Command, folder: VoiceFolder
+    base_server: RunningServer, folder: VoiceFolder
 ) -> None:
     """A new voice can be used as soon as it is added, and a replaced one by the next context."""
-    added = await run("add", "anna", str(SOUND), "--model", BASE, "--text", "quick brown fox")
-    assert added.status == 0, added.errors
+    await asyncio.to_thread(voices.add, "anna", SOUND, BASE, "quick brown fox")
     async with TTSClient(base_server.websocket_url) as client:
         first = await first_audio(client, "Anna")
         assert await first_audio(client, "anna") == first

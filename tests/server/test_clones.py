@@ -13,6 +13,8 @@ import soundfile
 import torch
 
 from testbed.server_process import ServerProcess
+from testbed.waiting import until
+from voiceagent_tts.access.audit import verify
 from voiceagent_tts.config import Settings
 from voiceagent_tts.model.prompt import Cloned
 from voiceagent_tts.server.serve import RunningServer, running
@@ -37,6 +39,7 @@ async def cloning_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncItera
         threads=1,
         aligner="off",
         voices_folder=tmp_path_factory.mktemp("voices"),
+        audit_log=tmp_path_factory.mktemp("logs") / "audit.jsonl",
     )
     async with running(settings) as server:
         yield server
@@ -64,8 +67,13 @@ async def listed(client: httpx.AsyncClient) -> dict[str, dict[str, Any]]:
     return {each["id"]: each for each in (await client.get(PATH)).json()["voices"]}
 
 
-async def test_a_recording_becomes_a_voice(cloning: httpx.AsyncClient) -> None:
-    """It is listed, spoken, downloaded and removed; the answer warns of a short recording."""
+async def test_a_recording_becomes_a_voice(
+    cloning: httpx.AsyncClient, cloning_server: RunningServer
+) -> None:
+    """It is listed, spoken, downloaded and removed; the answer warns of a short recording.
+
+    The audit log says who added it with whose consent, and who removed it.
+    """
     added = await cloning.post(PATH, **upload("Anna", ref_text="quick brown fox"))
     assert added.status_code == 201, added.text
     assert added.json()["id"] == "anna"
@@ -79,6 +87,14 @@ async def test_a_recording_becomes_a_voice(cloning: httpx.AsyncClient) -> None:
     assert "anna" not in await listed(cloning)
     gone = await cloning.delete(f"{PATH}/anna")
     assert (gone.status_code, gone.json()["error"]["code"]) == (404, "not_found")
+    path = cloning_server.state.settings.audit_log
+    assert path is not None
+    await until(lambda: "voice_removed" in path.read_text(), "the removal is recorded")
+    verify(path)
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    added_at = next(each for each in records if each["event"] == "voice_added")
+    assert (added_at["voice"], added_at["how"]) == ("anna", "recording")
+    assert (added_at["consent"], added_at["ip"]) == (CONSENT, "127.0.0.1")
 
 
 @pytest.mark.thorough

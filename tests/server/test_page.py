@@ -167,6 +167,41 @@ async def test_an_interruption_shows_what_the_server_reports(
     await page.screenshot(path=OUT / f"page-{answer}.png", full_page=True)
 
 
+async def test_a_warning_of_the_server_is_shown(opening: tuple[Page, PageLog]) -> None:
+    """The speech goes on below the sentence, which the next speech removes."""
+    page, _ = opening
+    await page.evaluate(
+        """async () => {
+            const send = WebSocket.prototype.send;
+            WebSocket.prototype.send = function (data) {
+                send.call(this, data.replace('"context.open"', '"context.open","instruct":"calm"'));
+                WebSocket.prototype.send = send;
+            };
+        }"""
+    )
+    await speak(page, "One.")
+    await expect(page.get_by_role("alert")).to_contain_text("`instruct` has no effect")
+    await spoken_to_the_end(page)
+    await expect(page.get_by_role("alert")).to_be_visible()
+    await speak(page, "Two.")
+    await expect(page.get_by_role("alert")).to_be_hidden()
+    await spoken_to_the_end(page)
+
+
+async def test_a_lexicon_and_tags_are_sent(opening: tuple[Page, PageLog]) -> None:
+    """Lines of the lexicon, and the box for tags; words stay those of the text."""
+    page, log = opening
+    await page.get_by_text("Say it right").click()
+    await page.get_by_label("Words and how they are said").fill("nginx = engine x\n\nUS=/juː ɛs/")
+    await page.get_by_label("Tags in the text").check()
+    await speak(page, 'Use nginx <break time="100ms"/> now.')
+    await spoken_to_the_end(page)
+    opened = message(log.sent, "context.open")
+    assert opened["lexicon"] == {"nginx": "engine x", "US": "/juː ɛs/"}
+    assert opened["markup"] is True
+    await expect(page.get_by_role("alert")).to_be_hidden()
+
+
 async def test_the_space_bar_interrupts_a_scripted_llm(opening: tuple[Page, PageLog]) -> None:
     """The reply is not written to its end, and the whole of it is shown as what others commit."""
     page, log = opening
@@ -259,7 +294,7 @@ async def test_a_voice_is_cloned_and_designed_on_the_page(browser: Browser, tmp_
             await expect(form.get_by_role("status")).to_contain_text(
                 "The voice anna is ready.", timeout=100_000
             )
-            await expect(page.get_by_role("radio", name="anna")).to_be_checked()
+            await expect(page.get_by_role("radio", name="anna clone")).to_be_checked()
             await page.screenshot(path=OUT / "page-voices.png", full_page=True)
             async with page.expect_download() as saving:
                 await page.get_by_label("Save anna as a file").click()

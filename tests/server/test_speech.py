@@ -12,8 +12,9 @@ import numpy as np
 import openai
 import pytest
 import pytest_asyncio
+import soundfile
 
-from testbed.servers import metric_value
+from testbed.servers import StartServer, metric_value
 from testbed.waiting import until
 from voiceagent_tts.audio.levels import leading_silence_samples
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
@@ -154,6 +155,27 @@ async def test_an_unknown_voice_is_told_the_known(sdk: openai.AsyncOpenAI) -> No
         await sdk.audio.speech.create(model="tts-1", voice="aloy", input="Hello.")
     assert refused.value.code == "invalid_voice"
     assert "alloy" in refused.value.message
+
+
+async def test_lexicon_and_markup_are_taken(sdk: openai.AsyncOpenAI) -> None:
+    """As fields beside OpenAI's; a mistake in the lexicon is the caller's, and is not shown."""
+
+    async def seconds(text: str, **fields: Any) -> float:
+        response = await sdk.audio.speech.create(
+            model="tts-1", voice="alloy", input=text, response_format="pcm", extra_body=fields
+        )
+        return len(response.content) / BYTES_PER_SAMPLE / SAMPLE_RATE_HZ
+
+    written = "four hundred and ninety nine thousand"
+    said = await seconds("abc", lexicon={"abc": written})
+    assert said == pytest.approx(await seconds(written), rel=0.03)
+    tagged = 'One. <break time="2s"/> Two.'
+    paused = await seconds(tagged, markup=True) - await seconds(tagged)
+    assert paused == pytest.approx(2.0, abs=0.5)
+    with pytest.raises(openai.APIStatusError) as refused:
+        await seconds("abc", lexicon={"": "x"})
+    assert refused.value.status_code in (400, 422)
+    assert "entry 1" in refused.value.message
 
 
 async def test_speed_and_instructions_are_taken(sdk: openai.AsyncOpenAI) -> None:
@@ -317,3 +339,20 @@ async def test_without_streaming_the_length_is_known(
     if container_format == "wav":
         with wave.open(io.BytesIO(answer.content)) as file:
             assert file.getnframes() == len(samples)
+    if container_format == "flac":
+        assert soundfile.info(io.BytesIO(answer.content)).frames == len(samples)
+        whole, _ = soundfile.read(io.BytesIO(answer.content), dtype="int16")
+        assert np.array_equal(whole, samples)
+
+
+@pytest.mark.asyncio(loop_scope="function")
+async def test_an_answer_that_is_too_long_to_collect_is_an_error(
+    start_server: StartServer,
+) -> None:
+    """`max_audio_s` bounds what `stream: false` keeps in memory; a longer text is refused."""
+    server = await start_server(max_audio_s=1.0)
+    body = {"input": "Hello there. " * 40, "response_format": "wav", "stream": False}
+    async with httpx.AsyncClient(base_url=server.url) as http:
+        answer = await http.post("/v1/audio/speech", json=body)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["code"] == "text_too_long"

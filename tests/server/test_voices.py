@@ -40,6 +40,26 @@ async def test_a_model_is_described(http: httpx.AsyncClient) -> None:
     assert "expected one of qwen3-tts" in unknown.json()["error"]["message"]
 
 
+@pytest.mark.parametrize("model", ["tts-1-zh", "gpt-4o-mini-tts-en-gb", "qwen3-tts-PT-br"])
+async def test_a_model_with_a_language_is_described(http: httpx.AsyncClient, model: str) -> None:
+    """What `/v1/audio/speech` accepts as `model` exists here too."""
+    answer = await http.get(f"/v1/models/{model}")
+    assert (answer.status_code, answer.json()["id"]) == (200, model)
+    body = {"model": model, "input": "1, 2, 3.", "response_format": "pcm"}
+    assert (await http.post("/v1/audio/speech", json=body)).status_code == 200
+
+
+@pytest.mark.parametrize("model", ["tts-1-", "tts-1-xx", "tts-1zh", "tts-1-" + "z" * 2000])
+async def test_a_model_without_such_a_language_is_unknown(
+    http: httpx.AsyncClient, model: str
+) -> None:
+    """The answer is 404 and short."""
+    answer = await http.get(f"/v1/models/{model}")
+    assert answer.status_code == 404
+    assert answer.json()["error"]["code"] == "not_found"
+    assert len(answer.content) < 400
+
+
 async def test_the_api_describes_itself(http: httpx.AsyncClient) -> None:
     """The OpenAPI document lists every route."""
     paths = (await http.get("/openapi.json")).json()["paths"]

@@ -1,3 +1,7 @@
+from typing import Any
+
+import pytest
+
 from voiceagent_tts.config import Settings
 from voiceagent_tts.server.workers import worker_specs
 
@@ -25,3 +29,33 @@ def test_without_gpus_the_device_decides() -> None:
     assert spec.options["device"] == "cpu"
     (spec,) = worker_specs(Settings(engine="qwen3", models=("one",))).values()
     assert spec.options["device"] is None
+
+
+ALIGNING = {"engine": "qwen3", "models": ("one", "two"), "workers": 2, "aligner_model": "aligner"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "hosts"),
+    [
+        ({}, ["one"]),
+        ({"device": "cpu"}, ["one"]),  # its worker finds that this is no GPU
+        ({"aligner": "forced"}, ["one"]),
+        ({"aligner_device": "cpu"}, []),
+        ({"aligner_device": "cuda:1"}, []),
+        ({"aligner_device": "cuda"}, ["one"]),
+        ({"aligner_device": "cuda:0"}, ["one"]),
+        ({"gpus": (0, 2)}, ["one"]),
+        ({"gpus": (0, 2), "aligner_device": "cuda:2"}, ["one#2"]),
+        ({"gpus": (0, 2), "aligner_device": "cuda:1"}, []),
+        ({"aligner": "online"}, []),
+        ({"aligner": "off"}, []),
+        ({"aligner_model": None}, []),
+    ],
+)
+def test_one_worker_may_have_the_aligner(settings: dict[str, Any], hosts: list[str]) -> None:
+    """It is the first worker on the aligner's device, and knows the devices of all engines."""
+    specs = worker_specs(Settings(**(ALIGNING | settings)))
+    with_aligner = {name: spec for name, spec in specs.items() if "aligner" in spec.options}
+    assert list(with_aligner) == hosts
+    for spec in with_aligner.values():
+        assert len(spec.options["aligner"]["engine_devices"]) == len(specs)

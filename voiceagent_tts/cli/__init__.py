@@ -1,4 +1,4 @@
-"""The command line: serve, demo, say, batch, voices, models, codec, verify, doctor.
+"""The command line: serve, demo, say, batch, voices, models, codec, keys, audit, verify, doctor.
 
 Each command imports what it needs when it runs, so that `--help` is fast and a missing extra is
 named instead of ending in a traceback.
@@ -13,7 +13,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from voiceagent_tts import __version__
-from voiceagent_tts.cli import codec, models, voices
+from voiceagent_tts.cli import audit, codec, keys, models, voices
 from voiceagent_tts.errors import InvalidRequestError, VoiceAgentError
 from voiceagent_tts.extras import install_hint
 
@@ -25,7 +25,13 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for name, commands in (("voices", voices), ("models", models), ("codec", codec)):
+for name, commands in (
+    ("voices", voices),
+    ("models", models),
+    ("codec", codec),
+    ("keys", keys),
+    ("audit", audit),
+):
     app.add_typer(commands.app, name=name)
 
 Url = Annotated[
@@ -37,6 +43,7 @@ ApiKey = Annotated[
 ]
 
 _QWEN3_PACKAGES = frozenset(("huggingface_hub", "safetensors", "torch", "transformers"))
+_POCKET_PACKAGES = frozenset(("pocket_tts", "yaml"))
 _DEMO_PACKAGES = frozenset(("loguru", "matplotlib", "pipecat"))
 
 
@@ -65,6 +72,8 @@ def _extras_with(package: str) -> tuple[str, ...]:
     """Extras that a command needs if `package` was missing."""
     if package in _DEMO_PACKAGES:
         return ("demo",)
+    if package in _POCKET_PACKAGES:
+        return ("server", "espeak", "pocket")
     return ("server", "qwen3") if package in _QWEN3_PACKAGES else ("server", "espeak")
 
 
@@ -93,14 +102,25 @@ def serve(
         int | None, typer.Option(help="TCP port; 0 picks a free one. [default: 8765]")
     ] = None,
     engine: Annotated[
-        str | None, typer.Option(help="Speech engine: espeak or qwen3. [default: espeak]")
+        str | None,
+        typer.Option(
+            help="Speech engine: espeak, pocket or qwen3. [default: the best voice that this "
+            "machine can speak]"
+        ),
     ] = None,
     model: Annotated[
         list[str] | None,
         typer.Option(
-            help="Qwen3-TTS model: folder or id. May be repeated. Implies --engine qwen3."
+            help="Qwen3-TTS model: folder or id. May be repeated. Implies --engine qwen3. With "
+            "--engine pocket: its model for a language, such as english or french_24l."
         ),
     ] = None,
+    download: Annotated[
+        bool,
+        typer.Option(
+            "--download", help="Without --engine: download Pocket TTS, if its package is installed."
+        ),
+    ] = False,
     device: Annotated[
         str | None, typer.Option(help="Device of the models: cpu, cuda or cuda:N.")
     ] = None,
@@ -108,7 +128,10 @@ def serve(
         str | None,
         typer.Option(help="GPU numbers, such as 0,1; each model gets workers on each GPU."),
     ] = None,
-    precision: Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")] = None,
+    precision: Annotated[
+        str | None,
+        typer.Option(help="float32, bfloat16 or float16; on a CPU also int8, int4 or auto."),
+    ] = None,
     rows: Annotated[int | None, typer.Option(help="Maximum contexts per worker at a time.")] = None,
     initial_frames: Annotated[
         int | None,
@@ -146,6 +169,9 @@ def serve(
         bool | None,
         typer.Option("--ssl-self-signed", help="Serve HTTPS and WSS with a certificate made here."),
     ] = None,
+    lexicon: Annotated[
+        Path | None, typer.Option(help="TOML file of pronunciations for all contexts.")
+    ] = None,
     log_json: Annotated[bool | None, typer.Option(help="Write logs as JSON lines.")] = None,
 ) -> None:
     """Run the server. Ctrl-C or SIGTERM stops it after open contexts have finished."""
@@ -157,15 +183,22 @@ def serve(
         "rows": rows, "initial_frames": initial_frames,
         "aligner": aligner, "aligner_model": aligner_model, "aligner_device": aligner_device,
         "aligners": aligners, "throttle": throttle, "ssl_certfile": ssl_certfile,
-        "ssl_keyfile": ssl_keyfile, "ssl_self_signed": ssl_self_signed, "log_json": log_json,
+        "ssl_keyfile": ssl_keyfile, "ssl_self_signed": ssl_self_signed, "lexicon": lexicon,
+        "log_json": log_json,
     }  # fmt: skip
-    run_server({name: value for name, value in given.items() if value is not None})
+    run_server(
+        {name: value for name, value in given.items() if value is not None}, may_download=download
+    )
 
 
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("out"),
     seed: Annotated[int, typer.Option(help="Seed of the moments of interruption.")] = 7,
+    engine: Annotated[
+        str,
+        typer.Option(help="Engine of the agent's voice: espeak or pocket."),
+    ] = "espeak",
     url: Annotated[
         str | None,
         typer.Option(help="Running server (ws://HOST:PORT). [default: a temporary server]"),
@@ -174,11 +207,14 @@ def demo(
 ) -> None:
     """Interrupt an agent twelve times, and compare its history with what was heard.
 
-    Takes about 75 s. Needs no GPU, no model and no key. Exits with 1 if the history is wrong.
+    Takes about 75 s. Needs no GPU, no model and no key. Exits with 1 if the history is wrong. With
+    --engine pocket, the agent has a natural voice, and answers in the languages of its models.
     """
+    from voiceagent_tts.cli.demo_voice import demo_voice
     from voiceagent_tts.demo.conversation import run_demo
 
-    raise typer.Exit(0 if run_demo(out, seed, url, api_key) else 1)
+    voice = demo_voice(engine)
+    raise typer.Exit(0 if run_demo(out, seed, url, api_key, voice) else 1)
 
 
 @app.command()
@@ -207,18 +243,24 @@ def say(
     seed: Annotated[
         int | None, typer.Option(min=0, help="Seed of the random numbers. [default: random]")
     ] = None,
+    lexicon: Annotated[Path | None, typer.Option(help="TOML file of pronunciations.")] = None,
+    markup: Annotated[
+        bool, typer.Option("--markup", help='Obey tags in the text: <break time="300ms"/>.')
+    ] = False,
     play: Annotated[
         bool | None,
-        typer.Option(help="Play the audio. [default: yes, unless --output or no loudspeaker]"),
+        typer.Option(help="Play the audio. [default: yes, unless --output or --words]"),
     ] = None,
     url: Url = None,
     api_key: ApiKey = None,
 ) -> None:
     """Speak a text through the loudspeaker, into a file, or both."""
+    from voiceagent_tts.cli.files import lexicon_entries
     from voiceagent_tts.cli.say import SayRequest, say_text
 
     request = SayRequest(
-        text, output, words, voice, language, speed, instruct, seed, play, url, api_key
+        text, output, words, voice, language, speed, instruct, seed, lexicon_entries(lexicon),
+        markup, play, url, api_key,
     )  # fmt: skip
     asyncio.run(say_text(request))
 
@@ -240,6 +282,7 @@ def batch(
     ] = None,
     speed: Annotated[float, typer.Option(min=0.25, max=4.0, help="Speaking rate.")] = 1.0,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the random numbers.")] = 0,
+    lexicon: Annotated[Path | None, typer.Option(help="TOML file of pronunciations.")] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Texts spoken in parallel.")] = 4,
     force: Annotated[bool, typer.Option("--force", help="Speak finished texts again.")] = False,
     recursive: Annotated[
@@ -250,10 +293,11 @@ def batch(
 ) -> None:
     """Speak every text of a folder into audio files. Exits with 1 if a text was skipped."""
     from voiceagent_tts.cli.batch import BatchRequest, audio_format_of, speak_folder
+    from voiceagent_tts.cli.files import lexicon_entries
 
     request = BatchRequest(
         folder, output, audio_format_of(audio_format), words, voice, language, instruct, speed,
-        seed, jobs, force, recursive, url, api_key,
+        seed, lexicon_entries(lexicon), jobs, force, recursive, url, api_key,
     )  # fmt: skip
     raise typer.Exit(0 if asyncio.run(speak_folder(request)) else 1)
 
@@ -267,7 +311,10 @@ def verify(
         str | None, typer.Option(help="Qwen3-ForcedAligner to check: folder or id.")
     ] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N.")] = None,
-    precision: Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")] = None,
+    precision: Annotated[
+        str | None,
+        typer.Option(help="float32, bfloat16 or float16; on a CPU also int8, int4 or auto."),
+    ] = None,
     reference: Annotated[
         Path | None, typer.Option(help="Recording of 3 to 30 s that a Base model clones.")
     ] = None,

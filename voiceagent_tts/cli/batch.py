@@ -24,7 +24,7 @@ from voiceagent_tts.client import TTSClient
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, Word, WordTimestamp
 from voiceagent_tts.errors import EngineError, ErrorCode, InvalidRequestError, VoiceAgentError
 from voiceagent_tts.protocol.client_connection import ClientAudio
-from voiceagent_tts.protocol.messages import DoneMessage
+from voiceagent_tts.protocol.messages import DoneMessage, LexiconEntries, WarningMessage
 from voiceagent_tts.text.punctuation import SENTENCE_ENDS
 from voiceagent_tts.text.segmenter import Segmenter
 from voiceagent_tts.text.words import is_spoken
@@ -55,6 +55,7 @@ class BatchRequest:
     instruct: str | None
     speed: float
     seed: int
+    lexicon: LexiconEntries | None
     jobs: int
     is_forced: bool
     is_recursive: bool
@@ -85,8 +86,12 @@ class _Report:
     sound_s: float = 0.0
     skipped: list[str] = field(default_factory=list[str])
     ignored: list[str] = field(default_factory=list[str])
+    warnings: dict[str, str] = field(default_factory=dict[str, str])
+    """The server's warnings, by code."""
 
     def write(self) -> None:
+        for message in self.warnings.values():
+            sys.stderr.write(f"warning: {message}\n")
         for line in self.ignored:
             sys.stderr.write(f"ignored {line}\n")
         for line in self.skipped:
@@ -244,7 +249,9 @@ async def _speak_texts(
 
         async def work() -> None:
             for chapter, text in waiting:
-                with contextlib.closing(_ChapterSpeaker(request, client, add_chars)) as speaker:
+                with contextlib.closing(
+                    _ChapterSpeaker(request, client, report.warnings, add_chars)
+                ) as speaker:
                     await speaker.speak(text)
                     speaker.write(chapter)
                 report.spoken += 1
@@ -295,16 +302,22 @@ class _ChapterSpeaker:
     Args:
         request: options of the command.
         client: client of the server.
+        warnings: receives the server's warnings, by code.
         add_chars: called with the number of newly spoken characters.
     """
 
     def __init__(
-        self, request: BatchRequest, client: TTSClient, add_chars: Callable[[int], None]
+        self,
+        request: BatchRequest,
+        client: TTSClient,
+        warnings: dict[str, str],
+        add_chars: Callable[[int], None],
     ) -> None:
         import soundfile
 
         self._request = request
         self._client = client
+        self._warnings = warnings
         self._add_chars = add_chars
         self._buffer = BytesIO()  # written by Python at the end, so a full disk raises an error
         self._file = soundfile.SoundFile(
@@ -368,6 +381,7 @@ class _ChapterSpeaker:
                 instruct=request.instruct,
                 speed=request.speed,
                 seed=request.seed,
+                lexicon=request.lexicon,
                 max_lead_s=0,
                 priority="batch",
             ):
@@ -378,6 +392,8 @@ class _ChapterSpeaker:
                         piece.words.append(event)
                         self._add_chars(event.word.char_end - counted)
                         counted = event.word.char_end
+                    case WarningMessage():
+                        self._warnings[event.code] = event.message
                     case DoneMessage():
                         reason = event.reason
                     case _:

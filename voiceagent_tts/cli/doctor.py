@@ -1,5 +1,6 @@
 """`voiceagent-tts doctor`: report what works on this machine, and how to fix the rest."""
 
+import contextlib
 import importlib.metadata
 import importlib.util
 import platform
@@ -15,14 +16,25 @@ from typing import Any, Literal
 from rich.console import Console
 from rich.markup import escape
 
+from voiceagent_tts.cli.best_voice import choose_engine
 from voiceagent_tts.cli.playback import output_device
 from voiceagent_tts.cli.settings import read_settings
 from voiceagent_tts.config import Settings, huggingface_home, misspelt_variables
 from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk
-from voiceagent_tts.errors import InvalidRequestError, VoiceAgentError
+from voiceagent_tts.errors import CheckpointError, InvalidRequestError, VoiceAgentError
 from voiceagent_tts.extras import install_hint
 
-_EXTRAS = ("server", "espeak", "japanese", "qwen3", "pipecat", "livekit", "demo", "agents")
+_EXTRAS = (
+    "server",
+    "espeak",
+    "japanese",
+    "pocket",
+    "qwen3",
+    "pipecat",
+    "livekit",
+    "demo",
+    "agents",
+)
 _STYLES = {"ok": "green", "note": "yellow", "bad": "red"}
 
 
@@ -61,7 +73,7 @@ async def _findings(port: int | None) -> AsyncIterator[Finding]:
     yield finding
     for name, meant in misspelt_variables().items():
         yield Finding("variable", "note", f"{name} is no setting", f"did you mean {meant}?")
-    needed = {"server", *(["qwen3"] if settings.engine == "qwen3" else [])}
+    needed = {"server", *({settings.engine} & {"pocket", "qwen3"})}
     for extra in _EXTRAS:
         yield _extra(extra, is_needed=extra in needed)
     yield _address(settings)
@@ -69,7 +81,10 @@ async def _findings(port: int | None) -> AsyncIterator[Finding]:
     yield _speaker()
     yield _gpu()
     yield _models()
-    yield _word_times()
+    if settings.engine == "qwen3" and importlib.util.find_spec("torch") is not None:
+        yield _products(settings)
+    yield _best_voice(settings)
+    yield _word_times(settings)
 
 
 def _python() -> Finding:
@@ -86,7 +101,8 @@ def _read_settings(given: dict[str, Any]) -> tuple[Settings, Finding]:
         defaults = Settings.model_construct(**given)
         return defaults, Finding("settings", "bad", error.message)
     models = "".join(f" {model}" for model in settings.models)
-    detail = f"engine {settings.engine}{models}, {settings.host}:{settings.port}"
+    engine = settings.engine or "not set"
+    detail = f"engine {engine}{models}, {settings.host}:{settings.port}"
     return settings, Finding("settings", "ok", detail)
 
 
@@ -194,16 +210,59 @@ def _models() -> Finding:
     return Finding("model files", "ok", names)
 
 
-def _word_times() -> Finding:
-    """Report which aligner finds word times for engines without their own."""
+def _products(settings: Settings) -> Finding:
+    """Report the fastest kernels for matrix products on this CPU, if an engine has timed them."""
+    from voiceagent_tts.engine.product_choice import stored_choice
+
+    precision = settings.precision or "float32"
+    name, chosen = "CPU products", stored_choice(precision)
+    if not chosen:
+        remedy = "the first start of Qwen3-TTS on this CPU times them, in about a second"
+        return Finding(name, "note", f"{precision}: not timed yet", remedy)
+    return Finding(name, "ok", f"{precision}: {chosen}")
+
+
+def _best_voice(settings: Settings) -> Finding:
+    """Report with which engine `serve` would start, and how to get a better voice."""
+    choice = choose_engine(settings)
+    if choice.reason is None:
+        return Finding("voice", "ok", f"{choice.settings.engine}, as the settings say")
+    _, _, said = choice.reason.partition(": ")
+    voice, _, remedy = said.partition("; ")
+    return Finding("voice", "ok", voice, remedy)
+
+
+def _word_times(settings: Settings) -> Finding:
+    """Report which aligner finds word times for engines without their own, and where."""
     from voiceagent_tts.cli.models import aligner_folder
 
     can_download = importlib.util.find_spec("huggingface_hub") is not None
     folder = aligner_folder(None) if can_download else None
     found = ["online aligner"] if importlib.util.find_spec("espeakng_loader") is not None else []
-    found += ["forced aligner"] if folder is not None else []
+    if folder is not None and settings.aligner in ("auto", "forced"):
+        update = {"aligner_model": settings.aligner_model or folder}
+        found.append(f"forced aligner {_aligner_place(settings.model_copy(update=update))}")
     if found:
         return Finding("word times", "ok", " and ".join(found))
     return Finding(
         "word times", "note", "estimates, if an engine reports none", install_hint("espeak")
     )
+
+
+def _aligner_place(settings: Settings) -> str:
+    """Return where the forced aligner would run and why."""
+    if importlib.util.find_spec("torch") is None:
+        return f"(missing: {install_hint('qwen3')})"
+    from voiceagent_tts.aligner.cards import place_in_own_process
+    from voiceagent_tts.engine.load import Qwen3Options
+    from voiceagent_tts.server.workers import forced_options, worker_specs
+    from voiceagent_tts.worker.shared_gpu import place
+
+    chosen = choose_engine(settings).settings
+    for spec in worker_specs(chosen).values():
+        if "aligner" in spec.options:
+            engine = {name: value for name, value in spec.options.items() if name != "aligner"}
+            with contextlib.suppress(CheckpointError):  # a missing model is another finding
+                return place(Qwen3Options(**engine), spec.options["aligner"]).reason
+    aligner = forced_options(chosen)
+    return place_in_own_process(aligner["device"], aligner["engine_devices"]).reason

@@ -1,4 +1,4 @@
-"""Read and write the command line's files: audio and word times.
+"""Read and write the command line's files: audio, word times and lexicons.
 
 The suffix selects the format. Commands check the names before they synthesise anything. A file is
 written under a temporary name and renamed when complete, so an interrupted command leaves an
@@ -6,7 +6,6 @@ existing file unchanged.
 """
 
 import contextlib
-import importlib
 import json
 import os
 import sys
@@ -19,6 +18,8 @@ import numpy as np
 
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.lexicon import MAX_CLIENT_ENTRIES, as_json, read_lexicon
+from voiceagent_tts.protocol.messages import LexiconEntries
 
 if TYPE_CHECKING:
     import soundfile
@@ -45,14 +46,20 @@ def check_audio_path(path: Path | None) -> None:
 
     Raises:
         InvalidRequestError: the suffix is not supported, or the folder is not writable.
-        ModuleNotFoundError: the package `soundfile` is not installed.
     """
     if path == STANDARD_OUTPUT and sys.stdout.isatty():
         raise InvalidRequestError("--output: expected a pipe or a file for -; got a terminal")
-    if path is not None:
-        if path != STANDARD_OUTPUT:
-            check_target(path, AUDIO_SUFFIXES, "--output: ")
-        importlib.import_module("soundfile")  # in the extra `server`; word files do not need it
+    if path is not None and path != STANDARD_OUTPUT:
+        check_target(path, AUDIO_SUFFIXES, "--output: ")
+
+
+def lexicon_entries(path: Path | None) -> LexiconEntries | None:
+    """Read a lexicon to send with a context.
+
+    Raises:
+        InvalidRequestError: the file has a mistake; the message names it.
+    """
+    return None if path is None else as_json(read_lexicon(path, MAX_CLIENT_ENTRIES))
 
 
 def check_words_path(path: Path | None) -> None:
@@ -180,6 +187,7 @@ def _as_json(words: Sequence[WordTimestamp]) -> str:
             "char_start": timestamp.word.char_start,
             "char_end": timestamp.word.char_end,
             "exact": timestamp.is_exact,
+            "confidence": round(timestamp.confidence, 3),
         }
         for timestamp in words
     ]

@@ -6,23 +6,34 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(help="List and download the models of Qwen3-TTS.", no_args_is_help=True)
+app = typer.Typer(
+    help="List and download the models of Qwen3-TTS and Pocket TTS.", no_args_is_help=True
+)
 
 
 @app.command("list")
 def list_models() -> None:
     """List the published models and the codec, and their folders on this machine."""
     from voiceagent_tts.hub import PUBLISHED, parse_id, stored_folder
+    from voiceagent_tts.pocket.files import is_stored
+    from voiceagent_tts.pocket.published import LANGUAGE_MODELS, is_installed
 
     for name, purpose in PUBLISHED.items():
         place = stored_folder(parse_id(name)) or "not on this machine"
         sys.stdout.write(f"{name:<40}{purpose:<42}{place}\n")
+    for name in LANGUAGE_MODELS if is_installed() else ():
+        place = "downloaded" if is_stored(name) else "not on this machine"
+        sys.stdout.write(f"{name:<40}{'Pocket TTS, for CPUs':<42}{place}\n")
 
 
 @app.command()
 def download(
     model: Annotated[
-        str, typer.Argument(metavar="REPO_ID", help="Model id; `models list` shows them.")
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="Model id, or the name of a model of Pocket TTS; `models list` shows them.",
+        ),
     ],
     source: Annotated[str, typer.Option(help="Hub to use: hf or modelscope.")] = "hf",
     revision: Annotated[
@@ -35,9 +46,14 @@ def download(
     """
     from voiceagent_tts.errors import InvalidRequestError
     from voiceagent_tts.hub import ModelId, download_model, parse_id
+    from voiceagent_tts.pocket.files import fetch
+    from voiceagent_tts.pocket.published import is_known
 
     if source not in ("hf", "modelscope"):
         raise InvalidRequestError(f"--source: expected hf or modelscope; got {source}")
+    if is_known(model):
+        fetch(model)
+        return
     wanted = parse_id(model)
     folder = download_model(ModelId(wanted.repo, revision or wanted.revision), source)
     _check(folder)

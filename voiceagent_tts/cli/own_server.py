@@ -8,6 +8,19 @@ from collections.abc import AsyncIterator
 
 from rich.console import Console
 
+_PRIVATE = {
+    "keys": None,
+    "api_keys": (),
+    "key_limits": {},
+    "ip_limits": {},
+    "redis": None,
+    "audit_log": None,
+    "request_log": None,
+    "sample_folder": None,
+}
+"""The only client has no API key, and its requests are in no log: what is configured for other
+servers does not apply."""
+
 
 @contextlib.asynccontextmanager
 async def websocket_url(url: str | None) -> AsyncIterator[str]:
@@ -16,14 +29,17 @@ async def websocket_url(url: str | None) -> AsyncIterator[str]:
         yield url
         return
     # Imported here because --url must work without the server's packages.
+    from voiceagent_tts.cli.best_voice import choose_engine
     from voiceagent_tts.cli.serve import configure_logs
     from voiceagent_tts.cli.settings import read_settings
     from voiceagent_tts.server.serve import running
 
     configure_logs(is_json=False, is_quiet=True)
-    # The only client has no API key, so keys configured for other servers must not apply.
-    settings = read_settings({"host": "127.0.0.1", "port": 0, "api_keys": ()})
+    choice = choose_engine(read_settings({"host": "127.0.0.1", "port": 0, **_PRIVATE}))
+    console = Console(stderr=True, highlight=False)
+    if choice.reason is not None:
+        console.print(choice.reason, markup=False, soft_wrap=True)
     async with contextlib.AsyncExitStack() as stack:
-        with Console(stderr=True).status("starting a temporary server"):
-            server = await stack.enter_async_context(running(settings))
+        with console.status("starting a temporary server"):
+            server = await stack.enter_async_context(running(choice.settings))
         yield server.websocket_url

@@ -1,11 +1,10 @@
-"""Play audio on this machine's loudspeaker (package `sounddevice`, extra `agents`)."""
+"""Play audio on this machine's loudspeaker (package `sounddevice`, library PortAudio)."""
 
 import asyncio
 from typing import Any
 
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
 from voiceagent_tts.errors import InvalidRequestError
-from voiceagent_tts.extras import install_hint
 
 _WRITE_BYTES = SAMPLE_RATE_HZ * BYTES_PER_SAMPLE // 10  # Ctrl-C is noticed between writes
 
@@ -18,27 +17,22 @@ def output_device() -> str:
     """
     try:
         import sounddevice
-    except ImportError:
-        raise InvalidRequestError(
-            f"the package sounddevice is missing; {install_hint('agents')}, or write a file with "
-            "--output"
-        ) from None
     except OSError:
         raise InvalidRequestError(
-            "the library PortAudio is missing; apt-get install libportaudio2, or write a file with "
-            "--output"
+            "no loudspeaker: the library PortAudio is missing; apt-get install libportaudio2, or "
+            "write a file with --output say.wav"
         ) from None
     if not any(device["max_output_channels"] for device in sounddevice.query_devices()):
         raise InvalidRequestError(
             "this machine has no output device (PortAudio works); connect one, or write a file "
-            "with --output"
+            "with --output say.wav"
         )
     try:
         return sounddevice.query_devices(kind="output")["name"]
     except sounddevice.PortAudioError:
         raise InvalidRequestError(
             "no output device is the default; select one in the system's sound settings, or write "
-            "a file with --output"
+            "a file with --output say.wav"
         ) from None
 
 
@@ -49,27 +43,22 @@ class Loudspeaker:
         self._stream = stream
 
     @classmethod
-    def find(cls, *, is_required: bool) -> "Loudspeaker | None":
-        """Return the default output device, or None if there is none and it is not required.
+    def open(cls) -> "Loudspeaker":
+        """Open the default output device.
 
         Raises:
-            InvalidRequestError: a device is required but missing; the message gives the reason.
+            InvalidRequestError: there is none; the message says what is missing, and what to do.
         """
-        try:
-            output_device()
-            import sounddevice
+        output_device()
+        import sounddevice
 
-            try:
-                stream = sounddevice.RawOutputStream(SAMPLE_RATE_HZ, channels=1, dtype="int16")
-                stream.start()
-            except sounddevice.PortAudioError as error:
-                raise InvalidRequestError(
-                    f"the output device does not open ({error}); write a file with --output"
-                ) from error
-        except InvalidRequestError:
-            if is_required:
-                raise
-            return None
+        try:
+            stream = sounddevice.RawOutputStream(SAMPLE_RATE_HZ, channels=1, dtype="int16")
+            stream.start()
+        except sounddevice.PortAudioError as error:
+            raise InvalidRequestError(
+                f"the output device does not open ({error}); write a file with --output say.wav"
+            ) from error
         return cls(stream)
 
     async def play(self, pcm: bytes) -> None:

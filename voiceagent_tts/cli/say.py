@@ -22,7 +22,7 @@ from voiceagent_tts.client import ClientContext, TTSClient
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, WordTimestamp
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError
 from voiceagent_tts.protocol.client_connection import ClientAudio
-from voiceagent_tts.protocol.messages import DoneMessage
+from voiceagent_tts.protocol.messages import DoneMessage, LexiconEntries, WarningMessage
 
 _READ_BYTES = 64  # about one delta of an LLM
 _SEND_CHARS = 250
@@ -46,6 +46,8 @@ class SayRequest:
     speed: float
     instruct: str | None
     seed: int | None
+    lexicon: LexiconEntries | None
+    markup: bool
     play: bool | None
     url: str | None
     api_key: str | None
@@ -75,7 +77,7 @@ async def say_text(request: SayRequest) -> None:
     """
     check_audio_path(request.output)
     check_words_path(request.words)
-    loudspeaker = _find_loudspeaker(request)
+    loudspeaker = Loudspeaker.open() if _plays(request) else None
     async with websocket_url(request.url) as url, TTSClient(url, request.api_key) as client:
         context = await client.open(
             voice=request.voice,
@@ -83,6 +85,8 @@ async def say_text(request: SayRequest) -> None:
             speed=request.speed,
             instruct=request.instruct,
             seed=request.seed,
+            lexicon=request.lexicon,
+            markup=request.markup,
             max_lead_s=None if loudspeaker else 0,
         )
         window = _TextWindow((await client.connect()).limits.max_text_chars // 2)
@@ -95,16 +99,11 @@ async def say_text(request: SayRequest) -> None:
     _write_files(request, spoken)
 
 
-def _find_loudspeaker(request: SayRequest) -> Loudspeaker | None:
-    writes_files = request.output is not None or request.words is not None
-    if request.play is False or (request.play is None and writes_files):
-        return None
-    loudspeaker = Loudspeaker.find(is_required=request.play is True)
-    if loudspeaker is None:
-        raise InvalidRequestError(
-            "this machine has no loudspeaker; write a file with --output say.wav"
-        )
-    return loudspeaker
+def _plays(request: SayRequest) -> bool:
+    """Whether to play on the loudspeaker: by default, if no file is written."""
+    if request.play is not None:
+        return request.play
+    return request.output is None and request.words is None
 
 
 class _TextWindow:
@@ -173,6 +172,10 @@ async def _receive(
                 case WordTimestamp():
                     words.append(event)
                     window.mark_spoken(event.word.char_end)
+                case WarningMessage():
+                    console.print(
+                        f"warning: {event.message}", markup=False, highlight=False, soft_wrap=True
+                    )
                 case DoneMessage():
                     reason = event.reason
                 case _:

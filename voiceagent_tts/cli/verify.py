@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from voiceagent_tts.synthesizer.synthesizer import Synthesizer
 
 
+_CPU_ONLY = ("int8", "int4", "auto")
+
+
 def verify_model(
     model: str, device: str | None, precision: str | None, reference: Path | None, text: str
 ) -> bool:
@@ -121,15 +124,22 @@ def _check_model(
     from voiceagent_tts.cli.models import model_folder
     from voiceagent_tts.model.checkpoint import find_device
 
-    checked = _checked_precision(precision)
     place = find_device(device)
-    dtype = getattr(torch, checked or ("float32" if place.type == "cpu" else "bfloat16"))
-    return _collect(verify(model_folder(model), dtype, place, reference))
+    if place.type == "cpu" and precision in _CPU_ONLY:
+        dtype, checked = torch.float32, precision
+    else:
+        best = "float32" if place.type == "cpu" else "bfloat16"
+        checked = _checked_precision(precision) or best
+        dtype = getattr(torch, checked)
+    return _collect(verify(model_folder(model), dtype, place, reference, checked))
 
 
 def _checked_precision(name: str | None) -> "Precision | None":
     if name not in (None, "float32", "bfloat16", "float16"):
-        raise InvalidRequestError(f"--precision: expected float32, bfloat16 or float16; got {name}")
+        raise InvalidRequestError(
+            f"--precision: expected float32, bfloat16 or float16, or for a speech model on a CPU "
+            f"{', '.join(_CPU_ONLY)}; got {name}"
+        )
     return name
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from voiceagent_tts.cli.own_server import websocket_url
-from voiceagent_tts.client import authorization, websocket_address
+from voiceagent_tts.client import authorization, http_address
 from voiceagent_tts.errors import InvalidRequestError
 
 _COLUMNS = ("name", "language", "gender", "kind")
@@ -54,10 +54,9 @@ async def print_voices(url: str | None, api_key: str | None, wanted: VoiceFilter
         InvalidRequestError: the server does not list its voices, or none matches.
     """
     async with websocket_url(url) as address:
-        parts = urlsplit(websocket_address(address))
-        scheme = "https" if parts.scheme == "wss" else "http"
+        parts = urlsplit(http_address(address, "/v1/audio/voices"))
         place = parts.netloc.rpartition("@")[2]  # for messages, which show no secrets
-        http_request = urllib.request.Request(f"{scheme}://{place}/v1/audio/voices")
+        http_request = urllib.request.Request(parts._replace(netloc=place).geturl())
         for name, value in authorization(api_key).items():
             http_request.add_header(name, value)
         voices = await asyncio.to_thread(_fetch, http_request)

@@ -21,14 +21,22 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from voiceagent_tts.config import Settings
     from voiceagent_tts.model.prompt import Cloned
+    from voiceagent_tts.pocket.states import PocketModel
     from voiceagent_tts.voices import VoiceFolder
+
+_CLONING_ENGINES = ("qwen3", "pocket")
 
 app = typer.Typer(help="List voices, and clone or design your own.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the voice, as for `--voice`.")]
 Replace = Annotated[
     bool, typer.Option("--replace", help="Replace the stored or built-in voice NAME, if any.")
+]
+Engine = Annotated[
+    str | None,
+    typer.Option(help="Engine that speaks the clone: qwen3 or pocket. [default: the settings']"),
 ]
 _SUFFIX = ".safetensors"
 
@@ -83,7 +91,7 @@ def add(
     ],
     model: Annotated[
         str | None,
-        typer.Option(help="Base model that will speak the voice: folder or id."),
+        typer.Option(help="Base model that will speak the voice: folder or id. Not for pocket."),
     ] = None,
     text: Annotated[
         str,
@@ -103,24 +111,30 @@ def add(
         bool, typer.Option(help="Remove the silence before and after the speech.")
     ] = True,
     replace: Replace = False,
+    engine: Engine = None,
 ) -> None:
     """Clone a voice from a recording and save it as NAME.
 
-    Warns of a recording that is short, long, noisy or clipped, or that is not mostly speech.
+    Warns of a recording that is short, long, noisy or clipped, or that is not mostly speech. With
+    --engine pocket, the voice is cloned for all models of the settings, and the transcript is not
+    used.
     """
+    from voiceagent_tts.audio.file_reader import read_audio
     from voiceagent_tts.cli.files import read_file
 
-    _check_name(name, replace)
+    settings = _settings(engine)
+    _check_name(name, replace, settings)
     data = read_file(reference)
     if reference.suffix.lower() == _SUFFIX:
-        _save(name, _parse_voice(data))
+        _import(name, data, settings)
         return
-    if model is None:
+    if model is None and settings.engine != "pocket":
         raise InvalidRequestError("--model: expected the Base model that will speak the voice")
-    from voiceagent_tts.audio.file_reader import read_audio
-
     samples = _examined(read_audio(data), trim=trim)
-    _save(name, _clone(samples, text, model, tail_silence=tail_silence))
+    if model is not None and settings.engine != "pocket":
+        _save(name, _clone(samples, text, model, tail_silence=tail_silence), settings)
+    else:
+        _store_pocket(name, _pocket_clone(samples, settings), settings)
 
 
 @app.command()
@@ -150,7 +164,8 @@ def design(
     """Design a voice from a description, and save a clone of it that stays constant."""
     from voiceagent_tts.cli.files import check_audio_path, write_audio
 
-    _check_name(name, replace)
+    settings = _settings("qwen3")
+    _check_name(name, replace, settings)
     check_audio_path(output)
     samples = _design(instruct, text, model, language, seed)
     voice = _clone(samples, text, base)
@@ -158,46 +173,59 @@ def design(
         from voiceagent_tts.audio.pcm import float_to_pcm
 
         write_audio(output, float_to_pcm(samples))
-    _save(name, voice)
+    _save(name, voice, settings)
 
 
 @app.command()
-def remove(name: Name) -> None:
+def remove(name: Name, engine: Engine = None) -> None:
     """Delete a cloned voice."""
-    _folder().remove(name)
+    _folder(_settings(engine)).remove(name)
 
 
 @app.command()
 def export(
     name: Name,
     target: Annotated[Path, typer.Argument(metavar="FILE.safetensors", help="File to write.")],
+    engine: Engine = None,
 ) -> None:
     """Write a cloned voice to a file for `voices add` on another machine."""
     from voiceagent_tts.cli.files import check_target, replacing
 
     check_target(target, (_SUFFIX,))
-    stored = _folder().read(name)
+    stored = _folder(_settings(engine)).read(name)
     with replacing(target) as unfinished:
         unfinished.write_bytes(stored)
 
 
-def _folder() -> "VoiceFolder":
+def _settings(engine: str | None) -> "Settings":
+    """The settings, with `engine` if it is given; its models do not matter here."""
     from voiceagent_tts.cli.settings import read_settings
+
+    settings = read_settings({})
+    if engine is None:
+        return settings
+    if engine not in _CLONING_ENGINES:
+        expected = " or ".join(_CLONING_ENGINES)
+        raise InvalidRequestError(f"--engine: expected {expected}; got {engine[:40]}")
+    return settings.model_copy(update={"engine": engine})
+
+
+def _folder(settings: "Settings") -> "VoiceFolder":
     from voiceagent_tts.voices import VoiceFolder
 
-    return VoiceFolder(read_settings({}).voices_folder.expanduser())
+    return VoiceFolder(settings.clones_folder)
 
 
-def _check_name(name: str, replace: bool) -> None:
+def _check_name(name: str, replace: bool, settings: "Settings") -> None:
     """Refuse an invalid name, and one that is taken unless it is to be replaced."""
     from voiceagent_tts.voices import clone_name
 
     normal = clone_name(name)
     if replace:
         return
-    if normal in _folder():
+    if normal in _folder(settings):
         taken = f"a voice {normal!r} exists"
-    elif normal in _built_in_names():
+    elif normal in _built_in_names(settings):
         taken = f"{normal!r} is a built-in voice"
     else:
         return
@@ -206,26 +234,66 @@ def _check_name(name: str, replace: bool) -> None:
     )
 
 
-def _built_in_names() -> set[str]:
+def _built_in_names(settings: "Settings") -> set[str]:
     """Voices of the embedded engine, and of the configured models that are on this machine."""
-    from voiceagent_tts.cli.settings import read_settings
     from voiceagent_tts.espeak.catalogue import LANGUAGES, PRESETS
     from voiceagent_tts.hub import find_model
     from voiceagent_tts.model.config import read_model_config
+    from voiceagent_tts.pocket.published import voices_for
     from voiceagent_tts.voices import DESIGNED_VOICE
 
     names = {*PRESETS, *LANGUAGES, DESIGNED_VOICE}
-    for model in read_settings({}).models:
+    if settings.engine == "pocket":
+        return names | {voice.name for voice in voices_for(settings.pocket_models)}
+    for model in settings.models:
         with suppress(CheckpointError):  # its voices are unknown until it is downloaded
             names.update(read_model_config(find_model(model)).talker_config.spk_id)
     return names
 
 
-def _save(name: str, voice: "Cloned") -> None:
-    saved = _folder().save(name, voice.to_bytes())
+def _save(name: str, voice: "Cloned", settings: "Settings") -> None:
     codes = voice.reference_codes
     content = "timbre only" if codes is None else f"timbre and {len(codes)} frames of speech"
+    _store(name, voice.to_bytes(), content, settings)
+
+
+def _store(name: str, voice_file: bytes, content: str, settings: "Settings") -> None:
+    saved = _folder(settings).save(name, voice_file)
     sys.stderr.write(f"saved the voice {saved} ({content}); use it with --voice {saved}\n")
+
+
+def _import(name: str, voice_file: bytes, settings: "Settings") -> None:
+    """Check and store a voice that was exported."""
+    if settings.engine != "pocket":
+        _save(name, _parse_voice(voice_file), settings)
+        return
+    from voiceagent_tts.pocket.states import unpack_state
+
+    for model in _pocket_models(settings):
+        unpack_state(voice_file, model)
+    _store_pocket(name, voice_file, settings)
+
+
+def _store_pocket(name: str, voice_file: bytes, settings: "Settings") -> None:
+    _store(name, voice_file, f"for {', '.join(settings.pocket_models)}", settings)
+
+
+def _pocket_clone(samples: "npt.NDArray[np.float32]", settings: "Settings") -> bytes:
+    import torch
+
+    from voiceagent_tts.pocket.states import make_clone
+
+    with _working("cloning the voice with Pocket TTS"):
+        return make_clone(_pocket_models(settings), torch.from_numpy(samples.copy()))
+
+
+def _pocket_models(settings: "Settings") -> "list[PocketModel]":
+    from voiceagent_tts.pocket.files import fetch
+    from voiceagent_tts.pocket.load import load_model
+
+    for model in settings.pocket_models:
+        fetch(model)
+    return [load_model(model) for model in settings.pocket_models]
 
 
 def _parse_voice(data: bytes) -> "Cloned":

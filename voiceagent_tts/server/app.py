@@ -3,11 +3,12 @@
 Keys and origins are checked before anything else runs, and all HTTP errors have one form.
 """
 
+import math
+
 from fastapi import FastAPI, Request, Response, WebSocket
 from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import JSONResponse
-from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -22,7 +23,7 @@ from voiceagent_tts.errors import (
 from voiceagent_tts.protocol.dialects.cartesia import Cartesia
 from voiceagent_tts.protocol.dialects.dialect import Dialect, TtsV1
 from voiceagent_tts.protocol.dialects.vllm_omni import VllmOmni
-from voiceagent_tts.server import auth, clones, health, page, speech, voices
+from voiceagent_tts.server import auth, clones, health, page, speech, usage, voices
 from voiceagent_tts.server.request_log import RequestLog, note_error
 from voiceagent_tts.server.state import ServerState
 from voiceagent_tts.server.websocket import Session
@@ -57,6 +58,7 @@ def create_app(state: ServerState) -> FastAPI:
     app.include_router(speech.router)
     app.include_router(voices.router)
     app.include_router(clones.router)
+    app.include_router(usage.router)
     app.include_router(health.router)
     app.include_router(page.router)
     app.mount("/static", page.PageFiles())
@@ -108,7 +110,7 @@ def create_app(state: ServerState) -> FastAPI:
 
 
 class _KeyGuard:
-    """Checks keys and origins of HTTP requests before their bodies are read."""
+    """Checks keys, scopes and origins of HTTP requests before their bodies are read."""
 
     def __init__(self, app: ASGIApp, state: ServerState) -> None:
         self._app = app
@@ -117,7 +119,7 @@ class _KeyGuard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and not _is_open(scope["path"]):
             try:
-                auth.check(self._state.settings, Headers(scope=scope))
+                auth.check(self._state.settings, self._state.keys, scope)
             except UnauthorizedError as error:
                 note_error(scope, error)
                 await _error_response(error)(scope, receive, send)
@@ -178,8 +180,7 @@ def _refusal(
     state: ServerState, websocket: WebSocket, query_key: str | None
 ) -> VoiceAgentError | None:
     try:
-        offered = websocket.scope["subprotocols"]
-        auth.check(state.settings, websocket.headers, offered, query_key)
+        auth.check(state.settings, state.keys, websocket.scope, query_key)
     except UnauthorizedError as error:
         return error
     if state.is_draining:
@@ -221,13 +222,20 @@ def _refused_request(error: HTTPException) -> VoiceAgentError:
             )
 
 
+def _kind(status: int) -> str:
+    """The `type` of an error, one of OpenAI's."""
+    if status >= 500:
+        return "server_error"
+    return "rate_limit_error" if status == 429 else "invalid_request_error"
+
+
 def _error_response(error: VoiceAgentError) -> JSONResponse:
     """The response for an error, in OpenAI's form."""
-    kind = "server_error" if error.status >= 500 else "invalid_request_error"
-    body = {"message": error.message, "type": kind, "param": None, "code": error.code.value}
+    kind, code = _kind(error.status), error.code.value
+    body = {"message": error.message, "type": kind, "param": None, "code": code}
     headers: dict[str, str] = {}
     if error.retry_after_ms is not None:
-        headers["Retry-After"] = str(max(1, round(error.retry_after_ms / 1000)))
+        headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_ms / 1000)))
     if error.code is ErrorCode.UPGRADE_REQUIRED:
         headers["Upgrade"] = "websocket"
     if error.status == 401:

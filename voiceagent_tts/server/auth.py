@@ -1,44 +1,76 @@
-"""Access control: API keys and web origins, checked before any WebSocket upgrade or work.
+"""Access control: API keys, their scopes, and web origins, checked before any upgrade or work."""
 
-A key is compared as a hash, with every known key and without an early exit. This module knows no
-users and no permissions.
-"""
-
-import hmac
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from urllib.parse import urlsplit
 
-from voiceagent_tts.config import LOOPBACK, Settings, hash_key
+from starlette.datastructures import Headers
+from starlette.types import Scope as AsgiScope
+
+from voiceagent_tts.access.key_ring import KeyRing
+from voiceagent_tts.access.keys import Key, Scope
+from voiceagent_tts.access.limiter import Caller
+from voiceagent_tts.config import LOOPBACK, Settings
 from voiceagent_tts.errors import ErrorCode, UnauthorizedError
 
 _BEARER_SUBPROTOCOL = "bearer."
 _SCHEMES = ("bearer", "api-key")  # the second is Baseten's
+_CALLER = "voiceagent_tts.caller"
+
+_VOICES = "/v1/audio/voices"
+_ANY_SCOPE = ("/v1/usage", "/openapi.json")
+"""Paths that every key may read; `/v1/usage` shows a key its own usage."""
+
+
+def scope_of(method: str, path: str) -> Scope | None:
+    """Return the scope that a route needs; None if any key will do.
+
+    Paths that are not named here need `speak`, also those that do not exist.
+    """
+    if path == "/metrics":
+        return Scope.ADMIN
+    if path.startswith("/v1/audio/voice") and (method != "GET" or path != _VOICES):
+        return Scope.VOICES_WRITE
+    return None if path in _ANY_SCOPE else Scope.SPEAK
 
 
 def check(
     settings: Settings,
-    headers: Mapping[str, str],
-    subprotocols: Iterable[str] = (),
+    keys: KeyRing,
+    request: AsgiScope,
     query_key: str | None = None,
-) -> None:
-    """Check the origin and the key of a request.
+) -> Caller:
+    """Check the origin, the key and its scope; note the caller in the request.
 
     Args:
-        settings: the known keys and origins.
-        headers: headers of the request, with names in lower case or case-insensitive.
-        subprotocols: offered subprotocols of a WebSocket; browsers cannot set headers and send
-            their key as subprotocol `bearer.KEY`.
+        settings: the known origins.
+        keys: the known keys.
+        request: an HTTP request or the handshake of a WebSocket. Browsers cannot set headers of a
+            WebSocket and send their key as subprotocol `bearer.KEY`.
         query_key: a key from the address, on routes whose clients send it there.
 
     Raises:
-        UnauthorizedError: with code `unauthorized` (401) or, for the origin, `forbidden` (403).
+        UnauthorizedError: with code `unauthorized` (401) or, for the origin or the scope,
+            `forbidden` (403).
     """
+    headers = Headers(scope=request)
     _check_origin(settings, headers)
-    if settings.api_keys:
-        _check_key(settings, _key_of(headers, subprotocols) or query_key)
+    host, _ = request.get("client") or ("unknown", 0)
+    key = None
+    if keys.needs_key:
+        offered = _key_of(headers, request.get("subprotocols", ())) or query_key
+        key = _known_key(keys, offered)
+        _check_scope(key, request.get("method", "GET"), request["path"])
+    caller = Caller(host, None if key is None else key.id)
+    request[_CALLER] = caller
+    return caller
 
 
-def _check_origin(settings: Settings, headers: Mapping[str, str]) -> None:
+def caller_of(request: AsgiScope) -> Caller:
+    """The caller of a request that `check` has let pass."""
+    return request[_CALLER]
+
+
+def _check_origin(settings: Settings, headers: Headers) -> None:
     # The browser's same-origin policy does not cover WebSockets. Only this check stops a web page
     # from using a server that its visitor can reach.
     origin = headers.get("origin")
@@ -61,11 +93,11 @@ def _is_own(settings: Settings, origin: str, host: str | None) -> bool:
         parts = urlsplit(origin)
     except ValueError:
         return False
-    is_open = settings.is_loopback and not settings.api_keys
+    is_open = settings.is_loopback and not settings.needs_key
     return parts.netloc == host and (not is_open or parts.hostname in LOOPBACK)
 
 
-def _key_of(headers: Mapping[str, str], subprotocols: Iterable[str]) -> str | None:
+def _key_of(headers: Headers, subprotocols: Iterable[str]) -> str | None:
     scheme, _, key = headers.get("authorization", "").partition(" ")
     if scheme.lower() in _SCHEMES:
         return key.strip()
@@ -77,11 +109,21 @@ def _key_of(headers: Mapping[str, str], subprotocols: Iterable[str]) -> str | No
     return None
 
 
-def _check_key(settings: Settings, key: str | None) -> None:
-    offered = hash_key(key or "")
-    matches = [hmac.compare_digest(offered, known) for known in settings.api_keys]
-    if key is None or not any(matches):
+def _known_key(keys: KeyRing, offered: str | None) -> Key:
+    key = keys.find(offered or "")
+    if offered is None or key is None:
         raise UnauthorizedError(
             "expected an API key: `Authorization: Bearer KEY`, `X-API-Key: KEY`, or the "
             "WebSocket subprotocol `bearer.KEY`"
+        )
+    return key
+
+
+def _check_scope(key: Key, method: str, path: str) -> None:
+    needed = scope_of(method, path)
+    if needed is not None and needed not in key.scopes:
+        raise UnauthorizedError(
+            f"expected a key with the scope {needed}, got one with {', '.join(key.listed_scopes)}; "
+            f"make one with `voiceagent-tts keys create NAME --scope {needed}`",
+            code=ErrorCode.FORBIDDEN,
         )

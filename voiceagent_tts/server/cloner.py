@@ -6,6 +6,7 @@ Knows no requests, and nothing of a voice file's contents.
 import asyncio
 import os
 import sys
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -27,17 +28,32 @@ _ENVIRONMENT = {"OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "passive"}
 """Contexts are spoken meanwhile, and need their cores."""
 
 
+@dataclass(frozen=True, slots=True)
+class CloneModel:
+    """What speaks the clones of a server.
+
+    Attributes:
+        engine: name of the engine.
+        model: folder of a Qwen3-TTS Base model; for Pocket TTS, its models, separated by commas.
+    """
+
+    engine: str
+    model: str
+
+
 class Cloner:
     """Clones voices in processes of their own; requests wait for each other."""
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
 
-    async def clone(self, model: str, samples: npt.NDArray[np.float32], text: str) -> VoiceFile:
+    async def clone(
+        self, model: CloneModel, samples: npt.NDArray[np.float32], text: str
+    ) -> VoiceFile:
         """Clone the voice of a recording.
 
         Args:
-            model: folder of the Base model that will speak the voice.
+            model: what will speak the voice.
             samples: [S] float32 in [-1, 1], mono, 24 kHz.
             text: transcript of the recording; empty to clone the timbre alone.
 
@@ -48,7 +64,7 @@ class Cloner:
         message = CloneRecording(samples.astype("<f4").tobytes(), text)
         return await self._run(model, message)
 
-    async def check(self, model: str, voice_file: bytes) -> VoiceFile:
+    async def check(self, model: CloneModel, voice_file: bytes) -> VoiceFile:
         """Check that a file is a voice of a model.
 
         Raises:
@@ -57,13 +73,14 @@ class Cloner:
         """
         return await self._run(model, CheckVoiceFile(voice_file))
 
-    async def _run(self, model: str, message: CloneRecording | CheckVoiceFile) -> VoiceFile:
+    async def _run(self, model: CloneModel, message: CloneRecording | CheckVoiceFile) -> VoiceFile:
         async with self._turn:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
                 "voiceagent_tts.worker.cloner",
-                model,
+                model.engine,
+                model.model,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 env={**os.environ, **_ENVIRONMENT},

@@ -20,6 +20,8 @@ from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.seam.cloner_messages import VoiceFile
 from voiceagent_tts.seam.commands import SpeechOptions
+from voiceagent_tts.server.auth import caller_of
+from voiceagent_tts.server.cloner import CloneModel
 from voiceagent_tts.server.speech import start_speaking
 from voiceagent_tts.server.state import ServerState
 from voiceagent_tts.synthesizer.options import ContextOptions
@@ -27,8 +29,6 @@ from voiceagent_tts.voices import CLONE_SUFFIX, clone_name
 
 MAX_UPLOAD_BYTES = 16 << 20
 """Maximum body of an upload: 60 s of stereo WAV at 48 kHz, and room for the other fields."""
-
-_MAX_VOICE_FILE_BYTES = 1 << 20
 
 router = APIRouter(tags=["voices"])
 _log = structlog.get_logger(__name__)
@@ -90,14 +90,16 @@ async def add_voice(
         samples = await asyncio.to_thread(read_audio, data)
         voice = await state.cloner.clone(model, samples, ref_text)
     elif voice_file is not None and audio_sample is None:
-        data = await voice_file.read(_MAX_VOICE_FILE_BYTES)
+        data = await voice_file.read()
         voice = await state.cloner.check(model, data)
     else:
         raise InvalidRequestError(
             "expected either audio_sample or voice_file", code=ErrorCode.INVALID_PARAM
         )
-    _log.info("voice_added", voice=name, consent=consent)
-    return await _save(state, name, voice)
+    saved = await _save(state, name, voice)
+    how = "recording" if audio_sample is not None else "voice_file"
+    _note(request, "voice_added", voice=name, how=how, consent=consent)
+    return saved
 
 
 @router.post("/v1/audio/voices/design", status_code=201)
@@ -119,8 +121,9 @@ async def design_voice(request: Request, body: DesignRequest) -> dict[str, Any]:
     )
     samples = await _record(request, body.text, options)
     voice = await state.cloner.clone(model, samples, body.text)
-    _log.info("voice_designed", voice=name)
-    return await _save(state, name, voice)
+    saved = await _save(state, name, voice)
+    _note(request, "voice_added", voice=name, how="design")
+    return saved
 
 
 @router.get("/v1/audio/voices/{name}", response_class=Response)
@@ -141,7 +144,15 @@ async def remove_voice(request: Request, name: str) -> None:
     state: ServerState = request.app.state.server
     name = _stored_name(state, name)
     await asyncio.to_thread(state.clones.remove, name)
-    _log.info("voice_removed", voice=name)
+    _note(request, "voice_removed", voice=name)
+
+
+def _note(request: Request, event: str, **fields: str) -> None:
+    """Log a change of the voices, also in the audit log."""
+    state: ServerState = request.app.state.server
+    caller = caller_of(request.scope)
+    _log.info(event, key_id=caller.key_id, **fields)
+    state.audit(event, key_id=caller.key_id, ip=caller.ip, **fields)
 
 
 async def _save(state: ServerState, name: str, voice: VoiceFile) -> dict[str, Any]:
@@ -163,13 +174,14 @@ async def _record(request: Request, text: str, options: ContextOptions) -> npt.N
     return pcm_to_float(bytes(pcm))
 
 
-def _clone_model(state: ServerState) -> str:
-    """Folder of the Base model that speaks clones."""
+def _clone_model(state: ServerState) -> CloneModel:
+    """What speaks the clones of this server."""
     if (model := state.clone_model) is not None:
         return model
     raise InvalidRequestError(
-        "this server cannot clone voices: expected a Qwen3-TTS Base model among its models, got "
-        f"{_engines(state)}; start it with --engine qwen3 --model Qwen/Qwen3-TTS-12Hz-0.6B-Base",
+        "this server cannot clone voices: expected a Qwen3-TTS Base model among its models, or "
+        f"Pocket TTS with its weights for cloning, got {_engines(state)}; start it with --engine "
+        "qwen3 --model Qwen/Qwen3-TTS-12Hz-0.6B-Base",
         code=ErrorCode.NOT_SUPPORTED,
     )
 

@@ -25,6 +25,7 @@ from voiceagent_tts.synthesizer.events import (
     ContextEvent,
     ContextFailed,
     ContextFlushed,
+    ContextWarned,
     ContextWords,
 )
 from voiceagent_tts.text.characters import spread_characters
@@ -129,6 +130,8 @@ class ContextWriter:
                 return self._encode_words(words)
             case ContextFlushed(flush_id, end_sample):
                 return self._connection.flushed(context_id, flush_id, samples_to_ms(end_sample))
+            case ContextWarned(code, message):
+                return self._connection.warning(context_id, code, message)
             case ContextCancelled(cut, _, basis):
                 return self._connection.cancelled(context_id, cut, basis)
             case ContextFailed(error):

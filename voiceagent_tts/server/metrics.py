@@ -6,6 +6,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from voiceagent_tts.access.access import Access
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.seam.events import Stats
 from voiceagent_tts.synthesizer.events import ContextReport
@@ -58,6 +59,12 @@ class Metrics:
             buckets=_UNDERRUN_BUCKETS_S,
             registry=self.registry,
         )
+        self._log_failures = Counter(
+            "tts_log_failures",
+            "Writes to a log on disk that failed.",
+            ["log"],
+            registry=self.registry,
+        )
         self._words = Counter(
             "tts_words", "Words sent, by the source of their times.", ["source"],
             registry=self.registry,
@@ -78,6 +85,24 @@ class Metrics:
             ["aligner"],
             buckets=_LAG_BUCKETS_S,
             registry=self.registry,
+        )
+
+    def count_log_failure(self, log: str) -> None:
+        """Count a line that could not be written to a log on disk."""
+        self._log_failures.labels(log).inc()
+
+    def watch_access(self, access: Access) -> None:
+        """Register the gauges of keys and limits, which are read when metrics are rendered."""
+
+        def gauge(name: str, help_text: str) -> Gauge:
+            return Gauge(name, help_text, registry=self.registry)
+
+        gauge("tts_keys", "API keys that are accepted.").set_function(lambda: len(access.keys))
+        gauge("tts_keys_stale", "1 while the keys cannot be read again.").set_function(
+            lambda: access.keys.problem is not None
+        )
+        gauge("tts_limits_shared", "1 while limits are counted in Redis.").set_function(
+            lambda: access.limiter.is_shared
         )
 
     def observe(self, report: ContextReport) -> None:

@@ -14,6 +14,7 @@ _QUIET_PATHS = ("/health", "/metrics")
 """Probes and scrapers request these every few seconds; only their failures are logged."""
 _REQUEST_ID = re.compile(r"[\w.:-]{1,128}", re.ASCII)
 _ERROR_CODE = "voiceagent_tts.error_code"
+_REQUEST_ID_KEY = "voiceagent_tts.request_id"
 
 _log = structlog.get_logger(__name__)
 
@@ -21,6 +22,11 @@ _log = structlog.get_logger(__name__)
 def note_error(scope: Scope, error: VoiceAgentError) -> None:
     """Name the error in the line of this request."""
     scope[_ERROR_CODE] = error.code.value
+
+
+def request_id_of(scope: Scope) -> str:
+    """The id of a request that has passed `RequestLog`."""
+    return scope[_REQUEST_ID_KEY]
 
 
 class RequestLog:
@@ -37,7 +43,7 @@ class RequestLog:
         """Serve one request."""
         status: int | None = None
         started = time.monotonic()
-        request_id = _request_id(scope)
+        scope[_REQUEST_ID_KEY] = request_id = _new_id(scope)
 
         async def send_with_id(message: Message) -> None:
             nonlocal status
@@ -62,6 +68,6 @@ class RequestLog:
                 )
 
 
-def _request_id(scope: Scope) -> str:
+def _new_id(scope: Scope) -> str:
     given = Headers(scope=scope).get("x-request-id", "")
     return given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex

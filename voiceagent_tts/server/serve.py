@@ -7,6 +7,7 @@ finish within `drain_s`.
 
 import asyncio
 import contextlib
+import ipaddress
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Generator
@@ -104,7 +105,7 @@ def listen(host: str, port: int, slow_consumer_s: float) -> socket.socket:
 
 @dataclass(frozen=True, slots=True)
 class RunningServer:
-    """A server that is ready; `url` is its `http://` or `https://` address."""
+    """A server that is ready; `url` is its `http://` or `https://` address on this machine."""
 
     url: str
     state: ServerState
@@ -128,27 +129,34 @@ async def running(settings: Settings) -> AsyncIterator[RunningServer]:
     Raises:
         OSError: the address cannot be bound.
         EngineError: the engine cannot start.
-        InvalidRequestError: the certificate cannot be used.
+        InvalidRequestError: the certificate, the keys, Redis or the audit log cannot be used.
+        OverloadedError: the keys are in Redis, which cannot be reached.
     """
     certificate = certificate_of(settings)
-    state = ServerState(settings)
-    listener = listen(settings.host, settings.port, settings.slow_consumer_s)
-    host, port = listener.getsockname()[:2]
-    server = _Server(_uvicorn_config(settings, state, certificate))
-    try:
+    async with contextlib.AsyncExitStack() as stack:
+        listener = listen(settings.host, settings.port, settings.slow_consumer_s)
+        stack.callback(listener.close)
+        state = ServerState(settings)
+        stack.push_async_callback(state.close)
+        host, port = listener.getsockname()[:2]
+        server = _Server(_uvicorn_config(settings, state, certificate))
         await state.start()
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         scheme = "http" if certificate is None else "https"
-        url = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+        url = f"{scheme}://{_connectable(host)}:{port}"
         try:
             yield RunningServer(url, state, server, serving)
         finally:
             await state.drain(0)
             server.should_exit = True
             await serving
-    finally:
-        await state.close()
-        listener.close()
+
+
+def _connectable(host: str) -> str:
+    """The host of a URL that opens on this machine, for the numeric address of a listener."""
+    if ipaddress.ip_address(host).is_unspecified:  # a listener on all addresses; no destination
+        host = "::1" if ":" in host else "127.0.0.1"
+    return f"[{host}]" if ":" in host else host
 
 
 async def serve(
@@ -205,6 +213,8 @@ def _uvicorn_config(
         log_config=None,
         access_log=False,
         timeout_graceful_shutdown=2,
+        proxy_headers=bool(settings.trusted_proxies),
+        forwarded_allow_ips=list(settings.trusted_proxies),
         ssl_certfile=None if certificate is None else certificate.certfile,
         ssl_keyfile=None if certificate is None else certificate.keyfile,
     )

@@ -19,10 +19,8 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, StringConstrain
 
 from voiceagent_tts.audio.containers import (
     CONTENT_TYPES,
-    WAV_HEADER_BYTES,
     ContainerEncoder,
     ContainerFormat,
-    wav_header,
 )
 from voiceagent_tts.audio.output import OutputStream
 from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk
@@ -34,9 +32,13 @@ from voiceagent_tts.errors import (
     OverloadedError,
     VoiceAgentError,
 )
+from voiceagent_tts.lexicon import check_entries
 from voiceagent_tts.protocol.dialects.cartesia import BytesRequest
-from voiceagent_tts.protocol.messages import Speed
+from voiceagent_tts.protocol.messages import LexiconEntries, Speed
 from voiceagent_tts.seam.commands import SpeechOptions
+from voiceagent_tts.server.auth import caller_of
+from voiceagent_tts.server.context_log import Origin
+from voiceagent_tts.server.request_log import request_id_of
 from voiceagent_tts.server.state import ServerState
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.events import ContextDone, ContextEvent, ContextFailed
@@ -89,10 +91,18 @@ class SpeechRequest(BaseModel):
     stream: bool = Field(
         True,
         description="Whether audio is sent while it is generated. If false, the answer comes when "
-        "all audio is there, with its length: a WAV file has an exact header.",
+        "all audio is there, with its length: WAV and FLAC files have an exact header.",
     )
     stream_format: Literal["audio", "sse"] = "audio"
     language: str | None = None
+    lexicon: LexiconEntries | None = Field(
+        None,
+        description="How written words are said: a respelling, IPA between slashes, or an object "
+        "with `say`, `ipa` or both.",
+    )
+    markup: bool = Field(
+        False, description='Whether tags in the text have an effect: `<break time="300ms"/>`.'
+    )
     seed: Annotated[int, Field(ge=0, lt=2**53)] | None = None
 
     def options(self) -> ContextOptions:
@@ -104,7 +114,7 @@ class SpeechRequest(BaseModel):
         voice = self.voice.id if isinstance(self.voice, VoiceId) else self.voice
         return ContextOptions(
             voice=voice,
-            language=self.language or _language_of(self.model),
+            language=self.language or language_of(self.model),
             speech=SpeechOptions(
                 instruct=self.instructions,
                 speed=self.speed,
@@ -115,6 +125,8 @@ class SpeechRequest(BaseModel):
             max_lead_s=0,
             text_feeding="segment",  # the whole text is here
             wants_words=False,
+            lexicon=check_entries(self.lexicon or {}),
+            has_markup=self.markup,
         )
 
 
@@ -123,33 +135,27 @@ async def speak(request: Request, body: SpeechRequest) -> Response:
     """Speak `input` and stream the audio in `response_format`."""
     pcm = await start_speaking(request, body.input, body.options())
     container_format, content_type = _answer_format(body, request.headers.get("accept", ""))
-    audio = _encoded(pcm, ContainerEncoder(container_format))
+    encoder = ContainerEncoder(container_format)
+    audio = _encoded(pcm, encoder)
+    headers = _pcm_headers(SAMPLE_RATE_HZ) if container_format == "pcm" else None
     if not body.stream and body.stream_format == "audio":
-        return await _whole(request, audio, container_format, content_type)
+        data = await _collected(request, audio)
+        encoder.write_length(data)
+        return Response(bytes(data), media_type=content_type, headers=headers)
     if body.stream_format == "sse":
         return StreamingResponse(_as_sse(audio), media_type="text/event-stream")
-    headers = _pcm_headers(SAMPLE_RATE_HZ) if container_format == "pcm" else None
     return StreamingResponse(audio, media_type=content_type, headers=headers)
 
 
-async def _whole(
-    request: Request,
-    audio: AsyncGenerator[bytes, None],
-    container_format: ContainerFormat,
-    content_type: str,
-) -> Response:
-    """The answer with all of the audio, whose length is known."""
+async def _collected(request: Request, audio: AsyncGenerator[bytes, None]) -> bytearray:
+    """All of the audio; the server's `max_audio_s` limits it, and with it the memory."""
     data = bytearray()
     async with aclosing(audio):
         async for piece in audio:
             data += piece
             if await request.is_disconnected():
                 raise ConnectionLostError("the client disconnected before the audio was complete")
-    if container_format == "wav":
-        header = wav_header(SAMPLE_RATE_HZ, len(data) - WAV_HEADER_BYTES)
-        data[:WAV_HEADER_BYTES] = header
-    headers = _pcm_headers(SAMPLE_RATE_HZ) if container_format == "pcm" else None
-    return Response(bytes(data), media_type=content_type, headers=headers)
+    return data
 
 
 @router.post("/tts/bytes", response_class=StreamingResponse)
@@ -162,6 +168,7 @@ async def speak_as_cartesia(request: Request, body: BytesRequest) -> StreamingRe
         max_lead_s=0,
         text_feeding="segment",
         wants_words=False,
+        has_markup=True,
     )
     pcm = await start_speaking(request, body.transcript, options)
     output = OutputStream(body.output_format.encoding, body.output_format.sample_rate)
@@ -199,9 +206,12 @@ async def start_speaking(
             "send several requests, or stream the text over the WebSocket",
             code=ErrorCode.TEXT_TOO_LONG,
         )
-    context = await state.synthesizer.open(options)
+    ids = {"request_id": request_id_of(request.scope)}
+    origin = Origin(caller_of(request.scope), request.url.path, ids)
+    turn = await state.turns.open(origin, options, chars=len(text))
+    context = turn.context
     try:
-        context.push_text(text)
+        await turn.push_text(text)
         context.finish()
         events = aiter(context)
         first = await _first_audio(request, events, state.settings.first_audio_s)
@@ -295,8 +305,12 @@ def _sse_event(fields: dict[str, str]) -> str:
     return f"data: {json.dumps(fields)}\n\n"
 
 
-def _language_of(model: str) -> str | None:
-    """The language at the end of a model's name: `zh` for `tts-1-hd-zh`."""
+def language_of(model: str) -> str | None:
+    """The language at the end of a model's name: `zh` for `tts-1-hd-zh`.
+
+    Raises:
+        InvalidRequestError: there is no such model.
+    """
     for name in sorted(MODELS, key=len, reverse=True):
         if model == name:
             return None

@@ -9,9 +9,16 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from voiceagent_tts.access.access import Access
+from voiceagent_tts.access.key_ring import KeyChange
+from voiceagent_tts.access.keys import Scope
+from voiceagent_tts.access.limiter import Caller
 from voiceagent_tts.config import Settings
-from voiceagent_tts.server.cloner import Cloner
+from voiceagent_tts.lexicon import read_lexicon
+from voiceagent_tts.server.cloner import CloneModel, Cloner
+from voiceagent_tts.server.context_log import ContextLog
 from voiceagent_tts.server.metrics import Metrics
+from voiceagent_tts.server.turns import Turns
 from voiceagent_tts.server.watchdog import Watchdog
 from voiceagent_tts.server.workers import aligners_of, worker_specs
 from voiceagent_tts.synthesizer.options import Limits
@@ -37,6 +44,11 @@ class OpenSocket(Protocol):
         """Send `draining` to the client, and refuse new contexts."""
         ...
 
+    @property
+    def caller(self) -> Caller:
+        """The key and the address of the client."""
+        ...
+
     def close(self, code: int, reason: str) -> None:
         """Close the socket."""
         ...
@@ -46,9 +58,19 @@ class ServerState:
     """What the routes share; start it before the first request."""
 
     def __init__(self, settings: Settings) -> None:
+        """Read the lexicon of the server, and open its audit log.
+
+        Raises:
+            InvalidRequestError: the lexicon has a mistake, or the settings name an audit log, keys
+                or a Redis that cannot be used.
+        """
         self.settings = settings
         self.metrics = Metrics()
-        self.clones = VoiceFolder(settings.voices_folder.expanduser())
+        self.access = Access(settings, self.metrics.count_log_failure, self._on_key_change)
+        self.keys = self.access.keys
+        self.usage = self.access.usage
+        self.audit = self.access.audit
+        self.clones = VoiceFolder(settings.clones_folder)
         self.cloner = Cloner()
         self.synthesizer = Synthesizer(
             {name: Supervisor(spec) for name, spec in worker_specs(settings).items()},
@@ -61,7 +83,10 @@ class ServerState:
             self.metrics.observe,
             self.clones,
             aligners_of(settings),
+            read_lexicon(settings.lexicon.expanduser()) if settings.lexicon else None,
         )
+        self._context_log = ContextLog(settings, self.metrics.count_log_failure)
+        self.turns = Turns(self.synthesizer, self.access.limiter, self.usage, self._context_log)
         self.watchdog = Watchdog(self.synthesizer, settings.watchdog_s)
         self.sessions: set[OpenSocket] = set()
         self.is_draining = False
@@ -72,19 +97,24 @@ class ServerState:
 
         Raises:
             EngineError: an engine cannot start.
+            InvalidRequestError: there are no keys where the settings say, or they are malformed.
+            OverloadedError: the keys are in Redis, which cannot be reached.
         """
+        await self.access.start()
         await self.synthesizer.start()
         self.metrics.watch(self.synthesizer)
+        self.metrics.watch_access(self.access)
         self.metrics.sockets_open.set_function(lambda: len(self.sessions))
         await self.watchdog.probe()
         self._watching = asyncio.create_task(self.watchdog.run())
 
     @property
-    def clone_model(self) -> str | None:
-        """Folder of the first model that speaks clones; None if no model does."""
+    def clone_model(self) -> CloneModel | None:
+        """The first engine and model that speak clones; None if none does."""
         for supervisor in self.synthesizer.supervisors.values():
-            if supervisor.capabilities.clone_width is not None:
-                return supervisor.group
+            capabilities = supervisor.capabilities
+            if capabilities.clone_width is not None and supervisor.group is not None:
+                return CloneModel(capabilities.engine, supervisor.group)
         return None
 
     @property
@@ -94,6 +124,14 @@ class ServerState:
             if supervisor.capabilities.needs_instruct:
                 return supervisor.capabilities.voices[0]
         return None
+
+    def _on_key_change(self, change: KeyChange) -> None:
+        """Close the sockets of keys that may not speak any more."""
+        lost = {key.id for key in change.removed}
+        lost |= {key.id for key in change.changed if Scope.SPEAK not in key.scopes}
+        for session in list(self.sessions):
+            if session.caller.key_id in lost:
+                session.close(1008, "the key was revoked")
 
     async def drain(self, drain_s: float, is_hurried: Callable[[], bool] = lambda: False) -> None:
         """Refuse new contexts, let open ones finish, then close the sockets with 1001.
@@ -129,3 +167,5 @@ class ServerState:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._watching
         await self.synthesizer.close()
+        await self.access.close()
+        self._context_log.close()

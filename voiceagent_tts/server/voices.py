@@ -5,8 +5,9 @@ from typing import Any
 from fastapi import APIRouter, Request
 
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
-from voiceagent_tts.server.speech import MODELS
+from voiceagent_tts.server.speech import MODELS, language_of
 from voiceagent_tts.server.state import ServerState
+from voiceagent_tts.text.language import normalize_language
 
 router = APIRouter(tags=["voices"])
 
@@ -51,14 +52,24 @@ async def list_models() -> dict[str, Any]:
 
 
 @router.get("/v1/models/{model}")
-async def show_model(model: str) -> dict[str, Any]:
-    """Describe one accepted name of `model`."""
-    if model not in MODELS:
-        raise InvalidRequestError(
-            f"model: expected one of {', '.join(MODELS)}, got {model[:64]!r}",
-            code=ErrorCode.NOT_FOUND,
-        )
+async def show_model(request: Request, model: str) -> dict[str, Any]:
+    """Describe one accepted name of `model`, which may end with a language: `tts-1-zh`."""
+    state: ServerState = request.app.state.server
+    try:
+        language = language_of(model)
+        if language is not None:
+            _check_language(language, state)
+    except InvalidRequestError as error:
+        raise InvalidRequestError(f"model: {error.message}", code=ErrorCode.NOT_FOUND) from None
     return _model(model)
+
+
+def _check_language(language: str, state: ServerState) -> None:
+    code = normalize_language(language)
+    workers = state.synthesizer.supervisors.values()
+    known = {known for worker in workers for known in worker.capabilities.languages}
+    if known.isdisjoint((code, code.partition("-")[0])):
+        raise InvalidRequestError(f"expected a language of this server at its end, got {code!r}")
 
 
 def _model(name: str) -> dict[str, Any]:

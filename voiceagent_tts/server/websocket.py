@@ -15,6 +15,7 @@ from fastapi import WebSocket, WebSocketDisconnect
 
 from voiceagent_tts.core import SAMPLE_RATE_HZ, ms_to_samples
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError
+from voiceagent_tts.lexicon import check_entries
 from voiceagent_tts.protocol.dialects.dialect import Answer, Command, Dialect
 from voiceagent_tts.protocol.messages import (
     SUBPROTOCOL,
@@ -33,14 +34,19 @@ from voiceagent_tts.protocol.messages import (
 from voiceagent_tts.protocol.refusals import RefusedMessageError
 from voiceagent_tts.protocol.server_connection import ServerConnection
 from voiceagent_tts.seam.commands import SpeechOptions
+from voiceagent_tts.server.auth import caller_of
+from voiceagent_tts.server.context_log import Origin
 from voiceagent_tts.server.context_writer import ContextWriter
 from voiceagent_tts.server.socket_writer import SocketWriter
 from voiceagent_tts.server.state import ServerState
+from voiceagent_tts.server.turns import Turn
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.options import ContextOptions
 
 _CUT_MEMORY_S = 120.0
 """Time after the end of a context in which `cut` is answered; docs/protocol.md promises it."""
+MAX_REFUSALS = 32
+"""Number of `rate_limited` answers in a row after which a socket is closed (4029)."""
 _MAX_RECENT = 4_096
 """Maximum number of ended contexts kept for `cut`; newer ones displace the oldest."""
 
@@ -56,6 +62,8 @@ class Session:
 
     def __init__(self, state: ServerState, websocket: WebSocket, dialect: Dialect) -> None:
         self.session_id = uuid.uuid4().hex
+        self.caller = caller_of(websocket.scope)
+        """The key and the address of the client."""
         self._state = state
         self._log = structlog.get_logger(__name__).bind(session_id=self.session_id)
         self._websocket = websocket
@@ -67,7 +75,9 @@ class Session:
             is_sequential=dialect.is_sequential,
             on_over=self._remember,
         )
+        self._turns: dict[str, Turn] = {}  # of the contexts whose `done` has not been sent
         self._recent: dict[str, tuple[Context, float]] = {}  # ended contexts, for `cut`
+        self._refusals_in_a_row = 0
 
     async def run(self) -> None:
         """Accept the socket, serve it until either side ends it, and release its contexts."""
@@ -75,7 +85,8 @@ class Session:
         await self._websocket.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None)
         self._state.sessions.add(self)
         self._state.metrics.sockets.inc()
-        self._log.info("socket_opened", path=self._websocket.scope["path"])
+        path = self._websocket.scope["path"]
+        self._log.info("socket_opened", path=path, key_id=self.caller.key_id)
         self._writer.answer(self._connection.ready(session_id=self.session_id, model=self._model()))
         tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._writer.run())]
         try:
@@ -138,6 +149,7 @@ class Session:
                 context_id = getattr(message, "context_id", None)
                 self._note(error, context_id)
                 self._writer.answer(self._connection.error(error, context_id))
+                self._count_refusal(error)
 
     # Act, and answer.
 
@@ -150,8 +162,8 @@ class Session:
             case ContextText() | ContextFlush() | ContextEnd():
                 # One message may open a context and carry its text. If the context could not be
                 # opened, its `done` has been sent and the text is dropped.
-                if writer := self._writer.contexts.get(message.context_id):
-                    self._feed(writer.context, message)
+                if turn := self._turns.get(message.context_id):
+                    await self._feed(turn, message)
             case ContextCancel(context_id=context_id, played_ms=played_ms):
                 self._writer.contexts[context_id].cancel(played_ms)
             case ContextCut(context_id=context_id, played_ms=played_ms):
@@ -171,13 +183,17 @@ class Session:
         context_id = message.context_id
         mark_ready = functools.partial(self._writer.mark_ready, context_id)
         started = time.monotonic()
+        origin = self._origin(context_id)
         try:
-            context = await self._state.synthesizer.open(_options(message), mark_ready)
+            turn = await self._state.turns.open(origin, _options(message), mark_ready)
         except VoiceAgentError as error:
             self._note(error, context_id, message.metadata)
             self._writer.answer(self._connection.error(error, context_id))
             self._writer.answer(self._connection.done(context_id, "error", chars=0))
+            self._count_refusal(error)
             return
+        self._refusals_in_a_row = 0
+        context, self._turns[context_id] = turn.context, turn
         self._writer.contexts[context_id] = ContextWriter(
             self._connection, message, context, functools.partial(self._note, context_id=context_id)
         )
@@ -197,14 +213,28 @@ class Session:
         )
         self._writer.answer(opened)
 
-    def _feed(self, context: Context, message: ContextText | ContextFlush | ContextEnd) -> None:
+    async def _feed(self, turn: Turn, message: ContextText | ContextFlush | ContextEnd) -> None:
         match message:
             case ContextText(text=text):
-                context.push_text(text)
+                await turn.push_text(text)
+                self._refusals_in_a_row = 0
             case ContextFlush(flush_id=flush_id):
-                context.flush(flush_id)
+                turn.context.flush(flush_id)
             case ContextEnd():
-                context.finish()
+                turn.context.finish()
+
+    def _origin(self, context_id: str) -> Origin:
+        ids = {"session_id": self.session_id, "context_id": context_id}
+        return Origin(self.caller, self._websocket.scope["path"], ids)
+
+    def _count_refusal(self, error: VoiceAgentError) -> None:
+        """Close the socket of a client that ignores its limits, or whose key was revoked."""
+        if error.code is ErrorCode.UNAUTHORIZED:
+            self.close(1008, "the key was revoked")
+        if error.code is ErrorCode.RATE_LIMITED:
+            self._refusals_in_a_row += 1
+            if self._refusals_in_a_row >= MAX_REFUSALS:
+                self.close(4029, f"{MAX_REFUSALS} messages in a row were over a limit")
 
     def _open_or_recent(self, context_id: str) -> Context:
         if context_id in self._writer.contexts:
@@ -220,6 +250,7 @@ class Session:
 
     def _remember(self, context_id: str, writer: ContextWriter) -> None:
         """Log the end of a context, and keep the context for `cut`."""
+        del self._turns[context_id]
         if writer.done is not None:
             report = writer.done.report
             self._log.info(
@@ -283,4 +314,6 @@ def _options(message: ContextOpen) -> ContextOptions:
         max_buffer_delay_ms=message.max_buffer_delay_ms,
         max_lead_s=message.max_lead_s,
         text_feeding=message.text_feeding,
+        lexicon=check_entries(message.lexicon or {}),
+        has_markup=message.markup,
     )

@@ -1,8 +1,8 @@
 """The worker processes that the settings ask for: engines, and aligners."""
 
 import importlib.util
-
-import structlog
+import os
+from typing import Any
 
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import InvalidRequestError
@@ -26,14 +26,45 @@ _LONGEST_PASS_S = 60.0
 _LOADING_S = 600.0
 """A model of several gigabytes may be on a slow disk."""
 
-_log = structlog.get_logger(__name__)
-
 
 def worker_specs(settings: Settings) -> dict[str, WorkerSpec]:
-    """The engine workers by name: one for espeak, else one or more per model and device."""
-    if settings.engine == "espeak":
-        return {"espeak": WorkerSpec("espeak", throttle=settings.throttle)}
-    shared = {
+    """The engine workers by name.
+
+    espeak has one, Pocket TTS as many as `workers` says, and Qwen3-TTS that many per model and
+    device.
+    """
+    match settings.engine:
+        case "qwen3":
+            return _qwen3_specs(settings)
+        case "pocket":
+            return _pocket_specs(settings)
+        case "espeak" | None:  # the command line replaces None by the best engine of the machine
+            return {"espeak": WorkerSpec("espeak", throttle=settings.throttle)}
+
+
+def _pocket_specs(settings: Settings) -> dict[str, WorkerSpec]:
+    models = settings.pocket_models
+    threads = settings.threads or max(1, (os.cpu_count() or 1) // settings.workers)
+    spec = WorkerSpec(
+        "pocket",
+        {
+            "models": models,
+            "rows": settings.rows,
+            "threads": threads,
+            "quantize": settings.quantize,
+            "voices": str(settings.clones_folder),
+        },
+        settings.throttle,
+        ready_timeout_s=_LOADING_S,
+        environment=_SHARING_CORES,
+        group=",".join(models),
+    )
+    names = ["pocket", *(f"pocket#{number}" for number in range(2, settings.workers + 1))]
+    return dict.fromkeys(names, spec)
+
+
+def _qwen3_specs(settings: Settings) -> dict[str, WorkerSpec]:
+    shared: dict[str, Any] = {
         "precision": settings.precision,
         "rows": settings.rows,
         "capacity": settings.capacity,
@@ -45,26 +76,49 @@ def worker_specs(settings: Settings) -> dict[str, WorkerSpec]:
         "quantize": settings.quantize,
         "has_tf32": settings.tf32,
         "is_deterministic": settings.deterministic,
-        "voices": str(settings.voices_folder.expanduser()),
+        "voices": str(settings.clones_folder),
         "threads": settings.threads,
         "initial_frames": settings.initial_frames,
         "ramp": settings.ramp,
         "max_load": settings.max_load,
     }
-    devices = [f"cuda:{gpu}" for gpu in settings.gpus] or [settings.device]
+    host = _aligner_host(settings)
     specs: dict[str, WorkerSpec] = {}
     for model in settings.models:
-        for number, device in enumerate(devices * settings.workers, start=1):
+        for number, device in enumerate(_devices(settings) * settings.workers, start=1):
             name = model if number == 1 else f"{model}#{number}"
+            options = {"model": model, "device": device, **shared}
+            if host is not None and len(specs) == host:
+                options["aligner"] = forced_options(settings)
             specs[name] = WorkerSpec(
                 "qwen3",
-                {"model": model, "device": device, **shared},
+                options,
                 settings.throttle,
                 ready_timeout_s=_LOADING_S,
                 environment=_SHARING_CORES,
                 group=model,
             )
     return specs
+
+
+def _devices(settings: Settings) -> list[str | None]:
+    """The devices of Qwen3-TTS, one for each worker of a model; None for the engine's choice."""
+    return [f"cuda:{gpu}" for gpu in settings.gpus] or [settings.device]
+
+
+def _aligner_host(settings: Settings) -> int | None:
+    """Return which worker may have the forced aligner in its process: the first on its device.
+
+    The worker decides whether it has; without it there, the aligner gets a process of its own.
+    """
+    if settings.aligner_model is None or settings.aligner not in ("auto", "forced"):
+        return None
+    if settings.aligner_device is None:
+        return 0
+    names = [device or "cuda" for device in _devices(settings)]
+    numbered = ["cuda:0" if name == "cuda" else name for name in names]
+    wanted = "cuda:0" if settings.aligner_device == "cuda" else settings.aligner_device
+    return numbered.index(wanted) if wanted != "cpu" and wanted in numbered else None
 
 
 def aligners_of(settings: Settings) -> Aligners:
@@ -96,21 +150,21 @@ def _forced_spec(settings: Settings) -> WorkerSpec:
             "aligner forced: expected the folder or id of a Qwen3-ForcedAligner in aligner_model, "
             "or a downloaded one, got neither; try `voiceagent-tts models download`"
         )
-    engine_device = None
-    if settings.engine == "qwen3":
-        engine_device = settings.device or "cuda"
-        if settings.aligner_device in ("cuda", engine_device) and engine_device != "cpu":
-            _log.warning("aligner_shares_gpu", device=engine_device)
-    options = {
-        "model": settings.aligner_model,
-        "device": settings.aligner_device or ("cpu" if settings.gpus else None),
-        "engine_device": engine_device or "cpu",
-        "threads": settings.threads,
-    }
     return WorkerSpec(
         "forced",
-        options,
+        forced_options(settings),
         ready_timeout_s=_LOADING_S,
         heartbeat_timeout_s=_LONGEST_PASS_S,
         environment=_SHARING_CORES,
     )
+
+
+def forced_options(settings: Settings) -> dict[str, Any]:
+    """Fields of `aligner.forced.load.ForcedOptions`."""
+    engines = _devices(settings) * settings.workers * len(settings.models)
+    return {
+        "model": settings.aligner_model,
+        "device": settings.aligner_device,
+        "engine_devices": engines if settings.engine == "qwen3" else [],
+        "threads": settings.threads,
+    }

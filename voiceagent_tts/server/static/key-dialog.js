@@ -5,7 +5,19 @@ import { getJson, storeKey, storedKey } from "./server.js";
 // Characters of a WebSocket subprotocol (RFC 9110, token): the only header that a page can set.
 const SENDABLE = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/;
 
-const dialog = document.getElementById("key-dialog");
+const dialog = document.createElement("dialog");
+dialog.id = "key-dialog";
+dialog.setAttribute("aria-labelledby", "key-title");
+dialog.innerHTML = `
+  <form method="dialog">
+    <h2 id="key-title">This server needs an API key</h2>
+    <p id="key-problem" role="alert"></p>
+    <label for="key">API key</label>
+    <input id="key" type="password" autocomplete="off" required>
+    <p class="hint">The key stays in this tab and is forgotten when the tab closes.</p>
+    <button type="submit" class="primary">Use this key</button>
+  </form>`;
+document.body.append(dialog);
 const problem = document.getElementById("key-problem");
 
 // Resolves when the server accepts the key of this tab, or needs none.

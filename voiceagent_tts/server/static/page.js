@@ -100,6 +100,16 @@ function showAlert(sentence) {
   $("alert").textContent = sentence ?? "";
 }
 
+// "nginx = engine x", one entry a line; null without an entry.
+function lexiconOf(lines) {
+  const entries = lines
+    .split("\n")
+    .filter((line) => line.trim())
+    .map((line) => line.split(/=(.*)/s).map((part) => part.trim()))
+    .map(([written, said]) => [written, said ?? ""]);
+  return entries.length ? Object.fromEntries(entries) : null;
+}
+
 function optionsOf(voice, language) {
   const options = {
     voice: voice?.id,
@@ -107,6 +117,8 @@ function optionsOf(voice, language) {
     speed: Number($("speed").value),
     instruct: voice?.takes_instruct ? $("instruct").value.trim() || null : null,
     seed: crypto.getRandomValues(new Uint32Array(1))[0], // so that the MP3 sounds the same
+    lexicon: lexiconOf($("lexicon").value),
+    markup: $("markup").checked || null,
   };
   return Object.fromEntries(Object.entries(options).filter(([, value]) => value != null));
 }

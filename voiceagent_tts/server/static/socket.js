@@ -38,7 +38,7 @@ export class TtsSocket {
   }
 
   // Opens a context. `options` are the fields of context.open; `listener` has methods named
-  // after what comes: words, audio, cancelled, cut, done, error.
+  // after what comes: words, audio, warning, cancelled, cut, done, error.
   open(options, listener) {
     const context = new Context(`page-${++this.#opened}`, this, listener);
     this.#contexts.set(context.id, context);

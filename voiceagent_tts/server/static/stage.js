@@ -45,6 +45,12 @@ export class Stage {
     $("first-audio").textContent = `${ms.toFixed(0)} ms`;
   }
 
+  // Shows what the server warns of; the speech goes on.
+  warning(sentence) {
+    $("alert").hidden = false;
+    $("alert").textContent = sentence;
+  }
+
   // Lights the words of a playback until it is over or another one is followed.
   follow(playback) {
     this.#playback = playback;

@@ -25,7 +25,8 @@ export class Utterance {
   played = null; // samples that were heard, when it is over
   error = null;
 
-  // `view` has text(piece), words(list), samples(chunk) and firstAudio(ms), called as they come.
+  // `view` has text(piece), words(list), samples(chunk), firstAudio(ms) and warning(sentence), called
+  // as they come.
   constructor(socket, playback, options, view) {
     this.#playback = playback;
     this.#view = view;
@@ -34,6 +35,7 @@ export class Utterance {
       audio: (samples) => this.#onAudio(samples),
       cancelled: (message) => this.#cut.resolve(message),
       cut: (message) => this.#cut.resolve(message),
+      warning: ({ message }) => this.#view.warning(message),
       error: ({ message }) => this.#onError(message),
       done: (message) => this.#onDone(message),
     });

@@ -1,0 +1,191 @@
+"""Limits in the memory of one server: what is refused, for how long, and what is given back."""
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from voiceagent_tts.access.key_ring import KeyRing
+from voiceagent_tts.access.keys import key_of_settings
+from voiceagent_tts.access.limiter import Caller, Limiter, network_of
+from voiceagent_tts.config import Quota, Settings, hash_key
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError, UnauthorizedError
+
+KEYS = ("one", "other")
+CALLERS = [Caller("192.0.2.1", key_of_settings(hash_key(key)).id) for key in KEYS]
+ONE, OTHER = CALLERS
+
+
+def limiter_of(**settings: Any) -> Limiter:
+    """A limiter over two keys."""
+    given = Settings(api_keys=KEYS, **settings)
+    return Limiter(given, KeyRing(given), None)
+
+
+async def refusal_of(limiter: Limiter, caller: Caller = ONE, chars: int = 1) -> OverloadedError:
+    """The error that a new context gets."""
+    with pytest.raises(OverloadedError) as refused:
+        await limiter.admit(caller, chars)
+    assert refused.value.code is ErrorCode.RATE_LIMITED
+    assert refused.value.is_retryable and refused.value.status == 429
+    return refused.value
+
+
+async def test_without_limits_everything_is_admitted() -> None:
+    """The defaults limit nothing and count nothing."""
+    limiter = limiter_of()
+    for _ in range(1000):
+        admission = await limiter.admit(ONE)
+        await admission.charge(100_000)
+        assert not admission.subjects
+        admission.end(1e6)
+
+
+async def test_open_contexts_are_limited_per_key() -> None:
+    """A context that ends gives its place back, once; another key has its own places."""
+    limiter = limiter_of(key_limits=Quota(contexts=2))
+    first, _ = [await limiter.admit(ONE) for _ in range(2)]
+    refused = await refusal_of(limiter)
+    assert "key has used its limit of 2 open contexts" in refused.message
+    assert refused.retry_after_ms == 1000
+    await limiter.admit(OTHER)
+    first.end()
+    first.end()
+    await limiter.admit(ONE)
+    await refusal_of(limiter)
+
+
+async def test_new_contexts_are_limited_per_second() -> None:
+    """The error says when the window ends; then contexts are admitted again."""
+    limiter = limiter_of(key_limits=Quota(contexts_per_s=3))
+    for _ in range(3):
+        (await limiter.admit(ONE)).end()
+    refused = await refusal_of(limiter)
+    assert refused.retry_after_ms is not None and 0 < refused.retry_after_ms <= 1000
+    await asyncio.sleep(refused.retry_after_ms / 1000)  # what a client does
+    await limiter.admit(ONE)
+
+
+async def test_characters_are_limited_per_minute() -> None:
+    """A text that does not fit is refused whole; a shorter one is still accepted."""
+    limiter = limiter_of(key_limits=Quota(chars_per_minute=1000))
+    admission = await limiter.admit(ONE)
+    await admission.charge(900)
+    with pytest.raises(OverloadedError) as refused:
+        await admission.charge(300)
+    assert refused.value.code is ErrorCode.RATE_LIMITED
+    assert 59_000 < (refused.value.retry_after_ms or 0) <= 60_000
+    await admission.charge(100)
+    await admission.charge(149)  # less than a block is counted later
+    admission.end()
+    await limiter.close()
+    await refusal_of(limiter)
+    await limiter.admit(OTHER, chars=1000)
+
+
+async def test_a_text_that_no_minute_has_room_for_is_too_long() -> None:
+    """Waiting would not help; a client that retries would wait for ever."""
+    limiter = limiter_of(key_limits=Quota(chars_per_minute=10))
+    with pytest.raises(InvalidRequestError, match="at most 10 characters at once") as refused:
+        await limiter.admit(ONE, chars=11)
+    assert refused.value.code is ErrorCode.TEXT_TOO_LONG and not refused.value.is_retryable
+    admission = await limiter.admit(ONE)
+    await admission.charge(1)
+    await admission.charge(10)  # as long as a minute's text, and this minute is empty
+    with pytest.raises(OverloadedError):
+        await admission.charge(9)
+
+
+async def test_the_tokens_of_many_short_contexts_are_counted() -> None:
+    """Contexts below the size of a block use up the limit, too."""
+    limiter = limiter_of(key_limits=Quota(chars_per_minute=1000))
+    for _ in range(5):
+        admission = await limiter.admit(ONE)
+        for _ in range(25):
+            await admission.charge(8)
+        admission.end()
+        await limiter.close()
+    await refusal_of(limiter)
+
+
+async def test_audio_is_limited_per_day() -> None:
+    """Audio counts when its context has ended; then no context opens before the day is over."""
+    limiter = limiter_of(key_limits=Quota(audio_s_per_day=60))
+    admission = await limiter.admit(ONE)
+    admission.end(60.5)
+    await limiter.close()
+    refused = await refusal_of(limiter)
+    assert "60 seconds of audio per day" in refused.message
+    assert 86_300_000 < (refused.retry_after_ms or 0) <= 86_400_000
+    await limiter.admit(OTHER)
+
+
+async def test_addresses_have_limits_of_their_own() -> None:
+    """Keys that share an address share its limits; the error names what is used up."""
+    limiter = limiter_of(ip_limits=Quota(contexts=1), key_limits=Quota(contexts=5))
+    await limiter.admit(ONE)
+    assert "this address has used" in (await refusal_of(limiter, OTHER)).message
+    await limiter.admit(Caller("192.0.2.2", OTHER.key_id))
+    # What was refused because of its address holds no place of its key.
+    assert len(limiter._leases[f"key:{OTHER.key_id}"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("ip", "network"),
+    [
+        ("192.0.2.1", "192.0.2.1"),
+        ("::ffff:192.0.2.1", "192.0.2.1"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("2001:db8:1:2:ffff::1", "2001:db8:1:2::/64"),
+        ("unix:", "unix:"),
+        ("", ""),
+    ],
+)
+def test_a_client_cannot_change_its_address(ip: str, network: str) -> None:
+    """One IPv6 client has 2^64 addresses, which count as one."""
+    assert network_of(ip) == network
+
+
+async def test_a_revoked_key_is_refused() -> None:
+    """A socket that is still open cannot use a key that is gone."""
+    limiter = limiter_of(key_limits=Quota(contexts=1))
+    with pytest.raises(UnauthorizedError, match="revoked"):
+        await limiter.admit(Caller("192.0.2.1", "gone"))
+
+
+async def test_a_burst_admits_exactly_the_limit() -> None:
+    """Contexts that open at the same time do not slip past each other."""
+    limiter = limiter_of(key_limits=Quota(contexts=10), ip_limits=Quota(contexts_per_s=1000))
+    opening = [limiter.admit(ONE) for _ in range(50)]
+    results = await asyncio.gather(*opening, return_exceptions=True)
+    assert sum(not isinstance(each, BaseException) for each in results) == 10
+
+
+async def test_a_context_that_is_cancelled_while_it_opens_gives_everything_back() -> None:
+    """A client may leave at any moment."""
+    limiter = limiter_of(key_limits=Quota(contexts=1), ip_limits=Quota(contexts=1))
+    opening = asyncio.create_task(limiter.admit(ONE))
+    await asyncio.sleep(0)
+    opening.cancel()
+    await asyncio.wait([opening])
+    if not opening.cancelled():
+        opening.result().end()
+    await limiter.close()
+    assert not limiter._leases
+    await limiter.admit(ONE)
+
+
+async def test_a_clock_that_jumps_ends_windows_and_breaks_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Set forward, the windows are over; set back, a client waits no longer than a window more."""
+    limiter = limiter_of(key_limits=Quota(chars_per_minute=1000))
+    await (await limiter.admit(ONE)).charge(1000)
+    await refusal_of(limiter)
+    now = time.time
+    monkeypatch.setattr(time, "time", lambda: now() + 3600)
+    await (await limiter.admit(ONE)).charge(1000)
+    await refusal_of(limiter)
+    monkeypatch.setattr(time, "time", lambda: now() + 3600 - 30)
+    assert (await refusal_of(limiter)).retry_after_ms is not None

@@ -1,0 +1,249 @@
+"""Limits, usage and keys in a real Redis: shared by servers, while it is there, away and back."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+import pytest
+from structlog.testing import capture_logs
+
+from testbed.redis_process import RedisProcess
+from testbed.waiting import until
+from voiceagent_tts.access.access import Access
+from voiceagent_tts.access.key_store import RedisKeys
+from voiceagent_tts.access.keys import Scope, key_of_settings, make_key
+from voiceagent_tts.access.limit_store import LEASE_S, RedisLimits
+from voiceagent_tts.access.limiter import Caller, Limiter
+from voiceagent_tts.access.redis_server import connect
+from voiceagent_tts.access.usage import Used, today
+from voiceagent_tts.config import Quota, Settings, hash_key
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError
+
+pytestmark = pytest.mark.services
+
+KEY_ID = key_of_settings(hash_key("key")).id
+CALLER = Caller("192.0.2.1", KEY_ID)
+SPEAK = frozenset({Scope.SPEAK})
+
+
+class Servers:
+    """Access control of several servers with one Redis."""
+
+    def __init__(self, redis: RedisProcess, stack: AsyncExitStack) -> None:
+        self._redis = redis
+        self._stack = stack
+
+    async def start(self, quota: Quota, without_redis: str = "local") -> Access:
+        """Start one more."""
+        settings = Settings(
+            api_keys=("key",),
+            key_limits=quota,
+            redis=self._redis.url,
+            without_redis=without_redis,  # type: ignore[arg-type]
+        )
+        access = Access(settings, lambda log: None, lambda change: None)
+        self._stack.push_async_callback(access.close)
+        await access.start()
+        return access
+
+
+@pytest.fixture
+async def servers(redis: RedisProcess) -> AsyncIterator[Servers]:
+    """Servers with one Redis; all end with the test."""
+    async with AsyncExitStack() as stack:
+        yield Servers(redis, stack)
+
+
+async def refused(limiter: Limiter) -> OverloadedError:
+    """The error that a new context gets."""
+    with pytest.raises(OverloadedError) as error:
+        await limiter.admit(CALLER)
+    return error.value
+
+
+async def test_two_servers_share_every_limit(servers: Servers) -> None:
+    """What one server has admitted counts for the other, and ends for the other."""
+    quota = Quota(contexts=2, contexts_per_s=100, chars_per_minute=1000, audio_s_per_day=60)
+    one, other = [(await servers.start(quota)).limiter for _ in range(2)]
+    first = await one.admit(CALLER)
+    second = await other.admit(CALLER)
+    for limiter in (one, other):
+        assert "2 open contexts" in (await refused(limiter)).message
+    first.end()
+    await one.close()
+    third = await other.admit(CALLER)
+    await second.charge(900)
+    with pytest.raises(OverloadedError, match="1000 characters per minute") as error:
+        await third.charge(300)
+    assert 55_000 < (error.value.retry_after_ms or 0) <= 60_000
+    second.end(61)
+    third.end()
+    await other.close()
+    assert "60 seconds of audio per day" in (await refused(one)).message
+
+
+async def test_a_burst_on_two_servers_admits_exactly_the_limit(servers: Servers) -> None:
+    """Contexts that open everywhere at the same time do not slip past each other."""
+    limiters = [(await servers.start(Quota(contexts=10))).limiter for _ in range(2)]
+    opening = [limiter.admit(CALLER) for limiter in limiters for _ in range(50)]
+    results = await asyncio.gather(*opening, return_exceptions=True)
+    assert sum(not isinstance(each, BaseException) for each in results) == 10
+
+
+async def test_a_dead_server_gives_its_contexts_back(servers: Servers, redis: RedisProcess) -> None:
+    """Its leases expire within seconds, by Redis's clock; those of a live server are renewed."""
+    limiter = (await servers.start(Quota(contexts=1))).limiter
+    await limiter.admit(CALLER)
+    client, leases = connect(redis.url), f"voiceagent-tts:contexts:key:{KEY_ID}"
+    ((_, expiry),) = await client.zrange(leases, 0, -1, withscores=True)
+    seconds, _ = await client.time()
+    assert 0 < expiry - seconds <= LEASE_S + 1
+    assert 0 < await client.ttl(leases) <= LEASE_S + 1
+    await client.zadd(leases, {"of a dead server": seconds - 1})
+    limiter_of_other = (await servers.start(Quota(contexts=2))).limiter
+    await limiter_of_other.admit(CALLER)  # the dead lease does not count
+    assert await client.zscore(leases, "of a dead server") is None
+    await client.aclose()
+
+
+async def test_a_context_that_ends_while_it_is_renewed_does_not_come_back(
+    servers: Servers, redis: RedisProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The renewal of its lease may reach Redis after its end."""
+    limiter = (await servers.start(Quota(contexts=1))).limiter
+    admission = await limiter.admit(CALLER)
+    client = connect(redis.url)
+    store = RedisLimits(client)
+    renew = store._renew
+
+    async def renew_late(keys: list[str], arguments: list[str | float]) -> None:
+        admission.end()
+        await limiter.close()
+        await renew(keys, arguments)
+
+    monkeypatch.setattr(store, "_renew", renew_late)
+    await store.renew(limiter._leases)
+    (await limiter.admit(CALLER)).end()
+    await client.aclose()
+
+
+@pytest.mark.parametrize("without_redis", ["local", "refuse"])
+async def test_redis_goes_away_and_comes_back(
+    servers: Servers, redis: RedisProcess, without_redis: str
+) -> None:
+    """`local` limits this server's own contexts, `refuse` opens none; both end when Redis is back.
+
+    Redis comes back empty; the open contexts are put there again. The log says each once.
+    """
+    limiter = (await servers.start(Quota(contexts=2), without_redis)).limiter
+    held = await limiter.admit(CALLER)
+    with capture_logs() as logs:
+        redis.stop()
+        if without_redis == "local":
+            other = await limiter.admit(CALLER)
+            assert "2 open contexts" in (await refused(limiter)).message
+            other.end()
+        else:
+            for _ in range(3):
+                error = await refused(limiter)
+                assert error.code is ErrorCode.OVERLOADED and error.retry_after_ms == 1000
+        assert not limiter.is_shared
+        redis.start()
+        await until(lambda: limiter.is_shared, "Redis is back")
+        client = connect(redis.url)
+        leases = await client.zrange(f"voiceagent-tts:contexts:key:{KEY_ID}", 0, -1)
+        assert leases == [held.lease.encode()]
+        await client.aclose()
+        await limiter.admit(CALLER)
+        assert "2 open contexts" in (await refused(limiter)).message
+    assert [line["event"] for line in logs] == ["redis_away", "redis_back"]
+
+
+async def test_a_redis_that_hangs_is_given_up_after_a_second(
+    servers: Servers, redis: RedisProcess
+) -> None:
+    """A context waits once, and the contexts after it not at all."""
+    limiter = (await servers.start(Quota(contexts=2))).limiter
+    (await limiter.admit(CALLER)).end()
+    with redis.suspended():
+        async with asyncio.timeout(5):
+            (await limiter.admit(CALLER)).end()
+        assert not limiter.is_shared
+    await until(lambda: limiter.is_shared, "Redis is back")
+
+
+async def test_usage_survives_a_restart_and_an_outage(
+    servers: Servers, redis: RedisProcess
+) -> None:
+    """Counts wait in memory while Redis is away; two servers add to the same numbers."""
+    one, other = [await servers.start(Quota()) for _ in range(2)]
+    for access in (one, other):
+        access.usage.add(KEY_ID, Used(1, 10, 500))
+        await access.usage.flush()
+    assert await one.usage.read(1) == {today(): {KEY_ID: Used(2, 20, 1000)}}
+    redis.stop()
+    one.usage.add(KEY_ID, Used(1, 1, 1))
+    await one.usage.flush()
+    assert await one.usage.read(1) == {today(): {KEY_ID: Used(1, 1, 1)}}
+    redis.start()  # empty: what it had is lost, what waited is not
+    await one.usage.flush()
+    third = await servers.start(Quota())
+    assert await third.usage.read(1) == {today(): {KEY_ID: Used(1, 1, 1)}}
+
+
+async def test_usage_that_is_on_its_way_survives_the_end_of_a_server(servers: Servers) -> None:
+    """A server that is stopped while it moves its counts neither loses nor doubles them."""
+    access = await servers.start(Quota())
+    for steps in range(6):  # until it is cancelled, at another place each time
+        access.usage.add(KEY_ID, Used(1, 10, 500))
+        moving = asyncio.create_task(access.usage.flush())
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        moving.cancel()
+        await asyncio.wait([moving])
+    await access.usage.flush()
+    other = await servers.start(Quota())
+    assert await other.usage.read(1) == {today(): {KEY_ID: Used(6, 60, 3000)}}
+
+
+async def test_keys_in_redis_are_shared_reloaded_and_kept_in_an_outage(redis: RedisProcess) -> None:
+    """A key that one program creates works on every server, also while Redis is away."""
+    store = RedisKeys(redis.url)
+    first, second = [make_key(name, SPEAK, Quota()) for name in ("first", "second")]
+    settings = Settings(keys=redis.url)
+    access = Access(settings, lambda log: None, lambda change: None)
+    with pytest.raises(InvalidRequestError, match="there are no keys at redis://127"):
+        await access.keys.start()
+    await store.change(lambda document: document.with_key(first.key))
+    await access.start()
+    assert access.keys.find(first.secret) == first.key
+    changes = [
+        store.change(lambda document, key=key: document.with_key(key))
+        for key in (second.key, make_key("third", SPEAK, Quota()).key)
+    ]
+    await asyncio.gather(*changes)  # of two programs; none is lost
+    await access.keys.reload()
+    assert len(access.keys) == 3 and access.keys.find(second.secret) == second.key
+    redis.stop()
+    with capture_logs() as logs:
+        await access.keys.reload()
+        await access.keys.reload()
+    assert [line["event"] for line in logs] == ["keys_not_read"]
+    assert access.keys.find(first.secret) == first.key
+    with pytest.raises(OverloadedError, match="cannot reach Redis at redis://127"):
+        await store.read()
+    await access.close()
+    await store.close()
+
+
+async def test_a_server_whose_keys_are_in_a_redis_that_is_away_does_not_start(
+    redis: RedisProcess,
+) -> None:
+    """It could serve nothing; the error names the address without its password."""
+    redis.stop()
+    url = redis.url.replace("redis://", "redis://user:secret@")
+    access = Access(Settings(keys=url), lambda log: None, lambda change: None)
+    with pytest.raises(OverloadedError, match="cannot reach Redis at redis://127") as refused:
+        await access.start()
+    assert "secret" not in refused.value.message
+    await access.close()

@@ -1,0 +1,343 @@
+"""Limits on sockets and over HTTP: how they are refused, who counts as one client, and usage."""
+
+import asyncio
+import json
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed
+
+from testbed.servers import StartServer, metric_value
+from testbed.waiting import until
+from testbed.wire import Wire
+from voiceagent_tts.access.audit import verify
+from voiceagent_tts.config import Quota, hash_key
+from voiceagent_tts.protocol.messages import ContextOpened, DoneMessage, ErrorMessage
+from voiceagent_tts.server.serve import RunningServer
+from voiceagent_tts.server.websocket import MAX_REFUSALS
+
+KEY = {"additional_headers": {"X-API-Key": "key"}}
+SPEECH = {"input": "Hello.", "response_format": "pcm", "voice": "en"}
+
+
+async def refusal_of(wire: Wire, **options: Any) -> ErrorMessage:
+    """Open a context that is refused; its `done` follows the error."""
+    refused = await wire.open(language="en", **options)
+    error = await wire.until(ErrorMessage, refused)
+    assert (await wire.until(DoneMessage, refused)).reason == "error"
+    return error
+
+
+async def test_a_context_over_the_limit_is_refused_and_the_socket_stays(
+    start_server: StartServer,
+) -> None:
+    """The error says `rate_limited`, 429 and when to retry; a context that ends makes room."""
+    server = await start_server(api_keys=("key",), key_limits=Quota(contexts=1))
+    async with (
+        Wire.connected(server.websocket_url, **KEY) as wire,
+        Wire.connected(server.websocket_url, **KEY) as other,
+    ):
+        held = await wire.open(language="en")
+        await wire.until(ContextOpened, held)
+        error = await refusal_of(other)
+        assert (error.code, error.status, error.retryable) == ("rate_limited", 429, True)
+        assert error.retry_after_ms == 1000
+        await wire.cancel(held)
+        await wire.until(DoneMessage, held)
+        assert (await other.say("Now there is room.")).done.reason == "complete"
+    assert metric_value(server, "tts_errors_total", code="rate_limited") == 1
+
+
+async def test_text_over_the_limit_is_dropped_and_the_context_stays(
+    start_server: StartServer,
+) -> None:
+    """What was accepted is spoken; the context ends as usual."""
+    server = await start_server(api_keys=("key",), key_limits=Quota(chars_per_minute=60))
+    async with Wire.connected(server.websocket_url, **KEY) as wire:
+        context = await wire.open(language="en", max_lead_s=0)
+        await wire.text(context, "These are forty characters and a few more. ")
+        await wire.send_raw(
+            {"type": "text", "context_id": context.record.context_id, "text": "No room. " * 3}
+        )
+        error = await wire.until(ErrorMessage, context)
+        assert error.code == "rate_limited" and (error.retry_after_ms or 0) > 50_000
+        await wire.end(context)
+        done = await wire.until(DoneMessage, context)
+        assert (done.reason, done.chars) == ("complete", 43)
+
+
+async def test_a_client_that_ignores_its_limit_is_closed_with_4029(
+    start_server: StartServer,
+) -> None:
+    """32 refusals in a row close the socket; one accepted message starts the count anew."""
+    server = await start_server(api_keys=("key",), key_limits=Quota(contexts=1))
+    async with (
+        Wire.connected(server.websocket_url, **KEY) as wire,
+        Wire.connected(server.websocket_url, **KEY) as stubborn,
+    ):
+        for _ in range(2):
+            held = await wire.open(language="en")
+            await wire.until(ContextOpened, held)
+            for _ in range(MAX_REFUSALS - 1):
+                await refusal_of(stubborn)
+            await wire.cancel(held)
+            await wire.until(DoneMessage, held)
+            assert (await stubborn.say("Hello.")).done.reason == "complete"
+        await wire.until(ContextOpened, await wire.open(language="en"))
+        with pytest.raises(ConnectionClosed) as closed:
+            for number in range(MAX_REFUSALS + 1):
+                await stubborn.send_raw({"type": "context.open", "context_id": f"again-{number}"})
+            while True:
+                await stubborn.websocket.recv()
+        assert closed.value.rcvd is not None and closed.value.rcvd.code == 4029
+
+
+@pytest.mark.parametrize(
+    ("path", "messages"),
+    [
+        (
+            "/v1/audio/speech/stream",
+            [
+                {"type": "session.config", "voice": "en"},
+                {"type": "input.text", "text": "Hello."},
+                {"type": "input.done"},
+            ],
+        ),
+        (
+            "/tts/websocket",
+            [
+                {
+                    "context_id": "one", "transcript": "Hello.", "continue": False,
+                    "model_id": "sonic-3", "voice": {"mode": "id", "id": "en"},
+                    "output_format": {
+                        "container": "raw", "encoding": "pcm_s16le", "sample_rate": 24000,
+                    },
+                }
+            ],
+        ),
+    ],
+)  # fmt: skip
+async def test_other_dialects_have_the_same_limits(
+    start_server: StartServer, path: str, messages: list[dict[str, Any]]
+) -> None:
+    """Each dialect sends the error in its own form, with the same code."""
+    server = await start_server(api_keys=("key",), key_limits=Quota(contexts=1))
+    url = f"ws{server.url.removeprefix('http')}{path}"
+    async with Wire.connected(server.websocket_url, **KEY) as wire, connect(url, **KEY) as dialect:
+        await wire.until(ContextOpened, await wire.open(language="en"))
+        for message in messages:
+            await dialect.send(json.dumps(message))
+        async with asyncio.timeout(20):
+            while True:
+                received = await dialect.recv()
+                if isinstance(received, str) and "rate_limited" in received:
+                    break
+
+
+async def test_http_answers_429_with_retry_after_in_openais_form(
+    start_server: StartServer,
+) -> None:
+    """OpenAI's client raises its RateLimitError; `Retry-After` has whole seconds, rounded up."""
+    server = await start_server(
+        api_keys=("key",), key_limits=Quota(contexts_per_s=1000, contexts=1)
+    )
+    async with (
+        Wire.connected(server.websocket_url, **KEY) as wire,
+        httpx.AsyncClient(base_url=server.url, headers={"X-API-Key": "key"}) as http,
+    ):
+        await wire.until(ContextOpened, await wire.open(language="en"))
+        response = await http.post("/v1/audio/speech", json=SPEECH)
+        assert (response.status_code, response.headers["Retry-After"]) == (429, "1")
+        error = response.json()["error"]
+        assert error.pop("message").startswith("this key has used its limit of 1 open contexts")
+        assert error == {"type": "rate_limit_error", "param": None, "code": "rate_limited"}
+        client = openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="key", max_retries=0)
+        with pytest.raises(openai.RateLimitError) as raised:
+            await client.audio.speech.create(model="tts-1", voice="nova", input="Hello.")
+        assert raised.value.code == "rate_limited"
+        await client.close()
+
+
+@pytest.mark.parametrize("is_trusted", [True, False])
+async def test_only_a_trusted_proxy_names_the_client(
+    start_server: StartServer, is_trusted: bool
+) -> None:
+    """Behind a proxy each client counts for itself; elsewhere the header changes nothing."""
+    proxies = ("127.0.0.1",) if is_trusted else ("192.0.2.0/24",)
+    server = await start_server(ip_limits=Quota(contexts=1), trusted_proxies=proxies)
+    async with AsyncExitStack() as stack:
+        wires = [
+            await stack.enter_async_context(
+                Wire.connected(server.websocket_url, additional_headers={"X-Forwarded-For": via})
+            )
+            for via in ("203.0.113.7", "203.0.113.8", "203.0.113.9, 203.0.113.7")
+        ]
+        await wires[0].until(ContextOpened, await wires[0].open(language="en"))
+        if is_trusted:
+            assert (await wires[1].say("Another client.")).done.reason == "complete"
+        else:
+            assert "this address" in (await refusal_of(wires[1])).message
+        # The last address is the one that the proxy has seen; a client can invent the others.
+        assert (await refusal_of(wires[2])).code == "rate_limited"
+
+
+async def test_a_socket_that_dies_gives_its_contexts_back(start_server: StartServer) -> None:
+    """A client that crashes does not lock out its key."""
+    server = await start_server(api_keys=("key",), key_limits=Quota(contexts=2))
+    for _ in range(3):
+        wire = await Wire.connect(server.websocket_url, **KEY)
+        for _ in range(2):
+            await wire.until(ContextOpened, await wire.open(language="en"))
+        wire.reset()
+        await until(lambda: not server.state.sessions, "the socket is gone")
+    async with Wire.connected(server.websocket_url, **KEY) as wire:
+        assert (await wire.say("Hello.")).done.reason == "complete"
+
+
+async def usage_of(server: RunningServer, key: str, query: str = "") -> httpx.Response:
+    """Ask for usage."""
+    async with httpx.AsyncClient(base_url=server.url, headers={"X-API-Key": key}) as http:
+        return await http.get(f"/v1/usage{query}")
+
+
+async def test_usage_shows_contexts_characters_and_audio_by_key(
+    start_server: StartServer,
+) -> None:
+    """Sockets and HTTP count alike, refused contexts not at all."""
+    server = await start_server(api_keys=("key", "other"))
+    async with Wire.connected(server.websocket_url, **KEY) as wire:
+        received = await wire.say("Hello there.", language="en")
+        await refusal_of(wire, voice="no such voice")
+    async with httpx.AsyncClient(base_url=server.url, headers={"X-API-Key": "other"}) as http:
+        audio = (await http.post("/v1/audio/speech", json=SPEECH)).content
+    answer = (await usage_of(server, "key")).json()
+    assert answer["since_start"]
+    rows = {row["key_id"]: row for row in answer["data"]}
+    one, other = (rows[f"settings-{hash_key(key)[7:15]}"] for key in ("key", "other"))
+    assert (one["contexts"], one["characters"], one["name"]) == (1, 12, "api_keys")
+    assert one["audio_seconds"] == pytest.approx(received.audio_ms / 1000, abs=0.002)
+    assert (other["contexts"], other["characters"]) == (1, 6)
+    assert other["audio_seconds"] == pytest.approx(len(audio) / 48_000, abs=0.002)
+
+
+@pytest.mark.parametrize("query", ["?days=0", "?days=91", "?days=x", "?days="])
+async def test_a_wrong_number_of_days_is_refused(server: RunningServer, query: str) -> None:
+    """The error names the field."""
+    response = await usage_of(server, "", query)
+    assert (response.status_code, response.json()["error"]["code"]) == (400, "invalid_param")
+    assert "days" in response.json()["error"]["message"]
+
+
+async def test_the_request_log_has_hashes_and_no_text(
+    start_server: StartServer, tmp_path: Path
+) -> None:
+    """One line for each context, also where it was refused; equal texts have equal hashes."""
+    path = tmp_path / "requests.jsonl"
+    server = await start_server(
+        api_keys=("key",), key_limits=Quota(chars_per_minute=100), request_log=path,
+        hash_secret="secret",
+    )  # fmt: skip
+    async with Wire.connected(server.websocket_url, **KEY) as wire:
+        for text in ("Swordfish.", "Swordfish.", "Catfish."):
+            await wire.say(text, language="en")
+        held = await wire.open(language="en")
+        await wire.text(held, "Goldfish.")
+        await wire.cancel(held)
+        await wire.until(DoneMessage, held)
+        await refusal_of(wire, voice="no such voice")
+    async with httpx.AsyncClient(base_url=server.url, headers={"X-API-Key": "key"}) as http:
+        spoken = await http.post("/v1/audio/speech", json=SPEECH)
+        await http.post("/v1/audio/speech", json={"input": "Hello.", "voice": "x" * 100_000})
+    await until(lambda: path.exists() and path.read_text().count("\n") == 7, "the log is written")
+    text = path.read_text()
+    assert "fish" not in text and "Hello" not in text and 'key"' not in text.replace("key_id", "")
+    lines = [json.loads(line) for line in text.splitlines()]
+    assert [line["outcome"] for line in lines] == [
+        *["complete"] * 3, "cancelled", "refused", "complete", "refused",
+    ]  # fmt: skip
+    hashes = [line.get("input_hmac") for line in lines]
+    assert hashes[0] == hashes[1] != hashes[2] and hashes[4] is None
+    assert lines[0]["key_id"] == f"settings-{hash_key('key')[7:15]}"
+    assert lines[0]["ttfa_s"] > 0 and lines[0]["audio_s"] > 0.2 and lines[0]["voice"] == "default"
+    assert (lines[4]["code"], lines[0]["code"]) == ("invalid_voice", None)
+    assert lines[6]["voice"] == "x" * 64  # a client cannot fill the disk with names
+    assert lines[5]["request_id"] == spoken.headers["X-Request-Id"]
+    assert lines[5]["path"] == "/v1/audio/speech" and lines[0]["path"] == "/v1/tts/ws"
+
+
+async def test_only_a_chosen_folder_has_texts_and_it_stays_small(
+    start_server: StartServer, tmp_path: Path
+) -> None:
+    """Failed requests are stored, and others by their share; the oldest make room for new ones."""
+    folder = tmp_path / "samples"
+    folder.mkdir()
+    (folder / "notes.json").write_text("{}")
+    server = await start_server(
+        sample_folder=folder, sample_share=1.0, sample_folder_mb=0.004, max_audio_s=2.0
+    )
+    async with Wire.connected(server.websocket_url) as wire:
+        for number in range(19):
+            await wire.say(f"Number {number}.", language="en")
+        await wire.say("Number 19.", language="en", lexicon={"19": "/naɪn/"}, markup=True)
+        long = await wire.say("This takes much longer than a second to say. " * 3, language="en")
+        assert long.done.reason == "limit"
+    await until(lambda: any("limit" in file.name for file in folder.glob("*")), "it is stored")
+    *files, notes = sorted(folder.iterdir())
+    assert notes.name == "notes.json", "it is not the server's"
+    stored = [json.loads(file.read_text()) for file in files]
+    assert 2 <= len(files) < 15 and sum(file.stat().st_size for file in files) <= 4000
+    assert stored[-1]["outcome"] == "limit" and stored[-1]["text"].startswith("This takes")
+    assert stored[-2]["text"] == "Number 19." and stored[-2]["seed"] is None
+    assert stored[-2]["lexicon"] == {"19": {"ipa": "naɪn"}} and stored[-2]["markup"] is True
+    assert files[0].stat().st_mode & 0o077 == 0
+
+
+async def test_without_a_share_only_failures_are_stored(
+    start_server: StartServer, tmp_path: Path
+) -> None:
+    """Texts of users are not kept by accident."""
+    folder = tmp_path / "samples"
+    server = await start_server(sample_folder=folder, max_audio_s=1.0)
+    async with Wire.connected(server.websocket_url) as wire:
+        await wire.say("Hello.", language="en")
+        await wire.say("This takes much longer than a second to say. " * 3, language="en")
+    await until(lambda: any(folder.glob("*.json")), "it is stored")
+    (file,) = folder.iterdir()
+    assert "limit" in file.name
+
+
+async def test_a_full_disk_stops_no_context(start_server: StartServer) -> None:
+    """The service goes on; a metric counts what was not written to each log."""
+    full = Path("/dev/full")
+    server = await start_server(request_log=full, audit_log=full)
+    async with Wire.connected(server.websocket_url) as wire:
+        for _ in range(3):
+            assert (await wire.say("Hello.")).done.reason == "complete"
+    for log, at_least in (("request_log", 3), ("audit_log", 1)):
+        await until(
+            lambda log=log, at_least=at_least: (
+                metric_value(server, "tts_log_failures_total", log=log) >= at_least
+            ),
+            f"the failures of {log} are counted",
+        )
+
+
+async def test_the_audit_log_begins_with_the_servers_keys_and_limits(
+    start_server: StartServer, tmp_path: Path
+) -> None:
+    """What was in force from when on; the chain holds while the server writes."""
+    path = tmp_path / "audit.jsonl"
+    await start_server(
+        api_keys=("key",), key_limits=Quota(contexts=3), audit_log=path, host="127.0.0.1"
+    )
+    await until(lambda: path.stat().st_size > 0, "the start is recorded")
+    verify(path)
+    started = json.loads(path.read_text())
+    assert started["event"] == "server_started"
+    assert started["keys"] == [f"settings-{hash_key('key')[7:15]}"]
+    assert (started["key_limits"], started["ip_limits"]) == ({"contexts": 3}, {})

@@ -1,0 +1,186 @@
+"""What a key permits, on every route and socket; and keys that change while the server runs."""
+
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+from fastapi.routing import APIRoute, APIWebSocketRoute
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from testbed.papers import table_rows
+from testbed.wire import Wire
+from voiceagent_tts.access.keys import KeyDocument, NewKey, Scope, make_key
+from voiceagent_tts.config import Quota, Settings
+from voiceagent_tts.server import auth
+from voiceagent_tts.server.page import OPEN_PATHS
+from voiceagent_tts.server.serve import RunningServer, running
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+KEYS = {scope: make_key(scope, frozenset({scope}), Quota()) for scope in Scope}
+SOCKETS = ("/v1/tts/ws", "/v1/audio/speech/stream", "/tts/websocket")
+ROUTES: list[tuple[str, str, Scope | None]] = [
+    ("POST", "/v1/audio/speech", Scope.SPEAK),
+    ("POST", "/tts/bytes", Scope.SPEAK),
+    ("GET", "/v1/audio/voices", Scope.SPEAK),
+    ("GET", "/v1/models", Scope.SPEAK),
+    ("GET", "/v1/models/tts-1", Scope.SPEAK),
+    ("POST", "/v1/audio/voices", Scope.VOICES_WRITE),
+    ("POST", "/v1/audio/voices/design", Scope.VOICES_WRITE),
+    ("GET", "/v1/audio/voices/anna", Scope.VOICES_WRITE),
+    ("DELETE", "/v1/audio/voices/anna", Scope.VOICES_WRITE),
+    ("GET", "/metrics", Scope.ADMIN),
+    ("GET", "/v1/usage", None),
+    ("GET", "/openapi.json", None),
+]
+
+
+def write(path: Path, *keys: NewKey) -> None:
+    """Write a document with these keys."""
+    path.write_text(KeyDocument(keys=tuple(each.key for each in keys)).dump())
+
+
+def headers_of(key: NewKey) -> dict[str, str]:
+    """Headers with a key."""
+    return {"Authorization": f"Bearer {key.secret}"}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def scoped(tmp_path_factory: pytest.TempPathFactory):
+    """A server with one key for each scope, in a file."""
+    path = tmp_path_factory.mktemp("keys") / "keys.json"
+    write(path, *KEYS.values())
+    async with AsyncExitStack() as stack:
+        yield await stack.enter_async_context(running(Settings(port=0, keys=str(path))))
+
+
+@pytest.mark.parametrize(("method", "path", "needed"), ROUTES)
+async def test_a_route_needs_its_scope_and_no_other_will_do(
+    scoped: RunningServer, method: str, path: str, needed: Scope | None
+) -> None:
+    """A key of another scope gets 403 and `forbidden` before the body is read."""
+    async with httpx.AsyncClient(base_url=scoped.url) as http:
+        for scope, key in KEYS.items():
+            response = await http.request(method, path, headers=headers_of(key))
+            if needed in (None, scope):
+                assert response.status_code not in (401, 403), response.text
+                continue
+            error = response.json()["error"]
+            assert (response.status_code, error["code"]) == (403, "forbidden")
+            assert f"--scope {needed}" in error["message"]
+        assert (await http.request(method, path)).status_code == 401
+
+
+@pytest.mark.parametrize("path", SOCKETS)
+async def test_a_socket_needs_the_scope_speak(scoped: RunningServer, path: str) -> None:
+    """Every dialect refuses a key of another scope before the upgrade."""
+    url = f"ws{scoped.url.removeprefix('http')}{path}"
+    for scope in (Scope.ADMIN, Scope.VOICES_WRITE):
+        with pytest.raises(InvalidStatus) as refused:
+            await connect(url, additional_headers=headers_of(KEYS[scope]))
+        assert refused.value.response.status_code == 403
+        assert b'"code":"forbidden"' in (refused.value.response.body or b"")
+    async with connect(url, additional_headers=headers_of(KEYS[Scope.SPEAK])):
+        pass
+
+
+async def test_every_route_has_a_scope_in_the_documents(scoped: RunningServer) -> None:
+    """docs/keys.md lists every route that needs a key, with the scope that the server checks."""
+    documented: dict[str, str] = {
+        route.strip(" `"): scope.strip("`")
+        for scope, routes in table_rows("docs/keys.md", "scope | routes")
+        for route in routes.split(",")
+    }
+    served: dict[str, str] = {}
+    for route in scoped_routes(scoped):
+        served[route] = str(auth.scope_of(*route.split(" ")) or "any")
+    assert documented == served
+
+
+def scoped_routes(server: RunningServer) -> list[str]:
+    """Method and path of every route that needs a key; sockets are opened with GET."""
+    app: Any = server.uvicorn_server.config.app
+    found = [("GET", "/openapi.json")]
+    for route in all_routes(app.routes):
+        if isinstance(route, APIWebSocketRoute):
+            found.append(("GET", route.path))
+        elif isinstance(route, APIRoute):
+            found += [(method, route.path) for method in route.methods]
+    is_open = (*OPEN_PATHS, "/health", "/health/live", "/health/ready", "/{path:path}")
+    return sorted({f"{method} {path}" for method, path in found if path not in is_open})
+
+
+def all_routes(routes: list[Any]) -> list[Any]:
+    """Routes, and those of included routers, which newer versions of FastAPI keep apart."""
+    flat: list[Any] = []
+    for route in routes:
+        inner = getattr(getattr(route, "original_router", None), "routes", None)
+        flat += [route] if inner is None else all_routes(inner)
+    return flat
+
+
+async def test_a_plain_key_permits_everything(start_server_in_module) -> None:
+    """`api_keys` is for small installations: one key for all."""
+    server = await start_server_in_module(api_keys=("plain",))
+    async with httpx.AsyncClient(base_url=server.url, headers={"X-API-Key": "plain"}) as http:
+        for method, path, _ in ROUTES:
+            assert (await http.request(method, path)).status_code not in (401, 403)
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def start_server_in_module():
+    """Start servers in the event loop of this module; all end with the test."""
+    async with AsyncExitStack() as stack:
+
+        async def start(**settings: Any) -> RunningServer:
+            return await stack.enter_async_context(running(Settings(port=0, **settings)))
+
+        yield start
+
+
+async def test_keys_change_while_the_server_runs(start_server_in_module, tmp_path: Path) -> None:
+    """A new key works without a restart; a revoked one closes its sockets, and no others."""
+    path = tmp_path / "keys.json"
+    kept, revoked, narrowed, added = [
+        make_key(name, frozenset({Scope.SPEAK}), Quota())
+        for name in ("kept", "revoked", "narrowed", "added")
+    ]
+    write(path, kept, revoked, narrowed)
+    server = await start_server_in_module(keys=str(path))
+    url, state = server.websocket_url, server.state
+    with pytest.raises(InvalidStatus):
+        await Wire.connect(url, additional_headers=headers_of(added))
+    async with AsyncExitStack() as stack:
+        wires = [
+            await stack.enter_async_context(Wire.connected(url, additional_headers=headers_of(key)))
+            for key in (kept, revoked, narrowed)
+        ]
+        for wire in wires:
+            assert (await wire.say("Hello.")).done.reason == "complete"
+        no_voice = narrowed.key.model_copy(update={"scopes": frozenset({Scope.ADMIN})})
+        write(path, kept, NewKey(no_voice, narrowed.secret), added)
+        await state.access.tend()
+        for wire in wires[1:]:
+            with pytest.raises(ConnectionClosed) as closed:
+                await wire.websocket.recv()
+            assert closed.value.rcvd is not None and closed.value.rcvd.code == 1008
+        assert (await wires[0].say("Still here.")).done.reason == "complete"
+    async with Wire.connected(url, additional_headers=headers_of(added)) as wire:
+        assert (await wire.say("Hello.")).done.reason == "complete"
+    for key in (revoked, narrowed):
+        with pytest.raises(InvalidStatus):
+            await Wire.connect(url, additional_headers=headers_of(key))
+
+
+async def test_an_empty_file_of_keys_lets_nothing_in(start_server_in_module, tmp_path) -> None:
+    """When the last key is revoked, the server does not become an open one."""
+    path = tmp_path / "keys.json"
+    write(path)
+    server = await start_server_in_module(keys=str(path))
+    async with httpx.AsyncClient(base_url=server.url) as http:
+        assert (await http.get("/v1/models")).status_code == 401
+        assert (await http.get("/v1/models", headers={"X-API-Key": "x"})).status_code == 401

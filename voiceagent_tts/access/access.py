@@ -1,0 +1,116 @@
+"""The parts of access control that a server runs: keys, limits, usage, the audit log."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+from voiceagent_tts import __version__
+from voiceagent_tts.access.audit import AuditLog
+from voiceagent_tts.access.key_ring import KeyChange, KeyRing
+from voiceagent_tts.access.keys import Key
+from voiceagent_tts.access.limit_store import RedisLimits
+from voiceagent_tts.access.limiter import Limiter
+from voiceagent_tts.access.redis_server import connect
+from voiceagent_tts.access.usage import UsageBook
+from voiceagent_tts.config import Settings
+
+_TEND_S = 1.0
+"""Time between two readings of the keys; docs/keys.md promises two seconds."""
+
+
+class Access:
+    """Starts and ends access control.
+
+    Args:
+        settings: keys, limits, Redis, the audit log.
+        on_log_failure: called with the name of a log for every write that fails; may run in a
+            thread.
+        on_key_change: receives changes of the keys.
+
+    Raises:
+        InvalidRequestError: the audit log or the address of Redis cannot be used.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        on_log_failure: Callable[[str], None],
+        on_key_change: Callable[[KeyChange], None],
+    ) -> None:
+        self._settings = settings
+        self._on_key_change = on_key_change
+        self.keys = KeyRing(settings, self._note_key_change)
+        self._redis = connect(settings.redis) if settings.redis else None
+        shared = None if self._redis is None else RedisLimits(self._redis)
+        self.limiter = Limiter(settings, self.keys, shared)
+        self.usage = UsageBook(self._redis)
+        self._audit = AuditLog(settings.audit_log, on_log_failure) if settings.audit_log else None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Read the keys, and watch them.
+
+        Raises:
+            InvalidRequestError: there are no keys where the settings say, or they are malformed.
+            OverloadedError: the keys are in Redis, which cannot be reached.
+        """
+        await self.keys.start()
+        self.audit(
+            "server_started",
+            version=__version__,
+            keys=self.keys.ids,
+            key_limits=self._settings.key_limits.given,
+            ip_limits=self._settings.ip_limits.given,
+        )
+        self._tasks = [asyncio.create_task(self._tend()), asyncio.create_task(self.limiter.run())]
+
+    def audit(self, event: str, **fields: Any) -> None:
+        """Append a record to the audit log, if there is one."""
+        if self._audit is not None:
+            self._audit.record(event, **fields)
+
+    async def tend(self) -> None:
+        """Read the keys again, move usage to Redis, and write what a full disk has refused."""
+        await self.keys.reload()
+        await self.usage.flush()
+        if self._audit is not None:
+            self._audit.retry()
+
+    async def _tend(self) -> None:
+        while True:
+            await asyncio.sleep(_TEND_S)
+            await self.tend()
+
+    def _note_key_change(self, change: KeyChange) -> None:
+        for event, keys in (
+            ("key_added", change.added),
+            ("key_removed", change.removed),
+            ("key_changed", change.changed),
+        ):
+            for key in keys:
+                self.audit(event, **_described(key))
+        self._on_key_change(change)
+
+    async def close(self) -> None:
+        """Finish what is being counted and written."""
+        for task in self._tasks:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        await self.limiter.close()
+        await self.usage.flush()
+        await self.keys.close()
+        if self._redis is not None:
+            await self._redis.aclose()
+        if self._audit is not None:
+            self._audit.close()
+
+
+def _described(key: Key) -> dict[str, Any]:
+    return {
+        "key_id": key.id,
+        "name": key.name,
+        "scopes": key.listed_scopes,
+        "limits": key.limits.given,
+    }

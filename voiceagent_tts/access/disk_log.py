@@ -1,0 +1,105 @@
+"""Writes to disk in the background: a slow or full disk never reaches a request."""
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from io import FileIO
+from pathlib import Path
+
+import structlog
+
+_MAX_WAITING = 10_000
+
+_log = structlog.get_logger(__name__)
+
+
+class DiskLog:
+    """Runs writes one after the other in a thread. The log says once that writing fails.
+
+    Args:
+        name: the name in logs and metrics.
+        on_failure: called with the name for every write that fails or is dropped; may run in the
+            thread.
+    """
+
+    def __init__(self, name: str, on_failure: Callable[[str], None]) -> None:
+        self._name = name
+        self._on_failure = on_failure
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
+        self._room = threading.Semaphore(_MAX_WAITING)
+        self._is_failing = False
+
+    def submit(self, write: Callable[[], None]) -> None:
+        """Run `write` later. Drops it if ten thousand others wait, or after `close`."""
+        if not self._room.acquire(blocking=False):
+            self._fail("the disk is too slow")
+            return
+        with contextlib.suppress(RuntimeError):  # closed: a context has ended after its server
+            self._thread.submit(self._run, write)
+
+    def _run(self, write: Callable[[], None]) -> None:
+        self._room.release()
+        try:
+            write()
+        except OSError as error:
+            self._fail(error.strerror or type(error).__name__)
+            return
+        if self._is_failing:
+            self._is_failing = False
+            _log.info("log_written_again", log=self._name)
+
+    def _fail(self, problem: str) -> None:
+        self._on_failure(self._name)
+        if not self._is_failing:
+            self._is_failing = True
+            _log.error("log_not_written", log=self._name, problem=problem)
+
+    def close(self) -> None:
+        """Finish the writes that wait, and end the thread."""
+        self._thread.shutdown()
+
+
+class LineFile:
+    """A file to which lines are appended, opened anew when it was moved away or removed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path.expanduser()
+
+    def append(self, line: str) -> None:
+        """Append one line; a line that does not fit on the disk leaves no part of it.
+
+        Raises:
+            OSError: the line cannot be written.
+        """
+        # Opened for each line: 20 us in a thread, and log rotation needs no signal.
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with open_private(self._path) as file:
+            append_whole(file, f"{line}\n".encode())
+
+
+def append_whole(file: FileIO, data: bytes) -> None:
+    """Append `data` to an unbuffered file, all of it or nothing.
+
+    Raises:
+        OSError: `data` cannot be written.
+    """
+    end = os.fstat(file.fileno()).st_size
+    try:
+        written = file.write(data)
+        while written < len(data):
+            written += file.write(data[written:])
+    except OSError:
+        with contextlib.suppress(OSError):  # a device cannot be cut
+            os.ftruncate(file.fileno(), end)
+        raise
+
+
+def open_private(path: Path) -> FileIO:
+    """Open a file to append to, unbuffered; only its owner may read it.
+
+    Raises:
+        OSError: the file cannot be opened.
+    """
+    return open(path, "ab", buffering=0, opener=lambda name, flags: os.open(name, flags, 0o600))

@@ -1,0 +1,177 @@
+"""Where keys are kept: a JSON file, or one string in Redis; both have the same document."""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from voiceagent_tts.access.keys import KeyDocument
+from voiceagent_tts.access.redis_server import PREFIX, away_errors, connect, shown
+from voiceagent_tts.config import is_redis
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError
+
+Change = Callable[[KeyDocument], KeyDocument]
+
+_REDIS_KEY = f"{PREFIX}:keys"
+_MAX_BYTES = 16 << 20
+
+
+class KeyStore(Protocol):
+    """A place that has a document of keys."""
+
+    @property
+    def place(self) -> str:
+        """Name of the place in messages."""
+        ...
+
+    async def read(self) -> str | None:
+        """Return the text of the document; None if there is none.
+
+        Raises:
+            InvalidRequestError: the place cannot be read.
+            OverloadedError: Redis cannot be reached.
+        """
+        ...
+
+    async def change(self, change: Change) -> None:
+        """Replace the document by what `change` makes of it. Changes of two programs both count.
+
+        Raises:
+            InvalidRequestError: the place has a malformed document, or cannot be read or written.
+            OverloadedError: Redis cannot be reached.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Close connections."""
+        ...
+
+
+def open_store(place: str) -> KeyStore:
+    """Return the store at a path or a Redis address."""
+    return RedisKeys(place) if is_redis(place) else KeyFile(Path(place).expanduser())
+
+
+class KeyFile:
+    """Keys in a JSON file, which only its owner may read."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @property
+    def place(self) -> str:
+        """Name of the place in messages."""
+        return str(self._path)
+
+    async def read(self) -> str | None:
+        """Return the text of the document; arguments and errors as for `KeyStore`."""
+        return await asyncio.to_thread(self._read)
+
+    def _read(self) -> str | None:
+        try:
+            with self._path.open("rb") as file:
+                data = file.read(_MAX_BYTES + 1)
+            if len(data) > _MAX_BYTES:
+                raise InvalidRequestError(f"{self.place}: expected a file of at most 16 MiB")
+            return data.decode("utf-8")
+        except FileNotFoundError:
+            return None
+        except UnicodeDecodeError:
+            raise InvalidRequestError(f"{self.place} has no valid keys: it is not UTF-8") from None
+        except (OSError, ValueError) as error:  # ValueError: a path with NUL
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise InvalidRequestError(f"{self.place}: cannot read the keys: {reason}") from None
+
+    async def change(self, change: Change) -> None:
+        """Replace the document, at once for its readers."""
+        await asyncio.to_thread(self._change, change)
+
+    def _change(self, change: Change) -> None:
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            # Of two programs that change the file, the second waits for the first.
+            with open(f"{self._path}.lock", "w", opener=_private) as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                document = change(KeyDocument.parse(self._read() or "{}", self.place))
+                self._write(document.dump())
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise InvalidRequestError(f"{self.place}: cannot write the keys: {reason}") from None
+
+    def _write(self, text: str) -> None:
+        """Replace the file: a reader sees the old keys or the new ones, also after a crash."""
+        descriptor, name = tempfile.mkstemp(dir=self._path.parent, prefix=f".{self._path.name}.")
+        try:
+            with open(descriptor, "w", encoding="utf-8") as file:
+                self._keep_owner(descriptor)
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(name, self._path)
+        except BaseException:
+            os.unlink(name)
+            raise
+
+    def _keep_owner(self, descriptor: int) -> None:
+        """Give the new file to the owner of the old one: root may have been asked to change it."""
+        with contextlib.suppress(FileNotFoundError, PermissionError):
+            status = self._path.stat()
+            os.fchown(descriptor, status.st_uid, status.st_gid)
+
+    async def close(self) -> None:
+        """Nothing stays open."""
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+class RedisKeys:
+    """Keys in one string of a Redis server, which all servers read."""
+
+    def __init__(self, address: str) -> None:
+        self._redis = connect(address)
+        self.place = shown(address)
+
+    async def read(self) -> str | None:
+        """Return the text of the document; arguments and errors as for `KeyStore`."""
+        try:
+            return _text(await self._redis.get(_REDIS_KEY), self.place)
+        except away_errors() as error:
+            raise _away(self.place, error) from None
+
+    async def change(self, change: Change) -> None:
+        """Replace the document, unless another program does so first; then try again."""
+        try:
+            await self._redis.transaction(lambda pipe: self._replace(pipe, change), _REDIS_KEY)
+        except away_errors() as error:
+            raise _away(self.place, error) from None
+
+    async def _replace(self, pipe: Any, change: Change) -> None:
+        text = _text(await pipe.get(_REDIS_KEY), self.place)
+        document = change(KeyDocument.parse(text or "{}", self.place))
+        pipe.multi()
+        pipe.set(_REDIS_KEY, document.dump())
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._redis.aclose()
+
+
+def _text(data: bytes | str | None, place: str) -> str | None:
+    try:
+        return data.decode() if isinstance(data, bytes) else data
+    except UnicodeDecodeError:
+        raise InvalidRequestError(f"{place} has no valid keys: they are not UTF-8") from None
+
+
+def _away(place: str, error: Exception) -> OverloadedError:
+    return OverloadedError(
+        f"cannot reach Redis at {place} ({type(error).__name__}); check that it runs and accepts "
+        "this user",
+        code=ErrorCode.OVERLOADED,
+    )

@@ -1,0 +1,317 @@
+"""Limits of API keys and client addresses, checked when a context opens and when it gets text.
+
+Nothing is checked for each frame. Text is counted in blocks of at most 256 characters, so that the
+tokens of a language model do not ask Redis one by one; a context may exceed a limit by less than a
+block. Audio is counted when its context has ended.
+"""
+
+import asyncio
+import contextlib
+import math
+import uuid
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from ipaddress import IPv6Address, ip_address, ip_network
+from typing import Any, Literal, TypeVar
+
+import structlog
+from limits import (
+    RateLimitItem,
+    RateLimitItemPerDay,
+    RateLimitItemPerMinute,
+    RateLimitItemPerSecond,
+)
+
+from voiceagent_tts.access.key_ring import KeyRing
+from voiceagent_tts.access.limit_store import LEASE_S, LimitStore, MemoryLimits, RedisLimits
+from voiceagent_tts.access.redis_server import away_errors
+from voiceagent_tts.config import Quota, Settings
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError, UnauthorizedError
+
+_T = TypeVar("_T")
+
+_BLOCK_CHARS = 256
+_RENEW_S = LEASE_S / 3
+_RETRY_S = 0.5
+_BUSY_RETRY_S = 1.0
+"""What a client is told that has too many contexts open: their ends are not known."""
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who sends a request.
+
+    Args:
+        ip: address of the client.
+        key_id: id of its key; None on a server without keys.
+    """
+
+    ip: str
+    key_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Subject:
+    """A key or an address with limits."""
+
+    kind: Literal["key", "address"]
+    name: str
+    quota: Quota
+
+    @property
+    def starts(self) -> RateLimitItem | None:
+        return _item(RateLimitItemPerSecond, self.quota.contexts_per_s, "contexts")
+
+    @property
+    def chars(self) -> RateLimitItem | None:
+        return _item(RateLimitItemPerMinute, self.quota.chars_per_minute, "chars")
+
+    @property
+    def audio(self) -> RateLimitItem | None:
+        return _item(RateLimitItemPerDay, self.quota.audio_s_per_day, "audio")
+
+
+def _item(kind: type[RateLimitItem], most: int | None, name: str) -> RateLimitItem | None:
+    return None if most is None else kind(most, namespace=name)
+
+
+class Admission:
+    """The permission of one context: charges its text, and its audio when it ends."""
+
+    def __init__(self, limiter: "Limiter", subjects: list[_Subject]) -> None:
+        self.lease = uuid.uuid4().hex
+        self.subjects = subjects
+        self._limiter = limiter
+        self._uncharged_chars = 0
+        quarters = [each.chars.amount // 4 for each in subjects if each.chars is not None]
+        self._block_chars = min([_BLOCK_CHARS, *quarters])
+        self._is_over = False
+
+    async def charge(self, chars: int) -> None:
+        """Charge text before it is spoken.
+
+        Raises:
+            OverloadedError: a limit is reached (`rate_limited`); nothing of this text is charged.
+            InvalidRequestError: the text is longer than the limit (`text_too_long`).
+        """
+        if not self.subjects:
+            return
+        if self._uncharged_chars + chars >= self._block_chars:
+            await self._limiter.charge_chars(self.subjects, chars, self._uncharged_chars)
+            self._uncharged_chars = 0
+        else:
+            self._uncharged_chars += chars
+
+    def end(self, audio_s: float = 0.0) -> None:
+        """Charge the audio and the rest of the text, and end the context's lease; idempotent."""
+        if self.subjects and not self._is_over:
+            self._is_over = True
+            self._limiter.settle(self, self._uncharged_chars, math.ceil(audio_s))
+
+
+class Limiter:
+    """Admits contexts within the limits of their key and their address.
+
+    Args:
+        settings: the limits, and what happens without Redis.
+        keys: the keys, some with limits of their own.
+        shared: the store that servers share; None to count in this server only.
+    """
+
+    def __init__(self, settings: Settings, keys: KeyRing, shared: RedisLimits | None) -> None:
+        self._settings = settings
+        self._keys = keys
+        self._leases: dict[str, set[str]] = {}
+        self._local = MemoryLimits(self._leases)
+        self._shared = shared
+        self.is_shared = shared is not None
+        """Whether limits are counted in Redis now."""
+        self._lost = asyncio.Event()
+        self._settling: set[asyncio.Task[None]] = set()
+
+    async def admit(self, caller: Caller, chars: int = 1) -> Admission:
+        """Admit one context that has `chars` characters of text so far, which are not charged.
+
+        Raises:
+            OverloadedError: a limit is reached (`rate_limited`), or Redis is away and the settings
+                refuse contexts meanwhile (`overloaded`).
+            InvalidRequestError: the text is longer than a limit (`text_too_long`).
+            UnauthorizedError: the key was revoked.
+        """
+        admission = Admission(self, self._subjects_of(caller))
+        if not admission.subjects:
+            return admission
+        try:
+            # Together, so that a key and an address cost no more than one of them.
+            checks = [self._admit(each, admission.lease, chars) for each in admission.subjects]
+            results = await asyncio.gather(*checks, return_exceptions=True)
+            if errors := [result for result in results if result is not None]:
+                raise max(errors, key=_retry_after_ms)
+        except BaseException:
+            admission.end()
+            raise
+        return admission
+
+    def _subjects_of(self, caller: Caller) -> list[_Subject]:
+        """The caller's key and address, if they have limits."""
+        subjects: list[_Subject] = []
+        if caller.key_id is not None:
+            key = self._keys.get(caller.key_id)
+            if key is None:
+                raise UnauthorizedError("this key was revoked")
+            quota = key.limits.over(self._settings.key_limits)
+            subjects.append(_Subject("key", f"key:{key.id}", quota))
+        ip_limits = self._settings.ip_limits
+        subjects.append(_Subject("address", f"ip:{network_of(caller.ip)}", ip_limits))
+        return [subject for subject in subjects if subject.quota.given]
+
+    async def _admit(self, subject: _Subject, lease: str, chars: int) -> None:
+        await self._acquire(subject, lease)
+        if (starts := subject.starts) is not None and not await self._ask(
+            lambda store: store.count(starts, subject.name, 1)
+        ):
+            raise await self._refusal(subject, starts, "new contexts per second")
+        await self._check_chars(subject, chars)
+        if (audio := subject.audio) is not None and not await self._ask(
+            lambda store: store.has_room(audio, subject.name, 1)
+        ):
+            raise await self._refusal(subject, audio, "seconds of audio per day")
+
+    async def _acquire(self, subject: _Subject, lease: str) -> None:
+        most = subject.quota.contexts
+        if most is None:
+            return
+        if not await self._ask(lambda store: store.acquire(subject.name, lease, most)):
+            raise _refused(subject, most, "open contexts", _BUSY_RETRY_S)
+        self._leases.setdefault(subject.name, set()).add(lease)
+
+    async def charge_chars(self, subjects: list[_Subject], chars: int, earlier_chars: int) -> None:
+        """Charge text, and text that was accepted earlier, to all subjects or to none of them.
+
+        Raises:
+            OverloadedError: a limit is reached.
+            InvalidRequestError: the text is longer than a limit.
+        """
+        for subject in subjects:
+            await self._check_chars(subject, chars, earlier_chars)
+        for subject in subjects:
+            await self._count(subject.chars, subject.name, chars + earlier_chars)
+
+    async def _check_chars(self, subject: _Subject, chars: int, earlier_chars: int = 0) -> None:
+        item = subject.chars
+        if item is None:
+            return
+        if chars > item.amount:  # waiting would not help
+            raise InvalidRequestError(
+                f"expected at most {item.amount} characters at once, which is the limit of this "
+                f"{subject.kind} per minute, got {chars}; send the text in parts",
+                code=ErrorCode.TEXT_TOO_LONG,
+            )
+        cost = min(chars + earlier_chars, item.amount)
+        if not await self._ask(lambda store: store.has_room(item, subject.name, cost)):
+            raise await self._refusal(subject, item, "characters per minute")
+
+    async def _count(self, item: RateLimitItem | None, subject: str, cost: int) -> None:
+        if item is not None and cost > 0:
+            await self._ask(lambda store: store.count(item, subject, cost))
+
+    async def _refusal(self, subject: _Subject, item: RateLimitItem, what: str) -> OverloadedError:
+        wait_s = await self._ask(lambda store: store.reset_s(item, subject.name))
+        return _refused(subject, item.amount, what, wait_s)
+
+    def settle(self, admission: Admission, chars: int, audio_s: int) -> None:
+        """Charge what a context has used, and end its leases, in the background."""
+        for subject in admission.subjects:
+            leases = self._leases.get(subject.name, set())
+            leases.discard(admission.lease)
+            if not leases:
+                self._leases.pop(subject.name, None)
+        self._spawn(self._settle(admission, chars, audio_s))
+
+    async def _settle(self, admission: Admission, chars: int, audio_s: int) -> None:
+        with contextlib.suppress(OverloadedError):  # Redis is away, and nothing is counted
+            for subject in admission.subjects:
+                await self._count(subject.chars, subject.name, chars)
+                await self._count(subject.audio, subject.name, audio_s)
+                if subject.quota.contexts is not None:
+                    await self._ask(
+                        lambda store, name=subject.name: store.release(name, admission.lease)
+                    )
+
+    def _spawn(self, settling: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(settling)
+        self._settling.add(task)
+        task.add_done_callback(self._settling.discard)
+
+    # Redis, and what happens without it.
+
+    async def _ask(self, question: Callable[[LimitStore], Awaitable[_T]]) -> _T:
+        """Ask the shared store, or without it the local one."""
+        if self._shared is not None and self.is_shared:
+            try:
+                return await question(self._shared)
+            except away_errors() as error:
+                self._lose(error)
+        if self._shared is not None and self._settings.without_redis == "refuse":
+            raise OverloadedError(
+                "the limits of this key cannot be checked now: Redis is away",
+                retry_after_ms=round(2000 * _RETRY_S),
+            )
+        return await question(self._local)
+
+    def _lose(self, error: Exception) -> None:
+        if self.is_shared:
+            self.is_shared = False
+            _log.error(
+                "redis_away", error=type(error).__name__, contexts=self._settings.without_redis
+            )
+            self._lost.set()
+
+    async def run(self) -> None:
+        """Renew the leases of open contexts, and find out when Redis is back."""
+        while self._shared is not None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._lost.wait(), _RENEW_S if self.is_shared else _RETRY_S)
+            self._lost.clear()
+            try:
+                await self._shared.renew(self._leases)
+            except away_errors() as error:
+                self._lose(error)
+                await asyncio.sleep(_RETRY_S)
+                continue
+            if not self.is_shared:
+                self.is_shared = True
+                _log.info("redis_back", contexts=sum(map(len, self._leases.values())))
+
+    async def close(self) -> None:
+        """Finish what is being settled."""
+        if self._settling:
+            await asyncio.wait(set(self._settling))
+
+
+def network_of(ip: str) -> str:
+    """The part of an address that one client has: an IPv4 address, or the /64 of IPv6."""
+    try:
+        address = ip_address(ip)
+    except ValueError:
+        return ip[:64]  # a Unix socket has none
+    if isinstance(address, IPv6Address):
+        if address.ipv4_mapped is not None:
+            return str(address.ipv4_mapped)
+        return str(ip_network((address.packed[:8] + bytes(8), 64)))
+    return str(address)
+
+
+def _refused(subject: _Subject, most: int, what: str, wait_s: float) -> OverloadedError:
+    return OverloadedError(
+        f"this {subject.kind} has used its limit of {most} {what}; try again in {wait_s:.1f} s",
+        code=ErrorCode.RATE_LIMITED,
+        retry_after_ms=max(1, math.ceil(1000 * wait_s)),
+    )
+
+
+def _retry_after_ms(error: BaseException) -> float:
+    """How long to wait because of an error; a bug comes before all refusals."""
+    return (error.retry_after_ms or 0) if isinstance(error, OverloadedError) else math.inf

@@ -1,0 +1,66 @@
+"""A connection to Redis, for keys, limits and usage; needs the extra `redis`.
+
+Every command fails within a second where the server is away: a context must not wait for it.
+"""
+
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from voiceagent_tts.errors import InvalidRequestError
+from voiceagent_tts.extras import install_hint
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
+
+TIMEOUT_S = 0.4
+"""Maximum time for one command; a command is tried twice, as a connection may be stale."""
+
+PREFIX = "voiceagent-tts"
+
+_MAX_CONNECTIONS = 64
+
+
+def connect(address: str) -> "Redis":
+    """Return a client of the Redis server at `redis://HOST:PORT/DB`; connects on first use.
+
+    Raises:
+        InvalidRequestError: the extra is missing, or the address cannot be read.
+    """
+    try:
+        from redis.asyncio import BlockingConnectionPool, Redis
+        from redis.asyncio.retry import Retry
+        from redis.backoff import NoBackoff
+    except ModuleNotFoundError:
+        raise InvalidRequestError(
+            f"Redis needs the package 'redis': {install_hint('redis')}"
+        ) from None
+    try:
+        pool = BlockingConnectionPool.from_url(
+            address,
+            max_connections=_MAX_CONNECTIONS,
+            timeout=2 * TIMEOUT_S,
+            socket_timeout=TIMEOUT_S,
+            socket_connect_timeout=TIMEOUT_S,
+            retry=Retry(NoBackoff(), 1),
+        )
+    except ValueError:
+        raise InvalidRequestError(
+            f"expected a Redis address such as redis://127.0.0.1:6379/0, got {shown(address)}"
+        ) from None
+    return Redis.from_pool(pool)  # which closes the pool with itself
+
+
+def away_errors() -> tuple[type[Exception], ...]:
+    """Errors of a Redis server that cannot be reached or cannot answer."""
+    from redis.exceptions import RedisError
+
+    return (RedisError, OSError, TimeoutError)
+
+
+def shown(address: str) -> str:
+    """An address for messages and logs: without user and password."""
+    try:
+        parts = urlsplit(address)
+    except ValueError:
+        return "an address that cannot be read"
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"

@@ -1,0 +1,120 @@
+"""`keys create`, `keys revoke` and `keys list`: the API keys of a file or of Redis."""
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from voiceagent_tts.errors import InvalidRequestError
+
+if TYPE_CHECKING:
+    from voiceagent_tts.access.key_store import KeyStore
+
+_T = TypeVar("_T")
+
+app = typer.Typer(help="Create, revoke and list the API keys of a server.", no_args_is_help=True)
+
+Place = Annotated[
+    str | None,
+    typer.Option("--keys", help="JSON file or Redis address. [default: the setting `keys`]"),
+]
+
+
+@app.command()
+def create(
+    name: Annotated[str, typer.Argument(help="What the key is for; shown by `keys list`.")],
+    scope: Annotated[
+        list[str] | None,
+        typer.Option(help="speak, voices:write or admin. May be repeated. [default: speak]"),
+    ] = None,
+    limits: Annotated[
+        str,
+        typer.Option(
+            help="Limits of this key, such as contexts=20,contexts_per_s=5,"
+            "chars_per_minute=20000,audio_s_per_day=36000. [default: the setting `key_limits`]"
+        ),
+    ] = "",
+    keys: Place = None,
+) -> None:
+    """Create a key and print it. It is shown only this once; its hash is stored."""
+    from voiceagent_tts.access.keys import make_key
+
+    new = make_key(name, _scopes(scope or ["speak"]), _limits(limits))
+    _with_store(keys, lambda store: store.change(lambda document: document.with_key(new.key)))
+    typer.echo(f"created key {new.key.id}; it is shown only this once:", err=True)
+    sys.stdout.write(f"{new.secret}\n")
+
+
+@app.command()
+def revoke(
+    key_id: Annotated[str, typer.Argument(metavar="ID", help="Id; `keys list` shows it.")],
+    keys: Place = None,
+) -> None:
+    """Revoke a key. Running servers refuse it and close its sockets within two seconds."""
+    _with_store(keys, lambda store: store.change(lambda document: document.without(key_id)))
+    typer.echo(f"revoked key {key_id}", err=True)
+
+
+@app.command("list")
+def list_keys(keys: Place = None) -> None:
+    """List the keys, one per line: id, scopes, limits, creation time and name."""
+    from voiceagent_tts.access.keys import KeyDocument
+
+    async def read(store: "KeyStore") -> KeyDocument:
+        return KeyDocument.parse(await store.read() or "{}", store.place)
+
+    for key in _with_store(keys, read).keys:
+        scopes = ",".join(key.listed_scopes)
+        created = key.created_at.isoformat()
+        sys.stdout.write(f"{key.id}  {scopes}  {str(key.limits) or '-'}  {created}  {key.name}\n")
+
+
+def _with_store(place: str | None, action: "Callable[[KeyStore], Awaitable[_T]]") -> _T:
+    from voiceagent_tts.access.key_store import open_store
+    from voiceagent_tts.cli.settings import read_settings
+
+    place = place or read_settings({}).keys
+    if place is None:
+        raise InvalidRequestError(
+            "expected the place of the keys; set VOICEAGENT_TTS_KEYS, or give --keys FILE or "
+            "--keys redis://HOST:PORT/DB"
+        )
+
+    async def act(place: str) -> _T:
+        async with contextlib.AsyncExitStack() as stack:
+            store = open_store(place)
+            stack.push_async_callback(store.close)
+            return await action(store)
+
+    return asyncio.run(act(place))
+
+
+def _scopes(names: list[str]) -> Any:
+    from voiceagent_tts.access.keys import Scope
+
+    try:
+        return frozenset(Scope(name) for name in names)
+    except ValueError:
+        known = ", ".join(Scope)
+        raise InvalidRequestError(
+            f"--scope: expected {known}, got {', '.join(names)[:64]!r}"
+        ) from None
+
+
+def _limits(text: str) -> Any:
+    from pydantic import ValidationError
+
+    from voiceagent_tts.config import Quota
+
+    try:
+        return Quota.model_validate(text)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        place = ".".join(str(part) for part in first["loc"]) or "the value"
+        raise InvalidRequestError(
+            f"--limits: {place}: {first['msg']}; expected NAME=NUMBER, separated by commas, with "
+            f"the names {', '.join(Quota.model_fields)}"
+        ) from None

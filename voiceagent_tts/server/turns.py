@@ -1,0 +1,91 @@
+"""Contexts of callers: admitted within their limits, charged, and recorded when they end.
+
+Every route opens its contexts here; the synthesizer itself knows no keys.
+"""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from voiceagent_tts.access.keys import ANONYMOUS
+from voiceagent_tts.access.limiter import Admission, Limiter
+from voiceagent_tts.access.usage import UsageBook, Used
+from voiceagent_tts.core import samples_to_ms
+from voiceagent_tts.errors import VoiceAgentError
+from voiceagent_tts.server.context_log import ContextLog, Origin
+from voiceagent_tts.synthesizer.context import Context
+from voiceagent_tts.synthesizer.events import ContextReport
+from voiceagent_tts.synthesizer.options import ContextOptions
+from voiceagent_tts.synthesizer.synthesizer import Synthesizer
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """An open context, and what its caller may still use."""
+
+    context: Context
+    admission: Admission
+
+    async def push_text(self, text: str) -> None:
+        """Charge text and speak it.
+
+        Raises:
+            InvalidRequestError: the context does not accept it.
+            OverloadedError: the caller has used its limit; nothing of `text` was accepted.
+        """
+        await self.admission.charge(len(text))
+        self.context.push_text(text)
+
+
+class Turns:
+    """Opens the contexts of all callers.
+
+    Args:
+        synthesizer: speaks.
+        limiter: admits.
+        usage: counts what keys use.
+        log: the request log.
+    """
+
+    def __init__(
+        self, synthesizer: Synthesizer, limiter: Limiter, usage: UsageBook, log: ContextLog
+    ) -> None:
+        self._synthesizer = synthesizer
+        self._limiter = limiter
+        self._usage = usage
+        self._log = log
+
+    async def open(
+        self,
+        origin: Origin,
+        options: ContextOptions,
+        on_event: Callable[[], None] | None = None,
+        *,
+        chars: int = 1,
+    ) -> Turn:
+        """Open a context for a caller whose text has `chars` characters, as far as is known.
+
+        Raises:
+            InvalidRequestError: as for `Synthesizer.open`.
+            OverloadedError: there is no capacity, or a limit of the caller is reached.
+            UnauthorizedError: the caller's key was revoked.
+        """
+        admission: Admission | None = None
+        try:
+            admission = await self._limiter.admit(origin.caller, chars)
+            on_end = functools.partial(self._end, origin, admission)
+            return Turn(await self._synthesizer.open(options, on_event, on_end), admission)
+        except BaseException as error:
+            if admission is not None:
+                admission.end()
+            if isinstance(error, VoiceAgentError):
+                self._log.refused(origin, options, error.code)
+            raise
+
+    def _end(
+        self, origin: Origin, admission: Admission, context: Context, report: ContextReport
+    ) -> None:
+        audio_ms = samples_to_ms(report.audio_samples)
+        admission.end(audio_ms / 1000)
+        self._usage.add(origin.caller.key_id or ANONYMOUS, Used(1, report.chars, audio_ms))
+        self._log.ended(origin, context, report)
