@@ -24,6 +24,10 @@ _SILENT_S = 2.0
 """A microphone that delivers nothing for so long is gone."""
 _LATENCY_S = 0.04
 """Requested latency of each device: as short as sound servers keep up with."""
+_MAX_DELAY_MS = 500
+"""Longest delay from loudspeaker to microphone that WebRTC's audio processing accepts
+(`AudioProcessing::set_stream_delay_ms`). Devices of a busy machine report longer ones, and negative
+ones."""
 
 
 class SoundError(Exception):
@@ -266,7 +270,8 @@ class _EchoCanceller:
         size = round(MICROPHONE_RATE_HZ * FRAME_S) * BYTES_PER_SAMPLE
         self._waiting += pcm
         clean = b""
-        self._processing.set_stream_delay_ms(round(1000 * sum(self.delay_s.values())))
+        delay_ms = round(1000 * sum(self.delay_s.values()))
+        self._processing.set_stream_delay_ms(min(max(0, delay_ms), _MAX_DELAY_MS))
         while len(self._waiting) >= size:
             piece, self._waiting = self._waiting[:size], self._waiting[size:]
             frame = rtc.AudioFrame(piece, MICROPHONE_RATE_HZ, 1, size // BYTES_PER_SAMPLE)

@@ -1,7 +1,17 @@
 """Fixtures for many tests: the real server with the embedded voice, and slowed-down engines."""
 
-import contextlib
 import os
+
+# Torch and NumPy get one thread each; both read these variables when they are imported, here and in
+# processes that tests start. Tests compute on tiny tensors, where several threads mostly wait for
+# each other, and NumPy's spin meanwhile: the online aligner's tests took four times the processor
+# time, and on busy cores one test took 65 s in place of 2. Threads that a test needs sleep.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+import contextlib
+import gc
 import signal
 import socket
 import sys
@@ -27,7 +37,6 @@ register_profiles()
 # inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-
 HARDWARE = ("gpu", "weights")
 
 
@@ -40,16 +49,28 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure() -> None:
-    """Lower the priority of workers whose tests compute, and give torch one thread.
-
-    OpenMP reads these variables when torch is imported, which is later, also in processes that
-    tests start. Tests compute on tiny tensors, where several threads mostly wait for each other:
-    on busy cores one test then took 65 s in place of 2. Threads that a test needs sleep, not
-    spin, while they wait.
-    """
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    """Lower the priority of workers whose tests compute, and let commands speak as espeak."""
+    # A better voice that is on this machine would be taken instead, by commands without an engine.
+    os.environ.setdefault("VOICEAGENT_TTS_ENGINE", "espeak")
     lower_priority()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep the garbage collector away from the objects of modules, which live as long as tests.
+
+    There are a million of them, and every full collection would visit each one.
+    """
+    gc.disable()
+    collected = yield
+    gc.freeze()
+    gc.enable()
+    return collected
+
+
+def pytest_unconfigure() -> None:
+    """Let the interpreter free everything at its end; Triton's library lists what it finds left."""
+    gc.unfreeze()
 
 
 @pytest.hookimpl(tryfirst=True)

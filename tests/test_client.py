@@ -21,9 +21,10 @@ from voiceagent_tts.client import (
     Event,
     FlushedMessage,
     TTSClient,
+    WarningMessage,
     websocket_address,
 )
-from voiceagent_tts.core import Cut, Word, WordTimestamp, ms_to_samples
+from voiceagent_tts.core import Cut, WarningCode, Word, WordTimestamp, ms_to_samples
 from voiceagent_tts.errors import (
     ConnectionLostError,
     EngineError,
@@ -105,6 +106,9 @@ class Peer:
                         context_id, voice="v", language="en", seed=None, queue_ms=0
                     )
                 )
+                if message.instruct:
+                    code, sentence = WarningCode.INSTRUCT_IGNORED, "no instruction here"
+                    await say(self.connection.warning(context_id, code, sentence))
             case ContextText(context_id=context_id, text=text):
                 self.texts[context_id] += text
                 await self.speak(context_id)
@@ -137,7 +141,7 @@ class Peer:
             char_start = text.index(token, said[-1].word.char_end if said else 0)
             start = number * WORD_SAMPLES
             word = Word(token, char_start, char_start + len(token))
-            said.append(WordTimestamp(word, start, start + WORD_SAMPLES, True))
+            said.append(WordTimestamp(word, start, start + WORD_SAMPLES, 1.0))
             await self.send(self.connection.words(context_id, said[-1:]))
             samples = WORD_SAMPLES * rate // 24_000
             pcm = number.to_bytes(2, "little") * samples
@@ -243,6 +247,17 @@ async def test_a_context_gives_its_events_in_order(small_server: SmallServer) ->
     assert isinstance(events[-2], FlushedMessage)
     assert isinstance(events[-1], DoneMessage)
     assert context.text == "one two three"
+
+
+async def test_a_warning_is_an_event(small_server: SmallServer) -> None:
+    """A warning of the server comes in its place, and the context goes on."""
+    async with TTSClient(small_server.url) as client, await client.open(instruct="calm") as context:
+        await context.send_text("one")
+        await context.end()
+        events = await _events(context)
+    (warning,) = [event for event in events if isinstance(event, WarningMessage)]
+    assert (warning.code, warning.message) == ("instruct_ignored", "no instruction here")
+    assert _words(events) == ["one"]
 
 
 async def test_contexts_share_one_socket(small_server: SmallServer) -> None:

@@ -67,6 +67,9 @@ def test_an_unknown_setting_in_the_file_is_refused(tmp_path: Path) -> None:
         ("WORKERS", "0"),
         ("LOG_JSON", "perhaps"),
         ("API_KEYS", "[1"),
+        ("TRUSTED_PROXIES", "proxy.example"),
+        ("TRUSTED_PROXIES", "10.0.0.5/24"),
+        ("TRUSTED_PROXIES", "*,10.0.0.5"),
     ],
 )
 def test_a_wrong_value_is_refused(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,5 +130,5 @@ def test_an_empty_list_of_keys_is_no_key(monkeypatch: pytest.MonkeyPatch) -> Non
     """An empty variable, as a container may pass it on, permits no access."""
     monkeypatch.setenv("VOICEAGENT_TTS_API_KEYS", "")
     monkeypatch.setenv("VOICEAGENT_TTS_HOST", "0.0.0.0")
-    with pytest.raises(ValidationError, match="expected api_keys"):
+    with pytest.raises(ValidationError, match="expected keys"):
         Settings()

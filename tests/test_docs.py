@@ -48,11 +48,12 @@ def blocks(paper: str, kind: str = "") -> list[str]:
     return [content for its_kind, content in found if its_kind == kind]
 
 
-async def run(*argv: str, cwd: Path) -> str:
-    """Run a program that must succeed; return its standard output."""
+async def run(*argv: str, cwd: Path, environment: dict[str, str] | None = None) -> str:
+    """Run a program that must succeed, with more variables; return its standard output."""
     process = await asyncio.create_subprocess_exec(
         *argv,
         cwd=cwd,
+        env={**os.environ, **(environment or {})},
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
@@ -179,18 +180,28 @@ async def test_the_stock_plugins_of_their_page_speak(server: RunningServer) -> N
             await voice.aclose()
 
 
-async def test_the_key_that_the_operations_page_makes_opens_the_door(
+async def test_the_key_that_the_keys_page_makes_opens_the_door(
     start_server: StartServer, tmp_path: Path
 ) -> None:
-    """A server with the documented hash accepts its key and refuses requests without it."""
-    (code,) = blocks("docs/operations.md", "python")
-    output = await run(sys.executable, "-c", code, cwd=tmp_path)
-    key, hashed = (line.split(": ")[1] for line in output.splitlines())
-    server = await start_server(api_keys=(hashed,))
-    async with httpx.AsyncClient(headers={"Authorization": f"Bearer {key}"}) as http:
-        assert (await http.get(f"{server.url}/v1/models")).status_code == 200
-        stranger = await http.get(f"{server.url}/v1/models", headers={"Authorization": ""})
-        assert stranger.status_code == 401
+    """The documented commands make keys, which a server with that file accepts for their scopes."""
+    commands = blocks("docs/keys.md", "sh")[0].splitlines()
+    assert commands[0] == "export VOICEAGENT_TTS_KEYS=keys.json"
+    place = {"VOICEAGENT_TTS_KEYS": str(tmp_path / "keys.json")}
+    keys: list[str] = []
+    for line in commands[1:-1]:
+        program, *arguments = shlex.split(line)
+        assert program == "voiceagent-tts"
+        argv = [sys.executable, "-m", "voiceagent_tts", *arguments]
+        output = await run(*argv, cwd=tmp_path, environment=place)
+        keys += output.splitlines()
+    speaking, scraping, *listed = keys
+    assert len(listed) == 2 and "booking agent" in listed[0]
+    server = await start_server(keys=place["VOICEAGENT_TTS_KEYS"])
+    async with httpx.AsyncClient(base_url=server.url) as http:
+        for key, status in ((speaking, (200, 403)), (scraping, (403, 200)), ("wrong", (401, 401))):
+            headers = {"Authorization": f"Bearer {key}"}
+            for path, expected in zip(("/v1/models", "/metrics"), status, strict=True):
+                assert (await http.get(path, headers=headers)).status_code == expected
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the line is for people who have curl")

@@ -28,7 +28,14 @@ def test_every_hint_comes_from_one_function() -> None:
 
 @pytest.mark.parametrize(
     "paper",
-    ["README.md", "docs/livekit.md", "docs/operations.md", "docs/pipecat.md", "docs/qwen3.md"],
+    [
+        "README.md",
+        "docs/livekit.md",
+        "docs/operations.md",
+        "docs/pipecat.md",
+        "docs/pocket.md",
+        "docs/qwen3.md",
+    ],
 )
 def test_the_papers_say_how_to_install_in_a_clone(paper: str) -> None:
     """Everything that is installed from an index there can also be installed in a clone."""

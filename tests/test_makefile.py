@@ -38,12 +38,15 @@ def test_the_demo_installs_its_own_extra_and_the_tests_add_the_rest(tmp_path: Pa
 
     def installed_by(target: str) -> list[str]:
         (tmp_path / "log").write_text("")
-        subprocess.run(["make", target], cwd=tmp_path, check=True, capture_output=True)
+        subprocess.run(["make", *target.split()], cwd=tmp_path, check=True, capture_output=True)
         lines = (tmp_path / "log").read_text().splitlines()
         return [line.rpartition(" ")[2] for line in lines if "install --quiet" in line]
 
     assert installed_by("demo") == ["pip", ".[demo]"]
     assert installed_by("demo") == []
+    natural = installed_by("demo VOICE=pocket")
+    assert natural[0].startswith("torch==") and natural[1:] == [".[demo,pocket]"]
+    assert installed_by("demo VOICE=pocket") == []
     assert installed_by("setup")[1].startswith("torch==")
     assert installed_by("setup") == installed_by("demo") == []
 

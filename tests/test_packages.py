@@ -51,7 +51,9 @@ PACKAGES = [
         "torch",
         "torch",
         frozenset({"qwen3"}),
-        frozenset({"model", "engine", "aligner", "checks", "cli", "worker", "benchmarks"}),
+        frozenset(
+            {"model", "engine", "pocket", "aligner", "checks", "cli", "worker", "benchmarks"}
+        ),
     ),
     Package("modelscope", "modelscope", frozenset({"modelscope"}), frozenset({"hub"})),
     Package("flash-attn", "flash_attn", frozenset({"flash"}), frozenset()),
@@ -75,6 +77,7 @@ PACKAGES = [
                 "text",
                 "aligner",
                 "espeak",
+                "pocket",
                 "model",
                 "engine",
                 "cli",
@@ -87,15 +90,16 @@ PACKAGES = [
     Package(
         "soundfile",
         "soundfile",
-        frozenset({"server"}),
+        frozenset({""}),
         frozenset({"audio", "agents", "cli", "demo"}),
     ),
+    Package("pocket-tts", "pocket_tts", frozenset({"pocket"}), frozenset({"pocket"})),
     Package("silero-vad", "silero_vad", frozenset({"qwen3"}), frozenset({"model"})),
     Package(
         "pydantic",
         "pydantic",
         frozenset({""}),
-        frozenset({"protocol", "config", "server", "cli", "model"}),
+        frozenset({"protocol", "config", "access", "server", "cli", "model"}),
     ),
 ]
 
@@ -121,6 +125,8 @@ BROUGHT_BY = {
     "loguru": "pipecat-ai",
     "aiortc": "pipecat-ai[webrtc]",
     "packaging": "pytest",
+    "fontTools": "matplotlib",
+    "sentencepiece": "pocket-tts",
     "faster_qwen3_tts": "benchmarks/engine/peer_packages.py",
     "qwen_tts": "benchmarks/engine/peer_packages.py",
 }
@@ -135,6 +141,7 @@ MODULES = {
     "huggingface-hub": "huggingface_hub",
     "livekit-agents": "livekit.agents",
     "pipecat-ai": "pipecat",
+    "pocket-tts": "pocket_tts",
     "prometheus-client": "prometheus_client",
     "pydantic-settings": "pydantic_settings",
     "pytest-asyncio": "pytest_asyncio",

@@ -219,6 +219,27 @@ def test_documented_names_are_voices_of_every_server(alias: str) -> None:
     assert next(iter(listed)) == "Ryan"
 
 
+def test_a_voice_that_needs_a_description_is_the_default_only_if_there_is_no_other(
+    folder: VoiceFolder,
+) -> None:
+    """Clients that name no voice, or `nova`, describe none; a clone speaks for them."""
+    design = replace(worker("designed"), needs_instruct=True, takes_instruct=True)
+    workers = {"design": design, "base": worker(clone_width=64)}
+    book = VoiceBook(workers, folder)
+    assert book.names() == ["designed"]
+    assert book.resolve("nova") == book.resolve(None) == Voice("designed", "design")
+    folder.save("anna", b"prompt")
+    assert book.names() == ["anna", "designed"]
+    for name in (None, *ALIASES):
+        assert book.resolve(name) == Voice("anna", "base")
+    assert book.resolve("designed") == Voice("designed", "design")
+    assert [each.details.name for each in book.listed()][:2] == ["anna", "designed"]
+    assert {each.alias_of for each in book.listed()[2:]} == {"anna"}
+    preset = VoiceBook({"design": design, "preset": worker("Vivian")})
+    assert preset.names() == ["Vivian", "designed"]
+    assert preset.resolve("default") == Voice("Vivian", "preset")
+
+
 def test_aliases_of_one_gender_are_several_voices() -> None:
     """Agents with different documented names get different voices if there are enough."""
     book = VoiceBook({"a": speakers()})

@@ -1,22 +1,25 @@
 """Where a turn resumes after a server context broke off."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voiceagent_tts.adapters.turn import all_words, resume_position
-from voiceagent_tts.core import WordTimestamp, ms_to_samples
+from voiceagent_tts.adapters.turn import Turn, all_words, resume_position
+from voiceagent_tts.core import Word, WordTimestamp, ms_to_samples
+from voiceagent_tts.protocol.client_connection import ClientAudio, ContextRecord
+from voiceagent_tts.protocol.messages import AudioFormat
 from voiceagent_tts.text.words import split_words
 
 TEXT = "Your order left our warehouse on Tuesday."
 LENGTHS_MS = st.lists(st.integers(30, 600), min_size=7, max_size=7)
 
 
-def timed(lengths_ms: list[int], *, is_exact: bool = True) -> list[WordTimestamp]:
+def timed(lengths_ms: list[int], *, confidence: float = 1.0) -> list[WordTimestamp]:
     """Word times of the text, without gaps."""
     timestamps, start = [], 0
     for word, length_ms in zip(split_words(TEXT), lengths_ms, strict=True):
         end = start + ms_to_samples(length_ms)
-        timestamps.append(WordTimestamp(word, start, end, is_exact))
+        timestamps.append(WordTimestamp(word, start, end, confidence))
         start = end
     return timestamps
 
@@ -56,7 +59,7 @@ def test_unknown_words_are_estimated_at_the_pace_of_known_ones(
     lengths_ms: list[int], told: int, received_ms: int
 ) -> None:
     """Estimates increase, and an estimated word never counts as the last complete word."""
-    words = timed(lengths_ms, is_exact=False)
+    words = timed(lengths_ms, confidence=0.5)
     guessed = all_words(TEXT, words[:told])
     assert [timestamp.word for timestamp in guessed] == split_words(TEXT)
     starts = [timestamp.start_sample for timestamp in guessed]
@@ -73,3 +76,38 @@ def test_words_of_an_exact_engine_are_not_estimated(lengths_ms: list[int], told:
     """An exact engine sends each word with its audio, so no word is estimated."""
     words = timed(lengths_ms)[:told]
     assert all_words(TEXT, words) == words
+
+
+def test_an_aligner_that_is_nearly_certain_may_still_owe_words() -> None:
+    """Only an engine's own times are certain; the words behind an aligner's are estimated."""
+    words = timed([300] * 7, confidence=0.99)[:3]
+    assert [timestamp.word for timestamp in all_words(TEXT, words)] == split_words(TEXT)
+    audio = ms_to_samples(300 * 7)
+    assert resume_position(TEXT, words, audio) > words[-1].word.char_end
+
+
+MARKED = 'Hi, <break time="300ms"/> to <spell>A7 42X</spell> in New York, <sub alias="x">y z</sub>.'
+
+
+@pytest.mark.parametrize("told", range(1, 4))
+def test_a_context_that_breaks_off_resumes_between_tags(told: int) -> None:
+    """No tag and no span of the lexicon is divided, and its words are the client's characters."""
+    record = ContextRecord(
+        "1", AudioFormat(), text=MARKED, lexicon={"New York": "the big apple"}, has_markup=True
+    )
+    spans = ["Hi,", "to", "<spell>A7 42X</spell>", "in", "New York,"]
+    spans.append('<sub alias="x">y z</sub>.')
+    starts = [MARKED.index(span) for span in spans]
+    words = [
+        Word(span, start, start + len(span)) for span, start in zip(spans, starts, strict=True)
+    ]
+    record.words = [
+        WordTimestamp(word, 9_600 * n, None, 0.5) for n, word in enumerate(words[:told])
+    ]
+    for received in range(0, 9_600 * 10, 4_800):
+        turn = Turn("1")
+        turn.text = MARKED
+        turn.start_context(record)
+        turn.receive_audio(ClientAudio("1", 0, 0, pcm=bytes(2 * received)))
+        assert [timestamp.word for timestamp in turn.break_off_context()] == words
+        assert len(MARKED) - len(turn.rest) in (0, *(word.char_end for word in words))

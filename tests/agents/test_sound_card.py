@@ -144,7 +144,7 @@ def test_a_voice_cuts_a_reply_within_200_ms(
             assert heard in {
                 heard_after(words, text, played_s + error_s) for error_s in (-0.05, 0.0, 0.05)
             }
-    assert talker.end() == 0
+    assert talker.end() == 0, talker.lines
     assert json.loads(talker.lines[-1])["cuts"] >= 3
 
 
@@ -153,7 +153,7 @@ def test_a_loudspeaker_is_not_taken_for_the_user(sound: SoundServer, served: Ser
     sound.pactl("load-module", "module-loopback", "source=speaker.monitor", "sink=mouth")
     talker = Talker(sound.environment, served, "--loudspeaker")
     (greeting,) = talker.wait_for("^agent ")
-    assert talker.end() == 0
+    assert talker.end() == 0, talker.lines
     assert greeting == f"agent  {stand_ins.LINES[0]}"
     assert json.loads(talker.lines[-1]) == {
         "turns": 0, "cuts": 0, "false_interruptions": 0, "latency": {},
@@ -196,6 +196,6 @@ def test_devices_of_another_sample_rate_are_resampled(
         talker = Talker(environment, served)
         first, second = talker.wait_for("44,100 Hz", 2)
         talker.wait_for(f"^agent  {stand_ins.LINES[0]}$")
-        assert talker.end() == 0
+        assert talker.end() == 0, talker.lines
     assert first == "the microphone records at 44,100 Hz; its audio is resampled"
     assert second == "the loudspeaker plays at 44,100 Hz; its audio is resampled"

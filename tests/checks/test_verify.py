@@ -35,7 +35,23 @@ def recording(text: str = "") -> Reference:
     return Reference(torch.from_numpy(samples), text)
 
 
-@pytest.mark.parametrize("name", ["custom_voice-1b7", "voice_design-1b7"])
+def test_fewer_bits_report_how_many_choices_they_keep() -> None:
+    """In 8 bits a further line reports the share of float32's choices, and judges nothing."""
+    folder = REFERENCE / "custom_voice-1b7"
+    checks = list(verify(folder, torch.float32, "cpu", None, "int8"))
+    assert failures(checks) == [UNTRAINED]
+    assert (checks[-1].claim, checks[-1].expected) == (
+        "choices as in float32",
+        "reported, not judged",
+    )
+    share, _, of = checks[-1].found.partition("% of ")
+    assert 50 < float(share) < 100
+    assert of == "256 codes"
+
+
+@pytest.mark.parametrize(
+    "name", ["custom_voice-1b7", pytest.param("voice_design-1b7", marks=pytest.mark.thorough)]
+)
 def test_weights_that_compute_are_told_from_weights_that_were_trained(name: str) -> None:
     """Random weights pass every check except the codec's round trip."""
     checks = run(REFERENCE / name)

@@ -22,8 +22,8 @@ def spoken(moves_ms: list[int], guessed: int = 0) -> tuple[KnownSpeech, list[Wor
         word = Word("word", 5 * place, 5 * place + 4)
         start, length = ms_to_samples(400 * place), ms_to_samples(300)
         move = ms_to_samples(moves_ms[place % len(moves_ms)])
-        truth.append(WordTimestamp(word, start, start + length, is_exact=place >= guessed))
-        found.append(WordTimestamp(word, start + move, start + move + length, is_exact=True))
+        truth.append(WordTimestamp(word, start, start + length, confidence=place >= guessed))
+        found.append(WordTimestamp(word, start + move, start + move + length, confidence=1.0))
     clip = Clip(tuple(time.word for time in truth), bytes(8 * SAMPLE_RATE_HZ), "en")
     return KnownSpeech(clip, tuple(truth)), found
 

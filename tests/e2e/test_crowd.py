@@ -16,8 +16,8 @@ from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.server.serve import RunningServer
 
 MODEL = Path(__file__).parent.parent / "reference" / "custom_voice-1b7"
-ROWS = 64
-SURVIVORS = 40
+ROWS = 48
+SURVIVORS = 24
 SENTENCE = "Hello there, this is number {}."
 
 
@@ -36,7 +36,7 @@ def short_runs(tmp_path: Path) -> str:
 
 @pytest.fixture
 async def crowded(start_server: StartServer, short_runs: str) -> RunningServer:
-    """A server with 64 rows in which a seed gives identical bits, whatever else runs."""
+    """A server with 48 rows in which a seed gives identical bits, whatever else runs."""
     return await start_server(
         engine="qwen3",
         models=(short_runs,),

@@ -27,7 +27,7 @@ from voiceagent_tts.core import SAMPLE_RATE_HZ, PlayoutClock, WordTimestamp
 from voiceagent_tts.errors import EngineError, InvalidRequestError, VoiceAgentError
 from voiceagent_tts.model.prompt import Cloned
 from voiceagent_tts.protocol.client_connection import ClientAudio
-from voiceagent_tts.protocol.messages import DoneMessage
+from voiceagent_tts.protocol.messages import DoneMessage, WarningMessage
 from voiceagent_tts.server.serve import RunningServer, running
 from voiceagent_tts.text.words import split_words
 from voiceagent_tts.voices import VoiceFolder
@@ -232,6 +232,7 @@ async def test_a_server_without_voices_says_how_to_get_one(
         engine="qwen3",
         models=(str(REFERENCE / "base-0b6"),),
         threads=1,
+        aligner="off",
         voices_folder=tmp_path,
     )
     async with TTSClient(server.websocket_url) as client:
@@ -250,7 +251,9 @@ async def test_how_often_a_clone_was_at_hand_is_counted(
     """A clone is read once and then found in memory; `/metrics` counts both per worker."""
     VoiceFolder(tmp_path).save("anna", Cloned(torch.zeros(64)).to_bytes())
     model = str(REFERENCE / "base-0b6")
-    server = await start_server(engine="qwen3", models=(model,), threads=1, voices_folder=tmp_path)
+    server = await start_server(
+        engine="qwen3", models=(model,), threads=1, aligner="off", voices_folder=tmp_path
+    )
     async with TTSClient(server.websocket_url) as client:
         async with await client.open(voice="anna", seed=1) as context:
             await context.send_text(SENTENCE)
@@ -263,3 +266,38 @@ async def test_how_often_a_clone_was_at_hand_is_counted(
     assert metrics[f'tts_worker_clone_cache_misses_total{{worker="{model}"}}'] == 1
     documented = {name for name, _, _ in table_rows("docs/operations.md", "metric of qwen3")}
     assert documented == {f"tts_worker_{name}" for name in worker.stats.metrics}
+
+
+@in_shared_loop
+async def test_a_token_fed_voice_is_said_right(client: TTSClient) -> None:
+    """Words are the client's, and breaks are exact silence between two sequences."""
+    lexicon = {"nginx": "engine x", "New York": {"ipa": "nuː jɔːk"}}
+    text = 'Use nginx. <break time="700ms"/> New York, <spell>A7</spell>.'
+    async with await client.open(
+        voice="vivian", seed=1, lexicon=lexicon, markup=True, max_lead_s=0
+    ) as context:
+        for start in range(0, len(text), 3):
+            await context.send_text(text[start : start + 3])
+        await context.end()
+        pcm, words, codes = b"", list[WordTimestamp](), list[str]()
+        async for event in context:
+            match event:
+                case ClientAudio():
+                    pcm += event.pcm
+                case WordTimestamp():
+                    words.append(event)
+                case WarningMessage():
+                    codes.append(event.code)
+                case _:
+                    pass
+    assert [each.word.text for each in words] == [
+        "Use",
+        "nginx.",
+        "New York,",
+        "<spell>A7</spell>.",
+    ]
+    assert codes == ["ipa_ignored"]
+    silence = bytes(2 * 700 * SAMPLE_RATE_HZ // 1000)
+    assert silence in pcm
+    end = (pcm.index(silence) + len(silence)) // 2
+    assert [each.start_sample >= end - 1 for each in words] == [False, False, True, True]

@@ -29,7 +29,10 @@ MAX_DEMO_BYTES = 900_000_000
 NO_AGENT = {"torch", "silero-vad", "fastapi", "pyzmq", "espeakng-loader"}
 """Packages that the process of an agent does without."""
 
-Install = Callable[[str], Environment]
+TORCH = "torch==2.13.0"
+"""The version of the Makefile, which may be its small build."""
+
+Install = Callable[..., Environment]
 
 
 @pytest.fixture(scope="session")
@@ -42,8 +45,9 @@ def distributions(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]
 def install(distributions: tuple[Path, Path], tmp_path: Path) -> Install:
     """Install the wheel with extras into a fresh environment."""
 
-    def with_extras(extras: str) -> Environment:
-        return install_with_uv(tmp_path, f"voiceagent-tts[{extras}] @ {distributions[0].as_uri()}")
+    def with_extras(extras: str, *others: str) -> Environment:
+        wheel = f"voiceagent-tts[{extras}] @ {distributions[0].as_uri()}"
+        return install_with_uv(tmp_path, wheel, *others)
 
     return with_extras
 
@@ -116,6 +120,18 @@ def test_server_and_espeak_serve_and_speak(install: Install) -> None:
             assert b"<html" in page.read()
         server.terminate()
         assert server.wait(20) == 0
+
+
+def test_pocket_alone_has_what_its_engine_imports(install: Install) -> None:
+    """The worker's modules load, and without files the answer is one sentence."""
+    environment = install("server,espeak,pocket", TORCH)
+    assert environment.packages & {"transformers", "pipecat-ai", "livekit-agents"} == set()
+    loading = "import voiceagent_tts.worker.__main__, voiceagent_tts.pocket.load"
+    environment.run(environment.python, "-c", loading)
+    assert "extra pocket" in environment.run(environment.command, "doctor")
+    refused = environment.attempt(environment.command, "serve", "--engine", "pocket")
+    assert refused.returncode == 1
+    assert "Pocket TTS english: not on this machine" in refused.stderr
 
 
 def test_pipecat_alone_speaks_in_a_pipeline(install: Install, served: ServerProcess) -> None:

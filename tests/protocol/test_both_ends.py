@@ -167,7 +167,7 @@ class BackToBack(RuleBasedStateMachine):
             spoken.is_opened = True
             self.to_client.extend(send_opened(self.server, context_id))
         words = [
-            WordTimestamp(Word(match[0], *match.span()), spoken.samples, None, True)
+            WordTimestamp(Word(match[0], *match.span()), spoken.samples, None, 1.0)
             for match in list(re.finditer(r"\S+", spoken.text))[spoken.words :]
         ]
         spoken.words += len(words)

@@ -70,8 +70,8 @@ def test_the_client_keeps_text_and_words() -> None:
     for delta in ("Hel", "lo", " you"):
         server.receive(client.text("c", delta))
     words = [
-        WordTimestamp(Word("Hello", 0, 5), 960, 7_200, True),
-        WordTimestamp(Word("you", 6, 9), 7_200, None, False),
+        WordTimestamp(Word("Hello", 0, 5), 960, 7_200, 1.0),
+        WordTimestamp(Word("you", 6, 9), 7_200, None, 0.5),
     ]
     client.receive(*server.words("c", words))
     record = client.record("c")

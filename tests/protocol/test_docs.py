@@ -6,7 +6,7 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel
 
-from voiceagent_tts.core import Word, WordTimestamp
+from voiceagent_tts.core import WarningCode, Word, WordTimestamp
 from voiceagent_tts.errors import HTTP_STATUS, RETRYABLE, ErrorCode
 from voiceagent_tts.protocol.client_connection import ClientConnection
 from voiceagent_tts.protocol.dialects.cartesia import Cartesia
@@ -129,6 +129,12 @@ def test_every_code_is_explained() -> None:
     assert [int(code) for code in closes] == list(CLOSE_CODES)
 
 
+def test_every_warning_is_explained() -> None:
+    """The table of warnings is that of the code."""
+    section = PAGE[PAGE.index("## Warnings") : PAGE.index("## Close codes")]
+    assert re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE) == ["code", *WarningCode]
+
+
 def test_every_limit_is_explained() -> None:
     """Each field of `ready.limits` has its row."""
     section = PAGE[PAGE.index("## Limits") : PAGE.index("## Compatibility")]
@@ -148,8 +154,8 @@ def test_the_session_of_a_dialect_can_be_played(name: str) -> None:
     [context_id] = server.contexts
     messages = server.opened(context_id, voice="nova", language="en", seed=None, queue_ms=0)
     words = [
-        WordTimestamp(Word("Hi", 0, 2), 2_400, 6_000, is_exact=True),
-        WordTimestamp(Word("there.", 3, 9), 7_200, 16_800, is_exact=True),
+        WordTimestamp(Word("Hi", 0, 2), 2_400, 6_000, confidence=1.0),
+        WordTimestamp(Word("there.", 3, 9), 7_200, 16_800, confidence=1.0),
     ]
     messages += server.words(context_id, words)
     messages += server.audio(context_id, bytes.fromhex("11223344"), 0)

@@ -6,7 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from voiceagent_tts.core import MAX_MESSAGE_PCM_BYTES, Cut, Word, WordTimestamp
+from voiceagent_tts.core import (
+    EXACT_CONFIDENCE,
+    MAX_MESSAGE_PCM_BYTES,
+    Cut,
+    Word,
+    WordTimestamp,
+)
 from voiceagent_tts.errors import (
     EngineError,
     ErrorCode,
@@ -259,9 +265,38 @@ def test_words_survive_the_wire(words: list[WordTimestamp]) -> None:
 
 def test_word_lists_must_be_parallel() -> None:
     """Lists of different lengths are refused rather than cut to the shortest."""
-    fields = WordList.of([WordTimestamp(Word("a", 0, 1), 0, None, True)]).model_dump()
+    fields = WordList.of([WordTimestamp(Word("a", 0, 1), 0, None, 1.0)]).model_dump()
     with pytest.raises(ValidationError, match="length of words"):
         WordList.model_validate({**fields, "exact": []})
+
+
+def test_words_without_confidence_are_as_sure_as_exact() -> None:
+    """Servers of version 1.0 send `exact` alone."""
+    sent = WordList.of([word_with(1.0), word_with(0.5)]).model_dump(exclude={"confidence"})
+    assert [word.confidence for word in WordList.model_validate(sent).timestamps()] == [1.0, 0.0]
+
+
+@pytest.mark.parametrize("confidence", [0.0, 0.3, 0.9499999, EXACT_CONFIDENCE, 0.9876, 1.0])
+def test_both_ends_call_the_same_words_exact(confidence: float) -> None:
+    """Confidence is rounded down on the wire, to a thousandth."""
+    word = word_with(confidence)
+    sent = WordList.of([word])
+    (received,) = sent.timestamps()
+    assert 0 <= word.confidence - received.confidence <= 0.001
+    assert sent.exact == [word.is_exact] == [received.is_exact]
+
+
+@pytest.mark.parametrize("confidence", [[1.01], [-0.1], ["1"], [True], [1.0, 1.0], None])
+def test_confidence_is_a_probability_for_each_word(confidence: object) -> None:
+    """Other values and other numbers of values are refused."""
+    fields = WordList.of([word_with(1.0)]).model_dump()
+    with pytest.raises(ValidationError):
+        WordList.model_validate({**fields, "confidence": confidence})
+
+
+def word_with(confidence: float) -> WordTimestamp:
+    """A word whose time has this confidence."""
+    return WordTimestamp(Word("a", 0, 1), 0, None, confidence)
 
 
 def test_a_cut_survives_the_wire() -> None:

@@ -55,6 +55,21 @@ def test_text_opens_a_context_with_the_sessions_defaults() -> None:
     assert server.receive(client_message("context.open", "d")) == [ContextOpen(context_id="d")]
 
 
+@pytest.mark.parametrize(
+    "lexicon",
+    [{"": "x"}, {"zq": "\0"}, {"zq": {}}, {"zq": 1}, [], "zq", {f"zq{n}": "x" for n in range(501)}],
+    ids=lambda lexicon: str(lexicon)[:12],
+)
+def test_a_bad_lexicon_is_refused(lexicon: object) -> None:
+    """With a stable code, and without showing an entry."""
+    server = ready_server()
+    message = {"type": "context.open", "context_id": "bad", "lexicon": lexicon}
+    error = _refusal(server, json.dumps(message))
+    assert error.code is ErrorCode.INVALID_PARAM
+    assert "lexicon: " in error.message
+    assert "zq" not in error.message
+
+
 def test_empty_text_is_nothing() -> None:
     """Empty text neither opens a context nor reaches the server's handlers."""
     server = ready_server()
@@ -300,11 +315,11 @@ def test_cancelled_needs_a_cancel() -> None:
 def test_words_never_go_back() -> None:
     """Words that overlap or go back in time are a fault of the server."""
     server = speaking_server()
-    server.words("c", [WordTimestamp(Word("one", 0, 3), 2_400, 4_800, True)])
+    server.words("c", [WordTimestamp(Word("one", 0, 3), 2_400, 4_800, 1.0)])
     for word in (
-        WordTimestamp(Word("one", 0, 3), 2_400, None, True),
-        WordTimestamp(Word("two", 4, 7), 2_399, None, True),
-        WordTimestamp(Word("", 4, 4), 2_400, None, True),
+        WordTimestamp(Word("one", 0, 3), 2_400, None, 1.0),
+        WordTimestamp(Word("two", 4, 7), 2_399, None, 1.0),
+        WordTimestamp(Word("", 4, 4), 2_400, None, 1.0),
     ):
         with pytest.raises(AssertionError):
             server.words("c", [word])

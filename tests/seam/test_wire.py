@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voiceagent_tts.core import AudioChunk, Word, WordTimestamp
+from voiceagent_tts.core import AudioChunk, Reading, WarningCode, Word, WordTimestamp
 from voiceagent_tts.errors import EngineError, ErrorCode
 from voiceagent_tts.seam.aligner_messages import Aligned, Expect, Finish, Follow
 from voiceagent_tts.seam.commands import Append, Cancel, Credit, Prepare, SpeechOptions, Submit
@@ -19,6 +19,7 @@ from voiceagent_tts.seam.events import (
     SegmentEnd,
     Stats,
     VoiceDetails,
+    Warned,
     Words,
 )
 from voiceagent_tts.seam.wire import decode, encode
@@ -44,6 +45,9 @@ _OPTIONS = st.builds(
     st.booleans(),
     st.booleans(),
 )
+_READINGS = st.lists(
+    st.builds(Reading, _NUMBER, _NUMBER, _TEXT, st.none() | _TEXT), max_size=3
+).map(tuple)
 _MESSAGES = st.one_of(
     st.builds(
         Submit,
@@ -55,8 +59,9 @@ _MESSAGES = st.one_of(
         _TEXT,
         _FEEDING,
         _OPTIONS,
+        _READINGS,
     ),
-    st.builds(Append, _NUMBER, _TEXT, _NUMBER, st.booleans(), _TEXT),
+    st.builds(Append, _NUMBER, _TEXT, _NUMBER, st.booleans(), _TEXT, _READINGS),
     st.builds(Cancel, _NUMBER),
     st.builds(Prepare, _TEXT, st.none() | _TEXT, _FEEDING, _OPTIONS),
     st.builds(Credit, _NUMBER, st.floats(0, 1e9), _NUMBER),
@@ -101,6 +106,12 @@ def test_capabilities_keep_their_types() -> None:
         )
     )  # fmt: skip
     assert decode(encode(ready)) == ready
+
+
+@pytest.mark.parametrize("code", WarningCode)
+def test_a_warning_keeps_its_code(code: WarningCode) -> None:
+    """Every code of a warning is decoded as the same member."""
+    assert decode(encode(Warned(3, code, "a sentence"))) == Warned(3, code, "a sentence")
 
 
 def test_lone_surrogates_pass() -> None:

@@ -17,8 +17,11 @@ from voiceagent_tts.core import (
     WordTimestamp,
     ms_to_samples,
 )
+from voiceagent_tts.lexicon import check_entries
 from voiceagent_tts.protocol.client_connection import ClientAudio, ContextRecord
-from voiceagent_tts.text.estimate import typical_samples
+from voiceagent_tts.text.entries import EntryMatcher
+from voiceagent_tts.text.estimate import ESTIMATE_CONFIDENCE, typical_samples
+from voiceagent_tts.text.reader import Passage, Reader
 from voiceagent_tts.text.words import split_words
 
 RESUME_WAIT_S = 0.3
@@ -141,9 +144,11 @@ class Turn:
             The context's last words; words that the server has not timed have estimated times.
         """
         assert self.record is not None
-        text, known, received = self.record.text, self.record.words, self._received_samples
-        words = self._new_words(all_words(text, known), before_sample)
-        self.close_context(self._char_base + resume_position(text, known, received))
+        record, received = self.record, self._received_samples
+        text = masked_text(record)
+        known = [_with_text(timestamp, record.text) for timestamp in all_words(text, record.words)]
+        words = self._new_words(known, before_sample)
+        self.close_context(self._char_base + resume_position(text, record.words, received))
         return words
 
     def close_context(self, char_end: int) -> None:
@@ -154,22 +159,45 @@ class Turn:
         self.record = None
 
 
+def masked_text(record: ContextRecord) -> str:
+    """A context's text, of the same length, in which the words are those that the server reports.
+
+    An element of markup, and a span of the context's lexicon, is one word; other tags are none.
+    """
+    lexicons = [EntryMatcher(check_entries(record.lexicon))] if record.lexicon else []
+    reader = Reader(lexicons, has_markup=record.has_markup)
+    parts = [*reader.push(record.text), *reader.flush()]
+    return "".join(part.text for part in parts if isinstance(part, Passage))
+
+
 def all_words(text: str, known: list[WordTimestamp]) -> list[WordTimestamp]:
     """All words of `text`: those that the server has timed, and estimates for the others.
 
-    An engine that times its words exactly sends each word with its audio, so none is missing. Other
-    engines' words are sent just before they are played, long after their audio.
+    An engine that times its words itself, which alone is certain of them, sends each word with its
+    audio, so none is missing. Other engines' words are sent just before they are played, long after
+    their audio.
+
+    Args:
+        text: masked text of a context.
+        known: its words that the server has timed.
     """
-    if not known or known[-1].is_exact:
+    if not known or known[-1].confidence == 1.0:
         return known
-    return known + _estimate(known, split_words(text)[len(known) :])
+    end = known[-1].word.char_end  # a word of a lexicon that only the server has may be several
+    return known + _estimate(known, [word for word in split_words(text) if word.char_start >= end])
+
+
+def _with_text(timestamp: WordTimestamp, text: str) -> WordTimestamp:
+    """The timestamp with its word as it stands in `text`."""
+    word = timestamp.word
+    return replace(timestamp, word=replace(word, text=text[word.char_start : word.char_end]))
 
 
 def resume_position(text: str, known: list[WordTimestamp], received_samples: int) -> int:
     """Character at which another context resumes: the end of the last word with all its audio.
 
     Args:
-        text: text of the context that broke off.
+        text: masked text of the context that broke off.
         known: its words that the server has timed.
         received_samples: its audio that has arrived.
     """
@@ -201,5 +229,5 @@ def _estimate(known: list[WordTimestamp], words: list[Word]) -> list[WordTimesta
     start = float(known[-1].start_sample)
     for before, word in pairwise([known[-1].word, *words]):
         start += typical_samples(before) * pace
-        estimates.append(WordTimestamp(word, round(start), None, is_exact=False))
+        estimates.append(WordTimestamp(word, round(start), None, ESTIMATE_CONFIDENCE))
     return estimates

@@ -1,8 +1,9 @@
 """Encode a context's audio as a file that is sent while it is generated.
 
 Takes 24 kHz PCM16 chunks and returns the bytes of an mp3, opus, aac, flac, wav or pcm file as soon
-as the codec emits them. No byte is rewritten later, so headers have no length: WAV declares the
-largest, FLAC an unknown one. This module knows no HTTP.
+as the codec emits them. Headers are sent before the length is known: WAV declares the largest, FLAC
+an unknown one. `write_length` corrects the header of a file that is complete and was not sent yet.
+This module knows no HTTP.
 """
 
 import struct
@@ -33,6 +34,11 @@ CONTENT_TYPES: dict[ContainerFormat, str] = {
 
 WAV_HEADER_BYTES = 44
 _UNKNOWN_LENGTH = 0xFFFF_FFFF
+_FLAC_SAMPLES = slice(21, 26)
+"""Bytes of a FLAC file whose last 36 bits are its number of samples, 0 if unknown.
+
+Source: RFC 9639, 8.2: STREAMINFO is the first metadata block, behind 4 bytes of `fLaC` and 4 of
+header."""
 _AAC_MAX_BITS_PER_SAMPLE = 6  # ISO/IEC 14496-3: 6,144 bits in a frame of 1,024 samples
 
 
@@ -49,16 +55,33 @@ class ContainerEncoder:
         self, container_format: ContainerFormat, sample_rate_hz: int = SAMPLE_RATE_HZ
     ) -> None:
         self.content_type = CONTENT_TYPES[container_format]
+        self._format: ContainerFormat = container_format
+        self._sample_rate_hz = sample_rate_hz
+        self._samples = 0
         self._output = OutputStream("pcm_s16le", sample_rate_hz)
         self._writer = _open_writer(container_format, sample_rate_hz)
 
     def push(self, pcm: bytes) -> bytes:
         """Append whole 24 kHz samples; return the file's next bytes, possibly none."""
-        return self._writer.write(self._output.push(pcm))
+        return self._write(self._output.push(pcm))
 
     def finish(self) -> bytes:
         """Return the last bytes of the file; call once."""
-        return self._writer.write(self._output.finish()) + self._writer.close()
+        return self._write(self._output.finish()) + self._writer.close()
+
+    def write_length(self, file: bytearray) -> None:
+        """Write the length into the header of the complete `file`, if its format has it there."""
+        if self._format == "wav":
+            file[:WAV_HEADER_BYTES] = wav_header(
+                self._sample_rate_hz, self._samples * BYTES_PER_SAMPLE
+            )
+        elif self._format == "flac":
+            field_value = int.from_bytes(file[_FLAC_SAMPLES], "big") | self._samples
+            file[_FLAC_SAMPLES] = field_value.to_bytes(5, "big")
+
+    def _write(self, pcm: bytes) -> bytes:
+        self._samples += len(pcm) // BYTES_PER_SAMPLE
+        return self._writer.write(pcm)
 
 
 class _Writer(Protocol):

@@ -58,10 +58,10 @@ def read_audio(data: bytes, limits: AudioLimits = REFERENCE_LIMITS) -> npt.NDArr
     Raises:
         InvalidRequestError: the file has another format, is damaged, too short, too long, too big
             or silent, has samples that are not finite, or needs more memory or time than `limits`.
-        ModuleNotFoundError: the package `soundfile` is not installed.
+        ModuleNotFoundError: the package `soxr` is not installed.
     """
     # Checked here, because the decoder process could not report a missing package (extra `server`).
-    importlib.import_module("soundfile")
+    importlib.import_module("soxr")
     _check_file(data, limits)
     samples = _decode(data, limits)
     if not np.isfinite(samples).all():

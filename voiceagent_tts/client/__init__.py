@@ -18,6 +18,7 @@ from voiceagent_tts.client.address import (
     DEFAULT_PATH,
     DEFAULT_URL,
     authorization,
+    http_address,
     websocket_address,
 )
 from voiceagent_tts.client.context import ClientContext, Event
@@ -30,6 +31,7 @@ from voiceagent_tts.protocol.messages import (
     CancelledMessage,
     DoneMessage,
     FlushedMessage,
+    WarningMessage,
 )
 
 __all__ = [
@@ -46,7 +48,9 @@ __all__ = [
     "Event",
     "FlushedMessage",
     "TTSClient",
+    "WarningMessage",
     "WordTimestamp",
     "authorization",
+    "http_address",
     "websocket_address",
 ]

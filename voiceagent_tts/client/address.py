@@ -38,6 +38,22 @@ def websocket_address(url: str) -> str:
     return urlunsplit(parts._replace(scheme=_WEBSOCKET_SCHEMES[parts.scheme], path=path))
 
 
+def http_address(url: str, path: str) -> str:
+    """The address of an HTTP route beside a server's WebSocket, behind the same proxy.
+
+    Args:
+        url: the server, as for `websocket_address`.
+        path: path of the route, such as `/v1/models`; a prefix of the WebSocket's path precedes it.
+
+    Raises:
+        InvalidRequestError: `url` is not the address of a server.
+    """
+    parts = urlsplit(websocket_address(url))
+    prefix, _, rest = parts.path.rpartition(DEFAULT_PATH)
+    scheme = "https" if parts.scheme == "wss" else "http"
+    return urlunsplit((scheme, parts.netloc, ("" if rest else prefix) + path, "", ""))
+
+
 def public_address(url: str) -> str:
     """Host and port of `url`, without the secrets that its other parts may carry."""
     return urlsplit(url).netloc.rpartition("@")[2]

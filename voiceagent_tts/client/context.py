@@ -23,12 +23,15 @@ from voiceagent_tts.protocol.messages import (
     DoneMessage,
     ErrorMessage,
     FlushedMessage,
+    WarningMessage,
     WordsMessage,
 )
 from voiceagent_tts.protocol.socket_router import ContextEvent
 from voiceagent_tts.text.cut import cut_text, keep_inside
 
-Event = ClientAudio | WordTimestamp | FlushedMessage | CancelledMessage | DoneMessage
+Event = (
+    ClientAudio | WordTimestamp | FlushedMessage | WarningMessage | CancelledMessage | DoneMessage
+)
 """What iterating a context yields."""
 
 
@@ -185,7 +188,7 @@ class ClientContext:
                 for word in self._record.words[self._words_yielded :]:
                     self._emit(word)
                 self._words_yielded = len(self._record.words)
-            case FlushedMessage():
+            case FlushedMessage() | WarningMessage():
                 self._emit(event)
             case CancelledMessage():
                 self._cancelled = event.to_cut()

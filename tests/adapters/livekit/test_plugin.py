@@ -14,6 +14,7 @@ from livekit.agents import (
     APIStatusError,
     APITimeoutError,
 )
+from livekit.agents.types import USERDATA_TIMED_TRANSCRIPT
 from livekit.agents.voice.agent_session import SessionConnectOptions
 
 from testbed import user_sounds
@@ -134,7 +135,34 @@ async def test_a_session_that_ignores_our_words_is_warned_once(
         assert len(cures) == (0 if is_on else 1)
 
 
+async def test_a_warning_of_the_server_is_logged_once(
+    served: ServerProcess, make_voice: MakeVoice, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It says which option has no effect; it does not come again with the next reply."""
+    voice = make_voice(served, instruct="whisper")
+    for _ in range(2):
+        assert (await voice.synthesize("One.").collect()).duration > 0.1
+    warnings = [text for text in caplog.messages if text.startswith("instruct_ignored: ")]
+    assert len(warnings) == 1
+    assert "`instruct` has no effect" in warnings[0]
+
+
 # The socket.
+
+
+async def test_lexicon_and_markup_leave_the_history_verbatim(
+    served: ServerProcess, make_voice: MakeVoice
+) -> None:
+    """The history has what the LLM wrote, tags included."""
+    text = 'Use nginx in New York. <break time="200ms"/> The code is <spell>A7-42X</spell>, go.'
+    voice = make_voice(served, lexicon={"nginx": "engine x", "New York": "Noo Yawk"}, markup=True)
+    words: list[WordTimestamp] = []
+    voice.on("words", lambda _, more: words.extend(more))
+    async with talking(voice) as conversation:
+        assert await conversation.spoken(*text.partition("New")) == text
+    assert "New York." in [each.word.text for each in words]
+    voice.update_options(markup=False, lexicon=None)
+    assert voice.options.open_options().get("markup") is False
 
 
 async def test_prewarm_connects_and_prepares(server: RunningServer, make_voice: MakeVoice) -> None:
@@ -330,15 +358,19 @@ async def test_word_times_are_emitted_as_they_arrive(
 async def test_words_outside_of_a_session_are_not_held_back(
     served: ServerProcess, make_voice: MakeVoice
 ) -> None:
-    """Outside of a session, words are sent with their audio as it arrives."""
+    """Outside of a session, words are sent with their audio as it arrives, and their confidence."""
     loop = asyncio.get_running_loop()
     started = loop.time()
     async with make_voice(served).stream() as stream:
         stream.push_text(COUNTING)
         stream.end_input()
-        duration_s = sum([event.frame.duration async for event in stream])
-    assert duration_s > 4
-    assert loop.time() - started < duration_s / 2
+        frames = [event.frame async for event in stream]
+    assert sum(frame.duration for frame in frames) > 4
+    pieces = [
+        piece for frame in frames for piece in frame.userdata.get(USERDATA_TIMED_TRANSCRIPT, [])
+    ]
+    assert pieces and {piece.confidence for piece in pieces if piece.strip()} == {1.0}
+    assert loop.time() - started < sum(frame.duration for frame in frames) / 2
 
 
 # The package.

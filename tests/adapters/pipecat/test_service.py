@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from loguru import logger
 from pipecat.frames.frames import (
     ErrorFrame,
     LLMFullResponseEndFrame,
@@ -75,6 +76,20 @@ async def test_a_whole_turn_is_committed_verbatim(
         await conversation.reply(*text)
         assert await conversation.spoken() == text
         assert conversation.committed == [text]
+        assert not conversation.errors
+
+
+async def test_lexicon_and_markup_leave_the_history_verbatim(server: RunningServer) -> None:
+    """The history has what the LLM wrote, tags included."""
+    text = 'Use nginx in New York. <break time="200ms"/> The code is <spell>A7-42X</spell>, go.'
+    lexicon = {"nginx": "engine x", "New York": {"say": "Noo Yawk"}}
+    tts = service(server, language="en", lexicon=lexicon, markup=True)
+    async with talking(tts) as conversation:
+        context_id = await conversation.reply(*text.partition("New"))
+        assert await conversation.spoken() == text
+        assert conversation.committed == [text]
+        words = [each.word.text for each in conversation.words[context_id]]
+        assert "New York." in words
         assert not conversation.errors
 
 
@@ -447,6 +462,22 @@ async def speaks(conversation: Conversation, text: str = "Yes, I can.") -> None:
     assert await conversation.spoken() == text
 
 
+async def test_a_warning_of_the_server_is_logged_once(server: RunningServer) -> None:
+    """It says which option has no effect; it does not come again with the next turn."""
+    lines: list[str] = []
+    sink = logger.add(lines.append, level="WARNING", format="{message}")
+    settings = VoiceAgentTTSService.Settings(language="en", instruct="whisper")
+    try:
+        async with talking(service(server, settings=settings)) as conversation:
+            await speaks(conversation)
+            await speaks(conversation, "And so on.")
+            assert not conversation.errors
+    finally:
+        logger.remove(sink)
+    (warning,) = [line for line in lines if "instruct_ignored" in line]
+    assert "`instruct` has no effect" in warning
+
+
 # Construction.
 
 
@@ -472,6 +503,8 @@ def test_an_address_of_no_server_is_refused() -> None:
         ({"voice_id": "nova", "speed": 1.2}, None, {"voice": "nova", "speed": 1.2}),
         ({"language": "de", "instruct": "calm", "seed": 7}, None,
          {"language": "de", "instruct": "calm", "seed": 7}),
+        ({"lexicon": {"nginx": "engine x"}, "markup": True}, None,
+         {"lexicon": {"nginx": "engine x"}, "markup": True}),
         ({"voice": "nova", "speed": 1.2}, {"voice": "en"}, {"voice": "en", "speed": 1.2}),
     ],
 )  # fmt: skip

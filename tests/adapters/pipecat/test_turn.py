@@ -48,7 +48,7 @@ def spoken(text: str) -> list[WordTimestamp]:
     """Word times of `text`, without gaps."""
     length = ms_to_samples(WORD_MS)
     return [
-        WordTimestamp(word, number * length, (number + 1) * length, is_exact=True)
+        WordTimestamp(word, number * length, (number + 1) * length, confidence=1.0)
         for number, word in enumerate(split_words(text))
     ]
 

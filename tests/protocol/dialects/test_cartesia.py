@@ -74,7 +74,14 @@ def _refusal(connection: ServerConnection, data: str | bytes) -> RefusedMessageE
 def test_the_first_request_opens_and_speaks() -> None:
     """Its voice, language, format and word times are the context's."""
     assert _begin(_connection()) == [
-        ContextOpen(context_id="c", voice="nova", language="en", audio=_AUDIO, timestamps="word"),
+        ContextOpen(
+            context_id="c",
+            voice="nova",
+            language="en",
+            audio=_AUDIO,
+            timestamps="word",
+            markup=True,  # Cartesia's protocol has tags
+        ),
         ContextText(context_id="c", text="Hi there. "),
     ]
 
@@ -253,8 +260,8 @@ def test_audio_and_words_are_cartesias() -> None:
     connection = _connection()
     _begin(connection)
     words = [
-        WordTimestamp(Word("Hi", 0, 2), 2_400, None, is_exact=True),
-        WordTimestamp(Word("there.", 3, 9), 7_200, None, is_exact=False),
+        WordTimestamp(Word("Hi", 0, 2), 2_400, None, confidence=1.0),
+        WordTimestamp(Word("there.", 3, 9), 7_200, None, confidence=0.0),
     ]
     [event] = _events(connection.words("c", words))
     assert event == {

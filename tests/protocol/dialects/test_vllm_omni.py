@@ -79,7 +79,7 @@ def _timestamps(spans: Sequence[tuple[str, float, float | None]]) -> list[WordTi
     for text, start_s, end_s in spans:
         end = None if end_s is None else round(end_s * SAMPLE_RATE_HZ)
         word = Word(text, char, char + len(text))
-        words.append(WordTimestamp(word, round(start_s * SAMPLE_RATE_HZ), end, is_exact=True))
+        words.append(WordTimestamp(word, round(start_s * SAMPLE_RATE_HZ), end, confidence=1.0))
         char += len(text) + 1
     return words
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from livekit.agents import tts
-from livekit.agents.types import TimedString
+from livekit.agents.types import NOT_GIVEN, NotGivenOr, TimedString
 from livekit.agents.voice import io
 
 from voiceagent_tts.core import (
@@ -249,10 +249,11 @@ class Playout:
         if self._output is None or (self._started_at is None and not self._is_first(word)):
             start_s = word.start_sample / SAMPLE_RATE_HZ
             end_sample = word.start_sample if word.end_sample is None else word.end_sample
-            self._push_text(text, char_end, start_s, end_sample / SAMPLE_RATE_HZ)
+            end_s = end_sample / SAMPLE_RATE_HZ
+            self._push_text(text, char_end, start_s, end_s, word.confidence)
             return
         now_s = max(0.0, self._elapsed_s - _EARLY_TIMER_S)
-        self._push_text(text, char_end, now_s, now_s)
+        self._push_text(text, char_end, now_s, now_s, word.confidence)
         self._push_mark(is_over)
 
     def _push_mark(self, is_over: bool) -> None:
@@ -267,7 +268,14 @@ class Playout:
         self._last_s = max(self._last_s, until_s)
         self._emitter.push_timed_transcript(_Mark("", start_time=self._last_s))
 
-    def _push_text(self, text: str, char_end: int, start_s: float, end_s: float) -> None:
+    def _push_text(
+        self,
+        text: str,
+        char_end: int,
+        start_s: float,
+        end_s: float,
+        confidence: NotGivenOr[float] = NOT_GIVEN,
+    ) -> None:
         """Push the text up to `char_end`; times never decrease, because LiveKit bisects them."""
         piece = text[self._char_end : char_end]
         if not piece:
@@ -276,7 +284,7 @@ class Playout:
         self._expected_char_end = max(self._expected_char_end, char_end)
         start_s = max(self._last_s, start_s)
         self._last_s = max(start_s, end_s)
-        timed = TimedString(piece, start_time=start_s, end_time=self._last_s)
+        timed = TimedString(piece, start_time=start_s, end_time=self._last_s, confidence=confidence)
         self._emitter.push_timed_transcript(timed)
 
     def _push_audio(self, count: int, pcm: bytes = b"") -> None:

@@ -47,9 +47,10 @@ from voiceagent_tts.adapters.livekit.reply import (
     api_error,
 )
 from voiceagent_tts.adapters.livekit.socket import Socket, open_socket
-from voiceagent_tts.client import DEFAULT_PATH, DEFAULT_URL, authorization, websocket_address
+from voiceagent_tts.client import DEFAULT_URL, authorization, http_address, websocket_address
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import VoiceAgentError
+from voiceagent_tts.protocol.messages import LexiconEntries
 
 _VOICES_PATH = "/v1/audio/voices"
 _WARM_TIMEOUT_S = 5.0
@@ -95,6 +96,8 @@ class TTS(tts.TTS[Literal["words"]]):
         instruct: description of how to speak, for voices that support one.
         speed: 0.25 to 4.0 times the normal speed, pitch unchanged.
         seed: makes the audio repeatable for one voice and text, as far as the engine can.
+        lexicon: how written words are said, such as `{"nginx": "engine x"}`.
+        markup: whether tags in the text have an effect, such as `<break time="300ms"/>`.
         sample_rate: sample rate of the audio in Hz; engines and LiveKit use 24 kHz.
         max_buffer_delay_ms: how long the server may hold text back to wait for its sentence.
         max_lead_s: how far the server may run ahead of playback.
@@ -119,6 +122,8 @@ class TTS(tts.TTS[Literal["words"]]):
         instruct: str | None = None,
         speed: float | None = None,
         seed: int | None = None,
+        lexicon: LexiconEntries | None = None,
+        markup: bool = False,
         sample_rate: SampleRate = SAMPLE_RATE_HZ,
         max_buffer_delay_ms: int | None = None,
         max_lead_s: float | None = None,
@@ -138,6 +143,8 @@ class TTS(tts.TTS[Literal["words"]]):
             instruct=instruct,
             speed=speed,
             seed=seed,
+            lexicon=lexicon,
+            markup=markup,
             max_buffer_delay_ms=max_buffer_delay_ms,
             max_lead_s=max_lead_s,
             sample_rate=sample_rate,
@@ -179,6 +186,8 @@ class TTS(tts.TTS[Literal["words"]]):
         instruct: NotGivenOr[str | None] = NOT_GIVEN,
         speed: NotGivenOr[float | None] = NOT_GIVEN,
         seed: NotGivenOr[int | None] = NOT_GIVEN,
+        lexicon: NotGivenOr[LexiconEntries | None] = NOT_GIVEN,
+        markup: NotGivenOr[bool] = NOT_GIVEN,
     ) -> None:
         """Change how the next replies are spoken; replies that have started keep their options."""
         given: dict[str, Any] = {
@@ -187,6 +196,8 @@ class TTS(tts.TTS[Literal["words"]]):
             "instruct": instruct,
             "speed": speed,
             "seed": seed,
+            "lexicon": lexicon,
+            "markup": markup,
         }
         changes = {name: value for name, value in given.items() if utils.is_given(value)}
         self.options = replace(self.options, **changes)
@@ -199,9 +210,7 @@ class TTS(tts.TTS[Literal["words"]]):
         Raises:
             APIError: the server cannot be reached, or refuses the request.
         """
-        scheme = "https" if self._url.scheme == "wss" else "http"
-        prefix, _, rest = self._url.path.rpartition(DEFAULT_PATH)  # of a proxy
-        url = self._url.with_scheme(scheme).with_path(("" if rest else prefix) + _VOICES_PATH)
+        url = http_address(str(self._url), _VOICES_PATH)
         try:
             request = self._session().get(url, headers=authorization(self._api_key))
             async with request as response:

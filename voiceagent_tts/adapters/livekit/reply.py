@@ -37,6 +37,7 @@ from voiceagent_tts.protocol.messages import (
     AudioFormat,
     DoneMessage,
     ErrorMessage,
+    LexiconEntries,
     OpenOptions,
     SampleRate,
     WordsMessage,
@@ -58,6 +59,8 @@ class ReplyOptions:
     instruct: str | None
     speed: float | None
     seed: int | None
+    lexicon: LexiconEntries | None
+    markup: bool
     max_buffer_delay_ms: int | None
     max_lead_s: float | None
     sample_rate: SampleRate
@@ -72,6 +75,8 @@ class ReplyOptions:
             "instruct": self.instruct,
             "speed": self.speed,
             "seed": self.seed,
+            "lexicon": self.lexicon,
+            "markup": self.markup,
             "max_buffer_delay_ms": self.max_buffer_delay_ms,
             "max_lead_s": self.max_lead_s,
             "audio": AudioFormat(sample_rate=self.sample_rate),

@@ -28,6 +28,7 @@ from voiceagent_tts.protocol.messages import (
     ErrorMessage,
     OpenOptions,
     ReadyMessage,
+    WarningMessage,
 )
 from voiceagent_tts.protocol.refusals import ProtocolError
 from voiceagent_tts.protocol.socket_router import ContextEvent, SocketRouter
@@ -59,6 +60,7 @@ class Socket:
         self._outbox: asyncio.Queue[str | None] = asyncio.Queue()  # None is a ping
         self._on_unusable: Callable[[Socket], None] = lambda _: None
         self._serving: asyncio.Task[None] | None = None
+        self._warned: set[str] = set()  # codes of the warnings that were logged
 
     @property
     def connection(self) -> ClientConnection:
@@ -151,6 +153,9 @@ class Socket:
         match self._router.receive(data):
             case ErrorMessage(context_id=None, code=code):
                 _log.warning("the server refused a message: %s", code)
+            case WarningMessage(code=code, message=message) if code not in self._warned:
+                self._warned.add(code)  # it repeats in every context
+                _log.warning("%s: %s", code, message)
             case DrainingMessage():
                 self._on_unusable(self)
             case _:

@@ -87,8 +87,8 @@ class VoiceAgentTTSService(TurnTTSService):
             reaches the listener.
         reconnect_attempts: attempts, 0.25 s apart, before the service gives up for good.
         **kwargs: fields of `Settings` (`voice` or `voice_id`, `language`, `speed`, `instruct`,
-            `seed`), as Pipecat's own services accept them, which `settings` overrides; and
-            arguments of `WebsocketTTSService`.
+            `seed`, `lexicon`, `markup`), as Pipecat's own services accept them, which `settings`
+            overrides; and arguments of `WebsocketTTSService`.
 
     Raises:
         InvalidRequestError: `url` is not the address of a server.
@@ -114,7 +114,14 @@ class VoiceAgentTTSService(TurnTTSService):
         **kwargs: Any,
     ) -> None:
         defaults = self.Settings(
-            model=None, voice=None, language=None, speed=None, instruct=None, seed=None
+            model=None,
+            voice=None,
+            language=None,
+            speed=None,
+            instruct=None,
+            seed=None,
+            lexicon=None,
+            markup=None,
         )
         defaults.apply_update(pop_settings(kwargs))
         if settings is not None:

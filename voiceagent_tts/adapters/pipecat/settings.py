@@ -8,7 +8,7 @@ from typing import Any
 from pipecat.services.settings import TTSSettings
 from pipecat.utils.types import NOT_GIVEN, NotGiven
 
-from voiceagent_tts.protocol.messages import OpenOptions
+from voiceagent_tts.protocol.messages import LexiconEntries, OpenOptions
 
 
 @dataclass
@@ -21,14 +21,18 @@ class VoiceAgentTTSSettings(TTSSettings):
         speed: 0.25 to 4.0 times the normal speed, pitch unchanged.
         instruct: description of how to speak, for voices that support one.
         seed: makes the audio repeatable for one voice and text, as far as the engine can.
+        lexicon: how written words are said, such as `{"nginx": "engine x"}`.
+        markup: whether tags in the text have an effect, such as `<break time="300ms"/>`.
     """
 
     speed: float | None | NotGiven = field(default_factory=lambda: NOT_GIVEN)
     instruct: str | None | NotGiven = field(default_factory=lambda: NOT_GIVEN)
     seed: int | None | NotGiven = field(default_factory=lambda: NOT_GIVEN)
+    lexicon: LexiconEntries | None | NotGiven = field(default_factory=lambda: NOT_GIVEN)
+    markup: bool | None | NotGiven = field(default_factory=lambda: NOT_GIVEN)
 
 
-_ARGUMENTS = ("voice", "language", "speed", "instruct", "seed")
+_ARGUMENTS = ("voice", "language", "speed", "instruct", "seed", "lexicon", "markup")
 """Settings that the service's constructor accepts as arguments of their own."""
 
 

@@ -9,6 +9,7 @@ fails after a few resumptions in a row without a word, or at once if the request
 import asyncio
 from typing import Any, get_args
 
+from loguru import logger
 from pipecat.frames.frames import TTSAudioRawFrame
 from pipecat.utils.errors import ErrorCategory
 
@@ -18,7 +19,13 @@ from voiceagent_tts.adapters.pipecat.turn import PipecatTurn, TurnState
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import ConnectionLostError, EngineError, ErrorCode, VoiceAgentError
 from voiceagent_tts.protocol.client_connection import ClientAudio, ClientEvent
-from voiceagent_tts.protocol.messages import DoneMessage, ErrorMessage, SampleRate, WordsMessage
+from voiceagent_tts.protocol.messages import (
+    DoneMessage,
+    ErrorMessage,
+    SampleRate,
+    WarningMessage,
+    WordsMessage,
+)
 
 _CONNECT_WAIT_S = 1.0
 """How long one attempt to open a context waits for the connection."""
@@ -52,6 +59,7 @@ class TurnTTSService(SocketTTSService):
         self._response_timeout_s = response_timeout_s
         self._turns: dict[str, PipecatTurn] = {}  # by audio context
         self._resuming: dict[str, asyncio.Task[None]] = {}  # by audio context
+        self._warned: set[str] = set()  # codes of the warnings that were logged
 
     async def _connect(self) -> None:
         await super()._connect()
@@ -123,6 +131,8 @@ class TurnTTSService(SocketTTSService):
                 words = [turn.place(timestamp) for timestamp in event.timestamps()]
                 await self._call_event_handler("on_words", turn.context_id, words)
                 await self.add_word_timestamps(turn.audible_words(), turn.context_id)
+            case WarningMessage():
+                self._log_warning(event)
             case DoneMessage() if turn:
                 await self._finish_context(turn, event)
             case ErrorMessage() if turn:
@@ -131,6 +141,12 @@ class TurnTTSService(SocketTTSService):
                 await self.push_error(event.message, category=ErrorCategory.UNKNOWN)
             case _:
                 pass  # of an abandoned context, or not used here
+
+    def _log_warning(self, warning: WarningMessage) -> None:
+        """Log a warning of the server once: it repeats in every turn."""
+        if warning.code not in self._warned:
+            self._warned.add(warning.code)
+            logger.warning(f"{self}: {warning.code}: {warning.message}")
 
     def _turn_of(self, event: ClientEvent) -> PipecatTurn | None:
         context_id = getattr(event, "context_id", None)
