@@ -7,6 +7,7 @@ This module knows no words and no conversation.
 
 import asyncio
 import collections
+import math
 from collections.abc import AsyncIterator
 from typing import Any, Literal
 
@@ -16,6 +17,7 @@ import soxr
 from agents.playback import Playback
 from agents.speech_detector import MICROPHONE_RATE_HZ
 from livekit import rtc
+from voiceagent_tts.audio.levels import leading_silence_samples
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
 
 FRAME_S = 0.01
@@ -28,6 +30,9 @@ _MAX_DELAY_MS = 500
 """Longest delay from loudspeaker to microphone that WebRTC's audio processing accepts
 (`AudioProcessing::set_stream_delay_ms`). Devices of a busy machine report longer ones, and negative
 ones."""
+_LEARNING_S = 3.0
+"""Length of the loudspeaker's sound from which the echo canceller learns before the user can be
+heard beside it. LiveKit Agents waits as long (`aec_warmup_duration`)."""
 
 
 class SoundError(Exception):
@@ -248,6 +253,10 @@ class _Resampler:
 class _EchoCanceller:
     """Removes the loudspeaker's sound from the microphone's, with WebRTC's audio processing.
 
+    It has to hear the echo before it can remove it. Until the loudspeaker has played `_LEARNING_S`
+    of sound, the microphone is therefore silent while the loudspeaker is not: the agent would take
+    the beginning of its own voice for the user's.
+
     Attributes:
         delay_s: latency of each device.
     """
@@ -258,12 +267,19 @@ class _EchoCanceller:
             echo_cancellation=True, noise_suppression=True, high_pass_filter=True
         )
         self._waiting = b""
+        self._learned_s = 0.0
+        self._silent_s = math.inf  # length of the loudspeaker's silence so far
 
     def learn(self, pcm: bytes) -> None:
         """Receive 10 ms that the loudspeaker will play, PCM16 at 24 kHz."""
         samples = len(pcm) // BYTES_PER_SAMPLE
         frame = rtc.AudioFrame(pcm, SAMPLE_RATE_HZ, 1, samples)
         self._processing.process_reverse_stream(frame)
+        if leading_silence_samples(pcm) < samples:
+            self._learned_s += FRAME_S
+            self._silent_s = 0.0
+        else:
+            self._silent_s += FRAME_S
 
     def clean(self, pcm: bytes) -> bytes:
         """The microphone's next audio without the echo; holds back less than 10 ms."""
@@ -276,5 +292,10 @@ class _EchoCanceller:
             piece, self._waiting = self._waiting[:size], self._waiting[size:]
             frame = rtc.AudioFrame(piece, MICROPHONE_RATE_HZ, 1, size // BYTES_PER_SAMPLE)
             self._processing.process_stream(frame)
-            clean += bytes(frame.data)
+            clean += bytes(size) if self._is_learning else bytes(frame.data)
         return clean
+
+    @property
+    def _is_learning(self) -> bool:
+        """Whether an echo may arrive that cannot be removed yet."""
+        return self._learned_s < _LEARNING_S and self._silent_s * 1000 < _MAX_DELAY_MS
