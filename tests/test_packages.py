@@ -106,6 +106,7 @@ PACKAGES = [
 
 REACHED_THROUGH = {
     "flash-attn": ("voiceagent_tts/model/attention.py", "flash_attn_with_kvcache"),
+    "nvidia-ml-py": ("voiceagent_tts/engine/gpu_usage.py", "torch.cuda.utilization"),
     "pytest-timeout": ("pyproject.toml", "timeout = "),
     "python-multipart": ("voiceagent_tts/server/clones.py", "UploadFile"),
     "ruff": ("scripts/lint", "ruff check"),

@@ -13,6 +13,7 @@ from voiceagent_tts.engine.scheduler import Pace
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.seam.commands import Append, Cancel, Credit, Prepare, SpeechOptions
 from voiceagent_tts.seam.events import AudioStep, Cancelled, Done, Event, Failed
+from voiceagent_tts.server.worker_metrics import WORKER_METRICS
 
 TEXT = "Hello there, somebody."
 LONG = "This sentence is one of many that follow each other. " * 9
@@ -261,3 +262,8 @@ def test_five_thousand_contexts_leave_nothing() -> None:
     assert driver.engine.metrics["free_pages"] == pages
     assert len(driver.runner.free_rows) == 64
     assert objects[-1] - objects[0] < CONTEXTS / 10  # shapes that occur for the first time
+
+
+def test_every_metric_of_the_engine_is_named() -> None:
+    """`/metrics` has a help text for everything that the engine reports."""
+    assert set(Driver().engine.metrics) <= set(WORKER_METRICS)

@@ -2,14 +2,16 @@
 
 import os
 import signal
+import time
 
 import httpx
 import pytest
 
-from testbed.servers import scrape
+from testbed.servers import metric_value, scrape
 from testbed.waiting import until
 from testbed.wire import Wire
 from voiceagent_tts.protocol.client_connection import ClientAudio
+from voiceagent_tts.protocol.messages import ErrorMessage
 from voiceagent_tts.server.serve import RunningServer
 
 SENTENCE = "The quick brown fox jumps over the lazy dog. "
@@ -128,3 +130,87 @@ async def test_no_figure_holds_what_was_said(server: RunningServer) -> None:
     text = server.state.metrics.render().decode()
     assert "Xylophone" not in text
     assert "id-of-a-caller" not in text
+
+
+async def test_the_stages_of_a_first_sound_add_up(server: RunningServer) -> None:
+    """Text, engine and delivery are the whole time to the first audio."""
+    async with Wire.connected(server.websocket_url) as wire:
+        await wire.say(SENTENCE)
+    metrics = await scrape(server)
+    stages = [
+        metrics[f'tts_stage_seconds_sum{{stage="{stage}"}}']
+        for stage in ("text", "engine", "delivery")
+    ]
+    assert min(stages) >= 0
+    assert abs(sum(stages) - metrics["tts_time_to_first_audio_seconds_sum"]) < 1e-9
+
+
+async def test_a_cancel_is_timed_to_its_answer_and_to_the_free_row(server: RunningServer) -> None:
+    """One cancel of a speaking context is one latency, and one abort of the engine."""
+    async with Wire.connected(server.websocket_url) as wire:
+        received = await wire.open(max_lead_s=0.3)
+        await wire.text(received, SENTENCE * 20)
+        await wire.until(ClientAudio, received)
+        await wire.until(ClientAudio, received)
+        await wire.cancel(received)
+        await wire.finish(received)
+        await until(
+            lambda: metric_value(server, "tts_engine_abort_seconds_count") == 1, "the row is free"
+        )
+    metrics = await scrape(server)
+    assert metrics["tts_cancel_latency_seconds_count"] == 1
+    assert metrics["tts_inter_frame_gap_seconds_count"] >= 1
+    assert 'tts_word_lag_seconds_bucket{le="0.0"}' in metrics
+
+
+async def test_admissions_and_refusals_are_counted(server: RunningServer) -> None:
+    """A context that is refused has waited, and is counted by the code of its error."""
+    async with Wire.connected(server.websocket_url) as wire:
+        await wire.say(SENTENCE)
+        await wire.send_raw({"type": "context.open", "context_id": "c", "voice": "nobody"})
+        await wire.until(ErrorMessage)
+    metrics = await scrape(server)
+    assert metrics["tts_admission_wait_seconds_count"] == 2
+    assert metrics['tts_contexts_refused_total{code="invalid_voice"}'] == 1
+    assert metrics["tts_contexts_waiting"] == 0
+
+
+async def test_requests_are_counted_by_route(server: RunningServer) -> None:
+    """The label is the route's template; paths that clients invent share one label."""
+    async with httpx.AsyncClient(base_url=server.url) as http:
+        for path in ("/health/live", "/nowhere/1", "/nowhere/2", "/v1/audio/voices/nobody"):
+            await http.get(path)
+    metrics = await scrape(server)
+    assert metrics['tts_http_requests_total{route="/health/live",status="200"}'] == 1
+    assert metrics['tts_http_requests_total{route="other",status="404"}'] == 2
+    assert not any("nobody" in name or "nowhere" in name for name in metrics)
+
+
+async def test_the_event_loop_and_the_readiness_are_watched(server: RunningServer) -> None:
+    """A blocked event loop shows in its lag, and a drain in the readiness."""
+    lag = "tts_event_loop_lag_seconds"
+    time.sleep(0.3)  # blocks the loop, as a bug would
+    await until(lambda: metric_value(server, f"{lag}_sum") >= 0.1, "the lag is observed")
+    assert metric_value(server, "tts_ready") == 1
+    server.state.is_draining = True
+    assert metric_value(server, "tts_ready") == 0
+
+
+async def test_what_a_client_does_not_read_is_gauged(server: RunningServer) -> None:
+    """Audio for a client that does not read waits in this process, and shows."""
+    async with Wire.connected(server.websocket_url) as wire:
+        received = await wire.open(max_lead_s=0)
+        await wire.text(received, SENTENCE * 100)
+        await wire.end(received)
+        await until(lambda: metric_value(server, "tts_ws_send_queue_bytes") > 10_000, "audio waits")
+
+
+async def test_a_worker_reports_its_realtime_factor(server: RunningServer) -> None:
+    """The embedded voice needs less than a second of compute per second of audio."""
+    async with Wire.connected(server.websocket_url) as wire:
+        await wire.say(SENTENCE * 3)
+    worker = server.state.synthesizer.supervisors["espeak"].worker
+    assert worker is not None
+    await until(lambda: worker.realtime_factor is not None, "two heartbeats with audio")
+    metrics = await scrape(server)
+    assert metrics['tts_worker_realtime_factor{worker="espeak"}'] > 0

@@ -212,7 +212,8 @@ async def test_a_cancel_may_meet_the_last_audio(shared_server: RunningServer) ->
     assert isinstance(message, ContextOpen)
     context = await synthesizer.open(ContextOptions(language="en", max_lead_s=0))
     connection.opened("c", voice="default", language="en", seed=None, queue_ms=0)
-    writer = ContextWriter(connection, message, context)
+    metrics = shared_server.state.metrics
+    writer = ContextWriter(connection, message, context, lambda error: None, metrics)
     context.push_text("Hello.")
     context.finish()
     while synthesizer.contexts_active:

@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+from voiceagent_tts.engine.gpu_usage import GpuUsage
 from voiceagent_tts.engine.metrics import Counts, context_metrics, device_metrics
 from voiceagent_tts.engine.open_context import OpenContext
 from voiceagent_tts.engine.prompt_cache import PromptCache
@@ -79,6 +80,8 @@ class Qwen3Engine:
         self._clock = clock
         self._contexts: dict[int, OpenContext] = {}
         self._counts = Counts()
+        device = checkpoint.network.device
+        self._gpu = GpuUsage(device) if device.type == "cuda" else None
         self._publisher = Publisher(
             outbox, self._contexts, self._scheduler, runner, self._counts, clock
         )
@@ -124,6 +127,7 @@ class Qwen3Engine:
             **self._counts.metrics(),
             **context_metrics(contexts, self._clock()),
             **device_metrics(self._runner),
+            **(self._gpu.metrics() if self._gpu is not None else {}),
             "free_pages": self._scheduler.free_pages,
             "load_ratio": self._scheduler.load(listeners),
             "retry_after_seconds": self._scheduler.retry_s(contexts),

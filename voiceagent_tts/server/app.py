@@ -53,7 +53,8 @@ def create_app(state: ServerState) -> FastAPI:
         allow_methods=["GET", "POST", "DELETE"],
         allow_headers=["Authorization", "Content-Type", "X-API-Key"],
     )
-    app.add_middleware(RequestLog)  # outermost: it also logs what the others refuse
+    # Outermost: it also logs what the others refuse.
+    app.add_middleware(RequestLog, count=state.metrics.count_request)
     _answer_errors(app, state)
     app.include_router(speech.router)
     app.include_router(voices.router)

@@ -1,6 +1,7 @@
 """Turns one context's events into messages for its client."""
 
 import functools
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +19,7 @@ from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.protocol.dialects.dialect import WireMessages
 from voiceagent_tts.protocol.messages import ContextOpen, WordList
 from voiceagent_tts.protocol.server_connection import ServerConnection
+from voiceagent_tts.server.metrics import Metrics
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.events import (
     ContextCancelled,
@@ -47,6 +49,7 @@ class ContextWriter:
         message: the options of the context.
         context: the source of the events.
         on_error: called with each error that is sent to the client.
+        metrics: counts gaps between audio messages, and the time that a cancel takes.
     """
 
     def __init__(
@@ -54,7 +57,8 @@ class ContextWriter:
         connection: ServerConnection,
         message: ContextOpen,
         context: Context,
-        on_error: Callable[[VoiceAgentError], None] = lambda error: None,
+        on_error: Callable[[VoiceAgentError], None],
+        metrics: Metrics,
     ) -> None:
         self.context = context
         self.is_over = False
@@ -62,6 +66,9 @@ class ContextWriter:
         self.done: ContextDone | None = None
         """How the context ended, once it is over."""
         self._on_error = on_error
+        self._metrics = metrics
+        self._cancelled_at: float | None = None
+        self._audio_sent_at: float | None = None
         self._connection = connection
         self._context_id = message.context_id
         self._timestamps = message.timestamps
@@ -78,6 +85,7 @@ class ContextWriter:
         A context that has ended still sends its last audio and its `done`.
         """
         if self._after_audio is None:
+            self._cancelled_at = time.monotonic()
             self._audio = MessageQueue()
             self.context.cancel(None if played_ms is None else ms_to_samples(played_ms))
 
@@ -102,8 +110,26 @@ class ContextWriter:
             ):
                 self._audio.push(self._output.finish())
                 self._after_audio = event
+            elif isinstance(event, ContextCancelled):
+                return Outgoing(self._encode(event), self._observe_cancel)
             elif (messages := self._encode(event)) or self.is_over:
                 return Outgoing(messages)
+
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes of audio that wait to be sent."""
+        return self._audio.queued_bytes
+
+    def _observe_cancel(self) -> None:
+        if self._cancelled_at is not None:
+            self._metrics.cancel_latency.observe(time.monotonic() - self._cancelled_at)
+
+    def _on_audio_sent(self, samples: int) -> None:
+        now = time.monotonic()
+        if self._audio_sent_at is not None:
+            self._metrics.frame_gap.observe(now - self._audio_sent_at)
+        self._audio_sent_at = now
+        self.context.sent(samples)
 
     def _is_audio_due(self) -> bool:
         queued_bytes = self._audio.queued_bytes
@@ -117,7 +143,7 @@ class ContextWriter:
         self._sample_offset += len(pcm) // self._format.bytes_per_sample
         messages = self._connection.audio(self._context_id, pcm, start)
         samples = self._to_clock(self._sample_offset) - self._to_clock(start)
-        return Outgoing(messages, functools.partial(self.context.sent, samples))
+        return Outgoing(messages, functools.partial(self._on_audio_sent, samples))
 
     def _to_clock(self, sample_offset: int) -> int:
         """A position at the client's rate, on the context's clock (24 kHz)."""

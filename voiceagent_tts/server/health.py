@@ -47,7 +47,7 @@ async def health(request: Request) -> dict[str, Any]:
     }
     return {
         "version": __version__,
-        "is_ready": state.watchdog.is_healthy and not state.is_draining,
+        "is_ready": state.is_ready,
         "is_draining": state.is_draining,
         "contexts_active": state.synthesizer.contexts_active,
         "sockets": len(state.sessions),

@@ -1,28 +1,67 @@
 """The metrics of `/metrics`: counts and seconds, never words, keys or ids of contexts."""
 
-from collections.abc import Iterable, Mapping
-
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.registry import Collector
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    generate_latest,
+)
 
 from voiceagent_tts.access.access import Access
 from voiceagent_tts.core import SAMPLE_RATE_HZ
-from voiceagent_tts.seam.events import Stats
+from voiceagent_tts.server.worker_metrics import WorkerMetrics
 from voiceagent_tts.synthesizer.events import ContextReport
-from voiceagent_tts.synthesizer.supervisor import Supervisor
 from voiceagent_tts.synthesizer.synthesizer import Synthesizer
 
 _TTFA_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2, 5)
 _LAG_BUCKETS_S = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 _UNDERRUN_BUCKETS_S = (0, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2, 5)
+_REACTION_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 5)
 
 
 class Metrics:
-    """Prometheus metrics of one server, in their own registry."""
+    """Prometheus metrics of one server, in their own registry.
+
+    Attributes:
+        admission_wait: seconds from the request for a context to its row or its refusal.
+        contexts_waiting: contexts that wait for their admission.
+        cancel_latency: seconds from a cancel received to its answer sent.
+        engine_abort: seconds from a cancel to the free row of the engine.
+        frame_gap: seconds between two consecutive audio messages of a context.
+        loop_lag: seconds that the event loop was late.
+    """
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        self._add_reactions()
+        self._requests = Counter(
+            "tts_http_requests",
+            "HTTP requests answered, and WebSocket handshakes refused.",
+            ["route", "status"],
+            registry=self.registry,
+        )
+        self._refused = Counter(
+            "tts_contexts_refused",
+            "Contexts that were not opened.",
+            ["code"],
+            registry=self.registry,
+        )
+        self._stages = Histogram(
+            "tts_stage_seconds",
+            "Length of the stages from the first text received to the first audio sent.",
+            ["stage"],
+            buckets=_TTFA_BUCKETS_S,
+            registry=self.registry,
+        )
+        self._word_lag = Histogram(
+            "tts_word_lag_seconds",
+            "Longest time, per context, that a word's time was sent after the word was heard.",
+            buckets=_UNDERRUN_BUCKETS_S,
+            registry=self.registry,
+        )
         self._contexts = Counter(
             "tts_contexts", "Contexts that have ended.", ["reason"], registry=self.registry
         )
@@ -33,6 +72,14 @@ class Metrics:
             "tts_ws_accepted", "WebSockets accepted since the start.", registry=self.registry
         )
         self.sockets_open = Gauge("tts_ws_connections", "Open WebSockets.", registry=self.registry)
+        self.send_queue = Gauge(
+            "tts_ws_send_queue_bytes",
+            "Bytes that wait in this process for clients to read them.",
+            registry=self.registry,
+        )
+        self.is_ready = Gauge(
+            "tts_ready", "1 while new contexts can be opened.", registry=self.registry
+        )
         self.slow_consumers = Counter(
             "tts_slow_consumer_closes",
             "Sockets closed because the client did not read.",
@@ -87,6 +134,41 @@ class Metrics:
             registry=self.registry,
         )
 
+    def _add_reactions(self) -> None:
+        """Add the metrics of how fast the server reacts."""
+
+        def histogram(name: str, help_text: str) -> Histogram:
+            return Histogram(name, help_text, buckets=_REACTION_BUCKETS_S, registry=self.registry)
+
+        self.admission_wait = histogram(
+            "tts_admission_wait_seconds",
+            "Time from the request for a context to its row, or to its refusal.",
+        )
+        self.contexts_waiting = Gauge(
+            "tts_contexts_waiting", "Contexts that wait for admission.", registry=self.registry
+        )
+        self.cancel_latency = histogram(
+            "tts_cancel_latency_seconds", "Time from a cancel received to its answer sent."
+        )
+        self.engine_abort = histogram(
+            "tts_engine_abort_seconds", "Time from a cancel to the free row of the engine."
+        )
+        self.frame_gap = histogram(
+            "tts_inter_frame_gap_seconds",
+            "Time between two consecutive audio messages of a context on a WebSocket.",
+        )
+        self.loop_lag = histogram(
+            "tts_event_loop_lag_seconds", "Time that the event loop was late for a timer."
+        )
+
+    def count_request(self, route: str, status: int) -> None:
+        """Count an HTTP request that was answered, or a WebSocket handshake that was refused."""
+        self._requests.labels(route, str(status)).inc()
+
+    def count_refusal(self, code: str) -> None:
+        """Count a context that was not opened."""
+        self._refused.labels(code).inc()
+
     def count_log_failure(self, log: str) -> None:
         """Count a line that could not be written to a log on disk."""
         self._log_failures.labels(log).inc()
@@ -114,6 +196,8 @@ class Metrics:
         self._underrun.observe(report.underrun_s)
         if report.ttfa_s is not None:
             self._ttfa.observe(report.ttfa_s)
+        for stage, length_s in report.milestones.stages_s.items():
+            self._stages.labels(stage).observe(length_s)
         self._observe_words(report)
 
     def _observe_words(self, report: ContextReport) -> None:
@@ -121,6 +205,8 @@ class Metrics:
             self._words.labels(source.label).inc(count)
         self._late_words.inc(report.words.late)
         self._doubtful_words.inc(report.words.doubtful)
+        if report.words.sources:
+            self._word_lag.observe(report.word_lag_s)
         for source, lag_s in report.aligner_lag_s.items():
             self._aligner_lag.labels(source.label).observe(lag_s)
 
@@ -147,37 +233,8 @@ class Metrics:
             lambda: sum(s.restarts for s in synthesizer.aligners.values())
         )
         workers_by_name = {**synthesizer.supervisors, **synthesizer.aligners}
-        self.registry.register(_WorkerMetrics(workers_by_name))
+        self.registry.register(WorkerMetrics(workers_by_name))
 
     def render(self) -> bytes:
         """The metrics in the Prometheus text format."""
         return generate_latest(self.registry)
-
-
-class _WorkerMetrics(Collector):
-    """Collects `tts_worker_<name>{worker=...}` from the last heartbeat of each worker."""
-
-    def __init__(self, supervisors: Mapping[str, Supervisor]) -> None:
-        self._supervisors = supervisors
-
-    def collect(self) -> Iterable[CounterMetricFamily | GaugeMetricFamily]:
-        families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
-        for name, supervisor in self._supervisors.items():
-            if supervisor.worker is not None:
-                for metric, value in _worker_metrics(supervisor.worker.stats).items():
-                    families.setdefault(metric, _family(metric)).add_metric([name], value)
-        return families.values()
-
-
-def _worker_metrics(stats: Stats) -> dict[str, float]:
-    audio_s = stats.audio_samples / SAMPLE_RATE_HZ
-    return {
-        "busy_seconds_total": stats.busy_s,
-        "audio_seconds_total": audio_s,
-        **stats.metrics,
-    }
-
-
-def _family(metric: str) -> CounterMetricFamily | GaugeMetricFamily:
-    kind = CounterMetricFamily if metric.endswith("_total") else GaugeMetricFamily
-    return kind(f"tts_worker_{metric}", "Reported by the worker.", labels=["worker"])

@@ -3,6 +3,7 @@
 import re
 import time
 import uuid
+from collections.abc import Callable
 
 import structlog
 from starlette.datastructures import Headers, MutableHeaders
@@ -34,10 +35,15 @@ class RequestLog:
 
     An id that a proxy has chosen is kept. The line has no query, no body and no header: those may
     hold keys and text to be spoken. A WebSocket is logged here only if it is refused.
+
+    Args:
+        app: serves the requests.
+        count: receives the route and the status of each; `other` for a path without a route.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, count: Callable[[str, int], None]) -> None:
         self._app = app
+        self._count = count
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -56,7 +62,10 @@ class RequestLog:
             await self._app(scope, receive, send_with_id)
         finally:
             is_quiet = scope["path"].startswith(_QUIET_PATHS) and status == 200
-            if (scope["type"] == "http" or status is not None) and not is_quiet:
+            is_request = scope["type"] == "http" or status is not None
+            if is_request:
+                self._count(_route_of(scope), status or 500)
+            if is_request and not is_quiet:
                 _log.info(
                     "http_request" if scope["type"] == "http" else "socket_refused",
                     request_id=request_id,
@@ -66,6 +75,11 @@ class RequestLog:
                     code=scope.get(_ERROR_CODE),
                     seconds=round(time.monotonic() - started, 3),
                 )
+
+
+def _route_of(scope: Scope) -> str:
+    """The template of a request's path: the path itself would be a label without bounds."""
+    return getattr(scope.get("route"), "path", "other")
 
 
 def _new_id(scope: Scope) -> str:

@@ -35,11 +35,12 @@ class SocketProtocol(WebSocketsSansIOProtocol):
     """
 
     def handle_connect(self, event: Any) -> None:
-        """Add `close_now` to the extensions that the app can use."""
+        """Add `close_now` and `buffered_bytes` to the extensions that the app can use."""
         super().handle_connect(event)
         if hasattr(self, "scope"):
             extensions: dict[str, Any] = self.scope["extensions"]  # type: ignore[assignment]
             extensions["voiceagent_tts.close_now"] = self.close_now
+            extensions["voiceagent_tts.buffered_bytes"] = self.transport.get_write_buffer_size
 
     async def send(self, message: Any) -> None:
         """Send a message of the app; report a socket that was closed meanwhile as a disconnect."""

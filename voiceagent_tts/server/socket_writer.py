@@ -72,6 +72,13 @@ class SocketWriter:
         close_now = self._websocket.scope["extensions"]["voiceagent_tts.close_now"]
         close_now(code, reason)
 
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes of audio and messages that wait to be sent, or for the client to read them."""
+        buffered_bytes: Callable[[], int]
+        buffered_bytes = self._websocket.scope["extensions"]["voiceagent_tts.buffered_bytes"]
+        return buffered_bytes() + sum(writer.queued_bytes for writer in self.contexts.values())
+
     async def wait_for_room(self) -> None:
         """Wait while too many answers are unsent: the client does not read them."""
         while len(self._answers) > _MAX_ANSWERS:

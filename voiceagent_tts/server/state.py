@@ -4,7 +4,6 @@ This module starts and ends things. It answers no request and knows no engine.
 """
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Callable
 from typing import Protocol
@@ -17,6 +16,7 @@ from voiceagent_tts.config import Settings
 from voiceagent_tts.lexicon import read_lexicon
 from voiceagent_tts.server.cloner import CloneModel, Cloner
 from voiceagent_tts.server.context_log import ContextLog
+from voiceagent_tts.server.loop_lag import watch_loop_lag
 from voiceagent_tts.server.metrics import Metrics
 from voiceagent_tts.server.turns import Turns
 from voiceagent_tts.server.watchdog import Watchdog
@@ -49,6 +49,11 @@ class OpenSocket(Protocol):
         """The key and the address of the client."""
         ...
 
+    @property
+    def send_queue_bytes(self) -> int:
+        """Bytes that the client has not taken from this process yet."""
+        ...
+
     def close(self, code: int, reason: str) -> None:
         """Close the socket."""
         ...
@@ -73,7 +78,10 @@ class ServerState:
         self.clones = VoiceFolder(settings.clones_folder)
         self.cloner = Cloner()
         self.synthesizer = Synthesizer(
-            {name: Supervisor(spec) for name, spec in worker_specs(settings).items()},
+            {
+                name: Supervisor(spec, self.metrics.engine_abort.observe)
+                for name, spec in worker_specs(settings).items()
+            },
             Limits(
                 max_text_chars=settings.max_text_chars,
                 max_audio_s=settings.max_audio_s,
@@ -86,11 +94,13 @@ class ServerState:
             read_lexicon(settings.lexicon.expanduser()) if settings.lexicon else None,
         )
         self._context_log = ContextLog(settings, self.metrics.count_log_failure)
-        self.turns = Turns(self.synthesizer, self.access.limiter, self.usage, self._context_log)
+        self.turns = Turns(
+            self.synthesizer, self.access.limiter, self.usage, self._context_log, self.metrics
+        )
         self.watchdog = Watchdog(self.synthesizer, settings.watchdog_s)
         self.sessions: set[OpenSocket] = set()
         self.is_draining = False
-        self._watching: asyncio.Task[None] | None = None
+        self._watching: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Start the workers, and speak one word to check them.
@@ -105,8 +115,20 @@ class ServerState:
         self.metrics.watch(self.synthesizer)
         self.metrics.watch_access(self.access)
         self.metrics.sockets_open.set_function(lambda: len(self.sessions))
+        self.metrics.send_queue.set_function(
+            lambda: sum(session.send_queue_bytes for session in self.sessions)
+        )
+        self.metrics.is_ready.set_function(lambda: self.is_ready)
         await self.watchdog.probe()
-        self._watching = asyncio.create_task(self.watchdog.run())
+        self._watching = [
+            asyncio.create_task(self.watchdog.run()),
+            asyncio.create_task(watch_loop_lag(self.metrics.loop_lag.observe)),
+        ]
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether new contexts can be opened: the engine works and the server does not drain."""
+        return self.watchdog.is_healthy and not self.is_draining
 
     @property
     def clone_model(self) -> CloneModel | None:
@@ -162,10 +184,9 @@ class ServerState:
 
     async def close(self) -> None:
         """Stop the workers; idempotent."""
-        if self._watching is not None:
-            self._watching.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._watching
+        for watching in self._watching:
+            watching.cancel()
+        await asyncio.gather(*self._watching, return_exceptions=True)
         await self.synthesizer.close()
         await self.access.close()
         self._context_log.close()

@@ -4,6 +4,7 @@ Every route opens its contexts here; the synthesizer itself knows no keys.
 """
 
 import functools
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ from voiceagent_tts.access.usage import UsageBook, Used
 from voiceagent_tts.core import samples_to_ms
 from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.server.context_log import ContextLog, Origin
+from voiceagent_tts.server.metrics import Metrics
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.events import ContextReport
 from voiceagent_tts.synthesizer.options import ContextOptions
@@ -45,11 +47,18 @@ class Turns:
         limiter: admits.
         usage: counts what keys use.
         log: the request log.
+        metrics: counts refusals, and how long admission takes.
     """
 
     def __init__(
-        self, synthesizer: Synthesizer, limiter: Limiter, usage: UsageBook, log: ContextLog
+        self,
+        synthesizer: Synthesizer,
+        limiter: Limiter,
+        usage: UsageBook,
+        log: ContextLog,
+        metrics: Metrics,
     ) -> None:
+        self._metrics = metrics
         self._synthesizer = synthesizer
         self._limiter = limiter
         self._usage = usage
@@ -70,16 +79,32 @@ class Turns:
             OverloadedError: there is no capacity, or a limit of the caller is reached.
             UnauthorizedError: the caller's key was revoked.
         """
+        started = time.monotonic()
+        with self._metrics.contexts_waiting.track_inprogress():
+            try:
+                return await self._admit(origin, options, on_event, chars)
+            except VoiceAgentError as error:
+                self._metrics.count_refusal(error.code)
+                self._log.refused(origin, options, error.code)
+                raise
+            finally:
+                self._metrics.admission_wait.observe(time.monotonic() - started)
+
+    async def _admit(
+        self,
+        origin: Origin,
+        options: ContextOptions,
+        on_event: Callable[[], None] | None,
+        chars: int,
+    ) -> Turn:
         admission: Admission | None = None
         try:
             admission = await self._limiter.admit(origin.caller, chars)
             on_end = functools.partial(self._end, origin, admission)
             return Turn(await self._synthesizer.open(options, on_event, on_end), admission)
-        except BaseException as error:
+        except BaseException:
             if admission is not None:
                 admission.end()
-            if isinstance(error, VoiceAgentError):
-                self._log.refused(origin, options, error.code)
             raise
 
     def _end(

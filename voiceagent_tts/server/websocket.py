@@ -110,6 +110,11 @@ class Session:
         """Whether a context of this socket has not sent its `done` yet."""
         return bool(self._writer.contexts)
 
+    @property
+    def send_queue_bytes(self) -> int:
+        """Bytes that the client has not taken from this process yet."""
+        return self._writer.queued_bytes
+
     def close(self, code: int, reason: str) -> None:
         """Close the socket when the answers that wait have been sent."""
         self._writer.close(code, reason)
@@ -195,7 +200,11 @@ class Session:
         self._refusals_in_a_row = 0
         context, self._turns[context_id] = turn.context, turn
         self._writer.contexts[context_id] = ContextWriter(
-            self._connection, message, context, functools.partial(self._note, context_id=context_id)
+            self._connection,
+            message,
+            context,
+            functools.partial(self._note, context_id=context_id),
+            self._state.metrics,
         )
         self._log.info(
             "context_opened",

@@ -45,6 +45,7 @@ from voiceagent_tts.synthesizer.events import (
     ContextReport,
     ContextWarned,
     DoneReason,
+    Milestones,
 )
 from voiceagent_tts.synthesizer.flushes import FlushQueue
 from voiceagent_tts.synthesizer.intake import Intake
@@ -111,6 +112,7 @@ class Context:
         self._reads_ipa = request.reads_ipa
         self._warnings = deque(request.warnings)
         self._limits = limits
+        self._opened_at = time.monotonic()
         self._state = _State.OPEN
         self._reason: DoneReason = "complete"
         self._code: ErrorCode | None = None
@@ -393,10 +395,7 @@ class Context:
 
     def _report(self) -> ContextReport:
         now = time.monotonic()
-        started_at, first_sent_at = self._intake.first_text_at, self._pacer.first_sent_at
-        ttfa_s = None
-        if started_at is not None and first_sent_at is not None:
-            ttfa_s = first_sent_at - started_at
+        started_at = self._intake.first_text_at
         audio_samples = self._words.timeline.end_sample
         discarded_samples = 0
         if self._reason == "cancelled":
@@ -407,11 +406,19 @@ class Context:
             chars=self._intake.chars,
             audio_samples=audio_samples,
             discarded_samples=discarded_samples,
-            ttfa_s=ttfa_s,
+            milestones=Milestones(
+                self._opened_at,
+                now,
+                started_at,
+                self._engine.submitted_at,
+                self._engine.first_audio_at,
+                self._pacer.first_sent_at,
+            ),
             gen_s=0.0 if started_at is None else now - started_at,
             underrun_s=self._clock.underrun_s,
             words=self._words.timeline.counts,
             aligner_lag_s=self._words.aligner_lag_s,
+            word_lag_s=self._words.worst_lag_s,
         )
 
     def _refuse_unless_open(self) -> None:

@@ -1,9 +1,12 @@
 """One context's connection to the engine worker that speaks it."""
 
+import time
 from enum import Enum, auto
 
 from voiceagent_tts.core import Segment
+from voiceagent_tts.seam.aligner_messages import AlignEvent
 from voiceagent_tts.seam.commands import Append, Credit, Flush, Prepare, Submit
+from voiceagent_tts.seam.events import AudioStep, Event
 from voiceagent_tts.synthesizer.options import ContextRequest
 from voiceagent_tts.synthesizer.worker_client import EventHandler, WorkerClient
 
@@ -25,6 +28,10 @@ class EngineHandle:
         request: the resolved options of the context.
         on_event: receives the engine's events for the context.
 
+    Attributes:
+        submitted_at: `time.monotonic()` of the first segment sent; None before it.
+        first_audio_at: `time.monotonic()` of the first audio received; None before it.
+
     Raises:
         EngineError: the worker has ended.
     """
@@ -34,7 +41,10 @@ class EngineHandle:
     ) -> None:
         self._worker = worker
         self._request = request
-        self._number = worker.attach(on_event)
+        self._on_event = on_event
+        self.submitted_at: float | None = None
+        self.first_audio_at: float | None = None
+        self._number = worker.attach(self._receive)
         self._row = _Row.RESERVED
 
     @property
@@ -58,6 +68,8 @@ class EngineHandle:
             self._worker.send(Append(*place, language, segment.readings))
             return
         self._row = _Row.SPEAKING
+        if self.submitted_at is None:
+            self.submitted_at = time.monotonic()
         request = self._request
         how = (request.voice.name, language, request.feeding, request.speech)
         self._worker.send(Submit(*place, *how, segment.readings))
@@ -78,3 +90,8 @@ class EngineHandle:
         """Release the row and receive no more events; idempotent."""
         self._worker.detach(self._number, needs_cancel=self.is_speaking)
         self._row = _Row.RELEASED
+
+    def _receive(self, event: Event | AlignEvent) -> None:
+        if self.first_audio_at is None and isinstance(event, AudioStep):
+            self.first_audio_at = time.monotonic()
+        self._on_event(event)

@@ -51,6 +51,49 @@ class ContextFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class Milestones:
+    """When a context reached its stages, as `time.monotonic()` seconds; None for those not reached.
+
+    Args:
+        opened_at: the row was reserved.
+        ended_at: the report was taken.
+        first_text_at: the first text arrived.
+        submitted_at: the engine was sent the first segment.
+        first_audio_at: the engine's first audio arrived.
+        first_sent_at: the first audio left for the listener.
+    """
+
+    opened_at: float
+    ended_at: float
+    first_text_at: float | None
+    submitted_at: float | None
+    first_audio_at: float | None
+    first_sent_at: float | None
+
+    @property
+    def ttfa_s(self) -> float | None:
+        """First text received to first audio sent; None without audio."""
+        return _between(self.first_text_at, self.first_sent_at)
+
+    @property
+    def stages_s(self) -> dict[str, float]:
+        """Length of each stage before the first audio, by name; only those that were completed.
+
+        `text` waits for a segment, `engine` for its audio, `delivery` for the socket.
+        """
+        stages = {
+            "text": _between(self.first_text_at, self.submitted_at),
+            "engine": _between(self.submitted_at, self.first_audio_at),
+            "delivery": _between(self.first_audio_at, self.first_sent_at),
+        }
+        return {name: length_s for name, length_s in stages.items() if length_s is not None}
+
+
+def _between(start: float | None, end: float | None) -> float | None:
+    return None if start is None or end is None else end - start
+
+
+@dataclass(frozen=True, slots=True)
 class ContextReport:
     """Metrics of one context, taken at its end.
 
@@ -60,11 +103,13 @@ class ContextReport:
         chars: characters received.
         audio_samples: samples received from the engine.
         discarded_samples: of those, the samples that a cancel left unplayed.
-        ttfa_s: first text received to first audio sent; None without audio.
+        milestones: when it reached its stages.
         gen_s: first text received to the end.
         underrun_s: total length of the underruns between sent audio.
         words: sources of its words' times.
         aligner_lag_s: longest time from audio to the aligner's answer, by aligner.
+        word_lag_s: longest time that playback was past the start of a word when its time was
+            published; 0 if all words were in time.
     """
 
     reason: DoneReason
@@ -72,11 +117,17 @@ class ContextReport:
     chars: int
     audio_samples: int
     discarded_samples: int
-    ttfa_s: float | None
+    milestones: Milestones
     gen_s: float
     underrun_s: float
     words: WordCounts
     aligner_lag_s: Mapping[Source, float]
+    word_lag_s: float
+
+    @property
+    def ttfa_s(self) -> float | None:
+        """First text received to first audio sent; None without audio."""
+        return self.milestones.ttfa_s
 
 
 @dataclass(frozen=True, slots=True)

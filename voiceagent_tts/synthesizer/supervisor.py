@@ -10,7 +10,7 @@ import structlog
 
 from voiceagent_tts.errors import EngineError, ErrorCode, OverloadedError
 from voiceagent_tts.seam.events import Capabilities
-from voiceagent_tts.synthesizer.worker_client import WorkerClient, WorkerSpec
+from voiceagent_tts.synthesizer.worker_client import OnFreed, WorkerClient, WorkerSpec
 
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 10.0
@@ -21,12 +21,17 @@ _log = structlog.get_logger(__name__)
 class Supervisor:
     """Runs one worker, and replaces it when it ends.
 
+    Args:
+        spec: describes the worker's process.
+        on_freed: receives, for each cancel, the seconds until the worker had freed the row.
+
     Attributes:
         restarts: number of replacements.
     """
 
-    def __init__(self, spec: WorkerSpec) -> None:
+    def __init__(self, spec: WorkerSpec, on_freed: OnFreed = lambda seconds: None) -> None:
         self._spec = spec
+        self._on_freed = on_freed
         self._worker: WorkerClient | None = None
         self._changed = asyncio.Condition()
         self._task: asyncio.Task[None] | None = None
@@ -38,7 +43,7 @@ class Supervisor:
         Raises:
             EngineError: the worker cannot start. Later failures are retried without limit.
         """
-        self._worker = await WorkerClient.start(self._spec)
+        self._worker = await WorkerClient.start(self._spec, self._on_freed)
         self._capabilities = self._worker.capabilities
         self._task = asyncio.create_task(self._keep_running(self._worker))
 
@@ -103,7 +108,7 @@ class Supervisor:
         pause_s = _FIRST_PAUSE_S
         while True:
             try:
-                return await WorkerClient.start(self._spec)
+                return await WorkerClient.start(self._spec, self._on_freed)
             except EngineError as error:
                 _log.error("worker_failed_to_start", engine=self._spec.engine, error=str(error))
                 await asyncio.sleep(pause_s)

@@ -9,7 +9,14 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from voiceagent_tts.core import AudioChunk, PlayoutClock, Segment, Word, WordTimestamp
+from voiceagent_tts.core import (
+    SAMPLE_RATE_HZ,
+    AudioChunk,
+    PlayoutClock,
+    Segment,
+    Word,
+    WordTimestamp,
+)
 from voiceagent_tts.seam.aligner_messages import Aligned, AlignEvent
 from voiceagent_tts.synthesizer.aligner_handles import Aligners
 from voiceagent_tts.synthesizer.timeline import Timeline
@@ -38,6 +45,7 @@ class WordPublisher:
     Attributes:
         timeline: maps the engine's clock to the listener's.
         published: words published so far, in order.
+        worst_lag_s: longest time that playback was past the start of a word when it was published.
     """
 
     def __init__(
@@ -57,6 +65,7 @@ class WordPublisher:
         self._is_native = aligners is None
         self.timeline = Timeline(speed, [Source.NATIVE] if self._is_native else sources)
         self.published: list[WordTimestamp] = []
+        self.worst_lag_s = 0.0
         self._verbatim = verbatim
         self._voice = voice
         self._language = language
@@ -179,8 +188,11 @@ class WordPublisher:
         self._publish_due()
 
     def _publish_due(self) -> None:
-        words = self._with_clients_words(self.timeline.pop_due(self._clock, time.monotonic()))
+        now = time.monotonic()
+        words = self._with_clients_words(self.timeline.pop_due(self._clock, now))
         if words:
+            past_samples = self._clock.played_samples(now) - words[0].start_sample
+            self.worst_lag_s = max(self.worst_lag_s, past_samples / SAMPLE_RATE_HZ)
             self.published += words
             self._publish(words)
         if self.timeline.next_char is not None or not self.timeline.has_all_audio:

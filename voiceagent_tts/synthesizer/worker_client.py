@@ -12,6 +12,7 @@ import json
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +21,7 @@ import structlog
 import zmq
 import zmq.asyncio
 
+from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import EngineError, ErrorCode
 from voiceagent_tts.seam import wire
 from voiceagent_tts.seam.aligner_messages import AlignCommand, Aligned, AlignEvent
@@ -40,6 +42,9 @@ from voiceagent_tts.seam.events import (
 
 EventHandler = Callable[[Event | AlignEvent], None]
 """Receives the events of one context; an `AudioStep` has that context's row only."""
+
+OnFreed = Callable[[float], None]
+"""Receives the seconds from a cancel to the free row."""
 
 _CHECKS = 4
 """Checks for signs of life within the heartbeat timeout."""
@@ -85,13 +90,18 @@ class WorkerClient:
     Attributes:
         capabilities: voices, languages and limits of the worker.
         stats: its last heartbeat.
+        realtime_factor: compute seconds per second of audio, between the last two heartbeats with
+            audio in between; None before them.
         closed: set when the process has ended.
     """
 
     capabilities: Capabilities
 
-    def __init__(self, spec: WorkerSpec) -> None:
+    def __init__(self, spec: WorkerSpec, on_freed: OnFreed = lambda seconds: None) -> None:
         self._spec = spec
+        self._on_freed = on_freed
+        self._cancelled_at: dict[int, float] = {}
+        """Contexts that were cancelled and whose rows are not free yet."""
         self._numbers = itertools.count(1)
         self._handlers: dict[int, EventHandler] = {}
         self._rows: set[int] = set()
@@ -99,16 +109,23 @@ class WorkerClient:
         self._has_sign_of_life = False  # since the last check of `_watch`
         self._failure: str | None = None
         self.stats = Stats(0, 0, 0.0)
+        self.realtime_factor: float | None = None
         self.closed = asyncio.Event()
 
     @classmethod
-    async def start(cls, spec: WorkerSpec) -> "WorkerClient":
+    async def start(
+        cls, spec: WorkerSpec, on_freed: OnFreed = lambda seconds: None
+    ) -> "WorkerClient":
         """Start the process and wait until it is ready.
+
+        Args:
+            spec: describes the process.
+            on_freed: receives, for each cancel, the seconds until the worker had freed the row.
 
         Raises:
             EngineError: the process could not start, has ended, or was not ready in time.
         """
-        worker = cls(spec)
+        worker = cls(spec, on_freed)
         await worker._open()
         return worker
 
@@ -155,6 +172,7 @@ class WorkerClient:
         if self._handlers.pop(context, None) is None:
             return
         if needs_cancel:
+            self._cancelled_at[context] = time.monotonic()
             self.send(Cancel(context))
         else:
             self._rows.discard(context)
@@ -240,15 +258,24 @@ class WorkerClient:
                 if handler := self._handlers.get(context):
                     handler(event)
             case Done(context) | Cancelled(context) | Failed(int(context)):
-                self._rows.discard(context)
+                self._free_row(context)
                 if handler := self._handlers.pop(context, None):
                     handler(event)
             case Ready(capabilities):
                 self._ready.set_result(capabilities)
             case Stats():
+                made_samples = event.audio_samples - self.stats.audio_samples
+                if made_samples > 0:
+                    made_s = made_samples / SAMPLE_RATE_HZ
+                    self.realtime_factor = (event.busy_s - self.stats.busy_s) / made_s
                 self.stats = event
             case Failed(None, _, message):
                 self._failure = message
+
+    def _free_row(self, context: int) -> None:
+        self._rows.discard(context)
+        if (cancelled_at := self._cancelled_at.pop(context, None)) is not None:
+            self._on_freed(time.monotonic() - cancelled_at)
 
     async def _watch(self) -> None:
         """Kill a worker that gives no sign of life within the heartbeat timeout.
@@ -282,6 +309,7 @@ class WorkerClient:
         self._release()
         handlers, self._handlers = self._handlers, {}
         self._rows.clear()
+        self._cancelled_at.clear()
         if not self._ready.done():
             self._ready.set_exception(EngineError(message))
         for context, handler in handlers.items():
