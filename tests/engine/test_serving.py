@@ -213,7 +213,10 @@ def test_a_load_beyond_real_time_is_refused() -> None:
     """If one context uses all of the time, a second one is refused with a time to retry."""
     driver = Driver(pace=Pace(max_load=0.9), step_s=0.0)
     steps = driver.runner.step
-    driver.runner.step = lambda *args: (setattr(driver, "now", driver.now + 0.1), steps(*args))[1]
+    driver.runner.step = lambda *args, **beside: (
+        setattr(driver, "now", driver.now + 0.1),
+        steps(*args, **beside),
+    )[1]
     driver.send(*driver.open(1, LONG))
     for _ in range(3):
         driver.engine.step()

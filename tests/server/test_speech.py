@@ -256,6 +256,30 @@ async def test_linear_samples_for_who_accepts_them(
     assert wav.headers["content-type"] == "audio/wav"
 
 
+@pytest.mark.parametrize(
+    ("fields", "is_batch"),
+    [
+        ({}, False),
+        ({"stream_format": "sse"}, False),
+        ({"stream": False, "stream_format": "sse"}, False),
+        ({"stream": False}, True),
+        ({"priority": "batch"}, True),
+        ({"priority": "live", "stream": False}, False),
+    ],
+)
+async def test_a_streamed_body_has_a_listener(fields: dict[str, Any], is_batch: bool) -> None:
+    """Audio that is sent while it is generated has deadlines, unless the request declines them."""
+    body = SpeechRequest.model_validate({"input": SENTENCE, **fields})
+    assert body.options().speech.is_batch is is_batch
+
+
+async def test_an_unknown_priority_is_refused(http: httpx.AsyncClient) -> None:
+    """A priority that is neither `live` nor `batch` is answered with 4xx and the field's name."""
+    response = await http.post("/v1/audio/speech", json={"input": SENTENCE, "priority": "high"})
+    assert response.status_code in (400, 422)
+    assert "priority" in response.text
+
+
 async def test_leading_silence_is_kept_or_cut(
     shared_server: RunningServer, http: httpx.AsyncClient
 ) -> None:

@@ -28,6 +28,7 @@ from voiceagent_tts.engine.sequence import (
     TextState,
 )
 from voiceagent_tts.engine.sequence_builder import SequenceBuilder
+from voiceagent_tts.engine.text_queue import TextQueue
 from voiceagent_tts.engine.voice_cache import VoiceCache
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError, VoiceAgentError
 from voiceagent_tts.model.checkpoint import Checkpoint
@@ -79,6 +80,7 @@ class Qwen3Engine:
         self._name = name
         self._clock = clock
         self._contexts: dict[int, OpenContext] = {}
+        self._texts = TextQueue(self._contexts)
         self._counts = Counts()
         device = checkpoint.network.device
         self._gpu = GpuUsage(device) if device.type == "cuda" else None
@@ -146,7 +148,7 @@ class Qwen3Engine:
         self._record(plan, result)  # frames, and rows that have ended or wait for text
         self._publisher.publish(plan.step, result.sounds)  # audio, and ends of sequences
         is_busy = plan.step or plan.decode or self._runner.has_sound_in_flight
-        return 0.0 if is_busy or self._preparations else None
+        return 0.0 if is_busy or self._preparations or self._texts.is_busy else None
 
     def close(self) -> None:
         """Drop every context; idempotent."""
@@ -158,6 +160,9 @@ class Qwen3Engine:
     def _receive_commands(self) -> None:
         for command in self._inbox():
             self._receive(command)
+        for context in self._texts.take_read():
+            if context.id in self._contexts:
+                self._publisher.skip_silent_text(context)
         for context in self._contexts.values():
             self._feed(context)
 
@@ -170,8 +175,7 @@ class Qwen3Engine:
                 with self._publisher.failing(command.context):
                     self._append(command)
             case Flush(id) if context := self._contexts.get(id):
-                context.builder.flush()
-                self._publisher.skip_silent_text(context)
+                self._texts.push(context, command)
             case Cancel(id):
                 if context := self._contexts.get(id):
                     lead_s = context.generated_lead_s(self._clock())
@@ -216,16 +220,13 @@ class Qwen3Engine:
             self._append_text(context, command)
 
     def _append_text(self, context: OpenContext, command: Submit | Append) -> None:
-        if not context.expects_text:
+        if context.has_all_text:
             raise InvalidRequestError(
                 f"context {context.id} received text after its last text",
                 code=ErrorCode.CONTEXT_CLOSED,
             )
-        context.builder.append(command.text, command.char_base, command.language, command.readings)
-        if not command.more:
-            context.expects_text = False
-            context.builder.flush()
-        self._publisher.skip_silent_text(context)
+        context.has_all_text = not command.more
+        self._texts.push(context, command)
 
     def _feed(self, context: EngineContext) -> None:
         """Feed the row of a context the ids that were added to its sequence."""
@@ -313,7 +314,7 @@ class Qwen3Engine:
         decode = {c.active.row: frames for c, frames in plan.decode if c.active}
         starts = sum(context.active is not None for context in plan.start)
         began = self._clock()
-        result = self._runner.step(rows, decode)
+        result = self._runner.step(rows, decode, meanwhile=self._texts.read)
         if result.frames:
             self._scheduler.record_step(len(result.frames), starts, self._clock() - began)
         return result

@@ -1,10 +1,12 @@
-"""A context with its voice and the builder of its sequences."""
+"""A context with its voice, its unread text and the builder of its sequences."""
 
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, field
 
 from voiceagent_tts.engine.sequence import EngineContext
 from voiceagent_tts.engine.sequence_builder import SequenceBuilder
 from voiceagent_tts.engine.voice_cache import LoadedVoice
+from voiceagent_tts.seam.commands import Append, Flush, Submit
 
 
 @dataclass(slots=True, kw_only=True)
@@ -14,7 +16,11 @@ class OpenContext(EngineContext):
     Attributes:
         voice: the voice; a context keeps it when the voice's file is replaced.
         builder: turns the text of the context into sequences.
+        has_all_text: whether the client's last text has arrived; some of it may be unread.
+        unread: text and flushes that the builder has not received, in order.
     """
 
     voice: LoadedVoice
     builder: SequenceBuilder
+    has_all_text: bool = False
+    unread: deque[Submit | Append | Flush] = field(default_factory=deque[Submit | Append | Flush])

@@ -100,6 +100,10 @@ class Timings:
     host_s: float = 0.0
 
 
+def _nothing() -> None:
+    """Do no work of the host beside a step."""
+
+
 class Runner:
     """The rows of one model on one device.
 
@@ -335,7 +339,12 @@ class Runner:
         """Assign pages to a row, in the order of its positions."""
         self._batch.set_pages(row, pages)
 
-    def step(self, speak: Collection[int], decode: Mapping[int, int]) -> StepResult:
+    def step(
+        self,
+        speak: Collection[int],
+        decode: Mapping[int, int],
+        meanwhile: Callable[[], None] = _nothing,
+    ) -> StepResult:
         """Make one frame of some rows, and decode frames of some.
 
         A step that makes at most one frame waits for the next audio from the codec.
@@ -344,6 +353,7 @@ class Runner:
             speak: rows that make a frame, if they have text for it and have not ended; none of
                 them is full.
             decode: maximum number of undecoded frames to decode by row, this step's frame included.
+            meanwhile: work of the host that is done while a GPU computes; it must not change rows.
         """
         assert not (full := self._batch.full_rows(speak)), f"rows without a page: {full}"
         began_s = time.perf_counter()
@@ -358,6 +368,8 @@ class Runner:
         with self._stream.entered():
             self._batch.talker_step()
             advanced = self._stream.mark()
+        meanwhile()
+        with self._stream.entered():
             step = self._batch.collect()
         # A single row leaves most of a GPU idle, so its audio is not left to the next step.
         sounds = self._codec.collect(is_waiting=len(made) <= 1)

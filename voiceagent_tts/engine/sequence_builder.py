@@ -44,6 +44,11 @@ class SequenceBuilder:
         self._turn: OpenTurn | None = None
         self._growing: Sequence | None = None
 
+    @property
+    def is_growing(self) -> bool:
+        """Whether sequences grow with the text; then it may be appended in any portions."""
+        return self._feed is not None
+
     def append(
         self,
         text: str,

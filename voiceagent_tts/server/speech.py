@@ -1,9 +1,10 @@
 """`POST /v1/audio/speech` and `/tts/bytes`: speak a whole text, streaming the audio.
 
 The first route has OpenAI's fields, also under SimpliSmart's names; the second is Cartesia's. A
-request is one context without pacing: audio is sent as fast as the client reads. An error before
-the first audio is an HTTP error; after it, the body ends early. A client that disconnects cancels
-its context.
+request is one context without pacing: audio is sent as fast as the client reads. A streamed body
+is taken to be played on arrival, so it has the deadlines of a listener; a request can give them up
+with `priority`. An error before the first audio is an HTTP error; after it, the body ends early. A
+client that disconnects cancels its context.
 """
 
 import asyncio
@@ -94,6 +95,11 @@ class SpeechRequest(BaseModel):
         "all audio is there, with its length: WAV and FLAC files have an exact header.",
     )
     stream_format: Literal["audio", "sse"] = "audio"
+    priority: Literal["live", "batch"] | None = Field(
+        None,
+        description="`live` for audio that is played on arrival, `batch` for files, which never "
+        "delay a listener. By default `live`, and `batch` if `stream` is false.",
+    )
     language: str | None = None
     lexicon: LexiconEntries | None = Field(
         None,
@@ -104,6 +110,16 @@ class SpeechRequest(BaseModel):
         False, description='Whether tags in the text have an effect: `<break time="300ms"/>`.'
     )
     seed: Annotated[int, Field(ge=0, lt=2**53)] | None = None
+
+    @property
+    def is_streamed(self) -> bool:
+        """Whether audio is sent while it is generated."""
+        return self.stream or self.stream_format == "sse"
+
+    @property
+    def is_batch(self) -> bool:
+        """Whether the audio has no listener while it is generated."""
+        return self.priority == "batch" or (self.priority is None and not self.is_streamed)
 
     def options(self) -> ContextOptions:
         """Options of the context for this request.
@@ -120,7 +136,7 @@ class SpeechRequest(BaseModel):
                 speed=self.speed,
                 seed=self.seed,
                 keeps_silence=self.leading_silence,
-                is_batch=True,
+                is_batch=self.is_batch,
             ),
             max_lead_s=0,
             text_feeding="segment",  # the whole text is here
@@ -138,7 +154,7 @@ async def speak(request: Request, body: SpeechRequest) -> Response:
     encoder = ContainerEncoder(container_format)
     audio = _encoded(pcm, encoder)
     headers = _pcm_headers(SAMPLE_RATE_HZ) if container_format == "pcm" else None
-    if not body.stream and body.stream_format == "audio":
+    if not body.is_streamed:
         data = await _collected(request, audio)
         encoder.write_length(data)
         return Response(bytes(data), media_type=content_type, headers=headers)
@@ -164,7 +180,7 @@ async def speak_as_cartesia(request: Request, body: BytesRequest) -> StreamingRe
     options = ContextOptions(
         voice=body.voice.name,
         language=body.language,
-        speech=SpeechOptions(speed=body.speed, is_batch=True),
+        speech=SpeechOptions(speed=body.speed),
         max_lead_s=0,
         text_feeding="segment",
         wants_words=False,

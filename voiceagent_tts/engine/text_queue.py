@@ -1,0 +1,83 @@
+"""Reads the text of contexts in portions, so that a long text delays no row.
+
+Building the ids of a growing text takes about 10 µs per character on the engine's thread: 6 ms for
+600 characters, most of a second for the longest text. So only the first words of a context are read
+when they arrive. The rest is read while the device computes, in every step more characters than the
+rows speak in that time, but not many more. Knows no rows and no time.
+"""
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import replace
+
+from voiceagent_tts.engine.open_context import OpenContext
+from voiceagent_tts.seam.commands import Append, Flush, Submit
+
+PORTION_CHARS = 64
+"""Characters that are read together: some ten words, enough for most sequences to start."""
+_STEP_CHARS = 8
+"""Characters read per step for each waiting context, in addition to one portion. A row speaks one
+id per step, which is four to five characters."""
+
+
+class TextQueue:
+    """Text that has arrived and is not read yet. Contexts take turns; each keeps its own order.
+
+    Args:
+        contexts: open contexts by their number; the text of others is dropped.
+    """
+
+    def __init__(self, contexts: Mapping[int, OpenContext]) -> None:
+        self._contexts = contexts
+        self._waiting = deque[OpenContext]()
+        self._read_contexts: dict[int, OpenContext] = {}
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether text waits, or was read since the last `take_read`."""
+        return bool(self._waiting or self._read_contexts)
+
+    def push(self, context: OpenContext, command: Submit | Append | Flush) -> None:
+        """Append text, or a flush after the text so far; read its first words if none waits."""
+        is_waiting = bool(context.unread)
+        context.unread.append(command)
+        if not is_waiting:
+            self._read(context)
+            if context.unread:
+                self._waiting.append(context)
+
+    def read(self) -> None:
+        """Read a bounded part of the waiting text."""
+        chars = PORTION_CHARS + _STEP_CHARS * len(self._waiting)
+        while self._waiting and chars > 0:
+            context = self._waiting.popleft()
+            if self._contexts.get(context.id) is not context:
+                continue
+            chars -= self._read(context)
+            if context.unread:
+                self._waiting.append(context)
+
+    def take_read(self) -> list[OpenContext]:
+        """Return the contexts of which text was read since the last call."""
+        read, self._read_contexts = self._read_contexts, {}
+        return list(read.values())
+
+    def _read(self, context: OpenContext) -> int:
+        """Read a portion of a context's oldest text; return its number of characters."""
+        self._read_contexts[context.id] = context
+        command = context.unread.popleft()
+        if isinstance(command, Flush):
+            context.builder.flush()
+            return 0
+        count = len(command.text)
+        if context.builder.is_growing:
+            count = min(count, PORTION_CHARS)
+        portion, rest = command.text[:count], command.text[count:]
+        context.builder.append(portion, command.char_base, command.language, command.readings)
+        if rest:
+            base = command.char_base + count
+            context.unread.appendleft(replace(command, text=rest, char_base=base, readings=()))
+        elif not command.more:
+            context.expects_text = False
+            context.builder.flush()
+        return count
