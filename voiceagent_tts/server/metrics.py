@@ -1,5 +1,8 @@
 """The metrics of `/metrics`: counts and seconds, never words, keys or ids of contexts."""
 
+from collections.abc import Sequence
+from typing import get_args
+
 from prometheus_client import (
     CollectorRegistry,
     Counter,
@@ -11,8 +14,9 @@ from prometheus_client import (
 
 from voiceagent_tts.access.access import Access
 from voiceagent_tts.core import SAMPLE_RATE_HZ
+from voiceagent_tts.errors import HTTP_STATUS
 from voiceagent_tts.server.worker_metrics import WorkerMetrics
-from voiceagent_tts.synthesizer.events import ContextReport
+from voiceagent_tts.synthesizer.events import ContextReport, DoneReason
 from voiceagent_tts.synthesizer.synthesizer import Synthesizer
 
 _TTFA_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2, 5)
@@ -25,6 +29,13 @@ class Metrics:
     """Prometheus metrics of one server, in their own registry.
 
     Attributes:
+        registry: all metrics.
+        errors: errors sent to clients, by code.
+        sockets: WebSockets accepted.
+        sockets_open: open WebSockets.
+        send_queue: bytes that wait for clients.
+        is_ready: whether new contexts can be opened.
+        slow_consumers: sockets closed because their client did not read.
         admission_wait: seconds from the request for a context to its row or its refusal.
         contexts_waiting: contexts that wait for their admission.
         cancel_latency: seconds from a cancel received to its answer sent.
@@ -36,129 +47,136 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
+        self._add_contexts()
+        self._add_listening()
+        self._add_connections()
         self._add_reactions()
-        self._requests = Counter(
-            "tts_http_requests",
-            "HTTP requests answered, and WebSocket handshakes refused.",
-            ["route", "status"],
-            registry=self.registry,
+        self._add_words()
+        # From the start, because Prometheus sees no increase where a count appears with its first
+        # event: every end of a context, and every refusal that is not the client's mistake.
+        for reason in get_args(DoneReason):
+            self._contexts.labels(reason)
+        for code, status in HTTP_STATUS.items():
+            if status >= 500:
+                self._refused.labels(code)
+
+    def _counter(self, name: str, help_text: str, *labels: str) -> Counter:
+        return Counter(name, help_text, labels, registry=self.registry)
+
+    def _gauge(self, name: str, help_text: str) -> Gauge:
+        return Gauge(name, help_text, registry=self.registry)
+
+    def _histogram(
+        self, name: str, help_text: str, buckets: Sequence[float], *labels: str
+    ) -> Histogram:
+        return Histogram(name, help_text, labels, registry=self.registry, buckets=buckets)
+
+    def _add_contexts(self) -> None:
+        """Add the counts of contexts, and of what they asked for and got."""
+        self._contexts = self._counter("tts_contexts", "Contexts that have ended.", "reason")
+        self._refused = self._counter(
+            "tts_contexts_refused", "Contexts that were not opened.", "code"
         )
-        self._refused = Counter(
-            "tts_contexts_refused",
-            "Contexts that were not opened.",
-            ["code"],
-            registry=self.registry,
-        )
-        self._stages = Histogram(
-            "tts_stage_seconds",
-            "Length of the stages from the first text received to the first audio sent.",
-            ["stage"],
-            buckets=_TTFA_BUCKETS_S,
-            registry=self.registry,
-        )
-        self._word_lag = Histogram(
-            "tts_word_lag_seconds",
-            "Longest time, per context, that a word's time was sent after the word was heard.",
-            buckets=_UNDERRUN_BUCKETS_S,
-            registry=self.registry,
-        )
-        self._contexts = Counter(
-            "tts_contexts", "Contexts that have ended.", ["reason"], registry=self.registry
-        )
-        self.errors = Counter(
-            "tts_errors", "Errors sent to clients.", ["code"], registry=self.registry
-        )
-        self.sockets = Counter(
-            "tts_ws_accepted", "WebSockets accepted since the start.", registry=self.registry
-        )
-        self.sockets_open = Gauge("tts_ws_connections", "Open WebSockets.", registry=self.registry)
-        self.send_queue = Gauge(
-            "tts_ws_send_queue_bytes",
-            "Bytes that wait in this process for clients to read them.",
-            registry=self.registry,
-        )
-        self.is_ready = Gauge(
-            "tts_ready", "1 while new contexts can be opened.", registry=self.registry
-        )
-        self.slow_consumers = Counter(
-            "tts_slow_consumer_closes",
-            "Sockets closed because the client did not read.",
-            registry=self.registry,
-        )
-        self._chars = Counter("tts_chars", "Characters received.", registry=self.registry)
-        self._audio = Counter(
-            "tts_audio_seconds", "Audio generated by the engines.", registry=self.registry
-        )
-        self._discarded = Counter(
+        self._chars = self._counter("tts_chars", "Characters received.")
+        self._audio = self._counter("tts_audio_seconds", "Audio generated by the engines.")
+        self._discarded = self._counter(
             "tts_audio_discarded_seconds",
             "Audio generated but not played, because of a cancel.",
-            registry=self.registry,
         )
-        self._ttfa = Histogram(
+
+    def _add_listening(self) -> None:
+        """Add the metrics of what a listener notices: the wait for audio, and gaps in it."""
+        self._ttfa = self._histogram(
             "tts_time_to_first_audio_seconds",
             "Time from the first text received to the first audio sent.",
-            buckets=_TTFA_BUCKETS_S,
-            registry=self.registry,
+            _TTFA_BUCKETS_S,
         )
-        self._underrun = Histogram(
+        self._stages = self._histogram(
+            "tts_stage_seconds",
+            "Length of the stages from the first text received to the first audio sent.",
+            _TTFA_BUCKETS_S,
+            "stage",
+        )
+        self._underrun = self._histogram(
             "tts_audio_underrun_seconds",
             "Silence within one context because audio arrived late at the listener.",
-            buckets=_UNDERRUN_BUCKETS_S,
-            registry=self.registry,
+            _UNDERRUN_BUCKETS_S,
         )
-        self._log_failures = Counter(
-            "tts_log_failures",
-            "Writes to a log on disk that failed.",
-            ["log"],
-            registry=self.registry,
+        self.frame_gap = self._histogram(
+            "tts_inter_frame_gap_seconds",
+            "Time between two consecutive audio messages of a context on a WebSocket.",
+            _REACTION_BUCKETS_S,
         )
-        self._words = Counter(
-            "tts_words", "Words sent, by the source of their times.", ["source"],
-            registry=self.registry,
-        )  # fmt: skip
-        self._late_words = Counter(
-            "tts_words_late",
-            "Words sent after playback could have reached them.",
-            registry=self.registry,
+
+    def _add_connections(self) -> None:
+        """Add the metrics of sockets, requests and errors."""
+        self.errors = self._counter("tts_errors", "Errors sent to clients.", "code")
+        self.sockets = self._counter("tts_ws_accepted", "WebSockets accepted since the start.")
+        self.sockets_open = self._gauge("tts_ws_connections", "Open WebSockets.")
+        self.send_queue = self._gauge(
+            "tts_ws_send_queue_bytes", "Bytes that wait in this process for clients to read them."
         )
-        self._doubtful_words = Counter(
-            "tts_words_doubtful",
-            "Words whose times two aligners disagreed about.",
-            registry=self.registry,
+        self.is_ready = self._gauge("tts_ready", "1 while new contexts can be opened.")
+        self.slow_consumers = self._counter(
+            "tts_slow_consumer_closes", "Sockets closed because the client did not read."
         )
-        self._aligner_lag = Histogram(
-            "tts_aligner_lag_seconds",
-            "Longest time from audio to the answer of an aligner, per context.",
-            ["aligner"],
-            buckets=_LAG_BUCKETS_S,
-            registry=self.registry,
+        self._requests = self._counter(
+            "tts_http_requests",
+            "HTTP requests answered, and WebSocket handshakes refused.",
+            "route",
+            "status",
+        )
+        self._log_failures = self._counter(
+            "tts_log_failures", "Writes to a log on disk that failed.", "log"
         )
 
     def _add_reactions(self) -> None:
         """Add the metrics of how fast the server reacts."""
-
-        def histogram(name: str, help_text: str) -> Histogram:
-            return Histogram(name, help_text, buckets=_REACTION_BUCKETS_S, registry=self.registry)
-
-        self.admission_wait = histogram(
+        self.admission_wait = self._histogram(
             "tts_admission_wait_seconds",
             "Time from the request for a context to its row, or to its refusal.",
+            _REACTION_BUCKETS_S,
         )
-        self.contexts_waiting = Gauge(
-            "tts_contexts_waiting", "Contexts that wait for admission.", registry=self.registry
+        self.contexts_waiting = self._gauge(
+            "tts_contexts_waiting", "Contexts that wait for admission."
         )
-        self.cancel_latency = histogram(
-            "tts_cancel_latency_seconds", "Time from a cancel received to its answer sent."
+        self.cancel_latency = self._histogram(
+            "tts_cancel_latency_seconds",
+            "Time from a cancel received to its answer sent.",
+            _REACTION_BUCKETS_S,
         )
-        self.engine_abort = histogram(
-            "tts_engine_abort_seconds", "Time from a cancel to the free row of the engine."
+        self.engine_abort = self._histogram(
+            "tts_engine_abort_seconds",
+            "Time from a cancel to the free row of the engine.",
+            _REACTION_BUCKETS_S,
         )
-        self.frame_gap = histogram(
-            "tts_inter_frame_gap_seconds",
-            "Time between two consecutive audio messages of a context on a WebSocket.",
+        self.loop_lag = self._histogram(
+            "tts_event_loop_lag_seconds",
+            "Time that the event loop was late for a timer.",
+            _REACTION_BUCKETS_S,
         )
-        self.loop_lag = histogram(
-            "tts_event_loop_lag_seconds", "Time that the event loop was late for a timer."
+
+    def _add_words(self) -> None:
+        """Add the metrics of word times."""
+        self._words = self._counter(
+            "tts_words", "Words sent, by the source of their times.", "source"
+        )
+        self._late_words = self._counter(
+            "tts_words_late", "Words sent after playback could have reached them."
+        )
+        self._doubtful_words = self._counter(
+            "tts_words_doubtful", "Words whose times two aligners disagreed about."
+        )
+        self._word_lag = self._histogram(
+            "tts_word_lag_seconds",
+            "Longest time, per context, that a word's time was sent after the word was heard.",
+            _UNDERRUN_BUCKETS_S,
+        )
+        self._aligner_lag = self._histogram(
+            "tts_aligner_lag_seconds",
+            "Longest time from audio to the answer of an aligner, per context.",
+            _LAG_BUCKETS_S,
+            "aligner",
         )
 
     def count_request(self, route: str, status: int) -> None:
@@ -175,15 +193,13 @@ class Metrics:
 
     def watch_access(self, access: Access) -> None:
         """Register the gauges of keys and limits, which are read when metrics are rendered."""
-
-        def gauge(name: str, help_text: str) -> Gauge:
-            return Gauge(name, help_text, registry=self.registry)
-
-        gauge("tts_keys", "API keys that are accepted.").set_function(lambda: len(access.keys))
-        gauge("tts_keys_stale", "1 while the keys cannot be read again.").set_function(
+        self._gauge("tts_keys", "API keys that are accepted.").set_function(
+            lambda: len(access.keys)
+        )
+        self._gauge("tts_keys_stale", "1 while the keys cannot be read again.").set_function(
             lambda: access.keys.problem is not None
         )
-        gauge("tts_limits_shared", "1 while limits are counted in Redis.").set_function(
+        self._gauge("tts_limits_shared", "1 while limits are counted in Redis.").set_function(
             lambda: access.limiter.is_shared
         )
 
@@ -212,24 +228,20 @@ class Metrics:
 
     def watch(self, synthesizer: Synthesizer) -> None:
         """Register the gauges of `synthesizer`, which are read when metrics are rendered."""
-
-        def gauge(name: str, help_text: str) -> Gauge:
-            return Gauge(name, help_text, registry=self.registry)
-
         workers = list(synthesizer.supervisors.values())
-        gauge("tts_contexts_active", "Open contexts.").set_function(
+        self._gauge("tts_contexts_active", "Open contexts.").set_function(
             lambda: synthesizer.contexts_active
         )
-        gauge("tts_slots_used", "Rows of the engines in use.").set_function(
+        self._gauge("tts_slots_used", "Rows of the engines in use.").set_function(
             lambda: sum(s.worker.rows_used for s in workers if s.worker is not None)
         )
-        gauge("tts_slots_total", "Rows of the engines.").set_function(
+        self._gauge("tts_slots_total", "Rows of the engines.").set_function(
             lambda: sum(s.capabilities.max_rows for s in workers if s.worker is not None)
         )
-        gauge("tts_worker_restarts", "Workers that ended and were replaced.").set_function(
+        self._gauge("tts_worker_restarts", "Workers that ended and were replaced.").set_function(
             lambda: sum(s.restarts for s in workers)
         )
-        gauge("tts_aligner_restarts", "Aligners that ended and were replaced.").set_function(
+        self._gauge("tts_aligner_restarts", "Aligners that ended and were replaced.").set_function(
             lambda: sum(s.restarts for s in synthesizer.aligners.values())
         )
         workers_by_name = {**synthesizer.supervisors, **synthesizer.aligners}

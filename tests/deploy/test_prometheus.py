@@ -1,0 +1,84 @@
+"""The alerts: valid, tested on scripted data, and about metrics that a server really has."""
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from testbed.prometheus_process import PrometheusProcess
+from testbed.promql import metrics_in, scraped_names
+from testbed.waiting import until
+from voiceagent_tts.server.serve import RunningServer
+
+FOLDER = Path(__file__).parent.parent.parent / "deploy" / "prometheus"
+RULES: list[dict[str, Any]] = [
+    rule
+    for group in yaml.safe_load((FOLDER / "rules.yml").read_text())["groups"]
+    for rule in group["rules"]
+]
+ALERTS = [rule for rule in RULES if "alert" in rule]
+
+
+async def test_every_metric_of_a_rule_is_scraped(server: RunningServer) -> None:
+    """Alerts use metrics that a live server shows, or that the rules record from such metrics."""
+    known = await scraped_names(server) | {rule["record"] for rule in RULES if "record" in rule}
+    named = set().union(*(metrics_in(rule["expr"]) for rule in RULES))
+    assert len(named) > 15
+    assert named - known == set()
+
+
+def test_every_alert_has_a_test_and_says_what_to_do() -> None:
+    """Scripted data fires each alert, and its texts name the place."""
+    tests = yaml.safe_load((FOLDER / "rules.test.yml").read_text())["tests"]
+    fired = {
+        case["alertname"]
+        for test in tests
+        for case in test["alert_rule_test"]
+        if case.get("exp_alerts")
+    }
+    assert {rule["alert"] for rule in ALERTS} == fired
+    for rule in ALERTS:
+        assert rule["labels"]["severity"] in ("warning", "critical")
+        assert "$labels.instance" in rule["annotations"]["description"]
+
+
+@pytest.mark.services
+@pytest.mark.parametrize("argv", ["check rules rules.yml", "test rules rules.test.yml"])
+def test_promtool_accepts_the_rules(argv: str) -> None:
+    """Prometheus's own tool reads the rules, and fires every alert on the scripted data."""
+    result = subprocess.run(
+        ["promtool", *argv.split()], cwd=FOLDER, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.mark.services
+async def test_prometheus_scrapes_a_server_and_notices_a_drain(
+    server: RunningServer, free_port: int, tmp_path: Path
+) -> None:
+    """A real Prometheus evaluates every rule on a live scrape; a drain makes NotReady pending."""
+    target = server.url.removeprefix("http://")
+    config = FOLDER / "prometheus.yml"
+    with PrometheusProcess(config, [target], free_port, tmp_path) as prometheus:
+
+        def values(expression: str) -> list[str]:
+            return [sample["value"][1] for sample in prometheus.query(expression)]
+
+        await until(lambda: values("tts_ready") == ["1"], "a scrape")
+        assert values('up{job="voiceagent-tts"}') == ["1"]
+        await until(lambda: {r["health"] for r in prometheus.rules()} == {"ok"}, "every rule ran")
+        assert len(prometheus.rules()) == len(RULES)
+        assert [r["name"] for r in prometheus.rules() if r.get("state") == "firing"] == []
+        server.state.is_draining = True
+        pending = 'ALERTS{alertname="NotReady", alertstate="pending"}'
+        await until(lambda: values(pending) == ["1"], "the alert notices the drain")
+
+
+def test_the_page_lists_every_alert() -> None:
+    """docs/operations.md has each alert with its severity."""
+    page = FOLDER.parent.parent / "docs" / "operations.md"
+    listed = dict(re.findall(r"^\| `(\w+)` \| (warning|critical) \|", page.read_text(), re.M))
+    assert listed == {rule["alert"]: rule["labels"]["severity"] for rule in ALERTS}
