@@ -246,6 +246,7 @@ async def tiny_models(
     )
 
 
+@pytest.mark.thorough
 async def test_the_recipes_of_the_qwen3_page_speak(
     tiny_models: RunningServer, tmp_path: Path
 ) -> None:

@@ -172,11 +172,14 @@ async def logged(process: asyncio.subprocess.Process) -> list[dict[str, Any]]:
 
 
 async def test_the_page_is_where_serve_says(tmp_path: Path) -> None:
-    """The second printed line is the address of the page, and the page speaks."""
+    """A printed line is the address of the page, and the page speaks."""
     process = await start("serve", "--port", "0", folder=tmp_path)
     await ready_url(process)
     assert process.stderr is not None
-    line = (await process.stderr.readline()).decode()
+    line = ""
+    while not line.startswith("Open "):  # lines of the log may come before it
+        line = (await process.stderr.readline()).decode()
+        assert line, "the server has ended"
     page = line.removeprefix("Open ").removesuffix(" in a browser.\n")
     with await asyncio.to_thread(urllib.request.urlopen, page) as response:
         assert b"voiceagent-tts" in response.read()
