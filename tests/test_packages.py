@@ -52,9 +52,20 @@ PACKAGES = [
         "torch",
         frozenset({"qwen3"}),
         frozenset(
-            {"model", "engine", "pocket", "aligner", "checks", "cli", "worker", "benchmarks"}
+            {
+                "model",
+                "engine",
+                "pocket",
+                "aligner",
+                "checks",
+                "training",
+                "cli",
+                "worker",
+                "benchmarks",
+            }
         ),
     ),
+    Package("pyloudnorm", "pyloudnorm", frozenset({"train"}), frozenset({"training"})),
     Package("modelscope", "modelscope", frozenset({"modelscope"}), frozenset({"hub"})),
     Package("flash-attn", "flash_attn", frozenset({"flash"}), frozenset()),
     Package("triton", "triton", frozenset({"dev"}), frozenset({"model", "benchmarks"})),
@@ -80,6 +91,7 @@ PACKAGES = [
                 "pocket",
                 "model",
                 "engine",
+                "training",
                 "cli",
                 "demo",
                 "agents",
@@ -91,7 +103,7 @@ PACKAGES = [
         "soundfile",
         "soundfile",
         frozenset({""}),
-        frozenset({"audio", "agents", "cli", "demo"}),
+        frozenset({"audio", "agents", "cli", "demo", "training"}),
     ),
     Package("pocket-tts", "pocket_tts", frozenset({"pocket"}), frozenset({"pocket"})),
     Package("silero-vad", "silero_vad", frozenset({"qwen3"}), frozenset({"model"})),

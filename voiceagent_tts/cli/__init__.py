@@ -1,4 +1,4 @@
-"""The command line: serve, demo, say, batch, voices, models, codec, keys, audit, verify, doctor.
+"""The command line: serve, say, batch, voices, models, codec, finetune, keys, verify and others.
 
 Each command imports what it needs when it runs, so that `--help` is fast and a missing extra is
 named instead of ending in a traceback.
@@ -13,7 +13,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from voiceagent_tts import __version__
-from voiceagent_tts.cli import audit, codec, keys, models, voices
+from voiceagent_tts.cli import audit, codec, finetune, keys, models, voices
 from voiceagent_tts.errors import InvalidRequestError, VoiceAgentError
 from voiceagent_tts.extras import install_hint
 
@@ -29,6 +29,7 @@ for name, commands in (
     ("voices", voices),
     ("models", models),
     ("codec", codec),
+    ("finetune", finetune),
     ("keys", keys),
     ("audit", audit),
 ):
@@ -43,6 +44,7 @@ ApiKey = Annotated[
 ]
 
 _QWEN3_PACKAGES = frozenset(("huggingface_hub", "safetensors", "torch", "transformers"))
+_TRAIN_PACKAGES = frozenset(("httpx", "pyloudnorm", "tensorboard"))
 _POCKET_PACKAGES = frozenset(("pocket_tts", "yaml"))
 _DEMO_PACKAGES = frozenset(("loguru", "matplotlib", "pipecat"))
 
@@ -72,6 +74,8 @@ def _extras_with(package: str) -> tuple[str, ...]:
     """Extras that a command needs if `package` was missing."""
     if package in _DEMO_PACKAGES:
         return ("demo",)
+    if package in _TRAIN_PACKAGES:
+        return ("train",)
     if package in _POCKET_PACKAGES:
         return ("server", "espeak", "pocket")
     return ("server", "qwen3") if package in _QWEN3_PACKAGES else ("server", "espeak")

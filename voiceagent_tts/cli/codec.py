@@ -4,8 +4,6 @@ Codes are stored as NumPy's `.npz` with one array, `codes` [F, K] int16, codeboo
 checked before torch is loaded, which takes seconds.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,6 +11,7 @@ from zipfile import BadZipFile
 
 import typer
 
+from voiceagent_tts.cli.progress import counted
 from voiceagent_tts.errors import InvalidRequestError
 
 if TYPE_CHECKING:
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from voiceagent_tts.model.codec import Codec
-    from voiceagent_tts.model.codec_encoder import Progress
 
 app = typer.Typer(help="Encode audio to codes, and decode codes to audio.", no_args_is_help=True)
 
@@ -73,7 +71,7 @@ def _encode_samples(samples: "npt.NDArray[np.float32]", target: Path, model: Pat
 
     codec = load_codec(model_folder(str(model)), has_encoder=True)
     assert codec.encoder is not None
-    with _progress("encoding") as progress:
+    with counted("encoding") as progress:
         codes = codec.encoder.encode(torch.from_numpy(samples.copy()), progress)
     with replacing(target) as unfinished, unfinished.open("wb") as file:
         np.savez_compressed(file, codes=codes.numpy().astype(np.int16))
@@ -89,7 +87,7 @@ def _decode_codes(codes: "npt.NDArray[np.int64]", source: Path, target: Path, mo
 
     codec = load_codec(model_folder(str(model)))
     check_codes(source, codes, codec)
-    with _progress("decoding") as progress:
+    with counted("decoding") as progress:
         samples = codec.decode(torch.from_numpy(codes), progress)
     write_audio(target, float_to_pcm(samples.numpy()))
 
@@ -132,15 +130,3 @@ def check_codes(path: Path, codes: "npt.NDArray[np.int64]", codec: "Codec") -> N
             f"{path}: codes: expected 0 to {codec.codebook_size - 1}; "
             f"got {codes.min()} to {codes.max()}"
         )
-
-
-@contextmanager
-def _progress(what: str) -> "Iterator[Progress]":
-    """Show a progress bar on standard error; it disappears at the end."""
-    from rich.console import Console
-    from rich.progress import Progress as Bar
-
-    console = Console(stderr=True)
-    with Bar(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(what)
-        yield lambda done, total: bar.update(task, completed=done, total=total)

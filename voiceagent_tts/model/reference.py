@@ -4,7 +4,10 @@ Silero's voice activity detector finds the speech. This module knows no files an
 """
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -143,6 +146,16 @@ def find_speech(samples: npt.NDArray[np.float32]) -> list[Span]:
     Raises:
         ModuleNotFoundError: the package `silero-vad` is not installed.
     """
+    detector, get_speech_timestamps = _detector()
+    heard = soxr.resample(samples, SAMPLE_RATE_HZ, _DETECTOR_RATE_HZ, quality="HQ")
+    found = get_speech_timestamps(torch.from_numpy(np.ascontiguousarray(heard)), detector)
+    scale = SAMPLE_RATE_HZ / _DETECTOR_RATE_HZ
+    return [(round(each["start"] * scale), round(each["end"] * scale)) for each in found]
+
+
+@cache
+def _detector() -> tuple[Any, Callable[..., list[dict[str, int]]]]:
+    """Load the detector once; return it and the function that applies it to samples."""
     threads = torch.get_num_threads()
     try:
         from silero_vad import get_speech_timestamps, load_silero_vad
@@ -150,11 +163,7 @@ def find_speech(samples: npt.NDArray[np.float32]) -> list[Span]:
         torch.set_num_threads(threads)  # the package reduces them to one for the whole process
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # torch.jit.load, in the package
-        detector = load_silero_vad()
-    heard = soxr.resample(samples, SAMPLE_RATE_HZ, _DETECTOR_RATE_HZ, quality="HQ")
-    found = get_speech_timestamps(torch.from_numpy(np.ascontiguousarray(heard)), detector)
-    scale = SAMPLE_RATE_HZ / _DETECTOR_RATE_HZ
-    return [(round(each["start"] * scale), round(each["end"] * scale)) for each in found]
+        return load_silero_vad(), get_speech_timestamps
 
 
 def _snr_db(samples: npt.NDArray[np.float32], is_speech: npt.NDArray[np.bool_]) -> float:

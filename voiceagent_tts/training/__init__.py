@@ -1,0 +1,1 @@
+"""Fine-tuning of Qwen3-TTS on one speaker: recordings in, a CustomVoice checkpoint out."""
