@@ -13,6 +13,7 @@ from voiceagent_tts.core import FRAME_S
 from voiceagent_tts.engine.engine import Qwen3Engine
 from voiceagent_tts.engine.runner import Runner, StepCost
 from voiceagent_tts.engine.scheduler import Pace
+from voiceagent_tts.engine.sizes import graph_sizes
 from voiceagent_tts.engine.voice_cache import VoiceCache
 from voiceagent_tts.model.checkpoint import Checkpoint, load_checkpoint
 from voiceagent_tts.model.codec import Codec, load_codec
@@ -24,29 +25,37 @@ from voiceagent_tts.voices import VoiceFolder
 UNLIMITED = 10**12
 CUSTOM_VOICE = "custom_voice-1b7"
 
+_CAPACITY = 1024
 _CODEBOOKS = 4
 MAX_FRAMES = 24
 """Frame limit of a run; random weights rarely emit the end-of-speech code."""
 
 
-def load(name: str = CUSTOM_VOICE, max_frames: int = MAX_FRAMES) -> tuple[Checkpoint, Codec]:
+def load(
+    name: str = CUSTOM_VOICE, max_frames: int = MAX_FRAMES, *, is_packed: bool = True
+) -> tuple[Checkpoint, Codec]:
     """Return a checkpoint whose runs have at most `max_frames` frames, and its codec.
 
-    The CustomVoice model has few codebooks here, which makes its steps several times faster.
+    The CustomVoice model has few codebooks here, which makes its steps several times faster. Its
+    weights are laid out as on a GPU unless they are packed for a CPU.
     """
-    checkpoint, codec = _load(name)
+    checkpoint, codec = _load(name, is_packed)
     generation = replace(checkpoint.generation, max_new_tokens=max_frames)
     return replace(checkpoint, generation=generation), codec
 
 
 @cache
-def _load(name: str) -> tuple[Checkpoint, Codec]:
+def _load(name: str, is_packed: bool) -> tuple[Checkpoint, Codec]:
     if name != CUSTOM_VOICE:  # the voices of a Base model have codes of all codebooks
-        return load_checkpoint(REFERENCE / name), load_codec(REFERENCE / name)
+        return _read(REFERENCE / name, is_packed)
     with tempfile.TemporaryDirectory() as parent:
         folder = Path(parent) / name
         _link_with_few_codebooks(REFERENCE / name, folder)
-        return load_checkpoint(folder), load_codec(folder)
+        return _read(folder, is_packed)
+
+
+def _read(folder: Path, is_packed: bool) -> tuple[Checkpoint, Codec]:
+    return load_checkpoint(folder, is_packed=is_packed), load_codec(folder, is_packed=is_packed)
 
 
 def _link_with_few_codebooks(source: Path, folder: Path) -> None:
@@ -82,6 +91,7 @@ class Driver:
         step_s: seconds by which each step advances the engine's clock. With a frame's length the
             engine just keeps up with speech, so frames are decoded one by one.
         costs: measured costs of a warm-up, for the scheduler.
+        has_graphs: whether passes are captured, where tests have replaced the capture.
     """
 
     def __init__(
@@ -94,6 +104,7 @@ class Driver:
         pace: Pace | None = None,
         step_s: float = FRAME_S,
         costs: tuple[StepCost, ...] = (),
+        has_graphs: bool = False,
     ) -> None:
         checkpoint, codec = parts or load(model)
         self.events: list[Event] = []
@@ -101,7 +112,12 @@ class Driver:
         self._step_s = step_s
         self._commands: list[Command] = []
         self.voices = VoiceCache(checkpoint.config, VoiceFolder(voices) if voices else None)
-        self.runner = Runner(checkpoint, codec, rows, capacity=1024, pages=pages)
+        sizes = graph_sizes(rows, _CAPACITY) if has_graphs else None
+        self.runner = Runner(
+            checkpoint, codec, rows, _CAPACITY, pages=pages, sizes=sizes, has_graphs=has_graphs
+        )
+        if has_graphs:
+            self.runner.capture(lambda done, total: None)
         self.runner.costs = costs
         self.engine = Qwen3Engine(
             self._take,

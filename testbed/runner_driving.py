@@ -1,11 +1,13 @@
 """Step the rows of a tiny model by hand, and collect the audio of each."""
 
+import random
 from dataclasses import dataclass, field
 
 import torch
 
 from testbed.engine_driving import CUSTOM_VOICE, load
 from voiceagent_tts.engine.runner import Runner
+from voiceagent_tts.model.kv_pool import pages_for
 from voiceagent_tts.model.prompt import Preset, Prompt, PromptBuilder
 from voiceagent_tts.model.sampling import SamplingParams, sampling_params
 
@@ -64,9 +66,67 @@ class Listener:
         while not self.rows[row].has_ended:
             self.step({row: 1})
         self.step({row: 10_000}, [])
+        while self.runner.has_sound_in_flight:
+            self.step({}, [])
         spoken = self.rows.pop(row)
         self.runner.cancel(row)
         return spoken
+
+
+def converse(runner: Runner, seed: int, steps: int = 30, contexts: int = 8) -> dict[int, Spoken]:
+    """Start, pause, cancel and finish rows at random, with and without prepared prompts.
+
+    Some rows start from a computed prefix, and some from a reference that primes the codec.
+
+    Returns:
+        What was spoken to its end, by the number of its start.
+    """
+    choices, listener = random.Random(seed), Listener(runner)
+    numbers, finished, started = dict[int, int](), dict[int, Spoken](), 0
+
+    def finish(row: int) -> None:
+        finished[numbers[row]] = listener.finish(row)
+
+    for _ in range(steps):
+        for row in runner.free_rows:
+            if choices.random() < 0.5 and started < contexts:
+                _start_any(listener, row, started, choices)
+                numbers[row], started = started, started + 1
+        if listener.rows and choices.random() < 0.12:
+            listener.cancel(choices.choice(sorted(listener.rows)))
+        speak = [row for row in listener.rows if choices.random() < 0.8]
+        windows = {row: choices.choice((1, 3, 7, 12)) for row in listener.rows}
+        listener.step({row: n for row, n in windows.items() if choices.random() < 0.4}, speak)
+        for row in [row for row, spoken in listener.rows.items() if spoken.has_ended]:
+            if choices.random() < 0.5:
+                finish(row)
+    for row in list(listener.rows):
+        finish(row)
+    return finished
+
+
+def _start_any(listener: Listener, row: int, seed: int, choices: random.Random) -> None:
+    runner = listener.runner
+    prompt = prompt_of(" ".join(choices.choices(TEXT.split(), k=choices.randint(1, 9))))
+    prefix = primed = None
+    if choices.random() < 0.4:
+        beginning = Prompt(prompt.text_ids[:7], prompt.codec_ids[:7])
+        own_page = row * pages_for(runner.capacity) + 1  # the row is free, and so is its page
+        prefix = runner.prepare(beginning, [own_page])
+    if choices.random() < 0.4:
+        codebooks = load(CUSTOM_VOICE)[1].codebooks
+        generator = torch.Generator().manual_seed(seed)
+        primed = runner.prime(torch.randint(0, 8, (14, codebooks), generator=generator))
+    runner.start(
+        row,
+        prompt,
+        sampling(seed),
+        choices.randint(3, 12),
+        is_open=False,
+        prefix=prefix,
+        primed=primed,
+    )
+    listener.rows[row] = Spoken()
 
 
 def difference(one: Spoken, other: Spoken) -> int:

@@ -88,20 +88,8 @@ def speak(runner: Runner) -> dict[int, Spoken]:
         speaking = [row for row in listener.rows if (step + row) % 4]
         listener.step(decode, speaking)
     for row in list(listener.rows):
-        finished[row] = finish(listener, row)
+        finished[row] = listener.finish(row)
     return finished
-
-
-def finish(listener: Listener, row: int) -> Spoken:
-    """Step a row to its end, and wait for its sound."""
-    while not listener.rows[row].has_ended:
-        listener.step({row: 1})
-    listener.step({row: 10_000}, [])
-    while listener.runner.has_sound_in_flight:
-        listener.step({}, [])
-    spoken = listener.rows.pop(row)
-    listener.runner.cancel(row)
-    return spoken
 
 
 def test_graphed_is_plain(parts: tuple[Checkpoint, Codec], graphed: Runner) -> None:
@@ -157,7 +145,7 @@ def test_a_prefix_changes_no_code(graphed: Runner) -> None:
     for prefix in (None, graphed.prepare(beginning, [1])):
         graphed.start(1, prompt, sampling(), 20, is_open=False, prefix=prefix)
         listener = Listener(graphed, {1: Spoken()})
-        spoken.append(finish(listener, 1))
+        spoken.append(listener.finish(1))
     assert spoken[0].codes == spoken[1].codes
 
 
@@ -165,14 +153,14 @@ def test_sound_of_a_cancelled_row_is_dropped(graphed: Runner) -> None:
     """A row that restarts while its sound is in flight returns only the new sound."""
     listener = Listener(graphed)
     listener.start(0, seed=1)
-    expected = finish(listener, 0)
+    expected = listener.finish(0)
     listener.start(0, seed=2)
     for _ in range(6):
         listener.step({})
     listener.runner.step([0], {0: 7})
     listener.cancel(0)
     listener.start(0, seed=1)
-    spoken = finish(listener, 0)
+    spoken = listener.finish(0)
     assert spoken.codes == expected.codes
     assert difference(spoken, expected) <= 8
 

@@ -131,10 +131,13 @@ class CodecStream:
         self._windows.send(self._scratch_windows(most))  # captures run on the scratch row
         width = 1 + max(sizes) * codebooks  # the row's index, then its codes
         self._gathered = torch.zeros(most, width, dtype=torch.int64, device=source.device)
-        self._received = self._gathered if source is stream else self._gathered.to(stream.device)
+        self._received = self._gathered
+        if source is not stream:
+            self._received = torch.zeros_like(self._gathered, device=stream.device)
         samples = max(frames * counts[-1] for frames, counts in sizes.items()) * FRAME_SAMPLES
         self._pcm = torch.zeros(samples, dtype=torch.int16, device=stream.device)
-        self._spare: list[Tensor] = []
+        is_cuda = stream.device.type == "cuda"  # there, to allocate pinned memory stalls all work
+        self._spare = [self._new_buffer() for _ in range(_MOST_CALLS if is_cuda else 0)]
         self.calls = CompiledCalls[tuple[int, int]](lambda key: self._compile(*key))
         """Compiled calls, by number of rows and frames per row."""
         self._decoded, self._runs = [0] * rows, [0] * rows

@@ -15,10 +15,11 @@ import torch
 
 _Key = TypeVar("_Key")
 
-ENGINE_PRIORITY = -1
-"""Priority of an engine's CUDA streams: above 0, which is the lowest and that of the forced aligner
-in the same process. Where work of both waits, the GPU starts that of the engine; graphs keep the
-priority of the stream on which they were captured."""
+TALKER_PRIORITY, CODEC_PRIORITY = -2, -1
+"""Priorities of an engine's CUDA streams; a lower number goes first. Where work of several streams
+waits, the GPU starts that of the talker, because every row waits for the end of its step; then that
+of the codec, whose listeners have audio left. The forced aligner in the same process has 0, the
+last. Graphs keep the priority of the stream on which they were captured."""
 
 _WARM_UPS = 2
 """Calls before a capture, in which libraries choose kernels and allocate their workspaces."""
@@ -110,14 +111,17 @@ class Stream:
     Args:
         device: the device.
         is_captured: whether functions become graphs, if the device has graphs.
+        priority: priority on a GPU.
     """
 
-    def __init__(self, device: torch.device, *, is_captured: bool) -> None:
+    def __init__(
+        self, device: torch.device, *, is_captured: bool, priority: int = TALKER_PRIORITY
+    ) -> None:
         self.device = device
         self.graphs = 0
         """Number of captured functions."""
         is_cuda = device.type == "cuda"
-        self._cuda = torch.cuda.Stream(device, priority=ENGINE_PRIORITY) if is_cuda else None
+        self._cuda = torch.cuda.Stream(device, priority=priority) if is_cuda else None
         self._capture = new_capture(device, self._cuda) if is_captured else None
 
     @property

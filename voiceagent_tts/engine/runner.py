@@ -17,7 +17,7 @@ from torch import Tensor
 
 from voiceagent_tts.engine.batch import Batch
 from voiceagent_tts.engine.codec_stream import CodecStream, Sound
-from voiceagent_tts.engine.cuda_graph import Stream, StreamEvent
+from voiceagent_tts.engine.cuda_graph import CODEC_PRIORITY, Stream, StreamEvent
 from voiceagent_tts.engine.generate import make_samplers
 from voiceagent_tts.engine.prefixes import Prefix
 from voiceagent_tts.engine.sizes import Sizes, exact_sizes
@@ -157,8 +157,11 @@ class Runner:
             samplers=make_samplers([sampling_params(checkpoint.generation)], network.kernels),
             compile=self._stream.compile,
         )
-        source, device = Stream(network.device, is_captured=has_graphs), codec.decoder.device
-        stream = source if device == network.device else Stream(device, is_captured=has_graphs)
+        device = codec.decoder.device
+        source = Stream(network.device, is_captured=has_graphs, priority=CODEC_PRIORITY)
+        stream = source
+        if device != network.device:
+            stream = Stream(device, is_captured=has_graphs, priority=CODEC_PRIORITY)
         self._streams = (self._stream, source, stream)
         self._codec = CodecStream(codec, self._batch.codes, source, stream, sizes.codec)
         self._prefixes = weakref.WeakSet[Prefix]()
@@ -226,7 +229,10 @@ class Runner:
         }
 
     def capture(self, progress: Progress) -> None:
-        """Compile every pass and every call of the codec; others are refused from then on.
+        """Compile every pass and every call of the codec, and run each once on the scratch row.
+
+        The first replay of a graph uploads it to the GPU, for which no request should wait. Other
+        sizes are refused from then on.
 
         If this raises, only `run_without_graphs` makes the runner usable.
         """
@@ -237,6 +243,17 @@ class Runner:
                 calls[key]  # pyright: ignore[reportArgumentType]
                 progress(done := done + 1, total)
             calls.seal()
+        self._run_all()
+
+    @torch.inference_mode()
+    def _run_all(self) -> None:
+        with self._stream.entered():
+            for pass_key in self._batch.passes.keys():
+                self._batch.passes.calls[pass_key]()
+        for call_key in self._codec.keys():
+            self._codec.calls[call_key]()
+        for stream in self._streams:
+            stream.mark().wait()
 
     def run_without_graphs(self, fault: str) -> None:
         """Drop all graphs, and run passes plainly from now on: slower, but with the same results.

@@ -5,11 +5,33 @@ data stays in pinned memory until the copy is done. On a CPU the calls are plain
 nothing of the contents.
 """
 
+from typing import Protocol
+
 import numpy as np
 import torch
 
 _PINNED_COPIES = 32
 """Number of sends in flight before the next one waits for the oldest."""
+
+
+class CopyEvent(Protocol):
+    """Marks a copy in the current stream; `torch.cuda.Event` implements it."""
+
+    def record(self) -> None:
+        """Mark the work of the current stream so far."""
+        ...
+
+    def synchronize(self) -> None:
+        """Wait on the host until that work is done; at once if nothing was marked."""
+        ...
+
+
+def new_event(device: torch.device) -> CopyEvent | None:
+    """Return an event for copies to or from `device`; None where a copy is done when it returns.
+
+    Tests replace this function to delay copies on a CPU.
+    """
+    return torch.cuda.Event() if device.type == "cuda" else None
 
 
 class Upload:
@@ -23,12 +45,11 @@ class Upload:
 
     def __init__(self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> None:
         self.tensor = torch.zeros(shape, dtype=dtype, device=device)
-        self._is_cuda = device.type == "cuda"
-        copies = _PINNED_COPIES if self._is_cuda else 1
-        self._pinned = [
-            torch.zeros(shape, dtype=dtype, pin_memory=self._is_cuda) for _ in range(copies)
-        ]
-        self._sent = [torch.cuda.Event() if self._is_cuda else None for _ in range(copies)]
+        is_delayed = new_event(device) is not None
+        copies = range(_PINNED_COPIES if is_delayed else 1)
+        is_pinned = device.type == "cuda"
+        self._pinned = [torch.zeros(shape, dtype=dtype, pin_memory=is_pinned) for _ in copies]
+        self._sent = [new_event(device) for _ in copies]
         self._next = 0
 
     def send(self, array: np.ndarray) -> None:
@@ -55,9 +76,10 @@ class Download:
 
     def __init__(self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> None:
         self.tensor = torch.zeros(shape, dtype=dtype, device=device)
-        is_cuda = device.type == "cuda"
-        self._pinned = torch.zeros(shape, dtype=dtype, pin_memory=True) if is_cuda else self.tensor
-        self._received = torch.cuda.Event() if is_cuda else None
+        self._received = new_event(device)
+        self._pinned = self.tensor
+        if self._received is not None:
+            self._pinned = torch.zeros(shape, dtype=dtype, pin_memory=device.type == "cuda")
 
     def send(self) -> None:
         """Start the copy to the host, in the order of the current stream."""

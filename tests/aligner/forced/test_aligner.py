@@ -26,7 +26,7 @@ from voiceagent_tts.aligner.forced.prompt import Clip, aligner_text, split_units
 from voiceagent_tts.audio.pcm import pcm_to_float
 from voiceagent_tts.audio.resample import Resampler
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp, ms_to_samples
-from voiceagent_tts.engine.cuda_graph import Stream
+from voiceagent_tts.engine.cuda_graph import CODEC_PRIORITY, TALKER_PRIORITY, Stream
 from voiceagent_tts.errors import CheckpointError, ErrorCode, InvalidRequestError
 from voiceagent_tts.text.morphemes import japanese_tokenizer
 from voiceagent_tts.text.words import split_words
@@ -310,7 +310,7 @@ def test_a_shared_aligner_s_memory_is_measured(
 def test_the_engines_streams_go_before_the_aligners(
     aligner: ForcedAligner, processor: Qwen3ASRProcessor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a GPU the aligner asks for the lowest priority, 0, and the engine for a higher one."""
+    """On a GPU the talker goes first, then the codec, and the aligner last with priority 0."""
     priorities = list[int]()
 
     class Recorded:
@@ -323,9 +323,11 @@ def test_the_engines_streams_go_before_the_aligners(
 
     monkeypatch.setattr(torch.cuda, "Stream", Recorded)
     ForcedAligner(OnGpu(), processor)  # type: ignore[arg-type]
-    Stream(torch.device("cuda:0"), is_captured=False)
+    for priority in (CODEC_PRIORITY, TALKER_PRIORITY):
+        Stream(torch.device("cuda:0"), is_captured=False, priority=priority)
     assert priorities[0] == 0
-    assert priorities[1] < 0, "lower numbers go first"
+    assert priorities == sorted(priorities, reverse=True), "lower numbers go first"
+    assert len(set(priorities)) == 3
 
 
 def test_languages_are_the_published_ones(aligner: ForcedAligner) -> None:

@@ -1,0 +1,268 @@
+"""Streams on a CPU whose work waits in queues, and an adversary who chooses what runs when.
+
+As on a GPU, only the order within a stream and the events between streams bind the work; everything
+else may happen early, late, or in turns. Captured functions are recorded graphs, whose parts are
+queued one by one. A missing wait, or a buffer that is used again too early, changes the results of
+some order. Needs neither a GPU nor a test framework.
+"""
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal
+from unittest.mock import patch
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_map_only
+
+from testbed.recorded_graphs import Recorded, Totals, are_views, captured, poison, tensors
+from voiceagent_tts.engine import runner, transfer
+
+Order = Literal["lazy", "eager", "random", "codec first", "talker first"]
+ORDERS: tuple[Order, ...] = ("lazy", "eager", "random", "codec first", "talker first")
+"""`lazy` runs nothing that nobody waits for, `eager` everything as soon as it can run."""
+
+_BURSTS = {"lazy": 0, "eager": 10**9}
+_BURST = 3
+"""Parts that may run after each call of the host, in the other orders."""
+
+
+@dataclass
+class Adversary:
+    """All queues of a device, and the order in which they run.
+
+    Attributes:
+        order: what is preferred.
+        seed: seed of its choices.
+        queues: the streams' queues, the talker's first.
+        ran: number of parts that were run.
+    """
+
+    order: Order
+    seed: int = 0
+    queues: list["Queue"] = field(default_factory=list)
+    ran: int = 0
+
+    def __post_init__(self) -> None:
+        self._choices = random.Random(self.seed)
+        self._is_running = False
+        self.current: list[Queue] = []
+
+    def let_run(self) -> None:
+        """Run some parts that can run, or none."""
+        burst = _BURSTS.get(self.order)
+        most = self._choices.randrange(_BURST + 1) if burst is None else burst
+        if self._is_running:
+            return
+        self._is_running = True
+        try:
+            while most > 0 and (queue := self._choice()):
+                queue.run_one()
+                most -= 1
+        finally:
+            self._is_running = False
+
+    def _choice(self) -> "Queue | None":
+        """Choose a queue whose next part can run; None to let everything wait."""
+        queues = self.queues
+        if self.order.endswith("first") and self._choices.random() < 0.95:
+            preferred = queues[-1:] if self.order == "codec first" else queues[:-1]
+            return next((queue for queue in preferred if queue.is_ready), None)
+        ready = [queue for queue in queues if queue.is_ready]
+        return self._choices.choice(ready) if ready else None
+
+
+class Queue:
+    """Work of one stream that was submitted and has not run.
+
+    Args:
+        adversary: decides when it runs.
+    """
+
+    def __init__(self, adversary: Adversary) -> None:
+        self._adversary = adversary
+        self._parts: list[Callable[[], None] | Place | None] = []
+        self._done = 0
+        adversary.queues.append(self)
+
+    @property
+    def end(self) -> int:
+        """Number of parts that were submitted."""
+        return len(self._parts)
+
+    @property
+    def done(self) -> int:
+        """Number of parts that have run."""
+        return self._done
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the next part can run now."""
+        if self._done == len(self._parts):
+            return False
+        part = self._parts[self._done]
+        return not isinstance(part, Place) or part.is_past
+
+    def put(self, part: "Callable[[], None] | Place") -> None:
+        """Submit a part; a place in another queue is waited for."""
+        self._parts.append(part)
+        self._adversary.let_run()
+
+    def run_one(self) -> None:
+        """Run the next part, which must be ready."""
+        part, self._parts[self._done] = self._parts[self._done], None
+        self._done += 1
+        if part is not None and not isinstance(part, Place):
+            self._adversary.ran += 1
+            with torch.inference_mode(), _disable_current_modes():
+                part()
+
+    def run_until(self, end: int) -> None:
+        """Run the parts up to `end`, and those that they wait for in other queues."""
+        while self._done < end:
+            part = self._parts[self._done]
+            if isinstance(part, Place):
+                part.queue.run_until(part.end)
+            self._adversary.let_run()
+            if self._done < end and self.is_ready:
+                self.run_one()
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A point in a queue: the end of its first `end` parts."""
+
+    queue: Queue
+    end: int
+
+    @property
+    def is_past(self) -> bool:
+        """Whether these parts have run."""
+        return self.queue.done >= self.end
+
+
+class _Deferred(TorchDispatchMode):
+    """Submits PyTorch's operations to a queue instead of running them."""
+
+    def __init__(self, queue: Queue) -> None:
+        super().__init__()
+        self._queue = queue
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        options = kwargs or {}
+        reads = tensors((args, options))
+        if func._schema.is_mutable:
+            self._queue.put(Recorded(lambda: func(*args, **options), reads).repeat)
+            return args[0]
+        if not reads:
+            return func(*args, **options)
+        if func.is_view and are_views(tensors(view := func(*args, **options)), reads):
+            return view  # a reshape that copies is marked as a view, too
+        result = _unfilled(func, args, options)
+        self._queue.put(Recorded(lambda: func(*args, **options), reads, tensors(result)).repeat)
+        return result
+
+
+def _unfilled(func: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """Return poisoned tensors of the shapes that an operation returns."""
+    if "device" in options:
+        options = options | {"device": "meta"}
+    shapes = func(*tree_map_only(Tensor, _shape, args), **tree_map_only(Tensor, _shape, options))
+
+    def allocate(shape: Tensor) -> Tensor:
+        made = torch.empty_strided(shape.shape, shape.stride(), dtype=shape.dtype)
+        poison(made)
+        return made
+
+    return tree_map_only(Tensor, allocate, shapes)
+
+
+def _shape(tensor: Tensor) -> Tensor:
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+
+
+class QueuedStream:
+    """Has the interface of `cuda_graph.Stream`."""
+
+    def __init__(self, adversary: Adversary, device: torch.device, totals: Totals) -> None:
+        self.device, self.graphs = device, 0
+        self.queue = Queue(adversary)
+        self._adversary, self._totals = adversary, totals
+        self.is_captured = True
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        self._adversary.current.append(self.queue)
+        try:
+            with _Deferred(self.queue):
+                yield
+        finally:
+            self._adversary.current.pop()
+
+    def mark(self) -> "QueuedEvent":
+        return QueuedEvent(self._adversary, Place(self.queue, self.queue.end))
+
+    def wait_for(self, event: "QueuedEvent") -> None:
+        assert event.place is not None
+        if event.place.queue is not self.queue:
+            self.queue.put(event.place)
+
+    def compile(self, function: Callable[[], None]) -> Callable[[], None]:
+        graph = captured(function, self._totals)
+        self.graphs += 1
+
+        def replay() -> None:
+            for step in graph.steps():
+                self.queue.put(step)
+
+        return replay
+
+
+class QueuedEvent:
+    """Has the interfaces of `cuda_graph.StreamEvent` and of `transfer.CopyEvent`."""
+
+    def __init__(self, adversary: Adversary, place: Place | None = None) -> None:
+        self._adversary, self.place = adversary, place
+
+    @property
+    def is_past(self) -> bool:
+        self._adversary.let_run()
+        return self.place is None or self.place.is_past
+
+    def wait(self) -> None:
+        if self.place is not None:
+            self.place.queue.run_until(self.place.end)
+
+    def record(self) -> None:
+        if self._adversary.current:
+            queue = self._adversary.current[-1]
+            self.place = Place(queue, queue.end)
+
+    def synchronize(self) -> None:
+        self.wait()
+
+    def seconds_since(self, earlier: "QueuedEvent") -> float:
+        for event in (self, earlier):
+            assert event.place is None or event.place.is_past, "expected the time of a past event"
+        return 1e-3
+
+
+@contextmanager
+def queued_streams(order: Order, seed: int = 0) -> Iterator[Adversary]:
+    """Within the block, give new runners streams whose order an adversary chooses."""
+    adversary, totals = Adversary(order, seed), Totals()
+
+    def new_stream(device: torch.device, *, is_captured: bool, priority: int = 0) -> QueuedStream:
+        return QueuedStream(adversary, device, totals)
+
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(runner, "Stream", new_stream))
+        stack.enter_context(
+            patch.object(transfer, "new_event", lambda device: QueuedEvent(adversary))
+        )
+        yield adversary

@@ -1,0 +1,144 @@
+"""Captured passes replay what they should, from their own memory alone.
+
+Graphs are recorded on the CPU: a replay repeats the recorded operations on the storages of the
+capture, and every intermediate is poisoned before and after it.
+"""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from testbed.engine_driving import CUSTOM_VOICE, Driver, load, pcm_of
+from testbed.parity_reference import REFERENCE
+from testbed.recorded_graphs import recorded_graphs
+from testbed.runner_driving import Listener, converse
+from testbed.triton_here import interpreting
+from voiceagent_tts.engine.cuda_graph import Stream
+from voiceagent_tts.engine.runner import Runner
+from voiceagent_tts.engine.sizes import Shapes, Sizes, graph_sizes
+from voiceagent_tts.model.checkpoint import load_checkpoint
+from voiceagent_tts.model.codec import load_codec
+from voiceagent_tts.model.layers import Kernels
+
+CPU = torch.device("cpu")
+TEXTS = ("Hello there.", "The quick brown fox jumps over the lazy dog.", "Bye.")
+
+
+def compiled(function: Callable[[], None]) -> Callable[[], None]:
+    """Capture a function as a recorded graph."""
+    return Stream(CPU, is_captured=True).compile(function)
+
+
+def make_runner(*, has_graphs: bool) -> Runner:
+    """A runner over tiny weights as a GPU has them, with the sizes of a GPU."""
+    parts = load(is_packed=False)
+    runner = Runner(*parts, 2, 512, sizes=graph_sizes(2, 512), has_graphs=has_graphs)
+    if has_graphs:
+        runner.capture(lambda done, total: None)
+    return runner
+
+
+def test_replays_speak_as_plain_passes() -> None:
+    """Rows that start, pause, are cancelled and end have the codes and samples of plain passes."""
+    with recorded_graphs() as totals:
+        runner = make_runner(has_graphs=True)
+        assert totals.replays == totals.graphs == runner.calls  # each once before the first start
+        replayed = converse(runner, 0, steps=14, contexts=5)
+        assert totals.graphs == runner.calls
+        assert totals.replays > 2 * totals.graphs
+    plain = converse(make_runner(has_graphs=False), 0, steps=14, contexts=5)
+    assert replayed.keys() == plain.keys()
+    for number, spoken in plain.items():
+        assert replayed[number].codes == spoken.codes
+        assert len(replayed[number].pcm) == len(spoken.pcm)
+
+
+@pytest.mark.thorough
+def test_an_engine_on_graphs_speaks_as_without() -> None:
+    """Contexts of an engine with graphs, with fed text and a cancel, sound as without graphs."""
+    sounds = list[list[bytes]]()
+    with recorded_graphs():
+        drivers = [Driver(rows=3, parts=load(is_packed=False), has_graphs=True)]
+    drivers.append(Driver(rows=3, parts=load(is_packed=False)))
+    for driver in drivers:
+        for context, text in enumerate(TEXTS):
+            feeding = "token" if context else "segment"
+            driver.send(*driver.open(context, text, feeding=feeding))
+        events = driver.run()
+        sounds.append([pcm_of(events, context) for context in range(len(TEXTS))])
+    for graphed, plain in zip(*sounds, strict=True):
+        assert len(graphed) == len(plain) > 0
+
+
+def _fused_codes(kernels: Kernels) -> tuple[list[int], int]:
+    """Speak one row in captured passes with these kernels; with the launches of Triton."""
+    folder = REFERENCE / CUSTOM_VOICE
+    parts = load_checkpoint(folder, kernels=kernels, is_packed=False), load_codec(folder)
+    talker = graph_sizes(1, 512, has_step_windows=False).talker
+    sizes = Sizes(Shapes((1,), talker.windows[-1:], (32,), (1,), False), {1: (1,)})
+    with recorded_graphs() as totals:
+        runner = Runner(*parts, 1, 512, sizes=sizes, has_graphs=True)
+        for key in runner._batch.passes.keys():
+            runner._batch.passes.calls[key]
+        listener = Listener(runner)
+        listener.start(0, "Hi.", max_frames=3)
+        while not listener.rows[0].has_ended:
+            listener.step({})
+        return listener.rows.pop(0).codes, totals.launches
+
+
+@pytest.mark.thorough
+def test_captured_fused_kernels_choose_the_codes_of_plain_ones() -> None:
+    """Recorded launches of interpreted Triton kernels give the codes of plain passes."""
+    with interpreting() as run:
+        fused, launches = run(_fused_codes, "fused")
+    plain, no_launches = _fused_codes("plain")
+    assert fused == plain
+    assert launches > 100
+    assert no_launches == 0
+
+
+def test_a_value_from_an_earlier_capture_is_not_there() -> None:
+    """What a graph computed on the way cannot be read after its replay."""
+    with recorded_graphs():
+        x, kept = torch.ones(3), list[torch.Tensor]()
+
+        def function() -> None:
+            kept[:] = [x * 2]
+            x.add_(kept[0])
+
+        replay = compiled(function)
+        x.fill_(1.0)
+        replay()
+        assert x.tolist() == [3.0] * 3
+        assert kept[0].isnan().all()
+
+
+@pytest.mark.parametrize(
+    ("function", "name"),
+    [
+        (lambda x: x.sum().item(), "item"),
+        (lambda x: x.nonzero(), "nonzero"),
+        (lambda x: x[x > 0], "index"),
+        (lambda x: x + torch.tensor([1.0, 2.0, 3.0]), "lift_fresh"),
+        (lambda x: x.normal_(), "normal_"),
+    ],
+    ids=["a host read", "a size from data", "a mask", "a host constant", "a random number"],
+)
+def test_what_no_graph_can_contain_is_refused(function: Callable, name: str) -> None:
+    """A function that waits for the device, depends on data, or is random cannot be captured."""
+    x = torch.ones(3)
+    with recorded_graphs(), pytest.raises(RuntimeError, match=f"can contain, got .*({name})"):
+        compiled(lambda: function(x))
+
+
+def test_a_replay_repeats_the_device_and_not_python() -> None:
+    """Values that Python has computed are frozen in a capture, as on a GPU."""
+    with recorded_graphs():
+        x, factor = torch.ones(1), [2.0]
+        replay = compiled(lambda: (x.mul_(factor[0]), None)[1])
+        x.fill_(1.0)
+        factor[0] = 5.0
+        replay()
+        assert x.item() == 2.0
