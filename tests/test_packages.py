@@ -118,6 +118,10 @@ PACKAGES = [
 
 REACHED_THROUGH = {
     "flash-attn": ("voiceagent_tts/model/attention.py", "flash_attn_with_kvcache"),
+    "opentelemetry-exporter-otlp-proto-http": (
+        "voiceagent_tts/tracing/exporter.py",
+        "OTLPSpanExporter",
+    ),
     "nvidia-ml-py": ("voiceagent_tts/engine/gpu_usage.py", "torch.cuda.utilization"),
     "pytest-timeout": ("pyproject.toml", "timeout = "),
     "python-multipart": ("voiceagent_tts/server/clones.py", "UploadFile"),
@@ -133,6 +137,7 @@ REACHED_THROUGH = {
 
 BROUGHT_BY = {
     "starlette": "fastapi",
+    "opentelemetry": "opentelemetry-sdk",
     "pydantic_core": "pydantic",
     "tokenizers": "transformers",
     "loguru": "pipecat-ai",
@@ -153,6 +158,8 @@ MODULES = {
     "flash-attn": "flash_attn",
     "huggingface-hub": "huggingface_hub",
     "livekit-agents": "livekit.agents",
+    "opentelemetry-proto": "opentelemetry.proto",
+    "opentelemetry-sdk": "opentelemetry.sdk",
     "pipecat-ai": "pipecat",
     "pocket-tts": "pocket_tts",
     "prometheus-client": "prometheus_client",

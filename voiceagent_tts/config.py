@@ -48,6 +48,13 @@ def huggingface_home() -> Path:
     return Path(os.environ.get("HF_HOME", Path.home() / ".cache" / "huggingface"))
 
 
+def exports_traces() -> bool:
+    """Whether the environment names a collector of traces, in the variables of OpenTelemetry."""
+    return any(
+        os.environ.get(f"OTEL_EXPORTER_OTLP_{name}") for name in ("ENDPOINT", "TRACES_ENDPOINT")
+    )
+
+
 def misspelt_variables() -> dict[str, str]:
     """Variables of the environment that look like a misspelt setting, and the setting's variable.
 

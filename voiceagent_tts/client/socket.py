@@ -16,6 +16,7 @@ from websockets.exceptions import (
 from websockets.typing import Subprotocol
 
 from voiceagent_tts.client.address import public_address
+from voiceagent_tts.client.spans import ClientSpans
 from voiceagent_tts.core import Cut
 from voiceagent_tts.errors import (
     ConnectionLostError,
@@ -58,6 +59,8 @@ class ClientSocket:
     ) -> None:
         self.ready = ready
         self.answer_timeout_s = answer_timeout_s
+        self.spans = ClientSpans()
+        """The traces of its contexts."""
         self._router = router
         self._websocket = websocket
         self._cuts: defaultdict[str, deque[asyncio.Future[Cut]]] = defaultdict(deque)
@@ -143,7 +146,9 @@ class ClientSocket:
         """Returns the code to close the socket with."""
         try:
             async for data in self._websocket:
-                self._answer_question(self._router.receive(data))
+                event = self._router.receive(data)
+                self.spans.receive(event)
+                self._answer_question(event)
                 if self._router.is_drained:
                     break
         except VoiceAgentError:
@@ -179,6 +184,7 @@ class ClientSocket:
     def _lose(self) -> None:
         error = self._loss()
         self._router.lose(error)
+        self.spans.lose()
         for answer in (future for waiting in self._cuts.values() for future in waiting):
             if not answer.done():
                 answer.set_exception(error)

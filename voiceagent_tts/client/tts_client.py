@@ -87,7 +87,8 @@ class TTSClient:
 
         Args:
             context_id: a new id; None for a random one.
-            metadata: for the server's logs, at most 1 KiB of JSON.
+            metadata: for the server's logs, at most 1 KiB of JSON. In a program that traces with
+                OpenTelemetry, it also has the `traceparent` of the context's span.
             options: the fields of `protocol.messages.ContextDefaults`.
 
         Raises:
@@ -96,6 +97,7 @@ class TTSClient:
         """
         socket = await self._usable_socket()
         context_id = context_id or uuid4().hex
+        metadata = socket.spans.open(context_id, metadata)
         message = socket.connection.open(context_id, metadata=metadata, **options)
         context = ClientContext(socket, socket.connection.record(context_id))
         socket.attach(context_id, context.receive)

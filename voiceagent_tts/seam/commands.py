@@ -60,6 +60,7 @@ class Submit:
         feeding: how text reaches the engine.
         options: what the client chose about the speech.
         readings: how spans of `text` are said, in order.
+        traceparent: span of the context, as W3C has it; None if nobody traces.
     """
 
     context: int
@@ -71,6 +72,7 @@ class Submit:
     feeding: Feeding = "segment"
     options: SpeechOptions = SpeechOptions()
     readings: tuple[Reading, ...] = ()
+    traceparent: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,8 +132,8 @@ def _unpack_word(values: list[Any]) -> WordTimestamp:
 
 
 def _submit(values: list[Any], _parts: Sequence[bytes]) -> Submit:
-    *plain, options, readings = values
-    return Submit(*plain, options=SpeechOptions(*options), readings=_readings(readings))
+    *plain, options, readings, traceparent = values
+    return Submit(*plain, SpeechOptions(*options), _readings(readings), traceparent)
 
 
 def _append(values: list[Any], _parts: Sequence[bytes]) -> Append:

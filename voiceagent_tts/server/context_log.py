@@ -42,11 +42,13 @@ class Origin:
         caller: the key and the address.
         path: the route.
         ids: ids of the request or the socket, and of the context, by name.
+        traceparent: span of the caller, as W3C has it and as the caller has sent it; None without.
     """
 
     caller: Caller
     path: str
     ids: Mapping[str, str]
+    traceparent: str | None = None
 
 
 class ContextLog:

@@ -44,6 +44,7 @@ from voiceagent_tts.server.state import ServerState
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.events import ContextDone, ContextEvent, ContextFailed
 from voiceagent_tts.synthesizer.options import ContextOptions
+from voiceagent_tts.tracing.spans import TRACEPARENT
 
 MODELS = ("qwen3-tts", "qwen-tts", "tts-1", "tts-1-hd", "gpt-4o-mini-tts")
 """Names of models, with aliases for programs that were written for other services."""
@@ -223,7 +224,8 @@ async def start_speaking(
             code=ErrorCode.TEXT_TOO_LONG,
         )
     ids = {"request_id": request_id_of(request.scope)}
-    origin = Origin(caller_of(request.scope), request.url.path, ids)
+    traceparent = request.headers.get(TRACEPARENT)
+    origin = Origin(caller_of(request.scope), request.url.path, ids, traceparent)
     turn = await state.turns.open(origin, options, chars=len(text))
     context = turn.context
     try:

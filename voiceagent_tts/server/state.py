@@ -24,6 +24,8 @@ from voiceagent_tts.server.workers import aligners_of, worker_specs
 from voiceagent_tts.synthesizer.options import Limits
 from voiceagent_tts.synthesizer.supervisor import Supervisor
 from voiceagent_tts.synthesizer.synthesizer import Synthesizer
+from voiceagent_tts.tracing.exporter import start_exporter
+from voiceagent_tts.tracing.spans import Tracer
 from voiceagent_tts.voices import VoiceFolder
 
 CLOSE_GRACE_S = 2.0
@@ -94,8 +96,14 @@ class ServerState:
             read_lexicon(settings.lexicon.expanduser()) if settings.lexicon else None,
         )
         self._context_log = ContextLog(settings, self.metrics.count_log_failure)
+        self._exporter = start_exporter()
         self.turns = Turns(
-            self.synthesizer, self.access.limiter, self.usage, self._context_log, self.metrics
+            self.synthesizer,
+            self.access.limiter,
+            self.usage,
+            self._context_log,
+            self.metrics,
+            Tracer() if self._exporter is None else self._exporter.tracer,
         )
         self.watchdog = Watchdog(self.synthesizer, settings.watchdog_s)
         self.sessions: set[OpenSocket] = set()
@@ -190,3 +198,5 @@ class ServerState:
         await self.synthesizer.close()
         await self.access.close()
         self._context_log.close()
+        if self._exporter is not None:
+            await asyncio.to_thread(self._exporter.close)

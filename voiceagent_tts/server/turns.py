@@ -6,7 +6,7 @@ Every route opens its contexts here; the synthesizer itself knows no keys.
 import functools
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from voiceagent_tts.access.keys import ANONYMOUS
 from voiceagent_tts.access.limiter import Admission, Limiter
@@ -14,11 +14,13 @@ from voiceagent_tts.access.usage import UsageBook, Used
 from voiceagent_tts.core import samples_to_ms
 from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.server.context_log import ContextLog, Origin
+from voiceagent_tts.server.context_span import end_context_span, start_context_span
 from voiceagent_tts.server.metrics import Metrics
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.events import ContextReport
 from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.synthesizer.synthesizer import Synthesizer
+from voiceagent_tts.tracing.spans import Span, Tracer
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,7 @@ class Turns:
         usage: counts what keys use.
         log: the request log.
         metrics: counts refusals, and how long admission takes.
+        tracer: starts the spans of contexts.
     """
 
     def __init__(
@@ -57,7 +60,9 @@ class Turns:
         usage: UsageBook,
         log: ContextLog,
         metrics: Metrics,
+        tracer: Tracer,
     ) -> None:
+        self._tracer = tracer
         self._metrics = metrics
         self._synthesizer = synthesizer
         self._limiter = limiter
@@ -80,12 +85,16 @@ class Turns:
             UnauthorizedError: the caller's key was revoked.
         """
         started = time.monotonic()
+        span = start_context_span(self._tracer, origin, options)
+        options = replace(options, traceparent=span.traceparent)
         with self._metrics.contexts_waiting.track_inprogress():
             try:
-                return await self._admit(origin, options, on_event, chars)
+                return await self._admit(origin, options, on_event, chars, span)
             except VoiceAgentError as error:
                 self._metrics.count_refusal(error.code)
                 self._log.refused(origin, options, error.code)
+                span.fail(error.code)
+                span.end()
                 raise
             finally:
                 self._metrics.admission_wait.observe(time.monotonic() - started)
@@ -96,11 +105,12 @@ class Turns:
         options: ContextOptions,
         on_event: Callable[[], None] | None,
         chars: int,
+        span: Span,
     ) -> Turn:
         admission: Admission | None = None
         try:
             admission = await self._limiter.admit(origin.caller, chars)
-            on_end = functools.partial(self._end, origin, admission)
+            on_end = functools.partial(self._end, origin, admission, span)
             return Turn(await self._synthesizer.open(options, on_event, on_end), admission)
         except BaseException:
             if admission is not None:
@@ -108,9 +118,16 @@ class Turns:
             raise
 
     def _end(
-        self, origin: Origin, admission: Admission, context: Context, report: ContextReport
+        self,
+        origin: Origin,
+        admission: Admission,
+        span: Span,
+        context: Context,
+        report: ContextReport,
     ) -> None:
         audio_ms = samples_to_ms(report.audio_samples)
         admission.end(audio_ms / 1000)
         self._usage.add(origin.caller.key_id or ANONYMOUS, Used(1, report.chars, audio_ms))
         self._log.ended(origin, context, report)
+        model = self._synthesizer.supervisors[context.voice.worker].capabilities.model
+        end_context_span(span, context, report, model)

@@ -42,6 +42,7 @@ from voiceagent_tts.server.state import ServerState
 from voiceagent_tts.server.turns import Turn
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.options import ContextOptions
+from voiceagent_tts.tracing.spans import TRACEPARENT
 
 _CUT_MEMORY_S = 120.0
 """Time after the end of a context in which `cut` is answered; docs/protocol.md promises it."""
@@ -188,7 +189,7 @@ class Session:
         context_id = message.context_id
         mark_ready = functools.partial(self._writer.mark_ready, context_id)
         started = time.monotonic()
-        origin = self._origin(context_id)
+        origin = self._origin(message)
         try:
             turn = await self._state.turns.open(origin, _options(message), mark_ready)
         except VoiceAgentError as error:
@@ -232,9 +233,11 @@ class Session:
             case ContextEnd():
                 turn.context.finish()
 
-    def _origin(self, context_id: str) -> Origin:
-        ids = {"session_id": self.session_id, "context_id": context_id}
-        return Origin(self.caller, self._websocket.scope["path"], ids)
+    def _origin(self, message: ContextOpen) -> Origin:
+        ids = {"session_id": self.session_id, "context_id": message.context_id}
+        given = (message.metadata or {}).get(TRACEPARENT)
+        traceparent = given if isinstance(given, str) else self._websocket.headers.get(TRACEPARENT)
+        return Origin(self.caller, self._websocket.scope["path"], ids, traceparent)
 
     def _count_refusal(self, error: VoiceAgentError) -> None:
         """Close the socket of a client that ignores its limits, or whose key was revoked."""

@@ -113,6 +113,7 @@ class Context:
         self._warnings = deque(request.warnings)
         self._limits = limits
         self._opened_at = time.monotonic()
+        self._cancelled_at: float | None = None
         self._state = _State.OPEN
         self._reason: DoneReason = "complete"
         self._code: ErrorCode | None = None
@@ -210,6 +211,7 @@ class Context:
             return None
         basis: Literal["played_ms", "clock"] = "clock" if played_samples is None else "played_ms"
         cut = self.cut(played_samples)
+        self._cancelled_at = self._cancelled_at or time.monotonic()
         self._queue.clear()
         self._queue.put(ContextCancelled(cut, self._clock.sent_samples, basis))
         self._stop_work("cancelled")
@@ -413,6 +415,7 @@ class Context:
                 self._engine.submitted_at,
                 self._engine.first_audio_at,
                 self._pacer.first_sent_at,
+                self._cancelled_at,
             ),
             gen_s=0.0 if started_at is None else now - started_at,
             underrun_s=self._clock.underrun_s,

@@ -72,7 +72,8 @@ class EngineHandle:
             self.submitted_at = time.monotonic()
         request = self._request
         how = (request.voice.name, language, request.feeding, request.speech)
-        self._worker.send(Submit(*place, *how, segment.readings))
+        traceparent = request.options.traceparent
+        self._worker.send(Submit(*place, *how, segment.readings, traceparent))
 
     def end_text(self, char_end: int) -> None:
         """Report that no text follows the text before `char_end`."""

@@ -61,6 +61,7 @@ class Milestones:
         submitted_at: the engine was sent the first segment.
         first_audio_at: the engine's first audio arrived.
         first_sent_at: the first audio left for the listener.
+        cancelled_at: the context was cancelled.
     """
 
     opened_at: float
@@ -69,6 +70,7 @@ class Milestones:
     submitted_at: float | None
     first_audio_at: float | None
     first_sent_at: float | None
+    cancelled_at: float | None
 
     @property
     def ttfa_s(self) -> float | None:

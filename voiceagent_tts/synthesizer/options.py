@@ -48,6 +48,7 @@ class ContextOptions:
         is_probe: whether this is the server's own health check, which the metrics leave out.
         lexicon: pronunciations that come before those of the voice and of the server.
         has_markup: whether the tags of `text.markup` in the text have an effect.
+        traceparent: span of the context, for the engine's; None if nobody traces.
     """
 
     voice: str | None = None
@@ -60,6 +61,7 @@ class ContextOptions:
     is_probe: bool = False
     lexicon: Entries = field(default_factory=dict[str, Pronunciation])
     has_markup: bool = False
+    traceparent: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

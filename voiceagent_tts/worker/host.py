@@ -19,6 +19,8 @@ from voiceagent_tts.seam import wire
 from voiceagent_tts.seam.engine import Engine
 from voiceagent_tts.seam.events import AudioStep, Failed, Ready, Stats
 from voiceagent_tts.seam.wire import Message
+from voiceagent_tts.tracing.exporter import start_exporter
+from voiceagent_tts.worker.engine_spans import EngineSpans
 
 HEARTBEAT_S = 1.0
 
@@ -54,10 +56,14 @@ class _Host:
         self._next_heartbeat = time.monotonic()
         self._busy_s = 0.0
         self._audio_samples = 0
+        self._spans: EngineSpans | None = None
 
     def run(self, make_engine: MakeEngine) -> int:
+        exporter = start_exporter()
         try:
             engine = make_engine(self._receive, self._send)
+            if exporter is not None:
+                self._spans = EngineSpans(exporter.tracer, engine.capabilities)
             # What is loaded stays. A full collection that visits it stops every row for 0.15 s.
             gc.collect()
             gc.freeze()
@@ -70,6 +76,9 @@ class _Host:
             # Only the type of the exception: its text may contain the client's words.
             self._send(Failed(None, ErrorCode.ENGINE_ERROR, f"the engine raised {type(error)}"))
             raise
+        finally:
+            if exporter is not None:
+                exporter.close()
         engine.close()
         return 0
 
@@ -102,9 +111,14 @@ class _Host:
                 parts = self._socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return commands
-            commands.append(wire.decode(parts))
+            command = wire.decode(parts)
+            if self._spans is not None:
+                self._spans.command(command)
+            commands.append(command)
 
     def _send(self, event: Message) -> None:
         if isinstance(event, AudioStep):
             self._audio_samples += sum(row.chunk.samples for row in event.rows)
+        if self._spans is not None:
+            self._spans.event(event)
         self._socket.send_multipart(wire.encode(event))

@@ -15,6 +15,7 @@ from typing import Unpack
 import aiohttp
 
 from voiceagent_tts.client import CLOSE_TIMEOUT_S, MAX_SERVER_MESSAGE_BYTES, authorization
+from voiceagent_tts.client.spans import ClientSpans
 from voiceagent_tts.errors import ConnectionLostError
 from voiceagent_tts.protocol.client_connection import (
     ClientConnection,
@@ -56,6 +57,7 @@ class Socket:
         self.received_at = time.monotonic()
         """When the server last sent anything."""
         self._router = router
+        self._spans = ClientSpans()
         self._websocket = websocket
         self._outbox: asyncio.Queue[str | None] = asyncio.Queue()  # None is a ping
         self._on_unusable: Callable[[Socket], None] = lambda _: None
@@ -92,7 +94,8 @@ class Socket:
         """
         if self._router.lost is not None:
             raise self._router.lost
-        self.send(self.connection.open(context_id, **options))
+        metadata = self._spans.open(context_id)
+        self.send(self.connection.open(context_id, metadata=metadata, **options))
         self._outbox.put_nowait(None)
 
         def receive(event: ContextEvent) -> None:
@@ -150,7 +153,9 @@ class Socket:
         return aiohttp.WSCloseCode.OK
 
     def _receive(self, data: str | bytes) -> None:
-        match self._router.receive(data):
+        event = self._router.receive(data)
+        self._spans.receive(event)
+        match event:
             case ErrorMessage(context_id=None, code=code):
                 _log.warning("the server refused a message: %s", code)
             case WarningMessage(code=code, message=message) if code not in self._warned:
@@ -171,6 +176,7 @@ class Socket:
                     await self._websocket.send_str(message)
 
     def _lose(self, error: ConnectionLostError) -> None:
+        self._spans.lose()
         if self._router.lose(error):
             self._on_unusable(self)
 

@@ -19,6 +19,7 @@ from websockets.asyncio.client import ClientConnection as WebSocket
 from websockets.exceptions import ConnectionClosed
 
 from voiceagent_tts.client import MAX_SERVER_MESSAGE_BYTES, authorization, websocket_address
+from voiceagent_tts.client.spans import ClientSpans
 from voiceagent_tts.errors import ConnectionLostError
 from voiceagent_tts.protocol.client_connection import ClientConnection, ClientEvent
 from voiceagent_tts.protocol.messages import SUBPROTOCOL, ErrorMessage
@@ -52,6 +53,7 @@ class SocketTTSService(WebsocketTTSService):
         self._api_key = api_key
         self._reconnect_attempts = reconnect_attempts
         self._connection = ClientConnection()
+        self._spans = ClientSpans()
         self._outbox: asyncio.Queue[str] = asyncio.Queue()
         self._writer: asyncio.Task[None] | None = None
         self._is_ready = asyncio.Event()  # contexts can be opened
@@ -177,6 +179,7 @@ class SocketTTSService(WebsocketTTSService):
                 self._received_at_s = self._now_s()
                 event = self._connection.receive(data)
                 if event is not None:
+                    self._spans.receive(event)
                     await self._receive_event(event)
                     await self._leave_draining_server()
         except ConnectionClosed:
@@ -185,6 +188,7 @@ class SocketTTSService(WebsocketTTSService):
             await self.push_error(error.message, error, category=ErrorCategory.UNKNOWN)
             await websocket.close(1002)
         self._is_ready.clear()
+        self._spans.lose()
         await self._receive_loss(
             ConnectionLostError("the connection to the server was lost in the middle of a turn")
         )

@@ -108,7 +108,8 @@ class TurnTTSService(SocketTTSService):
         """
         context_id = turn.next_server_context_id()
         rest = turn.rest
-        messages = [self._connection.open(context_id, **turn.options)]
+        metadata = self._spans.open(context_id)
+        messages = [self._connection.open(context_id, metadata=metadata, **turn.options)]
         if rest:
             messages.append(self._connection.text(context_id, rest))
         if turn.state is TurnState.FINISHING:

@@ -1,0 +1,107 @@
+"""A receiver of OTLP over HTTP, which decodes what exporters send and keeps the spans."""
+
+import contextlib
+import gzip
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+from opentelemetry.proto.trace.v1.trace_pb2 import Span as ProtoSpan
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivedSpan:
+    """A span as a collector sees it; ids are hexadecimal, and times are nanoseconds."""
+
+    name: str
+    trace_id: str
+    span_id: str
+    parent_id: str
+    attributes: dict[str, str | int | float | bool]
+    events: list[tuple[str, int]]
+    start_ns: int
+    end_ns: int
+    error: str
+
+
+class OtlpReceiver:
+    """What has arrived so far.
+
+    Attributes:
+        url: for `OTEL_EXPORTER_OTLP_ENDPOINT`.
+        bodies: every request, as bytes.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.bodies: list[bytes] = []
+
+    def spans(self) -> list[ReceivedSpan]:
+        """Return every span that has arrived."""
+        requests = (ExportTraceServiceRequest.FromString(body) for body in self.bodies)
+        return [
+            _read(span)
+            for request in requests
+            for resource in request.resource_spans
+            for scope in resource.scope_spans
+            for span in scope.spans
+        ]
+
+    def named(self, name: str) -> list[ReceivedSpan]:
+        """Return the spans of this name."""
+        return [span for span in self.spans() if span.name == name]
+
+
+def _read(span: ProtoSpan) -> ReceivedSpan:
+    return ReceivedSpan(
+        span.name,
+        span.trace_id.hex(),
+        span.span_id.hex(),
+        span.parent_span_id.hex(),
+        {each.key: _value(each.value) for each in span.attributes},
+        [(event.name, event.time_unix_nano) for event in span.events],
+        span.start_time_unix_nano,
+        span.end_time_unix_nano,
+        span.status.message,
+    )
+
+
+def _value(value: object) -> str | int | float | bool:
+    kind = value.WhichOneof("value")  # type: ignore[attr-defined]
+    return getattr(value, kind)
+
+
+@contextlib.contextmanager
+def receiving() -> Iterator[OtlpReceiver]:
+    """Receive on a free port of this machine within the block."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            if self.headers.get("Content-Encoding") == "gzip":
+                body = gzip.decompress(body)
+            assert self.path == "/v1/traces", self.path
+            receiver.bodies.append(body)
+            self.send_response(200)
+            self.send_header("Content-Type", "application/x-protobuf")
+            self.end_headers()
+            self.wfile.write(ExportTraceServiceResponse().SerializeToString())
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Print nothing for each request."""
+
+    listener = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    receiver = OtlpReceiver(f"http://127.0.0.1:{listener.server_port}")
+    thread = threading.Thread(target=listener.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield receiver
+    finally:
+        listener.shutdown()
+        listener.server_close()
+        thread.join()

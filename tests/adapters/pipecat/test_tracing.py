@@ -1,0 +1,41 @@
+"""Both adapters in the traces of their hosts, up to a real receiver."""
+
+import aiohttp
+from opentelemetry import trace
+
+from testbed.otlp_receiver import OtlpReceiver
+from testbed.pipecat_conversation import ENGLISH, talking
+from testbed.servers import StartServer
+from testbed.tracing_fixtures import host, receiver
+from testbed.waiting import until
+from voiceagent_tts.adapters.livekit import TTS
+from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
+
+__all__ = ["host", "receiver"]
+
+SECRET = "Xylophone"
+
+
+async def test_both_adapters_continue_the_trace_of_their_host(
+    receiver: OtlpReceiver, host: trace.Tracer, start_server: StartServer
+) -> None:
+    """A reply of LiveKit's plugin and one of Pipecat's service reach the server in a trace."""
+    server = await start_server()
+    async with aiohttp.ClientSession() as session:
+        voice = TTS(url=server.websocket_url, voice="default", language="en", http_session=session)
+        with host.start_as_current_span("livekit turn"):
+            async for _ in voice.synthesize(SECRET):
+                pass
+        await voice.aclose()
+    service = VoiceAgentTTSService(url=server.websocket_url, settings=ENGLISH)
+    async with talking(service) as conversation:
+        await conversation.reply(SECRET)
+        await conversation.spoken()
+    await until(lambda: len(receiver.named("tts.context")) == 2, "both contexts")
+    await until(lambda: len(receiver.named("tts.request")) == 2, "both requests")
+    requests = {span.span_id: span for span in receiver.named("tts.request")}
+    contexts = receiver.named("tts.context")
+    assert {span.parent_id for span in contexts} == set(requests)
+    (turn,) = receiver.named("livekit turn")
+    assert turn.span_id in {span.parent_id for span in requests.values()}
+    assert not any(SECRET.encode() in body for body in receiver.bodies)

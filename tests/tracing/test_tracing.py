@@ -1,0 +1,133 @@
+"""One trace from the program around a client, through server and worker, into a real receiver."""
+
+import os
+import socket
+
+import httpx
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+
+from testbed.otlp_receiver import OtlpReceiver, ReceivedSpan
+from testbed.server_process import serving
+from testbed.servers import StartServer
+from testbed.waiting import until
+from voiceagent_tts.client import TTSClient
+from voiceagent_tts.client.spans import ClientSpans
+from voiceagent_tts.tracing import spans
+from voiceagent_tts.tracing.spans import Span, Tracer
+
+SECRET = "Xylophone"
+PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+async def only(receiver: OtlpReceiver, name: str) -> ReceivedSpan:
+    """Wait for the one span of this name."""
+    await until(lambda: bool(receiver.named(name)), f"a span {name}")
+    (span,) = receiver.named(name)
+    return span
+
+
+async def test_a_turn_is_one_trace_through_all_processes(
+    receiver: OtlpReceiver, host: trace.Tracer
+) -> None:
+    """Host, client, server and worker: each span is a child of the one before, with its events."""
+    with serving() as server:
+        async with TTSClient(server.websocket_url) as client:
+            with host.start_as_current_span("turn"):
+                context = await client.open(voice="nova", language="en")
+            await context.send_text(f"{SECRET} players are rare. ")
+            await context.end()
+            async for _ in context:
+                pass
+        chain = [
+            await only(receiver, name)
+            for name in ("turn", "tts.request", "tts.context", "tts.engine")
+        ]
+    assert len({span.trace_id for span in chain}) == 1
+    assert [span.parent_id for span in chain] == ["", *(span.span_id for span in chain[:-1])]
+    _, request, on_server, engine = chain
+    assert [name for name, _ in request.events] == ["first_audio_received"]
+    assert [name for name, _ in on_server.events] == [
+        "admitted", "first_text", "first_segment", "first_codec_frame", "first_audio_sent",
+    ]  # fmt: skip
+    assert [name for name, _ in engine.events] == ["first_codec_frame"]
+    for span in (on_server, engine):
+        times = [span.start_ns, *(at for _, at in span.events), span.end_ns]
+        assert times == sorted(times)
+    assert on_server.attributes["gen_ai.output.type"] == "speech"
+    assert on_server.attributes["tts.reason"] == "complete"
+    assert on_server.attributes["tts.chars"] == len(f"{SECRET} players are rare. ")
+    assert on_server.attributes["tts.context_id"] == context.context_id
+    assert engine.attributes["tts.engine"] == "espeak"
+    assert engine.attributes["tts.audio_s"] > 0.5  # type: ignore[operator]
+    assert not any(SECRET.encode() in body for body in receiver.bodies)
+
+
+async def test_a_cancel_is_an_event_of_every_span(
+    receiver: OtlpReceiver, host: trace.Tracer, start_server: StartServer
+) -> None:
+    """A barge-in shows where it was received, where its row was freed, and at the client."""
+    server = await start_server()
+    async with TTSClient(server.websocket_url) as client:
+        context = await client.open(language="en", max_lead_s=0.3)
+        await context.send_text(f"{SECRET} players are rare. " * 40)
+        await anext(aiter(context))
+        await context.cancel()
+        on_server = await only(receiver, "tts.context")
+        engine = await only(receiver, "tts.engine")
+        request = await only(receiver, "tts.request")
+    assert on_server.attributes["tts.reason"] == "cancelled"
+    assert "cancel_received" in [name for name, _ in on_server.events]
+    assert "aborted" in [name for name, _ in engine.events]
+    assert "cancelled" in [name for name, _ in request.events]
+
+
+async def test_a_request_over_http_continues_the_trace_of_its_header(
+    receiver: OtlpReceiver, start_server: StartServer
+) -> None:
+    """`traceparent` of the request is the parent; a refused one has its code, and no text."""
+    server = await start_server()
+    async with httpx.AsyncClient(base_url=server.url, headers={"traceparent": PARENT}) as http:
+        body = {"input": SECRET, "voice": "nobody"}
+        assert (await http.post("/v1/audio/speech", json=body)).status_code == 400
+        refused = await only(receiver, "tts.context")
+    _, trace_id, parent_id, _ = PARENT.split("-")
+    assert (refused.trace_id, refused.parent_id) == (trace_id, parent_id)
+    assert refused.error == refused.attributes["error.type"] == "invalid_voice"
+    assert not any(SECRET.encode() in body for body in receiver.bodies)
+
+
+@pytest.mark.parametrize("given", ["", "no trace", "00-0-0-00", PARENT + "\0", "x" * 100_000])
+def test_a_malformed_parent_starts_a_trace_of_its_own(given: str) -> None:
+    """What a client sends as `traceparent` cannot break anything."""
+    tracer = Tracer(TracerProvider(shutdown_on_exit=False).get_tracer("test"))
+    span = tracer.start("tts.context", "server", given)
+    assert span.traceparent is not None
+    assert PARENT.split("-")[1] not in span.traceparent
+    span.end()
+
+
+async def test_a_collector_that_is_away_delays_nothing(
+    monkeypatch: pytest.MonkeyPatch, start_server: StartServer, free_port: int
+) -> None:
+    """Without an answer of the collector, a context is spoken as ever."""
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", free_port))
+        silent.listen()  # accepts, and never answers
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{free_port}")
+        server = await start_server()
+        async with TTSClient(server.websocket_url) as client:
+            events = [event async for event in client.say("Hello.", language="en")]
+        assert events
+        assert server.state.synthesizer.contexts_active == 0
+
+
+def test_nothing_is_traced_by_default() -> None:
+    """Without a collector there is no span, and the metadata of a client stays as it is."""
+    assert "OTEL_EXPORTER_OTLP_ENDPOINT" not in os.environ
+    assert Tracer().start("x", "server").traceparent is None
+    assert ClientSpans().open("c", {"a": 1}) == {"a": 1}
+    assert ClientSpans().open("c") is None
+    spans.Span().fail("internal")
+    Span().end()

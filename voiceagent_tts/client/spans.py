@@ -1,0 +1,63 @@
+"""Spans of the contexts of one client socket, in the traces of the program around the client."""
+
+from typing import Any
+
+from voiceagent_tts.errors import ErrorCode
+from voiceagent_tts.protocol.client_connection import ClientAudio, ClientEvent
+from voiceagent_tts.protocol.messages import CancelledMessage, DoneMessage, ErrorMessage
+from voiceagent_tts.tracing.spans import TRACEPARENT, Span, host_tracer
+
+
+class ClientSpans:
+    """Starts a span for each context, and ends it with the context or the socket."""
+
+    def __init__(self) -> None:
+        self._spans: dict[str, Span] = {}
+        self._silent: set[str] = set()  # contexts without audio so far
+
+    def open(
+        self, context_id: str, metadata: dict[str, Any] | None = None
+    ) -> dict[str, Any] | None:
+        """Start the span of a context, as a child of the program's current span.
+
+        Returns:
+            The metadata to open the context with: it has the span's `traceparent` too, unless the
+            program traces nothing or has set its own.
+        """
+        span = host_tracer().start("tts.request", "client")
+        traceparent = span.traceparent
+        if traceparent is None:
+            return metadata
+        span.set({"gen_ai.output.type": "speech", "tts.context_id": context_id})
+        self._spans[context_id] = span
+        self._silent.add(context_id)
+        return {TRACEPARENT: traceparent, **(metadata or {})}
+
+    def receive(self, event: ClientEvent | None) -> None:
+        """Record an event of any context."""
+        if not self._spans:
+            return
+        match event:
+            case ClientAudio(context_id) if context_id in self._silent:
+                self._silent.discard(context_id)
+                self._spans[context_id].event("first_audio_received")
+            case CancelledMessage(context_id=context_id) if span := self._spans.get(context_id):
+                span.event("cancelled")
+            case ErrorMessage(context_id=str(context_id)) if span := self._spans.get(context_id):
+                span.fail(event.code)
+            case DoneMessage(context_id=context_id, reason=reason):
+                self._end(context_id, reason)
+            case _:
+                pass
+
+    def lose(self) -> None:
+        """End all spans: the socket is lost."""
+        for context_id in list(self._spans):
+            self._spans[context_id].fail(ErrorCode.CONNECTION_LOST)
+            self._end(context_id, "error")
+
+    def _end(self, context_id: str, reason: str) -> None:
+        self._silent.discard(context_id)
+        if (span := self._spans.pop(context_id, None)) is not None:
+            span.set({"tts.reason": reason})
+            span.end()

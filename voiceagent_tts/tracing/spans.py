@@ -1,0 +1,114 @@
+"""Spans that cost nothing where nobody traces: a thin layer over OpenTelemetry's own.
+
+A span travels between processes as its W3C `traceparent`. Spans carry ids, names, counts and
+seconds, never text or keys.
+"""
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal
+
+from voiceagent_tts import __version__
+
+if TYPE_CHECKING:
+    from opentelemetry import trace
+
+Kind = Literal["client", "server", "internal"]
+Attribute = str | int | float | bool
+
+TRACEPARENT = "traceparent"
+"""Name of the header, and of the field in `metadata`, that carries a span."""
+_SCOPE = "voiceagent-tts"
+
+
+class Span:
+    """A span, or nothing where nobody traces.
+
+    Args:
+        span: OpenTelemetry's span; None for nothing.
+    """
+
+    def __init__(self, span: "trace.Span | None" = None) -> None:
+        self._span = span
+
+    @property
+    def traceparent(self) -> str | None:
+        """The span as a W3C `traceparent`; None if there is none."""
+        if self._span is None:
+            return None
+        from opentelemetry import trace
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        carrier: dict[str, str] = {}
+        context = trace.set_span_in_context(self._span)
+        TraceContextTextMapPropagator().inject(carrier, context)
+        return carrier.get(TRACEPARENT)
+
+    def set(self, attributes: Mapping[str, Attribute | None]) -> None:
+        """Set attributes; those that are None are left out."""
+        if self._span is not None:
+            known = {name: value for name, value in attributes.items() if value is not None}
+            self._span.set_attributes(known)
+
+    def event(self, name: str, at: float | None = None) -> None:
+        """Add an event at a `time.monotonic()`, now by default."""
+        if self._span is not None:
+            moment = time.monotonic() if at is None else at
+            self._span.add_event(name, timestamp=_unix_ns(moment))
+
+    def fail(self, code: str) -> None:
+        """Mark the span as failed with a stable error code."""
+        if self._span is not None:
+            from opentelemetry.trace import Status, StatusCode
+
+            self._span.set_attribute("error.type", code)
+            self._span.set_status(Status(StatusCode.ERROR, code))
+
+    def end(self) -> None:
+        """End the span; idempotent."""
+        if self._span is not None and self._span.is_recording():
+            self._span.end()
+
+
+class Tracer:
+    """Starts spans.
+
+    Args:
+        tracer: OpenTelemetry's tracer; None where nobody traces.
+    """
+
+    def __init__(self, tracer: "trace.Tracer | None" = None) -> None:
+        self._tracer = tracer
+
+    def start(self, name: str, kind: Kind, parent: str | None = None) -> Span:
+        """Start a span.
+
+        Args:
+            name: what it is.
+            kind: its place between processes.
+            parent: `traceparent` of the span that it belongs to. Without one, or with one that is
+                malformed, the current span of this program, if there is one.
+        """
+        if self._tracer is None:
+            return Span()
+        from opentelemetry.trace import SpanKind
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        context = None
+        if parent is not None:
+            context = TraceContextTextMapPropagator().extract({TRACEPARENT: parent})
+        return Span(self._tracer.start_span(name, context, SpanKind[kind.upper()]))
+
+
+def host_tracer() -> Tracer:
+    """The tracer of the program that uses this package; it decides whether and where to export."""
+    try:
+        from opentelemetry import trace
+    except ModuleNotFoundError:
+        return Tracer()
+    return Tracer(trace.get_tracer(_SCOPE, __version__))
+
+
+def _unix_ns(moment: float) -> int:
+    """A `time.monotonic()` as nanoseconds of Unix time."""
+    return time.time_ns() - round((time.monotonic() - moment) * 1e9)
