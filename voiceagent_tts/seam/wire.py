@@ -133,7 +133,12 @@ def _unpack_word(values: list[Any]) -> WordTimestamp:
 
 def _submit(values: list[Any], _parts: Sequence[bytes]) -> Submit:
     *plain, options, readings, traceparent = values
-    return Submit(*plain, SpeechOptions(*options), _readings(readings), traceparent)
+    return Submit(
+        *plain,
+        options=SpeechOptions(*options),
+        readings=_readings(readings),
+        traceparent=traceparent,
+    )
 
 
 def _append(values: list[Any], _parts: Sequence[bytes]) -> Append:
