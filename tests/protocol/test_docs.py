@@ -11,6 +11,8 @@ from voiceagent_tts.errors import HTTP_STATUS, RETRYABLE, ErrorCode
 from voiceagent_tts.protocol.client_connection import ClientConnection
 from voiceagent_tts.protocol.dialects.cartesia import Cartesia
 from voiceagent_tts.protocol.dialects.dialect import Dialect
+from voiceagent_tts.protocol.dialects.elevenlabs import ElevenLabs
+from voiceagent_tts.protocol.dialects.elevenlabs_messages import SocketOptions
 from voiceagent_tts.protocol.dialects.vllm_omni import VllmOmni
 from voiceagent_tts.protocol.messages import (
     CLOSE_CODES,
@@ -27,8 +29,16 @@ from voiceagent_tts.protocol.messages import (
 from voiceagent_tts.protocol.server_connection import ServerConnection
 
 PAGE = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text(encoding="utf-8")
-_FOREIGN = re.compile(r"^```(vllm-omni|cartesia) (\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_DIALECTS: dict[str, Dialect] = {"vllm-omni": VllmOmni(list), "cartesia": Cartesia()}
+_FOREIGN = re.compile(
+    r"^```(vllm-omni|cartesia|elevenlabs) (\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL
+)
+_DIALECTS: dict[str, Dialect] = {
+    "vllm-omni": VllmOmni(list),
+    "cartesia": Cartesia(),
+    "elevenlabs": ElevenLabs(
+        "nova", SocketOptions.parse({"output_format": "pcm_24000"}), is_multi=True
+    ),
+}
 _BLOCK = re.compile(r"^```json (\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _SESSION = PAGE[PAGE.index("## A complete session") : PAGE.index("## What a client sends")]
 _PARSE = {"client": parse_client_message, "server": parse_server_message}

@@ -144,7 +144,7 @@ def test_a_refusal_says_what_was_expected_and_what_came() -> None:
     error = _refusal(_open_with(audio={"sample_rate": 11_025}))
     assert str(error) == (
         "context.open.audio.sample_rate: "
-        "Input should be 8000, 16000, 22050, 24000, 44100 or 48000; got 11025"
+        "Input should be 8000, 16000, 22050, 24000, 32000, 44100 or 48000; got 11025"
     )
 
 

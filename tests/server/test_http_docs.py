@@ -12,6 +12,7 @@ from testbed.papers import ROOT, table_rows
 from voiceagent_tts.audio.containers import CONTENT_TYPES
 from voiceagent_tts.errors import HTTP_STATUS, ErrorCode
 from voiceagent_tts.protocol.dialects.cartesia import BytesRequest
+from voiceagent_tts.protocol.dialects.elevenlabs_messages import TextRequest
 from voiceagent_tts.server.serve import RunningServer
 from voiceagent_tts.server.speech import SpeechRequest
 
@@ -62,6 +63,12 @@ def test_every_format_is_documented() -> None:
 def test_every_field_of_a_cartesia_request_is_documented() -> None:
     """The table has the fields of the body of `/tts/bytes`."""
     assert fields_of("POST /tts/bytes", "field | default") == list(BytesRequest.model_fields)
+
+
+def test_every_field_of_an_elevenlabs_request_is_documented() -> None:
+    """The table has the fields of the body of ElevenLabs' routes."""
+    section = "POST /v1/text-to-speech/{voice_id}"
+    assert fields_of(section, "field | default") == list(TextRequest.model_fields)
 
 
 async def test_every_field_of_a_clone_request_is_documented(server: RunningServer) -> None:

@@ -106,7 +106,7 @@ LexiconEntries = Annotated[dict[str, JsonValue], BeforeValidator(_lexicon)]
 Metadata = Annotated[dict[str, JsonValue], AfterValidator(_small_enough)]
 Speed = Annotated[float, Field(ge=0.25, le=4.0, allow_inf_nan=False)]
 """Speaking rate, pitch unchanged; 1 is the voice's own. The range is that of OpenAI's API."""
-SampleRate = Literal[8000, 16000, 22050, 24000, 44100, 48000]
+SampleRate = Literal[8000, 16000, 22050, 24000, 32000, 44100, 48000]
 """Sample rate of the audio that a client receives, in Hz; engines generate 24,000 Hz."""
 Reason = Literal["complete", "cancelled", "error", "limit", "idle"]
 Basis = Literal["played_ms", "clock"]
@@ -174,6 +174,7 @@ class OpenOptions(TypedDict, total=False):
     priority: Literal["live", "batch"]
     lexicon: LexiconEntries | None
     markup: bool
+    idle_s: float | None
 
 
 class ContextDefaults(WireModel):
@@ -204,6 +205,8 @@ class ContextDefaults(WireModel):
     """How written words are said: a respelling, IPA between slashes, or both."""
     markup: bool = False
     """Whether tags in the text have an effect, such as `<break time="300ms"/>`."""
+    idle_s: Annotated[float, Field(gt=0)] | None = None
+    """Time without text after which the context ends, in seconds, if the server's is longer."""
 
 
 class ContextOpen(ContextDefaults, _ClientMessage):

@@ -13,7 +13,14 @@ from typing import Any
 from voiceagent_tts.core import MAX_MESSAGE_PCM_BYTES, Cut, WarningCode, WordTimestamp
 from voiceagent_tts.errors import ErrorCode, VoiceAgentError
 from voiceagent_tts.protocol.contexts import ContextState, context_exists, context_not_found
-from voiceagent_tts.protocol.dialects.dialect import Answer, Command, Dialect, TtsV1, WireMessages
+from voiceagent_tts.protocol.dialects.dialect import (
+    Answer,
+    Closing,
+    Command,
+    Dialect,
+    TtsV1,
+    WireMessages,
+)
 from voiceagent_tts.protocol.messages import (
     AudioBase64Message,
     AudioMessage,
@@ -85,6 +92,11 @@ class ServerConnection:
     def contexts(self) -> tuple[str, ...]:
         """Ids of the contexts without their `done`, oldest first."""
         return self._contexts.ids
+
+    @property
+    def closing(self) -> Closing | None:
+        """How to close the socket once all messages are sent; None to keep it open."""
+        return self._dialect.closing
 
     # Messages from the client.
 

@@ -22,8 +22,19 @@ from voiceagent_tts.errors import (
 )
 from voiceagent_tts.protocol.dialects.cartesia import Cartesia
 from voiceagent_tts.protocol.dialects.dialect import Dialect, TtsV1
+from voiceagent_tts.protocol.dialects.elevenlabs import ElevenLabs
+from voiceagent_tts.protocol.dialects.elevenlabs_messages import SocketOptions, voice_name
 from voiceagent_tts.protocol.dialects.vllm_omni import VllmOmni
-from voiceagent_tts.server import auth, clones, health, page, speech, usage, voices
+from voiceagent_tts.server import (
+    auth,
+    clones,
+    elevenlabs,
+    health,
+    page,
+    speech,
+    usage,
+    voices,
+)
 from voiceagent_tts.server.request_log import RequestLog, note_error
 from voiceagent_tts.server.state import ServerState
 from voiceagent_tts.server.websocket import Session
@@ -38,8 +49,9 @@ def create_app(state: ServerState) -> FastAPI:
         title="voiceagent-tts",
         version=__version__,
         description="Self-hosted, real-time text-to-speech. The WebSocket protocol tts.v1 at "
-        "`/v1/tts/ws`, and those of vLLM-Omni and Cartesia at `/v1/audio/speech/stream` and "
-        "`/tts/websocket`, are described in docs/protocol.md.",
+        "`/v1/tts/ws`, and those of vLLM-Omni, Cartesia and ElevenLabs at "
+        "`/v1/audio/speech/stream`, `/tts/websocket` and `/v1/text-to-speech/{voice_id}`, are "
+        "described in docs/protocol.md.",
         docs_url=None,  # `page` serves one that loads nothing from other sites
         redoc_url=None,
     )
@@ -51,13 +63,15 @@ def create_app(state: ServerState) -> FastAPI:
         CORSMiddleware,
         allow_origins=state.settings.allowed_origins,
         allow_methods=["GET", "POST", "DELETE"],
-        allow_headers=["Authorization", "Content-Type", "X-API-Key"],
+        allow_headers=["Authorization", "Content-Type", "X-API-Key", "xi-api-key"],
     )
     # Outermost: it also logs what the others refuse.
     app.add_middleware(RequestLog, count=state.metrics.count_request)
     _answer_errors(app, state)
     app.include_router(speech.router)
     app.include_router(voices.router)
+    app.include_router(elevenlabs.router)
+    app.include_router(elevenlabs.router, prefix=elevenlabs.LIVEKIT, include_in_schema=False)
     app.include_router(clones.router)
     app.include_router(usage.router)
     app.include_router(health.router)
@@ -71,8 +85,7 @@ def create_app(state: ServerState) -> FastAPI:
 
     async def serve(websocket: WebSocket, dialect: Dialect, key: str | None = None) -> None:
         if refusal := _refusal(state, websocket, key):
-            note_error(websocket.scope, refusal)
-            await websocket.send_denial_response(_error_response(refusal))
+            await _refuse(websocket, refusal)
             return
         await Session(state, websocket, dialect).run()
 
@@ -89,6 +102,21 @@ def create_app(state: ServerState) -> FastAPI:
         # Cartesia's clients in browsers cannot set headers and send their key in the address.
         await serve(websocket, Cartesia(), websocket.query_params.get("api_key"))
 
+    @app.websocket("/v1/text-to-speech/{voice_id}/{kind}-input")
+    @app.websocket("/livekit/v1/text-to-speech/{voice_id}/{kind}-input")
+    async def eleven_labs(websocket: WebSocket, voice_id: str, kind: str) -> None:
+        try:
+            dialect = _eleven_labs(state, websocket, voice_id, kind)
+        except InvalidRequestError as error:
+            await _refuse(websocket, error)
+            return
+        key = None
+        if state.keys.needs_key and auth.key_of(websocket.scope) is None:
+            websocket, key = await elevenlabs.await_key(websocket)
+        await serve(websocket, dialect, key)
+
+    @app.get("/v1/text-to-speech/{voice_id}/stream-input", include_in_schema=False)
+    @app.get("/v1/text-to-speech/{voice_id}/multi-stream-input", include_in_schema=False)
     @app.get("/v1/tts/ws", include_in_schema=False)
     @app.get("/v1/audio/speech/stream", include_in_schema=False)
     @app.get("/tts/websocket", include_in_schema=False)
@@ -103,11 +131,31 @@ def create_app(state: ServerState) -> FastAPI:
     @app.websocket("/{path:path}")
     async def unknown(websocket: WebSocket, path: str) -> None:
         # By default Starlette answers 403, which clients take for a refused key.
-        refusal = _refused_request(HTTPException(404))
-        note_error(websocket.scope, refusal)
-        await websocket.send_denial_response(_error_response(refusal))
+        await _refuse(websocket, _refused_request(HTTPException(404)))
 
     return app
+
+
+def _eleven_labs(state: ServerState, websocket: WebSocket, voice_id: str, kind: str) -> ElevenLabs:
+    """The dialect for an address of ElevenLabs' sockets.
+
+    Raises:
+        InvalidRequestError: there is no such address, or an option in it is not legal.
+    """
+    if kind not in ("stream", "multi-stream"):
+        raise _refused_request(HTTPException(404))
+    return ElevenLabs(
+        voice_name(voice_id, state.synthesizer.voices.names()),
+        SocketOptions.parse(websocket.query_params),
+        is_multi=kind == "multi-stream",
+        counts_from_context=websocket.url.path.startswith(elevenlabs.LIVEKIT),
+    )
+
+
+async def _refuse(websocket: WebSocket, error: VoiceAgentError) -> None:
+    """Refuse a socket before it is accepted."""
+    note_error(websocket.scope, error)
+    await websocket.send_denial_response(_error_response(websocket.scope, error))
 
 
 class _KeyGuard:
@@ -123,7 +171,7 @@ class _KeyGuard:
                 auth.check(self._state.settings, self._state.keys, scope)
             except UnauthorizedError as error:
                 note_error(scope, error)
-                await _error_response(error)(scope, receive, send)
+                await _error_response(scope, error)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
@@ -162,7 +210,7 @@ def _answer_errors(app: FastAPI, state: ServerState) -> None:
     async def on_error(request: Request, error: VoiceAgentError) -> Response:
         note_error(request.scope, error)
         state.metrics.errors.labels(error.code).inc()
-        return _error_response(error)
+        return _error_response(request.scope, error)
 
     @app.exception_handler(RequestValidationError)
     async def on_invalid(_: Request, error: RequestValidationError) -> Response:
@@ -230,8 +278,8 @@ def _kind(status: int) -> str:
     return "rate_limit_error" if status == 429 else "invalid_request_error"
 
 
-def _error_response(error: VoiceAgentError) -> JSONResponse:
-    """The response for an error, in OpenAI's form."""
+def _error_response(scope: Scope, error: VoiceAgentError) -> JSONResponse:
+    """The response for an error, in OpenAI's form, or in ElevenLabs' on its routes."""
     kind, code = _kind(error.status), error.code.value
     body = {"message": error.message, "type": kind, "param": None, "code": code}
     headers: dict[str, str] = {}
@@ -241,4 +289,6 @@ def _error_response(error: VoiceAgentError) -> JSONResponse:
         headers["Upgrade"] = "websocket"
     if error.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    return JSONResponse({"error": body}, error.status, headers)
+    is_eleven_labs = elevenlabs.is_route(scope["path"])
+    shown = elevenlabs.error_body(error) if is_eleven_labs else {"error": body}
+    return JSONResponse(shown, error.status, headers)

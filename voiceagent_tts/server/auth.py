@@ -1,6 +1,5 @@
 """Access control: API keys, their scopes, and web origins, checked before any upgrade or work."""
 
-from collections.abc import Iterable
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -57,7 +56,7 @@ def check(
     host, _ = request.get("client") or ("unknown", 0)
     key = None
     if keys.needs_key:
-        offered = _key_of(headers, request.get("subprotocols", ())) or query_key
+        offered = key_of(request) or query_key
         key = _known_key(keys, offered)
         _check_scope(key, request.get("method", "GET"), request["path"])
     caller = Caller(host, None if key is None else key.id)
@@ -97,13 +96,15 @@ def _is_own(settings: Settings, origin: str, host: str | None) -> bool:
     return parts.netloc == host and (not is_open or parts.hostname in LOOPBACK)
 
 
-def _key_of(headers: Headers, subprotocols: Iterable[str]) -> str | None:
+def key_of(request: AsgiScope) -> str | None:
+    """The key in the headers of a request; None if it has none."""
+    headers = Headers(scope=request)
     scheme, _, key = headers.get("authorization", "").partition(" ")
     if scheme.lower() in _SCHEMES:
         return key.strip()
-    if key := headers.get("x-api-key"):
+    if key := headers.get("x-api-key") or headers.get("xi-api-key"):
         return key
-    for subprotocol in subprotocols:
+    for subprotocol in request.get("subprotocols", ()):
         if subprotocol.startswith(_BEARER_SUBPROTOCOL):
             return subprotocol.removeprefix(_BEARER_SUBPROTOCOL)
     return None

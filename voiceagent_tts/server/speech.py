@@ -42,7 +42,12 @@ from voiceagent_tts.server.context_log import Origin
 from voiceagent_tts.server.request_log import request_id_of
 from voiceagent_tts.server.state import ServerState
 from voiceagent_tts.synthesizer.context import Context
-from voiceagent_tts.synthesizer.events import ContextDone, ContextEvent, ContextFailed
+from voiceagent_tts.synthesizer.events import (
+    ContextDone,
+    ContextEvent,
+    ContextFailed,
+    ContextWords,
+)
 from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.tracing.spans import TRACEPARENT
 
@@ -153,7 +158,7 @@ async def speak(request: Request, body: SpeechRequest) -> Response:
     pcm = await start_speaking(request, body.input, body.options())
     container_format, content_type = _answer_format(body, request.headers.get("accept", ""))
     encoder = ContainerEncoder(container_format)
-    audio = _encoded(pcm, encoder)
+    audio = encoded(pcm, encoder)
     headers = _pcm_headers(SAMPLE_RATE_HZ) if container_format == "pcm" else None
     if not body.is_streamed:
         data = await _collected(request, audio)
@@ -190,7 +195,7 @@ async def speak_as_cartesia(request: Request, body: BytesRequest) -> StreamingRe
     pcm = await start_speaking(request, body.transcript, options)
     output = OutputStream(body.output_format.encoding, body.output_format.sample_rate)
     headers = _pcm_headers(body.output_format.sample_rate)
-    return StreamingResponse(_encoded(pcm, output), media_type="audio/pcm", headers=headers)
+    return StreamingResponse(encoded(pcm, output), media_type="audio/pcm", headers=headers)
 
 
 def _pcm_headers(sample_rate_hz: int) -> dict[str, str]:
@@ -211,6 +216,13 @@ async def start_speaking(
     request: Request, text: str, options: ContextOptions
 ) -> AsyncGenerator[bytes, None]:
     """Start to speak a text; returns its PCM when the first audio is there."""
+    return _pcm(await start_timed(request, text, options))
+
+
+async def start_timed(
+    request: Request, text: str, options: ContextOptions
+) -> AsyncGenerator[AudioChunk | ContextWords, None]:
+    """Start to speak a text; returns its audio and its words when the first audio is there."""
     state: ServerState = request.app.state.server
     if state.is_draining:
         raise OverloadedError("the server is shutting down", code=ErrorCode.DRAINING)
@@ -236,14 +248,18 @@ async def start_speaking(
     except BaseException:
         context.abandon()
         raise
-    return _pcm(context, first, events)
+    return _timed(context, first, events)
 
 
 async def _first_audio(
     request: Request, events: AsyncIterator[ContextEvent], timeout_s: float
-) -> AudioChunk:
-    """Wait for the first audio; raises if the client disconnects or no audio will come."""
-    waiting = asyncio.ensure_future(_skip_to_audio(events))
+) -> list[AudioChunk | ContextWords]:
+    """Wait for the first audio; raises if the client disconnects or no audio will come.
+
+    Returns:
+        The words that came before the audio, and the audio.
+    """
+    waiting = asyncio.ensure_future(_up_to_audio(events))
     try:
         async with asyncio.timeout(timeout_s):
             while not waiting.done():
@@ -257,7 +273,10 @@ async def _first_audio(
         waiting.cancel()
 
 
-async def _skip_to_audio(events: AsyncIterator[ContextEvent]) -> AudioChunk:
+async def _up_to_audio(
+    events: AsyncIterator[ContextEvent],
+) -> list[AudioChunk | ContextWords]:
+    before: list[AudioChunk | ContextWords] = []
     error: VoiceAgentError = InvalidRequestError(
         "expected letters or digits to speak, got only punctuation",
         code=ErrorCode.TEXT_UNSPEAKABLE,
@@ -265,7 +284,9 @@ async def _skip_to_audio(events: AsyncIterator[ContextEvent]) -> AudioChunk:
     async for event in events:
         match event:
             case AudioChunk():
-                return event
+                return [*before, event]
+            case ContextWords():
+                before.append(event)
             case ContextFailed(cause):
                 error = cause
             case ContextDone():
@@ -276,15 +297,27 @@ async def _skip_to_audio(events: AsyncIterator[ContextEvent]) -> AudioChunk:
 
 
 async def _pcm(
-    context: Context, first: AudioChunk, events: AsyncIterator[ContextEvent]
+    events: AsyncGenerator[AudioChunk | ContextWords, None],
 ) -> AsyncGenerator[bytes, None]:
+    async with aclosing(events):
+        async for event in events:
+            if isinstance(event, AudioChunk):
+                yield event.pcm
+
+
+async def _timed(
+    context: Context,
+    first: list[AudioChunk | ContextWords],
+    events: AsyncIterator[ContextEvent],
+) -> AsyncGenerator[AudioChunk | ContextWords, None]:
     failure: VoiceAgentError | None = None
     try:
-        yield first.pcm
+        for each in first:
+            yield each
         async for event in events:
             match event:
-                case AudioChunk(_, pcm):
-                    yield pcm
+                case AudioChunk() | ContextWords():
+                    yield event
                 case ContextFailed(error):
                     failure = error
                 case ContextDone(reason="limit"):
@@ -300,9 +333,10 @@ async def _pcm(
         context.abandon()
 
 
-async def _encoded(
+async def encoded(
     pcm: AsyncGenerator[bytes, None], encoder: ContainerEncoder | OutputStream
 ) -> AsyncGenerator[bytes, None]:
+    """The audio of `pcm` in the form of `encoder`."""
     async with aclosing(pcm):
         async for piece in pcm:
             if data := encoder.push(piece):

@@ -139,6 +139,7 @@ class Session:
                 return
             data = event.get("text")
             await self._receive(event["bytes"] if data is None else data)
+            self._close_if_over()
             await self._writer.wait_for_room()
 
     async def _receive(self, data: str | bytes) -> None:
@@ -279,6 +280,13 @@ class Session:
         while len(self._recent) > _MAX_RECENT or now - self._oldest_end() > _CUT_MEMORY_S:
             del self._recent[next(iter(self._recent))]
 
+        self._close_if_over()
+
+    def _close_if_over(self) -> None:
+        """Close the socket if the client expects it."""
+        if self._connection.closing is not None:
+            self.close(*self._connection.closing)
+
     def _oldest_end(self) -> float:
         return next(iter(self._recent.values()))[1]
 
@@ -328,4 +336,5 @@ def _options(message: ContextOpen) -> ContextOptions:
         text_feeding=message.text_feeding,
         lexicon=check_entries(message.lexicon or {}),
         has_markup=message.markup,
+        idle_s=message.idle_s,
     )

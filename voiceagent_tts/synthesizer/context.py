@@ -140,7 +140,8 @@ class Context:
         to_engine = self._words.timeline.to_engine_samples
         self._pacer = Pacer(self._engine, self._clock, to_engine, options.max_lead_s, limits)
         self._engine.prepare()
-        self._idle.start(limits.context_idle_s)
+        self._idle_s = min(limits.context_idle_s, options.idle_s or limits.context_idle_s)
+        self._idle.start(self._idle_s)
 
     # Text in.
 
@@ -165,7 +166,7 @@ class Context:
                 code=ErrorCode.TEXT_TOO_LONG,
             )
         if delta:
-            self._idle.start(self._limits.context_idle_s)
+            self._idle.start(self._idle_s)
             while self._warnings:  # now that the client knows that the context is open
                 self._queue.put(self._warnings.popleft())
             self._intake.push(delta)

@@ -49,6 +49,7 @@ class ContextOptions:
         lexicon: pronunciations that come before those of the voice and of the server.
         has_markup: whether the tags of `text.markup` in the text have an effect.
         traceparent: span of the context, for the engine's; None if nobody traces.
+        idle_s: longest wait for text, if it is shorter than the server's limit.
     """
 
     voice: str | None = None
@@ -62,6 +63,7 @@ class ContextOptions:
     lexicon: Entries = field(default_factory=dict[str, Pronunciation])
     has_markup: bool = False
     traceparent: str | None = None
+    idle_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

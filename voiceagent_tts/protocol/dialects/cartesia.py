@@ -167,6 +167,7 @@ class Cartesia:
     """Translates the messages of one Cartesia socket."""
 
     is_sequential = False
+    closing = None
 
     def __init__(self) -> None:
         self._contexts: dict[str, _Context] = {}

@@ -36,6 +36,9 @@ class Answer:
     data: str
 
 
+Closing = tuple[int, str]
+"""Code and reason with which to close a socket."""
+
 Command = ClientMessage | Answer
 """What the server has to do for a client."""
 
@@ -46,6 +49,11 @@ class Dialect(Protocol):
     @property
     def is_sequential(self) -> bool:
         """Whether contexts speak one after the other, in the order of their opening."""
+        ...
+
+    @property
+    def closing(self) -> Closing | None:
+        """How to close the socket once what `write` returned is sent; None to keep it open."""
         ...
 
     def read(self, data: str, max_bytes: int) -> list[Command]:
@@ -66,6 +74,7 @@ class TtsV1:
     """The project's own dialect: `tts.v1`, unchanged."""
 
     is_sequential = False
+    closing = None
 
     def read(self, data: str, max_bytes: int) -> list[Command]:
         """See `Dialect.read`."""

@@ -1,0 +1,213 @@
+"""ElevenLabs' doors on the real engine: sockets, HTTP routes, keys and errors."""
+
+import asyncio
+import base64
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from testbed.servers import metric_value
+from testbed.waiting import PATIENCE_S, until
+from voiceagent_tts.config import Settings
+from voiceagent_tts.server.serve import RunningServer, running
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+SENTENCE = "The quick brown fox jumps over the lazy dog."
+
+
+@contextlib.asynccontextmanager
+async def connected(
+    server: RunningServer, kind: str = "multi-stream", voice: str = "default", **query: str
+) -> AsyncIterator[ClientConnection]:
+    """Open a socket for raw messages."""
+    options = "&".join(f"{name}={value}" for name, value in query.items())
+    address = f"/v1/text-to-speech/{voice}/{kind}-input?{options}"
+    async with connect(f"ws{server.url.removeprefix('http')}{address}", max_size=None) as websocket:
+        yield websocket
+
+
+async def send(websocket: ClientConnection, **fields: Any) -> None:
+    """Send one message."""
+    await websocket.send(json.dumps(fields))
+
+
+async def until_final(websocket: ClientConnection) -> list[dict[str, Any]]:
+    """Return all messages up to the last one of a context."""
+    messages: list[dict[str, Any]] = []
+    async with asyncio.timeout(PATIENCE_S):
+        while not messages or not messages[-1].get("isFinal"):
+            messages.append(json.loads(await websocket.recv()))
+    return messages
+
+
+def audio_of(messages: list[dict[str, Any]]) -> bytes:
+    """The audio in messages."""
+    return b"".join(base64.b64decode(m["audio"]) for m in messages if m.get("audio"))
+
+
+async def test_a_text_is_spoken_with_its_characters(shared_server: RunningServer) -> None:
+    """`stream-input`: audio, characters that are the text, the last message, and close 1000."""
+    async with connected(shared_server, "stream", output_format="pcm_16000") as websocket:
+        await send(websocket, text=" ", voice_settings={"stability": 0.5}, xi_api_key="none")
+        for word in SENTENCE.split():
+            await send(websocket, text=f"{word} ", try_trigger_generation=True)
+        await send(websocket, text="")
+        messages = await until_final(websocket)
+        await websocket.wait_closed()
+        assert websocket.close_code == 1000
+    chars = [c for m in messages if m.get("alignment") for c in m["alignment"]["chars"]]
+    assert "".join(chars).strip() == SENTENCE
+    chunks = [m["alignment"] for m in messages if m.get("alignment")]
+    spans = [c["charStartTimesMs"][-1] + c["charDurationsMs"][-1] for c in chunks]
+    assert sum(spans) <= len(audio_of(messages)) / 2 / 16 < sum(spans) + 1000
+
+
+async def test_contexts_share_a_socket(shared_server: RunningServer) -> None:
+    """`multi-stream-input`: two contexts, each with its audio and its last message."""
+    async with connected(shared_server, output_format="ulaw_8000") as websocket:
+        for name, text in (("a", SENTENCE), ("b", "Yes.")):
+            await send(websocket, text=text, context_id=name, flush=True)
+            await send(websocket, context_id=name, close_context=True)
+        messages = [*await until_final(websocket), *await until_final(websocket)]
+    lengths = {
+        name: len(audio_of([m for m in messages if m["contextId"] == name])) for name in "ab"
+    }
+    assert lengths["a"] > 2 * lengths["b"] > 0
+
+
+async def test_an_interruption_frees_the_row(shared_server: RunningServer) -> None:
+    """A context closed in its text stops, and the socket speaks the next one."""
+    worker = shared_server.state.synthesizer.supervisors["espeak"].worker
+    assert worker is not None
+    async with connected(shared_server, output_format="pcm_24000") as websocket:
+        await send(websocket, text=f"{SENTENCE} {SENTENCE} ", context_id="long")
+        await websocket.recv()
+        await send(websocket, context_id="long", close_context=True)
+        await until_final(websocket)
+        await until(lambda: not worker.rows_used, "the row is free")
+        await send(websocket, text="Yes. ", context_id="next", flush=True)
+        await send(websocket, context_id="next", close_context=True)
+        assert audio_of(await until_final(websocket))
+
+
+async def test_the_default_format_is_mp3(shared_server: RunningServer) -> None:
+    """A socket without a format, and the HTTP route, send MP3."""
+    async with connected(shared_server, "stream") as websocket:
+        await send(websocket, text="Yes. ")
+        await send(websocket, text="")
+        data = audio_of(await until_final(websocket))
+    assert data[0] == 0xFF and data[1] & 0xE0 == 0xE0, "an MP3 frame"
+
+
+@pytest.mark.parametrize("data", ["", "[]", "{", '{"text": 1}', b"binary", '{"text": "\\ud800"}'])
+async def test_a_bad_message_is_an_error(shared_server: RunningServer, data: str | bytes) -> None:
+    """The error has ElevenLabs' form, and the socket lives on."""
+    async with connected(shared_server) as websocket:
+        await websocket.send(data)
+        error = json.loads(await websocket.recv())
+        assert error.keys() == {"message", "error", "code"}
+        await send(websocket, text="Yes. ", flush=True)
+        await send(websocket, close_context=True)
+        assert audio_of(await until_final(websocket))
+
+
+async def test_a_bad_address_is_refused(shared_server: RunningServer) -> None:
+    """An unknown format or door is refused before the upgrade."""
+    for kind, query, status in (("stream", {"output_format": "x"}, 400), ("other", {}, 404)):
+        with pytest.raises(InvalidStatus) as refused:
+            async with connected(shared_server, kind, **query):
+                pass
+        assert refused.value.response.status_code == status
+
+
+async def test_http_speaks_in_every_format(http: httpx.AsyncClient) -> None:
+    """`POST /v1/text-to-speech/{voice_id}` and `/stream` send the format asked for."""
+    for path in ("", "/stream"):
+        answer = await http.post(
+            f"/v1/text-to-speech/default{path}?output_format=pcm_8000", json={"text": "Yes."}
+        )
+        assert answer.headers["content-type"] == "audio/pcm"
+        assert len(answer.content) > 2000
+    answer = await http.post("/v1/text-to-speech/default", json={"text": "Yes."})
+    assert answer.headers["content-type"] == "audio/mpeg"
+
+
+async def test_http_sends_times_of_characters(http: httpx.AsyncClient) -> None:
+    """`/stream/with-timestamps` sends lines of audio and characters, which are the text."""
+    answer = await http.post(
+        "/v1/text-to-speech/default/stream/with-timestamps?output_format=pcm_24000",
+        json={"text": SENTENCE, "voice_settings": {"speed": 1.5}},
+    )
+    lines = [json.loads(line) for line in answer.text.splitlines()]
+    timed = [line["alignment"] for line in lines if line["alignment"]]
+    assert "".join(char for each in timed for char in each["characters"]).strip() == SENTENCE
+    starts = [start for each in timed for start in each["character_start_times_seconds"]]
+    audio_s = sum(len(base64.b64decode(line["audio_base64"])) for line in lines) / 48_000
+    assert starts == sorted(starts) and starts[-1] < audio_s
+
+
+async def test_voices_are_listed(http: httpx.AsyncClient, shared_server: RunningServer) -> None:
+    """`GET /v1/voices` names every voice in ElevenLabs' form."""
+    voices = (await http.get("/v1/voices")).json()["voices"]
+    names = {voice["voice_id"] for voice in voices}
+    assert set(shared_server.state.synthesizer.voices.names()) <= names
+    assert {"voice_id", "name", "category", "labels"} <= voices[0].keys()
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("nobody", {"text": "Hi."}, "voice_id_does_not_exist"),
+        ("default", {"text": ""}, "invalid_param"),
+        ("default", {}, "invalid_param"),
+        ("default", {"text": "Hi.", "language_code": "xx"}, "invalid_language"),
+    ],
+)
+async def test_http_errors_have_their_form(
+    http: httpx.AsyncClient, path: str, body: dict[str, Any], status: str
+) -> None:
+    """An error is `{"detail": {"status", "message"}}`."""
+    answer = await http.post(f"/v1/text-to-speech/{path}", json=body)
+    assert answer.status_code == 400
+    assert answer.json()["detail"]["status"] == status
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def locked() -> AsyncIterator[RunningServer]:
+    """A server that needs a key."""
+    async with running(Settings(port=0, api_keys=("right",))) as server:
+        yield server
+
+
+async def test_the_key_may_be_in_the_first_message(locked: RunningServer) -> None:
+    """The right key is accepted there; a wrong one, and none, are answered and closed with 1008."""
+    server = locked
+    async with connected(server, "stream", output_format="pcm_8000") as websocket:
+        await send(websocket, text="Yes. ", xi_api_key="right")
+        await send(websocket, text="")
+        assert audio_of(await until_final(websocket))
+    for first in ({"text": "Yes.", "xi_api_key": "wrong"}, {"text": "Yes."}):
+        async with connected(server) as websocket:
+            await send(websocket, **first)
+            assert json.loads(await websocket.recv())["error"] == "invalid_api_key"
+            with pytest.raises(ConnectionClosed):
+                await websocket.recv()
+            assert websocket.close_code == 1008
+    assert metric_value(server, "tts_ws_accepted_total") == 1
+
+
+async def test_the_key_may_be_in_a_header(locked: RunningServer) -> None:
+    """`xi-api-key` is accepted by HTTP routes; without it the answer is 401 in ElevenLabs' form."""
+    async with httpx.AsyncClient(base_url=locked.url) as client:
+        right = await client.get("/v1/voices", headers={"xi-api-key": "right"})
+        wrong = await client.get("/v1/voices")
+    assert right.status_code == 200
+    assert (wrong.status_code, wrong.json()["detail"]["status"]) == (401, "invalid_api_key")
