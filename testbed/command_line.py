@@ -9,8 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-EMBEDDED = {"VOICEAGENT_TTS_ENGINE": "espeak"}
-"""A better voice that is on this machine would be taken otherwise."""
+from testbed.watermarks import WATERMARK_SECRET
+
+EMBEDDED = {
+    "VOICEAGENT_TTS_ENGINE": "espeak",
+    "VOICEAGENT_TTS_WATERMARK_KEY": WATERMARK_SECRET.hex(),
+}
+"""A better voice that is on this machine would be taken otherwise, and a key made in its home."""
 
 
 @dataclass(frozen=True, slots=True)

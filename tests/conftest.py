@@ -23,6 +23,7 @@ import pytest
 from testbed.examples import register_profiles
 from testbed.server_process import ServerProcess, serving
 from testbed.servers import StartServer, StartSynthesizer
+from testbed.watermarks import WATERMARK_SECRET
 from testbed.workers import lower_priority, mark_realtime
 from voiceagent_tts.config import Settings
 from voiceagent_tts.server.serve import RunningServer, running
@@ -52,6 +53,8 @@ def pytest_configure() -> None:
     """Lower the priority of workers whose tests compute, and let commands speak as espeak."""
     # A better voice that is on this machine would be taken instead, by commands without an engine.
     os.environ.setdefault("VOICEAGENT_TTS_ENGINE", "espeak")
+    # Tests mark audio as users do, but leave no key in the home of who runs them.
+    os.environ.setdefault("VOICEAGENT_TTS_WATERMARK_KEY", WATERMARK_SECRET.hex())
     lower_priority()
 
 

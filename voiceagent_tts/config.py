@@ -213,6 +213,19 @@ class Settings(BaseSettings):
         sample_share: Share of successful contexts that `sample_folder` stores, from 0 to 1.
         sample_folder_mb: Maximum size of `sample_folder`, in units of 10^6 bytes; the oldest
             requests are deleted.
+        watermark: Mark all generated audio with an inaudible watermark, which `voiceagent-tts
+            detect` and `/v1/provenance/detect` find. Turn it off only where the law does not ask
+            for it, or where something else marks the audio.
+        watermark_key: Secret key of the watermark: 64 hex digits. Default: the keys in
+            `watermark_key_file`.
+        watermark_key_file: File of watermark keys, one per line: the first one marks, all are
+            detected. Created with a random key at the first start. All servers that share a
+            service need the same keys.
+        c2pa_certfile: Certificate chain in PEM form that signs a C2PA manifest (content
+            credentials) for WAV, MP3 and FLAC files; extra `c2pa`.
+        c2pa_keyfile: Private key of the certificate: P-256, P-384 or P-521, as PKCS #8.
+        c2pa_self_signed: Sign C2PA manifests with certificates made for tests, which programs that
+            read manifests report as untrusted.
         ssl_certfile: Certificate in PEM form, to serve HTTPS and WSS without a proxy.
         ssl_keyfile: Key of the certificate. Default: it is in `ssl_certfile`.
         ssl_self_signed: Serve HTTPS and WSS with a certificate that the server makes itself.
@@ -280,6 +293,12 @@ class Settings(BaseSettings):
     sample_folder: Path | None = None
     sample_share: float = Field(default=0.0, ge=0, le=1)
     sample_folder_mb: float = Field(default=100.0, gt=0)
+    watermark: bool = True
+    watermark_key: SecretStr | None = None
+    watermark_key_file: Path = Path("~/.local/share/voiceagent-tts/watermark.keys")
+    c2pa_certfile: Path | None = None
+    c2pa_keyfile: Path | None = None
+    c2pa_self_signed: bool = False
     ssl_certfile: Path | None = None
     ssl_keyfile: Path | None = None
     ssl_self_signed: bool = False
@@ -370,6 +389,19 @@ class Settings(BaseSettings):
         if self.ssl_keyfile is not None and self.ssl_certfile is None:
             raise ValueError("expected ssl_certfile with ssl_keyfile; name the certificate too")
         return self
+
+    @model_validator(mode="after")
+    def _check_c2pa(self) -> "Settings":
+        if (self.c2pa_certfile is None) != (self.c2pa_keyfile is None):
+            raise ValueError("expected c2pa_certfile and c2pa_keyfile together; got one of them")
+        if self.c2pa_self_signed and self.c2pa_certfile is not None:
+            raise ValueError("expected c2pa_certfile or c2pa_self_signed, got both; keep one")
+        return self
+
+    @property
+    def signs_files(self) -> bool:
+        """Whether files get a C2PA manifest."""
+        return self.c2pa_self_signed or self.c2pa_certfile is not None
 
     @property
     def is_loopback(self) -> bool:

@@ -27,6 +27,7 @@ from voiceagent_tts.protocol.messages import (
     WordsMessage,
 )
 from voiceagent_tts.protocol.server_connection import ServerConnection
+from voiceagent_tts.provenance.record import AudioRecord
 from voiceagent_tts.server.context_writer import ContextWriter
 from voiceagent_tts.server.serve import RunningServer
 from voiceagent_tts.synthesizer.options import ContextOptions
@@ -212,8 +213,8 @@ async def test_a_cancel_may_meet_the_last_audio(shared_server: RunningServer) ->
     assert isinstance(message, ContextOpen)
     context = await synthesizer.open(ContextOptions(language="en", max_lead_s=0))
     connection.opened("c", voice="default", language="en", seed=None, queue_ms=0)
-    metrics = shared_server.state.metrics
-    writer = ContextWriter(connection, message, context, lambda error: None, metrics)
+    metrics, record = shared_server.state.metrics, AudioRecord("m", None)
+    writer = ContextWriter(connection, message, context, record, lambda error: None, metrics)
     context.push_text("Hello.")
     context.finish()
     while synthesizer.contexts_active:

@@ -1,4 +1,4 @@
-"""The command line: serve, say, batch, voices, models, codec, finetune, keys, verify and others.
+"""The command line: serve, say, batch, detect, voices, models, codec, finetune, keys and others.
 
 Each command imports what it needs when it runs, so that `--help` is fast and a missing extra is
 named instead of ending in a traceback.
@@ -76,6 +76,8 @@ def _extras_with(package: str) -> tuple[str, ...]:
         return ("demo",)
     if package in _TRAIN_PACKAGES:
         return ("train",)
+    if package == "c2pa":
+        return ("c2pa",)
     if package in _POCKET_PACKAGES:
         return ("server", "espeak", "pocket")
     return ("server", "qwen3") if package in _QWEN3_PACKAGES else ("server", "espeak")
@@ -176,6 +178,10 @@ def serve(
     lexicon: Annotated[
         Path | None, typer.Option(help="TOML file of pronunciations for all contexts.")
     ] = None,
+    watermark: Annotated[
+        bool | None,
+        typer.Option(help="Mark all audio with an inaudible watermark. [default: yes]"),
+    ] = None,
     log_json: Annotated[bool | None, typer.Option(help="Write logs as JSON lines.")] = None,
 ) -> None:
     """Run the server. Ctrl-C or SIGTERM stops it after open contexts have finished."""
@@ -188,7 +194,7 @@ def serve(
         "aligner": aligner, "aligner_model": aligner_model, "aligner_device": aligner_device,
         "aligners": aligners, "throttle": throttle, "ssl_certfile": ssl_certfile,
         "ssl_keyfile": ssl_keyfile, "ssl_self_signed": ssl_self_signed, "lexicon": lexicon,
-        "log_json": log_json,
+        "watermark": watermark, "log_json": log_json,
     }  # fmt: skip
     run_server(
         {name: value for name, value in given.items() if value is not None}, may_download=download
@@ -304,6 +310,20 @@ def batch(
         seed, lexicon_entries(lexicon), jobs, force, recursive, url, api_key,
     )  # fmt: skip
     raise typer.Exit(0 if asyncio.run(speak_folder(request)) else 1)
+
+
+@app.command()
+def detect(
+    file: Annotated[Path, typer.Argument(help="Audio file: WAV, FLAC, MP3 or Ogg.")],
+) -> None:
+    """Say whether a file has the watermark of this machine's keys. Exits with 1 if not.
+
+    The keys are those of the server's settings: VOICEAGENT_TTS_WATERMARK_KEY, or the file at
+    VOICEAGENT_TTS_WATERMARK_KEY_FILE.
+    """
+    from voiceagent_tts.cli.detect import detect_mark
+
+    raise typer.Exit(0 if detect_mark(file) else 1)
 
 
 @app.command()

@@ -7,6 +7,7 @@ complete, so a second run skips them and continues.
 
 import asyncio
 import contextlib
+import hashlib
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -19,12 +20,19 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from voiceagent_tts.cli.files import replacing, write_samples, write_words
+from voiceagent_tts.cli.manifest import Manifest, own_credentials
 from voiceagent_tts.cli.own_server import websocket_url
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, Word, WordTimestamp
 from voiceagent_tts.errors import EngineError, ErrorCode, InvalidRequestError, VoiceAgentError
 from voiceagent_tts.protocol.client_connection import ClientAudio
-from voiceagent_tts.protocol.messages import DoneMessage, LexiconEntries, WarningMessage
+from voiceagent_tts.protocol.messages import (
+    DoneMessage,
+    LexiconEntries,
+    ProvenanceFields,
+    WarningMessage,
+)
+from voiceagent_tts.provenance.credentials import Credentials
 from voiceagent_tts.text.punctuation import SENTENCE_ENDS
 from voiceagent_tts.text.segmenter import Segmenter
 from voiceagent_tts.text.words import is_spoken
@@ -245,6 +253,7 @@ async def _speak_texts(
         VoiceAgentError: the server failed, or a file cannot be written.
     """
     waiting = iter(texts.items())
+    credentials = own_credentials()
     with _progress(len(texts), sum(map(len, texts.values()))) as (add_chars, add_chapter):
 
         async def work() -> None:
@@ -253,7 +262,7 @@ async def _speak_texts(
                     _ChapterSpeaker(request, client, report.warnings, add_chars)
                 ) as speaker:
                     await speaker.speak(text)
-                    speaker.write(chapter)
+                    speaker.write(chapter, credentials)
                 report.spoken += 1
                 report.sound_s += speaker.samples / SAMPLE_RATE_HZ
                 add_chapter()
@@ -294,6 +303,7 @@ class _Piece:
 
     pcm: bytearray = field(default_factory=bytearray)
     words: list[WordTimestamp] = field(default_factory=list[WordTimestamp])
+    provenance: ProvenanceFields | None = None
 
 
 class _ChapterSpeaker:
@@ -325,6 +335,8 @@ class _ChapterSpeaker:
         )
         self._words: list[WordTimestamp] = []
         self._chars = 0
+        self._digest = hashlib.sha256()
+        self._provenance: ProvenanceFields | None = None
         self.samples = 0
 
     async def speak(self, text: str) -> None:
@@ -338,12 +350,18 @@ class _ChapterSpeaker:
             for start in range(0, len(piece.pcm), _WRITE_BYTES):
                 write_samples(self._file, bytes(piece.pcm[start : start + _WRITE_BYTES]))
                 await asyncio.sleep(0)  # let the other chapters continue
+            self._digest.update(piece.pcm)
+            self._provenance = piece.provenance
             self._words += (self._placed(word) for word in piece.words)
             self.samples += len(piece.pcm) // BYTES_PER_SAMPLE
             self._chars += len(part)
 
-    def write(self, chapter: Chapter) -> None:
+    def write(self, chapter: Chapter, credentials: Credentials | None) -> None:
         """Write the files of the chapter, the audio last.
+
+        Args:
+            chapter: names the files.
+            credentials: sign the manifest of the audio file.
 
         Raises:
             InvalidRequestError: a file cannot be written; no partial file remains.
@@ -352,8 +370,12 @@ class _ChapterSpeaker:
         if chapter.words is not None:
             write_words(chapter.words, self._words)
         _make_folder(chapter.audio.parent)
+        data = self._buffer.getvalue()
+        manifest = Manifest.of(credentials, self._digest.hexdigest(), self._provenance)
+        if manifest is not None:
+            data = manifest.added_to(data, chapter.audio.suffix)
         with replacing(chapter.audio) as path:
-            path.write_bytes(self._buffer.getbuffer())
+            path.write_bytes(data)
 
     def close(self) -> None:
         """Release the audio; idempotent."""
@@ -395,7 +417,7 @@ class _ChapterSpeaker:
                     case WarningMessage():
                         self._warnings[event.code] = event.message
                     case DoneMessage():
-                        reason = event.reason
+                        reason, piece.provenance = event.reason, event.provenance
                     case _:
                         pass
             if reason != "complete":

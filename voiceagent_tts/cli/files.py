@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from voiceagent_tts.cli.manifest import Manifest
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.lexicon import MAX_CLIENT_ENTRIES, as_json, read_lexicon
@@ -127,11 +128,16 @@ def replacing(path: Path) -> Iterator[Path]:
         ) from error
 
 
-def write_audio(path: Path, pcm: bytes) -> None:
+def write_audio(path: Path, pcm: bytes, manifest: Manifest | None = None) -> None:
     """Write PCM16 at 24 kHz in the format given by the suffix of `path`; to `-` as a WAV file.
 
+    Args:
+        path: file to write, or `-`.
+        pcm: the samples.
+        manifest: put into the file, if its format has a place for it.
+
     Raises:
-        InvalidRequestError: the file cannot be written; no partial file remains.
+        InvalidRequestError: the file cannot be written or signed; no partial file remains.
     """
     import soundfile
 
@@ -142,11 +148,12 @@ def write_audio(path: Path, pcm: bytes) -> None:
         buffer, "w", SAMPLE_RATE_HZ, channels=1, format=container, subtype=codec
     ) as file:
         write_samples(file, pcm)
+    data = buffer.getvalue() if manifest is None else manifest.added_to(buffer.getvalue(), suffix)
     if path == STANDARD_OUTPUT:
-        sys.stdout.buffer.write(buffer.getbuffer())
+        sys.stdout.buffer.write(data)
         return
     with replacing(path) as unfinished:
-        unfinished.write_bytes(buffer.getbuffer())
+        unfinished.write_bytes(data)
 
 
 def write_samples(file: "soundfile.SoundFile", pcm: bytes) -> None:

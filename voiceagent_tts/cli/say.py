@@ -6,6 +6,7 @@ With `--url` the base install suffices; a temporary server needs the extras `ser
 import asyncio
 import codecs
 import contextlib
+import hashlib
 import os
 import sys
 from collections.abc import AsyncIterator
@@ -16,13 +17,20 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from voiceagent_tts.cli.files import check_audio_path, check_words_path, write_audio, write_words
+from voiceagent_tts.cli.manifest import Manifest, own_credentials
 from voiceagent_tts.cli.own_server import websocket_url
 from voiceagent_tts.cli.playback import Loudspeaker
 from voiceagent_tts.client import ClientContext, TTSClient
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, WordTimestamp
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError
 from voiceagent_tts.protocol.client_connection import ClientAudio
-from voiceagent_tts.protocol.messages import DoneMessage, LexiconEntries, WarningMessage
+from voiceagent_tts.protocol.messages import (
+    DoneMessage,
+    LexiconEntries,
+    ProvenanceFields,
+    WarningMessage,
+)
+from voiceagent_tts.provenance.credentials import Credentials
 
 _READ_BYTES = 64  # about one delta of an LLM
 _SEND_CHARS = 250
@@ -55,11 +63,12 @@ class SayRequest:
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """Received speech: PCM16 at 24 kHz, its words, and why it ended."""
+    """Received speech: PCM16 at 24 kHz, its words, why it ended, and where it comes from."""
 
     pcm: bytes
     words: tuple[WordTimestamp, ...]
     reason: str
+    provenance: ProvenanceFields | None
 
     @property
     def seconds(self) -> float:
@@ -77,6 +86,7 @@ async def say_text(request: SayRequest) -> None:
     """
     check_audio_path(request.output)
     check_words_path(request.words)
+    credentials = None if request.output is None else own_credentials()
     loudspeaker = Loudspeaker.open() if _plays(request) else None
     async with websocket_url(request.url) as url, TTSClient(url, request.api_key) as client:
         context = await client.open(
@@ -96,7 +106,7 @@ async def say_text(request: SayRequest) -> None:
         raise InvalidRequestError(
             "expected text with letters or digits to speak", code=ErrorCode.TEXT_UNSPEAKABLE
         )
-    _write_files(request, spoken)
+    _write_files(request, spoken, credentials)
 
 
 def _plays(request: SayRequest) -> bool:
@@ -156,7 +166,7 @@ async def _receive(
     context: ClientContext, loudspeaker: Loudspeaker | None, window: _TextWindow
 ) -> Spoken:
     """Receive and play audio, and show the progress."""
-    pcm, words, reason = bytearray(), list[WordTimestamp](), ""
+    pcm, words, reason, provenance = bytearray(), list[WordTimestamp](), "", None
     console = Console(stderr=True)
     columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
     with Progress(
@@ -177,24 +187,26 @@ async def _receive(
                         f"warning: {event.message}", markup=False, highlight=False, soft_wrap=True
                     )
                 case DoneMessage():
-                    reason = event.reason
+                    reason, provenance = event.reason, event.provenance
                 case _:
                     pass
             seconds = len(pcm) / BYTES_PER_SAMPLE / SAMPLE_RATE_HZ
             bar.update(task, description=f"{len(words)} words, {seconds:.1f} s of sound")
         if loudspeaker is not None:
             await loudspeaker.finish()
-    return Spoken(bytes(pcm), tuple(words), reason)
+    return Spoken(bytes(pcm), tuple(words), reason, provenance)
 
 
-def _write_files(request: SayRequest, spoken: Spoken) -> None:
+def _write_files(request: SayRequest, spoken: Spoken, credentials: Credentials | None) -> None:
     """Write the requested files, and print a summary.
 
     Raises:
         InvalidRequestError: a file cannot be written, or the server ended the context early.
     """
     if request.output is not None:
-        write_audio(request.output, spoken.pcm)
+        digest = hashlib.sha256(spoken.pcm).hexdigest()
+        manifest = Manifest.of(credentials, digest, spoken.provenance)
+        write_audio(request.output, spoken.pcm, manifest)
     if request.words is not None:
         write_words(request.words, spoken.words)
     names = " and ".join(str(path) for path in (request.output, request.words) if path)

@@ -461,6 +461,20 @@ class CutMessage(_CutFields):
     type: Literal["cut"] = "cut"
 
 
+class ProvenanceFields(BaseModel):
+    """Where the audio of a context comes from."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    sha256: str | None
+    """Hex digest of all audio that was sent, in the client's encoding and in order."""
+    model: str
+    time: str
+    """When the context ended, as ISO 8601 in UTC."""
+    key_id: str | None
+    """Id of the key of the audio's watermark; None for audio without one."""
+
+
 class DoneMessage(_ServerMessage):
     """Last message of a context; every context has exactly one."""
 
@@ -476,6 +490,8 @@ class DoneMessage(_ServerMessage):
     """Time that the engine worked on the context, in milliseconds, if known."""
     words_final: WordList | None = None
     """All words again, with refined times, for subtitles."""
+    provenance: ProvenanceFields | None = None
+    """Where the audio comes from; None for a context without audio."""
 
 
 class ErrorMessage(_ServerMessage):

@@ -43,6 +43,7 @@ from voiceagent_tts.protocol.messages import (
     Ping,
     PongMessage,
     Prepare,
+    ProvenanceFields,
     ReadyMessage,
     Reason,
     SessionLimits,
@@ -308,6 +309,7 @@ class ServerConnection:
         ttfa_ms: int | None = None,
         gen_ms: int | None = None,
         words_final: WordList | None = None,
+        provenance: ProvenanceFields | None = None,
     ) -> WireMessages:
         """Last message of a context; follows the `error` of a context that could not be opened."""
         context = self._contexts.remove(context_id)
@@ -321,6 +323,7 @@ class ServerConnection:
             ttfa_ms=ttfa_ms,
             gen_ms=gen_ms,
             words_final=words_final,
+            provenance=provenance,
         )
         return self._dialect.write(message)
 

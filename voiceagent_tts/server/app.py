@@ -31,6 +31,7 @@ from voiceagent_tts.server import (
     elevenlabs,
     health,
     page,
+    provenance,
     speech,
     usage,
     voices,
@@ -40,6 +41,11 @@ from voiceagent_tts.server.state import ServerState
 from voiceagent_tts.server.websocket import Session
 
 MAX_BODY_BYTES = 1 << 20
+_UPLOAD_BYTES = {
+    "/v1/audio/voices": clones.MAX_UPLOAD_BYTES,
+    "/v1/provenance/detect": provenance.MAX_UPLOAD_BYTES,
+}
+"""Longer bodies, of paths that receive files."""
 _OPEN_PATHS = ("/health", *page.OPEN_PATHS)  # probes and browsers carry no keys
 
 
@@ -73,6 +79,7 @@ def create_app(state: ServerState) -> FastAPI:
     app.include_router(elevenlabs.router)
     app.include_router(elevenlabs.router, prefix=elevenlabs.LIVEKIT, include_in_schema=False)
     app.include_router(clones.router)
+    app.include_router(provenance.router)
     app.include_router(usage.router)
     app.include_router(health.router)
     app.include_router(page.router)
@@ -202,7 +209,7 @@ class _BodyGuard:
 
 
 def _max_body_bytes(path: str) -> int:
-    return clones.MAX_UPLOAD_BYTES if path == "/v1/audio/voices" else MAX_BODY_BYTES
+    return _UPLOAD_BYTES.get(path, MAX_BODY_BYTES)
 
 
 def _answer_errors(app: FastAPI, state: ServerState) -> None:

@@ -22,7 +22,7 @@ from voiceagent_tts.seam.cloner_messages import VoiceFile
 from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.server.auth import caller_of
 from voiceagent_tts.server.cloner import CloneModel
-from voiceagent_tts.server.speech import start_speaking
+from voiceagent_tts.server.speaking import speak_for
 from voiceagent_tts.server.state import ServerState
 from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.voices import CLONE_SUFFIX, clone_name
@@ -163,7 +163,8 @@ async def _save(state: ServerState, name: str, voice: VoiceFile) -> dict[str, An
 async def _record(request: Request, text: str, options: ContextOptions) -> npt.NDArray[np.float32]:
     """Speak a text into a reference recording; [S] float32 in [-1, 1], 24 kHz."""
     pcm = bytearray()
-    async with aclosing(await start_speaking(request, text, options)) as pieces:
+    speech = await speak_for(request, text, options)
+    async with aclosing(speech.unmarked_pcm()) as pieces:
         async for piece in pieces:
             pcm += piece
             if len(pcm) > REFERENCE_LIMITS.max_s * SAMPLE_RATE_HZ * BYTES_PER_SAMPLE:

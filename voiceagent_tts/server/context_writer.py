@@ -17,8 +17,9 @@ from voiceagent_tts.core import (
 )
 from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.protocol.dialects.dialect import WireMessages
-from voiceagent_tts.protocol.messages import ContextOpen, WordList
+from voiceagent_tts.protocol.messages import ContextOpen, ProvenanceFields, WordList
 from voiceagent_tts.protocol.server_connection import ServerConnection
+from voiceagent_tts.provenance.record import AudioRecord
 from voiceagent_tts.server.metrics import Metrics
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.events import (
@@ -48,6 +49,7 @@ class ContextWriter:
         connection: checks and builds the messages.
         message: the options of the context.
         context: the source of the events.
+        record: marks the audio, and describes it at the end.
         on_error: called with each error that is sent to the client.
         metrics: counts gaps between audio messages, and the time that a cancel takes.
     """
@@ -57,6 +59,7 @@ class ContextWriter:
         connection: ServerConnection,
         message: ContextOpen,
         context: Context,
+        record: AudioRecord,
         on_error: Callable[[VoiceAgentError], None],
         metrics: Metrics,
     ) -> None:
@@ -65,6 +68,7 @@ class ContextWriter:
         """Whether `next_message` has returned the context's `done`."""
         self.done: ContextDone | None = None
         """How the context ended, once it is over."""
+        self._record = record
         self._on_error = on_error
         self._metrics = metrics
         self._cancelled_at: float | None = None
@@ -102,7 +106,7 @@ class ContextWriter:
             if event is None:
                 return None
             if isinstance(event, AudioChunk):
-                self._audio.push(self._output.push(event.pcm))
+                self._audio.push(self._output.push(self._record.mark(event.pcm)))
             elif (
                 isinstance(event, ContextDone)
                 and event.reason != "cancelled"
@@ -141,6 +145,7 @@ class ContextWriter:
         assert pcm is not None
         start = self._sample_offset
         self._sample_offset += len(pcm) // self._format.bytes_per_sample
+        self._record.add_sent(pcm)
         messages = self._connection.audio(self._context_id, pcm, start)
         samples = self._to_clock(self._sample_offset) - self._to_clock(start)
         return Outgoing(messages, functools.partial(self._on_audio_sent, samples))
@@ -172,6 +177,7 @@ class ContextWriter:
                     ttfa_ms=None if report.ttfa_s is None else round(report.ttfa_s * 1000),
                     gen_ms=round(report.gen_s * 1000),
                     words_final=self._encode_final(words_final),
+                    provenance=self._provenance(),
                 )
             case AudioChunk():
                 raise AssertionError("audio is queued, not encoded")
@@ -187,6 +193,11 @@ class ContextWriter:
         if words is None or self._timestamps == "none":
             return None
         return WordList.of(self._words_or_characters(words))
+
+    def _provenance(self) -> ProvenanceFields | None:
+        if not self._sample_offset:
+            return None
+        return ProvenanceFields.model_validate(self._record.describe().as_json())
 
     def _words_or_characters(
         self, words: Sequence[WordTimestamp], earliest: int = 0

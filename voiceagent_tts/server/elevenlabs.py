@@ -31,7 +31,8 @@ from voiceagent_tts.protocol.dialects.elevenlabs_messages import (
 )
 from voiceagent_tts.protocol.messages import WordsMessage
 from voiceagent_tts.seam.commands import SpeechOptions
-from voiceagent_tts.server.speech import encoded, start_speaking, start_timed
+from voiceagent_tts.server.speaking import speak_for
+from voiceagent_tts.server.speech import encoded, provenance_headers
 from voiceagent_tts.server.state import ServerState
 from voiceagent_tts.synthesizer.events import ContextWords
 from voiceagent_tts.synthesizer.options import ContextOptions
@@ -89,9 +90,11 @@ async def speak_as_elevenlabs(
 ) -> StreamingResponse:
     """Speak `text` and stream the audio in `output_format`, as ElevenLabs' API does."""
     output = OutputFormat.parse(output_format)
-    pcm = await start_speaking(request, body.text, _options(request, voice_id, body))
+    speech = await speak_for(request, body.text, _options(request, voice_id, body))
     media_type = "audio/pcm" if output.container is None else CONTENT_TYPES[output.container]
-    return StreamingResponse(encoded(pcm, _encoder(output)), media_type=media_type)
+    audio = encoded(speech.pcm(), _encoder(output))
+    headers = provenance_headers(speech)
+    return StreamingResponse(audio, media_type=media_type, headers=headers)
 
 
 @router.post(
@@ -103,9 +106,10 @@ async def speak_with_timestamps(
     """Speak `text` and stream audio and times of characters, one JSON object in each line."""
     output = OutputFormat.parse(output_format)
     options = _options(request, voice_id, body, wants_words=True)
-    events = await start_timed(request, body.text, options)
-    lines = _lines(events, body.text, _encoder(output))
-    return StreamingResponse(lines, media_type="application/json")
+    speech = await speak_for(request, body.text, options)
+    lines = _lines(speech.events(), body.text, _encoder(output))
+    headers = provenance_headers(speech)
+    return StreamingResponse(lines, media_type="application/json", headers=headers)
 
 
 def _options(

@@ -7,12 +7,11 @@ with `priority`. An error before the first audio is an HTTP error; after it, the
 client that disconnects cancels its context.
 """
 
-import asyncio
 import base64
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
@@ -24,38 +23,20 @@ from voiceagent_tts.audio.containers import (
     ContainerFormat,
 )
 from voiceagent_tts.audio.output import OutputStream
-from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk
-from voiceagent_tts.errors import (
-    ConnectionLostError,
-    EngineError,
-    ErrorCode,
-    InvalidRequestError,
-    OverloadedError,
-    VoiceAgentError,
-)
+from voiceagent_tts.core import SAMPLE_RATE_HZ
+from voiceagent_tts.errors import ConnectionLostError, ErrorCode, InvalidRequestError
 from voiceagent_tts.lexicon import check_entries
 from voiceagent_tts.protocol.dialects.cartesia import BytesRequest
 from voiceagent_tts.protocol.messages import LexiconEntries, Speed
 from voiceagent_tts.seam.commands import SpeechOptions
-from voiceagent_tts.server.auth import caller_of
-from voiceagent_tts.server.context_log import Origin
-from voiceagent_tts.server.request_log import request_id_of
+from voiceagent_tts.server.speaking import Speech, speak_for
 from voiceagent_tts.server.state import ServerState
-from voiceagent_tts.synthesizer.context import Context
-from voiceagent_tts.synthesizer.events import (
-    ContextDone,
-    ContextEvent,
-    ContextFailed,
-    ContextWords,
-)
 from voiceagent_tts.synthesizer.options import ContextOptions
-from voiceagent_tts.tracing.spans import TRACEPARENT
 
 MODELS = ("qwen3-tts", "qwen-tts", "tts-1", "tts-1-hd", "gpt-4o-mini-tts")
 """Names of models, with aliases for programs that were written for other services."""
 
 _L16 = "audio/l16"
-_DISCONNECT_POLL_S = 0.2
 
 router = APIRouter(tags=["speech"])
 
@@ -155,18 +136,34 @@ class SpeechRequest(BaseModel):
 @router.post("/v1/audio/speech", response_class=StreamingResponse)
 async def speak(request: Request, body: SpeechRequest) -> Response:
     """Speak `input` and stream the audio in `response_format`."""
-    pcm = await start_speaking(request, body.input, body.options())
+    speech = await speak_for(request, body.input, body.options())
     container_format, content_type = _answer_format(body, request.headers.get("accept", ""))
-    encoder = ContainerEncoder(container_format)
-    audio = encoded(pcm, encoder)
-    headers = _pcm_headers(SAMPLE_RATE_HZ) if container_format == "pcm" else None
     if not body.is_streamed:
-        data = await _collected(request, audio)
-        encoder.write_length(data)
-        return Response(bytes(data), media_type=content_type, headers=headers)
+        return await _whole_answer(request, speech, container_format, content_type)
+    audio = encoded(speech.pcm(), ContainerEncoder(container_format))
+    headers = provenance_headers(speech)
+    if container_format == "pcm":
+        headers |= _pcm_headers(SAMPLE_RATE_HZ)
     if body.stream_format == "sse":
-        return StreamingResponse(_as_sse(audio), media_type="text/event-stream")
+        events = _as_sse(speech, audio)
+        return StreamingResponse(events, media_type="text/event-stream", headers=headers)
     return StreamingResponse(audio, media_type=content_type, headers=headers)
+
+
+async def _whole_answer(
+    request: Request, speech: Speech, container_format: ContainerFormat, content_type: str
+) -> Response:
+    """The file with its length, its digest, and its manifest if the server signs files."""
+    state: ServerState = request.app.state.server
+    encoder = ContainerEncoder(container_format)
+    data = await _collected(request, encoded(speech.pcm(), encoder))
+    encoder.write_length(data)
+    provenance = speech.provenance(is_complete=True)
+    file = await state.provenance.signed(bytes(data), container_format, provenance)
+    headers = provenance_headers(speech, is_complete=True)
+    if container_format == "pcm":
+        headers |= _pcm_headers(SAMPLE_RATE_HZ)
+    return Response(file, media_type=content_type, headers=headers)
 
 
 async def _collected(request: Request, audio: AsyncGenerator[bytes, None]) -> bytearray:
@@ -192,10 +189,16 @@ async def speak_as_cartesia(request: Request, body: BytesRequest) -> StreamingRe
         wants_words=False,
         has_markup=True,
     )
-    pcm = await start_speaking(request, body.transcript, options)
+    speech = await speak_for(request, body.transcript, options)
     output = OutputStream(body.output_format.encoding, body.output_format.sample_rate)
-    headers = _pcm_headers(body.output_format.sample_rate)
-    return StreamingResponse(encoded(pcm, output), media_type="audio/pcm", headers=headers)
+    headers = provenance_headers(speech) | _pcm_headers(body.output_format.sample_rate)
+    audio = encoded(speech.pcm(), output)
+    return StreamingResponse(audio, media_type="audio/pcm", headers=headers)
+
+
+def provenance_headers(speech: Speech, *, is_complete: bool = False) -> dict[str, str]:
+    """Where the audio comes from; the digest is known when all of it was read."""
+    return {"X-Provenance": json.dumps(speech.provenance(is_complete=is_complete).as_json())}
 
 
 def _pcm_headers(sample_rate_hz: int) -> dict[str, str]:
@@ -212,127 +215,6 @@ def _answer_format(body: SpeechRequest, accept: str) -> tuple[ContainerFormat, s
     return container_format, CONTENT_TYPES[container_format]
 
 
-async def start_speaking(
-    request: Request, text: str, options: ContextOptions
-) -> AsyncGenerator[bytes, None]:
-    """Start to speak a text; returns its PCM when the first audio is there."""
-    return _pcm(await start_timed(request, text, options))
-
-
-async def start_timed(
-    request: Request, text: str, options: ContextOptions
-) -> AsyncGenerator[AudioChunk | ContextWords, None]:
-    """Start to speak a text; returns its audio and its words when the first audio is there."""
-    state: ServerState = request.app.state.server
-    if state.is_draining:
-        raise OverloadedError("the server is shutting down", code=ErrorCode.DRAINING)
-    if not text.strip():
-        raise InvalidRequestError("expected text to speak, got none", code=ErrorCode.INVALID_PARAM)
-    max_chars = state.synthesizer.limits.max_text_chars
-    if len(text) > max_chars:
-        raise InvalidRequestError(
-            f"expected at most {max_chars} characters of text in one request, got {len(text)}; "
-            "send several requests, or stream the text over the WebSocket",
-            code=ErrorCode.TEXT_TOO_LONG,
-        )
-    ids = {"request_id": request_id_of(request.scope)}
-    traceparent = request.headers.get(TRACEPARENT)
-    origin = Origin(caller_of(request.scope), request.url.path, ids, traceparent)
-    turn = await state.turns.open(origin, options, chars=len(text))
-    context = turn.context
-    try:
-        await turn.push_text(text)
-        context.finish()
-        events = aiter(context)
-        first = await _first_audio(request, events, state.settings.first_audio_s)
-    except BaseException:
-        context.abandon()
-        raise
-    return _timed(context, first, events)
-
-
-async def _first_audio(
-    request: Request, events: AsyncIterator[ContextEvent], timeout_s: float
-) -> list[AudioChunk | ContextWords]:
-    """Wait for the first audio; raises if the client disconnects or no audio will come.
-
-    Returns:
-        The words that came before the audio, and the audio.
-    """
-    waiting = asyncio.ensure_future(_up_to_audio(events))
-    try:
-        async with asyncio.timeout(timeout_s):
-            while not waiting.done():
-                await asyncio.wait({waiting}, timeout=_DISCONNECT_POLL_S)
-                if not waiting.done() and await request.is_disconnected():
-                    raise ConnectionLostError("the client disconnected before the first audio")
-        return waiting.result()
-    except TimeoutError:
-        raise EngineError(f"the engine generated no audio within {timeout_s:g} s") from None
-    finally:
-        waiting.cancel()
-
-
-async def _up_to_audio(
-    events: AsyncIterator[ContextEvent],
-) -> list[AudioChunk | ContextWords]:
-    before: list[AudioChunk | ContextWords] = []
-    error: VoiceAgentError = InvalidRequestError(
-        "expected letters or digits to speak, got only punctuation",
-        code=ErrorCode.TEXT_UNSPEAKABLE,
-    )
-    async for event in events:
-        match event:
-            case AudioChunk():
-                return [*before, event]
-            case ContextWords():
-                before.append(event)
-            case ContextFailed(cause):
-                error = cause
-            case ContextDone():
-                break
-            case _:
-                pass
-    raise error
-
-
-async def _pcm(
-    events: AsyncGenerator[AudioChunk | ContextWords, None],
-) -> AsyncGenerator[bytes, None]:
-    async with aclosing(events):
-        async for event in events:
-            if isinstance(event, AudioChunk):
-                yield event.pcm
-
-
-async def _timed(
-    context: Context,
-    first: list[AudioChunk | ContextWords],
-    events: AsyncIterator[ContextEvent],
-) -> AsyncGenerator[AudioChunk | ContextWords, None]:
-    failure: VoiceAgentError | None = None
-    try:
-        for each in first:
-            yield each
-        async for event in events:
-            match event:
-                case AudioChunk() | ContextWords():
-                    yield event
-                case ContextFailed(error):
-                    failure = error
-                case ContextDone(reason="limit"):
-                    failure = InvalidRequestError(
-                        "input: expected a text that can be spoken within max_audio_s",
-                        code=ErrorCode.TEXT_TOO_LONG,
-                    )
-                case _:
-                    pass
-        if failure is not None:
-            raise failure  # the body ends without its last chunk, so the client notices
-    finally:
-        context.abandon()
-
-
 async def encoded(
     pcm: AsyncGenerator[bytes, None], encoder: ContainerEncoder | OutputStream
 ) -> AsyncGenerator[bytes, None]:
@@ -345,15 +227,16 @@ async def encoded(
         yield data
 
 
-async def _as_sse(audio: AsyncIterator[bytes]) -> AsyncIterator[str]:
+async def _as_sse(speech: Speech, audio: AsyncIterator[bytes]) -> AsyncIterator[str]:
     """Audio as server-sent events: OpenAI's `stream_format: sse`."""
     async for data in audio:
         delta = base64.b64encode(data).decode()
         yield _sse_event({"type": "speech.audio.delta", "audio": delta})
-    yield _sse_event({"type": "speech.audio.done"})
+    provenance = speech.provenance(is_complete=True).as_json()
+    yield _sse_event({"type": "speech.audio.done", "provenance": provenance})
 
 
-def _sse_event(fields: dict[str, str]) -> str:
+def _sse_event(fields: dict[str, Any]) -> str:
     return f"data: {json.dumps(fields)}\n\n"
 
 

@@ -18,9 +18,11 @@ from voiceagent_tts.server.cloner import CloneModel, Cloner
 from voiceagent_tts.server.context_log import ContextLog
 from voiceagent_tts.server.loop_lag import watch_loop_lag
 from voiceagent_tts.server.metrics import Metrics
+from voiceagent_tts.server.provenance import AudioProvenance
 from voiceagent_tts.server.turns import Turns
 from voiceagent_tts.server.watchdog import Watchdog
 from voiceagent_tts.server.workers import aligners_of, worker_specs
+from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.options import Limits
 from voiceagent_tts.synthesizer.supervisor import Supervisor
 from voiceagent_tts.synthesizer.synthesizer import Synthesizer
@@ -68,8 +70,8 @@ class ServerState:
         """Read the lexicon of the server, and open its audit log.
 
         Raises:
-            InvalidRequestError: the lexicon has a mistake, or the settings name an audit log, keys
-                or a Redis that cannot be used.
+            InvalidRequestError: the lexicon has a mistake, or the settings name an audit log, keys,
+                a Redis or certificates that cannot be used.
         """
         self.settings = settings
         self.metrics = Metrics()
@@ -77,6 +79,7 @@ class ServerState:
         self.keys = self.access.keys
         self.usage = self.access.usage
         self.audit = self.access.audit
+        self.provenance = AudioProvenance(settings, self._model_of)
         self.clones = VoiceFolder(settings.clones_folder)
         self.cloner = Cloner()
         self.synthesizer = Synthesizer(
@@ -154,6 +157,9 @@ class ServerState:
             if supervisor.capabilities.needs_instruct:
                 return supervisor.capabilities.voices[0]
         return None
+
+    def _model_of(self, context: Context) -> str:
+        return self.synthesizer.supervisors[context.voice.worker].capabilities.model
 
     def _on_key_change(self, change: KeyChange) -> None:
         """Close the sockets of keys that may not speak any more."""

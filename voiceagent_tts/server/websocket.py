@@ -205,6 +205,7 @@ class Session:
             self._connection,
             message,
             context,
+            self._state.provenance.start_record(context),
             functools.partial(self._note, context_id=context_id),
             self._state.metrics,
         )

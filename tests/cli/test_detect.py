@@ -1,0 +1,85 @@
+"""`voiceagent-tts detect`, and the manifests of the files of `say` and `batch`."""
+
+import io
+import json
+from pathlib import Path
+
+import c2pa
+import numpy as np
+import pytest
+import soundfile
+
+from testbed.command_line import CommandHere
+from testbed.server_process import ServerProcess
+from testbed.watermarks import TEST_KEY, speech_pcm
+
+
+def signed_model(file: bytes, content_type: str) -> str:
+    """The model that a file's manifest names; fails if the signature is wrong."""
+    with c2pa.Reader(content_type, io.BytesIO(file)) as reader:
+        store = json.loads(reader.json())
+    assert store["validation_state"] == "Valid"
+    (stated,) = (
+        each["data"]
+        for each in store["manifests"][store["active_manifest"]]["assertions"]
+        if each["label"] == "org.voiceagent-tts.provenance"
+    )
+    return stated["model"]
+
+
+def test_what_say_writes_is_found(
+    served: ServerProcess, command_here: CommandHere, tmp_path: Path
+) -> None:
+    """A file of `say` is marked, and `detect` exits with 0; other speech exits with 1."""
+    text = "Good morning. The library opens at nine, and the reading room at ten."
+    said = command_here("say", text, "-o", "a.mp3", "--url", served.websocket_url)
+    assert said.status == 0
+    outcome = command_here("detect", "a.mp3")
+    assert outcome.status == 0
+    assert json.loads(outcome.output)["key_id"] == TEST_KEY.id
+    soundfile.write(tmp_path / "plain.wav", np.frombuffer(speech_pcm(), "<i2"), 24_000)
+    outcome = command_here("detect", "plain.wav")
+    assert outcome.status == 1 and json.loads(outcome.output)["is_marked"] is False
+
+
+@pytest.mark.parametrize(
+    ("name", "content_type"), [("a.wav", "audio/wav"), ("a.flac", "audio/flac")]
+)
+def test_say_signs_its_files(
+    name: str,
+    content_type: str,
+    served: ServerProcess,
+    command_here: CommandHere,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With certificates in the settings, a file says how it was made."""
+    monkeypatch.setenv("VOICEAGENT_TTS_C2PA_SELF_SIGNED", "true")
+    assert command_here("say", "Hello.", "-o", name, "--url", served.websocket_url).status == 0
+    assert signed_model((tmp_path / name).read_bytes(), content_type).startswith("espeak-ng")
+
+
+def test_batch_signs_its_files(
+    served: ServerProcess,
+    command_here: CommandHere,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Every file of a folder is signed."""
+    monkeypatch.setenv("VOICEAGENT_TTS_C2PA_SELF_SIGNED", "true")
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "one.txt").write_text("Hello there.")
+    options = ("--format", "mp3", "--url", served.websocket_url)
+    assert command_here("batch", "texts", "-o", "out", *options).status == 0
+    signed_model((tmp_path / "out" / "one.mp3").read_bytes(), "audio/mpeg")
+
+
+@pytest.mark.parametrize("content", [b"", b"no audio", bytes(100_000)])
+def test_what_is_no_audio_is_refused(
+    content: bytes, command_here: CommandHere, tmp_path: Path
+) -> None:
+    """A file that is no audio, or no file at all, is an error in one line."""
+    (tmp_path / "a.wav").write_bytes(content)
+    for name in ("a.wav", "missing.wav"):
+        outcome = command_here("detect", name)
+        assert outcome.status == 1 and outcome.errors.count("\n") == 1

@@ -1,0 +1,93 @@
+"""C2PA manifests: files are signed, readable by C2PA's own reader, and keep their samples."""
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import av
+import c2pa
+import numpy as np
+import pytest
+
+from voiceagent_tts.audio.containers import ContainerEncoder, ContainerFormat
+from voiceagent_tts.config import Settings
+from voiceagent_tts.errors import InvalidRequestError
+from voiceagent_tts.provenance.credentials import self_signed_credentials
+from voiceagent_tts.provenance.manifest import MANIFEST_TYPES, credentials_of, sign
+from voiceagent_tts.provenance.record import Provenance
+
+PCM = (8_000 * np.sin(np.arange(24_000) / 20)).astype("<i2").tobytes()
+PROVENANCE = Provenance("ab" * 32, "qwen3-tts", "2026-11-23T08:00:00+00:00", "0123456789abcdef")
+
+
+def file_of(container_format: ContainerFormat) -> bytes:
+    """A complete file of one second."""
+    encoder = ContainerEncoder(container_format)
+    file = bytearray(encoder.push(PCM) + encoder.finish())
+    encoder.write_length(file)
+    return bytes(file)
+
+
+def manifest_of(file: bytes, audio_format: str) -> dict[str, Any]:
+    """Read the manifest with C2PA's reader; fails if the signature or the hash is wrong."""
+    with c2pa.Reader(MANIFEST_TYPES[audio_format], io.BytesIO(file)) as reader:
+        store = json.loads(reader.json())
+    assert store["validation_state"] == "Valid"
+    return store["manifests"][store["active_manifest"]]
+
+
+def samples_of(file: bytes) -> np.ndarray:
+    """Decode a file with FFmpeg: [S] int16."""
+    with av.open(io.BytesIO(file)) as container:
+        return np.concatenate([f.to_ndarray().reshape(-1) for f in container.decode(audio=0)])
+
+
+@pytest.mark.parametrize("audio_format", ["wav", "mp3", "flac"])
+def test_a_signed_file_says_what_it_is(audio_format: ContainerFormat) -> None:
+    """The manifest has the kind of source, the model and the key; the sound is the same."""
+    file = file_of(audio_format)
+    signed = sign(file, audio_format, PROVENANCE, self_signed_credentials())
+    assertions = {
+        each["label"]: each["data"] for each in manifest_of(signed, audio_format)["assertions"]
+    }
+    (action,) = assertions["c2pa.actions.v2"]["actions"]
+    assert action["action"] == "c2pa.created"
+    assert action["digitalSourceType"].endswith("/trainedAlgorithmicMedia")
+    assert assertions["org.voiceagent-tts.provenance"] == PROVENANCE.as_json()
+    assert np.array_equal(samples_of(signed), samples_of(file))
+
+
+def test_a_changed_file_is_noticed() -> None:
+    """A sample that was changed after signing makes the manifest invalid."""
+    signed = bytearray(sign(file_of("wav"), "wav", PROVENANCE, self_signed_credentials()))
+    signed[1_000] ^= 1
+    with c2pa.Reader("audio/wav", io.BytesIO(bytes(signed))) as reader:
+        assert json.loads(reader.json())["validation_state"] == "Invalid"
+
+
+def test_certificates_of_ones_own_are_read(tmp_path: Path) -> None:
+    """The settings name PEM files; without them nothing is signed."""
+    made = self_signed_credentials()
+    (tmp_path / "chain.pem").write_text(made.certificates)
+    (tmp_path / "key.pem").write_text(made.private_key)
+    settings = Settings(c2pa_certfile=tmp_path / "chain.pem", c2pa_keyfile=tmp_path / "key.pem")
+    assert credentials_of(settings) == made
+    assert credentials_of(Settings()) is None
+    assert credentials_of(Settings(c2pa_self_signed=True)) == made
+
+
+@pytest.mark.parametrize("broken", ["chain.pem", "key.pem"])
+@pytest.mark.parametrize("content", [None, "", "not PEM", "\0" * 100])
+def test_bad_certificates_stop_the_start(tmp_path: Path, broken: str, content: str | None) -> None:
+    """A missing or broken file is an error that names the settings."""
+    made = self_signed_credentials()
+    (tmp_path / "chain.pem").write_text(made.certificates)
+    (tmp_path / "key.pem").write_text(made.private_key)
+    if content is None:
+        (tmp_path / broken).unlink()
+    else:
+        (tmp_path / broken).write_text(content)
+    settings = Settings(c2pa_certfile=tmp_path / "chain.pem", c2pa_keyfile=tmp_path / "key.pem")
+    with pytest.raises(InvalidRequestError, match="c2pa_"):
+        credentials_of(settings)

@@ -1,0 +1,1 @@
+"""Marks generated audio, finds the mark again, and describes where audio comes from."""

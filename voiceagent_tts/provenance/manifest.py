@@ -1,0 +1,117 @@
+"""C2PA manifests: signed statements inside of a file that say how its audio was made.
+
+WAV, MP3 and FLAC have a place for one; Ogg, AAC and raw samples have none. Needs the extra `c2pa`.
+"""
+
+import io
+import json
+
+from voiceagent_tts import __version__
+from voiceagent_tts.audio.containers import wav_header
+from voiceagent_tts.config import Settings
+from voiceagent_tts.core import SAMPLE_RATE_HZ
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.provenance.credentials import Credentials, self_signed_credentials
+from voiceagent_tts.provenance.record import Provenance
+
+MANIFEST_TYPES = {"wav": "audio/wav", "mp3": "audio/mpeg", "flac": "audio/flac"}
+"""Content types of the formats that can have a manifest."""
+
+_SOURCE_TYPES = "http://cv.iptc.org/newscodes/digitalsourcetype/"
+_LABEL = "org.voiceagent-tts.provenance"
+
+
+def credentials_of(settings: Settings) -> Credentials | None:
+    """Return what signs the files of a server or a command; None if files are not signed.
+
+    Raises:
+        InvalidRequestError: a file cannot be read, or the certificate cannot sign.
+        ModuleNotFoundError: the package `c2pa` is not installed (extra `c2pa`).
+    """
+    if not settings.signs_files:
+        return None
+    if settings.c2pa_certfile is None or settings.c2pa_keyfile is None:
+        return self_signed_credentials()
+    try:
+        credentials = Credentials(
+            settings.c2pa_certfile.expanduser().read_text("ascii"),
+            settings.c2pa_keyfile.expanduser().read_text("ascii"),
+        )
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidRequestError(
+            f"c2pa_certfile and c2pa_keyfile: expected readable PEM files ({error})"
+        ) from error
+    sign(_tiny_wav(), "wav", Provenance(None, "none", "", None), credentials)
+    return credentials
+
+
+def sign(file: bytes, audio_format: str, provenance: Provenance, credentials: Credentials) -> bytes:
+    """Return the complete file with a manifest; its samples are the same.
+
+    Args:
+        file: a WAV, MP3 or FLAC file with an exact header.
+        audio_format: a key of `MANIFEST_TYPES`.
+        provenance: what the manifest says beside "made by a program".
+        credentials: sign the manifest.
+
+    Raises:
+        InvalidRequestError: the certificate cannot sign, or the file is damaged.
+        ModuleNotFoundError: the package `c2pa` is not installed.
+    """
+    import c2pa
+
+    signed = io.BytesIO()
+    try:
+        info = c2pa.C2paSignerInfo(
+            _algorithm(credentials),
+            credentials.certificates.encode(),
+            credentials.private_key.encode(),
+            None,
+        )
+        with (
+            c2pa.Signer.from_info(info) as signer,
+            c2pa.Builder(json.dumps(_manifest(audio_format, provenance))) as builder,
+        ):
+            builder.sign(signer, MANIFEST_TYPES[audio_format], io.BytesIO(file), signed)
+    except c2pa.C2paError as error:
+        raise InvalidRequestError(
+            f"the C2PA manifest cannot be signed ({error}); check c2pa_certfile and c2pa_keyfile",
+            code=ErrorCode.INVALID_PARAM,
+        ) from error
+    return signed.getvalue()
+
+
+def _manifest(audio_format: str, provenance: Provenance) -> dict[str, object]:
+    """Source: C2PA Technical Specification 2.2, sections 18.15 (actions) and 19 (metadata)."""
+    # IPTC distinguishes rules, such as espeak's, from models that were trained on recordings.
+    is_trained = not provenance.model.startswith("espeak")
+    source_type = "trainedAlgorithmicMedia" if is_trained else "algorithmicMedia"
+    action = {"action": "c2pa.created", "digitalSourceType": _SOURCE_TYPES + source_type}
+    return {
+        "claim_generator_info": [{"name": "voiceagent-tts", "version": __version__}],
+        "format": MANIFEST_TYPES[audio_format],
+        "title": "Synthetic speech",
+        "assertions": [
+            {"label": "c2pa.actions", "data": {"actions": [action]}},
+            {"label": _LABEL, "data": provenance.as_json()},
+        ],
+    }
+
+
+def _algorithm(credentials: Credentials) -> bytes:
+    """C2PA's name of the signature algorithm, which depends on the key's curve."""
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    names = {256: b"es256", 384: b"es384", 521: b"es512"}
+    try:
+        key = serialization.load_pem_private_key(credentials.private_key.encode(), password=None)
+    except (TypeError, ValueError) as error:
+        raise InvalidRequestError(f"c2pa_keyfile: expected a PEM key ({error})") from error
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or key.curve.key_size not in names:
+        raise InvalidRequestError("c2pa_keyfile: expected a key of P-256, P-384 or P-521")
+    return names[key.curve.key_size]
+
+
+def _tiny_wav() -> bytes:
+    return wav_header(SAMPLE_RATE_HZ, 480) + bytes(480)

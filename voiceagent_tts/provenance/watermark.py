@@ -1,0 +1,129 @@
+"""The watermark: small gains in time and frequency, whose signs a key selects.
+
+Time is divided into slots of 16 ms, the telephone band into 33 bands. In each cell the audio is
+1.5 dB louder or softer; a key expands into the signs, which repeat every 2.05 s. `Marker` applies
+them with one short minimum-phase filter per slot, so that a sample of the output depends only on
+samples up to its own time: there is no look-ahead, and silence stays silence. `detector` finds the
+signs again.
+"""
+
+import hashlib
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+
+from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
+from voiceagent_tts.provenance.keys import WatermarkKey
+
+SLOT_SAMPLES = 384
+"""Samples from the centre of one slot to the centre of the next: 16 ms."""
+SLOTS = 128
+"""Slots after which the signs repeat: 2.05 s."""
+PERIOD_SAMPLES = SLOTS * SLOT_SAMPLES
+BANDS = 33
+LOWEST_HZ = 300.0
+BAND_HZ = 93.75
+"""Width of a band. All bands together end at 3,394 Hz, so a telephone line passes them."""
+DEPTH_DB = 1.5
+
+_PURPOSE = b"voiceagent-tts watermark signs 1"
+_TAPS = 256
+_DESIGN_SIZE = 2048
+_FFT_SIZE = 640  # the first product of small primes from a slot and the filter's history
+_SCALE = 1 << 20
+
+Samples = npt.NDArray[np.float64]
+
+
+def signs(key: WatermarkKey) -> npt.NDArray[np.float64]:
+    """Expand a key into the signs of all cells, [SLOTS, BANDS], each 1 or -1."""
+    data = hashlib.shake_256(_PURPOSE + key.secret).digest(SLOTS * BANDS // 8)
+    bits = np.unpackbits(np.frombuffer(data, np.uint8))
+    return 2.0 * bits.reshape(SLOTS, BANDS).astype(np.float64) - 1.0
+
+
+def bands_of_transform(size: int) -> npt.NDArray[np.int64]:
+    """Return the band of each bin of a real transform of `size` samples; -1 outside of all."""
+    frequencies_hz = np.arange(size // 2 + 1) * (SAMPLE_RATE_HZ / size)
+    band = np.floor((frequencies_hz - LOWEST_HZ) / BAND_HZ).astype(np.int64)
+    return np.where((band >= 0) & (band < BANDS), band, -1)
+
+
+class Marker:
+    """Marks the audio of one context while it is sent.
+
+    The output has as many samples as the input, and is bit for bit independent of how the input was
+    cut into chunks: the filters have integer taps, so every filtered sample is an integer that the
+    rounding below recovers exactly from the Fourier transform.
+
+    Args:
+        key: selects the signs.
+    """
+
+    def __init__(self, key: WatermarkKey) -> None:
+        self._spectra = _filter_spectra(key)
+        self._slot = 0
+        self._history = np.zeros(_TAPS - 1)
+        """Input from the filter's reach before the current slot to the end of the input."""
+
+    def push(self, pcm: bytes) -> bytes:
+        """Mark whole PCM16 samples at 24 kHz; returns as many."""
+        if not pcm:
+            return pcm
+        samples = np.frombuffer(pcm, "<i2")
+        return self._mark(samples).astype("<i2").tobytes()
+
+    def _mark(self, samples: npt.NDArray[np.int16]) -> Samples:
+        past_samples = len(self._history) - (_TAPS - 1)  # of the current slot
+        window = np.concatenate((self._history, samples))
+        slots = -(-(past_samples + len(samples)) // SLOT_SAMPLES)
+        filtered = self._filter(window, slots)[past_samples : past_samples + len(samples)]
+        complete = (past_samples + len(samples)) // SLOT_SAMPLES
+        self._slot = (self._slot + complete) % SLOTS
+        self._history = window[complete * SLOT_SAMPLES :].copy()
+        return np.clip(filtered, -32_768, 32_767)
+
+    def _filter(self, window: Samples, slots: int) -> Samples:
+        """Filter `slots` slots; the input past the end of `window` is taken as silence."""
+        padded = np.zeros(slots * SLOT_SAMPLES + _TAPS - 1)
+        padded[: len(window)] = window
+        reach = SLOT_SAMPLES + _TAPS - 1
+        inputs = np.lib.stride_tricks.sliding_window_view(padded, reach)[::SLOT_SAMPLES]
+        spectra = np.fft.rfft(inputs, _FFT_SIZE)
+        numbers = (self._slot + np.arange(slots + 1)) % SLOTS
+        filters = self._spectra[numbers]
+        valid = slice(_TAPS - 1, reach)
+        early = np.rint(np.fft.irfft(spectra * filters[:-1], _FFT_SIZE)[:, valid])
+        late = np.rint(np.fft.irfft(spectra * filters[1:], _FFT_SIZE)[:, valid])
+        return np.rint((early + _FADE_IN * (late - early)) / _SCALE).reshape(-1)
+
+
+_FADE_IN = 0.5 - 0.5 * np.cos(np.pi * (np.arange(SLOT_SAMPLES) + 0.5) / SLOT_SAMPLES)
+"""Weight of the next slot's filter within a slot: each slot is loudest at its centre."""
+
+
+@cache
+def _filter_spectra(key: WatermarkKey) -> npt.NDArray[np.complex128]:
+    """Transforms of the filters of all slots, [SLOTS, _FFT_SIZE / 2 + 1]; their taps are integers.
+
+    The filters are of minimum phase, found by folding the real cepstrum. Source: A. V. Oppenheim,
+    R. W. Schafer, Discrete-Time Signal Processing, 3rd ed., section 13.5.4.
+    """
+    band = bands_of_transform(_DESIGN_SIZE)
+    log_gains = np.zeros((SLOTS, len(band)))
+    log_gains[:, band >= 0] = signs(key)[:, band[band >= 0]] * DEPTH_DB * np.log(10) / 20
+    folding = np.zeros(_DESIGN_SIZE)
+    folding[[0, _DESIGN_SIZE // 2]] = 1
+    folding[1 : _DESIGN_SIZE // 2] = 2
+    cepstra = np.fft.irfft(log_gains, axis=1) * folding
+    taps = np.fft.irfft(np.exp(np.fft.rfft(cepstra, axis=1)), axis=1)[:, :_TAPS]
+    half = _TAPS // 2
+    taps[:, half:] *= 0.5 + 0.5 * np.cos(np.pi * np.arange(half) / half)  # no step at the cut
+    return np.fft.rfft(np.rint(taps * _SCALE), _FFT_SIZE)
+
+
+def mark(pcm: bytes, key: WatermarkKey) -> bytes:
+    """Mark complete audio: PCM16 at 24 kHz."""
+    assert len(pcm) % BYTES_PER_SAMPLE == 0, len(pcm)
+    return Marker(key).push(pcm)

@@ -1,0 +1,218 @@
+"""Speaks a whole text that is there from the start, without pacing: for requests and for jobs.
+
+An error before the first audio is raised by `start_speaking`, a later one by the iteration. A
+listener who is gone cancels the context.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from fastapi import Request
+
+from voiceagent_tts.core import AudioChunk
+from voiceagent_tts.errors import (
+    ConnectionLostError,
+    EngineError,
+    ErrorCode,
+    InvalidRequestError,
+    OverloadedError,
+    VoiceAgentError,
+)
+from voiceagent_tts.provenance.record import AudioRecord, Provenance
+from voiceagent_tts.server.auth import caller_of
+from voiceagent_tts.server.context_log import Origin
+from voiceagent_tts.server.request_log import request_id_of
+from voiceagent_tts.server.state import ServerState
+from voiceagent_tts.synthesizer.context import Context
+from voiceagent_tts.synthesizer.events import (
+    ContextDone,
+    ContextEvent,
+    ContextFailed,
+    ContextWords,
+)
+from voiceagent_tts.synthesizer.options import ContextOptions
+from voiceagent_tts.tracing.spans import TRACEPARENT
+
+_DISCONNECT_POLL_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """Who receives the audio.
+
+    Attributes:
+        origin: the caller and the ids, for limits and logs.
+        is_gone: whether nobody waits for the audio any more.
+    """
+
+    origin: Origin
+    is_gone: Callable[[], Awaitable[bool]]
+
+
+class Speech:
+    """A text that is being spoken: its audio, its words, and where it comes from.
+
+    Iterate `events`, `pcm` or `unmarked_pcm`, once, and to the end or within `aclosing`.
+
+    Args:
+        context: the context, whose first audio is there.
+        first: its events up to the first audio.
+        events: its other events.
+        record: marks and describes the audio.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        first: list[AudioChunk | ContextWords],
+        events: AsyncIterator[ContextEvent],
+        record: AudioRecord,
+    ) -> None:
+        self._context = context
+        self._first = first
+        self._events = events
+        self._record = record
+
+    def provenance(self, *, is_complete: bool) -> Provenance:
+        """Describe the audio; the digest is of the 24 kHz samples, and known when all were read."""
+        return self._record.describe(is_complete=is_complete)
+
+    async def events(self) -> AsyncGenerator[AudioChunk | ContextWords, None]:
+        """Yield words and marked audio; raises what ended the audio early."""
+        async with aclosing(self._unmarked()) as events:
+            async for event in events:
+                if isinstance(event, AudioChunk):
+                    event = AudioChunk(event.start_sample, self._record.mark(event.pcm))
+                    self._record.add_sent(event.pcm)
+                yield event
+
+    async def pcm(self) -> AsyncGenerator[bytes, None]:
+        """Yield the marked audio."""
+        async with aclosing(self.events()) as events:
+            async for event in events:
+                if isinstance(event, AudioChunk):
+                    yield event.pcm
+
+    async def unmarked_pcm(self) -> AsyncGenerator[bytes, None]:
+        """Yield the audio without a watermark, for the server's own use."""
+        async with aclosing(self._unmarked()) as events:
+            async for event in events:
+                if isinstance(event, AudioChunk):
+                    yield event.pcm
+
+    async def _unmarked(self) -> AsyncGenerator[AudioChunk | ContextWords, None]:
+        failure: VoiceAgentError | None = None
+        try:
+            for event in self._first:
+                yield event
+            async for event in self._events:
+                match event:
+                    case AudioChunk() | ContextWords():
+                        yield event
+                    case ContextFailed(error):
+                        failure = error
+                    case ContextDone(reason="limit"):
+                        failure = InvalidRequestError(
+                            "input: expected a text that can be spoken within max_audio_s",
+                            code=ErrorCode.TEXT_TOO_LONG,
+                        )
+                    case _:
+                        pass
+            if failure is not None:
+                raise failure  # the body ends without its last chunk, so the client notices
+        finally:
+            self._context.abandon()
+
+
+def check_text(state: ServerState, text: str) -> None:
+    """Check a text before anything is started for it.
+
+    Raises:
+        InvalidRequestError: there is no text, or too much of it.
+    """
+    if not text.strip():
+        raise InvalidRequestError("expected text to speak, got none", code=ErrorCode.INVALID_PARAM)
+    max_chars = state.synthesizer.limits.max_text_chars
+    if len(text) > max_chars:
+        raise InvalidRequestError(
+            f"expected at most {max_chars} characters of text in one request, got {len(text)}; "
+            "send several requests, or stream the text over the WebSocket",
+            code=ErrorCode.TEXT_TOO_LONG,
+        )
+
+
+async def speak_for(request: Request, text: str, options: ContextOptions) -> Speech:
+    """Start to speak for an HTTP request; returns when the first audio is there."""
+    ids = {"request_id": request_id_of(request.scope)}
+    traceparent = request.headers.get(TRACEPARENT)
+    origin = Origin(caller_of(request.scope), request.url.path, ids, traceparent)
+    state: ServerState = request.app.state.server
+    return await start_speaking(state, Listener(origin, request.is_disconnected), text, options)
+
+
+async def start_speaking(
+    state: ServerState, listener: Listener, text: str, options: ContextOptions
+) -> Speech:
+    """Start to speak a text; returns when the first audio is there.
+
+    Raises:
+        InvalidRequestError: the text or the options cannot be spoken.
+        OverloadedError: there is no capacity, or the server is shutting down.
+        EngineError: the engine failed, or generated no audio in time.
+        ConnectionLostError: the listener is gone.
+    """
+    if state.is_draining:
+        raise OverloadedError("the server is shutting down", code=ErrorCode.DRAINING)
+    check_text(state, text)
+    turn = await state.turns.open(listener.origin, options, chars=len(text))
+    context = turn.context
+    try:
+        await turn.push_text(text)
+        context.finish()
+        events = aiter(context)
+        first = await _first_audio(listener, events, state.settings.first_audio_s)
+    except BaseException:
+        context.abandon()
+        raise
+    return Speech(context, first, events, state.provenance.start_record(context))
+
+
+async def _first_audio(
+    listener: Listener, events: AsyncIterator[ContextEvent], timeout_s: float
+) -> list[AudioChunk | ContextWords]:
+    """Wait for the first audio; raises if the listener is gone or no audio will come."""
+    waiting = asyncio.ensure_future(_until_audio(events))
+    try:
+        async with asyncio.timeout(timeout_s):
+            while not waiting.done():
+                await asyncio.wait({waiting}, timeout=_DISCONNECT_POLL_S)
+                if not waiting.done() and await listener.is_gone():
+                    raise ConnectionLostError("the client disconnected before the first audio")
+        return waiting.result()
+    except TimeoutError:
+        raise EngineError(f"the engine generated no audio within {timeout_s:g} s") from None
+    finally:
+        waiting.cancel()
+
+
+async def _until_audio(events: AsyncIterator[ContextEvent]) -> list[AudioChunk | ContextWords]:
+    error: VoiceAgentError = InvalidRequestError(
+        "expected letters or digits to speak, got only punctuation",
+        code=ErrorCode.TEXT_UNSPEAKABLE,
+    )
+    first: list[AudioChunk | ContextWords] = []
+    async for event in events:
+        match event:
+            case ContextWords():
+                first.append(event)
+            case AudioChunk():
+                return [*first, event]
+            case ContextFailed(cause):
+                error = cause
+            case ContextDone():
+                break
+            case _:
+                pass
+    raise error
