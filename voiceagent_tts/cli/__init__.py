@@ -373,8 +373,23 @@ def doctor(
         str | None,
         typer.Option(help="With --gpu: Qwen3-TTS model, folder or id. [default: random weights]"),
     ] = None,
+    production: Annotated[
+        bool,
+        typer.Option(
+            "--production", help="Go through a checklist for production, with the running server."
+        ),
+    ] = False,
+    url: Annotated[
+        str | None,
+        typer.Option(help="With --production: the running server. [default: the settings']"),
+    ] = None,
+    api_key: ApiKey = None,
 ) -> None:
     """Report what works on this machine. Exits with 1 if a server could not speak."""
+    if production:
+        from voiceagent_tts.cli.production import examine_production
+
+        raise typer.Exit(0 if examine_production(url, api_key) else 1)
     if gpu:
         from voiceagent_tts.cli.gpu import examine_gpu
 
