@@ -55,6 +55,8 @@ def pytest_configure() -> None:
     os.environ.setdefault("VOICEAGENT_TTS_ENGINE", "espeak")
     # Tests mark audio as users do, but leave no key in the home of who runs them.
     os.environ.setdefault("VOICEAGENT_TTS_WATERMARK_KEY", WATERMARK_SECRET.hex())
+    # Tests of engines repeat their texts, which must be spoken every time.
+    os.environ.setdefault("VOICEAGENT_TTS_CACHE_MB", "0")
     lower_priority()
 
 

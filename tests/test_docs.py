@@ -286,8 +286,9 @@ def _written(default: Any) -> str:
     return "" if default is None else f"{default}".lower().removesuffix(".0")
 
 
-async def test_the_metrics_table_is_what_the_server_shows(server: RunningServer) -> None:
+async def test_the_metrics_table_is_what_the_server_shows(start_server: StartServer) -> None:
     """docs/operations.md lists every metric of `/metrics` with its type."""
+    server = await start_server(cache_mb=1)
     async with httpx.AsyncClient() as http:
         answer = (await http.get(f"{server.url}/metrics")).text
     shown = re.findall(r"^# TYPE (\w+) (\w+)$", answer, re.MULTILINE)

@@ -203,6 +203,13 @@ class Settings(BaseSettings):
             between servers. Default: each server counts in its own memory, until it ends.
         without_redis: What happens while Redis cannot be reached: `local` (each server applies the
             limits to its own contexts) or `refuse` (no new contexts of limited keys).
+        cache_mb: Memory for phrases that are spoken again and again, in units of 10^6 bytes (one
+            minute of speech takes 2.9). 0 turns the cache off: every text is spoken by an engine.
+        cache_ttl_s: Seconds after which a cached phrase is dropped and spoken anew.
+        cache_after: A phrase is stored when it is spoken for this time. With 1, sentences that are
+            spoken only once fill the memory too.
+        cache_redis_mb: Size of the cached phrases in Redis, in units of 10^6 bytes, which all
+            servers share. Needs `redis`. Default: each server has its own phrases only.
         audit_log: File for the audit log: keys, voices and limits, in a chain of hashes. Each
             server needs its own.
         request_log: File for the request log: one JSON line for each context, without its text.
@@ -287,6 +294,10 @@ class Settings(BaseSettings):
     ip_limits: Annotated[Quota, NoDecode] = Quota()
     redis: str | None = None
     without_redis: Literal["local", "refuse"] = "local"
+    cache_mb: float = Field(default=128.0, ge=0)
+    cache_ttl_s: float = Field(default=86_400.0, gt=0)
+    cache_after: int = Field(default=2, ge=1)
+    cache_redis_mb: float = Field(default=0.0, ge=0)
     audit_log: Path | None = None
     request_log: Path | None = None
     hash_secret: SecretStr | None = None
@@ -358,6 +369,15 @@ class Settings(BaseSettings):
         if value is not None and not is_redis(value):
             raise ValueError("expected a Redis address, such as redis://127.0.0.1:6379/0")
         return value
+
+    @model_validator(mode="after")
+    def _check_cache(self) -> "Settings":
+        if self.cache_redis_mb and (self.redis is None or not self.cache_mb):
+            raise ValueError(
+                "cache_redis_mb: expected redis and a cache_mb above 0 with it; set "
+                "VOICEAGENT_TTS_REDIS, such as redis://127.0.0.1:6379/0"
+            )
+        return self
 
     @field_validator("trusted_proxies", mode="after")
     @classmethod

@@ -35,9 +35,32 @@ PUBLISHED = {
 _ID = re.compile(r"(?P<repo>[\w-][\w.-]*/[\w.-]+)(?:@(?P<revision>[\w./-]+))?")
 _BLOB_CHARS = {40: "sha1", 64: "sha256"}
 _CHUNK_BYTES = 2**24
+_MODEL_SUFFIXES = (".safetensors", ".json", ".yaml")
+_SAMPLES = 64
+_SAMPLE_BYTES = 2**16
 
 Progress = Callable[[int, int], None]
 """Function called with the finished and the total number of bytes."""
+
+
+def fingerprint(model: Path) -> str:
+    """Hash the files of a model by their names, sizes and 64 samples of each.
+
+    Another training changes weights everywhere, so samples tell it from the one before.
+
+    Args:
+        model: its folder, or its only file.
+    """
+    digest = hashlib.sha256()
+    found = [model] if model.is_file() else model.rglob("*")
+    for path in sorted(path for path in found if path.suffix in _MODEL_SUFFIXES):
+        size = path.stat().st_size
+        digest.update(f"{path.name}\0{size}\0".encode())
+        with path.open("rb") as file:
+            for number in range(_SAMPLES):
+                file.seek(number * max(0, size - _SAMPLE_BYTES) // (_SAMPLES - 1))
+                digest.update(file.read(_SAMPLE_BYTES))
+    return digest.hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

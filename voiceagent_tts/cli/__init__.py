@@ -13,7 +13,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from voiceagent_tts import __version__
-from voiceagent_tts.cli import audit, codec, finetune, keys, models, voices
+from voiceagent_tts.cli import audit, cache, codec, finetune, keys, models, voices
 from voiceagent_tts.errors import InvalidRequestError, VoiceAgentError
 from voiceagent_tts.extras import install_hint
 
@@ -32,6 +32,7 @@ for name, commands in (
     ("finetune", finetune),
     ("keys", keys),
     ("audit", audit),
+    ("cache", cache),
 ):
     app.add_typer(commands.app, name=name)
 

@@ -14,6 +14,7 @@ _PRIVATE = {
     "key_limits": {},
     "ip_limits": {},
     "redis": None,
+    "cache_redis_mb": 0.0,
     "audit_log": None,
     "request_log": None,
     "sample_folder": None,

@@ -78,6 +78,7 @@ class Qwen3Engine:
         self._prompts = PromptCache(checkpoint, runner, self._scheduler)
         self._voices = voices
         self._name = name
+        self._revision = checkpoint.revision
         self._clock = clock
         self._contexts: dict[int, OpenContext] = {}
         self._texts = TextQueue(self._contexts)
@@ -106,6 +107,7 @@ class Qwen3Engine:
             needs_instruct=self._config.tts_model_type == "voice_design",
             clone_width=self._voices.clone_width,
             max_batch_rows=self._scheduler.max_batch_rows,
+            revision=self._revision,
             voice_details=self._voices.details(),
         )
 

@@ -5,7 +5,7 @@ import logging
 import math
 import time
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -27,7 +27,7 @@ from voiceagent_tts.engine.sizes import Sizes, exact_sizes, fixed_sizes, graph_s
 from voiceagent_tts.engine.voice_cache import VoiceCache
 from voiceagent_tts.engine.warm_up import measure_costs
 from voiceagent_tts.errors import ErrorCode, VoiceAgentError
-from voiceagent_tts.hub import find_model
+from voiceagent_tts.hub import find_model, fingerprint
 from voiceagent_tts.model.attention import AttentionBackend, make_attention
 from voiceagent_tts.model.checkpoint import Checkpoint, find_device, load_checkpoint
 from voiceagent_tts.model.codec import Codec, load_codec
@@ -192,6 +192,8 @@ def load_engine(options: Qwen3Options, inbox: Inbox, outbox: Outbox) -> Qwen3Eng
     is_cpu = checkpoint.network.device.type == "cpu"
     max_load = options.max_load or (math.inf if is_cpu else _MAX_LOAD)
     pace = Pace(options.initial_frames, tuple(options.ramp), max_load)
+    bits = f"{options.precision} {options.quantize} {checkpoint.network.device.type}"
+    checkpoint = replace(checkpoint, revision=f"{fingerprint(folder)} {bits}")
     return Qwen3Engine(inbox, outbox, checkpoint, runner, voices, folder.name, pace)
 
 

@@ -149,6 +149,7 @@ class EspeakEngine:
             max_rows=self._rows.max_rows,
             has_native_speed=True,
             reads_ipa=True,
+            has_pauses=True,
             voice_details=self._catalogue.details,
         )
 

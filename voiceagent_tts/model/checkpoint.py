@@ -241,6 +241,8 @@ class Checkpoint:
     network: Network
     speaker_encoder: SpeakerEncoder | None
     """Speaker encoder of a Base model; None for other models."""
+    revision: str = ""
+    """What tells its weights and their precision from others; empty if nobody asks."""
 
 
 def load_checkpoint(

@@ -136,6 +136,7 @@ class PocketEngine:
             voices=tuple(voice.name for voice in self._states.details),
             max_rows=self._rows.max_rows,
             clone_width=self._models[0].network.flow_lm.dim if can_clone else None,
+            revision="; ".join(model.revision for model in self._models),
             voice_details=self._states.details,
         )
 

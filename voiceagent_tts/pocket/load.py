@@ -5,6 +5,7 @@ import os
 import statistics
 import time
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
 
@@ -13,6 +14,7 @@ from pocket_tts import TTSModel
 
 from voiceagent_tts.core import FRAME_SAMPLES, SAMPLE_RATE_HZ
 from voiceagent_tts.errors import CheckpointError
+from voiceagent_tts.hub import fingerprint
 from voiceagent_tts.pocket.engine import PocketEngine
 from voiceagent_tts.pocket.published import (
     check_models,
@@ -98,7 +100,15 @@ def load_model(name: str, *, quantize: bool = False) -> PocketModel:
         weights=str(network.config.weights_path),
         network=network,
         is_published=is_published(name),
+        revision=_revision(str(network.config.weights_path), quantize=quantize),
     )
+
+
+def _revision(weights: str, *, quantize: bool) -> str:
+    """What shapes the sound of a model: its weights, whose address may name their commit."""
+    path = Path(weights)
+    content = fingerprint(path) if path.is_file() else weights
+    return f"{version('pocket-tts')} {content} {'int8' if quantize else 'float32'}"
 
 
 def _measure_rows(model: PocketModel, threads: int) -> int:

@@ -43,6 +43,7 @@ class PocketModel:
         weights: where its weights come from, with the commit.
         network: the model of `pocket-tts`, shared by all rows.
         is_published: whether the states of the catalogue are for its weights.
+        revision: what tells its weights and their precision from others.
     """
 
     key: str
@@ -50,6 +51,7 @@ class PocketModel:
     weights: str
     network: "TTSModel"
     is_published: bool
+    revision: str = ""
 
 
 class VoiceStates:

@@ -175,6 +175,7 @@ class OpenOptions(TypedDict, total=False):
     lexicon: LexiconEntries | None
     markup: bool
     idle_s: float | None
+    cache: bool
 
 
 class ContextDefaults(WireModel):
@@ -207,6 +208,8 @@ class ContextDefaults(WireModel):
     """Whether tags in the text have an effect, such as `<break time="300ms"/>`."""
     idle_s: Annotated[float, Field(gt=0)] | None = None
     """Time without text after which the context ends, in seconds, if the server's is longer."""
+    cache: bool = True
+    """Whether phrases that were spoken before may come from the server's cache."""
 
 
 class ContextOpen(ContextDefaults, _ClientMessage):

@@ -54,6 +54,9 @@ class Capabilities:
         max_batch_rows: batch contexts at the same time; None for `max_rows`.
         reads_ipa: whether it says the IPA of a reading, rather than its letters.
         aligner: where the forced aligner runs and why, if it runs in this worker; else None.
+        revision: what shapes the sound besides the model's name: its weights and their precision.
+            Workers with equal engine, model and revision speak alike.
+        has_pauses: whether the audio of a segment ends with a pause only if text follows.
         voice_details: what is known of the voices, in any order; some may be missing.
     """
 
@@ -71,6 +74,8 @@ class Capabilities:
     max_batch_rows: int | None = None
     reads_ipa: bool = False
     aligner: str | None = None
+    revision: str = ""
+    has_pauses: bool = False
     voice_details: tuple[VoiceDetails, ...] = ()
 
 

@@ -27,6 +27,7 @@ from voiceagent_tts.protocol.dialects.elevenlabs_messages import SocketOptions, 
 from voiceagent_tts.protocol.dialects.vllm_omni import VllmOmni
 from voiceagent_tts.server import (
     auth,
+    cache,
     clones,
     elevenlabs,
     health,
@@ -81,6 +82,7 @@ def create_app(state: ServerState) -> FastAPI:
     app.include_router(clones.router)
     app.include_router(provenance.router)
     app.include_router(usage.router)
+    app.include_router(cache.router)
     app.include_router(health.router)
     app.include_router(page.router)
     app.mount("/static", page.PageFiles())

@@ -25,7 +25,7 @@ def scope_of(method: str, path: str) -> Scope | None:
 
     Paths that are not named here need `speak`, also those that do not exist.
     """
-    if path == "/metrics":
+    if path in ("/metrics", "/v1/cache"):
         return Scope.ADMIN
     if path.startswith("/v1/audio/voice") and (method != "GET" or path != _VOICES):
         return Scope.VOICES_WRITE

@@ -118,6 +118,7 @@ async def design_voice(request: Request, body: DesignRequest) -> dict[str, Any]:
         speech=SpeechOptions(instruct=body.instruct, seed=body.seed, is_batch=True),
         max_lead_s=0,
         wants_words=False,
+        cache="off",
     )
     samples = await _record(request, body.text, options)
     voice = await state.cloner.clone(model, samples, body.text)

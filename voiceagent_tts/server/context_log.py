@@ -86,6 +86,7 @@ class ContextLog:
             "audio_s": _rounded(report.audio_samples / SAMPLE_RATE_HZ),
             "seconds": _rounded(report.gen_s),
             "underrun_s": _rounded(report.underrun_s),
+            "cached_segments": report.cached_segments,
         }
         self._append(line)
         if self._samples is not None and self._is_stored(report):

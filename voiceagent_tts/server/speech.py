@@ -97,6 +97,9 @@ class SpeechRequest(BaseModel):
         False, description='Whether tags in the text have an effect: `<break time="300ms"/>`.'
     )
     seed: Annotated[int, Field(ge=0, lt=2**53)] | None = None
+    cache: bool = Field(
+        True, description="Whether phrases that were spoken before may come from the cache."
+    )
 
     @property
     def is_streamed(self) -> bool:
@@ -130,6 +133,7 @@ class SpeechRequest(BaseModel):
             wants_words=False,
             lexicon=check_entries(self.lexicon or {}),
             has_markup=self.markup,
+            cache="use" if self.cache else "off",
         )
 
 

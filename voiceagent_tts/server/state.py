@@ -12,6 +12,9 @@ from voiceagent_tts.access.access import Access
 from voiceagent_tts.access.key_ring import KeyChange
 from voiceagent_tts.access.keys import Scope
 from voiceagent_tts.access.limiter import Caller
+from voiceagent_tts.access.redis_server import connect
+from voiceagent_tts.cache.cache import PhraseCache
+from voiceagent_tts.cache.shared import SharedPhrases
 from voiceagent_tts.config import Settings
 from voiceagent_tts.lexicon import read_lexicon
 from voiceagent_tts.server.cloner import CloneModel, Cloner
@@ -82,6 +85,7 @@ class ServerState:
         self.provenance = AudioProvenance(settings, self._model_of)
         self.clones = VoiceFolder(settings.clones_folder)
         self.cloner = Cloner()
+        self.cache = _cache_of(settings, self.clones)
         self.synthesizer = Synthesizer(
             {
                 name: Supervisor(spec, self.metrics.engine_abort.observe)
@@ -97,6 +101,7 @@ class ServerState:
             self.clones,
             aligners_of(settings),
             read_lexicon(settings.lexicon.expanduser()) if settings.lexicon else None,
+            self.cache,
         )
         self._context_log = ContextLog(settings, self.metrics.count_log_failure)
         self._exporter = start_exporter()
@@ -125,6 +130,9 @@ class ServerState:
         await self.synthesizer.start()
         self.metrics.watch(self.synthesizer)
         self.metrics.watch_access(self.access)
+        if self.cache is not None:
+            self.metrics.watch_cache(self.cache)
+            self.cache.start()
         self.metrics.sockets_open.set_function(lambda: len(self.sessions))
         self.metrics.send_queue.set_function(
             lambda: sum(session.send_queue_bytes for session in self.sessions)
@@ -202,7 +210,29 @@ class ServerState:
             watching.cancel()
         await asyncio.gather(*self._watching, return_exceptions=True)
         await self.synthesizer.close()
+        if self.cache is not None:
+            await self.cache.close()
         await self.access.close()
         self._context_log.close()
         if self._exporter is not None:
             await asyncio.to_thread(self._exporter.close)
+
+
+def _cache_of(settings: Settings, clones: VoiceFolder) -> PhraseCache | None:
+    """The cache that the settings ask for.
+
+    Raises:
+        InvalidRequestError: the address of Redis cannot be used.
+    """
+    if not settings.cache_mb:
+        return None
+    shared = None
+    if settings.cache_redis_mb and settings.redis:
+        shared = SharedPhrases(connect(settings.redis), settings.cache_redis_mb * 1e6)
+    return PhraseCache(
+        settings.cache_mb * 1e6,
+        settings.cache_ttl_s,
+        settings.cache_after,
+        folder=clones,
+        shared=shared,
+    )

@@ -338,4 +338,5 @@ def _options(message: ContextOpen) -> ContextOptions:
         lexicon=check_entries(message.lexicon or {}),
         has_markup=message.markup,
         idle_s=message.idle_s,
+        cache="use" if message.cache else "off",
     )

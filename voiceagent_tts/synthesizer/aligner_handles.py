@@ -114,6 +114,11 @@ class Aligners:
             for number, supervisor in enumerate(supervisors)
         }
 
+    @property
+    def has_any(self) -> bool:
+        """Whether there is an aligner, also while it is being restarted."""
+        return self._host is not None or any(self._supervisors.values())
+
     def attach(self, on_event: OnAlignerEvent) -> "list[AlignerHandle]":
         """Connect a new context to one process of each kind; kinds without a free one are left out.
 

@@ -1,7 +1,8 @@
 """The life of an utterance: text in, audio and word times out, on one clock.
 
 1. `push_text` gives text to the intake, which cuts it into segments.
-2. `_speak` sends each segment to the engine, and announces its words to the word publisher.
+2. `_speak` sends each segment to the cache or the engine, and announces its words to the word
+   publisher.
 3. The pacer grants the engine credit as playback proceeds.
 4. `_on_engine_event` receives the audio; words that must precede it are published first.
 5. `next_event` returns words, audio and answers; `sent` reports which audio has left.
@@ -25,17 +26,9 @@ from voiceagent_tts.core import (
     Segment,
     WarningCode,
 )
-from voiceagent_tts.errors import (
-    EngineError,
-    ErrorCode,
-    InvalidRequestError,
-    OverloadedError,
-    VoiceAgentError,
-)
-from voiceagent_tts.seam.aligner_messages import AlignEvent
-from voiceagent_tts.seam.events import AudioStep, Done, Event, Failed, SegmentEnd, Warned, Words
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.seam.events import AudioStep, Done, Failed, SegmentEnd, Warned, Words
 from voiceagent_tts.synthesizer.aligner_handles import Aligners
-from voiceagent_tts.synthesizer.engine_handle import EngineHandle
 from voiceagent_tts.synthesizer.event_queue import EventQueue
 from voiceagent_tts.synthesizer.events import (
     ContextCancelled,
@@ -46,11 +39,18 @@ from voiceagent_tts.synthesizer.events import (
     ContextWarned,
     DoneReason,
     Milestones,
+    error_of,
 )
 from voiceagent_tts.synthesizer.flushes import FlushQueue
 from voiceagent_tts.synthesizer.intake import Intake
 from voiceagent_tts.synthesizer.options import ContextRequest, Limits
 from voiceagent_tts.synthesizer.pacer import Pacer
+from voiceagent_tts.synthesizer.segment_source import (
+    SegmentSource,
+    SourceEvent,
+    StoredAudio,
+    StoredWords,
+)
 from voiceagent_tts.synthesizer.timers import Timer
 from voiceagent_tts.synthesizer.words import WordPublisher
 from voiceagent_tts.synthesizer.worker_client import WorkerClient
@@ -125,7 +125,12 @@ class Context:
         self._pauses: deque[Pause] = deque()
         """Breaks that wait for the audio of the text before them."""
         self._idle = Timer(self._on_idle)
-        self._engine = EngineHandle(worker, request, self._on_engine_event)
+        self._engine = SegmentSource(
+            worker,
+            request,
+            self._on_engine_event,
+            lambda *span: self._words.timeline.known_times(*span),
+        )
         self._intake = Intake(request, limits.settle_s, self._speak, self._on_pause)
         self._words = WordPublisher(
             aligners,
@@ -273,11 +278,12 @@ class Context:
     # Between intake, engine and words.
 
     def _speak(self, segment: Segment, is_last: bool) -> None:
-        """Send a segment of the intake to the engine."""
-        self._words.expect(segment, is_whole=self._feeding == "segment")
+        """Speak a segment of the intake."""
         self._warn_of_ipa(segment)
         is_first = not self._engine.is_speaking
-        self._engine.speak(segment, self._intake.segment_language, is_last=is_last)
+        is_live = self._engine.speak(segment, self._intake.segment_language, is_last=is_last)
+        is_whole = not is_live or self._feeding == "segment"
+        self._words.expect(segment, is_whole=is_whole, is_live=is_live)
         if is_first:
             self._pacer.update()
 
@@ -304,15 +310,17 @@ class Context:
             self._engine.flush()
             self._words.complete_word()
 
-    def _on_engine_event(self, event: Event | AlignEvent) -> None:
+    def _on_engine_event(self, event: SourceEvent) -> None:
         match event:
             case AudioStep((row,)):
-                self._put_audio(self._words.push_audio(row.chunk))
-                if self._words.timeline.end_sample > self._limits.max_audio_s * SAMPLE_RATE_HZ:
-                    self._words.stop_aligning()
-                    self._stop_work("limit")
+                self._on_audio()
+                self._put_within_limit(self._words.push_audio(row.chunk))
+            case StoredAudio(chunk):
+                self._put_within_limit(self._words.push_stored_audio(chunk))
             case Words(_, words):
                 self._words.add_native_words(words)
+            case StoredWords(words):
+                self._words.add_stored(words)
             case SegmentEnd(_, char_end, end_sample):
                 self._words.end_segment(char_end, end_sample)
                 self._put_pauses(char_end)
@@ -324,17 +332,22 @@ class Context:
                 self._end_audio()
             case Failed():
                 self._words.stop_aligning()
-                error = _error_of(event)
+                error = error_of(event)
                 self._code = error.code
                 self._queue.put(ContextFailed(error))
                 self._stop_work("error")
             case _:
                 pass
 
+    def _put_within_limit(self, audio: AudioChunk | None) -> None:
+        self._put_audio(audio)
+        if self._words.timeline.end_sample > self._limits.max_audio_s * SAMPLE_RATE_HZ:
+            self._words.stop_aligning()
+            self._stop_work("limit")
+
     def _put_audio(self, audio: AudioChunk | None) -> None:
         if audio is not None:
             self._queue.put(audio)
-            self._on_audio()
 
     def _put_pauses(self, char_end: int) -> None:
         """Put the breaks in the text before `char_end` after the audio so far."""
@@ -355,6 +368,7 @@ class Context:
         self._answer_flushes()
 
     def _on_word_progress(self) -> None:
+        self._engine.store_known()
         self._answer_flushes()
         if self._words.is_complete and self._state < _State.ENDED:
             self._stop_work(self._reason)
@@ -389,6 +403,7 @@ class Context:
     def _report_done(self) -> ContextDone:
         """End the context for good; return its last event."""
         self._state = _State.DONE
+        self._engine.store_known(is_final=True)
         self._words.stop()
         self._queue.clear()
         refined = self._words.refined() if self._words.is_complete else None
@@ -423,6 +438,8 @@ class Context:
             words=self._words.timeline.counts,
             aligner_lag_s=self._words.aligner_lag_s,
             word_lag_s=self._words.worst_lag_s,
+            cached_segments=self._engine.cached_segments,
+            stored_segments=self._engine.stored_segments,
         )
 
     def _refuse_unless_open(self) -> None:
@@ -431,17 +448,3 @@ class Context:
                 "this context accepts no more text: it was ended, cancelled, or has failed",
                 code=ErrorCode.CONTEXT_CLOSED,
             )
-
-
-_CLIENT_ERRORS: dict[ErrorCode, type[VoiceAgentError]] = {
-    ErrorCode.INVALID_VOICE: InvalidRequestError,
-    ErrorCode.INVALID_LANGUAGE: InvalidRequestError,
-    ErrorCode.INVALID_PARAM: InvalidRequestError,
-    ErrorCode.OVERLOADED: OverloadedError,
-}
-"""Errors that the request caused, although the engine reports them."""
-
-
-def _error_of(event: Failed) -> VoiceAgentError:
-    kind = _CLIENT_ERRORS.get(event.code, EngineError)
-    return kind(event.message, code=event.code, retry_after_ms=event.retry_after_ms)

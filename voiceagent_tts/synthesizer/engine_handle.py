@@ -1,6 +1,7 @@
 """One context's connection to the engine worker that speaks it."""
 
 import time
+from dataclasses import replace
 from enum import Enum, auto
 
 from voiceagent_tts.core import Segment
@@ -61,8 +62,18 @@ class EngineHandle:
             voice = request.voice.name
             self._worker.send(Prepare(voice, request.language, request.feeding, speech))
 
-    def speak(self, segment: Segment, language: str | None, *, is_last: bool) -> None:
-        """Send the next segment; the first one starts the row."""
+    def speak(
+        self, segment: Segment, language: str | None, *, is_last: bool, continues: bool = False
+    ) -> None:
+        """Send the next segment; the first one starts the row.
+
+        Args:
+            segment: the segment.
+            language: its language code; None if the engine chooses.
+            is_last: whether no text follows.
+            continues: whether the listener has heard other audio before the first segment, so that
+                the silence before its sound is a pause.
+        """
         place = (self._number, segment.text, segment.char_start, not is_last)
         if self.is_speaking:
             self._worker.send(Append(*place, language, segment.readings))
@@ -71,7 +82,8 @@ class EngineHandle:
         if self.submitted_at is None:
             self.submitted_at = time.monotonic()
         request = self._request
-        how = (request.voice.name, language, request.feeding, request.speech)
+        speech = replace(request.speech, keeps_silence=True) if continues else request.speech
+        how = (request.voice.name, language, request.feeding, speech)
         traceparent = request.options.traceparent
         self._worker.send(Submit(*place, *how, segment.readings, traceparent))
 

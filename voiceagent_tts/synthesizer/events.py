@@ -5,7 +5,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from voiceagent_tts.core import AudioChunk, Cut, WarningCode, WordTimestamp
-from voiceagent_tts.errors import ErrorCode, VoiceAgentError
+from voiceagent_tts.errors import (
+    EngineError,
+    ErrorCode,
+    InvalidRequestError,
+    OverloadedError,
+    VoiceAgentError,
+)
+from voiceagent_tts.seam.events import Failed
 from voiceagent_tts.synthesizer.word_policy import Source, WordCounts
 
 DoneReason = Literal["complete", "cancelled", "error", "limit", "idle"]
@@ -58,8 +65,8 @@ class Milestones:
         opened_at: the row was reserved.
         ended_at: the report was taken.
         first_text_at: the first text arrived.
-        submitted_at: the engine was sent the first segment.
-        first_audio_at: the engine's first audio arrived.
+        submitted_at: the engine was sent the first segment; None where the cache had its audio.
+        first_audio_at: the engine's first audio arrived; None as `submitted_at`.
         first_sent_at: the first audio left for the listener.
         cancelled_at: the context was cancelled.
     """
@@ -112,6 +119,8 @@ class ContextReport:
         aligner_lag_s: longest time from audio to the aligner's answer, by aligner.
         word_lag_s: longest time that playback was past the start of a word when its time was
             published; 0 if all words were in time.
+        cached_segments: segments whose audio came from the cache.
+        stored_segments: segments whose audio was stored there.
     """
 
     reason: DoneReason
@@ -125,6 +134,8 @@ class ContextReport:
     words: WordCounts
     aligner_lag_s: Mapping[Source, float]
     word_lag_s: float
+    cached_segments: int = 0
+    stored_segments: int = 0
 
     @property
     def ttfa_s(self) -> float | None:
@@ -153,3 +164,17 @@ ContextEvent = (
     | ContextFailed
     | ContextDone
 )
+
+_CLIENT_ERRORS: dict[ErrorCode, type[VoiceAgentError]] = {
+    ErrorCode.INVALID_VOICE: InvalidRequestError,
+    ErrorCode.INVALID_LANGUAGE: InvalidRequestError,
+    ErrorCode.INVALID_PARAM: InvalidRequestError,
+    ErrorCode.OVERLOADED: OverloadedError,
+}
+"""Errors that the request caused, although the engine reports them."""
+
+
+def error_of(event: Failed) -> VoiceAgentError:
+    """The error that an engine has reported."""
+    kind = _CLIENT_ERRORS.get(event.code, EngineError)
+    return kind(event.message, code=event.code, retry_after_ms=event.retry_after_ms)

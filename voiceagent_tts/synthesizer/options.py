@@ -1,12 +1,18 @@
 """What a client may choose for a context, and the limits that the server sets."""
 
 from dataclasses import dataclass, field
+from typing import Literal
 
+from voiceagent_tts.cache.context_phrases import ContextPhrases
 from voiceagent_tts.lexicon import Entries, Pronunciation
 from voiceagent_tts.seam.commands import Feeding, SpeechOptions
 from voiceagent_tts.synthesizer.events import ContextWarned
 from voiceagent_tts.text.entries import EntryMatcher
 from voiceagent_tts.voices import Voice
+
+CacheUse = Literal["use", "off", "fill"]
+"""Whether a context takes phrases from the cache and stores what is repeated, or neither; `fill`
+stores all of its phrases."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +56,7 @@ class ContextOptions:
         has_markup: whether the tags of `text.markup` in the text have an effect.
         traceparent: span of the context, for the engine's; None if nobody traces.
         idle_s: longest wait for text, if it is shorter than the server's limit.
+        cache: whether phrases come from the cache, and are stored there.
     """
 
     voice: str | None = None
@@ -64,6 +71,7 @@ class ContextOptions:
     has_markup: bool = False
     traceparent: str | None = None
     idle_s: float | None = None
+    cache: CacheUse = "use"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +88,7 @@ class ContextRequest:
         lexicons: the lexicons of the context, the voice and the server, as far as there are any.
         reads_ipa: whether the engine reads the IPA of pronunciations.
         warnings: what the client learns with the first text.
+        phrases: the cache of phrases; None for a context that does not use it.
     """
 
     options: ContextOptions
@@ -91,3 +100,4 @@ class ContextRequest:
     lexicons: tuple[EntryMatcher, ...] = ()
     reads_ipa: bool = True
     warnings: tuple[ContextWarned, ...] = ()
+    phrases: ContextPhrases | None = None

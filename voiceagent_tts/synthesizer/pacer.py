@@ -4,8 +4,8 @@ import time
 from collections.abc import Callable
 
 from voiceagent_tts.core import SAMPLE_RATE_HZ, PlayoutClock
-from voiceagent_tts.synthesizer.engine_handle import EngineHandle
 from voiceagent_tts.synthesizer.options import Limits
+from voiceagent_tts.synthesizer.segment_source import SegmentSource
 from voiceagent_tts.synthesizer.timers import Timer
 
 _MIN_LEAD_S = 0.2
@@ -30,7 +30,7 @@ class Pacer:
 
     def __init__(
         self,
-        engine: EngineHandle,
+        engine: SegmentSource,
         clock: PlayoutClock,
         to_engine: Callable[[int], int],
         max_lead_s: float | None,

@@ -11,6 +11,10 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from voiceagent_tts.cache.cache import PhraseCache
+from voiceagent_tts.cache.context_phrases import ContextPhrases
+from voiceagent_tts.cache.key import manner_of
+from voiceagent_tts.cache.phrase import Spoken
 from voiceagent_tts.core import WarningCode
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError, VoiceAgentError
 from voiceagent_tts.lexicon import Entries
@@ -47,6 +51,7 @@ class Synthesizer:
         aligners: processes that find the times of words; without, only engines that send word
             times have exact ones.
         lexicon: pronunciations for all contexts.
+        cache: phrases that were spoken before; None to speak everything with the engines.
 
     Attributes:
         limits: limits of every context.
@@ -64,8 +69,10 @@ class Synthesizer:
         clones: VoiceFolder | None = None,
         aligners: Aligners | None = None,
         lexicon: Entries | None = None,
+        cache: PhraseCache | None = None,
     ) -> None:
         self._clones = clones
+        self._cache = cache
         self._lexicons = Lexicons(lexicon, clones)
         self._aligners = aligners or _NO_ALIGNERS
         self._supervisors = dict(supervisors)
@@ -143,8 +150,13 @@ class Synthesizer:
                 cannot serve.
             OverloadedError: no row is free, or the worker is restarting.
         """
-        await self._lexicons.load(self.voices.resolve(options.voice).name)
+        voice = self.voices.resolve(options.voice).name
+        await self._lexicons.load(voice)
         request, capabilities = self._resolve(options)
+        if self._cache is not None and options.cache != "off" and not options.is_probe:
+            spoken = await self._cache.voices.load(voice)
+            phrases = self._phrases_of(self._cache, spoken, request, capabilities)
+            request = replace(request, phrases=phrases)
         worker = await self._least_loaded(request.voice)
         rows = capabilities.max_rows
         if options.speech.is_batch:
@@ -195,6 +207,28 @@ class Synthesizer:
         if self._is_native(capabilities):
             return None
         return self._aligners if options.wants_words else _NO_ALIGNERS
+
+    def _phrases_of(
+        self,
+        cache: PhraseCache,
+        spoken: Spoken,
+        request: ContextRequest,
+        capabilities: Capabilities,
+    ) -> ContextPhrases | None:
+        """The cache for a context; None if no other context may sound like it."""
+        manner = manner_of(capabilities, spoken, request.speech, request.feeding)
+        if manner is None or request.feeding == "token":
+            return None
+        options = request.options
+        return ContextPhrases(
+            cache,
+            manner,
+            needs_words=self._is_native(capabilities)
+            or (options.wants_words and self._aligners.has_any),
+            lacks_lead=not request.speech.keeps_silence,
+            has_pauses=capabilities.has_pauses,
+            is_filling=options.cache == "fill",
+        )
 
     def _is_native(self, capabilities: Capabilities) -> bool:
         return capabilities.has_native_words and self._aligners.uses_native_words

@@ -119,6 +119,18 @@ class Timeline:
             self._policy.expect(timestamp.word for timestamp in timestamps)
         self._policy.add_times(source, timestamps)
 
+    def add_stored(self, timestamps: tuple[WordTimestamp, ...]) -> None:
+        """Add the final times of a cached phrase's words."""
+        if self._growing_words is None:
+            self._policy.expect(timestamp.word for timestamp in timestamps)
+        self._policy.add_times(Source.CACHE, timestamps)
+
+    def known_times(
+        self, char_start: int, char_end: int, is_final: bool
+    ) -> tuple[WordTimestamp, ...] | None:
+        """Times of words on the engine's clock; as `WordPolicy.known_between`."""
+        return self._policy.known_between(char_start, char_end, is_final=is_final)
+
     def set_tentative(self, timestamps: tuple[WordTimestamp, ...]) -> None:
         """Replace the tentative times of the online aligner."""
         self._policy.set_tentative(timestamps)

@@ -7,6 +7,7 @@ clock. How far playback can reach is passed in, so this module applies the deadl
 `Timeline` computes when the deadline is. Knows no processes.
 """
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -43,6 +44,8 @@ class Source(IntEnum):
     """The forced aligner."""
     NATIVE = 4
     """The engine's own words."""
+    CACHE = 5
+    """Stored with the audio of a cached phrase."""
 
     @property
     def label(self) -> str:
@@ -193,6 +196,30 @@ class WordPolicy:
         _, timestamp = self._best(len(self._published))
         return max(timestamp.start_sample, self._last_start)
 
+    def known_between(
+        self, char_start: int, char_end: int, *, is_final: bool
+    ) -> tuple[WordTimestamp, ...] | None:
+        """Return the times of the words that begin between two characters.
+
+        Args:
+            char_start: offset in the context's text.
+            char_end: offset of the first character after the span.
+            is_final: whether a time is taken that a better source might still replace.
+
+        Returns:
+            The times in order; None while a word has none from the engine or an aligner.
+        """
+        first, last = (
+            bisect_left(self._words, at, key=_char_start) for at in (char_start, char_end)
+        )
+        known = [self._known.get(place) for place in range(first, last)]
+        times: list[WordTimestamp] = []
+        for each in known:
+            if each is None or not (is_final or self._is_settled(each.source)):
+                return None
+            times.append(_with_doubt(each))
+        return tuple(times)
+
     @property
     def awaits_aligners(self) -> bool:
         """Whether an aligner may still send times."""
@@ -261,6 +288,10 @@ class WordPolicy:
         self.counts.late += timestamp.start_sample < played_sample
         self._last_start = max(timestamp.start_sample, played_sample, self._last_start)
         self._published.append(_moved_to(timestamp, self._last_start))
+
+
+def _char_start(word: Word) -> int:
+    return word.char_start
 
 
 def _with_doubt(known: _Known) -> WordTimestamp:

@@ -6,8 +6,10 @@ each word.
 """
 
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from operator import itemgetter
 
 from voiceagent_tts.core import (
     SAMPLE_RATE_HZ,
@@ -72,6 +74,10 @@ class WordPublisher:
         self._clock = clock
         self._publish = publish
         self._on_progress = on_progress
+        self._stored_samples = 0
+        """Audio of cached phrases so far: the distance between the aligners' clock and this one."""
+        self._stored_before: list[tuple[int, int]] = []
+        """Ends of segments in the text, and `_stored_samples` at each."""
         self._deadline = Timer(self._publish_due)
         self._aligner_wait = Timer(self.stop_aligning)
         self._refinement_wait = Timer(self.stop_aligning)
@@ -89,15 +95,18 @@ class WordPublisher:
 
     # Text and audio in.
 
-    def expect(self, segment: Segment, *, is_whole: bool) -> None:
+    def expect(self, segment: Segment, *, is_whole: bool, is_live: bool = True) -> None:
         """Expect the words of `segment`, which continues the text before.
 
         Args:
-            segment: the part of the context's text that is sent to the engine now.
+            segment: the part of the context's text that is spoken next.
             is_whole: whether its last word is complete.
+            is_live: whether the engine speaks it; aligners do not hear cached phrases.
         """
         text, readings = segment.text, segment.readings
-        self._expect(self.timeline.expect_text(text, is_whole=is_whole, readings=readings))
+        words = self.timeline.expect_text(text, is_whole=is_whole, readings=readings)
+        if is_live:
+            self._expect(words)
 
     def complete_word(self) -> None:
         """Expect the last word of the text so far; later text begins another word."""
@@ -115,7 +124,24 @@ class WordPublisher:
         """
         audio = self.timeline.push_audio(chunk)
         self._publish_due()
-        self._align(chunk)
+        live_start = chunk.start_sample - self._stored_samples
+        self._align(AudioChunk(live_start, chunk.pcm) if self._stored_samples else chunk)
+        return audio
+
+    def add_stored(self, words: tuple[WordTimestamp, ...]) -> None:
+        """Publish the words of a cached phrase, whose audio follows."""
+        self.timeline.add_stored(words)
+        self._publish_due()
+
+    def push_stored_audio(self, chunk: AudioChunk) -> AudioChunk | None:
+        """Publish the words that must precede the next audio of a cached phrase.
+
+        Returns:
+            As for `push_audio`.
+        """
+        audio = self.timeline.push_audio(chunk)
+        self._stored_samples += chunk.samples
+        self._publish_due()
         return audio
 
     def add_native_words(self, words: tuple[WordTimestamp, ...]) -> None:
@@ -127,8 +153,10 @@ class WordPublisher:
     def end_segment(self, char_end: int, end_sample: int) -> None:
         """Record that the engine speaks the text before `char_end` in its audio so far."""
         self.timeline.end_segment(char_end, end_sample)
+        if self._stored_samples:
+            self._stored_before.append((char_end, self._stored_samples))
         for handle in self._handles:
-            handle.end_segment(char_end, end_sample)
+            handle.end_segment(char_end, end_sample - self._stored_samples)
         self.schedule()
 
     def finish(self) -> None:
@@ -180,12 +208,22 @@ class WordPublisher:
             self._aligner_wait.start(_ALIGNER_WAIT_S)
         match event:
             case Aligned(_, words, tentative):
-                self.timeline.add_times(source, words)
+                self.timeline.add_times(source, self._on_engine_clock(words))
                 if source is Source.ONLINE:
-                    self.timeline.set_tentative(tentative)
+                    self.timeline.set_tentative(self._on_engine_clock(tentative))
             case _:
                 self.timeline.drop_source(source)
         self._publish_due()
+
+    def _on_engine_clock(self, words: tuple[WordTimestamp, ...]) -> tuple[WordTimestamp, ...]:
+        """Move an aligner's times behind the cached phrases that it has not heard."""
+        if not self._stored_before:
+            return words
+        return tuple(word.later(self._stored_until(word.word.char_start)) for word in words)
+
+    def _stored_until(self, char_start: int) -> int:
+        place = bisect_right(self._stored_before, char_start, key=itemgetter(0))
+        return self._stored_before[place - 1][1] if place else 0
 
     def _publish_due(self) -> None:
         now = time.monotonic()

@@ -1,0 +1,37 @@
+"""Fixtures: a real Redis server, and caches that share it."""
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack
+
+import pytest
+
+from testbed.redis_process import RedisProcess, has_redis_server
+from voiceagent_tts.access.redis_server import connect
+from voiceagent_tts.cache.cache import PhraseCache
+from voiceagent_tts.cache.shared import SharedPhrases
+from voiceagent_tts.voices import VoiceFolder
+
+StartCache = Callable[..., PhraseCache]
+
+
+@pytest.fixture
+def redis(free_port: int) -> Iterator[RedisProcess]:
+    """A Redis server of this test, empty."""
+    if not has_redis_server():
+        pytest.skip("no redis-server: see testbed/redis_process.py")
+    with RedisProcess(free_port) as server:
+        yield server
+
+
+@pytest.fixture
+async def start_cache(redis: RedisProcess) -> AsyncIterator[StartCache]:
+    """Caches of several servers with one Redis; all end with the test."""
+    async with AsyncExitStack() as stack:
+
+        def start(max_bytes: float = 10e6, folder: VoiceFolder | None = None) -> PhraseCache:
+            shared = SharedPhrases(connect(redis.url), max_bytes)
+            cache = PhraseCache(10e6, 3600, 1, folder=folder, shared=shared)
+            stack.push_async_callback(cache.close)
+            return cache
+
+        yield start

@@ -1,0 +1,78 @@
+"""The cache of one server: what it stores, what it counts, and what it drops."""
+
+from pathlib import Path
+
+from voiceagent_tts.cache.cache import PhraseCache
+from voiceagent_tts.cache.key import PhraseKey
+from voiceagent_tts.cache.phrase import Phrase, Spoken, WordTime
+from voiceagent_tts.voices import VoiceFolder
+
+NOVA = Spoken("nova")
+KEY = PhraseKey("k", "One moment.")
+WORDS = (WordTime(0, 1, 1.0), WordTime(1, 2, 1.0))
+
+
+def phrase(spoken: Spoken = NOVA, words: tuple[WordTime, ...] | None = WORDS) -> Phrase:
+    """Two words with a second of audio."""
+    return Phrase(KEY.text, spoken, bytes(48_000), words)
+
+
+def test_a_phrase_is_admitted_when_it_comes_back() -> None:
+    """What is spoken once is not stored; every use counts as a hit or a miss."""
+    cache = PhraseCache(1e6, 60, 2)
+    assert cache.find(KEY, 2, needs_words=True) is None
+    assert not cache.admits(KEY)
+    assert cache.find(KEY, 2, needs_words=True) is None
+    assert cache.admits(KEY)
+    assert cache.store(KEY, phrase())
+    assert cache.find(KEY, 2, needs_words=True) == phrase()
+    counts = cache.counts
+    assert (counts.hits, counts.misses, counts.stored, counts.audio_s) == (1, 2, 1, 1.0)
+    assert counts.hit_rate == 1 / 3
+
+
+def test_a_phrase_without_the_words_that_are_needed_is_a_miss() -> None:
+    """Files need no word times; a listener's context does, and as many as it has words."""
+    cache = PhraseCache(1e6, 60, 1)
+    cache.store(KEY, phrase(words=None))
+    assert cache.find(KEY, 2, needs_words=True) is None
+    assert cache.find(KEY, 2, needs_words=False) is not None
+    cache.store(KEY, phrase())
+    assert cache.find(KEY, 3, needs_words=True) is None
+    assert cache.find(KEY, 2, needs_words=True) is not None
+
+
+async def test_the_phrases_of_a_voice_that_is_replaced_or_removed_are_dropped(
+    tmp_path: Path,
+) -> None:
+    """Also those that a context wants to store afterwards; other voices keep theirs."""
+    folder = VoiceFolder(tmp_path)
+    folder.save("ann", b"1")
+    folder.save("bob", b"1")
+    cache = PhraseCache(1e6, 60, 1, folder=folder)
+    ann, bob = [await cache.voices.load(name) for name in ("ann", "bob")]
+    assert ann.content == bob.content != ""
+    keys = {spoken: PhraseKey(spoken.voice, "") for spoken in (ann, bob)}
+    for spoken, key in keys.items():
+        assert cache.store(key, phrase(spoken))
+    await cache.tend()
+    assert len(cache.memory) == 2
+    folder.save("ann", b"2")
+    assert not cache.store(keys[ann], phrase(ann))
+    assert await cache.voices.load("ann") != ann
+    await cache.tend()
+    assert cache.memory.digests() == ["bob"]
+    folder.remove("bob")
+    await cache.tend()
+    assert cache.memory.digests() == []
+    assert not cache.store(keys[bob], phrase(bob))
+
+
+async def test_a_voice_without_a_file_has_no_content(tmp_path: Path) -> None:
+    """Its sound is that of the model, whose weights are in the key."""
+    cache = PhraseCache(1e6, 60, 1, folder=VoiceFolder(tmp_path))
+    spoken = await cache.voices.load("nova")
+    assert spoken == Spoken("nova")
+    assert cache.store(KEY, phrase(spoken))
+    await cache.tend()
+    assert len(cache.memory) == 1

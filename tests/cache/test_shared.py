@@ -1,0 +1,141 @@
+"""Phrases in a real Redis: shared by servers, bounded, and of no consequence while it is away."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from testbed.redis_process import RedisProcess
+from voiceagent_tts.access.redis_server import connect
+from voiceagent_tts.cache.cache import PhraseCache
+from voiceagent_tts.cache.key import PhraseKey
+from voiceagent_tts.cache.phrase import Phrase, Spoken, WordTime
+from voiceagent_tts.voices import VoiceFolder
+
+NOVA = Spoken("nova")
+StartCache = Callable[..., PhraseCache]
+
+pytestmark = pytest.mark.services
+
+
+def key(name: str) -> PhraseKey:
+    """The key of a phrase."""
+    return PhraseKey(name, name)
+
+
+def phrase(spoken: Spoken = NOVA, size: int = 4800) -> Phrase:
+    """A phrase with one word."""
+    return Phrase("Hello.", spoken, bytes(range(16)) * (size // 16), (WordTime(0, 9, 1.0),))
+
+
+async def tend(*caches: PhraseCache) -> None:
+    """One round of each, in order."""
+    for cache in caches:
+        await cache.tend()
+
+
+async def test_a_phrase_of_one_server_is_a_hit_on_the_others(start_cache: StartCache) -> None:
+    """Also on one that starts later; audio and words arrive unchanged, and its time goes on."""
+    one, other = start_cache(), start_cache()
+    one.store(key("a"), phrase())
+    await tend(one, other)
+    assert other.find(key("a"), 1, needs_words=True) == phrase()
+    late = start_cache()
+    for number in range(40):
+        other.store(key(str(number)), phrase())
+    await tend(other, late, one)
+    assert len(late.memory) == len(one.memory) == 41
+
+
+async def test_redis_keeps_the_newest_phrases_of_all_servers(
+    start_cache: StartCache, redis: RedisProcess
+) -> None:
+    """Their size is bounded, and every entry ends by itself."""
+    one = start_cache(max_bytes=20_000)
+    for number in range(6):
+        one.store(key(str(number)), phrase())
+    await one.tend()
+    late = start_cache()
+    await late.tend()
+    assert late.memory.digests() == ["2", "3", "4", "5"]
+    client = connect(redis.url)
+    for stored in await client.keys("voiceagent-tts:cache:phrase:*"):
+        assert 0 < await client.ttl(stored) <= 3600
+    await client.aclose()
+
+
+async def test_clearing_one_server_clears_all(start_cache: StartCache) -> None:
+    """Phrases that are stored afterwards are shared as before."""
+    one, other = start_cache(), start_cache()
+    one.store(key("a"), phrase())
+    await tend(one, other)
+    assert await other.clear()
+    other.store(key("b"), phrase())
+    await tend(other, one)
+    assert one.memory.digests() == other.memory.digests() == ["b"]
+
+
+async def test_a_withdrawn_voice_leaves_redis_too(start_cache: StartCache, tmp_path: Path) -> None:
+    """A server that starts afterwards finds none of its phrases."""
+    folder = VoiceFolder(tmp_path)
+    folder.save("ann", b"1")
+    one, other = start_cache(folder=folder), start_cache(folder=folder)
+    one.store(key("a"), phrase(await one.voices.load("ann")))
+    one.store(key("b"), phrase())
+    await tend(one, other)
+    assert set(other.memory.digests()) == {"a", "b"}
+    folder.remove("ann")
+    await tend(one, other)
+    late = start_cache()
+    await late.tend()
+    for cache in (one, other, late):
+        assert cache.memory.digests() == ["b"]
+
+
+async def test_without_redis_each_server_has_its_own_phrases(
+    start_cache: StartCache, redis: RedisProcess
+) -> None:
+    """What was stored meanwhile is shared when Redis is back, also if it is empty then."""
+    one, other = start_cache(), start_cache()
+    one.store(key("a"), phrase())
+    await tend(one, other)
+    redis.stop()
+    one.store(key("b"), phrase())
+    await tend(one, other)
+    assert not one.is_shared
+    assert one.find(key("a"), 1, needs_words=True) is not None
+    assert other.find(key("b"), 1, needs_words=True) is None
+    assert not await other.clear()
+    redis.start()
+    await tend(one, other)
+    assert one.is_shared
+    assert other.find(key("b"), 1, needs_words=True) is not None
+
+
+async def test_a_lookup_never_waits_for_redis(start_cache: StartCache, redis: RedisProcess) -> None:
+    """While Redis hangs, the background round waits for it, and lookups answer in between."""
+    one = start_cache()
+    one.store(key("a"), phrase())
+    with redis.suspended():
+        tending = asyncio.create_task(one.tend())
+        await asyncio.sleep(0)
+        assert one.find(key("a"), 1, needs_words=True) is not None
+        assert not tending.done()
+        await tending
+    assert not one.is_shared
+
+
+async def test_bytes_that_are_no_phrase_are_left_out(
+    start_cache: StartCache, redis: RedisProcess
+) -> None:
+    """Other phrases are read all the same."""
+    one, other = start_cache(), start_cache()
+    one.store(key("a"), phrase())
+    one.store(key("b"), phrase())
+    await one.tend()
+    client = connect(redis.url)
+    await client.set("voiceagent-tts:cache:phrase:a", b"\x00nonsense", keepttl=True)
+    await client.aclose()
+    await other.tend()
+    assert other.memory.digests() == ["b"]

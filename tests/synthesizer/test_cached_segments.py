@@ -1,0 +1,291 @@
+"""Contexts with the cache: real espeak, with its own word times and with those of an aligner."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from testbed.contexts import NEVER_S, UNPACED, collect, first
+from testbed.servers import StartSynthesizer
+from testbed.waiting import until
+from voiceagent_tts.cache.cache import PhraseCache
+from voiceagent_tts.core import AudioChunk, Word, WordTimestamp
+from voiceagent_tts.seam.commands import SpeechOptions
+from voiceagent_tts.synthesizer.aligner_handles import Aligners
+from voiceagent_tts.synthesizer.context import Context
+from voiceagent_tts.synthesizer.events import (
+    ContextDone,
+    ContextFlushed,
+    ContextReport,
+    ContextWords,
+)
+from voiceagent_tts.synthesizer.options import ContextOptions, Limits
+from voiceagent_tts.synthesizer.supervisor import Supervisor
+from voiceagent_tts.synthesizer.synthesizer import Synthesizer
+from voiceagent_tts.synthesizer.word_policy import Source
+from voiceagent_tts.synthesizer.worker_client import WorkerSpec
+
+GREETING = "Thank you for calling Acme."
+REST = " Your order left our house on Tuesday."
+MENU = " For billing, press two."
+
+
+@dataclass(frozen=True)
+class Heard:
+    """What the listener of a context gets."""
+
+    pcm: bytes
+    words: list[WordTimestamp]
+    report: ContextReport
+
+    @property
+    def places(self) -> list[tuple[str, int, int]]:
+        """Each word with its offsets."""
+        return [(w.word.text, w.word.char_start, w.word.char_end) for w in self.words]
+
+
+async def hear(context: Context) -> Heard:
+    """Read to the end; audio has no gap, and words come before they can be heard."""
+    pcm, words = bytearray(), list[WordTimestamp]()
+    async for event in context:
+        match event:
+            case AudioChunk():
+                assert event.start_sample == len(pcm) // 2
+                pcm += event.pcm
+            case ContextWords(new):
+                words += new
+            case ContextDone(_, report):
+                return Heard(bytes(pcm), words, report)
+            case _:
+                pass
+    raise AssertionError("a context ends with ContextDone")
+
+
+async def say(synthesizer: Synthesizer, *parts: str, options: ContextOptions = UNPACED) -> Heard:
+    """Speak parts of a text, which the client sends one after the other."""
+    context = await synthesizer.open(options)
+    for part in parts:
+        context.push_text(part)
+    context.finish()
+    return await hear(context)
+
+
+Start = Callable[..., Awaitable[Synthesizer]]
+
+
+@pytest.fixture
+def start(start_synthesizer: StartSynthesizer) -> Start:
+    """Start synthesizers with a cache that stores everything at once."""
+
+    async def start(limits: Limits | None = None, after: int = 1, **options: Any) -> Synthesizer:
+        cache = PhraseCache(50e6, 3600, after)
+        return await start_synthesizer(limits or Limits(settle_s=NEVER_S), cache=cache, **options)
+
+    return start
+
+
+@pytest.fixture
+async def aligned(start: Start) -> Synthesizer:
+    """A synthesizer whose engine reports no words."""
+    aligners = Aligners({Source.ONLINE: [Supervisor(WorkerSpec("online"))]})
+    return await start(throttle={"without_words": True}, aligners=aligners)
+
+
+async def test_a_text_that_was_spoken_before_sounds_and_reads_the_same(start: Start) -> None:
+    """Sample for sample and word for word, however the client splits it; no engine speaks."""
+    synthesizer = await start()
+    live = await say(synthesizer, GREETING + REST)
+    cached = await say(synthesizer, *GREETING, REST)
+    assert live.report.cached_segments == 0
+    assert cached.report.cached_segments == live.report.stored_segments == 2
+    assert (cached.pcm, cached.words) == (live.pcm, live.words)
+    assert set(cached.report.words.sources) == {Source.CACHE}
+
+
+async def test_live_text_follows_a_cached_phrase_without_a_gap(start: Start) -> None:
+    """The context sounds as if the engine had spoken all of it."""
+    synthesizer = await start()
+    live = await say(synthesizer, GREETING + REST + MENU, options=replace(UNPACED, cache="off"))
+    assert live.report.stored_segments == 0
+    await say(synthesizer, GREETING + MENU)
+    mixed = await say(synthesizer, GREETING + REST + MENU)
+    assert mixed.report.cached_segments == 2
+    assert mixed.places == live.places
+    # The engine takes the live sentence for its first, and trims the silence before its sound.
+    assert abs(len(mixed.pcm) - len(live.pcm)) < 2400
+    sources = mixed.report.words.sources
+    assert sources[Source.NATIVE] == len(REST.split())
+    starts = [word.start_sample for word in mixed.words]
+    assert starts == sorted(starts)
+
+
+async def test_a_cached_phrase_may_be_anywhere(start: Start) -> None:
+    """Words keep their places in the text."""
+    synthesizer = await start()
+    await say(synthesizer, f"Hello you two. {GREETING} Bye for now.")
+    text = f"Hello you two. New. {GREETING} More. {GREETING} Bye for now."
+    heard = await say(synthesizer, text)
+    assert [word for word, *_ in heard.places] == text.split()
+    assert all(text[start:end] == word for word, start, end in heard.places)
+    assert heard.report.cached_segments == 4
+
+
+async def test_the_words_of_an_aligner_are_stored_with_their_audio(aligned: Synthesizer) -> None:
+    """The second time no aligner is asked, and the words are where they were."""
+    live = await say(aligned, GREETING + REST)
+    assert live.report.stored_segments == 2
+    cached = await say(aligned, GREETING + REST)
+    assert cached.pcm == live.pcm
+    assert cached.places == live.places
+    assert set(cached.report.words.sources) == {Source.CACHE}
+    assert cached.report.aligner_lag_s == {Source.ONLINE: 0.0}
+    for before, after in zip(live.words, cached.words, strict=True):
+        assert abs(before.start_sample - after.start_sample) < 7200
+
+
+async def test_an_aligner_hears_only_what_the_engine_speaks(aligned: Synthesizer) -> None:
+    """Its times of live text are moved behind the cached phrases before that text."""
+    truth = await say(aligned, GREETING + REST + MENU, options=replace(UNPACED, cache="off"))
+    await say(aligned, GREETING + MENU)
+    mixed = await say(aligned, GREETING + REST + MENU)
+    assert mixed.report.cached_segments == 2
+    assert mixed.places == truth.places
+    for expected, word in zip(truth.words, mixed.words, strict=True):
+        assert abs(expected.start_sample - word.start_sample) < 7200, word.word
+
+
+async def test_a_barge_in_on_cached_audio_is_as_exact_as_on_live_audio(start: Start) -> None:
+    """The same text is heard and unheard at every moment."""
+    synthesizer = await start()
+    contexts: list[Context] = []
+    for _ in range(2):
+        context = await synthesizer.open(UNPACED)
+        context.push_text(GREETING + REST)
+        context.finish()
+        await hear(context)
+        contexts.append(context)
+    live, cached = contexts
+    for played in range(0, 120_000, 1111):
+        assert cached.cut(played) == live.cut(played)
+
+
+async def test_a_cancel_of_cached_audio_frees_its_row(start: Start) -> None:
+    """And drops what waits behind the phrase; the worker hears nothing of the context."""
+    synthesizer = await start()
+    await say(synthesizer, GREETING + REST)
+    context = await synthesizer.open(ContextOptions(language="en", max_lead_s=0.2))
+    context.push_text(GREETING + " Something new.")
+    await first(context, AudioChunk)
+    context.cancel()
+    assert (await collect(context)).report.reason == "cancelled"
+    worker = synthesizer.supervisors["espeak"].worker
+    assert worker is not None
+    assert worker.rows_used == 0
+
+
+async def test_cached_audio_is_paced_like_live_audio(start: Start) -> None:
+    """No more is handed out than the listener will need soon."""
+    synthesizer = await start()
+    await say(synthesizer, GREETING)
+    context = await synthesizer.open(ContextOptions(language="en", max_lead_s=0.5))
+    context.push_text(GREETING)
+    context.finish()
+    chunk = await first(context, AudioChunk)
+    assert isinstance(chunk, AudioChunk)
+    assert 0 < chunk.samples <= 12_000
+    assert not context.has_audio_next
+    assert (await collect(context)).report.cached_segments == 1
+
+
+async def test_a_phrase_is_stored_when_it_is_repeated(start: Start) -> None:
+    """The first time nothing is kept."""
+    synthesizer = await start(after=2)
+    reports = [(await say(synthesizer, GREETING)).report for _ in range(3)]
+    assert [r.stored_segments for r in reports] == [0, 1, 0]
+    assert [r.cached_segments for r in reports] == [0, 0, 1]
+
+
+async def test_another_voice_or_manner_is_not_cached(start: Start) -> None:
+    """A phrase is never heard in a context that would sound different; probes reach the engine."""
+    synthesizer = await start()
+    await say(synthesizer, GREETING)
+    for other in (
+        replace(UNPACED, voice=synthesizer.voices.names()[5]),
+        replace(UNPACED, language="en-us"),
+        replace(UNPACED, speech=SpeechOptions(speed=1.2)),
+        replace(UNPACED, speech=SpeechOptions(seed=5)),
+        replace(UNPACED, speech=SpeechOptions(keeps_silence=True)),
+        replace(UNPACED, cache="off"),
+        replace(UNPACED, is_probe=True),
+    ):
+        assert (await say(synthesizer, GREETING, options=other)).report.cached_segments == 0
+    assert (await say(synthesizer, GREETING)).report.cached_segments == 1
+
+
+async def test_a_cached_phrase_is_stretched_for_its_listener(aligned: Synthesizer) -> None:
+    """A speed that the engine has not is made after the cache, from one entry."""
+    voice = UNPACED
+    live = await say(aligned, GREETING, options=replace(voice, speech=SpeechOptions(speed=3.0)))
+    cached = await say(aligned, GREETING, options=replace(voice, speech=SpeechOptions(speed=3.0)))
+    assert cached.report.cached_segments == 1
+    assert cached.pcm == live.pcm
+
+
+async def test_flushes_and_breaks_are_answered_in_cached_text(start: Start) -> None:
+    """A flush where its text ends, and a break with its own silence."""
+    synthesizer = await start()
+    options = replace(UNPACED, has_markup=True)
+    text = f'{GREETING} <break time="500ms"/>{REST}'
+    heard = [await say(synthesizer, text, options=options) for _ in range(2)]
+    assert heard[1].report.cached_segments == 2
+    assert heard[1].pcm == heard[0].pcm
+    assert heard[1].words == heard[0].words
+    context = await synthesizer.open(UNPACED)
+    context.push_text(GREETING)
+    context.flush(1)
+    flushed = await first(context, ContextFlushed)
+    assert isinstance(flushed, ContextFlushed)
+    context.finish()
+    assert (await collect(context)).report.reason == "complete"
+
+
+async def test_a_context_that_failed_or_was_cut_stores_only_whole_segments(start: Start) -> None:
+    """Half a sentence is never heard again."""
+    synthesizer = await start(Limits(settle_s=NEVER_S, max_lead_s=0.3))
+    context = await synthesizer.open(ContextOptions(language="en"))
+    context.push_text(GREETING + REST)
+    context.finish()
+    await first(context, AudioChunk)
+    context.cancel()
+    report = (await collect(context)).report
+    assert report.stored_segments == 0
+    await until(lambda: synthesizer.contexts_active == 0, "the context is gone")
+    again = await say(synthesizer, GREETING + REST)
+    assert again.report.cached_segments == 0
+
+
+async def test_text_without_speech_needs_no_engine(start: Start) -> None:
+    """A context of dots ends without audio, as without the cache."""
+    synthesizer = await start()
+    heard = await say(synthesizer, "… --- …")
+    assert (heard.pcm, heard.words, heard.report.reason) == (b"", [], "complete")
+
+
+async def test_an_endless_text_of_cached_phrases_ends_at_the_limit(start: Start) -> None:
+    """`max_audio_s` holds for cached audio, too."""
+    synthesizer = await start(Limits(max_audio_s=5))
+    await say(synthesizer, GREETING + MENU)
+    heard = await say(synthesizer, GREETING + 20 * MENU)
+    assert heard.report.reason == "limit"
+
+
+async def test_words_said_otherwise_keep_their_letters(start: Start) -> None:
+    """Another spelling of the same speech gets its own words, with the stored times."""
+    synthesizer = await start()
+    plain = await say(synthesizer, "Please hold the line.")
+    marked = await say(synthesizer, "**Please** hold the line.")
+    assert marked.report.cached_segments == 1
+    assert marked.pcm == plain.pcm
+    assert marked.words[0].word == Word("**Please**", 0, 10)
+    assert [w.start_sample for w in marked.words] == [w.start_sample for w in plain.words]

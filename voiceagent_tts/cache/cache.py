@@ -1,0 +1,213 @@
+"""The cache of a server: finds phrases, decides which are stored, and tends them in the background.
+
+A phrase is stored when it was spoken before: sentences that a language model writes once would
+otherwise push out the greetings that every caller hears, and would stay in memory for no use.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+
+from voiceagent_tts.access.redis_server import away_errors
+from voiceagent_tts.cache.key import PhraseKey
+from voiceagent_tts.cache.memory import PhraseMemory
+from voiceagent_tts.cache.phrase import Phrase, Spoken
+from voiceagent_tts.cache.shared import SharedPhrase, SharedPhrases
+from voiceagent_tts.cache.voices import VoiceContents
+from voiceagent_tts.core import SAMPLE_RATE_HZ
+from voiceagent_tts.lru import LRUCache
+from voiceagent_tts.voices import VoiceFolder
+
+_TEND_S = 1.0
+"""Time between two rounds of `tend`; docs/cache.md promises two seconds."""
+_MOST_COUNTED = 20_000
+"""Keys whose uses are counted: some 4 MB."""
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class CacheCounts:
+    """Totals since the start of the server.
+
+    Attributes:
+        hits: segments that were in the cache.
+        misses: segments that an engine had to speak.
+        stored: phrases that were stored here, without those of other servers.
+        samples: audio from the cache.
+    """
+
+    hits: int = 0
+    misses: int = 0
+    stored: int = 0
+    samples: int = 0
+
+    @property
+    def audio_s(self) -> float:
+        """Seconds of audio from the cache."""
+        return self.samples / SAMPLE_RATE_HZ
+
+    @property
+    def hit_rate(self) -> float | None:
+        """Share of the segments that were in the cache; None without any segment."""
+        total = self.hits + self.misses
+        return self.hits / total if total else None
+
+
+class PhraseCache:
+    """The phrases of one server, and those that it shares.
+
+    Args:
+        max_bytes: maximum size of the phrases in memory.
+        ttl_s: time after which a phrase is dropped.
+        after: a phrase is stored when it is spoken for this time.
+        folder: the cloned voices.
+        shared: phrases in Redis; None keeps them in this server's memory alone.
+        clock: seconds that never go back.
+
+    Attributes:
+        counts: totals for the metrics.
+        memory: the phrases in memory.
+        voices: contents of the cloned voices.
+    """
+
+    def __init__(
+        self,
+        max_bytes: float,
+        ttl_s: float,
+        after: int,
+        *,
+        folder: VoiceFolder | None = None,
+        shared: SharedPhrases | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.counts = CacheCounts()
+        self.memory = PhraseMemory(max_bytes, clock)
+        self.voices = VoiceContents(folder)
+        self._ttl_s = ttl_s
+        self._after = after
+        self._shared = shared
+        self._clones: set[Spoken] = set()
+        """Clones with phrases in memory or in Redis, as far as this server knows."""
+        self._uses: LRUCache[str, int] = LRUCache(_MOST_COUNTED)
+        self._tending: asyncio.Task[None] | None = None
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether Redis takes part now."""
+        return self._shared is not None and self._shared.is_reachable
+
+    def find(self, key: PhraseKey, words: int, *, needs_words: bool) -> Phrase | None:
+        """Return a phrase, and count the use of its key.
+
+        Args:
+            key: the key of a segment.
+            words: number of words in which the segment is written.
+            needs_words: whether a phrase without word times is of no use.
+        """
+        phrase = self.memory.get(key.digest)
+        self._uses.put(key.digest, (self._uses.get(key.digest) or 0) + 1)
+        if phrase is None or not _fits(phrase, words, needs_words=needs_words):
+            self.counts.misses += 1
+            return None
+        self.counts.hits += 1
+        self.counts.samples += phrase.samples
+        return phrase
+
+    def admits(self, key: PhraseKey) -> bool:
+        """Whether the phrase, which `find` has not found, was used often enough to be stored."""
+        return (self._uses.get(key.digest) or 0) >= self._after
+
+    def store(self, key: PhraseKey, phrase: Phrase) -> bool:
+        """Store a phrase that fits, unless its voice was replaced or withdrawn since it was spoken.
+
+        Returns:
+            Whether it was stored.
+        """
+        if not self.voices.is_current(phrase.spoken):
+            return False
+        self._note_clone(phrase.spoken)
+        if not self.memory.put(key.digest, phrase, self._ttl_s):
+            return False
+        self.counts.stored += 1
+        if self._shared is not None:
+            self._shared.share(SharedPhrase(key.digest, phrase, self._ttl_s))
+        return True
+
+    # In the background.
+
+    def start(self) -> None:
+        """Tend the cache until `close`."""
+        self._tending = asyncio.create_task(self._tend_always())
+
+    async def close(self) -> None:
+        """End the background task and the connection; idempotent."""
+        if self._tending is not None:
+            self._tending.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._tending
+        if self._shared is not None:
+            await self._shared.close()
+
+    async def clear(self) -> bool:
+        """Drop all phrases, on all servers that share them.
+
+        Returns:
+            False if Redis is away, and only this server's memory is cleared.
+        """
+        self.memory.clear()
+        if self._shared is None:
+            return True
+        try:
+            await self._shared.clear()
+        except away_errors():
+            return False
+        return True
+
+    async def tend(self) -> None:
+        """Drop what is too old or of a withdrawn voice; exchange phrases with other servers."""
+        self.memory.drop_expired()
+        await self._drop_withdrawn()
+        if self._shared is None:
+            return
+        news = await self._shared.exchange(self.memory.digests())
+        if news.is_cleared:
+            self.memory.clear()
+        for each in news.phrases:
+            self._note_clone(each.phrase.spoken)
+            self.memory.put(each.digest, each.phrase, each.ttl_s)
+
+    def _note_clone(self, spoken: Spoken) -> None:
+        if spoken.content:
+            self._clones.add(spoken)
+
+    async def _drop_withdrawn(self) -> None:
+        if not self._clones:
+            return
+        withdrawn = await asyncio.to_thread(self.voices.withdrawn, set(self._clones))
+        if not withdrawn:
+            return
+        phrases = self.memory.drop_voices(withdrawn)
+        _log.info("cache_voices_dropped", voices=len(withdrawn), phrases=phrases)
+        if self._shared is not None:
+            try:
+                await self._shared.drop_voices(withdrawn)
+            except away_errors():
+                return  # tried again with the next round
+        self._clones -= withdrawn
+
+    async def _tend_always(self) -> None:
+        while True:
+            try:
+                await self.tend()
+            except Exception as error:  # a bug, or a folder that cannot be read now
+                _log.error("cache_not_tended", error=type(error).__name__)
+            await asyncio.sleep(_TEND_S)
+
+
+def _fits(phrase: Phrase, words: int, *, needs_words: bool) -> bool:
+    return not needs_words if phrase.words is None else len(phrase.words) == words

@@ -1,0 +1,226 @@
+"""Phrases that several servers share through Redis.
+
+Redis is never asked while a context waits. Each server writes what it stores, and copies what the
+others have stored into its memory, in the background, once a second. So a Redis that is away costs
+nothing but the sharing.
+"""
+
+import hashlib
+import secrets
+from collections import deque
+from collections.abc import Awaitable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import structlog
+
+from voiceagent_tts.access.redis_server import PREFIX, away_errors
+from voiceagent_tts.cache.phrase import Phrase, Spoken
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
+
+_EPOCH = f"{PREFIX}:cache:epoch"
+"""A random value that tells an emptied Redis from the one before."""
+_CLEARED = f"{PREFIX}:cache:cleared"
+_NEXT = f"{PREFIX}:cache:next"
+_INDEX = f"{PREFIX}:cache:index"
+_PHRASE = f"{PREFIX}:cache:phrase:"
+_MOST_WAITING = 256
+_MOST_AT_ONCE = 16
+
+_STORE = """
+local prefix, digest, phrase, voice = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local ttl_ms, max_bytes = tonumber(ARGV[5]), tonumber(ARGV[6])
+if #phrase > max_bytes then return 0 end
+redis.call('SET', prefix .. digest, phrase, 'PX', ttl_ms)
+local total = #phrase
+local newest_first = redis.call('ZREVRANGE', KEYS[1], 0, -1)
+for _, member in ipairs(newest_first) do
+  local size, other = string.match(member, '^(%d+):%x+:(.*)$')
+  if other == digest or redis.call('EXISTS', prefix .. other) == 0 then
+    redis.call('ZREM', KEYS[1], member)
+  else
+    total = total + size
+    if total > max_bytes then
+      redis.call('DEL', prefix .. other)
+      redis.call('ZREM', KEYS[1], member)
+    end
+  end
+end
+redis.call('ZADD', KEYS[1], redis.call('INCR', KEYS[2]), #phrase .. ':' .. voice .. ':' .. digest)
+return 1
+"""
+"""Stores a phrase as the newest one; drops the oldest ones beyond the size, and expired ones."""
+
+_DROP = """
+local dropped = {}
+for i = 2, #ARGV do dropped[ARGV[i]] = true end
+for _, member in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do
+  local voice, digest = string.match(member, '^%d+:(%x+):(.*)$')
+  if #ARGV == 1 or dropped[voice] then
+    redis.call('DEL', ARGV[1] .. digest)
+    redis.call('ZREM', KEYS[1], member)
+  end
+end
+if #ARGV == 1 then return redis.call('INCR', KEYS[2]) end
+"""
+"""Deletes the phrases of some voices; without a voice all phrases, and counts that."""
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SharedPhrase:
+    """A phrase of another server, and the rest of its time."""
+
+    digest: str
+    phrase: Phrase
+    ttl_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What other servers have done.
+
+    Attributes:
+        phrases: what they have stored.
+        is_cleared: whether one of them has cleared the cache, before it stored `phrases`.
+    """
+
+    phrases: tuple[SharedPhrase, ...] = ()
+    is_cleared: bool = False
+
+
+class SharedPhrases:
+    """Exchanges phrases with other servers. Its methods wait for Redis: use them in the background.
+
+    Args:
+        redis: the connection.
+        max_bytes: maximum size of all phrases in Redis; the oldest are dropped.
+
+    Attributes:
+        is_reachable: whether Redis has answered the last time.
+    """
+
+    def __init__(self, redis: "Redis", max_bytes: float) -> None:
+        self.is_reachable = True
+        self._redis = redis
+        self._max_bytes = max_bytes
+        self._store = redis.register_script(_STORE)
+        self._drop = redis.register_script(_DROP)
+        self._waiting: deque[SharedPhrase] = deque(maxlen=_MOST_WAITING)
+        self._epoch: bytes | None = None
+        self._cleared = 0
+        self._last = 0
+
+    def share(self, phrase: SharedPhrase) -> None:
+        """Write a phrase soon; the oldest of too many that wait is left out."""
+        self._waiting.append(phrase)
+
+    async def exchange(self, known: Iterable[str] = ()) -> News:
+        """Write what waits, and return what is new; nothing while Redis is away.
+
+        Args:
+            known: digests of phrases that need not be read.
+        """
+        try:
+            while self._waiting:
+                await self._write(self._waiting[0])
+                self._waiting.popleft()
+            news = await self._read(set(known))
+        except away_errors() as error:
+            if self.is_reachable:
+                self.is_reachable = False
+                _log.error("cache_not_shared", error=type(error).__name__)
+            return News()
+        if not self.is_reachable:
+            self.is_reachable = True
+            _log.info("cache_shared_again")
+        return news
+
+    async def drop_voices(self, voices: Iterable[Spoken]) -> None:
+        """Delete all phrases of some voices.
+
+        Raises:
+            RedisError: Redis is away; so do the other errors of `away_errors`.
+        """
+        if tags := [_tag(voice) for voice in voices]:
+            await self._drop([_INDEX, _CLEARED], [_PHRASE, *tags])
+
+    async def clear(self) -> None:
+        """Delete all phrases, and let the other servers clear their memories.
+
+        Raises:
+            RedisError: as for `drop_voices`.
+        """
+        self._waiting.clear()
+        self._cleared = int(cast("int", await self._drop([_INDEX, _CLEARED], [_PHRASE])))
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._redis.aclose()
+
+    async def _write(self, shared: SharedPhrase) -> None:
+        ttl_ms = max(1, round(1000 * shared.ttl_s))
+        phrase = shared.phrase
+        data = [_PHRASE, shared.digest, phrase.dump(), _tag(phrase.spoken), ttl_ms]
+        await self._store([_INDEX, _NEXT], [*data, round(self._max_bytes)])
+
+    async def _read(self, known: set[str]) -> News:
+        is_cleared = await self._follow_epoch()
+        phrases: list[SharedPhrase] = []
+        while True:
+            rows = await cast(
+                "Awaitable[list[tuple[bytes, float]]]",
+                self._redis.zrangebyscore(
+                    _INDEX, f"({self._last}", "+inf", 0, _MOST_AT_ONCE, withscores=True
+                ),
+            )
+            digests = [member.rpartition(b":")[2].decode() for member, _ in rows]
+            wanted = [digest for digest in digests if is_cleared or digest not in known]
+            phrases += await self._load(wanted)
+            if rows:
+                self._last = int(rows[-1][1])
+            if len(rows) < _MOST_AT_ONCE:
+                return News(tuple(phrases), is_cleared)
+
+    async def _follow_epoch(self) -> bool:
+        """Start from the beginning where Redis was emptied; return whether a server cleared it."""
+        async with self._redis.pipeline(transaction=False) as pipeline:
+            pipeline.set(_EPOCH, secrets.token_hex(8), nx=True)
+            pipeline.get(_EPOCH)
+            pipeline.get(_CLEARED)
+            _, epoch, cleared = await pipeline.execute()
+        count = int(cleared or 0)
+        is_cleared = epoch == self._epoch and count != self._cleared
+        if epoch != self._epoch:
+            self._last = 0
+        self._epoch, self._cleared = epoch, count
+        return is_cleared
+
+    async def _load(self, digests: list[str]) -> list[SharedPhrase]:
+        if not digests:
+            return []
+        async with self._redis.pipeline(transaction=False) as pipeline:
+            for digest in digests:
+                pipeline.get(_PHRASE + digest)
+                pipeline.pttl(_PHRASE + digest)
+            answers: list[Any] = await pipeline.execute()
+        loaded: list[SharedPhrase] = []
+        for digest, data, ttl_ms in zip(digests, answers[::2], answers[1::2], strict=True):
+            if data is not None and ttl_ms > 0:
+                loaded += _parsed(digest, data, ttl_ms / 1000)
+        return loaded
+
+
+def _tag(voice: Spoken) -> str:
+    return hashlib.sha256(f"{voice.content}:{voice.voice}".encode()).hexdigest()[:16]
+
+
+def _parsed(digest: str, data: bytes, ttl_s: float) -> list[SharedPhrase]:
+    try:
+        return [SharedPhrase(digest, Phrase.load(data), ttl_s)]
+    except ValueError:
+        _log.warning("cached_phrase_unreadable")
+        return []

@@ -1,0 +1,300 @@
+"""Where the audio of a context's segments comes from: the cache or the engine, on one clock.
+
+The engine's worker receives the segments that are not cached, and counts its samples as if there
+were no others; this module moves its events to the place that they have in the context. Text behind
+a cached phrase goes to the worker when that phrase's audio has left here, and a cached phrase
+behind live text waits for the end of that text's audio. So at any time either the worker speaks or
+a phrase does, and all audio comes in the order of the text.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from voiceagent_tts.cache.context_phrases import Lookup
+from voiceagent_tts.cache.phrase import Phrase
+from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, AudioChunk, Segment, WordTimestamp
+from voiceagent_tts.seam.aligner_messages import AlignEvent
+from voiceagent_tts.seam.events import (
+    AudioStep,
+    ContextAudio,
+    Done,
+    Event,
+    Failed,
+    SegmentEnd,
+    Warned,
+    Words,
+)
+from voiceagent_tts.synthesizer.engine_handle import EngineHandle
+from voiceagent_tts.synthesizer.options import ContextRequest
+from voiceagent_tts.synthesizer.recorder import KnownTimes, Recorder
+from voiceagent_tts.synthesizer.worker_client import WorkerClient
+
+_CHUNK_SAMPLES = SAMPLE_RATE_HZ
+
+_LIVE = Lookup(None)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredWords:
+    """Times of the words of a cached phrase, sent before its audio."""
+
+    words: tuple[WordTimestamp, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredAudio:
+    """Audio of a cached phrase."""
+
+    chunk: AudioChunk
+
+
+SourceEvent = Event | AlignEvent | StoredWords | StoredAudio
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A segment that waits for the audio of those before.
+
+    Attributes:
+        phrase: its audio; None where the engine speaks it.
+        sent_samples: audio of the phrase that has left here; None before its words.
+    """
+
+    segment: Segment
+    language: str | None
+    is_last: bool
+    phrase: Phrase | None
+    sent_samples: int | None = None
+
+
+class SegmentSource:
+    """Speaks the segments of one context from the cache or through its engine worker.
+
+    Args:
+        worker: the engine worker, whose row the context reserves.
+        request: the resolved options of the context.
+        on_event: receives events on the context's clock; never during a call of this class.
+        known_times: as for `Recorder`.
+
+    Attributes:
+        cached_segments: segments that came from the cache.
+
+    Raises:
+        EngineError: the worker has ended.
+    """
+
+    def __init__(
+        self,
+        worker: WorkerClient,
+        request: ContextRequest,
+        on_event: Callable[[SourceEvent], None],
+        known_times: KnownTimes,
+    ) -> None:
+        self.cached_segments = 0
+        self._engine = EngineHandle(worker, request, self._on_engine_event)
+        self._on_event = on_event
+        self._phrases = request.phrases
+        self._recorder = Recorder(self._phrases, known_times) if self._phrases else None
+        self._waiting: deque[_Waiting] = deque()
+        self._live_char_end = self._ended_char_end = 0
+        """Ends of the text that the worker has received, and of the text that it has spoken."""
+        self._stored_samples = 0
+        """Audio of phrases so far: the distance between the worker's clock and the context's."""
+        self._end_sample = 0
+        self._playout_end = 0.0
+        self._samples_wanted = 0
+        self._has_sound = self._begins_cached = False
+        self._has_text = False
+        self._text_end: int | None = None
+        """End of the text, once it is known and the worker has not been told."""
+        self._is_released = False
+        self._pumping: asyncio.Handle | None = None
+
+    @property
+    def is_speaking(self) -> bool:
+        """Whether there is text of the context, and its row is held."""
+        return self._has_text and not self._is_released
+
+    # As of an `EngineHandle`.
+
+    @property
+    def submitted_at(self) -> float | None:
+        """As of an `EngineHandle`; None for a context that begins with cached audio."""
+        return None if self._begins_cached else self._engine.submitted_at
+
+    @property
+    def first_audio_at(self) -> float | None:
+        """As of an `EngineHandle`; None for a context that begins with cached audio."""
+        return None if self._begins_cached else self._engine.first_audio_at
+
+    @property
+    def stored_segments(self) -> int:
+        """Segments whose audio was stored in the cache."""
+        return 0 if self._phrases is None else self._phrases.stored
+
+    def prepare(self) -> None:
+        """Ask the worker to compute ahead what would delay the first audio."""
+        self._engine.prepare()
+
+    def speak(self, segment: Segment, language: str | None, *, is_last: bool) -> bool:
+        """Speak the next segment; return whether the engine does, and not the cache."""
+        self._has_text = True
+        lookup = self._look_up(segment, language, is_last=is_last)
+        self._has_sound = self._has_sound or lookup.key is not None
+        if lookup.phrase is None:
+            if self._recorder is not None:
+                self._recorder.expect(segment, lookup)
+        elif lookup.key is not None:
+            self.cached_segments += 1
+        item = _Waiting(segment, language, is_last, lookup.phrase)
+        if lookup.phrase is None and not self._waiting:
+            self._submit(item)
+        else:
+            self._waiting.append(item)
+            self._pump_soon()
+        return lookup.phrase is None
+
+    def end_text(self, char_end: int) -> None:
+        """Report that no text follows the text before `char_end`."""
+        if self._recorder is not None and self._phrases is not None and self._phrases.has_pauses:
+            self._recorder.distrust()  # the engine may leave out the pause after the last segment
+        self._text_end = char_end
+        self._pump_soon()
+
+    def flush(self) -> None:
+        """Make the engine speak all text so far as if it had ended."""
+        if self._engine.is_speaking:
+            self._engine.flush()
+
+    def grant(self, playout_end: float, samples_wanted: int) -> None:
+        """Give credit on the context's clock; arguments as for `Credit`."""
+        self._playout_end, self._samples_wanted = playout_end, samples_wanted
+        self._grant_engine()
+        if self._waiting:
+            self._pump_soon()
+
+    def release(self) -> None:
+        """Release the row and send no more events; idempotent."""
+        self._is_released = True
+        self._waiting.clear()
+        if self._pumping is not None:
+            self._pumping.cancel()
+        self._engine.release()
+
+    def store_known(self, *, is_final: bool = False) -> None:
+        """Store the spoken segments whose words have all been timed."""
+        if self._recorder is not None:
+            self._recorder.store_known(is_final=is_final)
+
+    # Segments in.
+
+    def _look_up(self, segment: Segment, language: str | None, *, is_last: bool) -> Lookup:
+        if self._phrases is None:
+            return _LIVE
+        return self._phrases.find(segment, language, is_first=not self._has_sound, is_last=is_last)
+
+    def _submit(self, item: _Waiting) -> None:
+        """Send a segment to the worker, with the credit that is left of the context's."""
+        is_first = not self._engine.is_speaking
+        self._live_char_end = item.segment.char_end
+        self._engine.speak(
+            item.segment,
+            item.language,
+            is_last=item.is_last,
+            # What the engine takes for its first sound is none, and a pause belongs before it.
+            continues=self._stored_samples > 0,
+        )
+        if is_first:
+            self._grant_engine()
+
+    def _grant_engine(self) -> None:
+        wanted = self._samples_wanted - self._stored_samples
+        if self._engine.is_speaking and wanted > 0:
+            self._engine.grant(self._playout_end, wanted)
+
+    # Audio out.
+
+    def _pump_soon(self) -> None:
+        """Go on with what waits, in the next turn of the event loop.
+
+        An event in the middle of a call of the context would reach it in a state that the events
+        of a worker never meet.
+        """
+        if self._pumping is None and not self._is_released:
+            self._pumping = asyncio.get_running_loop().call_soon(self._pump)
+
+    def _pump(self) -> None:
+        self._pumping = None
+        while self._waiting and self._ended_char_end >= self._live_char_end:
+            item = self._waiting[0]
+            if item.phrase is not None and not self._send_phrase(item, item.phrase):
+                return
+            if self._is_released:
+                return
+            self._waiting.popleft()
+            if item.phrase is None:
+                self._submit(item)
+            elif item.is_last:
+                self._text_end = item.segment.char_end
+        if not self._waiting and self._text_end is not None:
+            self._end_text(self._text_end)
+
+    def _send_phrase(self, item: _Waiting, phrase: Phrase) -> bool:
+        """Send a phrase as far as the credit allows; return whether it is complete."""
+        if item.sent_samples is None:
+            item.sent_samples = 0
+            self._begins_cached = self._begins_cached or not self._end_sample
+            if words := phrase.place(item.segment, self._end_sample):
+                self._on_event(StoredWords(words))
+        while item.sent_samples < phrase.samples and not self._is_released:
+            samples = min(_CHUNK_SAMPLES, self._samples_wanted - self._end_sample)
+            if samples <= 0:
+                return False
+            start = item.sent_samples * BYTES_PER_SAMPLE
+            pcm = phrase.pcm[start : start + samples * BYTES_PER_SAMPLE]
+            chunk = AudioChunk(self._end_sample, pcm)
+            item.sent_samples += chunk.samples
+            self._stored_samples += chunk.samples
+            self._end_sample = chunk.end_sample
+            self._on_event(StoredAudio(chunk))
+        if not self._is_released:
+            self._on_event(SegmentEnd(0, item.segment.char_end, self._end_sample))
+        return True
+
+    def _end_text(self, char_end: int) -> None:
+        self._text_end = None
+        if self._engine.is_speaking:
+            self._engine.end_text(char_end)
+        else:  # the worker has not heard of this context
+            self._on_event(Done(0, self._end_sample))
+
+    def _on_engine_event(self, event: Event | AlignEvent) -> None:
+        """Move an event of the worker to its place in the context."""
+        later = self._stored_samples
+        match event:
+            case AudioStep((row,)):
+                chunk = replace(row.chunk, start_sample=row.chunk.start_sample + later)
+                self._end_sample = chunk.end_sample
+                if self._recorder is not None:
+                    self._recorder.push_audio(chunk)
+                self._on_event(AudioStep((ContextAudio(row.context, chunk),)))
+            case Words(context, words):
+                self._on_event(Words(context, tuple(word.later(later) for word in words)))
+            case SegmentEnd(context, char_end, end_sample):
+                self._on_event(SegmentEnd(context, char_end, end_sample + later))
+                self._end_live_text(char_end)
+            case Warned() | Failed():
+                if self._recorder is not None:
+                    self._recorder.distrust()
+                self._on_event(event)
+            case _:
+                self._on_event(event)
+
+    def _end_live_text(self, char_end: int) -> None:
+        self._ended_char_end = max(self._ended_char_end, char_end)
+        if self._recorder is not None:
+            self._recorder.end_segment(char_end)
+        if self._waiting:
+            self._pump_soon()
