@@ -76,13 +76,13 @@ check: setup
 	scripts/check
 
 bench-ttfa: setup
-	$(BIN)/python -m benchmarks.service.ttfa
+	$(BIN)/voiceagent-tts bench latency --together 1,20 --kinds short --html out/ttfa.html
 
 bench-transport: setup
 	$(BIN)/python -m benchmarks.service.transport
 
 bench-load: setup
-	$(BIN)/python -m benchmarks.service.load
+	$(BIN)/voiceagent-tts bench latency --together 1,16 --rate 2,8 --talking 16 --barge-ins 0.15 --html out/load.html
 
 bench-bargein: setup
 	$(BIN)/python -m benchmarks.bargein --host livekit

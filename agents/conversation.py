@@ -17,7 +17,7 @@ from agents.models import LanguageModel, Message, Transcriber
 from agents.playback import Playback
 from agents.reply import Reply
 from agents.speech_detector import Detection, SpeechDetector
-from agents.stage_clock import Stage, StageClock
+from voiceagent_tts.bench.stage_clock import Stage, StageClock
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.errors import VoiceAgentError
 

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from openai import OpenAIError
 
 from agents.playback import Playback
-from agents.stage_clock import Stage, StageClock
+from voiceagent_tts.bench.stage_clock import Stage, StageClock
 from voiceagent_tts.client import ClientAudio, ClientContext, Cut, WordTimestamp
 from voiceagent_tts.core import samples_to_ms
 

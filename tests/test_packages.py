@@ -74,7 +74,7 @@ PACKAGES = [
         "websockets",
         "websockets",
         frozenset({""}),
-        frozenset({"client", "adapters", "benchmarks"}),
+        frozenset({"client", "adapters", "bench", "benchmarks"}),
     ),
     Package(
         "numpy",
@@ -94,6 +94,7 @@ PACKAGES = [
                 "engine",
                 "training",
                 "cli",
+                "bench",
                 "demo",
                 "agents",
                 "benchmarks",

@@ -38,7 +38,7 @@ from benchmarks.bargein.session import Call, Spoken
 from benchmarks.bargein.texts import USER_TEXT
 from benchmarks.bargein.truth import Speech, heard_in, heard_of, read_speeches
 from benchmarks.common.report import percentiles, provenance, publish
-from benchmarks.service.own_server import OwnServer, own_server
+from voiceagent_tts.bench.own_server import OwnServer, own_server
 from voiceagent_tts.client import DEFAULT_PATH, TTSClient
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
 from voiceagent_tts.protocol.client_connection import ClientAudio

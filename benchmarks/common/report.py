@@ -2,8 +2,6 @@
 
 import json
 import os
-import platform
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-_REPOSITORY = Path(__file__).parents[2]
+from voiceagent_tts.bench.machine import commit, machine
 
 
 def percentiles(values: Sequence[float], *, unit: str = "ms", digits: int = 2) -> dict[str, float]:
@@ -27,8 +25,8 @@ def percentiles(values: Sequence[float], *, unit: str = "ms", digits: int = 2) -
 def provenance() -> dict[str, Any]:
     """Return what a published figure must state: machine, commit, command and system load."""
     return {
-        "machine": _machine(),
-        "commit": _commit(),
+        "machine": machine(),
+        "commit": commit(),
         "command": " ".join(["python -m", _program(), *sys.argv[1:]]),
         "load_1_min": round(os.getloadavg()[0], 2),
     }
@@ -46,28 +44,3 @@ def _program() -> str:
     """Return the name of the module that Python runs, without a package's `.__main__`."""
     spec = sys.modules["__main__"].__spec__
     return "?" if spec is None else spec.name.removesuffix(".__main__")
-
-
-def _machine() -> str:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    python = platform.python_version()
-    return f"{cores} x {_processor()}, {platform.system()} {platform.machine()}, Python {python}"
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or "unknown processor"
-
-
-def _commit() -> str:
-    """Return the short hash of the running code, with `-dirty` if files differ from it."""
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
-    try:
-        git = subprocess.run(command, cwd=_REPOSITORY, capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-    return git.stdout.strip()

@@ -18,6 +18,7 @@ from benchmarks.gpu.ground import Ground
 
 _REPOSITORY = Path(__file__).parents[2]
 _ROWS, _SECONDS, _FRAMES = 256, 15.0, 64
+_WARM_UP_S = 1.0
 """Of a server under load; sentences of five seconds."""
 _BARGE_INS, _SEED = 0.15, 1
 _PEER_ROUNDS, _PEER_FRAMES, _TINY_PEER_FRAMES = 5, 96, 16
@@ -53,33 +54,33 @@ def load(
     max_lead_s: float | None = None,
 ) -> None:
     """Keep the figures of a server under load, each load as soon as it ends."""
-    from benchmarks.service.load import Section
+    from voiceagent_tts.bench.callers import Section
+    from voiceagent_tts.bench.loads import Load
 
     seconds, frames = _SECONDS, _FRAMES
     if ground.is_tiny:
         rates, together, seconds, frames = rates and (2.0,), (3,), 1.0, 12
-    loads = [Section(rate=rate) for rate in rates] + [Section(together=count) for count in together]
-    missing = [each for each in loads if not ground.notes.has("sections", each.name)]
+    loads = [Load(per_s=rate) for rate in rates] + [Load(together=count) for count in together]
+    sections = [Section(each, seconds, _WARM_UP_S) for each in loads]
+    missing = [each for each in sections if not ground.notes.has("sections", each.name)]
     if missing:
-        asyncio.run(_load(ground, size, missing, seconds, frames, max_lead_s))
+        asyncio.run(_load(ground, size, missing, frames, max_lead_s))
     of_all = ground.notes.figures()["sections"].values()
-    for name in ("contexts", "failed", "silent", "underruns"):
+    for name in ("utterances", "failed", "silent", "underruns"):
         ground.notes.keep(sum(one[name] for one in of_all), name)
 
 
 async def _load(
-    ground: Ground,
-    size: str,
-    loads: Sequence[Any],
-    seconds: float,
-    frames: int,
-    max_lead_s: float | None,
+    ground: Ground, size: str, sections: Sequence[Any], frames: int, max_lead_s: float | None
 ) -> None:
-    from rich.console import Console
-
-    from benchmarks.service.calls import Callers
-    from benchmarks.service.load import Metrics, ending_after, measure, summarize
-    from benchmarks.service.own_server import own_server
+    from benchmarks.gpu.server_counters import read_counters, stages
+    from voiceagent_tts.bench.callers import Callers
+    from voiceagent_tts.bench.document import flat, section_document
+    from voiceagent_tts.bench.loads import Style
+    from voiceagent_tts.bench.own_server import own_server
+    from voiceagent_tts.bench.targets.addresses import TargetAddress
+    from voiceagent_tts.bench.targets.target import Options
+    from voiceagent_tts.bench.texts import choose_texts
 
     model = ending_after(ground.checkpoint(size), frames, ground.folder / "load-model")
     rows = 4 if ground.is_tiny else _ROWS
@@ -91,20 +92,39 @@ async def _load(
         ),
     }
     log = ground.folder / "server.log"
+    style = Style(choose_texts(["en"], ["short", "menu"]), barge_ins=_BARGE_INS, seed=_SEED)
+    lead = {} if max_lead_s is None else {"max_lead_s": max_lead_s}
     try:
         async with own_server(*arguments, log=log, environment=environment) as server:
-            callers = Callers(server.url, None, None, max_lead_s)
+            address = TargetAddress("own server", server.url, Options(arguments=lead))
+            callers = Callers(address.open())
             try:
-                async for result in measure(
-                    loads, callers, Metrics(server.url, None),
-                    seconds=seconds, barge_ins=_BARGE_INS, seed=_SEED,
-                    console=Console(stderr=True),
-                ):  # fmt: skip
-                    ground.notes.keep(summarize(result, 3.0), "sections", result.section.name)
+                for section in sections:
+                    before = await read_counters(server.url)
+                    traffic = await callers.run(section, style)
+                    after = await read_counters(server.url)
+                    document = section_document(address.name, section, traffic, 3.0, _SEED)
+                    figures = flat(document) | stages(before, after)
+                    ground.notes.keep(figures, "sections", section.name)
             finally:
-                await callers.close()
+                await callers.aclose()
     finally:
         print(log.read_text(errors="replace"))
+
+
+def ending_after(model: Path, frames: int, folder: Path) -> Path:
+    """Link a model whose recommended settings end every sequence after `frames` frames.
+
+    Random weights rarely end a sequence.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for file in model.resolve().iterdir():
+        if file.name != "generation_config.json":
+            (folder / file.name).symlink_to(file)
+    config = json.loads((model / "generation_config.json").read_text())
+    (folder / "generation_config.json").write_text(json.dumps(config | {"max_new_tokens": frames}))
+    return folder
 
 
 def peers(ground: Ground, size: str) -> None:

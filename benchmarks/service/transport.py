@@ -34,10 +34,10 @@ from rich.table import Table
 
 from benchmarks.common.report import percentiles, provenance, publish
 from benchmarks.service.hop import measure_hop
-from benchmarks.service.listener import Playback, play
-from benchmarks.service.own_server import own_server
 from benchmarks.service.paced_streams import Load, Plan, carry
 from testbed.agent_text import agent_monologue
+from voiceagent_tts.bench.listener import Playback, play
+from voiceagent_tts.bench.own_server import own_server
 from voiceagent_tts.cli.serve import configure_logs
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.config import Settings

@@ -118,8 +118,8 @@ def test_sections_run_on_a_cpu(tmp_path: Path, section: str) -> None:
         assert figures["first_audio"]["prepared_first_frame_p95_ms"] > 0
         assert (figures["kernels"], figures["has_graphs"]) == ("plain", False)
     if section == "load-1.7b":
-        assert figures["sections"].keys() == {"2/s", "3 together"}
-        assert figures["contexts"] > 0
+        assert figures["sections"].keys() == {"2/s", "3 at once"}
+        assert figures["utterances"] > 0
         assert figures["failed"] == 0
 
 

@@ -1,4 +1,4 @@
-"""The command line: serve, say, batch, detect, voices, models, codec, finetune, keys and others.
+"""The command line: serve, say, batch, bench, detect, voices, models, keys and others.
 
 Each command imports what it needs when it runs, so that `--help` is fast and a missing extra is
 named instead of ending in a traceback.
@@ -13,7 +13,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from voiceagent_tts import __version__
-from voiceagent_tts.cli import audit, cache, codec, finetune, keys, models, voices
+from voiceagent_tts.cli import audit, bench, cache, codec, finetune, keys, models, voices
 from voiceagent_tts.errors import InvalidRequestError, VoiceAgentError
 from voiceagent_tts.extras import install_hint
 
@@ -26,6 +26,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for name, commands in (
+    ("bench", bench),
     ("voices", voices),
     ("models", models),
     ("codec", codec),

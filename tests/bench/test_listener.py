@@ -1,17 +1,12 @@
 import math
 
-import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.service.listener import first_sound, play
+from voiceagent_tts.bench.listener import play
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 
 SECOND = SAMPLE_RATE_HZ
-
-
-def _pcm(*levels: int) -> bytes:
-    return np.array(levels, "<i2").tobytes()
 
 
 def test_audio_that_comes_in_time_plays_without_a_gap():
@@ -47,26 +42,3 @@ def test_playing_takes_the_length_of_the_audio_and_of_the_underruns(
     end = playback.starts[-1] + sizes[-1] / SECOND
     speech_s = sum(sizes) / SECOND
     assert math.isclose(end - playback.starts[0], speech_s + playback.underrun_s, abs_tol=1e-6)
-
-
-def test_the_first_sound_is_heard_after_the_silence_that_the_voice_begins_with():
-    """The audible time is the start of playback plus the leading silence, for any messages."""
-    silence = _pcm(*[0] * 2400)
-    sound = first_sound([1.0, 1.02, 1.05], [silence, _pcm(*[0] * 1200, 9000), _pcm(9000)])
-    assert sound is not None
-    assert (sound.first_audio, sound.audible_message) == (1.0, 1.02)
-    assert sound.leading_silence_s == 0.15
-    assert math.isclose(sound.audible, 1.15)
-
-
-def test_an_underrun_in_the_leading_silence_delays_the_first_sound():
-    """Silence that arrives late is still played before the sound."""
-    sound = first_sound([0.0, 1.0], [_pcm(*[0] * 2400), _pcm(*[0] * 2400, 9000)])
-    assert sound is not None
-    assert math.isclose(sound.audible, 1.1)
-
-
-def test_silence_has_no_first_sound():
-    """Audio without sound has no audible time."""
-    assert first_sound([0.0, 0.1], [_pcm(0, 1), _pcm(2)]) is None
-    assert first_sound([], []) is None

@@ -1,0 +1,44 @@
+import numpy as np
+import pytest
+
+from voiceagent_tts.bench.statistics import percentiles, ratio
+
+
+def test_an_interval_contains_the_truth_about_as_often_as_it_says() -> None:
+    """Of 200 samples of an exponential, 95 % intervals of the median contain it in 89 to 99 %."""
+    rng = np.random.default_rng(1)
+    hits = 0
+    for seed in range(200):
+        interval = percentiles(rng.exponential(1.0, 60).tolist(), seed)[50]
+        hits += interval.low <= np.log(2) <= interval.high
+    assert 178 <= hits <= 198
+
+
+def test_percentiles_are_those_of_the_values() -> None:
+    """Linear interpolation; equal values have no spread; no values have no figures."""
+    figures = percentiles([float(value) for value in range(101)])
+    assert [figures[rank].value for rank in (50, 90, 95, 99)] == [50, 90, 95, 99]
+    equal = percentiles([7.0] * 30)[95]
+    assert (equal.low, equal.value, equal.high) == (7, 7, 7)
+    assert percentiles([]) == {}
+
+
+def test_an_interval_of_many_values_is_narrower_than_one_of_few() -> None:
+    """Also where only a part of the values is drawn."""
+    rng = np.random.default_rng(2)
+    widths = []
+    for size in (100, 4_000, 40_000):
+        interval = percentiles(rng.normal(100, 10, size).tolist())[50]
+        widths.append(interval.high - interval.low)
+    assert widths[0] > 3 * widths[1] > 6 * widths[2]
+
+
+def test_a_ratio_of_equal_processes_is_noise_and_of_others_is_not() -> None:
+    """The interval contains 1 for two samples of one process, and not for twice its values."""
+    rng = np.random.default_rng(3)
+    before, after = (rng.normal(100, 10, 200).tolist() for _ in range(2))
+    same = ratio(before, after, 50)
+    assert same is not None and same.low < 1 < same.high
+    double = ratio(before, [2 * value for value in after], 95)
+    assert double is not None and double.low > 1.8 and double.value == pytest.approx(2, rel=0.1)
+    assert ratio([0.0] * 5, after, 50) is None

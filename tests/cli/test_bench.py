@@ -1,0 +1,58 @@
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from testbed.server_process import ServerProcess
+from voiceagent_tts.cli.bench import app
+from voiceagent_tts.errors import InvalidRequestError
+
+
+def run(*arguments: str) -> str:
+    """Run `voiceagent-tts bench`; returns its standard output."""
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_four_doors_of_a_server_are_measured_in_one_run(
+    served: ServerProcess, tmp_path: Path
+) -> None:
+    """The last line is one JSON object; the files are written; the document compares to itself."""
+    host = served.url.removeprefix("http://")
+    argv = [
+        "latency", "--together", "2", "--seconds", "0.3", "--warm-up-s", "0", "--kinds", "short",
+        "--target", f"ws=ws://{host}", "--target", f"http=http://{host}/v1",
+        "--target", f"cartesia=cartesia+ws://{host}/tts/websocket",
+        "--target", f'vllm=vllm+ws://{host}/v1/audio/speech/stream{{"timestamp_type": "word"}}',
+        "--json", str(tmp_path / "a.json"), "--html", str(tmp_path / "a.html"),
+    ]  # fmt: skip
+    result = json.loads(run(*argv).splitlines()[-1])
+    assert {"machine", "commit", "command", "seed"} <= result.keys()
+    assert [each["target"] for each in result["sections"]] == ["ws", "http", "cartesia", "vllm"]
+    for section in result["sections"]:
+        assert section["failed"] == section["silent"] == 0 and section["utterances"] >= 2
+        assert 0 < section["first_byte_p50_ms"] <= section["audible_p50_ms"]
+        assert ("word_lag_p50_ms" in section) == (section["target"] != "http")
+    assert "<html" in (tmp_path / "a.html").read_text()
+    compared = run("--compare", str(tmp_path / "a.json"), str(tmp_path / "a.json"))
+    assert "worse" not in compared and "better" not in compared
+
+
+def test_without_a_command_the_help_is_shown() -> None:
+    """It names the commands."""
+    assert "latency" in run()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--together", "x"), ("--together", "1.5"), ("--rate", "-1"), ("--together", ""),
+        ("--kinds", "poem"), ("--target", "ftp://x"), ("--texts", "/dev/null"),
+    ],
+)  # fmt: skip
+def test_wrong_arguments_are_refused(arguments: tuple[str, ...]) -> None:
+    """Before anything is started."""
+    with pytest.raises(InvalidRequestError, match="expected"):
+        CliRunner().invoke(app, ["latency", *arguments], catch_exceptions=False)

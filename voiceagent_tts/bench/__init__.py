@@ -1,0 +1,1 @@
+"""Benchmarks of speech servers, ours and other people's, measured at the client."""

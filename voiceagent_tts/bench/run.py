@@ -1,0 +1,185 @@
+"""Runs loads against targets, one after the other, and reports what was measured."""
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from voiceagent_tts.bench.callers import Callers, Section
+from voiceagent_tts.bench.document import SCHEMA, flat, last_line, section_document, write_document
+from voiceagent_tts.bench.html import columns_of, format_figure, render, warnings_of
+from voiceagent_tts.bench.loads import Style
+from voiceagent_tts.bench.machine import provenance
+from voiceagent_tts.bench.own_server import own_server
+from voiceagent_tts.bench.recorder import Recorder
+from voiceagent_tts.bench.targets.addresses import TargetAddress
+from voiceagent_tts.bench.targets.target import Options
+from voiceagent_tts.bench.utterance import Utterance
+
+_SERVER_LOG = "bench-server.log"
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """Where a run's results go.
+
+    Attributes:
+        folder: folder of logs.
+        json: file of the document; None to write none.
+        html: file of the report; None to write none.
+    """
+
+    folder: Path
+    json: Path | None = None
+    html: Path | None = None
+
+
+@contextlib.asynccontextmanager
+async def targets_or_own(
+    addresses: Sequence[TargetAddress], folder: Path, options: Options
+) -> AsyncIterator[Sequence[TargetAddress]]:
+    """Yield the targets; without any, a server that is started for this run, as a process."""
+    if addresses:
+        yield addresses
+        return
+    async with own_server(log=folder / _SERVER_LOG) as server:
+        yield [TargetAddress("own server", server.url, options)]
+
+
+async def measure(
+    addresses: Sequence[TargetAddress],
+    sections: Sequence[Section],
+    style: Style,
+    usd_per_hour: float,
+    console: Console,
+) -> list[dict[str, Any]]:
+    """Put every load on every target; show the progress on `console`.
+
+    Returns:
+        One document for each section and target.
+
+    Raises:
+        VoiceAgentError, OSError: a target cannot be reached.
+    """
+    documents: list[dict[str, Any]] = []
+    columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[figures]}")
+    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
+        for address in addresses:
+            target = address.open()
+            try:
+                for section in sections:
+                    task = progress.add_task(f"{address.name}, {section.name}", figures="")
+                    callers = Callers(target, _Display(progress, task, section))
+                    try:
+                        traffic = await callers.run(section, style)
+                    finally:
+                        await callers.aclose()
+                    documents.append(
+                        section_document(address.name, section, traffic, usd_per_hour, style.seed)
+                    )
+                    progress.remove_task(task)
+            finally:
+                await target.aclose()
+    return documents
+
+
+class _Display:
+    """Shows how far a section is, and how many utterances ended and failed."""
+
+    def __init__(self, progress: Progress, task: TaskID, section: Section) -> None:
+        self._progress, self._task = progress, task
+        self._spoken = self._failed = 0
+        self._began: float | None = None
+        self._total = section.warm_up_s + section.seconds
+        progress.update(task, total=self._total)
+
+    def __call__(self, utterance: Utterance) -> None:
+        self._began = utterance.due if self._began is None else self._began
+        self._spoken += 1
+        self._failed += utterance.failure is not None
+        failed = f", {self._failed} failed" if self._failed else ""
+        self._progress.update(
+            self._task,
+            completed=min(self._total, Recorder.now() - self._began),
+            figures=f"{self._spoken} spoken{failed}",
+        )
+
+
+def table_of(sections: Sequence[dict[str, Any]]) -> Table:
+    """The figures as a table, one column for each section where there are few of them."""
+    columns = columns_of(sections)
+    names = [f"{section['target']}, {section['load']}" for section in sections]
+    table = Table(title="First audible sample and load", box=None)
+    table.add_column("figure", no_wrap=True)
+    for name in names:
+        table.add_column(name, justify="right", overflow="fold")
+    figures = [flat(section) for section in sections]
+    for name, heading in columns.items():
+        table.add_row(_full(heading, name), *(format_figure(each.get(name)) for each in figures))
+    return table
+
+
+def _full(heading: str, name: str) -> str:
+    """The heading of a row: those of columns rely on the column before."""
+    return f"audible {heading}" if name.startswith("audible") and heading[0] == "p" else heading
+
+
+def run_latency(
+    addresses: Sequence[TargetAddress],
+    sections: Sequence[Section],
+    style: Style,
+    usd_per_hour: float,
+    outputs: Outputs,
+    options: Options,
+    command: str | None = None,
+) -> dict[str, Any]:
+    """Measure, print the table and the JSON line, and write the files; returns the document.
+
+    Raises:
+        VoiceAgentError, OSError: a target cannot be reached, or a file cannot be written.
+    """
+    origin = provenance(command)
+    console = Console(stderr=True)
+
+    async def all_targets() -> list[dict[str, Any]]:
+        async with targets_or_own(addresses, outputs.folder, options) as opened:
+            return await measure(opened, sections, style, usd_per_hour, console)
+
+    documents = asyncio.run(all_targets())
+    document = {
+        "schema": SCHEMA,
+        "kind": "latency",
+        **origin,
+        "seed": style.seed,
+        "usd_per_hour": usd_per_hour,
+        "texts": len(style.texts),
+        "sections": documents,
+    }
+    publish(document, Console(), outputs, table_of(documents), render)
+    return document
+
+
+def publish(
+    document: dict[str, Any],
+    console: Console,
+    outputs: Outputs,
+    table: Table,
+    render_page: Callable[[dict[str, Any]], str],
+) -> None:
+    """Print the table, the warnings and the last line; write the files."""
+    console.print(table)
+    for warning in warnings_of(document["sections"]):
+        console.print(warning, style="yellow", highlight=False)
+    if outputs.json is not None:
+        write_document(document, outputs.json)
+    if outputs.html is not None:
+        outputs.html.parent.mkdir(parents=True, exist_ok=True)
+        outputs.html.write_text(render_page(document), "utf-8")
+    sys.stdout.write(last_line(document) + "\n")

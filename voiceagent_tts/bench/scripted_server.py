@@ -1,0 +1,355 @@
+"""A server that answers by a script, to measure the measurement: its true times are known.
+
+It speaks `tts.v1`, Cartesia's and vLLM-Omni's protocols over WebSockets, and OpenAI's speech API
+over HTTP. Every utterance gets the same audio and words, at the same times after its first text.
+It knows no engine.
+"""
+
+import asyncio
+import contextlib
+import json
+from base64 import b64encode
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from websockets.asyncio.server import ServerConnection as WebSocket
+from websockets.asyncio.server import serve
+from websockets.exceptions import ConnectionClosed
+from websockets.typing import Subprotocol
+
+from voiceagent_tts.core import (
+    BYTES_PER_SAMPLE,
+    MAX_MESSAGE_PCM_BYTES,
+    SAMPLE_RATE_HZ,
+    Word,
+    WordTimestamp,
+    ms_to_samples,
+)
+from voiceagent_tts.protocol.messages import (
+    SUBPROTOCOL,
+    AudioMessage,
+    CancelledMessage,
+    ContextCancel,
+    ContextEnd,
+    ContextOpen,
+    ContextOpened,
+    ContextText,
+    DoneMessage,
+    ReadyMessage,
+    SessionLimits,
+    WordsMessage,
+    parse_client_message,
+)
+
+_TONE_HZ = 200.0
+_LEVEL = 8_000
+_LIMITS = SessionLimits(max_text_chars=8_192, context_idle_s=120, max_audio_s=600, max_lead_s=8)
+_HEADERS = b"HTTP/1.1 200 OK\r\nContent-Type: audio/pcm\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What the server sends, and when.
+
+    Attributes:
+        at_s: seconds after the first text of the utterance.
+        silent_samples: silence at the start of its audio.
+        samples: audible samples after that.
+        words_ms: starts of the words that are sent before the audio, in milliseconds.
+    """
+
+    at_s: float
+    silent_samples: int = 0
+    samples: int = 0
+    words_ms: tuple[int, ...] = ()
+
+    @property
+    def pcm(self) -> bytes:
+        """Its audio: silence, then a tone whose first sample is audible."""
+        phase = 2 * np.pi * _TONE_HZ / SAMPLE_RATE_HZ * np.arange(self.samples)
+        tone = (_LEVEL * np.cos(phase)).astype("<i2")
+        return bytes(2 * self.silent_samples) + tone.tobytes()
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """An utterance.
+
+    Attributes:
+        steps: what is sent, in order.
+        end_s: when the end is sent, after the first text.
+        cancel_s: seconds from a cancel to its confirmation; audio goes on until then.
+    """
+
+    steps: tuple[Step, ...]
+    end_s: float
+    cancel_s: float = 0.0
+
+
+class _Voice(Protocol):
+    """Writes one utterance in the words of a protocol."""
+
+    async def audio(self, pcm: bytes) -> None: ...
+
+    async def words(self, starts_ms: tuple[int, ...]) -> None: ...
+
+    async def cancelled(self) -> None: ...
+
+    async def end(self) -> None: ...
+
+
+class _Player:
+    """Plays the script of one utterance."""
+
+    def __init__(self, script: Script, voice: _Voice) -> None:
+        self._script, self._voice = script, voice
+        self._task = asyncio.create_task(self._play(asyncio.get_running_loop().time()))
+
+    async def _play(self, began: float) -> None:
+        for step in self._script.steps:
+            await _until(began + step.at_s)
+            if step.words_ms:
+                await self._voice.words(step.words_ms)
+            if pcm := step.pcm:
+                await self._voice.audio(pcm)
+        await _until(began + self._script.end_s)
+        await self._voice.end()
+
+    async def cancel(self) -> None:
+        """Go on for as long as the script says, then confirm."""
+        await asyncio.sleep(self._script.cancel_s)
+        if not self._task.done():
+            self._task.cancel()
+            await self._voice.cancelled()
+
+    async def finished(self) -> None:
+        """Wait for the end."""
+        await self._task
+
+    def stop(self) -> None:
+        """The client has gone."""
+        self._task.cancel()
+
+
+async def _until(at: float) -> None:
+    await asyncio.sleep(max(0.0, at - asyncio.get_running_loop().time()))
+
+
+class _TtsV1Voice:
+    def __init__(self, send: Callable[[Any], Awaitable[None]], context_id: str, handle: int):
+        self._send, self._context_id, self._handle = send, context_id, handle
+        self._seq = self._sent = self._chars = 0
+
+    async def audio(self, pcm: bytes) -> None:
+        for start in range(0, len(pcm), MAX_MESSAGE_PCM_BYTES):
+            piece = pcm[start : start + MAX_MESSAGE_PCM_BYTES]
+            message = AudioMessage(self._handle, self._seq, self._sent, piece)
+            self._seq, self._sent = self._seq + 1, self._sent + len(piece) // BYTES_PER_SAMPLE
+            await self._send(message.encode())
+
+    async def words(self, starts_ms: tuple[int, ...]) -> None:
+        stamps: list[WordTimestamp] = []
+        for start_ms in starts_ms:
+            word = Word("w", self._chars, self._chars + 1)
+            self._chars += 2
+            stamps.append(WordTimestamp(word, ms_to_samples(start_ms), None, 1.0))
+        await self._send(WordsMessage.of(stamps, context_id=self._context_id).encode())
+
+    async def cancelled(self) -> None:
+        await self._send(
+            CancelledMessage(
+                context_id=self._context_id, audio_sent_ms=0, text_spoken="", text_remaining="",
+                partial=False, basis="clock",
+            ).encode()
+        )  # fmt: skip
+        await self.end("cancelled")
+
+    async def end(self, reason: Any = "complete") -> None:
+        await self._send(
+            DoneMessage(
+                context_id=self._context_id, reason=reason, audio_ms=0, chars=0, ttfa_ms=None,
+                gen_ms=0,
+            ).encode()
+        )  # fmt: skip
+
+
+class _JsonVoice:
+    """Cartesia's protocol, or vLLM-Omni's."""
+
+    def __init__(self, send: Callable[[Any], Awaitable[None]], context_id: str | None) -> None:
+        self._send, self._context_id = send, context_id
+
+    async def audio(self, pcm: bytes) -> None:
+        if self._context_id is None:
+            await self._send(pcm)
+        else:
+            await self._say("chunk", data=b64encode(pcm).decode())
+
+    async def words(self, starts_ms: tuple[int, ...]) -> None:
+        starts_s = [start_ms / 1000 for start_ms in starts_ms]
+        names = ["w"] * len(starts_s)
+        if self._context_id is None:
+            alignment = {"words": names, "word_start_times_seconds": starts_s}
+            await self._say("audio.timestamps", word_alignment=alignment)
+        else:
+            times = {"words": names, "start": starts_s, "end": starts_s}
+            await self._say("timestamps", word_timestamps=times)
+
+    async def cancelled(self) -> None:
+        await self.end()
+
+    async def end(self) -> None:
+        await self._say("session.done" if self._context_id is None else "done")
+
+    async def _say(self, kind: str, **fields: Any) -> None:
+        await self._send(json.dumps({"type": kind, "context_id": self._context_id, **fields}))
+
+
+class ScriptedServer:
+    """The server, and its addresses while it runs.
+
+    Attributes:
+        script: the script of the utterances that begin from now on.
+        addresses: `ws`, `cartesia`, `vllm` and `http` -> address for a benchmark's target.
+    """
+
+    def __init__(self, script: Script) -> None:
+        self.script = script
+        self.addresses: dict[str, str] = {}
+        self._answering: set[asyncio.Task[None]] = set()
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator["ScriptedServer"]:
+        """Serve on free ports of this machine until the block ends."""
+        http = await asyncio.start_server(self._answer, "127.0.0.1", 0)
+        sockets = serve(
+            self._converse, "127.0.0.1", 0, compression=None, close_timeout=1,
+            subprotocols=[Subprotocol(SUBPROTOCOL)], select_subprotocol=_any_subprotocol,
+        )  # fmt: skip
+        async with http, sockets as websockets:
+            host = f"127.0.0.1:{websockets.sockets[0].getsockname()[1]}"
+            self.addresses = {
+                "ws": f"ws://{host}/v1/tts/ws",
+                "cartesia": f"cartesia+ws://{host}/tts/websocket",
+                "vllm": f"vllm+ws://{host}/v1/audio/speech/stream",
+                "http": f"http://127.0.0.1:{http.sockets[0].getsockname()[1]}",
+            }
+            try:
+                yield self
+            finally:
+                for task in self._answering:
+                    task.cancel()
+                await asyncio.gather(*self._answering, return_exceptions=True)
+
+    async def _converse(self, websocket: WebSocket) -> None:
+        assert websocket.request is not None
+        path = websocket.request.path
+        with contextlib.suppress(ConnectionClosed):
+            if path == "/v1/tts/ws":
+                await self._speak_tts_v1(websocket)
+            elif path == "/tts/websocket":
+                await self._speak_cartesia(websocket)
+            else:
+                await self._speak_vllm(websocket)
+
+    async def _speak_tts_v1(self, websocket: WebSocket) -> None:
+        await websocket.send(
+            ReadyMessage(session_id="s", model="scripted", limits=_LIMITS).encode()
+        )
+        players: dict[str, _Player] = {}
+        voices: dict[str, _TtsV1Voice] = {}
+        async with asyncio.TaskGroup() as cancelling:
+            async for data in websocket:
+                assert isinstance(data, str)
+                match parse_client_message(data):
+                    case ContextOpen(context_id=context_id):
+                        voices[context_id] = _TtsV1Voice(websocket.send, context_id, len(voices))
+                        await websocket.send(_opened(context_id, len(voices) - 1))
+                    case ContextText(context_id=context_id) if context_id not in players:
+                        players[context_id] = _Player(self.script, voices[context_id])
+                    case ContextCancel(context_id=context_id) if context_id in players:
+                        cancelling.create_task(players[context_id].cancel())
+                    case ContextEnd() | _:
+                        pass
+
+    async def _speak_cartesia(self, websocket: WebSocket) -> None:
+        players: dict[str, _Player] = {}
+        async with asyncio.TaskGroup() as cancelling:
+            async for data in websocket:
+                request = json.loads(data)
+                context_id = request["context_id"]
+                if request.get("cancel"):
+                    cancelling.create_task(players[context_id].cancel())
+                elif context_id not in players:
+                    players[context_id] = _Player(
+                        self.script, _JsonVoice(websocket.send, context_id)
+                    )
+
+    async def _speak_vllm(self, websocket: WebSocket) -> None:
+        player: _Player | None = None
+        is_speaking = False
+        try:
+            async for data in websocket:
+                kind = json.loads(data)["type"]
+                if kind == "input.text" and not is_speaking:
+                    await websocket.send(json.dumps({"type": "audio.start"}))
+                    player, is_speaking = (
+                        _Player(self.script, _JsonVoice(websocket.send, None)),
+                        True,
+                    )
+                is_speaking = is_speaking and kind != "input.done"
+        finally:
+            if player is not None:
+                player.stop()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(self._answer_all(reader, writer))
+        self._answering.add(task)
+        task.add_done_callback(self._answering.discard)
+        await asyncio.wait({task})
+        writer.close()
+
+    async def _answer_all(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer HTTP requests, one after the other."""
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode()
+                if head.startswith("OPTIONS"):
+                    writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+                    continue
+                lines = (line.partition(":") for line in head.lower().splitlines())
+                sizes = {name: value for name, _, value in lines}
+                await reader.readexactly(int(sizes["content-length"]))
+                writer.write(_HEADERS)
+                await _Player(self.script, _HttpVoice(writer)).finished()
+
+
+class _HttpVoice:
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
+        self._writer = writer
+
+    async def audio(self, pcm: bytes) -> None:
+        self._writer.write(b"%x\r\n" % len(pcm) + pcm + b"\r\n")
+        await self._writer.drain()
+
+    async def words(self, starts_ms: tuple[int, ...]) -> None:
+        """OpenAI's API has no word times."""
+
+    async def cancelled(self) -> None:
+        """A client cancels by closing the connection."""
+
+    async def end(self) -> None:
+        self._writer.write(b"0\r\n\r\n")
+        await self._writer.drain()
+
+
+def _opened(context_id: str, handle: int) -> str:
+    return ContextOpened(
+        context_id=context_id, handle=handle, voice="scripted", language=None, seed=None, queue_ms=0
+    ).encode()
+
+
+def _any_subprotocol(_: WebSocket, offered: Any) -> Subprotocol | None:
+    return Subprotocol(SUBPROTOCOL) if SUBPROTOCOL in offered else None

@@ -1,0 +1,61 @@
+"""Percentiles with bootstrap intervals, and ratios of two runs with theirs.
+
+Intervals are percentile bootstrap intervals (Efron 1979): the values are drawn again with
+replacement many times, and the middle 95 % of the figures is the interval. Utterances are taken as
+independent of each other. This module knows no benchmark.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+RANKS = (50, 90, 95, 99)
+_DRAWS = 1_000
+_MIDDLE = (2.5, 97.5)
+_MOST_DRAWN = 4_000
+"""Values per draw; from more, the interval is that of a random part, scaled to their number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A figure, and the range of values that would not surprise in another run."""
+
+    value: float
+    low: float
+    high: float
+
+
+def percentiles(values: Sequence[float], seed: int = 0) -> dict[int, Interval]:
+    """Percentiles p50, p90, p95 and p99 by rank, linearly interpolated; empty without values."""
+    if not values:
+        return {}
+    figures = np.percentile(values, RANKS)
+    lows, highs = np.percentile(_drawn(values, RANKS, seed), _MIDDLE, axis=1)
+    scale = max(1.0, len(values) / _MOST_DRAWN) ** -0.5
+    return {
+        rank: Interval(value, value - (value - low) * scale, value + (high - value) * scale)
+        for rank, value, low, high in zip(
+            RANKS, figures.tolist(), lows.tolist(), highs.tolist(), strict=True
+        )
+    }
+
+
+def ratio(
+    before: Sequence[float], after: Sequence[float], rank: int, seed: int = 0
+) -> Interval | None:
+    """A percentile of `after` divided by that of `before`; None where it cannot be divided."""
+    if not before or not after or not (base := float(np.percentile(before, rank))) > 0:
+        return None
+    drawn = _drawn(after, (rank,), seed) / np.maximum(_drawn(before, (rank,), seed + 1), 1e-12)
+    low, high = np.percentile(drawn[0], _MIDDLE).tolist()
+    return Interval(float(np.percentile(after, rank)) / base, low, high)
+
+
+def _drawn(values: Sequence[float], ranks: Sequence[int], seed: int) -> npt.NDArray[np.float64]:
+    """Percentiles of each draw: [len(ranks), draws]."""
+    rng = np.random.default_rng(seed)
+    pool = np.asarray(values, np.float64)
+    size = min(len(pool), _MOST_DRAWN)
+    return np.percentile(rng.choice(pool, (_DRAWS, size)), ranks, axis=1)

@@ -1,0 +1,1 @@
+"""The servers, services and plugins that a benchmark can speak to."""

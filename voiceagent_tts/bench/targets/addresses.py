@@ -1,0 +1,100 @@
+"""Targets by their addresses on the command line.
+
+    [NAME=]ADDRESS[{"argument": ...}]
+
+An address is `ws://` or `wss://` for our WebSocket, `http://` or `https://` for a server with
+OpenAI's API, `cartesia+ws://` and `vllm+ws://` for sockets with these protocols. Arguments are
+fields of every request, as JSON.
+"""
+
+import json
+import re
+from dataclasses import dataclass, replace
+
+from voiceagent_tts.bench.targets.dialects import CartesiaClient, TtsV1Client, VllmOmniClient
+from voiceagent_tts.bench.targets.sockets import SocketTarget
+from voiceagent_tts.bench.targets.target import Options, Target
+from voiceagent_tts.client import authorization, websocket_address
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.extras import install_hint
+from voiceagent_tts.protocol.messages import SUBPROTOCOL
+
+_FORM = re.compile(r"(?:(?P<name>[\w .-]+)=)?(?P<address>[^{]+)(?P<arguments>\{.*\})?", re.DOTALL)
+_KINDS = "ws, wss, http, https, cartesia+ws, cartesia+wss, vllm+ws, vllm+wss"
+_CARTESIA_VERSION = "2025-04-16"
+
+
+@dataclass(frozen=True, slots=True)
+class TargetAddress:
+    """A target as the command line names it.
+
+    Attributes:
+        name: its name in reports.
+        address: its address, without secrets.
+        options: how its utterances are to be spoken.
+    """
+
+    name: str
+    address: str
+    options: Options
+
+    @classmethod
+    def parse(cls, text: str, options: Options) -> "TargetAddress":
+        """Read an address; its own arguments replace those of `options`.
+
+        Raises:
+            InvalidRequestError: it is no address, or its arguments are not a JSON object.
+        """
+        match = _FORM.fullmatch(text.strip())
+        if match is None or ":" not in match["address"]:
+            raise _invalid(f"[NAME=]ADDRESS[{{JSON}}] with an address of {_KINDS}", text)
+        try:
+            arguments = json.loads(match["arguments"] or "{}")
+        except json.JSONDecodeError as error:
+            raise _invalid("arguments as a JSON object", error.msg) from error
+        address = match["address"].strip()
+        own = ("voice", "model", "api_key")
+        known = {name: arguments.pop(name) for name in own if name in arguments}
+        merged = replace(options, **known, arguments={**options.arguments, **arguments})
+        return cls((match["name"] or address).strip(), address, merged)
+
+    def open(self) -> Target:
+        """Make the target; nothing is connected yet.
+
+        Raises:
+            InvalidRequestError: the kind of the address is unknown, or its class cannot be found.
+        """
+        kind, _, rest = self.address.partition(":")
+        headers = authorization(self.options.api_key)
+        match kind:
+            case "ws" | "wss":
+                url = websocket_address(self.address)
+                return SocketTarget(url, headers, lambda: TtsV1Client(self.options), SUBPROTOCOL)
+            case "http" | "https":
+                return _speech_target(self.address, self.options)
+            case "cartesia+ws" | "cartesia+wss":
+                url = f"{kind.partition('+')[2]}:{rest}"
+                headers = {"X-API-Key": self.options.api_key or "none",
+                           "Cartesia-Version": _CARTESIA_VERSION}  # fmt: skip
+                return SocketTarget(url, headers, lambda: CartesiaClient(self.options))
+            case "vllm+ws" | "vllm+wss":
+                url = f"{kind.partition('+')[2]}:{rest}"
+                return SocketTarget(url, headers, lambda: VllmOmniClient(self.options))
+            case _:
+                raise _invalid(f"an address of {_KINDS}", self.address)
+
+
+def _speech_target(url: str, options: Options) -> Target:
+    try:
+        from voiceagent_tts.bench.targets.speech_http import SpeechTarget
+    except ModuleNotFoundError as error:
+        raise InvalidRequestError(
+            f"the package {error.name!r} is missing. Install it: {install_hint('bench')}"
+        ) from error
+    return SpeechTarget(url, options)
+
+
+def _invalid(expected: str, got: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"target: expected {expected}; got {got!r}", code=ErrorCode.INVALID_PARAM
+    )

@@ -1,0 +1,151 @@
+"""`voiceagent-tts bench`: how soon, how steadily and how truthfully a server speaks."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+
+app = typer.Typer(
+    help="Measure speech servers, this one and others, at the client.",
+    rich_markup_mode=None,
+)
+
+
+@app.callback(invoke_without_command=True)
+def bench(
+    context: typer.Context,
+    compare: Annotated[
+        tuple[Path, Path] | None,
+        typer.Option(help="Compare two documents that --json has written."),
+    ] = None,
+) -> None:
+    """Measure speech servers, this one and others, at the client."""
+    if compare is not None:
+        from rich.console import Console
+
+        from voiceagent_tts.bench.compare import differences, table_of
+        from voiceagent_tts.bench.document import read_document
+
+        before, after = (read_document(path) for path in compare)
+        Console().print(table_of(differences(before, after)))
+    elif context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@app.command()
+def latency(
+    target: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="[NAME=]ADDRESS[{JSON}], may be repeated: ws://HOST (this project's), http://HOST "
+            "(OpenAI-compatible), cartesia+ws://HOST/tts/websocket, "
+            "vllm+ws://HOST/v1/audio/speech/stream. "
+            "[default: a temporary server]"
+        ),
+    ] = None,
+    together: Annotated[
+        str, typer.Option(help="Closed loops: utterances at once, one section each, as 1,8.")
+    ] = "1",
+    rate: Annotated[
+        str, typer.Option(help="Open loops: Poisson arrivals per second, as 1,4.")
+    ] = "",
+    talking: Annotated[
+        str, typer.Option(help="Conversations: callers who listen and think, as 4,16.")
+    ] = "",
+    think_s: Annotated[float, typer.Option(min=0, help="Their mean pause in seconds.")] = 1.5,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Duration of each section.")] = 20.0,
+    warm_up_s: Annotated[
+        float, typer.Option(min=0, help="Seconds before it that are not measured.")
+    ] = 2.0,
+    tokens: Annotated[
+        bool,
+        typer.Option("--tokens", help="Text arrives as LLMs write it: 30 to 80 tokens a second."),
+    ] = False,
+    barge_ins: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of utterances that are interrupted.")
+    ] = 0.0,
+    new_sockets: Annotated[
+        bool, typer.Option("--new-sockets", help="Connect for every utterance.")
+    ] = False,
+    languages: Annotated[str, typer.Option(help="Languages of the texts, as en,zh.")] = "en",
+    kinds: Annotated[
+        str,
+        typer.Option(
+            help="Kinds of texts: short, menu, blurb, paragraph, code-mixed, numbers. "
+            "[default: all]"
+        ),
+    ] = "",
+    texts: Annotated[
+        Path | None, typer.Option(help="Speak the lines of this file instead.")
+    ] = None,
+    voice: Annotated[str | None, typer.Option(help="Voice; by default the target's.")] = None,
+    model: Annotated[str | None, typer.Option(help="Model, where a server needs one.")] = None,
+    api_key: Annotated[
+        str | None, typer.Option(envvar="VOICEAGENT_TTS_API_KEY", help="Key of the targets.")
+    ] = None,
+    price: Annotated[float, typer.Option(min=0, help="US$ per hour of the machine.")] = 3.0,
+    seed: Annotated[int, typer.Option(help="Seed of texts, arrivals and voices.")] = 1,
+    json: Annotated[Path | None, typer.Option(help="Write the document to this file.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write a report to this file.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for logs of started servers.")] = Path("out"),
+) -> None:
+    """Measure how soon and how steadily targets speak, under load.
+
+    The last line of standard output is one JSON object.
+    """
+    from voiceagent_tts.bench.callers import Section
+    from voiceagent_tts.bench.loads import Load, Style
+    from voiceagent_tts.bench.run import Outputs, run_latency
+    from voiceagent_tts.bench.targets.addresses import TargetAddress
+    from voiceagent_tts.bench.targets.target import Options
+    from voiceagent_tts.bench.texts import choose_texts, texts_in
+
+    loads = [Load(together=count) for count in _counts("together", together)]
+    loads += [Load(per_s=per_s) for per_s in _numbers("rate", rate)]
+    loads += [Load(together=count, think_s=think_s) for count in _counts("talking", talking)]
+    if not loads:
+        raise InvalidRequestError("expected --together, --rate or --talking; got none")
+    options = Options(voice, model, api_key)
+    language_names = _names(languages)
+    chosen = (
+        choose_texts(language_names, _names(kinds))
+        if texts is None
+        else texts_in(texts, (language_names or ["en"])[0])
+    )
+    run_latency(
+        [TargetAddress.parse(text, options) for text in target or []],
+        [Section(load, seconds, warm_up_s, new_sockets) for load in loads],
+        Style(chosen, tokens, barge_ins, seed),
+        price,
+        Outputs(out, json, html),
+        options,
+    )
+
+
+def _names(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _numbers(option: str, text: str) -> list[float]:
+    try:
+        numbers = [float(part) for part in _names(text)]
+    except ValueError:
+        numbers = [-1.0]
+    if any(not 0 < number < 1e6 for number in numbers):
+        raise InvalidRequestError(
+            f"--{option}: expected positive numbers as 1,4; got {text!r}",
+            code=ErrorCode.INVALID_PARAM,
+        )
+    return numbers
+
+
+def _counts(option: str, text: str) -> list[int]:
+    numbers = _numbers(option, text)
+    if any(number != int(number) for number in numbers):
+        raise InvalidRequestError(
+            f"--{option}: expected whole numbers as 1,4; got {text!r}",
+            code=ErrorCode.INVALID_PARAM,
+        )
+    return [int(number) for number in numbers]
