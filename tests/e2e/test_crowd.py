@@ -48,7 +48,7 @@ async def crowded(start_server: StartServer, short_runs: str) -> RunningServer:
     )
 
 
-async def test_survivors_do_not_hear_who_comes_and_goes(crowded: RunningServer) -> None:
+async def test_pain_02_survivors_do_not_hear_who_comes_and_goes(crowded: RunningServer) -> None:
     """Contexts that speak to their end are bit-identical among joins, cancels and disconnects.
 
     All rows are free afterwards.

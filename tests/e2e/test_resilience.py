@@ -55,7 +55,7 @@ async def speaking(
 
 
 @pytest.mark.parametrize("is_reset", [True, False], ids=["reset", "closed"])
-async def test_a_lost_socket_frees_its_rows(server: RunningServer, is_reset: bool) -> None:
+async def test_pain_01_a_lost_socket_frees_its_rows(server: RunningServer, is_reset: bool) -> None:
     """A socket lost during speech ends its contexts and frees their rows."""
     wire = await Wire.connect(server.websocket_url)
     for _ in range(3):
@@ -68,7 +68,7 @@ async def test_a_lost_socket_frees_its_rows(server: RunningServer, is_reset: boo
     assert not server.state.sessions
 
 
-async def test_2000_cancels_and_disconnects_leak_nothing(server: RunningServer) -> None:
+async def test_pain_02_2000_cancels_and_disconnects_leak_nothing(server: RunningServer) -> None:
     """2,000 random cancels and disconnects leave no context, row, task, descriptor or process."""
     await _talk_wildly(server, random.Random(0), 50)  # create everything that is created once
     await until_free(server)
@@ -287,7 +287,7 @@ async def test_an_engine_that_crashes_on_the_way(start_server: StartServer) -> N
         assert (await wire.say("Short.")).done.reason == "complete"
 
 
-async def test_a_silent_engine(start_server: StartServer) -> None:
+async def test_pain_10_a_silent_engine_ends_readiness(start_server: StartServer) -> None:
     """With an engine that hangs, contexts can be cancelled, HTTP gets an error, readiness ends."""
     server = await start_server(throttle={"is_silent": True}, watchdog_s=0.2, first_audio_s=0.3)
     async with Wire.connected(server.websocket_url) as wire:

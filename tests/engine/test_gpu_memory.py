@@ -35,7 +35,7 @@ def test_pages_leave_room_for_libraries(
     assert pages * needs.page + (900_000_000 - loaded) <= free - loaded
 
 
-def test_a_limit_counts_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pain_11_a_limit_of_gpu_memory_counts_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
     """A limit set by the user covers weights, CUDA context and libraries."""
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 2 * GB)
     assert gpu_memory.budget_bytes(6.0, CUDA) == 6 * GB

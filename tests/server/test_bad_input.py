@@ -409,7 +409,7 @@ async def test_a_bad_field_is_answered(http: httpx.AsyncClient, name: str) -> No
         (json.dumps({"input": "word " * 20_000}).encode(), "got 100000; send several requests"),
     ],
 )
-async def test_errors_over_http_say_what_to_do(
+async def test_pain_13_errors_over_http_say_what_to_do(
     http: httpx.AsyncClient, body: bytes, sentence: str
 ) -> None:
     """The sentence fits a request over HTTP, where no text can be sent later."""

@@ -142,7 +142,7 @@ async def test_a_taken_name_is_refused(
 
 
 @pytest.mark.thorough
-async def test_a_clone_is_replaced_on_request(
+async def test_pain_09_a_clone_is_replaced_on_request(
     cloning_server: RunningServer, cloning: httpx.AsyncClient
 ) -> None:
     """The next context speaks with the new one."""

@@ -57,7 +57,7 @@ def decode(container_format: str, data: bytes) -> tuple[np.ndarray, int]:
 
 
 @pytest.mark.parametrize("container_format", CONTENT_TYPES)
-async def test_every_format_holds_all_of_the_speech(
+async def test_pain_06_every_format_holds_all_of_the_speech(
     shared_server: RunningServer, http: httpx.AsyncClient, container_format: str
 ) -> None:
     """Every format decodes to speech as long as the engine's audio."""

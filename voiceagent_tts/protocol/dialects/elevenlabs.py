@@ -45,7 +45,6 @@ from voiceagent_tts.protocol.messages import (
     ContextText,
     DoneMessage,
     ErrorMessage,
-    OpenOptions,
     ServerMessage,
     WordsMessage,
 )
@@ -143,7 +142,7 @@ class ElevenLabs:
             CharacterAlignment(counts_from_context=self._counts_from_context),
             output.container and ContainerEncoder(output.container, output.sample_rate_hz),
         )
-        buffering: OpenOptions = {"max_buffer_delay_ms": 0} if options.auto_mode else {}
+        buffering: dict[str, Any] = {"max_buffer_delay_ms": 0} if options.auto_mode else {}
         return ContextOpen(
             context_id=context_id,
             voice=self._voice,

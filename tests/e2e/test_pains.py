@@ -1,0 +1,198 @@
+"""Fifteen pains that users of other TTS servers report: each has a test on real processes.
+
+`pytest -k test_pain` runs them all. Some are proven beside other tests: 1, 2 and 10 in
+`test_resilience.py`, 2 also in `test_crowd.py`, 6, 9 and 13 in `tests/server`, 11 in
+`tests/engine/test_gpu_memory.py`, 12 in `test_soak.py`.
+"""
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Unpack
+
+import httpx
+import numpy as np
+import pytest
+
+from testbed.servers import StartServer
+from testbed.waiting import until
+from testbed.wire import ReceivedContext, Wire
+from voiceagent_tts.core import FRAME_SAMPLES, PlayoutClock
+from voiceagent_tts.errors import ErrorCode
+from voiceagent_tts.protocol.client_connection import ClientAudio
+from voiceagent_tts.protocol.messages import ErrorMessage, OpenOptions
+from voiceagent_tts.server.serve import RunningServer
+
+RANDOM_MODEL = Path(__file__).parents[1] / "reference" / "custom_voice-1b7"
+REPEATABLE = "ash"
+"""A voice whose audio is the same each time; the breath of most others is random noise."""
+SENTENCE = "The quick brown fox jumps over the lazy dog. "
+MIXED = {
+    "en": "Dr. Smith paid $25 on 3/4 at 10:30 --- see **page 7**! 🎉 Really?",
+    "de": "Herr Müller zahlte 25,50 € am 3. Mai --- siehe **Seite 7**! 🎉",
+    "fr": "Mme Durand a payé 25 € le 3 mai --- voir **page 7** ! 🎉",
+    "es": "La Sra. Gil pagó 25 € el 3 de mayo --- ver **página 7** 🎉",
+    "it": "Il sig. Rossi ha pagato 25 € il 3 maggio --- vedi **pagina 7** 🎉",
+    "pt": "O Sr. Silva pagou 25 € em 3 de maio --- ver **página 7** 🎉",
+    "ru": "Иванов заплатил 25 рублей 3 мая --- **страница 7** 🎉",
+    "zh": "王先生付了25元 --- 请看**第7页**！🎉",
+    "ja": "すずきさんは25えんはらった --- **7ページ** 🎉",
+    "ko": "김 씨는 3월에 25원을 냈다 --- **7쪽** 🎉",
+}
+
+
+async def started(wire: Wire, text: str, **options: Unpack[OpenOptions]) -> ReceivedContext:
+    """Open a context with its whole text."""
+    received = await wire.open(**{"language": "en", **options})
+    await wire.text(received, text)
+    await wire.end(received)
+    return received
+
+
+async def underrun_s(url: str) -> float:
+    """Speak two sentences and return the seconds without audio that their listener would hear."""
+    async with Wire.connected(url) as wire:
+        received = await started(wire, SENTENCE * 2, max_lead_s=1.0)
+        clock = PlayoutClock()
+        while received.record.done is None:
+            event = await wire.receive()
+            if isinstance(event, ClientAudio):
+                clock.send(len(event.pcm) // 2, time.monotonic())
+        assert received.done.reason == "complete"
+        return clock.underrun_s
+
+
+async def test_pain_03_eight_listeners_hear_no_gap(start_server: StartServer) -> None:
+    """Eight listeners of an engine that is busy all the time hear no gap."""
+    server = await start_server(throttle={"rtf": 0.5})
+    underruns = await asyncio.gather(*(underrun_s(server.websocket_url) for _ in range(8)))
+    assert max(underruns) <= 0.1
+
+
+@pytest.mark.thorough
+async def test_pain_03_above_capacity_a_reply_is_refused(start_server: StartServer) -> None:
+    """With every row in use the next reply gets a refusal with a time to retry, not a silence."""
+    server = await start_server(
+        engine="qwen3", models=(str(RANDOM_MODEL),), rows=2, threads=1, aligner="off"
+    )
+    worker = server.state.synthesizer.supervisors[str(RANDOM_MODEL)].worker
+    assert worker is not None
+    await until(lambda: worker.rows_used == 0, "the start-up probe has gone")
+    async with Wire.connected(server.websocket_url) as wire:
+        replies = [await started(wire, SENTENCE, voice="vivian") for _ in range(3)]
+        refused = await wire.finish(replies[-1])
+        assert refused.error is not None
+        assert refused.error.code == ErrorCode.OVERLOADED
+        assert refused.error.retryable and refused.error.retry_after_ms is not None
+        for reply in replies[:2]:
+            await wire.until(ClientAudio, reply)
+
+
+async def test_pain_04_the_first_audio_does_not_wait_in_a_queue(server: RunningServer) -> None:
+    """Of eight replies that begin together all are heard before the first of them is complete."""
+    async with Wire.connected(server.websocket_url) as wire:
+        replies = [await started(wire, SENTENCE * 3, max_lead_s=0.5) for _ in range(8)]
+        while not all(reply.pcm for reply in replies):
+            await wire.receive()
+            assert not any(reply.record.done for reply in replies)
+        for reply in replies:
+            await wire.cancel(reply)
+
+
+@pytest.mark.thorough
+async def test_pain_05_a_model_that_loses_its_text_is_stopped(start_server: StartServer) -> None:
+    """A model that never ends stops within the time of a short text, and the next one is spoken.
+
+    Its weights are random, so that it speaks noise; published ones do so for one text in hundreds.
+    """
+    server = await start_server(
+        engine="qwen3", models=(str(RANDOM_MODEL),), rows=4, threads=1, aligner="off"
+    )
+    most_ms = 2 * 192 * FRAME_SAMPLES // 24  # the least budget of a text, and one more attempt
+    async with Wire.connected(server.websocket_url) as wire:
+        for text in ("1次", "7", "OK"):
+            spoken = await wire.say(text, voice="vivian", language="zh", seed=1)
+            assert 0 < spoken.done.audio_ms <= most_ms
+
+
+async def test_pain_07_audio_is_the_same_however_it_is_cut(server: RunningServer) -> None:
+    """No header, trailer or click lies between messages: all doors send one signal."""
+    fields = {"input": SENTENCE * 2, "voice": REPEATABLE, "language": "en"}
+    async with Wire.connected(server.websocket_url) as wire:
+        whole = bytes((await wire.say(SENTENCE * 2, voice=REPEATABLE, language="en")).pcm)
+        paced = await started(wire, SENTENCE * 2, voice=REPEATABLE, max_lead_s=60.0)
+        await wire.finish(paced)
+        assert bytes(paced.pcm) == whole
+    async with httpx.AsyncClient(base_url=server.url, timeout=20) as http:
+        for form, header_bytes in (("pcm", 0), ("wav", 44)):
+            answer = await http.post("/v1/audio/speech", json={**fields, "response_format": form})
+            assert answer.content[header_bytes:] == whole, form
+
+
+async def test_pain_08_every_word_has_a_time_in_every_language(server: RunningServer) -> None:
+    """Numbers, markdown and emoji included: each letter is in one word, and starts never decrease.
+
+    `Wire` checks that words are verbatim, in order, and cover every letter and digit.
+    """
+    async with Wire.connected(server.websocket_url) as wire:
+        for language, text in MIXED.items():
+            spoken = await wire.say(text, language=language)
+            assert spoken.done.reason == "complete", language
+            assert spoken.words, language
+            assert all(word.end_sample is not None for word in spoken.words[:-1]), language
+
+
+def timbre(pcm: bytes) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
+    """Level of 64 bands of a recording, in decibels: [64]."""
+    samples = np.frombuffer(pcm, "<i2").astype(np.float64)
+    power = np.abs(np.fft.rfft(samples, 65_536)) ** 2
+    return 10 * np.log10([band.mean() + 1 for band in np.array_split(power[:16_384], 64)])
+
+
+async def test_pain_09_fifty_voices_at_once_are_fifty_voices(server: RunningServer) -> None:
+    """Each voice sounds among fifty as it does alone, and not as the others do."""
+    names = server.state.synthesizer.voices.names()[:50]
+
+    async def say(name: str) -> bytes:
+        async with Wire.connected(server.websocket_url) as wire:
+            return bytes((await wire.say("Yes.", voice=name, language="en")).pcm)
+
+    alone = [timbre(await say(name)) for name in names]
+    for index, pcm in enumerate(await asyncio.gather(*map(say, names))):
+        away_db = [float(np.abs(timbre(pcm) - each).mean()) for each in alone]
+        assert away_db[index] < 0.5 * np.median(away_db), names[index]
+
+
+async def test_pain_14_one_long_request_blocks_nobody(start_server: StartServer) -> None:
+    """While 4,096 characters are spoken, health is answered and three other replies complete."""
+    server = await start_server(throttle={"rtf": 0.05})
+    long_text = (SENTENCE * 100)[:4096]
+    async with httpx.AsyncClient(base_url=server.url, timeout=120) as http:
+        body = {"input": long_text, "response_format": "pcm"}
+        async with http.stream("POST", "/v1/audio/speech", json=body) as answer:
+            chunks = answer.aiter_raw()
+            await anext(chunks)
+            async with Wire.connected(server.websocket_url) as wire:
+                replies = [await started(wire, SENTENCE, max_lead_s=0) for _ in range(3)]
+                for reply in replies:
+                    assert (await http.get("/health/ready")).status_code == 200
+                    await wire.finish(reply)
+                    assert reply.done.reason == "complete"
+            assert server.state.synthesizer.contexts_active == 1, "the long one is still spoken"
+
+
+async def test_pain_15_fifty_barge_ins_on_one_socket_leak_no_audio(server: RunningServer) -> None:
+    """After each answer to a cancel nothing of its context comes, and no context stays behind.
+
+    `Wire` fails on any message of a cancelled context but its `done`.
+    """
+    async with Wire.connected(server.websocket_url) as wire:
+        for _ in range(50):
+            reply = await started(wire, SENTENCE * 5, max_lead_s=0.5)
+            await wire.until(ClientAudio, reply)
+            await wire.cancel(reply)
+            await wire.finish(reply)
+            assert reply.done.reason == "cancelled"
+            assert server.state.synthesizer.contexts_active <= 1
+        assert not any(isinstance(answer, ErrorMessage) for answer in wire.answers)
+        assert (await wire.say(SENTENCE)).done.reason == "complete"
