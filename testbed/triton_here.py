@@ -39,7 +39,7 @@ class Resources:
 @contextmanager
 def interpreting() -> Iterator[Run]:
     """Yield a function that calls another one in a process with interpreted kernels."""
-    with _process(TRITON_INTERPRET="1") as run:
+    with separate_process(TRITON_INTERPRET="1") as run:
         run(_mend)
         yield run
 
@@ -51,14 +51,15 @@ def compiling() -> Iterator[Callable[..., list[Resources]]]:
     They are compiled for a GPU of that compute capability (80, 90) and not run; tensors are on the
     CPU and stay unchanged.
     """
-    with tempfile.TemporaryDirectory() as cache, _process(TRITON_CACHE_DIR=cache) as run:
+    with tempfile.TemporaryDirectory() as cache, separate_process(TRITON_CACHE_DIR=cache) as run:
         yield lambda capability, function, *arguments: run(
             _launched, capability, function, *arguments
         )
 
 
 @contextmanager
-def _process(**environment: str) -> Iterator[Run]:
+def separate_process(**environment: str) -> Iterator[Run]:
+    """Yield a function that calls another one in a process with these environment variables."""
     spawning = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, spawning, _begin, (environment,)) as pool:
 

@@ -1,34 +1,113 @@
-"""Counts of operations: a layer with fused kernels is four matrices and four other launches."""
+"""Launches and bytes of every pass at published sizes, counted on a device that is not the CPU."""
+
+import json
+from collections.abc import Iterator
 
 import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
-from benchmarks.engine.launches import count
-from voiceagent_tts.checks.random_weights import PUBLISHED
+from benchmarks.engine.pass_work import (
+    TABLE,
+    Work,
+    all_work,
+    codec_work,
+    fake_passes,
+    pass_work,
+    run_every_pass,
+)
+from testbed.triton_here import Run, separate_process
 from voiceagent_tts.model.layers import Kernels
 
 PREDICTOR_LAYERS = 15 * 5
 TALKER_LAYERS = 28
+GROWTH = 1.05
+
+pytestmark = pytest.mark.xdist_group("fake device")
 
 
-@pytest.mark.parametrize("kernels", ["plain", "fused"])
-def test_a_layer_is_four_matrices_and_little_else(kernels: Kernels) -> None:
+@pytest.fixture(scope="module")
+def run() -> Iterator[Run]:
+    """Runs functions in a process that may register a device."""
+    with separate_process() as run:
+        yield run
+
+
+@pytest.fixture(scope="module")
+def fused(run: Run) -> dict[str, Work]:
+    """Work of the fused passes of 64 rows."""
+    return run(pass_work, "fused", 64)
+
+
+def check_against_table(found: dict[str, dict[str, float]]) -> None:
+    """Fail if a pass launches or moves over 5 % more than the table says, or over 5 % less."""
+    table = json.loads(TABLE.read_text())
+    hint = "run `python -m benchmarks.engine.launches --save` if this is wanted"
+    for name, totals in found.items():
+        for unit, number in totals.items():
+            known = table[name][unit]
+            assert number <= GROWTH * known, f"{name}: {number} {unit}, was {known}; {hint}"
+            assert number >= known / GROWTH, f"{name}: {number} {unit}, was {known}; {hint}"
+
+
+def test_no_pass_grows(run: Run, fused: dict[str, Work]) -> None:
+    """Fused passes and a codec call of 64 rows launch and move what the committed table says."""
+    found = {f"{name}, fused, 64 rows": work.totals for name, work in fused.items()}
+    found["codec, plain, 64 rows of 1 frames"] = run(codec_work, 64, 1).totals
+    check_against_table(found)
+
+
+@pytest.mark.thorough
+def test_no_pass_of_any_kind_grows(run: Run) -> None:
+    """All entries of the table are current, and there are no others."""
+    found = run(all_work)
+    assert found.keys() == json.loads(TABLE.read_text()).keys()
+    check_against_table(found)
+
+
+def test_a_grown_pass_is_found() -> None:
+    """One launch in ten, and one byte in ten, is more than the table allows."""
+    table = json.loads(TABLE.read_text())
+    name, totals = next(iter(table.items()))
+    check_against_table({name: totals})
+    for unit in totals:
+        with pytest.raises(AssertionError, match=f"{unit}, was"):
+            check_against_table({name: totals | {unit: totals[unit] * 1.1}})
+
+
+def test_a_fused_layer_is_four_matrices_and_four_kernels(fused: dict[str, Work]) -> None:
     """A fused layer has four matrix products, an attention, two norms and a gate."""
-    for name, layers, passes in (("predict", PREDICTOR_LAYERS, 15), ("advance", TALKER_LAYERS, 1)):
-        counts = count(PUBLISHED, kernels)[name]
+    for name, layers, passes in (
+        ("code predictor", PREDICTOR_LAYERS, 15),
+        ("talker", TALKER_LAYERS, 1),
+    ):
+        counts = fused[name].launches
         assert counts["linear"] >= 4 * layers
-        if kernels == "fused":
-            assert counts["_attend"] == counts["_gate"] == layers
-            assert counts["_add_norm"] == 2 * layers + passes
-            assert counts["silu"] <= 1  # for the text's projection
-            assert counts["scaled_dot_product_attention"] == counts["rms_norm"] == 0
-        else:
-            assert counts["scaled_dot_product_attention"] == layers
+        assert counts["_attend"] == counts["_gate"] == layers
+        assert counts["_add_norm"] == 2 * layers + passes
+        assert counts["silu"] <= 1  # for the text's projection
+        assert counts["scaled_dot_product_attention"] == counts["rms_norm"] == 0
 
 
-def test_a_frame_has_less_than_half_of_the_operations() -> None:
-    """A whole frame, with sampling and embedding, has less than half of the operations."""
-    plain, fused = (
-        sum(counts.total() for counts in count(PUBLISHED, kernels).values())
-        for kernels in ("plain", "fused")
-    )
-    assert fused < plain / 2
+@pytest.mark.thorough
+@pytest.mark.parametrize(("kernels", "passes"), [("plain", 39), ("fused", 33)])
+def test_every_pass_runs_on_the_device_alone(run: Run, kernels: Kernels, passes: int) -> None:
+    """No pass or codec call at published sizes touches the CPU or depends on data."""
+    assert run(run_every_pass, kernels, 4) >= passes
+
+
+def _error_of_codes_on_the_cpu() -> str:
+    with FakeTensorMode(), torch.inference_mode():
+        passes = fake_passes("plain", 1)
+        passes._codes = torch.zeros(1, 16, dtype=torch.int64)
+        try:
+            passes.talker_step(1, 256)
+        except RuntimeError as error:
+            return str(error)
+    return ""
+
+
+def test_a_tensor_that_was_left_on_the_cpu_is_found(run: Run) -> None:
+    """Codes on the CPU are an error of the passes, and not a slow copy."""
+    error = run(_error_of_codes_on_the_cpu)
+    assert "same device" in error or "found two different devices" in error

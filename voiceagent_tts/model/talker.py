@@ -50,7 +50,7 @@ class Talker(nn.Module):
         self.frequencies = nn.Buffer(inverse_frequencies(config.head_dim, config.rope_theta))
         ids = torch.arange(config.vocab_size)
         is_end = ids == config.codec_eos_token_id
-        is_control = (ids >= config.vocab_size - CONTROL_IDS) & ~is_end
+        is_control = (ids >= config.vocab_size - CONTROL_IDS) & is_end.logical_not()
         self.is_end = nn.Buffer(is_end)
         """[V] bool, the id that ends a sequence."""
         self.is_control = nn.Buffer(is_control)

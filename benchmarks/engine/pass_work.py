@@ -1,0 +1,268 @@
+"""What every pass of a published model launches and moves on a GPU, counted without one.
+
+Passes run on fake tensors, which have shapes and a device but no values. The device is not the CPU,
+so a tensor that is left there is an error, and so is an operation whose shape depends on data.
+Each operation reads its arguments and writes its results once; views do nothing, and a Triton
+kernel is one launch. Some of PyTorch's operations are several launches (a matrix product with few
+rows, a sort), so the counts are lower bounds. Measures no time.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils import backend_registration
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten
+
+from voiceagent_tts.checks.random_weights import PUBLISHED, PUBLISHED_CODEC
+from voiceagent_tts.engine import passes as passes_module
+from voiceagent_tts.engine.cuda_graph import plainly
+from voiceagent_tts.engine.generate import make_samplers
+from voiceagent_tts.engine.passes import Passes, empty_rows
+from voiceagent_tts.engine.row_table import record_type
+from voiceagent_tts.engine.sizes import WINDOWS_FRAMES, graph_sizes
+from voiceagent_tts.model.checkpoint import build_network, building
+from voiceagent_tts.model.codec_decoder import CodecDecoder
+from voiceagent_tts.model.kv_pool import empty_pool, pages_for
+from voiceagent_tts.model.layers import Kernels
+from voiceagent_tts.model.sampling import SamplingParams
+
+POSITIONS = 200
+"""Positions of every row whose keys and values a step reads: about 15 s of speech."""
+TABLE = Path(__file__).parent / "pass_work.json"
+"""Launches and megabytes of every pass, as `benchmarks.engine.launches --save` wrote them."""
+_CAPACITY = 1024
+_ROWS = (1, 64)
+_CODEC_CALLS = ((1, 1), (64, 1), (5, 12))
+_NOTHING = ("empty", "new_empty", "empty_like", "empty_strided", "detach")
+"""Operations that launch nothing, in addition to views."""
+_GATHERS = ("embedding", "index", "index_select", "gather")
+"""Operations that read as much as they return, whatever the size of their argument."""
+_SCATTERS = ("index_put_", "index_copy_", "scatter")
+"""Operations that write as much as they are given, whatever the size of their goal."""
+_ATTENTION = "_attend"
+
+
+@cache
+def fake_device() -> torch.device:
+    """Return the first CUDA device; where PyTorch is built without CUDA, one that stands for it.
+
+    The stand-in is registered for the whole process, so tests call this in a process of their own.
+    """
+    if torch.version.cuda is not None:
+        return torch.device("cuda", 0)
+    backend_registration._setup_privateuseone_for_python_backend("standin")
+    return torch.device("standin", 0)
+
+
+@dataclass(slots=True)
+class Work:
+    """What a pass does.
+
+    Attributes:
+        launches: number of launches, by the name of the operation or kernel.
+        bytes: bytes read and written, by the same names.
+    """
+
+    launches: Counter[str] = field(default_factory=Counter[str])
+    bytes: Counter[str] = field(default_factory=Counter[str])
+
+    def add(self, name: str, moved_bytes: int, launches: int = 1) -> None:
+        """Count an operation."""
+        self.launches[name] += launches
+        self.bytes[name] += moved_bytes
+
+    @property
+    def totals(self) -> dict[str, float]:
+        """Launches, and megabytes with one digit."""
+        return {
+            "launches": self.launches.total(),
+            "megabytes": round(self.bytes.total() / 1e6, 1),
+        }
+
+
+class _Operations(TorchDispatchMode):
+    def __init__(self, work: Work) -> None:
+        super().__init__()
+        self._work = work
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        options = kwargs or {}
+        result = func(*args, **options)
+        name, reads, made = (
+            func.overloadpacket.__name__,
+            _tensors((args, options)),
+            _tensors(result),
+        )
+        held = {tensor.untyped_storage()._cdata for tensor in reads}
+        is_view = bool(reads) and all(one.untyped_storage()._cdata in held for one in made)
+        if made and name not in _NOTHING and (func._schema.is_mutable or not is_view):
+            self._note(name, reads, made)
+        return result
+
+    def _note(self, name: str, reads: list[Tensor], made: list[Tensor]) -> None:
+        if name in _GATHERS:
+            moved = 2 * _bytes(made)
+        elif name in _SCATTERS:
+            moved = 2 * _bytes(reads[1:])
+        else:
+            moved = _bytes(reads) + _bytes(made)
+        self._work.add(name, moved)
+        if name == "conv2d" and len(reads) > 2:  # cuDNN adds the bias in a launch of its own
+            self._work.add("bias of conv2d", 2 * _bytes(made))
+
+
+@contextmanager
+def counting(kernels: Kernels) -> Iterator[Work]:
+    """Count what is launched within the block, on fake tensors of a GPU."""
+    work = Work()
+    with torch.inference_mode(), _Operations(work):
+        if kernels == "plain":
+            yield work
+            return
+        from triton import JITFunction
+
+        def note(kernel: Any, *args: Any, **options: Any) -> None:
+            given = [one for one in args if isinstance(one, Tensor)]
+            assert all(one.device == fake_device() for one in given), (
+                f"{kernel.__name__}: not on the GPU"
+            )
+            work.add(kernel.__name__, _kernel_bytes(kernel.__name__, given))
+
+        with patch.object(JITFunction, "run", note):
+            yield work
+
+
+def _kernel_bytes(name: str, given: list[Tensor]) -> int:
+    """Return what a Triton kernel reads and writes; of a pool of pages, what the rows have."""
+    if name != _ATTENTION:
+        return _bytes(given)
+    heads, attended, keys = given[0], given[-1], given[4]
+    rows, steps = heads.shape[:2]
+    positions = POSITIONS if keys.shape[1] > POSITIONS else keys.shape[1] // 2
+    seen = rows * (positions + 2 * steps) * math.prod(keys.shape[2:]) * keys.element_size()
+    return _bytes([heads, attended]) + 2 * seen
+
+
+def _tensors(nested: Any) -> list[Tensor]:
+    return [leaf for leaf in tree_flatten(nested)[0] if isinstance(leaf, Tensor)]
+
+
+def _bytes(tensors: Iterable[Tensor]) -> int:
+    """Return the memory of tensors; what is expanded is counted once."""
+    return sum(
+        one.element_size()
+        * math.prod(
+            n for n, stride in zip(one.shape, one.stride(), strict=True) if stride or n == 0
+        )
+        for one in tensors
+    )
+
+
+class _Upload:
+    """Stands for `transfer.Upload` and `transfer.Download`, which need pinned memory."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> None:
+        self.tensor = torch.zeros(shape, dtype=dtype, device=device)
+
+
+def fake_passes(kernels: Kernels, rows: int) -> Passes:
+    """Make the passes of the published model, on fake tensors; call within `FakeTensorMode`."""
+    network = build_network(PUBLISHED, torch.bfloat16, fake_device(), "sdpa", kernels)
+    network.code_predictor.fold(network.talker.codec_embedding)
+    shapes = graph_sizes(rows, _CAPACITY, has_step_windows=kernels == "plain").talker
+    pool = empty_pool(PUBLISHED.talker_config, rows, network.talker.codec_embedding)
+    layout = record_type(network.codebooks, pages_for(shapes.positions))
+    samplers = make_samplers([SamplingParams()], kernels)
+    with (
+        patch.object(passes_module, "Upload", _Upload),
+        patch.object(passes_module, "Download", _Upload),
+    ):
+        state = empty_rows(network, rows, _CAPACITY, pool)
+        return Passes(network, state, layout, shapes, *samplers, compile=plainly)
+
+
+def fake_codec(rows: int) -> Callable[[int, int], Tensor]:
+    """Return a call of the published codec (rows, frames); call within `FakeTensorMode`."""
+    with building(torch.float32, fake_device()):
+        decoder = CodecDecoder(PUBLISHED_CODEC)
+    state = decoder.new_state(rows + 1, max(WINDOWS_FRAMES))
+    codebooks = PUBLISHED_CODEC.num_quantizers
+
+    def call(count: int, frames: int) -> Tensor:
+        codes = torch.zeros(count, codebooks, frames, dtype=torch.int64, device=fake_device())
+        places = torch.zeros(count, dtype=torch.int64, device=fake_device())
+        return decoder.decode(codes, state, places)
+
+    return call
+
+
+def pass_work(kernels: Kernels, rows: int) -> dict[str, Work]:
+    """Return the work of the passes of a frame, and of two prefills of one prompt."""
+    counted: dict[str, Work] = {}
+    with FakeTensorMode(), torch.inference_mode():
+        passes = fake_passes(kernels, rows)
+        window = next(key[3] for key in passes.keys() if key[0] == "talker")
+        for name, run in (
+            ("code predictor", lambda: passes.code_predictor_step(rows)),
+            ("talker", lambda: passes.talker_step(rows, window)),
+            ("prefill of 32", lambda: passes.prefill(1, 32, 256)),
+            ("prefill of 128", lambda: passes.prefill(1, 128, 256)),
+        ):
+            with counting(kernels) as counted[name]:
+                run()
+    return counted
+
+
+def codec_work(rows: int, frames: int, kernels: Kernels = "plain") -> Work:
+    """Return the work of one call of the codec."""
+    with FakeTensorMode(), torch.inference_mode():
+        call = fake_codec(rows)
+        with counting(kernels) as work:
+            call(rows, frames)
+    return work
+
+
+def all_work(rows: Iterable[int] = _ROWS) -> dict[str, dict[str, float]]:
+    """Return launches and megabytes of all passes with these numbers of rows, and of the codec."""
+    found = dict[str, dict[str, float]]()
+    for kernels in ("plain", "fused"):
+        for count in rows:
+            for name, work in pass_work(kernels, count).items():
+                found[f"{name}, {kernels}, {count} rows"] = work.totals
+    for count, frames in _CODEC_CALLS:
+        found[f"codec, plain, {count} rows of {frames} frames"] = codec_work(count, frames).totals
+    return found
+
+
+def run_every_pass(kernels: Kernels, rows: int) -> int:
+    """Run all passes and codec calls of an engine; return how many.
+
+    Raises:
+        RuntimeError: a tensor is not on the device.
+        AssertionError: a tensor of a Triton kernel is not.
+    """
+    done = 0
+    with FakeTensorMode(), torch.inference_mode():
+        passes, call = fake_passes(kernels, rows), fake_codec(rows)
+        for key in passes.keys():
+            with counting(kernels):
+                passes.calls[key]()
+            done += 1
+        for frames, counts in graph_sizes(rows, _CAPACITY).codec.items():
+            for count in counts:
+                call(count, frames)
+                done += 1
+    return done
