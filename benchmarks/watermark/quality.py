@@ -6,6 +6,7 @@ unmarked audio; the segmental signal-to-noise ratio takes the mark as noise. Als
 listen to: each voice unmarked, then marked.
 """
 
+import importlib
 import io
 from collections.abc import Callable
 from fractions import Fraction
@@ -17,7 +18,6 @@ import numpy as np
 import soundfile
 import soxr
 import typer
-from pesq import pesq
 from pystoi import stoi
 from rich.console import Console
 from rich.table import Table
@@ -156,11 +156,12 @@ def found(marked: list[bytes], change: Change) -> dict[str, Any]:
 
 def distance(unmarked: bytes, marked: bytes) -> dict[str, float]:
     """PESQ, STOI and segmental SNR of one reading."""
+    pesq = importlib.import_module("pesq")
     before, after = (
         soxr.resample(pcm_to_float(pcm), SAMPLE_RATE_HZ, _PESQ_HZ) for pcm in (unmarked, marked)
     )
     return {
-        "pesq": round(float(pesq(_PESQ_HZ, before, after, "wb")), 3),
+        "pesq": round(float(pesq.pesq(_PESQ_HZ, before, after, "wb")), 3),
         "stoi": round(float(stoi(before, after, _PESQ_HZ)), 4),
         "segmental_snr_db": round(_segmental_snr_db(unmarked, marked), 1),
     }
