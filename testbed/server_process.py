@@ -57,8 +57,9 @@ StartProcess = Callable[..., ServerProcess]
 
 @contextlib.contextmanager
 def serving(**environment: str) -> Iterator[ServerProcess]:
-    """Run a server as a separate process within the block."""
-    argv = [sys.executable, "-m", "voiceagent_tts", "serve", "--port", "0"]
+    """Run a server as a separate process within the block, on a free port unless one is given."""
+    port = environment.pop("port", "0")
+    argv = [sys.executable, "-m", "voiceagent_tts", "serve", "--port", port]
     settings = {f"VOICEAGENT_TTS_{name.upper()}": value for name, value in environment.items()}
     with subprocess.Popen(argv, stdout=subprocess.PIPE, env={**os.environ, **settings}) as process:
         try:

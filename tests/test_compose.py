@@ -109,9 +109,12 @@ def test_the_profiles_are_a_cpu_a_gpu_and_two_with_agents() -> None:
     """Each profile has one server; one of them reserves the GPU; an agent waits for its server."""
     servers = {
         profile: [name for name, s in BUILT.items() if profile in s["profiles"] and "ports" in s]
-        for profile in ("cpu", "gpu", "demo", "livekit")
+        for profile in ("cpu", "gpu", "demo", "livekit", "replicas")
     }
-    assert servers == {"cpu": ["tts"], "gpu": ["tts-gpu"], "demo": ["tts"], "livekit": ["tts"]}
+    assert servers == {
+        "cpu": ["tts"], "gpu": ["tts-gpu"], "demo": ["tts"], "livekit": ["tts"],
+        "replicas": ["tts-1", "tts-2"],
+    }  # fmt: skip
     (device,) = SERVICES["tts-gpu"]["deploy"]["resources"]["reservations"]["devices"]
     assert device == {"driver": "nvidia", "count": 1, "capabilities": ["gpu"]}
     assert SERVICES["agent"]["depends_on"] == {"tts": {"condition": "service_healthy"}}
@@ -139,9 +142,47 @@ def test_the_livekit_server_and_its_agent_find_each_other() -> None:
     assert LOCAL_MODEL_NAMES <= agent["environment"].keys()
 
 
+def test_the_replicas_and_their_balancer_find_each_other() -> None:
+    """HAProxy's defaults are the names of the replicas, their port, and their agent's port."""
+    text = (ROOT / "deploy" / "haproxy.cfg").read_text()
+    defaults = dict(re.findall(r"presetenv (\w+)\s+(\S+)", text))
+    for number in (1, 2):
+        environment = SERVICES[f"tts-{number}"]["environment"]
+        assert defaults[f"TTS_{number}"] == f"tts-{number}:{DEFAULT_PORT}"
+        assert defaults[f"TTS_{number}_AGENT"] == environment["VOICEAGENT_TTS_SLOTS_PORT"]
+        assert environment["VOICEAGENT_TTS_REDIS"].startswith("redis://redis:")
+        Settings(trusted_proxies=environment["VOICEAGENT_TTS_TRUSTED_PROXIES"])
+    (port,) = SERVICES["haproxy"]["ports"]
+    assert port.endswith(defaults["TTS_BIND"])
+
+
+def test_prometheus_scrapes_the_servers_with_a_key() -> None:
+    """Its configuration names every server, its port, and the secret that Compose mounts."""
+    config = yaml.safe_load((ROOT / "deploy" / "prometheus" / "prometheus.yml").read_text())
+    (job,) = config["scrape_configs"]
+    (found,) = job["dns_sd_configs"]
+    assert set(found["names"]) == {name for name in BUILT if name not in AGENTS}
+    assert found["port"] == DEFAULT_PORT
+    (secret,) = SERVICES["prometheus"]["secrets"]
+    assert job["authorization"]["credentials_file"] == f"/run/secrets/{secret}"
+    assert COMPOSE["secrets"][secret] == {"environment": "VOICEAGENT_TTS_API_KEY"}
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_every_file_that_a_service_mounts_exists(name: str) -> None:
+    """Folders and files of the repository are mounted read-only, and volumes are declared."""
+    for volume in SERVICES[name].get("volumes", []):
+        source, _, target = volume.partition(":")
+        if source.startswith("./"):
+            assert (ROOT / source).exists()
+            assert target.endswith(":ro")
+        else:
+            assert source in COMPOSE["volumes"]
+
+
 def test_a_drain_fits_into_the_grace_period() -> None:
     """Docker waits longer for the server than the server waits for its contexts."""
-    for name in ("tts", "tts-gpu"):
+    for name in ("tts", "tts-gpu", "tts-1", "tts-2"):
         grace_s = float(SERVICES[name]["stop_grace_period"].removesuffix("s"))
         assert grace_s > Settings.model_fields["drain_s"].default
 

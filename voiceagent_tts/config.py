@@ -238,6 +238,8 @@ class Settings(BaseSettings):
         ssl_self_signed: Serve HTTPS and WSS with a certificate that the server makes itself.
             Browsers warn of it once. They give sound and microphone to pages of other machines
             only over HTTPS.
+        slots_port: Port on which HAProxy's agent check reads what share of the rows is free, and
+            whether the server drains. Default: none.
         max_contexts: Maximum number of open contexts per WebSocket.
         max_sockets: Maximum number of open WebSockets.
         max_text_chars: Maximum number of characters per context that wait to be spoken.
@@ -313,6 +315,7 @@ class Settings(BaseSettings):
     ssl_certfile: Path | None = None
     ssl_keyfile: Path | None = None
     ssl_self_signed: bool = False
+    slots_port: int | None = Field(default=None, ge=0, le=65535)
     max_contexts: int = Field(default=64, ge=1)
     max_sockets: int = Field(default=2000, ge=1)
     max_text_chars: int = Field(default=20_000, ge=1)

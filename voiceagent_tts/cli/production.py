@@ -241,7 +241,7 @@ def _limits(settings: Settings) -> Finding:
 def _overflow(settings: Settings) -> Finding:
     """9. What happens when the server fails, or is full."""
     detail = f"{settings.workers * max(1, len(settings.gpus))} worker(s) for each model"
-    return _page("fall-back", detail, "operations.md")
+    return _page("fall-back", detail, "operations.md#several-replicas")
 
 
 def _quality(settings: Settings) -> Finding:

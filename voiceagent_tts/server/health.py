@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
 from voiceagent_tts import __version__
-from voiceagent_tts.server.state import ServerState
+from voiceagent_tts.server.state import SLOTS_HEADER, ServerState
 
 router = APIRouter(tags=["operations"])
 
@@ -24,11 +24,12 @@ async def live() -> dict[str, str]:
 async def ready(request: Request) -> Response:
     """Report whether new contexts can be opened: the engine works and the server does not drain."""
     state: ServerState = request.app.state.server
+    headers = {SLOTS_HEADER: str(state.slots_free)}
     if state.is_draining:
-        return JSONResponse({"status": "draining"}, 503)
+        return JSONResponse({"status": "draining"}, 503, headers)
     if (problem := state.watchdog.problem) is not None:
-        return JSONResponse({"status": "unhealthy", "reason": problem}, 503)
-    return JSONResponse({"status": "ready"})
+        return JSONResponse({"status": "unhealthy", "reason": problem}, 503, headers)
+    return JSONResponse({"status": "ready"}, 200, headers)
 
 
 @router.get("/health")

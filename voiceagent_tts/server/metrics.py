@@ -239,10 +239,10 @@ class Metrics:
             lambda: synthesizer.contexts_active
         )
         self._gauge("tts_slots_used", "Rows of the engines in use.").set_function(
-            lambda: sum(s.worker.rows_used for s in workers if s.worker is not None)
+            lambda: synthesizer.rows_used
         )
         self._gauge("tts_slots_total", "Rows of the engines.").set_function(
-            lambda: sum(s.capabilities.max_rows for s in workers if s.worker is not None)
+            lambda: synthesizer.rows
         )
         self._gauge("tts_worker_restarts", "Workers that ended and were replaced.").set_function(
             lambda: sum(s.restarts for s in workers)

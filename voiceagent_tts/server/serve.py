@@ -20,6 +20,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 
 from voiceagent_tts.config import Settings
 from voiceagent_tts.server.app import create_app
+from voiceagent_tts.server.slots_agent import slots_agent
 from voiceagent_tts.server.state import CLOSE_GRACE_S, ServerState
 from voiceagent_tts.server.tls import Certificate, certificate_of
 
@@ -142,6 +143,9 @@ async def running(settings: Settings) -> AsyncIterator[RunningServer]:
         host, port = listener.getsockname()[:2]
         server = _Server(_uvicorn_config(settings, state, certificate))
         await state.start()
+        if settings.slots_port is not None:
+            agent = slots_agent(settings.host, settings.slots_port, state.agent_line)
+            await stack.enter_async_context(agent)
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         scheme = "http" if certificate is None else "https"
         url = f"{scheme}://{_connectable(host)}:{port}"

@@ -22,6 +22,7 @@ from voiceagent_tts.server.context_log import ContextLog
 from voiceagent_tts.server.loop_lag import watch_loop_lag
 from voiceagent_tts.server.metrics import Metrics
 from voiceagent_tts.server.provenance import AudioProvenance
+from voiceagent_tts.server.slots_agent import agent_line
 from voiceagent_tts.server.turns import Turns
 from voiceagent_tts.server.watchdog import Watchdog
 from voiceagent_tts.server.workers import aligners_of, worker_specs
@@ -33,6 +34,8 @@ from voiceagent_tts.tracing.exporter import start_exporter
 from voiceagent_tts.tracing.spans import Tracer
 from voiceagent_tts.voices import VoiceFolder
 
+SLOTS_HEADER = "X-TTS-Slots-Free"
+"""Rows that new contexts can have, in answers of `/health/ready` and to WebSocket handshakes."""
 CLOSE_GRACE_S = 2.0
 """Time for a client to read the close of its socket, before the connection is aborted."""
 
@@ -143,6 +146,15 @@ class ServerState:
             asyncio.create_task(self.watchdog.run()),
             asyncio.create_task(watch_loop_lag(self.metrics.loop_lag.observe)),
         ]
+
+    @property
+    def slots_free(self) -> int:
+        """Rows that new contexts can have; 0 where none can be opened."""
+        return self.synthesizer.rows - self.synthesizer.rows_used if self.is_ready else 0
+
+    def agent_line(self) -> str:
+        """The answer to a load balancer's agent check."""
+        return agent_line(self.slots_free, self.synthesizer.rows, is_ready=self.is_ready)
 
     @property
     def is_ready(self) -> bool:

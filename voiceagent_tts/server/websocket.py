@@ -38,7 +38,7 @@ from voiceagent_tts.server.auth import caller_of
 from voiceagent_tts.server.context_log import Origin
 from voiceagent_tts.server.context_writer import ContextWriter
 from voiceagent_tts.server.socket_writer import SocketWriter
-from voiceagent_tts.server.state import ServerState
+from voiceagent_tts.server.state import SLOTS_HEADER, ServerState
 from voiceagent_tts.server.turns import Turn
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.options import ContextOptions
@@ -83,7 +83,8 @@ class Session:
     async def run(self) -> None:
         """Accept the socket, serve it until either side ends it, and release its contexts."""
         offered = self._websocket.scope["subprotocols"]
-        await self._websocket.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None)
+        slots = (SLOTS_HEADER.encode(), str(self._state.slots_free).encode())
+        await self._websocket.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None, [slots])
         self._state.sessions.add(self)
         self._state.metrics.sockets.inc()
         path = self._websocket.scope["path"]

@@ -123,6 +123,20 @@ class Synthesizer:
         return sum(not context.options.is_probe for context in self._contexts)
 
     @property
+    def rows_used(self) -> int:
+        """Rows of all workers that are in use."""
+        return sum(worker.rows_used for worker in self._running())
+
+    @property
+    def rows(self) -> int:
+        """Rows of all workers that run."""
+        return sum(worker.capabilities.max_rows for worker in self._running())
+
+    def _running(self) -> list[WorkerClient]:
+        workers = (supervisor.worker for supervisor in self._supervisors.values())
+        return [worker for worker in workers if worker is not None]
+
+    @property
     def supervisors(self) -> Mapping[str, Supervisor]:
         """The engine workers by name."""
         return self._supervisors

@@ -1,0 +1,187 @@
+"""Two real replicas with one Redis behind a real HAProxy: a crash, a rolling restart, free rows."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import pytest
+
+from testbed.haproxy_process import HAProxyProcess
+from testbed.redis_process import RedisProcess
+from testbed.server_process import ServerProcess, serving
+from testbed.waiting import until
+from voiceagent_tts.client import TTSClient
+from voiceagent_tts.client.context import ClientContext
+from voiceagent_tts.errors import ConnectionLostError, VoiceAgentError
+from voiceagent_tts.protocol.client_connection import ClientAudio
+from voiceagent_tts.protocol.messages import DoneMessage
+
+pytestmark = pytest.mark.services
+
+CONFIG = Path(__file__).parent.parent.parent / "deploy" / "haproxy.cfg"
+SENTENCE = "The quick brown fox jumps over the lazy dog. "
+LISTENERS = 8
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports that nothing uses."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+@dataclass(slots=True)
+class Fleet:
+    """Two replicas behind HAProxy, with shared limits."""
+
+    haproxy: HAProxyProcess
+    redis: RedisProcess
+    ports: list[tuple[int, int]]
+    servers: list[ServerProcess] = field(default_factory=list)
+    stacks: list[contextlib.ExitStack] = field(default_factory=list)
+
+    def start(self, number: int) -> None:
+        """Start a replica, the first time or again."""
+        stack = contextlib.ExitStack()
+        port, slots_port = self.ports[number]
+        server = stack.enter_context(
+            serving(port=str(port), slots_port=str(slots_port), redis=self.redis.url,
+                    ip_limits="contexts=100")
+        )  # fmt: skip
+        self.servers[number : number + 1] = [server]
+        self.stacks[number : number + 1] = [stack]
+
+
+@pytest.fixture
+def fleet() -> Iterator[Fleet]:
+    """Two replicas, both up; all processes end with the test."""
+    front, statistics, redis_port, *rest = free_ports(7)
+    ports = [(rest[0], rest[1]), (rest[2], rest[3])]
+    haproxy = HAProxyProcess(CONFIG, (front, statistics), ports)
+    with RedisProcess(redis_port) as redis:
+        fleet = Fleet(haproxy, redis, ports)
+        try:
+            fleet.start(0)
+            fleet.start(1)
+            with haproxy:
+                haproxy.wait_for("UP", "UP")
+                yield fleet
+        finally:
+            for stack in fleet.stacks:
+                stack.close()
+
+
+async def first_audio(client: TTSClient, text: str, lead_s: float) -> ClientContext:
+    """Open a context and wait for its first audio."""
+    context = await client.open(language="en", max_lead_s=lead_s)
+    await context.send_text(text)
+    await context.end()
+    async for event in context:
+        if isinstance(event, ClientAudio):
+            return context
+    raise AssertionError("no audio")
+
+
+async def rest_of(context: ClientContext) -> str:
+    """Listen to the end; return how it ended."""
+    try:
+        async for event in context:
+            if isinstance(event, DoneMessage):
+                return event.reason
+    except ConnectionLostError:
+        return "lost"
+    raise AssertionError("no end")
+
+
+async def test_a_replica_that_is_killed_takes_only_its_own_listeners_with_it(fleet: Fleet) -> None:
+    """Half of the listeners lose their context and get a new one at once; the others hear all."""
+    async with contextlib.AsyncExitStack() as stack:
+        clients = [
+            await stack.enter_async_context(TTSClient(fleet.haproxy.websocket_url))
+            for _ in range(LISTENERS)
+        ]
+        contexts = [await first_audio(client, SENTENCE * 2, 0.5) for client in clients]
+        shares = [row["scur"] for row in fleet.haproxy.replicas().values()]
+        assert shares == [str(LISTENERS // 2)] * 2, "leastconn shares the sockets evenly"
+        os.kill(fleet.servers[0].process.pid, signal.SIGKILL)
+        listening = [asyncio.create_task(rest_of(context)) for context in contexts]
+        done, _ = await asyncio.wait(listening, return_when=asyncio.FIRST_COMPLETED)
+        assert {task.result() for task in done} == {"lost"}
+        lost = [
+            client
+            for client, task in zip(clients, listening, strict=True)
+            if task in done
+        ]  # fmt: skip
+        again = await asyncio.gather(*(first_audio(client, SENTENCE, 0.0) for client in lost))
+        assert await asyncio.gather(*map(rest_of, again)) == ["complete"] * len(lost)
+        ends = Counter(await asyncio.gather(*listening))
+    assert ends == {"complete": LISTENERS // 2, "lost": LISTENERS // 2}
+    assert fleet.servers[1].metric("tts_audio_underrun_seconds_sum") < 0.5
+    fleet.haproxy.wait_for("DOWN", "UP")
+
+
+async def speak_on(url: str, is_over: asyncio.Event, ends: Counter[str]) -> None:
+    """Speak turn after turn with one client, and count how turns that were heard have ended."""
+    async with TTSClient(url) as client:
+        while not is_over.is_set():
+            try:
+                context = await first_audio(client, SENTENCE, 1.0)
+            except VoiceAgentError as error:
+                assert error.is_retryable, error
+                ends["again, before any sound"] += 1
+                continue
+            ends[await rest_of(context)] += 1
+
+
+async def test_a_rolling_restart_truncates_no_turn(fleet: Fleet) -> None:
+    """Each replica drains, ends with status 0, and comes back, while listeners hear every turn."""
+    is_over, ends = asyncio.Event(), Counter[str]()
+    speaking = [
+        asyncio.create_task(speak_on(fleet.haproxy.websocket_url, is_over, ends))
+        for _ in range(LISTENERS)
+    ]
+    for number in range(2):
+        before = ends["complete"]
+        await until(lambda before=before: ends["complete"] > before + 4, "turns are spoken")
+        fleet.servers[number].terminate()
+        assert await asyncio.to_thread(fleet.servers[number].process.wait, 60) == 0
+        await asyncio.to_thread(fleet.start, number)
+        await asyncio.to_thread(fleet.haproxy.wait_for, "UP", "UP")
+    is_over.set()
+    await asyncio.gather(*speaking)
+    assert ends["complete"] > 10
+    assert ends.keys() <= {"complete", "again, before any sound"}, ends
+
+
+async def test_free_rows_are_published_and_a_drain_takes_a_replica_out(fleet: Fleet) -> None:
+    """The header counts the rows, the weight follows them, and `/metrics` is not for the world."""
+    async with httpx.AsyncClient(base_url=fleet.haproxy.url) as http:
+        ready = await http.get("/health/ready")
+        assert ready.headers["X-TTS-Slots-Free"] == "512"
+        assert (await http.get("/metrics")).status_code == 404
+        async with TTSClient(fleet.haproxy.websocket_url) as client:
+            context = await first_audio(client, SENTENCE * 20, 0.3)
+            spoken = {server.metric("tts_slots_used") for server in fleet.servers}
+            assert spoken == {0, 1}
+            speaking = max(fleet.servers, key=lambda server: server.metric("tts_slots_used"))
+            async with httpx.AsyncClient(base_url=speaking.url) as direct:
+                header = (await direct.get("/health/ready")).headers["X-TTS-Slots-Free"]
+            assert header == "511"
+            speaking.terminate()
+            index = fleet.servers.index(speaking)
+            others = ["UP", "UP"]
+            others[index] = fleet.haproxy.statuses()[index]
+            await until(
+                lambda: fleet.haproxy.statuses()[index] not in ("UP", "UP 1/2"), "it is taken out"
+            )
+            assert (await http.get("/health/ready")).status_code == 200
+            await context.cancel()
