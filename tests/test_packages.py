@@ -132,6 +132,7 @@ REACHED_THROUGH = {
     "pyright": ("scripts/lint", "pyright"),
     "import-linter": ("scripts/lint", "lint-imports"),
     "build": ("testbed/environments.py", '"-m", "build"'),
+    "tensorboard": ("voiceagent_tts/training/monitor.py", "torch.utils.tensorboard"),
     "uv": ("testbed/environments.py", '"uv", "venv"'),
     "mkdocs-material": ("mkdocs.yml", "name: material"),
     "check-jsonschema": ("tests/test_compose.py", "check_jsonschema"),
@@ -149,6 +150,7 @@ BROUGHT_BY = {
     "fontTools": "matplotlib",
     "sentencepiece": "pocket-tts",
     "faster_qwen3_tts": "benchmarks/engine/peer_packages.py",
+    "sft_12hz": "benchmarks/parity/training_fixture.py",
     "qwen_tts": "benchmarks/engine/peer_packages.py",
 }
 """Modules of packages that are not declared -> the package or program that installs them."""

@@ -57,6 +57,21 @@ OFFICIAL = Peer(
         *_REQUESTS,
     ),
 )
+OFFICIAL_TRAINING = Peer(
+    "official-training",
+    (
+        *OFFICIAL.requirements,
+        "librosa==0.11.0",
+        "audioread==3.1.0",
+        "decorator==5.3.1",
+        "joblib==1.4.2",
+        "lazy_loader==0.6",
+        "msgpack==1.2.4",
+        "platformdirs==4.14.7",
+        "pooch==1.9.0",
+    ),
+)
+"""The official package with what its training code imports, too."""
 FASTER = Peer(
     "faster",
     (
@@ -70,7 +85,7 @@ FASTER = Peer(
     ),
 )
 
-_UNUSED = (
+UNUSED = (
     "einops",
     "librosa",
     "librosa.filters",
@@ -122,7 +137,7 @@ class _StandIn(ModuleType):
             raise AttributeError(name)
 
 
-def stand_in(names: Iterable[str] = _UNUSED) -> None:
+def stand_in(names: Iterable[str] = UNUSED) -> None:
     """Make modules importable that are never called; parents come before their children."""
     for name in names:
         module = _StandIn(name)

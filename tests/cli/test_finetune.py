@@ -1,10 +1,17 @@
 """`voiceagent-tts finetune` on a tiny checkpoint."""
 
 import json
+import signal
 from pathlib import Path
 
-from testbed.command_line import CommandHere
+import pytest
+import torch
+
+from testbed.command_line import CommandHere, finished, start
 from testbed.parity_reference import REFERENCE
+from testbed.tiny_dataset import random_dataset
+from testbed.waiting import until
+from voiceagent_tts.model.config import read_model_config
 
 MODEL = ("--model", str(REFERENCE / "base-0b6"))
 
@@ -13,14 +20,14 @@ def test_a_source_without_a_good_clip_is_refused(command_here: CommandHere, tmp_
     """Each bad clip is named with its reason, and the report is written."""
     manifest = tmp_path / "manifest.jsonl"
     lines = [
-        {"audio": str(REFERENCE / "reference.wav"), "text": "Hello there."},
+        {"audio": str(REFERENCE / "reference.wav"), "text": "..."},
         {"audio": "gone.wav", "text": "Hello there."},
     ]
     manifest.write_text("\n".join(map(json.dumps, lines)))
     done = command_here("finetune", "prepare", "manifest.jsonl", "-o", "data", *MODEL)
     assert done.status == 1
     assert "gone.wav: missing_audio" in done.errors
-    assert "reference.wav: silent" in done.errors, "it is noise"
+    assert "reference.wav: empty_text" in done.errors
     assert json.loads((tmp_path / "data/report.json").read_text())["dropped"] == 2
 
 
@@ -29,3 +36,55 @@ def test_a_choice_that_is_none_is_refused(command_here: CommandHere) -> None:
     refused = command_here("finetune", "prepare", ".", "-o", "data", "--bad", "maybe", *MODEL)
     assert refused.status == 1
     assert refused.errors == "voiceagent-tts: --bad: expected skip or refuse; got maybe\n"
+
+
+def test_a_dataset_becomes_a_checkpoint(command_here: CommandHere, tmp_path: Path) -> None:
+    """`train` says how it ended, and `export` writes a model that loads; the base is unchanged."""
+    random_dataset(tmp_path / "data", REFERENCE / "base-0b6", clips=4)
+    flags = ("--lora-rank", "2", "--epochs", "1", "--device", "cpu", "--validation-share", "0")
+    trained = command_here("finetune", "train", "data", "-o", "run", *MODEL, *flags)
+    assert (trained.status, trained.output) == (0, "run: finished\n"), trained.errors
+    again = command_here("finetune", "train", "data", "-o", "run", *MODEL, *flags)
+    assert again.output == "run: finished\n"
+    consent = ("--consent", "Anna agreed on 3 May 2026.")
+    exported = command_here(
+        "finetune", "export", "run", "-o", "anna", "--speaker", "anna", *consent, "--no-verify"
+    )
+    assert exported.status == 0, exported.errors
+    assert exported.output.startswith("anna: speaks as anna")
+    assert read_model_config(tmp_path / "anna").tts_model_type == "custom_voice"
+
+
+@pytest.mark.thorough
+def test_an_export_that_does_not_speak_fails(command_here: CommandHere, tmp_path: Path) -> None:
+    """With random weights `verify` finds noise, and the exit status says so."""
+    random_dataset(tmp_path / "data", REFERENCE / "base-0b6", clips=4)
+    flags = ("--epochs", "1", "--device", "cpu", "--validation-share", "0")
+    command_here("finetune", "train", "data", "-o", "run", *MODEL, *flags)
+    consent = ("--consent", "Anna agreed on 3 May 2026.")
+    exported = command_here("finetune", "export", "run", "-o", "a", "--speaker", "a", *consent)
+    assert exported.status == 1
+    assert "checks failed: this model does not work correctly" in exported.output
+
+
+def test_the_plan_says_that_it_is_computed(command_here: CommandHere, tmp_path: Path) -> None:
+    """`--plan` prints a table and trains nothing."""
+    random_dataset(tmp_path / "data", REFERENCE / "base-0b6", clips=4)
+    planned = command_here("finetune", "train", "data", "-o", "run", *MODEL, "--plan")
+    assert planned.status == 0, planned.errors
+    assert "computed" in planned.output and "LoRA of rank 32" in planned.output
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.thorough
+async def test_an_interrupt_saves_the_run(tmp_path: Path) -> None:
+    """SIGINT ends the program after a step, with a state to resume from."""
+    random_dataset(tmp_path / "data", REFERENCE / "base-0b6", clips=4)
+    flags = ("--epochs", "100000", "--device", "cpu", "--validation-share", "0")
+    program = await start("finetune", "train", "data", "-o", "run", *MODEL, *flags, folder=tmp_path)
+    await until(lambda: (tmp_path / "run/weights.safetensors").exists(), "an epoch has ended")
+    program.send_signal(signal.SIGINT)
+    outcome = await finished(program)
+    assert (outcome.status, outcome.output) == (0, "run: interrupted\n"), outcome.errors
+    state = torch.load(tmp_path / "run/state.pt", weights_only=True)
+    assert state["position"]["step"] >= 1

@@ -1,11 +1,14 @@
 """`finetune prepare`, `finetune train` and `finetune export`: a voice from recordings."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from voiceagent_tts.cli.progress import counted
+
+if TYPE_CHECKING:
+    from voiceagent_tts.training.train import TrainJob
 
 app = typer.Typer(help="Fine-tune Qwen3-TTS on one speaker.", no_args_is_help=True)
 
@@ -75,3 +78,177 @@ def _print_report(report: dict, output: Path) -> None:
         f"{output}: {report['kept']} clips, {report['minutes']:g} minutes; "
         f"{report['dropped']} dropped; reference {report['reference']}"
     )
+
+
+@app.command()
+def train(
+    dataset: Annotated[Path, typer.Argument(help="Folder of a prepared dataset.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Folder of the run; one that is there resumes.")
+    ],
+    model: Base = BASE_ID,
+    lora_rank: Annotated[
+        int, typer.Option(help="Rank of low-rank adapters; 0 trains all weights.")
+    ] = 32,
+    epochs: Annotated[int, typer.Option(help="Passes over all clips.")] = 3,
+    batch_clips: Annotated[int, typer.Option(help="Clips in a batch.")] = 2,
+    accumulation: Annotated[int, typer.Option(help="Batches in a step of the optimizer.")] = 4,
+    learning_rate: Annotated[
+        float | None,
+        typer.Option(help="Constant learning rate. [default: 2e-5, or 2e-4 with LoRA]"),
+    ] = None,
+    precision: Annotated[
+        str | None,
+        typer.Option(help="mixed, bfloat16 or float32. [default: mixed; float32 on a CPU]"),
+    ] = None,
+    recompute: Annotated[
+        bool, typer.Option(help="Recompute activations: less memory, a third more time.")
+    ] = True,
+    recipe: Annotated[
+        str, typer.Option(help="aligned, or official for the loss of the official script.")
+    ] = "aligned",
+    layout: Annotated[
+        str, typer.Option(help="whole: texts that are complete; streaming: while they are written.")
+    ] = "whole",
+    validation_share: Annotated[
+        float, typer.Option(help="Share of clips that is held out.")
+    ] = 0.05,
+    evaluate_steps: Annotated[
+        int, typer.Option(help="Steps between evaluations; 0 is after each epoch.")
+    ] = 0,
+    patience: Annotated[
+        int, typer.Option(help="Evaluations without a lower loss that end the run; 0 never.")
+    ] = 0,
+    sample_text: Annotated[
+        str, typer.Option(help="Text spoken at each evaluation, into TensorBoard.")
+    ] = "",
+    seed: Annotated[int, typer.Option(help="Seed of the order of clips.")] = 0,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N.")] = None,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Only print the computed need of memory.")
+    ] = False,
+) -> None:
+    """Train on a dataset. Ctrl-C saves the run; the same command resumes it."""
+    from voiceagent_tts.cli.models import model_folder
+    from voiceagent_tts.model.checkpoint import find_device
+    from voiceagent_tts.training.options import (
+        FULL_LEARNING_RATE,
+        LORA_LEARNING_RATE,
+        TrainOptions,
+    )
+    from voiceagent_tts.training.train import TrainJob
+
+    place = find_device(device)
+    usual = "float32" if place.type == "cpu" else "mixed"
+    rate = LORA_LEARNING_RATE if lora_rank else FULL_LEARNING_RATE
+    options = TrainOptions(
+        epochs=epochs,
+        batch_clips=batch_clips,
+        accumulation=accumulation,
+        learning_rate=rate if learning_rate is None else learning_rate,
+        lora_rank=lora_rank,
+        precision=_choice("--precision", precision or usual, ("mixed", "bfloat16", "float32")),
+        recomputes=recompute,
+        recipe=_choice("--recipe", recipe, ("aligned", "official")),
+        layout=_choice("--layout", layout, ("whole", "streaming")),
+        validation_share=validation_share,
+        evaluate_steps=evaluate_steps,
+        patience=patience,
+        seed=seed,
+    )
+    job = TrainJob(dataset, model_folder(model), output, place, options, sample_text)
+    if plan:
+        _print_plan(job)
+    else:
+        _train(job)
+
+
+def _print_plan(job: "TrainJob") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from voiceagent_tts.core import FRAME_S
+    from voiceagent_tts.model.config import read_model_config
+    from voiceagent_tts.training.dataset import read_dataset
+    from voiceagent_tts.training.memory import memory_needs
+
+    examples = read_dataset(job.dataset).examples
+    clip_s = max(len(each.codes) for each in examples) * FRAME_S
+    title = f"GPU memory in GB, computed: {job.options.batch_clips} clips of {clip_s:.1f} s a batch"
+    table = Table("mode", "weights", "training", "activations", "all", "fits", title=title)
+    for need in memory_needs(read_model_config(job.base), job.options, clip_s):
+        numbers = (need.weights_gb, need.training_gb, need.activations_gb, need.total_gb)
+        fits = "more than one GPU" if need.card_gb is None else f"{need.card_gb} GB"
+        table.add_row(need.mode, *(f"{number:.1f}" for number in numbers), fits)
+    Console(soft_wrap=True, highlight=False).print(table)
+
+
+def _train(job: "TrainJob") -> None:
+    import signal
+    from types import FrameType
+
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    from voiceagent_tts.training.train import Progress
+    from voiceagent_tts.training.train import train as train_voice
+
+    is_stopping = False
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        nonlocal is_stopping
+        is_stopping = True
+
+    columns = (
+        BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}")
+    )  # fmt: skip
+    console = Console(stderr=True)
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        with Bar(*columns, console=console, disable=not console.is_terminal) as bar:
+            task = bar.add_task("loading", total=None)
+
+            def show(progress: Progress) -> None:
+                best = progress.validation_loss
+                held_out = "" if best is None else f", best validation {best:.3f}"
+                bar.update(
+                    task,
+                    completed=progress.step,
+                    total=progress.steps,
+                    description=f"loss {progress.loss:.3f}{held_out}",
+                )
+
+            outcome = train_voice(job, show, lambda: is_stopping)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    typer.echo(f"{job.output}: {outcome}")
+
+
+@app.command()
+def export(
+    run: Annotated[Path, typer.Argument(help="Folder of a training run.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the checkpoint.")],
+    speaker: Annotated[str, typer.Option(help="Name of the speaker, in lower case.")],
+    consent: Annotated[
+        str, typer.Option(help="Who agreed to this voice, when, and to what; kept in the card.")
+    ],
+    precision: Annotated[str, typer.Option(help="bfloat16 or float32.")] = "bfloat16",
+    verify: Annotated[
+        bool, typer.Option(help="Check the checkpoint, as `voiceagent-tts verify` does.")
+    ] = True,
+) -> None:
+    """Write a run as a CustomVoice checkpoint. Exits with 1 if it does not work correctly."""
+    import torch
+
+    from voiceagent_tts.cli.verify import verify_model
+    from voiceagent_tts.training.export import ExportJob
+    from voiceagent_tts.training.export import export as export_voice
+    from voiceagent_tts.training.model_card import Consent
+
+    dtype = getattr(torch, _choice("--precision", precision, ("bfloat16", "float32")))
+    export_voice(ExportJob(run, output, speaker, Consent(consent), dtype))
+    typer.echo(f"{output}: speaks as {speaker}; voiceagent-tts serve --model {output}")
+    if verify and not verify_model(str(output), None, None, None, ""):
+        raise typer.Exit(1)
