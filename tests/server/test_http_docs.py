@@ -14,7 +14,7 @@ from voiceagent_tts.errors import HTTP_STATUS, ErrorCode
 from voiceagent_tts.protocol.dialects.cartesia import BytesRequest
 from voiceagent_tts.protocol.dialects.elevenlabs_messages import TextRequest
 from voiceagent_tts.server.serve import RunningServer
-from voiceagent_tts.server.speech import SpeechRequest
+from voiceagent_tts.server.speech_request import SpeechRequest
 
 PAGE = "docs/http.md"
 TEXT = (ROOT / PAGE).read_text(encoding="utf-8")

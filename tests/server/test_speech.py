@@ -19,7 +19,7 @@ from testbed.waiting import until
 from voiceagent_tts.audio.levels import leading_silence_samples
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
 from voiceagent_tts.server.serve import RunningServer
-from voiceagent_tts.server.speech import MODELS, SpeechRequest
+from voiceagent_tts.server.speech_request import MODELS, SpeechRequest
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -4,7 +4,7 @@ import httpx
 import pytest
 
 from voiceagent_tts.server.serve import RunningServer
-from voiceagent_tts.server.speech import MODELS
+from voiceagent_tts.server.speech_request import MODELS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -34,6 +34,7 @@ from voiceagent_tts.server import (
     page,
     provenance,
     speech,
+    speech_batch,
     usage,
     voices,
 )
@@ -76,6 +77,7 @@ def create_app(state: ServerState) -> FastAPI:
     app.add_middleware(RequestLog, count=state.metrics.count_request)
     _answer_errors(app, state)
     app.include_router(speech.router)
+    app.include_router(speech_batch.router)
     app.include_router(voices.router)
     app.include_router(elevenlabs.router)
     app.include_router(elevenlabs.router, prefix=elevenlabs.LIVEKIT, include_in_schema=False)

@@ -32,7 +32,8 @@ from voiceagent_tts.protocol.dialects.elevenlabs_messages import (
 from voiceagent_tts.protocol.messages import WordsMessage
 from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.server.speaking import speak_for
-from voiceagent_tts.server.speech import encoded, provenance_headers
+from voiceagent_tts.server.speech import provenance_headers
+from voiceagent_tts.server.speech_file import encoded
 from voiceagent_tts.server.state import ServerState
 from voiceagent_tts.synthesizer.events import ContextWords
 from voiceagent_tts.synthesizer.options import ContextOptions
@@ -93,7 +94,7 @@ async def speak_as_elevenlabs(
     speech = await speak_for(request, body.text, _options(request, voice_id, body))
     media_type = "audio/pcm" if output.container is None else CONTENT_TYPES[output.container]
     audio = encoded(speech.pcm(), _encoder(output))
-    headers = provenance_headers(speech)
+    headers = provenance_headers(speech.provenance(is_complete=False))
     return StreamingResponse(audio, media_type=media_type, headers=headers)
 
 
@@ -108,7 +109,7 @@ async def speak_with_timestamps(
     options = _options(request, voice_id, body, wants_words=True)
     speech = await speak_for(request, body.text, options)
     lines = _lines(speech.events(), body.text, _encoder(output))
-    headers = provenance_headers(speech)
+    headers = provenance_headers(speech.provenance(is_complete=False))
     return StreamingResponse(lines, media_type="application/json", headers=headers)
 
 

@@ -74,6 +74,8 @@ class Speech:
         self._first = first
         self._events = events
         self._record = record
+        self.samples = 0
+        """Samples at 24 kHz that were read so far."""
 
     def provenance(self, *, is_complete: bool) -> Provenance:
         """Describe the audio; the digest is of the 24 kHz samples, and known when all were read."""
@@ -84,6 +86,7 @@ class Speech:
         async with aclosing(self._unmarked()) as events:
             async for event in events:
                 if isinstance(event, AudioChunk):
+                    self.samples += event.samples
                     event = AudioChunk(event.start_sample, self._record.mark(event.pcm))
                     self._record.add_sent(event.pcm)
                 yield event
@@ -145,11 +148,16 @@ def check_text(state: ServerState, text: str) -> None:
 
 async def speak_for(request: Request, text: str, options: ContextOptions) -> Speech:
     """Start to speak for an HTTP request; returns when the first audio is there."""
+    state: ServerState = request.app.state.server
+    return await start_speaking(state, listener_of(request), text, options)
+
+
+def listener_of(request: Request) -> Listener:
+    """The client of an HTTP request."""
     ids = {"request_id": request_id_of(request.scope)}
     traceparent = request.headers.get(TRACEPARENT)
     origin = Origin(caller_of(request.scope), request.url.path, ids, traceparent)
-    state: ServerState = request.app.state.server
-    return await start_speaking(state, Listener(origin, request.is_disconnected), text, options)
+    return Listener(origin, request.is_disconnected)
 
 
 async def start_speaking(

@@ -5,7 +5,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
-from voiceagent_tts.server.speech import MODELS, language_of
+from voiceagent_tts.server.speech_request import MODELS, language_of
 from voiceagent_tts.server.state import ServerState
 from voiceagent_tts.text.language import normalize_language
 

@@ -1,0 +1,171 @@
+"""Several texts in one request, and speech as lines of JSON with the times of its words."""
+
+import asyncio
+import base64
+import hashlib
+import io
+import json
+from typing import Any
+
+import httpx
+import pytest
+import soundfile
+
+from testbed.waiting import until
+from voiceagent_tts.config import Quota, Settings
+from voiceagent_tts.server.serve import RunningServer, running
+from voiceagent_tts.server.speech_batch import MAX_ITEMS
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+BATCH = "/v1/audio/speech/batch"
+LINES = {"voice": "nova", "language": "en", "response_format": "pcm", "stream_format": "ndjson"}
+
+
+async def batch(http: httpx.AsyncClient, **body: Any) -> httpx.Response:
+    """Send a batch."""
+    return await http.post(BATCH, json=body)
+
+
+# Lines.
+
+
+async def test_lines_have_words_before_their_audio(http: httpx.AsyncClient) -> None:
+    """Every word arrives before the audio in which it sounds, and all audio arrives."""
+    text = "The first sentence is short. The second one has a few more words in it."
+    response = await http.post("/v1/audio/speech", json={**LINES, "input": text})
+    assert response.headers["content-type"] == "application/x-ndjson"
+    *lines, done = [json.loads(line) for line in response.text.splitlines()]
+    pcm, words = b"", []
+    for line in lines:
+        if line["type"] == "speech.audio.words":
+            assert line["start_ms"][0] * 48 >= len(pcm), "the word comes after its sound"
+            words += zip(line["words"], line["char_start"], line["char_end"], strict=True)
+        else:
+            assert line["type"] == "speech.audio.delta"
+            pcm += base64.b64decode(line["audio"])
+    assert [word for word, _, _ in words] == text.split()
+    assert all(text[start:end] == word for word, start, end in words)
+    assert done["type"] == "speech.audio.done"
+    assert done["audio_ms"] == round(len(pcm) / 48)
+    assert done["provenance"]["sha256"] == hashlib.sha256(pcm).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("stream_format", "prefix"), [("ndjson", ""), ("sse", "data: ")], ids=["lines", "events"]
+)
+async def test_an_error_after_the_first_audio_is_the_last_object(
+    stream_format: str, prefix: str
+) -> None:
+    """A text that is longer than the server allows ends with an error in place of `done`."""
+    async with (
+        running(Settings(port=0, max_audio_s=3)) as server,
+        httpx.AsyncClient(base_url=server.url, timeout=20) as http,
+    ):
+        body = {**LINES, "input": "This goes on and on. " * 20, "stream_format": stream_format}
+        response = await http.post("/v1/audio/speech", json=body)
+    objects = [json.loads(line.removeprefix(prefix)) for line in response.text.split("\n") if line]
+    assert objects[-1]["type"] == "error"
+    assert objects[-1]["error"]["code"] == "text_too_long"
+    assert all(each["type"] != "speech.audio.done" for each in objects)
+
+
+# Batches.
+
+
+async def test_results_are_in_order(http: httpx.AsyncClient) -> None:
+    """Each text becomes a file with its own settings; shared fields are defaults."""
+    items = [
+        {"input": "One."},
+        {"input": "Das ist der zweite Text.", "language": "de"},
+        {"input": "Three, and a little more text.", "response_format": "flac"},
+    ]
+    answer = await batch(http, items=items, voice="nova", language="en", response_format="wav")
+    body = answer.json()
+    assert (body["total"], body["succeeded"], body["failed"]) == (3, 3, 0)
+    assert [result["index"] for result in body["results"]] == [0, 1, 2]
+    types = [result["content_type"] for result in body["results"]]
+    assert types == ["audio/wav", "audio/wav", "audio/flac"]
+    for result in body["results"]:
+        samples, rate_hz = soundfile.read(
+            io.BytesIO(base64.b64decode(result["audio"])), dtype="<i2"
+        )
+        assert result["audio_ms"] == round(1000 * len(samples) / rate_hz)
+        assert result["provenance"]["sha256"] == hashlib.sha256(samples.tobytes()).hexdigest()
+
+
+async def test_lines_arrive_as_they_are_ready(http: httpx.AsyncClient) -> None:
+    """With `ndjson` every text has one line, whatever the order."""
+    items = [{"input": "Long text. " * 30}, *({"input": f"Text {number}."} for number in range(5))]
+    answer = await batch(http, items=items, language="en", stream_format="ndjson")
+    results = [json.loads(line) for line in answer.text.splitlines()]
+    assert sorted(result["index"] for result in results) == list(range(6))
+    assert all(result["audio"] for result in results)
+
+
+async def test_a_text_that_fails_stops_no_other(http: httpx.AsyncClient) -> None:
+    """Its result has the code and the message; the others have audio."""
+    items = [
+        {"input": "..."},
+        {"input": ""},
+        {"input": "Hello.", "voice": "nobody"},
+        {"input": "Hello.", "language": "xx"},
+        {"input": "Hello."},
+    ]
+    body = (await batch(http, items=items, language="en")).json()
+    codes = [result.get("error", {}).get("code") for result in body["results"]]
+    wrong = ["text_unspeakable", "invalid_param", "invalid_voice", "invalid_language", None]
+    assert codes == wrong
+    assert (body["succeeded"], body["failed"]) == (1, 4)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"items": []},
+        {"items": [{"input": "Hello."}] * (MAX_ITEMS + 1)},
+        {"items": "Hello."},
+        {"items": ["Hello."]},
+        {"items": [{}]},
+        {"items": [{"input": 5}]},
+        {"items": [{"input": "Hello.", "speed": 9}]},
+        {"items": [{"input": "Hello."}], "model": "unknown"},
+        {"items": [{"input": "x" * 15_000}, {"input": "y" * 15_000}]},
+        {"items": [{"input": "Hello."}], "stream_format": "sse"},
+    ],
+)
+async def test_a_wrong_batch_is_refused(http: httpx.AsyncClient, body: dict[str, Any]) -> None:
+    """A mistake in the body refuses all of it, and the message does not repeat the text."""
+    response = await http.post(BATCH, json=body)
+    assert response.status_code == 400
+    message = response.json()["error"]["message"]
+    assert message and "Hello" not in message and "xxx" not in message
+
+
+async def test_nul_and_controls_are_spoken_around(http: httpx.AsyncClient) -> None:
+    """Characters without a sound do no harm."""
+    body = (await batch(http, items=[{"input": "Hello\0 \x07there."}], language="en")).json()
+    assert body["succeeded"] == 1
+
+
+async def test_more_texts_than_contexts_wait() -> None:
+    """A client that may have one context at a time gets all of its texts."""
+    async with (
+        running(Settings(port=0, ip_limits=Quota(contexts=1))) as server,
+        httpx.AsyncClient(base_url=server.url, timeout=30) as alone,
+    ):
+        body = (await batch(alone, items=[{"input": "Hello."}] * 5, language="en")).json()
+    assert body["succeeded"] == 5
+
+
+async def test_a_client_that_goes_cancels_the_rest(shared_server: RunningServer) -> None:
+    """After a disconnect no context is left."""
+    items = [{"input": "This is a long text. " * 200}] * 3
+    async with httpx.AsyncClient(base_url=shared_server.url) as http:
+        sending = asyncio.create_task(batch(http, items=items, language="en"))
+        synthesizer = shared_server.state.synthesizer
+        await until(lambda: synthesizer.contexts_active > 0, "the texts are spoken")
+        sending.cancel()
+        await asyncio.gather(sending, return_exceptions=True)
+    await until(lambda: not synthesizer.contexts_active, "its contexts are cancelled")

@@ -1,0 +1,144 @@
+"""`POST /v1/audio/speech/batch`: several texts in one request, each spoken into a file of its own.
+
+All files are in the batch class: no listener waits for them. An item that fails does not stop the
+others. The answer is one object with the results in order, or one line for each as it is ready.
+"""
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse, StreamingResponse
+from pydantic import BaseModel, ConfigDict, Field
+
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError
+from voiceagent_tts.server.speaking import Listener, listener_of, start_speaking
+from voiceagent_tts.server.speech_events import error_fields
+from voiceagent_tts.server.speech_file import SpeechFile, collect_file
+from voiceagent_tts.server.speech_request import SpeechRequest
+from voiceagent_tts.server.state import ServerState
+
+MAX_ITEMS = 64
+"""Maximum number of texts in one request."""
+_AT_ONCE = 4
+"""Texts of one request that are spoken at the same time, as far as rows are free."""
+_RETRY_S = 0.5
+_MAX_WAIT_S = 60.0
+"""Longest wait for capacity or for a limit; a limit of a day fails the text at once."""
+BUSY = frozenset({ErrorCode.OVERLOADED, ErrorCode.RATE_LIMITED, ErrorCode.MODEL_NOT_READY})
+"""Codes after which a file waits and tries again: other contexts use the capacity."""
+
+router = APIRouter(tags=["speech"])
+
+
+class BatchRequest(BaseModel):
+    """The body: the texts, with what each of them sets, and what all of them share."""
+
+    model_config = ConfigDict(extra="allow")
+
+    items: Annotated[list[dict[str, Any]], Field(min_length=1, max_length=MAX_ITEMS)] = Field(
+        description="One object for each text, with the fields of `POST /v1/audio/speech`. Fields "
+        "beside `items` are the defaults of all of them."
+    )
+    stream_format: Literal["json", "ndjson"] = Field(
+        "json",
+        description="`json`: one object, when all texts are spoken. `ndjson`: one line for each "
+        "text, as soon as it is spoken.",
+    )
+
+    def requests(self, max_chars: int) -> list[SpeechRequest]:
+        """The requests of all items.
+
+        Raises:
+            InvalidRequestError: an item has a mistake, or all texts together are too long.
+        """
+        shared = self.model_extra or {}
+        requests = [
+            SpeechRequest.parse({**shared, **item}, f"items.{index}")
+            for index, item in enumerate(self.items)
+        ]
+        chars = sum(len(request.input) for request in requests)
+        if chars > max_chars:
+            raise InvalidRequestError(
+                f"items: expected at most {max_chars} characters of text together, got {chars}; "
+                "send several requests, or jobs",
+                code=ErrorCode.TEXT_TOO_LONG,
+            )
+        return requests
+
+
+@router.post("/v1/audio/speech/batch", response_class=JSONResponse)
+async def speak_batch(request: Request, body: BatchRequest) -> Response:
+    """Speak several texts; the results have the files in base64, or an error."""
+    state: ServerState = request.app.state.server
+    requests = body.requests(state.synthesizer.limits.max_text_chars)
+    results = _results(state, listener_of(request), requests)
+    if body.stream_format == "ndjson":
+        return StreamingResponse(_lines(results), media_type="application/x-ndjson")
+    async with aclosing(results):
+        done = sorted([result async for result in results], key=lambda result: result["index"])
+    succeeded = sum("error" not in result for result in done)
+    counts = {"total": len(done), "succeeded": succeeded, "failed": len(done) - succeeded}
+    return JSONResponse({"results": done, **counts})
+
+
+async def _lines(results: AsyncGenerator[dict[str, Any], None]) -> AsyncGenerator[str, None]:
+    async with aclosing(results):
+        async for result in results:
+            yield json.dumps(result) + "\n"
+
+
+async def _results(
+    state: ServerState, listener: Listener, requests: list[SpeechRequest]
+) -> AsyncGenerator[dict[str, Any], None]:
+    """Yield results as they are ready; the tasks end with the iteration."""
+    free = asyncio.Semaphore(_AT_ONCE)
+
+    async def result_of(index: int, request: SpeechRequest) -> dict[str, Any]:
+        async with free:
+            try:
+                return {"index": index, **_fields(await speak_file(state, listener, request))}
+            except VoiceAgentError as error:
+                state.metrics.errors.labels(error.code).inc()
+                return {"index": index, "error": error_fields(error)}
+
+    tasks = [asyncio.create_task(result_of(*each)) for each in enumerate(requests)]
+    try:
+        for task in asyncio.as_completed(tasks):
+            yield await task
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _fields(file: SpeechFile) -> dict[str, Any]:
+    return {
+        "audio": base64.b64encode(file.data).decode(),
+        "content_type": file.content_type,
+        "audio_ms": file.audio_ms,
+        "provenance": file.provenance.as_json(),
+    }
+
+
+async def speak_file(state: ServerState, listener: Listener, request: SpeechRequest) -> SpeechFile:
+    """Speak a text into a file in the batch class; waits while the server is busy.
+
+    Raises:
+        VoiceAgentError: the text cannot be spoken, or nobody waits for it any more.
+    """
+    options = request.file_options()
+    container_format = request.response_format or "mp3"
+    while True:
+        try:
+            speech = await start_speaking(state, listener, request.input, options)
+            return await collect_file(state, listener, speech, container_format)
+        except VoiceAgentError as error:
+            wait_s = (error.retry_after_ms or 0) / 1000 or _RETRY_S
+            if error.code not in BUSY or wait_s > _MAX_WAIT_S or await listener.is_gone():
+                raise
+            await asyncio.sleep(wait_s)
