@@ -22,9 +22,9 @@ from voiceagent_tts.model.codec import Codec
 from voiceagent_tts.model.codec_state import CodecState
 
 _PCM_SCALE = 32_767
-_MOST_CALLS = 16
-"""Maximum number of calls in flight after audio was collected. Without this limit a slow codec lets
-the talker run far ahead, and the scheduler mistakes generated audio for delivered audio."""
+MOST_CALLS = 32
+"""Maximum number of calls in flight after audio was collected. The scheduler limits the frames in
+the codec, so that this limit is not reached; it protects callers that submit any number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class CodecStream:
         samples = max(frames * counts[-1] for frames, counts in sizes.items()) * FRAME_SAMPLES
         self._pcm = torch.zeros(samples, dtype=torch.int16, device=stream.device)
         is_cuda = stream.device.type == "cuda"  # there, to allocate pinned memory stalls all work
-        self._spare = [self._new_buffer() for _ in range(_MOST_CALLS if is_cuda else 0)]
+        self._spare = [self._new_buffer() for _ in range(MOST_CALLS if is_cuda else 0)]
         self.calls = CompiledCalls[tuple[int, int]](lambda key: self._compile(*key))
         """Compiled calls, by number of rows and frames per row."""
         self._decoded, self._runs = [0] * rows, [0] * rows
@@ -216,8 +216,8 @@ class CodecStream:
         """
         if is_waiting and self._calls:
             self._calls[0].done.wait()
-        if len(self._calls) > _MOST_CALLS:
-            self._calls[-1 - _MOST_CALLS].done.wait()
+        if len(self._calls) > MOST_CALLS:
+            self._calls[-1 - MOST_CALLS].done.wait()
         pcm: dict[int, list[bytes]] = {}
         frames: dict[int, int] = {}
         while self._calls and self._calls[0].done.is_past:

@@ -18,6 +18,7 @@ from itertools import chain
 from voiceagent_tts.core import FRAME_S, SAMPLE_RATE_HZ
 from voiceagent_tts.engine.kv_cache import PageAllocator
 from voiceagent_tts.engine.sequence import ActiveSequence, EngineContext, RowState
+from voiceagent_tts.engine.sizes import FRAMES_A_CALL
 from voiceagent_tts.errors import OverloadedError
 
 URGENT_LEAD_S = 0.4
@@ -26,6 +27,11 @@ _AMPLE_LEAD_S = 1.0
 """A listener with this much audio left can wait while another has too little."""
 _LONGEST_STARTS_S = 0.05
 """Maximum time for starts in one step, so that no first sound waits for every prefill."""
+_CODEC_FULL = FRAMES_A_CALL, 1
+_CODEC_MOST = 2 * FRAMES_A_CALL, 4
+"""Frames in the codec, as a number plus one per stepping row: with more than `_CODEC_FULL` it gets
+no more, otherwise up to `_CODEC_MOST`. So no frame waits behind a long backlog, and calls stay
+large. Without a limit, first audio of 256 simulated callers takes twice as long."""
 _SPARE_SHARE = 1 / 8
 """Share of rows and pages that batch contexts leave free for listeners."""
 _SHORTEST_RETRY_S = 0.1
@@ -58,7 +64,8 @@ class Plan:
     Attributes:
         start: contexts whose next sequence starts, the most urgent first.
         step: contexts whose row makes a frame, those in `start` included.
-        decode: contexts whose frames become audio, and how many frames, this step's included.
+        decode: contexts whose frames become audio, and how many frames, this step's included; the
+            most urgent first.
     """
 
     start: list[EngineContext]
@@ -302,9 +309,12 @@ class Scheduler:
         return min(leads_s, default=math.inf) - self._steps.of(starts + len(stepping))
 
     def _to_decode(
-        self, contexts: Iterable[EngineContext], step: list[EngineContext], now: float
+        self, contexts: Collection[EngineContext], step: list[EngineContext], now: float
     ) -> list[tuple[EngineContext, int]]:
-        """Decode frames that fill their context's window, or whose row makes none in this step."""
+        """Decode frames that fill their context's window, or whose row makes none in this step.
+
+        Without a limit for first audio; the rest is limited by what is in the codec already.
+        """
         stepping, step_s = {context.id for context in step}, self._steps.of(len(step))
         largest = self._pace.ramp[-1]
         decode: list[tuple[EngineContext, int]] = []
@@ -315,7 +325,8 @@ class Scheduler:
                 continue
             if not is_stepping or frames >= min(self._window(context, step_s, now), largest):
                 decode.append((context, frames))
-        return decode
+        decode.sort(key=lambda item: (item[0].has_spoken, item[0].lead_s(now)))
+        return list(_within_codec(decode, _codec_room(contexts, len(step))))
 
     def _window(self, context: EngineContext, step_s: float, now: float) -> int:
         """Return the largest window that is full before its listener's lead is short."""
@@ -338,6 +349,26 @@ class Scheduler:
         frames = max(0, likely - made)
         credit_s = (context.samples_wanted - context.clock.sent_samples) / SAMPLE_RATE_HZ
         return max(frames * self._steps.of(1), frames * FRAME_S - credit_s)
+
+
+def _codec_room(contexts: Collection[EngineContext], rows: int) -> int:
+    """Return how many frames the codec may be given in a step of this many rows."""
+    in_codec = sum(context.active.decoding_frames for context in contexts if context.active)
+    (full, full_per_row), (most, most_per_row) = _CODEC_FULL, _CODEC_MOST
+    if in_codec > full + full_per_row * rows:
+        return 0
+    return most + most_per_row * rows - in_codec
+
+
+def _within_codec(
+    decode: list[tuple[EngineContext, int]], room: int
+) -> Iterator[tuple[EngineContext, int]]:
+    """Yield all first audio, and then as many of the other frames as there is room for."""
+    for context, frames in decode:
+        count = min(frames, room) if context.has_spoken else frames
+        room = max(0, room - count)
+        if count:
+            yield context, count
 
 
 def _batch_share(count: int) -> int:

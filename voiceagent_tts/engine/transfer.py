@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
-_PINNED_COPIES = 32
+_PINNED_COPIES = 64
 """Number of sends in flight before the next one waits for the oldest."""
 
 
