@@ -39,13 +39,13 @@ PACKAGES = [
         "pipecat-ai",
         "pipecat",
         frozenset({"pipecat"}),
-        frozenset({"adapters", "agents", "demo", "benchmarks"}),
+        frozenset({"adapters", "agents", "bench", "demo", "benchmarks"}),
     ),
     Package(
         "livekit-agents",
         "livekit",
         frozenset({"livekit"}),
-        frozenset({"adapters", "agents", "benchmarks"}),
+        frozenset({"adapters", "agents", "bench", "benchmarks"}),
     ),
     Package(
         "torch",

@@ -41,7 +41,7 @@ def latency(
         typer.Option(
             help="[NAME=]ADDRESS[{JSON}], may be repeated: ws://HOST (this project's), http://HOST "
             "(OpenAI-compatible), cartesia+ws://HOST/tts/websocket, "
-            "vllm+ws://HOST/v1/audio/speech/stream. "
+            "vllm+ws://HOST/v1/audio/speech/stream, pipecat:MODULE.CLASS, livekit:MODULE.CLASS. "
             "[default: a temporary server]"
         ),
     ] = None,
@@ -122,6 +122,17 @@ def latency(
         Outputs(out, json, html),
         options,
     )
+
+
+@app.command()
+def check(
+    together: Annotated[str, typer.Option(help="Streams at once, as 1,50.")] = "1,50",
+    seconds: Annotated[float, typer.Option(min=0.1, help="Duration at each of them.")] = 5.0,
+) -> None:
+    """Measure what this client itself adds, on a server whose true times are known."""
+    from voiceagent_tts.bench.self_check import run_check
+
+    run_check(_counts("together", together), seconds)
 
 
 def _names(text: str) -> list[str]:

@@ -3,8 +3,9 @@
     [NAME=]ADDRESS[{"argument": ...}]
 
 An address is `ws://` or `wss://` for our WebSocket, `http://` or `https://` for a server with
-OpenAI's API, `cartesia+ws://` and `vllm+ws://` for sockets with these protocols. Arguments are
-fields of every request, as JSON.
+OpenAI's API, `cartesia+ws://` and `vllm+ws://` for sockets with these protocols; `pipecat:` or
+`livekit:` and the import path of a class for a service of these hosts. Arguments are JSON: fields
+of every request, or arguments of the class.
 """
 
 import json
@@ -20,7 +21,7 @@ from voiceagent_tts.extras import install_hint
 from voiceagent_tts.protocol.messages import SUBPROTOCOL
 
 _FORM = re.compile(r"(?:(?P<name>[\w .-]+)=)?(?P<address>[^{]+)(?P<arguments>\{.*\})?", re.DOTALL)
-_KINDS = "ws, wss, http, https, cartesia+ws, cartesia+wss, vllm+ws, vllm+wss"
+_KINDS = "ws, http, cartesia+ws, vllm+ws (or with wss, https), pipecat, livekit"
 _CARTESIA_VERSION = "2025-04-16"
 
 
@@ -53,7 +54,8 @@ class TargetAddress:
         except json.JSONDecodeError as error:
             raise _invalid("arguments as a JSON object", error.msg) from error
         address = match["address"].strip()
-        own = ("voice", "model", "api_key")
+        is_class = address.startswith(("pipecat:", "livekit:"))
+        own = () if is_class else ("voice", "model", "api_key")
         known = {name: arguments.pop(name) for name in own if name in arguments}
         merged = replace(options, **known, arguments={**options.arguments, **arguments})
         return cls((match["name"] or address).strip(), address, merged)
@@ -62,8 +64,19 @@ class TargetAddress:
         """Make the target; nothing is connected yet.
 
         Raises:
-            InvalidRequestError: the kind of the address is unknown, or its class cannot be found.
+            InvalidRequestError: the kind of the address or its class is unknown, or the package
+                that it needs is missing.
         """
+        try:
+            return self._open()
+        except ModuleNotFoundError as error:
+            extra = self.address.partition(":")[0]
+            extras = {extra} & {"pipecat", "livekit"} or {"bench"}
+            raise InvalidRequestError(
+                f"the package {error.name!r} is missing. Install it: {install_hint(*extras)}"
+            ) from error
+
+    def _open(self) -> Target:
         kind, _, rest = self.address.partition(":")
         headers = authorization(self.options.api_key)
         match kind:
@@ -71,7 +84,9 @@ class TargetAddress:
                 url = websocket_address(self.address)
                 return SocketTarget(url, headers, lambda: TtsV1Client(self.options), SUBPROTOCOL)
             case "http" | "https":
-                return _speech_target(self.address, self.options)
+                from voiceagent_tts.bench.targets.speech_http import SpeechTarget
+
+                return SpeechTarget(self.address, self.options)
             case "cartesia+ws" | "cartesia+wss":
                 url = f"{kind.partition('+')[2]}:{rest}"
                 headers = {"X-API-Key": self.options.api_key or "none",
@@ -80,18 +95,16 @@ class TargetAddress:
             case "vllm+ws" | "vllm+wss":
                 url = f"{kind.partition('+')[2]}:{rest}"
                 return SocketTarget(url, headers, lambda: VllmOmniClient(self.options))
+            case "pipecat":
+                from voiceagent_tts.bench.targets.pipecat import PipecatTarget
+
+                return PipecatTarget(rest, self.options)
+            case "livekit":
+                from voiceagent_tts.bench.targets.livekit import LiveKitTarget
+
+                return LiveKitTarget(rest, self.options)
             case _:
                 raise _invalid(f"an address of {_KINDS}", self.address)
-
-
-def _speech_target(url: str, options: Options) -> Target:
-    try:
-        from voiceagent_tts.bench.targets.speech_http import SpeechTarget
-    except ModuleNotFoundError as error:
-        raise InvalidRequestError(
-            f"the package {error.name!r} is missing. Install it: {install_hint('bench')}"
-        ) from error
-    return SpeechTarget(url, options)
 
 
 def _invalid(expected: str, got: str) -> InvalidRequestError:

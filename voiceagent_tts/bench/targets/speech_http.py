@@ -34,6 +34,7 @@ class SpeechTarget:
         base = url.rstrip("/").removesuffix(_PATH).removesuffix("/v1")
         self._url = f"{base}{_PATH}"
         self._headers = authorization(options.api_key)
+        self._tls = httpx.create_ssl_context()  # one for all: it takes a tenth of a second
         self._body: dict[str, Any] = {
             "model": options.model or "tts-1",
             "voice": options.voice or "alloy",
@@ -48,7 +49,9 @@ class SpeechTarget:
         Raises:
             ConnectionLostError: the server cannot be reached.
         """
-        client = httpx.AsyncClient(headers=self._headers, timeout=_TIMEOUT_S, trust_env=False)
+        client = httpx.AsyncClient(
+            headers=self._headers, timeout=_TIMEOUT_S, trust_env=False, verify=self._tls
+        )
         try:
             await client.options(self._url)  # any answer will do: the socket stays open
         except httpx.HTTPError as error:

@@ -60,7 +60,7 @@ class Options:
         voice: voice name; None for the target's default.
         model: model name, for servers that require one.
         api_key: key, for servers that require one.
-        arguments: further fields of every request.
+        arguments: further fields of every request, or arguments of a class.
     """
 
     voice: str | None = None

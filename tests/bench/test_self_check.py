@@ -1,0 +1,26 @@
+import pytest
+
+from testbed.scripted_time import run_scripted
+from voiceagent_tts.bench.scripted_server import ScriptedServer
+from voiceagent_tts.bench.self_check import SCRIPT, TRUTH_MS, errors_ms, measure
+
+
+def test_on_a_scripted_clock_nothing_is_added() -> None:
+    """The stated truth is that of the script: every error is less than half a sample."""
+
+    async def run() -> dict[str, dict[str, list[float]]]:
+        async with ScriptedServer(SCRIPT).running() as server:
+            return await errors_ms(server.addresses, 1, 0.2)
+
+    for by_name in run_scripted(run()).values():
+        assert by_name.keys() == TRUTH_MS.keys()
+        assert all(abs(error) < 0.02 for errors in by_name.values() for error in errors)
+
+
+@pytest.mark.realtime
+async def test_the_wall_clock_only_adds() -> None:
+    """With the server in a process of its own, what arrives is never early."""
+    figures = await measure((1,), 0.1)
+    for by_name in figures["1"].values():
+        assert by_name["first_byte_ms"]["n"] >= 1
+        assert by_name["first_byte_ms"]["p50"] > -1
