@@ -40,11 +40,12 @@ def cut(samples: Clip, clip_samples: int = _CLIP_SAMPLES) -> Iterator[Clip]:
 
 def of_espeak() -> Iterator[Clip]:
     """Speech of espeak in its languages and many voices, endlessly; nothing is said twice."""
-    languages_left = dict.fromkeys(_VOICES, TEXTS)
+    voices_left = set[str](_VOICES)
     for voice, pace, texts in _utterances(_VOICES):
         yield from cut(_floats(b"".join(espeak(text, "en", voice, pace).pcm for text in texts)))
-        if pace == 1.0:  # the other languages, once by each voice
-            for language, others in languages_left.pop(voice, {}).items():
+        if voice in voices_left:  # the other languages, once by each voice
+            voices_left.remove(voice)
+            for language, others in TEXTS.items():
                 said = [espeak(text, language, voice).pcm for text in others]
                 yield from cut(_floats(b"".join(said)))
 

@@ -123,7 +123,7 @@ CHANGES: dict[str, Change] = {
 
 def _decoded(file: bytes) -> Clip:
     resampler = av.AudioResampler("s16", "mono", SAMPLE_RATE_HZ)
-    with av.open(io.BytesIO(file)) as container:
+    with av.open(io.BytesIO(file), "r") as container:
         frames = [part for f in container.decode(audio=0) for part in resampler.resample(f)]
     return _floats(np.concatenate([frame.to_ndarray()[0] for frame in frames]))
 
