@@ -8,6 +8,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import psutil
 
@@ -56,12 +57,21 @@ StartProcess = Callable[..., ServerProcess]
 
 
 @contextlib.contextmanager
-def serving(**environment: str) -> Iterator[ServerProcess]:
-    """Run a server as a separate process within the block, on a free port unless one is given."""
+def serving(*, log: Path | None = None, **environment: str) -> Iterator[ServerProcess]:
+    """Run a server as a separate process within the block, on a free port unless one is given.
+
+    Its standard error goes to the file `log`, if there is one.
+    """
     port = environment.pop("port", "0")
     argv = [sys.executable, "-m", "voiceagent_tts", "serve", "--port", port]
     settings = {f"VOICEAGENT_TTS_{name.upper()}": value for name, value in environment.items()}
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, env={**os.environ, **settings}) as process:
+    with contextlib.ExitStack() as stack:
+        errors = None if log is None else stack.enter_context(log.open("wb"))
+        process = stack.enter_context(
+            subprocess.Popen(
+                argv, stdout=subprocess.PIPE, stderr=errors, env={**os.environ, **settings}
+            )
+        )
         try:
             assert process.stdout is not None
             yield ServerProcess(process, process.stdout.readline().decode())

@@ -25,6 +25,7 @@ from voiceagent_tts.server.state import CLOSE_GRACE_S, ServerState
 from voiceagent_tts.server.tls import Certificate, certificate_of
 
 MAX_MESSAGE_BYTES = 1 << 20
+_MAX_FRAGMENTS = 1024
 _SEND_BUFFER_BYTES = 64 * 1024
 
 
@@ -42,6 +43,29 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             extensions: dict[str, Any] = self.scope["extensions"]  # type: ignore[assignment]
             extensions["voiceagent_tts.close_now"] = self.close_now
             extensions["voiceagent_tts.buffered_bytes"] = self.transport.get_write_buffer_size
+
+    def handle_cont(self, event: Any) -> None:
+        """Collect a fragment of a message; the size alone would permit any number of empty ones."""
+        if len(self.frames) >= _MAX_FRAGMENTS:
+            self._close_as_broken(1009, f"expected at most {_MAX_FRAGMENTS} fragments")
+            return
+        super().handle_cont(event)
+
+    def send_receive_event_to_app(self) -> None:
+        """Give a whole message to the app; uvicorn would log a traceback for one without UTF-8."""
+        if self.curr_msg_data_type == "text" and not self.close_sent:
+            self.frames = [b"".join(self.frames)]
+            try:
+                self.frames[0].decode()
+            except UnicodeDecodeError:
+                self._close_as_broken(1007, "expected UTF-8")
+                return
+        super().send_receive_event_to_app()
+
+    def _close_as_broken(self, code: int, reason: str) -> None:
+        self.frames = []
+        self.conn.send_close(code, reason)
+        self.handle_parser_exception()
 
     async def send(self, message: Any) -> None:
         """Send a message of the app; report a socket that was closed meanwhile as a disconnect."""
