@@ -292,7 +292,13 @@ async def test_the_metrics_table_is_what_the_server_shows(start_server: StartSer
     async with httpx.AsyncClient() as http:
         answer = (await http.get(f"{server.url}/metrics")).text
     shown = re.findall(r"^# TYPE (\w+) (\w+)$", answer, re.MULTILINE)
-    tables = ("metric", "metric of a GPU", "metric of qwen3", "metric of the aligner")
+    tables = (
+        "metric",
+        "metric of a GPU",
+        "metric of an upstream",
+        "metric of qwen3",
+        "metric of the aligner",
+    )
     documented = [
         (row[0], row[1]) for table in tables for row in table_rows("docs/operations.md", table)
     ]

@@ -89,6 +89,7 @@ PACKAGES = [
                 "aligner",
                 "espeak",
                 "pocket",
+                "upstream",
                 "provenance",
                 "model",
                 "engine",

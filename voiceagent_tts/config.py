@@ -26,6 +26,8 @@ DEFAULT_PORT = 8765
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _HASH_PREFIX = "sha256:"
 _ENV_PREFIX = "VOICEAGENT_TTS_"
+UPSTREAM_KEY = f"{_ENV_PREFIX}UPSTREAM_KEY"
+"""The variable with the key for the upstream, which the server's worker reads, too."""
 _OTHER_VARIABLES = ("CONFIG", "URL", "API_KEY")
 """Variables that are no settings of the server: its file, and a client's server and key."""
 
@@ -53,6 +55,11 @@ def exports_traces() -> bool:
     return any(
         os.environ.get(f"OTEL_EXPORTER_OTLP_{name}") for name in ("ENDPOINT", "TRACES_ENDPOINT")
     )
+
+
+def upstream_key() -> str | None:
+    """Return the API key for the upstream, in a worker; the server's settings put it there."""
+    return os.environ.get(UPSTREAM_KEY) or None
 
 
 def misspelt_variables() -> dict[str, str]:
@@ -122,7 +129,8 @@ class Settings(BaseSettings):
             `allow_anonymous`.
         port: TCP port. 0 picks a free port, which the `ready` line names.
         engine: Speech engine: `espeak` (built in, any CPU), `pocket` (Pocket TTS, natural voices on
-            a CPU, extra `pocket`) or `qwen3` (natural voices, needs at least one of `models`).
+            a CPU, extra `pocket`), `qwen3` (natural voices, needs at least one of `models`) or
+            `openai` (the speech of the server at `upstream`, extra `upstream`).
             Default: the best one that this machine can run with the models that are on it.
         models: Models to load, separated by commas. Qwen3-TTS: folders or Hugging Face ids; each
             model has worker processes of its own, and the voice of a request selects the model.
@@ -172,6 +180,21 @@ class Settings(BaseSettings):
         max_load: Maximum share of real time that one engine step may take; above it, new contexts
             are refused as overloaded. Default: 0.9 on a GPU, no limit on a CPU.
         threads: CPU threads per worker of Qwen3-TTS or Pocket TTS. Default: all cores.
+        upstream: Address of another server's speech API, up to `/audio/speech`, such as
+            `http://127.0.0.1:8880/v1`: any server with OpenAI's API that streams PCM.
+        upstream_key: API key for the upstream.
+        upstream_model: Model that the upstream is asked for.
+        upstream_voices: Names of the upstream's voices, separated by commas, the default first.
+            Default: those that it lists, or OpenAI's.
+        upstream_fields: JSON object of further fields for every request to the upstream, such as
+            `{"lang_code": "a"}`.
+        upstream_rate_hz: Sample rate of the upstream's PCM, in Hz.
+        upstream_timeout_s: Seconds that the upstream may send nothing before its request fails.
+        upstream_chars_per_day: Maximum number of characters sent upstream within 24 hours; beyond
+            it, contexts are refused as overloaded. Counted from the start of the server. Default:
+            no limit.
+        overflow: Send contexts upstream while all rows of the engine are in use, instead of
+            refusing them. Needs `upstream` and `upstream_chars_per_day`.
         voices_folder: Folder of cloned voices, and of the voices' lexicons; the clones of Pocket
             TTS are in its subfolder `pocket`.
         lexicon: TOML file of pronunciations for all contexts: `written = "said"`, one entry a line.
@@ -260,7 +283,7 @@ class Settings(BaseSettings):
 
     host: str = "127.0.0.1"
     port: int = Field(default=DEFAULT_PORT, ge=0, le=65535)
-    engine: Literal["espeak", "pocket", "qwen3"] | None = None
+    engine: Literal["espeak", "pocket", "qwen3", "openai"] | None = None
     models: Annotated[tuple[str, ...], NoDecode] = ()
     device: str | None = None
     gpus: Annotated[tuple[int, ...], NoDecode] = ()
@@ -280,6 +303,15 @@ class Settings(BaseSettings):
     ramp: Annotated[tuple[Annotated[int, Field(ge=1)], ...], NoDecode] = (1, 2, 4, 8, 12)
     max_load: float | None = Field(default=None, gt=0)
     threads: int | None = Field(default=None, ge=1)
+    upstream: str | None = None
+    upstream_key: SecretStr | None = None
+    upstream_model: str = "tts-1"
+    upstream_voices: Annotated[tuple[str, ...], NoDecode] = ()
+    upstream_fields: dict[str, Any] | None = None
+    upstream_rate_hz: int = Field(default=24_000, ge=8_000, le=48_000)
+    upstream_timeout_s: float = Field(default=10.0, gt=0)
+    upstream_chars_per_day: int | None = Field(default=None, ge=1)
+    overflow: bool = False
     voices_folder: Path = Path("~/.local/share/voiceagent-tts/voices")
     lexicon: Path | None = None
     aligner: Literal["auto", "native", "online", "forced", "off"] = "auto"
@@ -330,7 +362,14 @@ class Settings(BaseSettings):
     log_json: bool = False
 
     @field_validator(
-        "api_keys", "allowed_origins", "trusted_proxies", "models", "gpus", "ramp", mode="before"
+        "api_keys",
+        "allowed_origins",
+        "trusted_proxies",
+        "models",
+        "gpus",
+        "ramp",
+        "upstream_voices",
+        mode="before",
     )
     @classmethod
     def _split(cls, value: object) -> object:
@@ -372,6 +411,29 @@ class Settings(BaseSettings):
         if value is not None and not is_redis(value):
             raise ValueError("expected a Redis address, such as redis://127.0.0.1:6379/0")
         return value
+
+    @field_validator("upstream", mode="after")
+    @classmethod
+    def _check_address(cls, value: str | None) -> str | None:
+        if value is not None and not value.startswith(("http://", "https://")):
+            raise ValueError("expected an address such as http://127.0.0.1:8880/v1")
+        return value
+
+    @model_validator(mode="after")
+    def _check_upstream(self) -> "Settings":
+        if self.engine == "openai" and self.upstream is None:
+            raise ValueError(
+                "engine openai: expected the address of a server in upstream, got none; set "
+                "VOICEAGENT_TTS_UPSTREAM or --upstream, such as http://127.0.0.1:8880/v1"
+            )
+        if self.overflow and (self.upstream is None or self.upstream_chars_per_day is None):
+            raise ValueError(
+                "overflow: expected upstream, and upstream_chars_per_day, which bounds its cost; "
+                "set both"
+            )
+        if self.overflow and self.engine == "openai":
+            raise ValueError("expected engine openai or overflow, got both; keep one of them")
+        return self
 
     @model_validator(mode="after")
     def _check_cache(self) -> "Settings":

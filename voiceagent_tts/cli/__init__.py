@@ -80,6 +80,8 @@ def _extras_with(package: str) -> tuple[str, ...]:
         return ("train",)
     if package == "c2pa":
         return ("c2pa",)
+    if package == "httpx":
+        return ("server", "espeak", "upstream")
     if package in _POCKET_PACKAGES:
         return ("server", "espeak", "pocket")
     return ("server", "qwen3") if package in _QWEN3_PACKAGES else ("server", "espeak")
@@ -112,8 +114,8 @@ def serve(
     engine: Annotated[
         str | None,
         typer.Option(
-            help="Speech engine: espeak, pocket or qwen3. [default: the best voice that this "
-            "machine can speak]"
+            help="Speech engine: espeak, pocket, qwen3 or openai. [default: the best voice that "
+            "this machine can speak]"
         ),
     ] = None,
     model: Annotated[
@@ -180,6 +182,23 @@ def serve(
     lexicon: Annotated[
         Path | None, typer.Option(help="TOML file of pronunciations for all contexts.")
     ] = None,
+    upstream: Annotated[
+        str | None,
+        typer.Option(
+            help="Speech API of another server, such as http://HOST:PORT/v1. Implies --engine "
+            "openai."
+        ),
+    ] = None,
+    overflow_upstream: Annotated[
+        str | None,
+        typer.Option(help="The same, only for contexts that the engine has no row for."),
+    ] = None,
+    upstream_model: Annotated[
+        str | None, typer.Option(help="Model of the upstream. [default: tts-1]")
+    ] = None,
+    upstream_chars_per_day: Annotated[
+        int | None, typer.Option(help="Maximum characters sent upstream within 24 hours.")
+    ] = None,
     watermark: Annotated[
         bool | None,
         typer.Option(help="Mark all audio with an inaudible watermark. [default: yes]"),
@@ -190,7 +209,10 @@ def serve(
     from voiceagent_tts.cli.serve import run_server
 
     given: dict[str, Any] = {
-        "host": host, "port": port, "engine": engine or ("qwen3" if model else None),
+        "host": host, "port": port, "engine": _engine_of(engine, model, upstream),
+        "upstream": upstream or overflow_upstream, "upstream_model": upstream_model,
+        "upstream_chars_per_day": upstream_chars_per_day,
+        "overflow": overflow_upstream is not None or None,
         "models": model or None, "device": device, "gpus": gpus, "precision": precision,
         "rows": rows, "initial_frames": initial_frames,
         "aligner": aligner, "aligner_model": aligner_model, "aligner_device": aligner_device,
@@ -201,6 +223,12 @@ def serve(
     run_server(
         {name: value for name, value in given.items() if value is not None}, may_download=download
     )
+
+
+def _engine_of(engine: str | None, model: list[str] | None, upstream: str | None) -> str | None:
+    """The engine that options of the command line imply."""
+    implied = "openai" if upstream else "qwen3" if model else None
+    return engine or implied
 
 
 @app.command()

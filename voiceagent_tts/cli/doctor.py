@@ -30,6 +30,7 @@ _EXTRAS = (
     "japanese",
     "pocket",
     "qwen3",
+    "upstream",
     "pipecat",
     "livekit",
     "demo",
@@ -74,6 +75,8 @@ async def _findings(port: int | None) -> AsyncIterator[Finding]:
     for name, meant in misspelt_variables().items():
         yield Finding("variable", "note", f"{name} is no setting", f"did you mean {meant}?")
     needed = {"server", *({settings.engine} & {"pocket", "qwen3"})}
+    if settings.upstream is not None:
+        needed.add("upstream")
     for extra in _EXTRAS:
         yield _extra(extra, is_needed=extra in needed)
     yield _address(settings)

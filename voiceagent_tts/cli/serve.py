@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import importlib
 import logging
 import sys
 from typing import Any
@@ -68,6 +69,8 @@ def _invitation(url: str, host: str) -> str:
 
 def _with_models(settings: Settings) -> Settings:
     """Download missing models; replace the names of Qwen3-TTS's by folders."""
+    if settings.upstream is not None:
+        importlib.import_module("httpx")  # here, where its absence is explained
     if settings.engine == "pocket":
         for model in settings.pocket_models:
             fetch(model)

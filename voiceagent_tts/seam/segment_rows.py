@@ -103,6 +103,8 @@ class SegmentRows(Generic[Row]):
         open_row: makes the row of a new context; its text is then added.
         add_text: queues the text of a command, sets `expects_text`, reports what is complete.
         prepare: loads a voice that will be used soon.
+        takes_instruct: whether instructions have an effect; without, they are ignored with a
+            warning.
     """
 
     def __init__(
@@ -115,6 +117,7 @@ class SegmentRows(Generic[Row]):
         open_row: Callable[[Submit], Row],
         add_text: Callable[[Row, Submit | Append], None],
         prepare: Callable[[Prepare], None],
+        takes_instruct: bool = False,
     ) -> None:
         self.max_rows = max_rows
         self._inbox = inbox
@@ -123,6 +126,7 @@ class SegmentRows(Generic[Row]):
         self._open_row = open_row
         self._add_text = add_text
         self._prepare = prepare
+        self._takes_instruct = takes_instruct
         self._rows: dict[int, Row] = {}
 
     def __iter__(self) -> Iterator[Row]:
@@ -198,7 +202,7 @@ class SegmentRows(Generic[Row]):
         if len(self._rows) >= self.max_rows:
             raise OverloadedError(f"all {self.max_rows} rows of {self._engine_name} are in use")
         row = self._rows[command.context] = self._open_row(command)
-        if command.options.instruct:
+        if command.options.instruct and not self._takes_instruct:
             self.warn(row, WarningCode.INSTRUCT_IGNORED, INSTRUCT_IGNORED)
         self._add_text(row, command)
 
@@ -221,7 +225,7 @@ class SegmentRows(Generic[Row]):
 
     def _fail(self, context: int, error: VoiceAgentError) -> None:
         self._drop(context)
-        self._outbox(Failed(context, error.code, error.message))
+        self._outbox(Failed(context, error.code, error.message, error.retry_after_ms))
 
     def _drop(self, context: int) -> None:
         row = self._rows.pop(context, None)

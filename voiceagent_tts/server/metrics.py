@@ -250,7 +250,7 @@ class Metrics:
         self._gauge("tts_aligner_restarts", "Aligners that ended and were replaced.").set_function(
             lambda: sum(s.restarts for s in synthesizer.aligners.values())
         )
-        workers_by_name = {**synthesizer.supervisors, **synthesizer.aligners}
+        workers_by_name = {**synthesizer.workers, **synthesizer.aligners}
         self.registry.register(WorkerMetrics(workers_by_name))
 
     def render(self) -> bytes:

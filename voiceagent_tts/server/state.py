@@ -25,7 +25,7 @@ from voiceagent_tts.server.provenance import AudioProvenance
 from voiceagent_tts.server.slots_agent import agent_line
 from voiceagent_tts.server.turns import Turns
 from voiceagent_tts.server.watchdog import Watchdog
-from voiceagent_tts.server.workers import aligners_of, worker_specs
+from voiceagent_tts.server.workers import aligners_of, overflow_of, worker_specs
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.options import Limits
 from voiceagent_tts.synthesizer.supervisor import Supervisor
@@ -105,6 +105,7 @@ class ServerState:
             aligners_of(settings),
             read_lexicon(settings.lexicon.expanduser()) if settings.lexicon else None,
             self.cache,
+            overflow_of(settings),
         )
         self._context_log = ContextLog(settings, self.metrics.count_log_failure)
         self._exporter = start_exporter()
@@ -179,7 +180,7 @@ class ServerState:
         return None
 
     def _model_of(self, context: Context) -> str:
-        return self.synthesizer.supervisors[context.voice.worker].capabilities.model
+        return self.synthesizer.workers[context.voice.worker].capabilities.model
 
     def _on_key_change(self, change: KeyChange) -> None:
         """Close the sockets of keys that may not speak any more."""

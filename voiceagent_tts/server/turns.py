@@ -129,5 +129,5 @@ class Turns:
         admission.end(audio_ms / 1000)
         self._usage.add(origin.caller.key_id or ANONYMOUS, Used(1, report.chars, audio_ms))
         self._log.ended(origin, context, report)
-        model = self._synthesizer.supervisors[context.voice.worker].capabilities.model
+        model = self._synthesizer.workers[context.voice.worker].capabilities.model
         end_context_span(span, context, report, model)

@@ -10,6 +10,10 @@ from voiceagent_tts.synthesizer.supervisor import Supervisor
 from voiceagent_tts.synthesizer.worker_client import WorkerClient
 
 WORKER_METRICS = {
+    "upstream_requests_total": "Requests sent to the upstream.",
+    "upstream_retries_total": "Requests repeated because they had failed before any audio.",
+    "upstream_failures_total": "Texts that the upstream did not speak.",
+    "upstream_chars_total": "Characters sent to the upstream.",
     "busy_seconds_total": "Time spent in steps.",
     "audio_seconds_total": "Audio synthesized, health probes included.",
     "realtime_factor": "Compute seconds per second of audio, between the last two heartbeats.",

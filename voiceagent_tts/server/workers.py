@@ -4,7 +4,7 @@ import importlib.util
 import os
 from typing import Any
 
-from voiceagent_tts.config import Settings
+from voiceagent_tts.config import UPSTREAM_KEY, Settings
 from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.synthesizer.aligner_handles import Aligners
 from voiceagent_tts.synthesizer.supervisor import Supervisor
@@ -38,6 +38,8 @@ def worker_specs(settings: Settings) -> dict[str, WorkerSpec]:
             return _qwen3_specs(settings)
         case "pocket":
             return _pocket_specs(settings)
+        case "openai":
+            return {"openai": _upstream_spec(settings, settings.rows)}
         case "espeak" | None:  # the command line replaces None by the best engine of the machine
             return {"espeak": WorkerSpec("espeak", throttle=settings.throttle)}
 
@@ -61,6 +63,31 @@ def _pocket_specs(settings: Settings) -> dict[str, WorkerSpec]:
     )
     names = ["pocket", *(f"pocket#{number}" for number in range(2, settings.workers + 1))]
     return dict.fromkeys(names, spec)
+
+
+def overflow_of(settings: Settings) -> Supervisor | None:
+    """The worker for contexts that the engine has no row for; None without one."""
+    return Supervisor(_upstream_spec(settings, None)) if settings.overflow else None
+
+
+def _upstream_spec(settings: Settings, rows: int | None) -> WorkerSpec:
+    key = settings.upstream_key
+    return WorkerSpec(
+        "openai",
+        {
+            "url": settings.upstream,
+            "model": settings.upstream_model,
+            "voices": settings.upstream_voices,
+            "fields": settings.upstream_fields or {},
+            "sample_rate_hz": settings.upstream_rate_hz,
+            "timeout_s": settings.upstream_timeout_s,
+            "rows": rows,
+            "chars_per_day": settings.upstream_chars_per_day,
+        },
+        settings.throttle if settings.engine == "openai" else None,
+        # Not among the options, which every user of the machine can read.
+        environment={UPSTREAM_KEY: "" if key is None else key.get_secret_value()},
+    )
 
 
 def _qwen3_specs(settings: Settings) -> dict[str, WorkerSpec]:

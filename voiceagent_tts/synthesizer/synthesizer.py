@@ -30,6 +30,7 @@ from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.events import ContextReport, ContextWarned
 from voiceagent_tts.synthesizer.lexicons import Lexicons
 from voiceagent_tts.synthesizer.options import ContextOptions, ContextRequest, Limits
+from voiceagent_tts.synthesizer.overflow import OVERFLOW, Overflow
 from voiceagent_tts.synthesizer.supervisor import Supervisor
 from voiceagent_tts.synthesizer.worker_client import WorkerClient
 from voiceagent_tts.text.language import nearest_accent, normalize_language
@@ -52,6 +53,7 @@ class Synthesizer:
             times have exact ones.
         lexicon: pronunciations for all contexts.
         cache: phrases that were spoken before; None to speak everything with the engines.
+        overflow: worker for contexts that find no free row; None to refuse them.
 
     Attributes:
         limits: limits of every context.
@@ -70,9 +72,11 @@ class Synthesizer:
         aligners: Aligners | None = None,
         lexicon: Entries | None = None,
         cache: PhraseCache | None = None,
+        overflow: Supervisor | None = None,
     ) -> None:
         self._clones = clones
         self._cache = cache
+        self._overflow = None if overflow is None else Overflow(overflow)
         self._lexicons = Lexicons(lexicon, clones)
         self._aligners = aligners or _NO_ALIGNERS
         self._supervisors = dict(supervisors)
@@ -94,6 +98,8 @@ class Synthesizer:
         except* VoiceAgentError as errors:
             await self.close()
             raise errors.exceptions[0] from None
+        if self._overflow is not None:
+            await self._overflow.start()
         await self._start_aligners()
         self.voices = VoiceBook(
             {name: supervisor.capabilities for name, supervisor in self._supervisors.items()},
@@ -102,7 +108,8 @@ class Synthesizer:
 
     async def _start_aligners(self) -> None:
         """Start the aligners, unless every engine sends word times itself."""
-        if all(self._is_native(each.capabilities) for each in self._supervisors.values()):
+        is_native = all(self._is_native(each.capabilities) for each in self._supervisors.values())
+        if is_native and self._overflow is None:
             return
         try:
             await self._aligners.start(self._supervisors.values())
@@ -114,7 +121,7 @@ class Synthesizer:
         """Cancel every context and stop the workers; idempotent."""
         for context in list(self._contexts):
             context.cancel()
-        closing = [supervisor.close() for supervisor in self._supervisors.values()]
+        closing = [supervisor.close() for supervisor in self.workers.values()]
         await asyncio.gather(*closing, self._aligners.close())
 
     @property
@@ -142,6 +149,13 @@ class Synthesizer:
         return self._supervisors
 
     @property
+    def workers(self) -> Mapping[str, Supervisor]:
+        """The engine workers by name, with that of the overflow."""
+        if self._overflow is None:
+            return self._supervisors
+        return {**self._supervisors, OVERFLOW: self._overflow.supervisor}
+
+    @property
     def aligners(self) -> Mapping[str, Supervisor]:
         """The aligner workers by name."""
         return self._aligners.supervisors
@@ -164,25 +178,24 @@ class Synthesizer:
                 cannot serve.
             OverloadedError: no row is free, or the worker is restarting.
         """
-        voice = self.voices.resolve(options.voice).name
-        await self._lexicons.load(voice)
-        request, capabilities = self._resolve(options)
-        if self._cache is not None and options.cache != "off" and not options.is_probe:
-            spoken = await self._cache.voices.load(voice)
-            phrases = self._phrases_of(self._cache, spoken, request, capabilities)
-            request = replace(request, phrases=phrases)
-        worker = await self._least_loaded(request.voice)
-        rows = capabilities.max_rows
-        if options.speech.is_batch:
-            rows = capabilities.max_batch_rows or rows
-        if worker.rows_used >= rows:
-            raise OverloadedError(
-                f"all {rows} rows of this voice's engine are in use",
-                retry_after_ms=round(1000 * worker.stats.metrics.get("retry_after_seconds", 0.5)),
-            )
+        voice = self.voices.resolve(options.voice)
+        await self._lexicons.load(voice.name)
+        spoken = Spoken(voice.name)
+        if self._cache is not None:
+            spoken = await self._cache.voices.load(voice.name)
+        capabilities = self._supervisors[voice.worker].capabilities
+        request = self._resolve(options, voice, capabilities)
+        worker = await self._least_loaded(voice)
+        if refusal := _refusal(worker, options, capabilities):
+            overflow = None if self._overflow is None else self._overflow.free_worker
+            if self._overflow is None or overflow is None or options.is_probe:
+                raise refusal
+            worker, capabilities = overflow, overflow.capabilities
+            voice = self._overflow.voice_like(voice)
+            request, spoken = self._resolve(options, voice, capabilities), Spoken(voice.name)
         context = Context(
             worker,
-            request,
+            replace(request, phrases=self._phrases_of(spoken, request, capabilities)),
             self.limits,
             self._aligners_of(options, capabilities),
             on_event=on_event,
@@ -194,7 +207,8 @@ class Synthesizer:
 
     async def prepare(self, options: ContextOptions) -> None:
         """Ask workers to compute ahead what would delay the first audio of such a context."""
-        request, _ = self._resolve(options)
+        voice = self.voices.resolve(options.voice)
+        request = self._resolve(options, voice, self._supervisors[voice.worker].capabilities)
         command = Prepare(request.voice.name, request.language, request.feeding, request.speech)
         for supervisor in self._supervisors_of(request.voice):
             if supervisor.worker is not None:
@@ -223,19 +237,17 @@ class Synthesizer:
         return self._aligners if options.wants_words else _NO_ALIGNERS
 
     def _phrases_of(
-        self,
-        cache: PhraseCache,
-        spoken: Spoken,
-        request: ContextRequest,
-        capabilities: Capabilities,
+        self, spoken: Spoken, request: ContextRequest, capabilities: Capabilities
     ) -> ContextPhrases | None:
-        """The cache for a context; None if no other context may sound like it."""
+        """The cache for a context; None for one that does not use it, or sounds like no other."""
+        options = request.options
+        if self._cache is None or options.cache == "off" or options.is_probe:
+            return None
         manner = manner_of(capabilities, spoken, request.speech, request.feeding)
         if manner is None or request.feeding == "token":
             return None
-        options = request.options
         return ContextPhrases(
-            cache,
+            self._cache,
             manner,
             needs_words=self._is_native(capabilities)
             or (options.wants_words and self._aligners.has_any),
@@ -247,16 +259,16 @@ class Synthesizer:
     def _is_native(self, capabilities: Capabilities) -> bool:
         return capabilities.has_native_words and self._aligners.uses_native_words
 
-    def _resolve(self, options: ContextOptions) -> tuple[ContextRequest, Capabilities]:
-        voice = self.voices.resolve(options.voice)
-        capabilities = self._supervisors[voice.worker].capabilities
+    def _resolve(
+        self, options: ContextOptions, voice: Voice, capabilities: Capabilities
+    ) -> ContextRequest:
         language, warnings = _language(options.language, voice, capabilities)
         feeding = _feeding(options.text_feeding, voice, capabilities)
         speech, stretch = options.speech, options.speech.speed
         if capabilities.has_native_speed:
             native_speed = min(max(speech.speed, MIN_NATIVE_SPEED), MAX_NATIVE_SPEED)
             speech, stretch = replace(speech, speed=native_speed), speech.speed / native_speed
-        request = ContextRequest(
+        return ContextRequest(
             options,
             voice,
             language,
@@ -267,7 +279,6 @@ class Synthesizer:
             capabilities.reads_ipa,
             warnings,
         )
-        return request, capabilities
 
     def _on_audio(self) -> None:
         self.audio_at = time.monotonic()
@@ -277,6 +288,21 @@ class Synthesizer:
         if not context.options.is_probe:
             self._observe(report)
         on_end(context, report)
+
+
+def _refusal(
+    worker: WorkerClient, options: ContextOptions, capabilities: Capabilities
+) -> OverloadedError | None:
+    """The error for a context that finds no free row; None if there is one."""
+    rows = capabilities.max_rows
+    if options.speech.is_batch:
+        rows = capabilities.max_batch_rows or rows
+    if worker.rows_used < rows:
+        return None
+    return OverloadedError(
+        f"all {rows} rows of this voice's engine are in use",
+        retry_after_ms=round(1000 * worker.stats.metrics.get("retry_after_seconds", 0.5)),
+    )
 
 
 def _language(

@@ -33,6 +33,13 @@ def _pocket(options: dict[str, Any]) -> host.MakeEngine:
     return lambda inbox, outbox: load_pocket(loading, inbox, outbox)
 
 
+def _openai(options: dict[str, Any]) -> host.MakeEngine:
+    from voiceagent_tts.upstream.load import UpstreamOptions, load_upstream
+
+    loading = UpstreamOptions(**options)
+    return lambda inbox, outbox: load_upstream(loading, inbox, outbox)
+
+
 def _online(options: dict[str, Any]) -> host.MakeEngine:
     from voiceagent_tts.aligner.online.aligner import OnlineAligner
     from voiceagent_tts.aligner.sessions import OnlineSessions
@@ -51,6 +58,7 @@ _KINDS = {
     "espeak": _espeak,
     "pocket": _pocket,
     "qwen3": _qwen3,
+    "openai": _openai,
     "online": _online,
     "forced": _forced,
 }
