@@ -13,7 +13,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from voiceagent_tts import __version__
-from voiceagent_tts.cli import audit, bench, cache, codec, finetune, keys, models, voices
+from voiceagent_tts.cli import audit, bench, cache, codec, cost, finetune, keys, models, voices
 from voiceagent_tts.errors import InvalidRequestError, VoiceAgentError
 from voiceagent_tts.extras import install_hint
 
@@ -36,6 +36,7 @@ for name, commands in (
     ("cache", cache),
 ):
     app.add_typer(commands.app, name=name)
+app.command()(cost.cost)
 
 Url = Annotated[
     str | None,
