@@ -146,7 +146,7 @@ def _memory_share() -> float | None:
 def _load(scrape: _Scrape) -> Finding:
     """2. Tested under load."""
     ended, gaps = scrape.total("tts_contexts_total"), scrape.total("tts_audio_underrun_seconds_sum")
-    remedy = "make bench-load shows how many streams this machine carries; docs/numbers.md"
+    remedy = "make bench-load shows how many streams this machine carries; docs/scale.md"
     if ended < 100:
         detail = f"{ended:.0f} contexts so far say nothing about load"
         return Finding("load test", "note", detail, remedy)
@@ -254,7 +254,7 @@ def _cost(scrape: _Scrape) -> Finding:
     """11. Cost: the share of capacity that is used."""
     rows = scrape.total("tts_slots_total")
     used = scrape.total("tts_slots_used") / rows if rows else 0.0
-    return _page("cost", f"{used:.0%} of the rows in use now", "numbers.md")
+    return _page("cost", f"{used:.0%} of the rows in use now", "scale.md")
 
 
 def _revisions(settings: Settings) -> Finding:
