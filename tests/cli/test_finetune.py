@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from testbed.command_line import CommandHere, finished, start
+from testbed.command_line import CommandHere, FullDisk, finished, start
 from testbed.parity_reference import REFERENCE
 from testbed.tiny_dataset import random_dataset
 from testbed.waiting import until
+from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.model.config import read_model_config
+from voiceagent_tts.training.run_folder import Position, RunFolder
 
 MODEL = ("--model", str(REFERENCE / "base-0b6"))
 
@@ -53,6 +55,26 @@ def test_a_dataset_becomes_a_checkpoint(command_here: CommandHere, tmp_path: Pat
     assert exported.status == 0, exported.errors
     assert exported.output.startswith("anna: speaks as anna")
     assert read_model_config(tmp_path / "anna").tts_model_type == "custom_voice"
+
+
+def test_a_full_disk_is_said(
+    command_here: CommandHere, full_disk: FullDisk, tmp_path: Path
+) -> None:
+    """One line names the file that cannot be written, and nothing unfinished is left."""
+    random_dataset(tmp_path / "data", REFERENCE / "base-0b6", clips=4)
+    flags = ("--lora-rank", "2", "--epochs", "1", "--device", "cpu", "--validation-share", "0")
+    with full_disk():
+        full = command_here("finetune", "train", "data", "-o", "run", *MODEL, *flags)
+    assert full.status == 1
+    assert full.errors.startswith("voiceagent-tts: run/run.json: cannot be written"), full.errors
+    network = torch.nn.Linear(100, 100)
+    folder = RunFolder(tmp_path)
+    with full_disk():
+        with pytest.raises(InvalidRequestError, match=r"weights\.safetensors: cannot be written"):
+            folder.save_weights(network)
+        with pytest.raises(InvalidRequestError, match=r"state\.pt: cannot be written"):
+            folder.save_state(network, torch.optim.AdamW(network.parameters()), Position())
+    assert not list(tmp_path.rglob(".*.unfinished*"))
 
 
 @pytest.mark.thorough

@@ -141,7 +141,13 @@ async def test_a_tiny_model_learns_four_clips_and_serve_speaks_them(
     for clip, codes in zip(clips, spoken, strict=True):
         assert torch.equal(codes, clip.codes), clip.name
     settings = Settings(
-        port=0, engine="qwen3", models=(str(folder),), threads=1, rows=2, aligner="off"
+        port=0,
+        engine="qwen3",
+        models=(str(folder),),
+        threads=1,
+        rows=2,
+        aligner="off",
+        watermark=False,
     )
     async with running(settings) as server, httpx.AsyncClient(timeout=60) as client:
         for clip in clips:

@@ -19,7 +19,7 @@ from typing import Literal, get_args
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from voiceagent_tts.cli.files import replacing, write_samples, write_words
+from voiceagent_tts.cli.files import write_samples, write_words
 from voiceagent_tts.cli.manifest import Manifest, own_credentials
 from voiceagent_tts.cli.own_server import websocket_url
 from voiceagent_tts.client import TTSClient
@@ -33,6 +33,7 @@ from voiceagent_tts.protocol.messages import (
     WarningMessage,
 )
 from voiceagent_tts.provenance.credentials import Credentials
+from voiceagent_tts.replacing import replacing
 from voiceagent_tts.text.punctuation import SENTENCE_ENDS
 from voiceagent_tts.text.segmenter import Segmenter
 from voiceagent_tts.text.words import is_spoken

@@ -65,9 +65,9 @@ def _encode_samples(samples: "npt.NDArray[np.float32]", target: Path, model: Pat
     import numpy as np
     import torch
 
-    from voiceagent_tts.cli.files import replacing
     from voiceagent_tts.cli.models import model_folder
     from voiceagent_tts.model.codec import load_codec
+    from voiceagent_tts.replacing import replacing
 
     codec = load_codec(model_folder(str(model)), has_encoder=True)
     assert codec.encoder is not None

@@ -5,7 +5,6 @@ written under a temporary name and renamed when complete, so an interrupted comm
 existing file unchanged.
 """
 
-import contextlib
 import json
 import os
 import sys
@@ -18,9 +17,10 @@ import numpy as np
 
 from voiceagent_tts.cli.manifest import Manifest
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
-from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.lexicon import MAX_CLIENT_ENTRIES, as_json, read_lexicon
 from voiceagent_tts.protocol.messages import LexiconEntries
+from voiceagent_tts.replacing import replacing
 
 if TYPE_CHECKING:
     import soundfile
@@ -104,28 +104,6 @@ def read_file(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise InvalidRequestError(f"{path}: cannot be read; {error.strerror}") from error
-
-
-@contextlib.contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path; rename it to `path` when the block succeeds, else delete it.
-
-    Raises:
-        InvalidRequestError: the file cannot be written.
-    """
-    unfinished = path.with_name(f".{path.stem}.unfinished{path.suffix}")
-    try:
-        try:
-            yield unfinished
-            with unfinished.open("rb") as file:
-                os.fsync(file.fileno())
-            unfinished.replace(path)
-        finally:
-            unfinished.unlink(missing_ok=True)
-    except OSError as error:
-        raise InvalidRequestError(
-            f"{path}: cannot be written; {error.strerror}", code=ErrorCode.INVALID_PARAM
-        ) from error
 
 
 def write_audio(path: Path, pcm: bytes, manifest: Manifest | None = None) -> None:

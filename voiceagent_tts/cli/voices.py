@@ -189,7 +189,8 @@ def export(
     engine: Engine = None,
 ) -> None:
     """Write a cloned voice to a file for `voices add` on another machine."""
-    from voiceagent_tts.cli.files import check_target, replacing
+    from voiceagent_tts.cli.files import check_target
+    from voiceagent_tts.replacing import replacing
 
     check_target(target, (_SUFFIX,))
     stored = _folder(_settings(engine)).read(name)

@@ -18,6 +18,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.training.files import written
 
 DATASET_FILE = "dataset.json"
 SPEAKER_FILE = "speaker.safetensors"
@@ -79,9 +80,8 @@ def write_dataset(folder: Path, entries: list[ClipEntry], reference: str) -> Non
     clips = [asdict(entry) for entry in entries]
     document = {"format": FORMAT, "reference": reference, "clips": clips}
     text = json.dumps(document, ensure_ascii=False, indent=1)
-    partial = folder / f"{DATASET_FILE}.partial"
-    partial.write_text(text, "utf-8")
-    partial.rename(folder / DATASET_FILE)
+    with written(folder / DATASET_FILE) as unfinished:
+        unfinished.write_text(text, "utf-8")
 
 
 def read_dataset(folder: Path) -> Dataset:

@@ -20,6 +20,7 @@ from torch import Tensor
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.model.config import ModelConfig, TalkerConfig
 from voiceagent_tts.training.dataset import read_dataset
+from voiceagent_tts.training.files import written
 from voiceagent_tts.training.lora import merged_weights
 from voiceagent_tts.training.model_card import Consent, write_card
 from voiceagent_tts.training.options import TrainOptions
@@ -80,7 +81,8 @@ def export(job: ExportJob) -> None:
     row = speaker_row(network.config)
     weights = {name: _stored(tensor, job.dtype) for name, tensor in merged_weights(network)}
     weights[_EMBEDDING][row] = dataset.speaker_embedding.to(job.dtype)
-    save_file(weights, partial / "model.safetensors", {"format": "pt"})
+    with written(partial / "model.safetensors") as unfinished:
+        save_file(weights, unfinished, {"format": "pt"})
     _write_config(base / "config.json", partial / "config.json", job.speaker, row)
     write_card(partial, job.speaker, job.consent, run, dataset)
     partial.rename(job.output)

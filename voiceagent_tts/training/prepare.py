@@ -28,6 +28,7 @@ from voiceagent_tts.training.dataset import (
     read_codes,
     write_dataset,
 )
+from voiceagent_tts.training.files import written
 from voiceagent_tts.training.manifest import Clip, Problem, Rejection, read_clips
 from voiceagent_tts.training.recording import (
     BadRecordingError,
@@ -159,18 +160,19 @@ class _ClipEncoder:
         """Write the speaker embedding of a clip."""
         samples = torch.from_numpy(self.samples(reference.key)).to(self._device)
         embedding = self._cloner.speaker_encoder.embed(samples)
-        save_file({SPEAKER_KEY: embedding.clone().cpu()}, path)
+        with written(path) as unfinished:
+            save_file({SPEAKER_KEY: embedding.clone().cpu()}, unfinished)
 
     def _write(self, source: Path, target: Path) -> None:
         recording = read_recording(source, self._limits)
-        soundfile.write(target.with_suffix(".wav"), recording.samples, SAMPLE_RATE_HZ, "PCM_16")
+        with written(target.with_suffix(".wav")) as unfinished:
+            soundfile.write(unfinished, recording.samples, SAMPLE_RATE_HZ, "PCM_16")
         # Encoded as stored, so that the sound in the folder is what the codes stand for.
         stored = torch.from_numpy(self.samples(target.stem)).to(self._device)
         with torch.inference_mode():
             codes = self._cloner.codec_encoder.encode(stored).cpu().numpy().astype(np.int16)
-        partial = target.with_suffix(".partial.npz")
-        np.savez_compressed(partial, codes=codes, snr_db=np.float64(recording.snr_db))
-        partial.rename(target)
+        with written(target) as unfinished:
+            np.savez_compressed(unfinished, codes=codes, snr_db=np.float64(recording.snr_db))
 
 
 def _identity(codec: Path) -> bytes:

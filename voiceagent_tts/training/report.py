@@ -11,6 +11,7 @@ import numpy as np
 
 from voiceagent_tts.core import FRAME_S
 from voiceagent_tts.training.dataset import ClipEntry
+from voiceagent_tts.training.files import written
 from voiceagent_tts.training.manifest import Rejection
 
 REPORT_FILE, PICTURE_FILE = "report.json", "report.png"
@@ -50,7 +51,8 @@ def write_report(folder: Path, report: dict[str, Any], lengths_s: Sequence[float
         lengths_s: lengths of the clips that were kept.
     """
     text = json.dumps(report, ensure_ascii=False, indent=1)
-    (folder / REPORT_FILE).write_text(text, "utf-8")
+    with written(folder / REPORT_FILE) as unfinished:
+        unfinished.write_text(text, "utf-8")
     _draw(folder / PICTURE_FILE, report["problems"], lengths_s)
 
 
@@ -70,4 +72,5 @@ def _draw(path: Path, problems: dict[str, int], lengths_s: Sequence[float]) -> N
     lengths.set(title=f"{len(lengths_s)} clips kept", xlabel="length [s]", ylabel="clips")
     reasons.barh(list(problems), list(problems.values()), color="tab:red")
     reasons.set(title=f"{sum(problems.values())} clips dropped", xlabel="clips")
-    figure.savefig(path, dpi=120)
+    with written(path) as unfinished:
+        figure.savefig(unfinished, dpi=120)

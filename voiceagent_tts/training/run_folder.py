@@ -20,6 +20,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from voiceagent_tts.errors import CheckpointError, ErrorCode, InvalidRequestError
+from voiceagent_tts.training.files import written
 from voiceagent_tts.training.options import TrainOptions
 
 RUN_FILE, STATE_FILE, WEIGHTS_FILE = "run.json", "state.pt", "weights.safetensors"
@@ -68,7 +69,8 @@ class RunFolder:
             _check_equal(self.path, self.read(), document)
             return
         self.path.mkdir(parents=True, exist_ok=True)
-        _replace(self.path / RUN_FILE, json.dumps(document, indent=1).encode())
+        with written(self.path / RUN_FILE) as unfinished:
+            unfinished.write_text(json.dumps(document, indent=1), "utf-8")
 
     def read(self) -> dict[str, Any]:
         """Return `run.json`.
@@ -96,9 +98,8 @@ class RunFolder:
             "optimizer": optimizer.state_dict(),
             "position": asdict(position),
         }
-        partial = self.path / f"{STATE_FILE}.partial"
-        torch.save(state, partial)
-        partial.rename(self.path / STATE_FILE)
+        with written(self.path / STATE_FILE) as unfinished:
+            torch.save(state, unfinished)
 
     def load_state(self, network: nn.Module, optimizer: torch.optim.Optimizer) -> Position:
         """Restore what `save_state` wrote; without it, a run starts at its beginning.
@@ -122,9 +123,9 @@ class RunFolder:
 
     def save_weights(self, network: nn.Module) -> None:
         """Write the trained tensors, to be exported."""
-        partial = self.path / f"{WEIGHTS_FILE}.partial"
-        save_file({name: t.detach().contiguous() for name, t in trained(network)}, partial)
-        partial.rename(self.path / WEIGHTS_FILE)
+        weights = {name: tensor.detach().contiguous() for name, tensor in trained(network)}
+        with written(self.path / WEIGHTS_FILE) as unfinished:
+            save_file(weights, unfinished)
 
     def load_weights(self, network: nn.Module) -> None:
         """Read the trained tensors.
@@ -173,9 +174,3 @@ def _check_equal(path: Path, before: dict[str, Any], now: dict[str, Any]) -> Non
             "same, or train into another folder",
             code=ErrorCode.INVALID_PARAM,
         )
-
-
-def _replace(path: Path, content: bytes) -> None:
-    partial = path.with_name(f"{path.name}.partial")
-    partial.write_bytes(content)
-    partial.rename(path)
