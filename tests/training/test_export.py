@@ -127,6 +127,7 @@ async def test_a_tiny_model_learns_four_clips_and_serve_speaks_them(
         learning_rate=3e-3 if rank == 0 else 1e-2,
         weight_decay=0.0,
         lora_rank=rank,
+        evaluate_steps=1_000,  # only at the end: each one writes files
     )
     run = trained_run(base, tmp_path, options)
     folder = tmp_path / "anna"
