@@ -12,7 +12,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
 from testbed.promql import metrics_in, scraped_names
-from voiceagent_tts.server.serve import RunningServer
+from testbed.servers import StartServer
 
 FOLDER = Path(__file__).parent.parent.parent / "deploy"
 RULES = FOLDER / "prometheus" / "rules.yml"
@@ -138,8 +138,9 @@ def test_the_dashboard_uses_its_own_variables_only() -> None:
     assert used <= known
 
 
-async def test_every_metric_of_the_dashboard_is_scraped(server: RunningServer) -> None:
+async def test_every_metric_of_the_dashboard_is_scraped(start_server: StartServer) -> None:
     """Panels use metrics that a live server shows, or that the rules record from such metrics."""
+    server = await start_server(cache_mb=1)
     groups = yaml.safe_load(RULES.read_text())["groups"]
     recorded = {rule["record"] for group in groups for rule in group["rules"] if "record" in rule}
     named = set().union(*map(metrics_in, DASHBOARD.expressions()))

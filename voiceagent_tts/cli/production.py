@@ -163,7 +163,7 @@ def _cache(scrape: _Scrape) -> Finding:
     hits += scrape.total("tts_worker_prefix_cache_hits_total")
     misses += scrape.total("tts_worker_prefix_cache_misses_total")
     if not hits + misses:
-        return _page("cache", "nothing was looked up yet", "operations.md")
+        return _page("cache", "nothing was looked up yet", "cache.md")
     return Finding("cache", "ok", f"{hits / (hits + misses):.0%} of the look-ups were hits")
 
 
@@ -240,6 +240,8 @@ def _limits(settings: Settings) -> Finding:
 
 def _overflow(settings: Settings) -> Finding:
     """9. What happens when the server fails, or is full."""
+    if settings.overflow:
+        return Finding("fall-back", "ok", "contexts beyond capacity go upstream")
     detail = f"{settings.workers * max(1, len(settings.gpus))} worker(s) for each model"
     return _page("fall-back", detail, "operations.md#several-replicas")
 
