@@ -115,7 +115,7 @@ PACKAGES = [
         "pydantic",
         "pydantic",
         frozenset({""}),
-        frozenset({"protocol", "config", "access", "server", "cli", "model"}),
+        frozenset({"protocol", "config", "access", "server", "bench", "cli", "model"}),
     ),
 ]
 

@@ -56,3 +56,17 @@ def test_wrong_arguments_are_refused(arguments: tuple[str, ...]) -> None:
     """Before anything is started."""
     with pytest.raises(InvalidRequestError, match="expected"):
         CliRunner().invoke(app, ["latency", *arguments], catch_exceptions=False)
+
+
+@pytest.mark.realtime
+def test_the_peers_of_a_run_speak_too(tmp_path: Path) -> None:
+    """Whole utterances have no first audio before their end, and ours do."""
+    argv = [
+        "latency", "--peers", "--together", "1", "--seconds", "0.3", "--warm-up-s", "0",
+        "--kinds", "short", "--out", str(tmp_path),
+    ]  # fmt: skip
+    sections = json.loads(run(*argv).splitlines()[-1])["sections"]
+    assert [each["failed"] for each in sections] == [0] * 4
+    whole = sections[-1]
+    assert whole["target"].startswith("whole utterances")
+    assert whole["first_byte_p50_ms"] > 0.5 * whole["e2e_p50_ms"]

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,11 +14,22 @@ _STOP_TIMEOUT_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class OwnServer:
-    """A running `voiceagent-tts serve`."""
+    """A running server."""
 
     url: str
-    """WebSocket URL."""
+    """Its address: a WebSocket's, or HTTP."""
     pid: int
+
+
+@contextlib.asynccontextmanager
+async def whole_utterance_server(log: Path) -> AsyncIterator[OwnServer]:
+    """Run the peer of `whole_utterance` on a free port until the block ends.
+
+    Raises:
+        RuntimeError: it did not start.
+    """
+    async with _process(["-m", "voiceagent_tts.bench.whole_utterance"], log, {}) as server:
+        yield server
 
 
 @contextlib.asynccontextmanager
@@ -35,15 +46,24 @@ async def own_server(
     Raises:
         RuntimeError: the server did not start.
     """
+    argv = ["-m", "voiceagent_tts", "serve", "--port", "0", *arguments]
+    async with _process(argv, log, environment or {}) as server:
+        yield server
+
+
+@contextlib.asynccontextmanager
+async def _process(
+    argv: Sequence[str], log: Path, environment: Mapping[str, str]
+) -> AsyncIterator[OwnServer]:
+    """Run Python with `argv` until the block ends; its first line is `ready` and an address."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as stderr:
-        argv = ["-m", "voiceagent_tts", "serve", "--port", "0", *arguments]
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             *argv,
             stdout=asyncio.subprocess.PIPE,
             stderr=stderr,
-            env=os.environ | (environment or {}),
+            env=os.environ | dict(environment),
         )
     try:
         yield OwnServer(await _ready_url(process, log), process.pid)

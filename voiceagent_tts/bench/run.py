@@ -17,21 +17,26 @@ from voiceagent_tts.bench.document import SCHEMA, flat, last_line, section_docum
 from voiceagent_tts.bench.html import columns_of, format_figure, render, warnings_of
 from voiceagent_tts.bench.loads import Style
 from voiceagent_tts.bench.machine import provenance
-from voiceagent_tts.bench.own_server import own_server
+from voiceagent_tts.bench.own_server import own_server, whole_utterance_server
 from voiceagent_tts.bench.recorder import Recorder
 from voiceagent_tts.bench.targets.addresses import TargetAddress
 from voiceagent_tts.bench.targets.target import Options
 from voiceagent_tts.bench.utterance import Utterance
+from voiceagent_tts.client import http_address
 
 _SERVER_LOG = "bench-server.log"
+_NO_CACHE = {"VOICEAGENT_TTS_CACHE_MB": "0"}
+"""Texts come again and again in a run, and a cache would be measured in place of an engine."""
+_PEER_LOG = "bench-peer.log"
 
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """Where a run's results go.
+    """What a run starts, and where its results go.
 
     Attributes:
         folder: folder of logs.
+        has_peers: whether the peers that run here are started and measured as well.
         json: file of the document; None to write none.
         html: file of the report; None to write none.
     """
@@ -39,6 +44,7 @@ class Outputs:
     folder: Path
     json: Path | None = None
     html: Path | None = None
+    has_peers: bool = False
 
 
 @contextlib.asynccontextmanager
@@ -49,8 +55,26 @@ async def targets_or_own(
     if addresses:
         yield addresses
         return
-    async with own_server(log=folder / _SERVER_LOG) as server:
+    async with own_server(log=folder / _SERVER_LOG, environment=_NO_CACHE) as server:
         yield [TargetAddress("own server", server.url, options)]
+
+
+@contextlib.asynccontextmanager
+async def peers(folder: Path) -> AsyncIterator[Sequence[TargetAddress]]:
+    """Yield what speaks here with the embedded voice: our two doors, and the usual wrapper."""
+    embedded = {"VOICEAGENT_TTS_ENGINE": "espeak", **_NO_CACHE}
+    async with (
+        own_server(log=folder / _SERVER_LOG, environment=embedded) as server,
+        whole_utterance_server(folder / _PEER_LOG) as peer,
+    ):
+        http = http_address(server.url, "")
+        unpaced = Options(arguments={"max_lead_s": 0})
+        yield [
+            TargetAddress("ours, WebSocket", server.url, Options()),
+            TargetAddress("ours, WebSocket, unpaced", server.url, unpaced),
+            TargetAddress("ours, HTTP", http, Options()),
+            TargetAddress("whole utterances, HTTP", peer.url, Options()),
+        ]
 
 
 async def measure(
@@ -149,8 +173,12 @@ def run_latency(
     console = Console(stderr=True)
 
     async def all_targets() -> list[dict[str, Any]]:
-        async with targets_or_own(addresses, outputs.folder, options) as opened:
-            return await measure(opened, sections, style, usd_per_hour, console)
+        if not outputs.has_peers:
+            async with targets_or_own(addresses, outputs.folder, options) as opened:
+                return await measure(opened, sections, style, usd_per_hour, console)
+        async with peers(outputs.folder) as started:
+            every = [*started, *addresses]
+            return await measure(every, sections, style, usd_per_hour, console)
 
     documents = asyncio.run(all_targets())
     document = {

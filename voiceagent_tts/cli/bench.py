@@ -86,6 +86,10 @@ def latency(
         str | None, typer.Option(envvar="VOICEAGENT_TTS_API_KEY", help="Key of the targets.")
     ] = None,
     price: Annotated[float, typer.Option(min=0, help="US$ per hour of the machine.")] = 3.0,
+    peers: Annotated[
+        bool,
+        typer.Option("--peers", help="Also start and measure the peers that run here."),
+    ] = False,
     seed: Annotated[int, typer.Option(help="Seed of texts, arrivals and voices.")] = 1,
     json: Annotated[Path | None, typer.Option(help="Write the document to this file.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write a report to this file.")] = None,
@@ -119,7 +123,7 @@ def latency(
         [Section(load, seconds, warm_up_s, new_sockets) for load in loads],
         Style(chosen, tokens, barge_ins, seed),
         price,
-        Outputs(out, json, html),
+        Outputs(out, json, html, peers),
         options,
     )
 
