@@ -171,6 +171,10 @@ def run_latency(
     """
     origin = provenance(command)
     console = Console(stderr=True)
+    if any(address.address.startswith("pipecat:") for address in addresses):
+        from voiceagent_tts.bench.pipecat_log import quiet
+
+        quiet()
 
     async def all_targets() -> list[dict[str, Any]]:
         if not outputs.has_peers:

@@ -6,7 +6,6 @@ byte of the answer. Run as a process: `python -m voiceagent_tts.bench.whole_utte
 
 import asyncio
 import sys
-from collections.abc import Sequence
 
 import uvicorn
 from fastapi import FastAPI, Response
@@ -48,7 +47,7 @@ class WholeUtterances:
         steps = [event for event in self._events if isinstance(event, AudioStep)]
         return b"".join(row.chunk.pcm for step in steps for row in step.rows)
 
-    def _take(self) -> Sequence[Command]:
+    def _take(self) -> list[Command]:
         taken, self._commands = self._commands, []
         return taken
 

@@ -139,6 +139,30 @@ def check(
     run_check(_counts("together", together), seconds)
 
 
+@app.command()
+def turn(
+    tts: Annotated[
+        str | None,
+        typer.Option(help="Pipecat service, as MODULE.CLASS{JSON}. [default: ours, own server]"),
+    ] = None,
+    stt: Annotated[
+        str | None, typer.Option(help="Its transcription. [default: a stand-in, at once]")
+    ] = None,
+    llm: Annotated[
+        str | None, typer.Option(help="Its language model. [default: a stand-in, at once]")
+    ] = None,
+    turns: Annotated[int, typer.Option(min=1, help="Number of turns.")] = 20,
+    out: Annotated[Path, typer.Option(help="Folder for the log of the server.")] = Path("out"),
+) -> None:
+    """Measure whole turns in Pipecat: end of the user's speech, VAD, STT, LLM, first sound.
+
+    In real time, with real voice activity detection. The last line is one JSON object.
+    """
+    from voiceagent_tts.bench.turns import run_turns
+
+    run_turns(tts, stt, llm, turns, out)
+
+
 def _names(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 

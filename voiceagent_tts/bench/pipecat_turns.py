@@ -1,0 +1,209 @@
+"""Whole turns in a Pipecat pipeline, by stage: from the user's last sound to the agent's first.
+
+Voice activity detection hears real audio in real time. Transcription and language model are the
+services that are given, or stand-ins which answer as soon as they can. The transport's clock says
+when sound was heard and played.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pipecat.audio.vad.silero import SileroVADAnalyzer
+from pipecat.frames.frames import (
+    InterruptionFrame,
+    LLMTextFrame,
+    TranscriptionFrame,
+    VADUserStoppedSpeakingFrame,
+)
+from pipecat.observers.base_observer import BaseObserver, FramePushed
+from pipecat.pipeline.pipeline import Pipeline
+from pipecat.pipeline.worker import PipelineWorker
+from pipecat.processors.aggregators.llm_context import LLMContext
+from pipecat.processors.aggregators.llm_response_universal import (
+    LLMContextAggregatorPair,
+    LLMUserAggregatorParams,
+)
+from pipecat.processors.frame_processor import FrameProcessor
+from pipecat.workers.runner import WorkerRunner
+
+from voiceagent_tts.audio.levels import leading_silence_samples
+from voiceagent_tts.bench.stage_clock import Stage, StageClock
+from voiceagent_tts.bench.targets.classes import class_at, make
+from voiceagent_tts.core import BYTES_PER_SAMPLE
+from voiceagent_tts.demo.realtime_file_transport import (
+    MICROPHONE_RATE_HZ,
+    SPEAKER_RATE_HZ,
+    RealtimeFileTransport,
+)
+from voiceagent_tts.demo.scripted import ScriptedLLM, ScriptedSTT
+from voiceagent_tts.errors import EngineError
+
+_POLL_S = 0.005
+_ANSWER_S = 20.0
+_PAUSE_S = 0.4
+"""Silence between an answer that is cut off and the next question."""
+_STAGE_OF = {
+    VADUserStoppedSpeakingFrame: Stage.VAD,
+    TranscriptionFrame: Stage.STT,
+    LLMTextFrame: Stage.LLM,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceClass:
+    """A service by import path, with the arguments of its constructor."""
+
+    path: str
+    arguments: dict[str, Any]
+
+    def make(self) -> FrameProcessor:
+        """Construct it.
+
+        Raises:
+            InvalidRequestError: there is no such class, or it does not take the arguments.
+        """
+        return make(class_at(self.path), self.arguments)
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What the agent consists of; None for a stand-in."""
+
+    tts: ServiceClass
+    stt: ServiceClass | None = None
+    llm: ServiceClass | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What the user says: text, its PCM16 at 16 kHz, and the scripted answer."""
+
+    text: str
+    pcm: bytes
+    answer: str
+
+    @property
+    def sound_s(self) -> float:
+        """Seconds from its first sample to its last audible one."""
+        backwards = b"".join(
+            self.pcm[at : at + BYTES_PER_SAMPLE]
+            for at in range(len(self.pcm) - BYTES_PER_SAMPLE, -1, -BYTES_PER_SAMPLE)
+        )
+        samples = len(self.pcm) // BYTES_PER_SAMPLE
+        return (samples - leading_silence_samples(backwards)) / MICROPHONE_RATE_HZ
+
+
+async def measure_turns(services: Services, questions: Sequence[Question]) -> StageClock:
+    """Ask one question after the other; each answer is cut off after its first sound.
+
+    Raises:
+        InvalidRequestError: a service cannot be constructed.
+        EngineError: the agent does not answer.
+    """
+    agent = _Agent(services, questions)
+    async with agent.running():
+        for question in questions:
+            await agent.turn(question)
+    return agent.clock
+
+
+class _Agent:
+    """A pipeline with a simulated user."""
+
+    def __init__(self, services: Services, questions: Sequence[Question]) -> None:
+        self.clock = StageClock()
+        self._transport = RealtimeFileTransport()
+        self._started = asyncio.Event()
+        self._scripted_stt = ScriptedSTT() if services.stt is None else None
+        replies = {question.text: ("en", question.answer) for question in questions}
+        stand_in = ScriptedLLM(replies, first_token_s=0.0)
+        aggregators = LLMContextAggregatorPair(
+            LLMContext(), user_params=LLMUserAggregatorParams(vad_analyzer=SileroVADAnalyzer())
+        )
+        parts: list[FrameProcessor] = [
+            self._transport.input(),
+            self._scripted_stt or _made(services.stt),
+            aggregators.user(),
+            stand_in if services.llm is None else services.llm.make(),
+            services.tts.make(),
+            self._transport.output(),
+            aggregators.assistant(),
+        ]
+        self._worker = PipelineWorker(
+            Pipeline(parts),
+            observers=[_Watcher(self.clock, self._transport)],
+            cancel_on_idle_timeout=False,
+            enable_rtvi=False,
+        )
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Run the pipeline within the block."""
+
+        @self._worker.event_handler("on_pipeline_started")
+        async def on_started(*_: object) -> None:
+            self._started.set()
+
+        runner = WorkerRunner(handle_sigint=False)
+        await runner.add_workers(self._worker)
+        running = asyncio.create_task(runner.run())
+        try:
+            await self._started.wait()
+            yield
+        finally:
+            await self._worker.cancel()
+            await running
+
+    async def turn(self, question: Question) -> None:
+        """Ask, wait for the first sound of the answer, and cut it off.
+
+        Raises:
+            EngineError: there is none.
+        """
+        first_said, first_played = len(self._transport.said), len(self._transport.utterances)
+        if self._scripted_stt is not None:
+            self._scripted_stt.expect(question.text)
+        self._transport.say(question.pcm)
+        try:
+            async with asyncio.timeout(len(question.pcm) / 2 / MICROPHONE_RATE_HZ + _ANSWER_S):
+                while len(self._transport.said) <= first_said:
+                    await asyncio.sleep(_POLL_S)
+                began_s = self._transport.said[first_said][0] / SPEAKER_RATE_HZ
+                self.clock.start_turn(began_s + question.sound_s)
+                while (audible_s := self._audible_s(first_played)) is None:
+                    await asyncio.sleep(_POLL_S)
+        except TimeoutError:
+            raise EngineError("expected an answer of the agent; got no sound in time") from None
+        self.clock.end_stage(Stage.TTS, audible_s)
+        await self._worker.queue_frame(InterruptionFrame())
+        await asyncio.sleep(_PAUSE_S)
+
+    def _audible_s(self, first: int) -> float | None:
+        """When the first audible sample since the utterance `first` was played."""
+        for utterance in self._transport.utterances[first:]:
+            position = utterance.position_of(leading_silence_samples(bytes(utterance.pcm)))
+            if position is not None:
+                return position / SPEAKER_RATE_HZ
+        return None
+
+
+def _made(service: ServiceClass | None) -> FrameProcessor:
+    assert service is not None
+    return service.make()
+
+
+class _Watcher(BaseObserver):
+    """Ends a stage when the first frame that belongs to its end is pushed."""
+
+    def __init__(self, clock: StageClock, transport: RealtimeFileTransport) -> None:
+        super().__init__()
+        self._clock, self._transport = clock, transport
+
+    async def on_push_frame(self, data: FramePushed) -> None:
+        """Record the time of a frame."""
+        stage = _STAGE_OF.get(type(data.frame))
+        if stage is not None:
+            self._clock.end_stage(stage, self._transport.now_s)
