@@ -197,6 +197,12 @@ class Settings(BaseSettings):
             refusing them. Needs `upstream` and `upstream_chars_per_day`.
         voices_folder: Folder of cloned voices, and of the voices' lexicons; the clones of Pocket
             TTS are in its subfolder `pocket`.
+        consent_mode: What a clone over HTTP needs: `statement` (a line that says who agreed, or a
+            consent) or `recording` (a consent with a recording of its phrase).
+        consent_similarity: Least similarity (cosine, -1 to 1) of the speakers of a consent's
+            recording and of the voice made with it. The default was never tried on published
+            weights: compare a few pairs of recordings before relying on it.
+        voices_per_key: Most clones that one key may have added. Default: no limit.
         lexicon: TOML file of pronunciations for all contexts: `written = "said"`, one entry a line.
         aligner: Source of word times: `native` (the engine's own), `online` or `forced` (an
             aligner, for engines without word times), `auto` (the best available) or `off`
@@ -313,6 +319,9 @@ class Settings(BaseSettings):
     upstream_chars_per_day: int | None = Field(default=None, ge=1)
     overflow: bool = False
     voices_folder: Path = Path("~/.local/share/voiceagent-tts/voices")
+    consent_mode: Literal["statement", "recording"] = "statement"
+    consent_similarity: float = Field(default=0.5, ge=-1, le=1)
+    voices_per_key: int | None = Field(default=None, ge=1)
     lexicon: Path | None = None
     aligner: Literal["auto", "native", "online", "forced", "off"] = "auto"
     aligner_model: str | None = None

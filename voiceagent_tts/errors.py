@@ -47,12 +47,16 @@ class ErrorCode(StrEnum):
     METHOD_NOT_ALLOWED = "method_not_allowed"
     UPGRADE_REQUIRED = "upgrade_required"
     NOT_SUPPORTED = "not_supported"
+    CONSENT_REQUIRED = "consent_required"
+    VOICE_QUOTA = "voice_quota"
     INTERNAL = "internal"
 
 
 HTTP_STATUS: dict[ErrorCode, int] = {
     ErrorCode.UNAUTHORIZED: 401,
     ErrorCode.FORBIDDEN: 403,
+    ErrorCode.CONSENT_REQUIRED: 403,
+    ErrorCode.VOICE_QUOTA: 403,
     ErrorCode.NOT_FOUND: 404,
     ErrorCode.CONTEXT_NOT_FOUND: 404,
     ErrorCode.METHOD_NOT_ALLOWED: 405,

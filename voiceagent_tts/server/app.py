@@ -29,6 +29,7 @@ from voiceagent_tts.server import (
     auth,
     cache,
     clones,
+    consents,
     elevenlabs,
     health,
     page,
@@ -45,6 +46,7 @@ from voiceagent_tts.server.websocket import Session
 MAX_BODY_BYTES = 1 << 20
 _UPLOAD_BYTES = {
     "/v1/audio/voices": clones.MAX_UPLOAD_BYTES,
+    consents.PATH: clones.MAX_UPLOAD_BYTES,
     "/v1/provenance/detect": provenance.MAX_UPLOAD_BYTES,
 }
 """Longer bodies, of paths that receive files."""
@@ -82,6 +84,7 @@ def create_app(state: ServerState) -> FastAPI:
     app.include_router(elevenlabs.router)
     app.include_router(elevenlabs.router, prefix=elevenlabs.LIVEKIT, include_in_schema=False)
     app.include_router(clones.router)
+    app.include_router(consents.router)
     app.include_router(provenance.router)
     app.include_router(usage.router)
     app.include_router(cache.router)

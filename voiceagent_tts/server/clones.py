@@ -24,6 +24,7 @@ from voiceagent_tts.server.auth import caller_of
 from voiceagent_tts.server.cloner import CloneModel
 from voiceagent_tts.server.speaking import speak_for
 from voiceagent_tts.server.state import ServerState
+from voiceagent_tts.server.voice_records import Consent, Tag, VoiceRecord
 from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.voices import CLONE_SUFFIX, clone_name
 
@@ -51,6 +52,7 @@ class DesignRequest(BaseModel):
         0, description="Another seed gives another voice."
     )
     replace: bool = Field(False, description="Replace the clone of this name, if any.")
+    tag: Tag = Field("production", description="What the voice is for: `testing`, `production`.")
 
 
 @router.post("/v1/audio/voices", status_code=201)
@@ -58,13 +60,19 @@ async def add_voice(
     request: Request,
     name: Annotated[str, Form(description="Name of the new voice.")],
     consent: Annotated[
-        str,
+        str | None,
         Form(
             min_length=1,
             max_length=2000,
             description="Who agreed to this clone, in one line; the server logs it.",
         ),
-    ],
+    ] = None,
+    consent_id: Annotated[
+        str | None, Form(description="A consent of `POST /v1/audio/voice_consents` instead.")
+    ] = None,
+    tag: Annotated[
+        Tag, Form(description="What the voice is for: `testing` or `production`.")
+    ] = "production",
     audio_sample: Annotated[
         UploadFile | None,
         File(description="Recording of one voice, best 3 to 30 s: WAV, FLAC, MP3 or Ogg."),
@@ -83,8 +91,13 @@ async def add_voice(
     The answer names the voice, and lists `warnings` about a recording that may spoil it.
     """
     state: ServerState = request.app.state.server
-    model = _clone_model(state)
+    model = clone_model(state)
     name = _free_name(state, name, replace=replace)
+    record = VoiceRecord(
+        name=name, consent_id=consent_id, tag=tag, key_id=caller_of(request.scope).key_id
+    )
+    agreed = await asyncio.to_thread(_check_consent, state, consent, consent_id)
+    await asyncio.to_thread(_check_quota, state, record)
     if audio_sample is not None and voice_file is None:
         data = await audio_sample.read()
         samples = await asyncio.to_thread(read_audio, data)
@@ -96,9 +109,11 @@ async def add_voice(
         raise InvalidRequestError(
             "expected either audio_sample or voice_file", code=ErrorCode.INVALID_PARAM
         )
-    saved = await _save(state, name, voice)
+    _check_speaker(state, agreed, voice)
+    saved = await _save(state, record, voice)
     how = "recording" if audio_sample is not None else "voice_file"
-    _note(request, "voice_added", voice=name, how=how, consent=consent)
+    said = agreed.id if agreed is not None else consent or ""
+    note_change(request, "voice_added", voice=name, id=record.id, how=how, consent=said)
     return saved
 
 
@@ -109,9 +124,11 @@ async def design_voice(request: Request, body: DesignRequest) -> dict[str, Any]:
     The VoiceDesign model of this server speaks `text` once; the Base model clones that recording.
     """
     state: ServerState = request.app.state.server
-    model = _clone_model(state)
+    model = clone_model(state)
     designer = _designed_voice(state)
     name = _free_name(state, body.name, replace=body.replace)
+    record = VoiceRecord(name=name, tag=body.tag, key_id=caller_of(request.scope).key_id)
+    await asyncio.to_thread(_check_quota, state, record)
     options = ContextOptions(
         voice=designer,
         language=body.language,
@@ -122,8 +139,8 @@ async def design_voice(request: Request, body: DesignRequest) -> dict[str, Any]:
     )
     samples = await _record(request, body.text, options)
     voice = await state.cloner.clone(model, samples, body.text)
-    saved = await _save(state, name, voice)
-    _note(request, "voice_added", voice=name, how="design")
+    saved = await _save(state, record, voice)
+    note_change(request, "voice_added", voice=name, id=record.id, how="design")
     return saved
 
 
@@ -145,10 +162,11 @@ async def remove_voice(request: Request, name: str) -> None:
     state: ServerState = request.app.state.server
     name = _stored_name(state, name)
     await asyncio.to_thread(state.clones.remove, name)
-    _note(request, "voice_removed", voice=name)
+    await asyncio.to_thread(state.voice_records.forget_voice, name)
+    note_change(request, "voice_removed", voice=name)
 
 
-def _note(request: Request, event: str, **fields: str) -> None:
+def note_change(request: Request, event: str, **fields: str) -> None:
     """Log a change of the voices, also in the audit log."""
     state: ServerState = request.app.state.server
     caller = caller_of(request.scope)
@@ -156,9 +174,59 @@ def _note(request: Request, event: str, **fields: str) -> None:
     state.audit(event, key_id=caller.key_id, ip=caller.ip, **fields)
 
 
-async def _save(state: ServerState, name: str, voice: VoiceFile) -> dict[str, Any]:
-    await asyncio.to_thread(state.clones.save, name, voice.content)
-    return {"id": name, "name": name, "warnings": list(voice.warnings)}
+async def _save(state: ServerState, record: VoiceRecord, voice: VoiceFile) -> dict[str, Any]:
+    if record.consent_id is not None:  # cloning took seconds: it may have been withdrawn meanwhile
+        await asyncio.to_thread(state.voice_records.consent, record.consent_id)
+    # The record comes first: a voice without one would survive the withdrawal of its consent.
+    await asyncio.to_thread(state.voice_records.save_voice, record)
+    await asyncio.to_thread(state.clones.save, record.name, voice.content)
+    warnings = list(voice.warnings)
+    return {"id": record.name, "name": record.name, "voice_id": record.id, "warnings": warnings}
+
+
+def _check_consent(
+    state: ServerState, consent: str | None, consent_id: str | None
+) -> Consent | None:
+    """The consent of an id, if the settings are content with what the caller gives."""
+    if consent_id is None and consent is None:
+        raise InvalidRequestError("expected consent or consent_id", code=ErrorCode.INVALID_PARAM)
+    agreed = None if consent_id is None else state.voice_records.consent(consent_id)
+    if state.settings.consent_mode == "recording" and (
+        agreed is None or agreed.method != "recording"
+    ):
+        raise InvalidRequestError(
+            "consent_id: expected a consent with a recording; this server clones no voice without "
+            "one, see POST /v1/audio/voice_consents",
+            code=ErrorCode.CONSENT_REQUIRED,
+        )
+    return agreed
+
+
+def _check_speaker(state: ServerState, consent: Consent | None, voice: VoiceFile) -> None:
+    """Refuse a voice that is not that of its recorded consent, where both can be compared."""
+    if consent is None or consent.method != "recording":
+        return
+    similarity = state.voice_records.similarity(consent, voice.content)
+    if similarity is not None and similarity < state.settings.consent_similarity:
+        raise InvalidRequestError(
+            f"consent_id: expected the speaker of the consent, got another one (similarity "
+            f"{similarity:.2f} of at least {state.settings.consent_similarity:g}); record both "
+            "with one person and one microphone",
+            code=ErrorCode.CONSENT_REQUIRED,
+        )
+
+
+def _check_quota(state: ServerState, record: VoiceRecord) -> None:
+    """Refuse one voice more than a key may have."""
+    most = state.settings.voices_per_key
+    if most is None:
+        return
+    others = state.voice_records.owned_by(record.key_id) - {record.name}
+    if len(others) >= most:
+        raise InvalidRequestError(
+            f"expected at most {most} voices of one key, got one more; remove one first",
+            code=ErrorCode.VOICE_QUOTA,
+        )
 
 
 async def _record(request: Request, text: str, options: ContextOptions) -> npt.NDArray[np.float32]:
@@ -176,7 +244,7 @@ async def _record(request: Request, text: str, options: ContextOptions) -> npt.N
     return pcm_to_float(bytes(pcm))
 
 
-def _clone_model(state: ServerState) -> CloneModel:
+def clone_model(state: ServerState) -> CloneModel:
     """What speaks the clones of this server."""
     if (model := state.clone_model) is not None:
         return model

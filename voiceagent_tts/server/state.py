@@ -24,6 +24,7 @@ from voiceagent_tts.server.metrics import Metrics
 from voiceagent_tts.server.provenance import AudioProvenance
 from voiceagent_tts.server.slots_agent import agent_line
 from voiceagent_tts.server.turns import Turns
+from voiceagent_tts.server.voice_records import VoiceRecords
 from voiceagent_tts.server.watchdog import Watchdog
 from voiceagent_tts.server.workers import aligners_of, overflow_of, worker_specs
 from voiceagent_tts.synthesizer.context import Context
@@ -87,6 +88,7 @@ class ServerState:
         self.audit = self.access.audit
         self.provenance = AudioProvenance(settings, self._model_of)
         self.clones = VoiceFolder(settings.clones_folder)
+        self.voice_records = VoiceRecords(self.clones)
         self.cloner = Cloner()
         self.cache = _cache_of(settings, self.clones)
         self.synthesizer = Synthesizer(

@@ -1,5 +1,6 @@
 """`GET /v1/audio/voices` and `GET /v1/models`: which voices and models a client can request."""
 
+import asyncio
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -7,6 +8,7 @@ from fastapi import APIRouter, Request
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.server.speech_request import MODELS, language_of
 from voiceagent_tts.server.state import ServerState
+from voiceagent_tts.server.voice_records import VoiceRecord
 from voiceagent_tts.text.language import normalize_language
 
 router = APIRouter(tags=["voices"])
@@ -19,9 +21,10 @@ async def list_voices(request: Request) -> dict[str, Any]:
     `language` is the language that the voice is made for; `languages` are those that it accepts.
     `takes_instruct` says whether a voice follows a description of how to speak, and
     `needs_instruct` whether it is made from one. `can_clone` and `can_design` say whether this
-    server makes new voices.
+    server makes new voices. Clones have a `voice_id` and a `tag`.
     """
     state: ServerState = request.app.state.server
+    records = await asyncio.to_thread(state.voice_records.voices)
     capabilities = {
         name: supervisor.capabilities for name, supervisor in state.synthesizer.supervisors.items()
     }
@@ -37,12 +40,19 @@ async def list_voices(request: Request) -> dict[str, Any]:
                 "languages": list(capabilities[voice.worker].languages),
                 "takes_instruct": capabilities[voice.worker].takes_instruct,
                 "needs_instruct": capabilities[voice.worker].needs_instruct,
+                "voice_id": _field(records, voice.details.name, "id"),
+                "tag": _field(records, voice.details.name, "tag"),
             }
             for voice in state.synthesizer.voices.listed()
         ],
         "can_clone": state.clone_model is not None,
         "can_design": state.designed_voice is not None,
     }
+
+
+def _field(records: dict[str, VoiceRecord], name: str, field: str) -> str | None:
+    """A field of a clone's record; None for voices without one."""
+    return getattr(records[name], field) if name in records else None
 
 
 @router.get("/v1/models")

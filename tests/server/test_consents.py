@@ -1,0 +1,155 @@
+"""Consents to cloned voices over HTTP, on real servers."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+import torch
+
+from testbed.waiting import until
+from voiceagent_tts.access.audit import verify
+from voiceagent_tts.config import Settings
+from voiceagent_tts.model.prompt import Cloned
+from voiceagent_tts.server.serve import RunningServer, running
+from voiceagent_tts.server.voice_records import Consent
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+REFERENCE = Path(__file__).parents[1] / "reference"
+PATH = "/v1/audio/voice_consents"
+ANNA = {"name": "Anna", "language": "en-US", "attest": "Anna signed on 3 May 2026."}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def keeping(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningServer]:
+    """A server without a cloner that keeps consents in an empty folder."""
+    settings = Settings(
+        port=0,
+        voices_folder=tmp_path_factory.mktemp("voices"),
+        audit_log=tmp_path_factory.mktemp("logs") / "audit.jsonl",
+    )
+    async with running(settings) as server:
+        yield server
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def client(keeping: RunningServer) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of that server."""
+    async with httpx.AsyncClient(base_url=keeping.url, timeout=30) as http:
+        yield http
+
+
+async def test_a_consent_is_kept_until_it_is_withdrawn(
+    client: httpx.AsyncClient, keeping: RunningServer
+) -> None:
+    """An attested consent is stored, listed, shown, audited and withdrawn."""
+    answer = await client.post(PATH, data=ANNA)
+    assert answer.status_code == 201
+    consent = answer.json()
+    assert (consent["method"], consent["language"]) == ("attest", "en")
+    assert consent["phrase"].startswith("This is my voice")
+    assert consent in (await client.get(PATH)).json()["data"]
+    one = f"{PATH}/{consent['id']}"
+    assert (await client.get(one)).json() == consent
+    assert (await client.delete(one)).json() == {
+        "id": consent["id"],
+        "deleted": True,
+        "voices": [],
+    }
+    assert (await client.get(one)).status_code == 404
+    log = keeping.state.settings.audit_log
+    assert log is not None
+    await until(lambda: "consent_withdrawn" in log.read_text(), "both are in the audit log")
+    assert "Anna signed on 3 May 2026." in log.read_text()
+    verify(log)
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "code"),
+    [
+        ({"language": "xx"}, 400, "invalid_language"),
+        ({"attest": ""}, 400, "invalid_param"),
+        ({"attest": None}, 400, "invalid_param"),
+        ({"name": "x" * 201}, 400, "invalid_param"),
+    ],
+)
+async def test_what_is_no_consent_is_refused(
+    client: httpx.AsyncClient, change: dict[str, Any], status: int, code: str
+) -> None:
+    """The error names the field."""
+    fields = {name: value for name, value in (ANNA | change).items() if value is not None}
+    answer = await client.post(PATH, data=fields)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
+
+
+async def test_a_recording_needs_a_cloner(client: httpx.AsyncClient) -> None:
+    """Without the encoder of a Base model no recording can be compared, and the answer says so."""
+    fields = {name: ANNA[name] for name in ("name", "language")}
+    sound = (REFERENCE / "reference.wav").read_bytes()
+    answer = await client.post(PATH, data=fields, files={"recording": ("a.wav", sound)})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (501, "not_supported")
+
+
+@pytest.mark.parametrize("consent_id", ["..", "cons_", "%2e%2e%2fanna", "x" * 3000, "%00"])
+async def test_an_odd_id_is_not_found(client: httpx.AsyncClient, consent_id: str) -> None:
+    """Ids are compared, and never used as paths."""
+    answer = await client.delete(f"{PATH}/{consent_id}")
+    assert answer.status_code in (404, 405)
+
+
+def voice_file(*embedding: float) -> bytes:
+    """A voice file with this embedding."""
+    return Cloned(torch.tensor(embedding)).to_bytes()
+
+
+@pytest.mark.thorough
+async def test_a_voice_is_that_of_its_consent(tmp_path: Path) -> None:
+    """A clone needs a recorded consent, of its speaker; the quota counts, withdrawal deletes."""
+    sound = (REFERENCE / "reference.wav").read_bytes()
+    settings = Settings(
+        port=0,
+        engine="qwen3",
+        models=(str(REFERENCE / "base-0b6"),),
+        threads=1,
+        aligner="off",
+        voices_folder=tmp_path,
+        consent_mode="recording",
+        consent_similarity=0.99,
+        voices_per_key=1,
+    )
+    async with (
+        running(settings) as server,
+        httpx.AsyncClient(base_url=server.url, timeout=120) as http,
+    ):
+        fields = {"name": "Anna", "language": "en"}
+        recorded = await http.post(PATH, data=fields, files={"recording": ("a.wav", sound)})
+        assert recorded.status_code == 201, recorded.text
+        consent_id = recorded.json()["id"]
+
+        async def clone(name: str, **data: str) -> httpx.Response:
+            files = {"audio_sample": ("a.wav", sound)}
+            return await http.post("/v1/audio/voices", data={"name": name, **data}, files=files)
+
+        stated = await clone("anna", consent="Anna agreed.")
+        assert (stated.status_code, stated.json()["error"]["code"]) == (403, "consent_required")
+        made = await clone("anna", consent_id=consent_id, tag="testing")
+        assert made.status_code == 201, made.text
+        voices = {
+            each["id"]: each for each in (await http.get("/v1/audio/voices")).json()["voices"]
+        }
+        assert voices["anna"]["tag"] == "testing"
+        assert voices["anna"]["voice_id"] == made.json()["voice_id"]
+        second = await clone("anna2", consent_id=consent_id)
+        assert (second.status_code, second.json()["error"]["code"]) == (403, "voice_quota")
+        other = Consent(name="Bert", language="en", method="recording")
+        width = server.state.clones.embedding_width("anna")
+        assert width is not None
+        server.state.voice_records.save_consent(other, voice_file(*([1.0] + [0.0] * (width - 1))))
+        wrong = await clone("anna", consent_id=other.id, replace="true")
+        assert (wrong.status_code, wrong.json()["error"]["code"]) == (403, "consent_required")
+        withdrawn = (await http.delete(f"{PATH}/{consent_id}")).json()
+        assert withdrawn["voices"] == ["anna"]
+        assert "anna" not in server.state.clones
