@@ -118,6 +118,11 @@ class PhraseCache:
         self.counts.samples += phrase.samples
         return phrase
 
+    def has(self, key: PhraseKey, words: int, *, needs_words: bool) -> bool:
+        """Whether `find` would return a phrase; counts nothing."""
+        phrase = self.memory.get(key.digest)
+        return phrase is not None and _fits(phrase, words, needs_words=needs_words)
+
     def admits(self, key: PhraseKey) -> bool:
         """Whether the phrase, which `find` has not found, was used often enough to be stored."""
         return (self._uses.get(key.digest) or 0) >= self._after

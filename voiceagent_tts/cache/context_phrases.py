@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from voiceagent_tts.cache.cache import PhraseCache
-from voiceagent_tts.cache.key import Manner, PhraseKey, Place, key_of
+from voiceagent_tts.cache.key import Manner, PhraseKey, Place, key_of, said_text
 from voiceagent_tts.cache.phrase import Phrase, WordTime, words_of
 from voiceagent_tts.core import Segment
 
@@ -80,6 +80,23 @@ class ContextPhrases:
         words = len(words_of(segment))
         phrase = self._cache.find(key, words, needs_words=self.needs_words)
         return Lookup(phrase, key, self._is_filling or self._cache.admits(key))
+
+    def has(self, segment: Segment, language: str | None, *, is_first: bool) -> bool:
+        """Whether `find` would find a segment, or it has nothing to speak; counts no use."""
+        place = Place(language, lacks_lead=self._lacks_lead and is_first)
+        key = key_of(self._manner, place, segment)
+        words = len(words_of(segment))
+        if key is None:
+            return not words
+        return self._cache.has(key, words, needs_words=self.needs_words)
+
+    def begins(self, segment: Segment) -> bool:
+        """Whether a text may become a phrase of this voice."""
+        return self._cache.memory.begins(said_text(segment), self._manner.spoken)
+
+    def count_miss(self) -> None:
+        """Count a sentence that was not found, and that `find` was not asked for."""
+        self._cache.counts.misses += 1
 
     def store(self, key: PhraseKey, pcm: bytes, words: tuple[WordTime, ...] | None) -> None:
         """Store the audio of a segment that `find` has not found."""

@@ -49,6 +49,11 @@ class PhraseMemory:
         self._entries.move_to_end(digest)
         return entry.phrase
 
+    def begins(self, text: str, spoken: Spoken) -> bool:
+        """Whether a phrase of a voice begins with a text, or is that text."""
+        phrases = (entry.phrase for entry in self._entries.values())
+        return any(each.spoken == spoken and each.text.startswith(text) for each in phrases)
+
     def put(self, digest: str, phrase: Phrase, ttl_s: float) -> bool:
         """Keep a phrase for `ttl_s`; return whether it fits at all."""
         self.drop(digest)

@@ -62,6 +62,7 @@ class SequenceBuilder:
         from that of the text before it.
         """
         if self._feed is not None:
+            self._feed.skip_to(char_base)
             for fed in self._feed.push(text, readings):
                 self._grow(fed)
         elif text:

@@ -24,7 +24,6 @@ from voiceagent_tts.core import (
     Cut,
     PlayoutClock,
     Segment,
-    WarningCode,
 )
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.seam.events import AudioStep, Done, Failed, SegmentEnd, Warned, Words
@@ -43,8 +42,10 @@ from voiceagent_tts.synthesizer.events import (
 )
 from voiceagent_tts.synthesizer.flushes import FlushQueue
 from voiceagent_tts.synthesizer.intake import Intake
+from voiceagent_tts.synthesizer.ipa import ipa_warning
 from voiceagent_tts.synthesizer.options import ContextRequest, Limits
 from voiceagent_tts.synthesizer.pacer import Pacer
+from voiceagent_tts.synthesizer.phrase_hold import PhraseHold
 from voiceagent_tts.synthesizer.segment_source import (
     SegmentSource,
     SourceEvent,
@@ -56,11 +57,6 @@ from voiceagent_tts.synthesizer.words import WordPublisher
 from voiceagent_tts.synthesizer.worker_client import WorkerClient
 from voiceagent_tts.text.cut import cut_text, keep_inside
 from voiceagent_tts.text.reader import Pause
-
-_IPA_WARNING = (
-    "this voice's engine reads no IPA, so a word of the lexicon or markup is said as it is "
-    "written; add a respelling as `say`"
-)
 
 
 class _State(IntEnum):
@@ -131,6 +127,7 @@ class Context:
             self._on_engine_event,
             lambda *span: self._words.timeline.known_times(*span),
         )
+        self._hold = PhraseHold(request.phrases, request.language, self._send)
         self._intake = Intake(request, limits.settle_s, self._speak, self._on_pause)
         self._words = WordPublisher(
             aligners,
@@ -195,6 +192,7 @@ class Context:
         self._state = _State.FINISHING
         self._idle.stop()
         has_sent_end = self._intake.finish()
+        self._hold.flush()
         self._words.complete_word()
         if has_sent_end:
             return  # the last segment carried the end of the text
@@ -278,25 +276,24 @@ class Context:
     # Between intake, engine and words.
 
     def _speak(self, segment: Segment, is_last: bool) -> None:
-        """Speak a segment of the intake."""
-        self._warn_of_ipa(segment)
+        """Speak a segment of the intake; in token feeding, a part of the text as it was written."""
+        has_ipa = not self._reads_ipa and segment.readings
+        if has_ipa and (warning := ipa_warning(segment, self._intake.text)):
+            self._reads_ipa = True  # the client knows
+            self._queue.put(warning)
+        if self._feeding == "token":
+            self._hold.push(segment)
+        else:
+            self._send(segment, is_live=False, is_last=is_last)
+
+    def _send(self, segment: Segment, is_live: bool, is_last: bool = False) -> None:
+        """Speak text from the cache or with the engine, or where `is_live` with the engine."""
         is_first = not self._engine.is_speaking
-        is_live = self._engine.speak(segment, self._intake.segment_language, is_last=is_last)
-        is_whole = not is_live or self._feeding == "segment"
-        self._words.expect(segment, is_whole=is_whole, is_live=is_live)
+        language = self._intake.segment_language
+        is_spoken = self._engine.speak(segment, language, is_last=is_last, is_live=is_live)
+        self._words.expect(segment, is_whole=not is_live, is_live=is_spoken)
         if is_first:
             self._pacer.update()
-
-    def _warn_of_ipa(self, segment: Segment) -> None:
-        """Tell the client once of IPA that the engine does not read and that has no respelling."""
-        if self._reads_ipa:
-            return
-        text = self._intake.text if segment.readings else ""
-        for reading in segment.readings:
-            if reading.ipa and reading.said in text[reading.char_start : reading.char_end]:
-                self._reads_ipa = True
-                self._queue.put(ContextWarned(WarningCode.IPA_IGNORED, _IPA_WARNING))
-                return
 
     def _on_pause(self, pause: Pause) -> None:
         """Keep a break until the text before it is spoken, and let the engine speak that text."""
@@ -306,6 +303,7 @@ class Context:
 
     def _complete_text(self) -> None:
         """Make the engine speak all submitted text of a token-fed context to its end."""
+        self._hold.flush()
         if self._feeding == "token" and self._engine.is_speaking:
             self._engine.flush()
             self._words.complete_word()
@@ -395,7 +393,7 @@ class Context:
         """
         self._reason = reason
         self._state = _State.CANCELLED if reason == "cancelled" else _State.ENDED
-        for part in (self._idle, self._intake, self._pacer, self._words):
+        for part in (self._idle, self._intake, self._hold, self._pacer, self._words):
             part.stop()
         self._engine.release()
         self._queue.notify()

@@ -59,6 +59,7 @@ class _Waiting:
 
     Attributes:
         phrase: its audio; None where the engine speaks it.
+        is_flushed: whether the engine speaks the text up to here as if it had ended.
         sent_samples: audio of the phrase that has left here; None before its words.
     """
 
@@ -66,6 +67,7 @@ class _Waiting:
     language: str | None
     is_last: bool
     phrase: Phrase | None
+    is_flushed: bool = False
     sent_samples: int | None = None
 
 
@@ -96,7 +98,9 @@ class SegmentSource:
         self._engine = EngineHandle(worker, request, self._on_engine_event)
         self._on_event = on_event
         self._phrases = request.phrases
-        self._recorder = Recorder(self._phrases, known_times) if self._phrases else None
+        self._recorder: Recorder | None = None
+        if self._phrases is not None and request.feeding == "segment":
+            self._recorder = Recorder(self._phrases, known_times)
         self._waiting: deque[_Waiting] = deque()
         self._live_char_end = self._ended_char_end = 0
         """Ends of the text that the worker has received, and of the text that it has spoken."""
@@ -138,11 +142,23 @@ class SegmentSource:
         """Ask the worker to compute ahead what would delay the first audio."""
         self._engine.prepare()
 
-    def speak(self, segment: Segment, language: str | None, *, is_last: bool) -> bool:
-        """Speak the next segment; return whether the engine does, and not the cache."""
+    def speak(
+        self, segment: Segment, language: str | None, *, is_last: bool, is_live: bool = False
+    ) -> bool:
+        """Speak the next segment.
+
+        Args:
+            segment: the segment, or a part of one that is fed as it is written.
+            language: its language code; None if the engine chooses.
+            is_last: whether no text follows.
+            is_live: whether the engine speaks it in any case.
+
+        Returns:
+            Whether the engine speaks it, and not the cache.
+        """
         self._has_text = True
-        lookup = self._look_up(segment, language, is_last=is_last)
-        self._has_sound = self._has_sound or lookup.key is not None
+        lookup = _LIVE if is_live else self._look_up(segment, language, is_last=is_last)
+        self._has_sound = self._has_sound or is_live or lookup.key is not None
         if lookup.phrase is None:
             if self._recorder is not None:
                 self._recorder.expect(segment, lookup)
@@ -165,7 +181,9 @@ class SegmentSource:
 
     def flush(self) -> None:
         """Make the engine speak all text so far as if it had ended."""
-        if self._engine.is_speaking:
+        if self._waiting:
+            self._waiting[-1].is_flushed = True
+        elif self._engine.is_speaking:
             self._engine.flush()
 
     def grant(self, playout_end: float, samples_wanted: int) -> None:
@@ -206,6 +224,8 @@ class SegmentSource:
             # What the engine takes for its first sound is none, and a pause belongs before it.
             continues=self._stored_samples > 0,
         )
+        if item.is_flushed:
+            self._engine.flush()
         if is_first:
             self._grant_engine()
 
@@ -227,16 +247,18 @@ class SegmentSource:
 
     def _pump(self) -> None:
         self._pumping = None
-        while self._waiting and self._ended_char_end >= self._live_char_end:
+        while self._waiting:
             item = self._waiting[0]
-            if item.phrase is not None and not self._send_phrase(item, item.phrase):
-                return
-            if self._is_released:
+            if item.phrase is None:
+                self._waiting.popleft()
+                self._submit(item)
+                continue
+            if self._ended_char_end < self._live_char_end:
+                return  # the worker still speaks
+            if not self._send_phrase(item, item.phrase) or self._is_released:
                 return
             self._waiting.popleft()
-            if item.phrase is None:
-                self._submit(item)
-            elif item.is_last:
+            if item.is_last:
                 self._text_end = item.segment.char_end
         if not self._waiting and self._text_end is not None:
             self._end_text(self._text_end)

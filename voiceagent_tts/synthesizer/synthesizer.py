@@ -244,7 +244,7 @@ class Synthesizer:
         if self._cache is None or options.cache == "off" or options.is_probe:
             return None
         manner = manner_of(capabilities, spoken, request.speech, request.feeding)
-        if manner is None or request.feeding == "token":
+        if manner is None:
             return None
         return ContextPhrases(
             self._cache,

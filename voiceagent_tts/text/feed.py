@@ -58,11 +58,16 @@ class TextFeed:
     def push(self, delta: str, readings: Iterable[Reading] = ()) -> list[Fed]:
         """Append written text and the readings of spans in it; return the words that are complete.
 
-        Offsets of readings count from the first character pushed.
+        Offsets of readings count in the context's text.
         """
         self._text += delta
         self._readings += readings
         return list(self._words())
+
+    def skip_to(self, char_start: int) -> None:
+        """Continue at an offset, if all text before was fed: others speak the text in between."""
+        if not self._text and char_start > self._char_end:
+            self._char_end = self._run_start = char_start
 
     def finish(self) -> list[Fed]:
         """Return the rest and end the run; more text may be pushed afterwards."""
