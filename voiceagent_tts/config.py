@@ -164,6 +164,9 @@ class Settings(BaseSettings):
         kernels: Kernels between the matrix products of talker and code predictor: `fused` (Triton,
             NVIDIA GPUs), `plain` (PyTorch), or `auto`, which uses fused kernels if a check at start
             succeeds.
+        codec_kernels: Kernels of the audio codec: `plain` (PyTorch) or `fused` (Triton, NVIDIA
+            GPUs), which reads and writes half as much memory. Never run on a GPU; try it by
+            measuring.
         graphs: Capture GPU work as CUDA graphs at start. Turn it off only to debug: speech becomes
             much slower to generate.
         quantize: Store weights in 8 bits: on a GPU `fp8` or `int8` (extra `quantize`), for Pocket
@@ -301,6 +304,7 @@ class Settings(BaseSettings):
     codec_device: str | None = None
     attention: Literal["sdpa", "flash"] | None = None
     kernels: Literal["auto", "plain", "fused"] = "auto"
+    codec_kernels: Literal["plain", "fused"] = "plain"
     graphs: bool = True
     quantize: Literal["fp8", "int8"] | None = None
     tf32: bool | None = None

@@ -50,7 +50,7 @@ _GATHERS = ("embedding", "index", "index_select", "gather")
 """Operations that read as much as they return, whatever the size of their argument."""
 _SCATTERS = ("index_put_", "index_copy_", "scatter")
 """Operations that write as much as they are given, whatever the size of their goal."""
-_ATTENTION = "_attend"
+_ATTENTION, _ACTIVATION = "_attend", "_activate"
 
 
 @cache
@@ -101,6 +101,8 @@ class _Operations(TorchDispatchMode):
     ) -> Any:
         options = kwargs or {}
         result = func(*args, **options)
+        if func.overloadpacket.__name__ == "conv2d":  # cuDNN keeps the order of the weight
+            result = result.contiguous(memory_format=torch.channels_last)
         name, reads, made = (
             func.overloadpacket.__name__,
             _tensors((args, options)),
@@ -147,6 +149,11 @@ def counting(kernels: Kernels) -> Iterator[Work]:
 
 def _kernel_bytes(name: str, given: list[Tensor]) -> int:
     """Return what a Triton kernel reads and writes; of a pool of pages, what the rows have."""
+    if name == _ACTIVATION:
+        source, written, history = given[0], given[-1], given[4]
+        is_read = history is not source  # only the earlier inputs of the call's rows
+        earlier = _bytes([history]) * len(source) // len(history) if is_read else 0
+        return min(_bytes([source]), _bytes([written])) + _bytes([written]) + earlier
     if name != _ATTENTION:
         return _bytes(given)
     heads, attended, keys = given[0], given[-1], given[4]
@@ -194,10 +201,12 @@ def fake_passes(kernels: Kernels, rows: int) -> Passes:
         return Passes(network, state, layout, shapes, *samplers, compile=plainly)
 
 
-def fake_codec(rows: int) -> Callable[[int, int], Tensor]:
+def fake_codec(rows: int, kernels: Kernels = "plain") -> Callable[[int, int], Tensor]:
     """Return a call of the published codec (rows, frames); call within `FakeTensorMode`."""
     with building(torch.float32, fake_device()):
         decoder = CodecDecoder(PUBLISHED_CODEC)
+    if kernels == "fused":
+        decoder.fuse()
     state = decoder.new_state(rows + 1, max(WINDOWS_FRAMES))
     codebooks = PUBLISHED_CODEC.num_quantizers
 
@@ -229,7 +238,7 @@ def pass_work(kernels: Kernels, rows: int) -> dict[str, Work]:
 def codec_work(rows: int, frames: int, kernels: Kernels = "plain") -> Work:
     """Return the work of one call of the codec."""
     with FakeTensorMode(), torch.inference_mode():
-        call = fake_codec(rows)
+        call = fake_codec(rows, kernels)
         with counting(kernels) as work:
             call(rows, frames)
     return work
@@ -243,7 +252,9 @@ def all_work(rows: Iterable[int] = _ROWS) -> dict[str, dict[str, float]]:
             for name, work in pass_work(kernels, count).items():
                 found[f"{name}, {kernels}, {count} rows"] = work.totals
     for count, frames in _CODEC_CALLS:
-        found[f"codec, plain, {count} rows of {frames} frames"] = codec_work(count, frames).totals
+        for kernels in ("plain", "fused"):
+            work = codec_work(count, frames, kernels)
+            found[f"codec, {kernels}, {count} rows of {frames} frames"] = work.totals
     return found
 
 
@@ -256,13 +267,14 @@ def run_every_pass(kernels: Kernels, rows: int) -> int:
     """
     done = 0
     with FakeTensorMode(), torch.inference_mode():
-        passes, call = fake_passes(kernels, rows), fake_codec(rows)
+        passes, call = fake_passes(kernels, rows), fake_codec(rows, kernels)
         for key in passes.keys():
             with counting(kernels):
                 passes.calls[key]()
             done += 1
         for frames, counts in graph_sizes(rows, _CAPACITY).codec.items():
             for count in counts:
-                call(count, frames)
+                with counting(kernels):
+                    call(count, frames)
                 done += 1
     return done

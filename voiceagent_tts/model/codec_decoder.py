@@ -8,7 +8,7 @@ Source: qwen-tts 0.1.1, `Qwen3TTSTokenizerV2Decoder`; sizes from the checkpoint.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor, nn
@@ -61,6 +61,13 @@ class CodecDecoder(nn.Module):
         for number, convolution in enumerate(self._convolutions()):
             convolution.number = number
         self.requires_grad_(False)
+        self._finish: Callable[[Tensor, DecodeCall], Tensor] = self._run_blocks
+
+    def fuse(self) -> None:
+        """Use fused activations from now on; the weights are loaded, and not packed."""
+        from voiceagent_tts.model.codec_fused import FusedSynthesis  # Triton is optional
+
+        self._finish = FusedSynthesis(list(self.blocks), self.activation, self.output)
 
     @property
     def device(self) -> torch.device:
@@ -166,11 +173,14 @@ class CodecDecoder(nn.Module):
         x = latents
         for upsampling, mixing in zip(self.upsampling, self.mixing, strict=True):
             x = mixing(upsampling(x, call), call)
-        x = self.head(x, call)
+        x = self._finish(self.head(x, call), call)
+        return x.reshape(-1, latents.shape[1] * FRAME_SAMPLES).float().clamp_(-1.0, 1.0)
+
+    def _run_blocks(self, x: Tensor, call: DecodeCall) -> Tensor:
+        """[B, T, C] after the first convolution -> [B, T * rate, 1]."""
         for block in self.blocks:
             x = block(x, call)
-        x = self.output(self.activation(x), call)
-        return x.view(-1, latents.shape[1] * FRAME_SAMPLES).float().clamp_(-1.0, 1.0)
+        return self.output(self.activation(x), call)
 
     def _convolutions(self) -> Iterator[CausalConvolution]:
         return (module for module in self.modules() if isinstance(module, CausalConvolution))

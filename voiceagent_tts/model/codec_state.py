@@ -147,6 +147,19 @@ class DecodeCall:
             mask=self._mask,
         )
 
+    @property
+    def rows(self) -> Tensor | None:
+        """[B] int64, rows of the state that are decoded; None for all."""
+        return self._rows
+
+    def history(self, number: int) -> Tensor:
+        """Return the last inputs of a convolution for every row of the state: [R, reach, C]."""
+        return self._state.convolution_inputs(number)
+
+    def store_history(self, number: int, inputs: Tensor) -> None:
+        """Store the last inputs of a convolution ([B, reach, C]) for the next call."""
+        self._store(self._state.convolution_inputs(number), inputs)
+
     def prepend_history(self, number: int, x: Tensor) -> Tensor:
         """Prepend a convolution's last inputs to new ones: [B, T, C] -> [B, reach + T, C].
 
@@ -154,9 +167,8 @@ class DecodeCall:
             number: number of the convolution in the decoder's order.
             x: new inputs; the last ones are stored for the next call.
         """
-        history = self._state.convolution_inputs(number)
-        inputs = torch.cat((self._select(history), x), dim=1)
-        self._store(history, inputs[:, x.shape[1] :])
+        inputs = torch.cat((self._select(self.history(number)), x), dim=1)
+        self.store_history(number, inputs[:, x.shape[1] :])
         return inputs
 
     def advance(self) -> None:

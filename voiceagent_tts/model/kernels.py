@@ -4,13 +4,21 @@ Fused kernels need Triton, which is imported only when they are selected, and an
 `find_fault` runs them on the device and compares their results with PyTorch's. Knows no checkpoint.
 """
 
+import math
 from collections.abc import Callable, Iterator
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from voiceagent_tts.model.attention import Attend, KVCache, attend_sdpa
 from voiceagent_tts.model.code_predictor import FrameBuffers, FrameKVCache, predictor_dtype
+from voiceagent_tts.model.codec_layers import (
+    CausalConvolution,
+    SnakeBeta,
+    UpsamplingBlock,
+    causal_convolution,
+)
+from voiceagent_tts.model.codec_state import CodecState, DecodeCall, History
 from voiceagent_tts.model.config import TalkerConfig, TransformerConfig
 from voiceagent_tts.model.kv_pool import PAGE_POSITIONS, KVPool, PagedKVCache
 from voiceagent_tts.model.layers import (
@@ -41,6 +49,9 @@ _TABLE = ((4, 1, 7), (2, 9, 0), (8, 3, 0), (6, 5, 10))
 _PAGES = 1 + max(map(max, _TABLE))
 _CHOICES = 16
 """Sampled codes: few enough that no random number lies at the border between two codes."""
+
+_CODEC_TOLERANCE = 1e-4
+"""Maximum difference of the codec's results: it may amplify a rounding step of float32."""
 
 Draw = Callable[..., Tensor]
 """Function from a shape to random numbers, equal in every run."""
@@ -89,6 +100,78 @@ def find_fault(config: TalkerConfig, dtype: torch.dtype, device: torch.device) -
     except Exception as error:  # an import, the compiler or the driver may fail
         return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
     return None
+
+
+def find_codec_fault(device: torch.device) -> str | None:
+    """Return why the codec cannot use fused activations on this device, or None if it can."""
+    if device.type != "cuda" or torch.version.cuda is None:
+        return f"{device} is not an NVIDIA GPU"
+    try:
+        difference = codec_difference(device)
+    except Exception as error:  # an import, the compiler or the driver may fail
+        return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+    if difference <= _CODEC_TOLERANCE:
+        return None
+    return f"codec: {difference:.2g} from plain, expected at most {_CODEC_TOLERANCE:.2g}"
+
+
+class _CodecEnd(nn.Module):
+    """Two blocks of a codec and its last convolution, with both kinds of convolutions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList([UpsamplingBlock(1024, 2), UpsamplingBlock(512, 2)])
+        self.activation = SnakeBeta(256)
+        self.output = causal_convolution(256, 1)
+        self.convs = [one for one in self.modules() if isinstance(one, CausalConvolution)]
+        for number, conv in enumerate(self.convs):
+            conv.number = number
+
+    def forward(self, x: Tensor, call: DecodeCall) -> Tensor:
+        for block in self.blocks:
+            x = block(x, call)
+        return self.output(self.activation(x), call)
+
+    def new_state(self, rows: int, device: torch.device) -> CodecState:
+        layout, end = list[History](), 0
+        for conv in self.convs:
+            layout.append(History(end, conv.reach, conv.inputs))
+            end += conv.reach * conv.inputs
+        positions = torch.zeros(rows, dtype=torch.int64, device=device)
+        cache = torch.zeros(1, rows, 4, 1, 1, device=device)
+        history = torch.zeros(rows, end, device=device)
+        return CodecState(positions, cache, cache.clone(), history, tuple(layout), 3)
+
+
+@torch.inference_mode()
+def codec_difference(device: torch.device) -> float:
+    """Return the largest difference of a codec's last layers, fused on a device from plain.
+
+    Relative to the largest number. Three calls, so that the state between them is compared, too.
+    """
+    from voiceagent_tts.model.codec_fused import FusedSynthesis  # Triton is optional
+
+    generator, cpu = torch.Generator().manual_seed(0), torch.device("cpu")
+
+    def draw(*shape: int) -> Tensor:
+        width = math.prod(shape[1:]) if len(shape) > 1 else 4
+        return torch.randn(shape, generator=generator) / 2 / width**0.5
+
+    plain, copy = _CodecEnd(), _CodecEnd()
+    for end in (plain, copy):
+        end.requires_grad_(False)
+    for tensor in plain.state_dict().values():
+        tensor.copy_(draw(*tensor.shape))
+    copy.to(device).load_state_dict(plain.state_dict())
+    fused = FusedSynthesis(list(copy.blocks), copy.activation, copy.output)
+    states = plain.new_state(3, cpu), copy.new_state(3, device)
+    largest = 0.0
+    for length, rows in ((1, [2, 0]), (3, [0, 1]), (1, [1, 2])):
+        x, places = 4 * draw(2, length, 1024), torch.tensor(rows)
+        expected = plain(x, DecodeCall(states[0], 1, places))
+        found = fused(x.to(device), DecodeCall(states[1], 1, places.to(device))).cpu()
+        largest = max(largest, float((found - expected).abs().max() / expected.abs().max()))
+    return largest
 
 
 def differences(

@@ -99,6 +99,7 @@ def _qwen3_specs(settings: Settings) -> dict[str, WorkerSpec]:
         "codec_device": settings.codec_device,
         "attention": settings.attention,
         "kernels": settings.kernels,
+        "codec_kernels": settings.codec_kernels,
         "has_graphs": settings.graphs,
         "quantize": settings.quantize,
         "has_tf32": settings.tf32,

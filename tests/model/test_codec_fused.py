@@ -1,0 +1,123 @@
+"""Fused activations of the codec give the plain decoder's samples, however frames are divided.
+
+Kernels run in Triton's interpreter, and are compiled for a GPU that this machine lacks.
+"""
+
+import random
+from collections.abc import Callable
+from unittest.mock import patch
+
+import pytest
+import torch
+from torch import Tensor
+
+from testbed.parity_reference import REFERENCE
+from testbed.triton_here import Resources, Run
+from voiceagent_tts.checks.random_weights import PUBLISHED_CODEC, untrained_decoder
+from voiceagent_tts.engine.load import Qwen3Options, load_runner
+from voiceagent_tts.errors import VoiceAgentError
+from voiceagent_tts.model import codec_layers
+from voiceagent_tts.model.codec_decoder import CodecDecoder
+from voiceagent_tts.model.codec_layers import SnakeBeta
+from voiceagent_tts.model.config import CodecDecoderConfig
+from voiceagent_tts.model.kernels import codec_difference
+
+CPU = torch.device("cpu")
+TOLERANCE = 1e-5
+SMALL = CodecDecoderConfig(
+    codebook_size=32, codebook_dim=12, hidden_size=16, latent_dim=20, intermediate_size=24,
+    num_hidden_layers=1, num_attention_heads=4, num_key_value_heads=2, head_dim=6,
+    sliding_window=5, num_quantizers=4, upsample_rates=(8, 5, 4, 3), upsampling_ratios=(2, 2),
+    decoder_dim=48,
+)  # fmt: skip
+
+pytestmark = pytest.mark.xdist_group("fused")
+
+
+def make_decoder(*, is_fused: bool) -> CodecDecoder:
+    """A small decoder with random weights and random biases."""
+    with patch.object(codec_layers, "_WIDE_CHANNELS", 24):  # both kinds of convolutions
+        decoder = untrained_decoder(SMALL, CPU)
+    generator = torch.Generator().manual_seed(3)
+    for name, tensor in decoder.named_parameters():
+        if not name.endswith("norm.weight"):
+            width = tensor[0].numel() if tensor.ndim > 1 else 16
+            tensor.copy_(torch.randn(tensor.shape, generator=generator) / 2 / width**0.5)
+    for name, tensor in decoder.named_buffers():
+        if name.endswith(("alpha", "inverse_beta", "table")):
+            tensor.copy_(0.5 + torch.rand(tensor.shape, generator=generator))
+    if is_fused:
+        decoder.fuse()
+    return decoder
+
+
+def decoded(kernels: str, seed: int) -> list[Tensor]:
+    """Samples of every call, and the final state: rows in any order, in portions of any size."""
+    choices = random.Random(seed)
+    decoder = make_decoder(is_fused=kernels == "fused")
+    state = decoder.new_state(4, 3)
+    generator = torch.Generator().manual_seed(seed)
+    results = list[Tensor]()
+    with torch.inference_mode():
+        primed = decoder.new_state(1, 3)
+        decoder.prime(torch.randint(32, (1, 4, 4), generator=generator), primed)
+        state.copy_row(2, primed, 0)
+        for _ in range(4):
+            rows = torch.tensor(choices.sample(range(4), choices.randint(1, 3)))
+            codes = torch.randint(32, (len(rows), 4, choices.randint(1, 2)), generator=generator)
+            results.append(decoder.decode(codes, state, rows))
+    return [*results, state.history]
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_fused_activations_give_the_plain_samples(run_interpreted: Run, seed: int) -> None:
+    """Samples and the state of every row equal the plain decoder's, up to rounding."""
+    fused, plain = run_interpreted(decoded, "fused", seed), decoded("plain", seed)
+    for found, expected in zip(fused, plain, strict=True):
+        assert found.shape == expected.shape
+        assert (found - expected).abs().max() <= TOLERANCE * max(1.0, expected.abs().max())
+    assert plain[0].abs().max() > 0.01
+
+
+@pytest.mark.timeout(400)
+def test_the_check_at_load_finds_fused_activations_to_work(run_interpreted: Run) -> None:
+    """A server's check of the codec passes where kernels compute correctly."""
+    assert run_interpreted(codec_difference, CPU) <= 1e-5
+
+
+def _wrong() -> float:
+    with patch.object(SnakeBeta, "forward", lambda self, x: x * 1.01):
+        return codec_difference(CPU)
+
+
+@pytest.mark.timeout(400)
+def test_the_check_at_load_finds_a_wrong_activation(run_interpreted: Run) -> None:
+    """Samples that differ in one percent of an activation are found."""
+    assert run_interpreted(_wrong) > 1e-3
+
+
+def test_fused_activations_need_a_gpu() -> None:
+    """On a CPU, asking for fused activations is an error that says what to do."""
+    options = Qwen3Options(str(REFERENCE / "custom_voice-1b7"), "cpu", codec_kernels="fused")
+    with pytest.raises(VoiceAgentError, match="got fused: cpu is not an NVIDIA GPU; try plain"):
+        load_runner(options)
+
+
+def _compiled_call() -> None:
+    decoder = untrained_decoder(PUBLISHED_CODEC, CPU)
+    decoder.fuse()
+    state = decoder.new_state(2, 12)
+    with torch.inference_mode():
+        decoder.decode(torch.zeros(1, 16, 1, dtype=torch.int64), state, torch.tensor([1]))
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(400)
+def test_kernels_fit_into_registers(compile_for: Callable[..., list[Resources]]) -> None:
+    """At published sizes an H100 or H200 runs sixteen programs per multiprocessor, none spills."""
+    found = compile_for(90, _compiled_call)
+    assert len(found) > 30
+    assert max(one.registers for one in found) <= 64
+    assert max(one.spilled_bytes for one in found) <= 40  # of the sine's reduction of large phases
