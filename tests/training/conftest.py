@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
+import torch
 
 from testbed.known_speech import espeak
 from testbed.parity_reference import REFERENCE
@@ -17,6 +18,12 @@ TEXTS = (
     "How much wood would a woodchuck chuck?",
     "We are open on Monday and on Friday.",
 )
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    """Compute with one thread: tiny products only make others wait."""
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

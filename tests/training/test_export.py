@@ -121,7 +121,7 @@ async def test_a_tiny_model_learns_four_clips_and_serve_speaks_them(
     base = greedy_base(tmp_path / "base")
     options = replace(
         OPTIONS,
-        epochs=250 if rank == 0 else 600,
+        epochs=150 if rank == 0 else 400,
         batch_clips=4,
         accumulation=1,
         learning_rate=3e-3 if rank == 0 else 1e-2,
