@@ -50,13 +50,6 @@ def huggingface_home() -> Path:
     return Path(os.environ.get("HF_HOME", Path.home() / ".cache" / "huggingface"))
 
 
-def exports_traces() -> bool:
-    """Whether the environment names a collector of traces, in the variables of OpenTelemetry."""
-    return any(
-        os.environ.get(f"OTEL_EXPORTER_OTLP_{name}") for name in ("ENDPOINT", "TRACES_ENDPOINT")
-    )
-
-
 def upstream_key() -> str | None:
     """Return the API key for the upstream, in a worker; the server's settings put it there."""
     return os.environ.get(UPSTREAM_KEY) or None

@@ -18,9 +18,10 @@ from rich.console import Console
 from voiceagent_tts.cli.doctor import Finding, print_finding
 from voiceagent_tts.cli.settings import read_settings
 from voiceagent_tts.client import authorization
-from voiceagent_tts.config import Settings, exports_traces
+from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import CheckpointError, InvalidRequestError
 from voiceagent_tts.hub import parse_id
+from voiceagent_tts.tracing.exporter import exports_traces
 
 _TIMEOUT_S = 5.0
 _FULL_SHARE = 0.9
