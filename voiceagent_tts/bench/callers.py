@@ -142,8 +142,7 @@ class Callers:
         if think_s is None:
             return
         if utterance.cancelled is None and utterance.times:
-            end = utterance.playback.starts[-1] + utterance.sizes[-1] / SAMPLE_RATE_HZ
-            await asyncio.sleep(max(0.0, end - Recorder.now()))
+            await asyncio.sleep(max(0.0, _listened_until(utterance) - Recorder.now()))
         await asyncio.sleep(rng.expovariate(1 / think_s) if think_s else 0.0)
 
     async def _say(self, request: Request, due: float, is_new: bool) -> Utterance:
@@ -175,6 +174,14 @@ class Callers:
             await connection.aclose()
         else:
             self._idle.append(connection)
+
+
+def _listened_until(utterance: Utterance) -> float:
+    """When its listener has heard all of it, or interrupts what had arrived already."""
+    cut_s = utterance.request.barge_in_s
+    cut_at = None if cut_s is None else utterance.heard_at(cut_s)
+    end = utterance.playback.starts[-1] + utterance.sizes[-1] / SAMPLE_RATE_HZ
+    return end if cut_at is None else cut_at
 
 
 async def speak(connection: Connection, recorder: Recorder) -> None:

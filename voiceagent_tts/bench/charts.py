@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
+import numpy as np
+
 COLORS = 6
 """Number of series colours in the style sheet."""
 _ECDF_POINTS = 160
@@ -85,9 +87,12 @@ def _tick_labels(ticks: Sequence[float], unit: str) -> str:
 
 
 def ecdf_chart(series: Sequence[tuple[str, int, Sequence[float]]], unit: str) -> str:
-    """Share of values up to each value: (label, colour, values) of each line."""
+    """Share of values up to each value: (label, colour, values) of each line.
+
+    The axis ends near the largest p99, so that one outlier does not press all lines together.
+    """
     series = [each for each in series if each[2]]
-    ticks = nice_ticks(max((max(values) for _, _, values in series), default=1))
+    ticks = nice_ticks(max((float(np.percentile(of, 99)) for _, _, of in series), default=1))
     lines = "".join(
         f'<polyline style="stroke:var(--c{color % COLORS})" points="{_steps(values, ticks[-1])}"/>'
         for _, color, values in series
@@ -112,7 +117,6 @@ def _steps(values: Sequence[float], highest: float) -> str:
     stride = max(1, len(ordered) // _ECDF_POINTS)
     points = ["0,100"]
     for index in [*range(0, len(ordered), stride), len(ordered) - 1]:
-        points.append(
-            f"{100 * ordered[index] / highest:.2f},{100 - 100 * (index + 1) / len(ordered):.2f}"
-        )
+        across = 100 * min(ordered[index], highest) / highest
+        points.append(f"{across:.2f},{100 - 100 * (index + 1) / len(ordered):.2f}")
     return " ".join([*points, "100,0"])

@@ -140,7 +140,7 @@ def _distributions(sections: Sequence[dict[str, Any]], targets: Sequence[str]) -
         return ""
     return (
         "<h2>All utterances</h2><p>Share of the utterances whose first audible sample came by "
-        f"then.</p>{''.join(parts)}"
+        f"then, up to p99.</p>{''.join(parts)}"
     )
 
 

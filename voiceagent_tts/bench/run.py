@@ -30,6 +30,20 @@ _NO_CACHE = {"VOICEAGENT_TTS_CACHE_MB": "0"}
 _PEER_LOG = "bench-peer.log"
 
 
+_FEW_SECTIONS = 4
+_MAIN_COLUMNS = {
+    "n": "utterances",
+    "failed": "failed",
+    "p50": "audible_p50_ms",
+    "p95": "audible_p95_ms",
+    "underruns": "with_underruns",
+    "whole": "e2e_p50_ms",
+    "chars/s": "chars_per_s",
+    "$/M": "usd_per_million_chars",
+}
+"""Columns where every section is a row: heading -> name in `flat`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Outputs:
     """What a run starts, and where its results go.
@@ -137,17 +151,34 @@ class _Display:
 
 
 def table_of(sections: Sequence[dict[str, Any]]) -> Table:
-    """The figures as a table, one column for each section where there are few of them."""
+    """The figures as a table: all of a few sections, or the main ones of many."""
+    if len(sections) > _FEW_SECTIONS:
+        return _table_of_many(sections)
     columns = columns_of(sections)
-    names = [f"{section['target']}, {section['load']}" for section in sections]
     table = Table(title="First audible sample and load", box=None)
     table.add_column("figure", no_wrap=True)
-    for name in names:
-        table.add_column(name, justify="right", overflow="fold")
+    for section in sections:
+        table.add_column(_name(section), justify="right", overflow="fold")
     figures = [flat(section) for section in sections]
     for name, heading in columns.items():
         table.add_row(_full(heading, name), *(format_figure(each.get(name)) for each in figures))
     return table
+
+
+def _table_of_many(sections: Sequence[dict[str, Any]]) -> Table:
+    table = Table(title="First audible sample and load; times in ms", box=None)
+    table.add_column("section")
+    for heading in _MAIN_COLUMNS:
+        table.add_column(heading, justify="right")
+    for section in sections:
+        figures = flat(section)
+        cells = (format_figure(figures.get(name)) for name in _MAIN_COLUMNS.values())
+        table.add_row(_name(section), *cells)
+    return table
+
+
+def _name(section: dict[str, Any]) -> str:
+    return f"{section['target']}, {section['load']}"
 
 
 def _full(heading: str, name: str) -> str:
