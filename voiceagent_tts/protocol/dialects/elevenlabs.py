@@ -79,6 +79,7 @@ class _Context:
     is_ended: bool = False
     flushes: int = 0
     error: str = ""
+    handle: int | None = None  # once the context is open
 
 
 class ElevenLabs:
@@ -206,6 +207,7 @@ class ElevenLabs:
         match message:
             case ContextOpened():
                 self._handles[message.handle] = message.context_id
+                self._contexts[message.context_id].handle = message.handle
                 return []
             case AudioMessage():
                 return self._audio(message)
@@ -252,6 +254,8 @@ class ElevenLabs:
         context = self._contexts.pop(message.context_id, None)
         if context is None:
             return []  # refused before it could be opened
+        if context.handle is not None:
+            del self._handles[context.handle]
         self._unnamed += context.client_id is None
         is_complete = message.reason == "complete"
         rest = b""
