@@ -78,6 +78,7 @@ def test_every_bad_clip_is_named_with_its_reason(
     (recordings / "broken.txt").write_text("This is broken.")
     (recordings / "4.wav").write_bytes((recordings / "0.wav").read_bytes())
     (recordings / "4.txt").write_text((recordings / "0.txt").read_text())
+    (recordings / "alone.txt").write_text("Where is my recording?")
     (recordings / "latin.wav").write_bytes((recordings / "1.wav").read_bytes())
     (recordings / "latin.txt").write_bytes("Größe".encode("latin-1"))
 
@@ -100,6 +101,7 @@ def test_every_bad_clip_is_named_with_its_reason(
         "broken.wav": "unreadable",
         "4.wav": "duplicate",
         "latin.wav": "invalid_text",
+        "alone.txt": "missing_audio",
     }
     assert report["kept"] == len(read_dataset(tmp_path / "data").examples) == 4
     written = (tmp_path / "data/report.json").read_text()

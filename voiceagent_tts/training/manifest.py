@@ -82,6 +82,7 @@ def read_clips(source: Path) -> tuple[list[Clip], list[Rejection]]:
     """
     if source.is_dir():
         found = [_clip_of_file(path, source) for path in _audio_files(source)]
+        found += _texts_alone(source)
     elif source.is_file():
         found = [
             _clip_of_line(line, number, source)
@@ -101,6 +102,18 @@ def read_clips(source: Path) -> tuple[list[Clip], list[Rejection]]:
 
 def _audio_files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.suffix.lower() in AUDIO_SUFFIXES)
+
+
+def _texts_alone(folder: Path) -> list[Clip | Rejection]:
+    """Return a rejection for every transcript whose recording is not there."""
+    recorded = {path.with_suffix("") for path in _audio_files(folder)}
+    return [
+        Rejection(
+            str(path.relative_to(folder)), Problem.MISSING_AUDIO, "expected a recording beside it"
+        )
+        for path in sorted(folder.rglob("*.txt"))
+        if path.with_suffix("") not in recorded
+    ]
 
 
 def _clip_of_file(path: Path, folder: Path) -> Clip | Rejection:

@@ -70,7 +70,7 @@ def _draw(path: Path, problems: dict[str, int], lengths_s: Sequence[float]) -> N
     lengths, reasons = figure.subplots(1, 2, width_ratios=(2, 1))
     lengths.hist(lengths_s, bins=20, color="tab:blue")
     lengths.set(title=f"{len(lengths_s)} clips kept", xlabel="length [s]", ylabel="clips")
-    reasons.barh(list(problems), list(problems.values()), color="tab:red")
+    reasons.barh(list(problems), list(problems.values()), height=0.6, color="tab:red")
     reasons.set(title=f"{sum(problems.values())} clips dropped", xlabel="clips")
     with written(path) as unfinished:
         figure.savefig(unfinished, dpi=120)
