@@ -245,6 +245,14 @@ class Settings(BaseSettings):
         sample_share: Share of successful contexts that `sample_folder` stores, from 0 to 1.
         sample_folder_mb: Maximum size of `sample_folder`, in units of 10^6 bytes; the oldest
             requests are deleted.
+        jobs_storage: Where the files of jobs are kept: a folder that all servers share, or
+            `s3://BUCKET/PREFIX` (extra `s3`). Jobs need `redis`.
+        jobs_at_once: Jobs that this server speaks at the same time. Raise it if rows are free while
+            jobs wait; 0 leaves them to other servers.
+        jobs_keep_h: Hours after which a job and its file are deleted.
+        webhook_secret: Secret that signs the news of jobs. Default: no webhooks are sent.
+        webhook_private: Allow webhooks to http and to addresses of private networks. Only for
+            clients that may reach everything that the server can reach.
         watermark: Mark all generated audio with an inaudible watermark, which `voiceagent-tts
             detect` and `/v1/provenance/detect` find. Turn it off only where the law does not ask
             for it, or where something else marks the audio.
@@ -344,6 +352,11 @@ class Settings(BaseSettings):
     sample_folder: Path | None = None
     sample_share: float = Field(default=0.0, ge=0, le=1)
     sample_folder_mb: float = Field(default=100.0, gt=0)
+    jobs_storage: str = "~/.local/share/voiceagent-tts/jobs"
+    jobs_at_once: int = Field(default=2, ge=0)
+    jobs_keep_h: float = Field(default=24.0, gt=0)
+    webhook_secret: SecretStr | None = None
+    webhook_private: bool = False
     watermark: bool = True
     watermark_key: SecretStr | None = None
     watermark_key_file: Path = Path("~/.local/share/voiceagent-tts/watermark.keys")

@@ -16,12 +16,14 @@ from testbed.wire import Wire
 from voiceagent_tts.access.keys import KeyDocument, NewKey, Scope, make_key
 from voiceagent_tts.config import Quota, Settings
 from voiceagent_tts.server import auth
+from voiceagent_tts.server.jobs import FILES_PATH
 from voiceagent_tts.server.page import OPEN_PATHS
 from voiceagent_tts.server.serve import RunningServer, running
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 KEYS = {scope: make_key(scope, frozenset({scope}), Quota()) for scope in Scope}
+LINKED = f"{FILES_PATH}/{{name}}"  # its links are signed
 SOCKETS = ("/v1/tts/ws", "/v1/audio/speech/stream", "/tts/websocket")
 ROUTES: list[tuple[str, str, Scope | None]] = [
     ("POST", "/v1/audio/speech", Scope.SPEAK),
@@ -113,7 +115,7 @@ def scoped_routes(server: RunningServer) -> list[str]:
             found.append(("GET", route.path))
         elif isinstance(route, APIRoute):
             found += [(method, route.path) for method in route.methods]
-    is_open = (*OPEN_PATHS, "/health", "/health/live", "/health/ready", "/{path:path}")
+    is_open = (*OPEN_PATHS, "/health", "/health/live", "/health/ready", "/{path:path}", LINKED)
     return sorted({f"{method} {path}" for method, path in found if path not in is_open})
 
 

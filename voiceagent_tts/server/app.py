@@ -39,6 +39,8 @@ from voiceagent_tts.server import (
     usage,
     voices,
 )
+from voiceagent_tts.server import jobs as job_routes
+from voiceagent_tts.server.jobs import FILES_PATH, Jobs
 from voiceagent_tts.server.request_log import RequestLog, note_error
 from voiceagent_tts.server.state import ServerState
 from voiceagent_tts.server.websocket import Session
@@ -50,10 +52,11 @@ _UPLOAD_BYTES = {
     "/v1/provenance/detect": provenance.MAX_UPLOAD_BYTES,
 }
 """Longer bodies, of paths that receive files."""
-_OPEN_PATHS = ("/health", *page.OPEN_PATHS)  # probes and browsers carry no keys
+_OPEN_PATHS = ("/health", *page.OPEN_PATHS, FILES_PATH)
+"""Paths without keys: of probes, of browsers, and of links that are signed."""
 
 
-def create_app(state: ServerState) -> FastAPI:
+def create_app(state: ServerState, jobs: Jobs) -> FastAPI:
     """Create the app with all routes."""
     app = FastAPI(
         title="voiceagent-tts",
@@ -66,6 +69,7 @@ def create_app(state: ServerState) -> FastAPI:
         redoc_url=None,
     )
     app.state.server = state
+    app.state.jobs = jobs
     app.add_middleware(_BodyGuard)
     app.add_middleware(_KeyGuard, state=state)
     # Outside of the checks: a browser asks without a key whether it may send one.
@@ -80,6 +84,7 @@ def create_app(state: ServerState) -> FastAPI:
     _answer_errors(app, state)
     app.include_router(speech.router)
     app.include_router(speech_batch.router)
+    app.include_router(job_routes.router)
     app.include_router(voices.router)
     app.include_router(elevenlabs.router)
     app.include_router(elevenlabs.router, prefix=elevenlabs.LIVEKIT, include_in_schema=False)

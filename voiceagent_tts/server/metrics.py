@@ -128,6 +128,7 @@ class Metrics:
             "route",
             "status",
         )
+        self.jobs = self._counter("tts_jobs", "Jobs that have ended here.", "status")
         self._log_failures = self._counter(
             "tts_log_failures", "Writes to a log on disk that failed.", "log"
         )

@@ -5,7 +5,7 @@ This module starts and ends things. It answers no request and knows no engine.
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from voiceagent_tts.access.access import Access
@@ -122,6 +122,8 @@ class ServerState:
         self.watchdog = Watchdog(self.synthesizer, settings.watchdog_s)
         self.sessions: set[OpenSocket] = set()
         self.is_draining = False
+        self.before_drain: Callable[[], Awaitable[None]] | None = None
+        """Called when a drain begins: ends work that no client waits for."""
         self._watching: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -203,6 +205,8 @@ class ServerState:
             is_hurried: ends the wait for open contexts when it returns True.
         """
         self.is_draining = True
+        if self.before_drain is not None:
+            await self.before_drain()
         deadline = time.monotonic() + drain_s
         for session in list(self.sessions):
             session.drain(round(drain_s * 1000))

@@ -1,0 +1,140 @@
+"""Storage of files: complete or not there, links that end, old files deleted; a folder and S3."""
+
+import os
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from voiceagent_tts.errors import InvalidRequestError, UnauthorizedError
+from voiceagent_tts.jobs.storage import FolderStorage, S3Storage, open_storage
+
+NAME = "0123456789abcdef" * 2 + ".mp3"
+HOUR_S = 3600.0
+
+
+def parts_of(link: str) -> tuple[str, int, str]:
+    """Name, expiry and signature of a link to a server."""
+    parts = urlsplit(link)
+    query = parse_qs(parts.query)
+    return parts.path.rpartition("/")[2], int(query["expires"][0]), query["signature"][0]
+
+
+def soon() -> int:
+    """A moment that has not come yet."""
+    return int(time.time()) + 60
+
+
+def test_a_folder_keeps_files(tmp_path: Path) -> None:
+    """A file is read by its link; the folder is made when it is needed."""
+    storage = open_storage(str(tmp_path / "a" / "b"), b"secret")
+    assert isinstance(storage, FolderStorage)
+    storage.save(NAME, b"sound", "audio/mpeg")
+    link = storage.link(NAME, "https://tts.example.com/", soon())
+    assert link.startswith(f"https://tts.example.com/v1/audio/jobs/files/{NAME}?")
+    assert storage.open_link(*parts_of(link)).read_bytes() == b"sound"
+    assert [path.name for path in storage.folder.iterdir()] == [NAME]
+
+
+def test_links_cannot_be_changed(tmp_path: Path) -> None:
+    """Another name, time, signature or secret is refused, and so is a link that has ended."""
+    storage = FolderStorage(tmp_path, b"secret")
+    storage.save(NAME, b"sound", "audio/mpeg")
+    name, expires_at, signature = parts_of(storage.link(NAME, "http://host/", soon()))
+    _, past, old_signature = parts_of(storage.link(NAME, "http://host/", int(time.time()) - 1))
+    _, _, foreign = parts_of(FolderStorage(tmp_path, b"other").link(NAME, "", expires_at))
+    for link in (
+        ("f" * 32 + ".mp3", expires_at, signature),
+        (name, expires_at + 1, signature),
+        (name, expires_at, ""),
+        (name, expires_at, "é" * 64),
+        (name, expires_at, foreign),
+        (name, past, old_signature),
+    ):
+        with pytest.raises(UnauthorizedError):
+            storage.open_link(*link)
+
+
+@pytest.mark.parametrize("name", ["../secret.mp3", "/etc/passwd", NAME + "\0", "x.mp3", ""])
+def test_only_files_of_jobs_are_read(tmp_path: Path, name: str) -> None:
+    """A name that is none of ours is not there, even where its signature is right."""
+    storage = FolderStorage(tmp_path / "jobs", b"secret")
+    (tmp_path / "secret.mp3").write_text("secret")
+    _, expires_at, signature = parts_of(storage.link(NAME, "http://host/", soon()))
+    signature = storage._signature(name, expires_at)
+    with pytest.raises(InvalidRequestError):
+        storage.open_link(name, expires_at, signature)
+
+
+def test_old_files_are_deleted(tmp_path: Path) -> None:
+    """Files of jobs that are no longer kept go; others in the folder stay."""
+    storage = FolderStorage(tmp_path / "jobs", b"secret")
+    assert storage.delete_old(HOUR_S) == 0
+    storage.save(NAME, b"new", "audio/mpeg")
+    for name in ("f" * 32 + ".wav", f"{NAME}.7.unfinished", "notes.txt"):
+        path = storage.folder / name
+        path.write_text("old")
+        os.utime(path, (0, 0))
+    assert storage.delete_old(HOUR_S) == 2
+    assert sorted(path.name for path in storage.folder.iterdir()) == [NAME, "notes.txt"]
+
+
+def test_a_disk_that_fails_leaves_no_part(tmp_path: Path) -> None:
+    """A file that cannot be stored raises, and nothing of it is left."""
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError):
+        FolderStorage(tmp_path / "file" / "jobs", b"secret").save(NAME, b"sound", "audio/mpeg")
+
+
+def test_a_bucket_needs_a_name() -> None:
+    """An address without a bucket is refused."""
+    with pytest.raises(InvalidRequestError, match="s3://BUCKET"):
+        open_storage("s3:///prefix", b"secret")
+
+
+@pytest.fixture
+def bucket(free_port: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A bucket of moto's S3 server."""
+    import boto3
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer("127.0.0.1", free_port, verbose=False)
+    server.start()
+    for name, value in {
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{free_port}",
+        "AWS_ACCESS_KEY_ID": "id",
+        "AWS_SECRET_ACCESS_KEY": "key",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    boto3.client("s3").create_bucket(Bucket="speech")
+    yield "speech"
+    server.stop()
+
+
+@pytest.mark.services
+def test_a_bucket_keeps_files(bucket: str) -> None:
+    """A file in S3 is read by a link that S3 signs, and deleted when it is old."""
+    storage = open_storage(f"s3://{bucket}/jobs/", b"unused")
+    assert isinstance(storage, S3Storage)
+    storage.save(NAME, b"sound", "audio/mpeg")
+    link = storage.link(NAME, "https://unused/", soon())
+    with urllib.request.urlopen(link) as response:
+        assert response.read() == b"sound"
+        assert response.headers["Content-Type"] == "audio/mpeg"
+    assert f"/jobs/{NAME}" in link
+    assert storage.delete_old(HOUR_S) == 0
+    assert storage.delete_old(-HOUR_S) == 1
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        urllib.request.urlopen(link)
+
+
+@pytest.mark.services
+def test_a_bucket_that_fails_is_an_error_of_the_storage(bucket: str) -> None:
+    """A bucket that does not exist is an OSError, as a full disk is."""
+    with pytest.raises(OSError, match="S3"):
+        open_storage("s3://missing/jobs", b"unused").save(NAME, b"sound", "audio/mpeg")

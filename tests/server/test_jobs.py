@@ -1,0 +1,289 @@
+"""Jobs against a real Redis: spoken once, whatever happens to the servers meanwhile."""
+
+import asyncio
+import io
+import json
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+import soundfile
+
+from testbed.redis_process import RedisProcess, has_redis_server
+from testbed.server_process import ServerProcess, serving
+from testbed.servers import StartServer
+from testbed.waiting import until
+from testbed.watermarks import TEST_KEY
+from voiceagent_tts.config import Settings
+from voiceagent_tts.provenance.detector import detect
+from voiceagent_tts.server.serve import RunningServer, running
+
+pytestmark = pytest.mark.services
+
+JOBS = "/v1/audio/jobs"
+HELLO = {"input": "Hello there, how are you today?", "language": "en", "response_format": "wav"}
+LONG = {**HELLO, "input": "This is a long text, which takes a while. " * 20}
+OVER = ("done", "failed", "cancelled")
+
+
+@pytest.fixture
+def redis(free_port: int) -> Iterator[RedisProcess]:
+    """A Redis server of this test, empty."""
+    if not has_redis_server():
+        pytest.skip("no redis-server: see testbed/redis_process.py")
+    with RedisProcess(free_port) as server:
+        yield server
+
+
+def settings_of(redis: RedisProcess, folder: Path) -> dict[str, str]:
+    """Settings of a server with jobs, for the environment."""
+    return {
+        "redis": redis.url, "jobs_storage": str(folder), "webhook_secret": "secret",
+        "webhook_private": "true",
+    }  # fmt: skip
+
+
+@pytest_asyncio.fixture
+async def server(redis: RedisProcess, tmp_path: Path) -> AsyncIterator[RunningServer]:
+    """A server with jobs."""
+    settings = Settings.model_validate({"port": 0, **settings_of(redis, tmp_path / "jobs")})
+    async with running(settings) as server:
+        yield server
+
+
+@pytest_asyncio.fixture
+async def http(server: RunningServer) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of that server."""
+    async with httpx.AsyncClient(base_url=server.url, timeout=20) as client:
+        yield client
+
+
+class News(HTTPServer):
+    """Receives the news of jobs."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.got: list[dict[str, Any]] = []
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: News
+
+    def do_POST(self) -> None:
+        """Keep a message."""
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.got.append(json.loads(body))
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Log nothing."""
+
+
+@pytest.fixture
+def news() -> Iterator[News]:
+    """A receiver of news within the test."""
+    with News() as receiver:
+        thread = threading.Thread(target=receiver.serve_forever)
+        thread.start()
+        yield receiver
+        receiver.shutdown()
+        thread.join()
+
+
+async def job_over(http: httpx.AsyncClient, job_id: str) -> dict[str, Any]:
+    """The job, once it is over."""
+    deadline = time.monotonic() + 60
+    while (job := (await http.get(f"{JOBS}/{job_id}")).json())["status"] not in OVER:
+        assert time.monotonic() < deadline, job
+        await asyncio.sleep(0.05)
+    return job
+
+
+async def submitted(http: httpx.AsyncClient, **body: Any) -> str:
+    """Submit a job; returns its id."""
+    response = await http.post(JOBS, json=body)
+    assert response.status_code == 202 and response.json()["status"] == "queued"
+    return response.json()["id"]
+
+
+async def test_a_job_becomes_a_file(http: httpx.AsyncClient, news: News) -> None:
+    """Its link needs no key and gives marked audio; the news arrives once, without the text."""
+    url = f"http://127.0.0.1:{news.server_port}/"
+    job = await job_over(http, await submitted(http, **HELLO, webhook=url))
+    assert job["status"] == "done" and job["starts"] == 1 and job["error"] is None
+    result = job["result"]
+    file = (await http.get(result["url"])).content
+    assert len(file) == result["bytes"] and result["content_type"] == "audio/wav"
+    samples, rate_hz = soundfile.read(io.BytesIO(file), dtype="float32")
+    assert result["audio_ms"] == round(1000 * len(samples) / rate_hz)
+    assert detect(samples, [TEST_KEY]).is_marked
+    assert result["provenance"]["key_id"] == TEST_KEY.id
+    await until(lambda: bool(news.got), "the news arrives")
+    (message,) = news.got
+    assert message["type"] == "job.done" and message["data"]["id"] == job["id"]
+    assert "Hello" not in json.dumps(message) and "url" not in message["data"]["result"]
+
+
+async def test_a_job_survives_the_death_of_its_server(
+    redis: RedisProcess, tmp_path: Path, news: News
+) -> None:
+    """A server is killed in mid-job; the next one completes the job, and its news comes once."""
+    settings = settings_of(redis, tmp_path / "jobs")
+    url = f"http://127.0.0.1:{news.server_port}/"
+    with serving(**settings, throttle='{"rtf": 0.5}') as first:
+        async with httpx.AsyncClient(base_url=first.url, timeout=20) as http:
+            job_id = await submitted(http, **LONG, webhook=url)
+            await _running(http, job_id)
+        first.process.kill()
+        first.process.wait()
+    assert not list((tmp_path / "jobs").glob("*"))
+    with serving(**settings) as second:
+        async with httpx.AsyncClient(base_url=second.url, timeout=20) as http:
+            job = await job_over(http, job_id)
+            link = job["result"]["url"].replace(first.url, second.url)
+            file = (await http.get(link)).content
+            await until(lambda: bool(news.got), "the news arrives")
+        _end(second)
+    assert job["status"] == "done" and job["starts"] == 2
+    samples, _ = soundfile.read(io.BytesIO(file))
+    assert len(samples) / 24_000 > 20, "all of the text is spoken"
+    assert [path.name for path in (tmp_path / "jobs").iterdir()] == [f"{job_id}.wav"]
+    assert [message["data"]["id"] for message in news.got] == [job_id]
+
+
+async def test_a_server_that_drains_gives_its_job_away(redis: RedisProcess, tmp_path: Path) -> None:
+    """After SIGTERM the job is queued again, and the next server speaks it."""
+    settings = settings_of(redis, tmp_path / "jobs")
+    with serving(**settings, throttle='{"rtf": 0.5}') as first:
+        async with httpx.AsyncClient(base_url=first.url, timeout=20) as http:
+            job_id = await submitted(http, **LONG)
+            await _running(http, job_id)
+        _end(first)
+    with serving(**settings) as second:
+        async with httpx.AsyncClient(base_url=second.url, timeout=20) as http:
+            job = await job_over(http, job_id)
+        _end(second)
+    assert job["status"] == "done" and job["starts"] == 2
+
+
+async def _running(http: httpx.AsyncClient, job_id: str) -> None:
+    deadline = time.monotonic() + 20
+    while (await http.get(f"{JOBS}/{job_id}")).json()["status"] != "running":
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.02)
+
+
+def _end(server: ServerProcess) -> None:
+    """End a server as an operator does; it does not wait for its jobs."""
+    server.terminate()
+    assert server.process.wait(20) == 0
+
+
+async def test_a_running_job_is_cancelled(redis: RedisProcess, tmp_path: Path) -> None:
+    """Its context ends, no file is left, and it stays cancelled."""
+    settings = settings_of(redis, tmp_path / "jobs")
+    with serving(**settings, throttle='{"rtf": 0.5}') as server:
+        async with httpx.AsyncClient(base_url=server.url, timeout=20) as http:
+            job_id = await submitted(http, **LONG)
+            await _running(http, job_id)
+            response = await http.delete(f"{JOBS}/{job_id}")
+            assert response.json()["status"] == "cancelled"
+            await until(lambda: not server.metric("tts_contexts_active"), "its context ends")
+            assert (await http.delete(f"{JOBS}/{job_id}")).json()["status"] == "cancelled"
+        _end(server)
+    assert not list((tmp_path / "jobs").glob("*"))
+
+
+async def test_a_job_that_cannot_be_spoken_fails(http: httpx.AsyncClient) -> None:
+    """It has the error, and no file."""
+    job = await job_over(http, await submitted(http, **{**HELLO, "input": "..."}))
+    assert job["status"] == "failed" and job["result"] is None
+    assert job["error"]["code"] == "text_unspeakable"
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ({}, 400),
+        ({"input": ""}, 400),
+        ({"input": 5}, 400),
+        ({"input": "x" * 100_000}, 400),
+        ({**HELLO, "voice": "nobody"}, 400),
+        ({**HELLO, "speed": 100}, 400),
+        ({**HELLO, "webhook": "file:///etc/passwd"}, 400),
+        ({**HELLO, "webhook": 7}, 400),
+    ],
+)
+async def test_a_wrong_job_is_refused_at_once(
+    http: httpx.AsyncClient, body: dict[str, Any], status: int
+) -> None:
+    """What would fail later is not accepted."""
+    assert (await http.post(JOBS, json=body)).status_code == status
+
+
+async def test_links_and_ids_are_checked(http: httpx.AsyncClient) -> None:
+    """An unknown job, a changed link and a link without a signature are refused."""
+    for method in ("GET", "DELETE"):
+        assert (await http.request(method, f"{JOBS}/unknown")).status_code == 404
+    url = (await job_over(http, await submitted(http, **HELLO)))["result"]["url"]
+    assert (await http.get(url + "0")).status_code == 403
+    assert (await http.get(url.partition("?")[0])).status_code == 400
+
+
+async def test_jobs_belong_to_their_key(redis: RedisProcess, tmp_path: Path) -> None:
+    """Another key does not see a job; its link works without any key."""
+    settings = {**settings_of(redis, tmp_path / "jobs"), "api_keys": "one,two", "port": 0}
+    async with (
+        running(Settings.model_validate(settings)) as server,
+        httpx.AsyncClient(base_url=server.url, timeout=20) as http,
+    ):
+        http.headers["Authorization"] = "Bearer one"
+        job = await job_over(http, await submitted(http, **HELLO))
+        http.headers["Authorization"] = "Bearer two"
+        assert (await http.get(f"{JOBS}/{job['id']}")).status_code == 404
+        assert (await http.delete(f"{JOBS}/{job['id']}")).status_code == 404
+        del http.headers["Authorization"]
+        assert (await http.get(f"{JOBS}/{job['id']}")).status_code == 401
+        assert (await http.get(job["result"]["url"])).status_code == 200
+
+
+async def test_redis_away_is_an_answer(
+    http: httpx.AsyncClient, redis: RedisProcess, server: RunningServer
+) -> None:
+    """While Redis is away jobs are refused for now; when it is back they are spoken again."""
+    redis.stop()
+    assert (await http.post(JOBS, json=HELLO)).status_code == 503
+    redis.start()
+    assert (await job_over(http, await submitted(http, **HELLO)))["status"] == "done"
+
+
+async def test_a_disk_that_fails_is_an_error_of_the_job(
+    redis: RedisProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that cannot be stored is tried again, and then the job fails."""
+    monkeypatch.setattr("voiceagent_tts.server.job_runner._RETRY_S", 0.01)
+    (tmp_path / "file").touch()
+    settings = {**settings_of(redis, tmp_path / "file" / "jobs"), "port": 0}
+    async with (
+        running(Settings.model_validate(settings)) as server,
+        httpx.AsyncClient(base_url=server.url, timeout=20) as http,
+    ):
+        job = await job_over(http, await submitted(http, **HELLO))
+    assert job["status"] == "failed" and job["error"]["code"] == "internal"
+
+
+async def test_webhooks_need_a_secret(
+    redis: RedisProcess, tmp_path: Path, start_server: StartServer
+) -> None:
+    """A server that could not sign a message accepts no address for one."""
+    server = await start_server(redis=redis.url, jobs_storage=str(tmp_path))
+    async with httpx.AsyncClient(base_url=server.url) as http:
+        response = await http.post(JOBS, json={**HELLO, "webhook": "https://example.com/"})
+    assert response.status_code == 501

@@ -1,0 +1,308 @@
+"""The queue of jobs: a stream of Redis, which forgets nothing when a server dies.
+
+A job is a hash, and an entry of a stream that the servers read as one consumer group. A server
+that has taken an entry renews it; an entry that was not renewed for `LEASE_S` goes to the next
+server. Every change of a job is one script that checks who owns it, so a server that comes back
+from a long pause cannot finish a job that another one has taken.
+
+Source: https://redis.io/docs/latest/commands/xautoclaim/
+"""
+
+import json
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from voiceagent_tts.access.limiter import Caller
+from voiceagent_tts.access.redis_server import PREFIX
+from voiceagent_tts.errors import OverloadedError
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
+
+LEASE_S = 5.0
+"""Time after which a job of a server that has died goes to another one."""
+MAX_STARTS = 5
+"""Times that a job is started; one that has ended so many servers is given up."""
+
+_STREAM = f"{PREFIX}:jobs"
+_GROUP = "servers"
+_SECRET = f"{PREFIX}:jobs:secret"
+
+_START = """
+local status = redis.call('HGET', KEYS[1], 'status')
+if status == 'queued' or status == 'running' then
+  redis.call('HSET', KEYS[1], 'status', 'running', 'owner', ARGV[1], 'started_at', ARGV[2])
+  redis.call('HINCRBY', KEYS[1], 'starts', 1)
+  return 'running'
+end
+if status then redis.call('HSET', KEYS[1], 'owner', ARGV[1]) end
+return status
+"""
+_RENEW = """
+if redis.call('HGET', KEYS[1], 'owner') ~= ARGV[1] then return false end
+redis.call('XCLAIM', KEYS[2], ARGV[2], ARGV[1], 0, ARGV[3], 'IDLE', ARGV[4], 'JUSTID')
+return redis.call('HGET', KEYS[1], 'status')
+"""
+_FINISH = """
+if redis.call('HGET', KEYS[1], 'owner') ~= ARGV[1] then return 0 end
+if redis.call('HGET', KEYS[1], 'status') ~= 'running' then return 0 end
+redis.call('HSET', KEYS[1], unpack(ARGV, 2))
+return 1
+"""
+_REMOVE = """
+local owner = redis.call('HGET', KEYS[1], 'owner')
+if owner and owner ~= ARGV[1] then return 0 end
+redis.call('XACK', KEYS[2], ARGV[2], ARGV[3])
+redis.call('XDEL', KEYS[2], ARGV[3])
+redis.call('XGROUP', 'DELCONSUMER', KEYS[2], ARGV[2], ARGV[1])
+return 1
+"""
+_CANCEL = """
+local status = redis.call('HGET', KEYS[1], 'status')
+if status == 'queued' or status == 'running' then
+  redis.call('HSET', KEYS[1], 'status', 'cancelled', 'finished_at', ARGV[1])
+  return 'cancelled'
+end
+return status
+"""
+
+
+class JobStatus(StrEnum):
+    """Where a job stands; the last three are final."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A job that this server has taken.
+
+    Attributes:
+        job_id: id of the job.
+        entry_id: id of its entry in the stream.
+        owner: name of the taker; each taking has its own.
+    """
+
+    job_id: str
+    entry_id: str
+    owner: str
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job as Redis keeps it. Times are seconds since 1970; those still to come are None.
+
+    Attributes:
+        id: its id.
+        status: where it stands.
+        request: the body of its request.
+        key_id: id of the key that submitted it; None without keys.
+        ip: address that submitted it.
+        base_url: address of the server that its client used, for links.
+        webhook: where to send news of its end; None for nowhere.
+        webhook_state: `pending`, `delivered` or `failed`; None without a webhook.
+        created_at: when it was submitted.
+        started_at: when it was last started.
+        finished_at: when it ended.
+        starts: number of starts, above 1 if a server died.
+        result: name, type and size of the file, and where its audio comes from.
+        error: code and message of a failure.
+    """
+
+    id: str
+    status: JobStatus
+    request: dict[str, Any]
+    key_id: str | None
+    ip: str
+    base_url: str
+    webhook: str | None
+    webhook_state: str | None
+    created_at: float
+    started_at: float | None = None
+    finished_at: float | None = None
+    starts: int = 0
+    result: dict[str, Any] | None = None
+    error: dict[str, Any] | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it will not change any more."""
+        return self.status not in (JobStatus.QUEUED, JobStatus.RUNNING)
+
+    @classmethod
+    def new(
+        cls, request: dict[str, Any], caller: Caller, base_url: str, webhook: str | None
+    ) -> "Job":
+        """A job that has just been submitted."""
+        news = None if webhook is None else "pending"
+        return cls(
+            uuid.uuid4().hex, JobStatus.QUEUED, request, caller.key_id, caller.ip, base_url,
+            webhook, news, time.time(),
+        )  # fmt: skip
+
+
+class JobQueue:
+    """The jobs of all servers of one Redis.
+
+    Args:
+        redis: the client.
+        keep_s: seconds for which a job is kept.
+        max_waiting: maximum number of jobs that are not over.
+    """
+
+    def __init__(self, redis: "Redis", keep_s: float, max_waiting: int) -> None:
+        self._redis: Any = redis  # whose types say that every answer may be awaited or not
+        self._keep_s = keep_s
+        self._max_waiting = max_waiting
+        self._start = redis.register_script(_START)
+        self._renew = redis.register_script(_RENEW)
+        self._finish = redis.register_script(_FINISH)
+        self._remove = redis.register_script(_REMOVE)
+        self._cancel = redis.register_script(_CANCEL)
+
+    async def secret(self) -> bytes:
+        """The secret that signs links, the same for all servers; made by the first."""
+        await self._redis.set(_SECRET, uuid.uuid4().hex + uuid.uuid4().hex, nx=True)
+        return await self._redis.get(_SECRET)
+
+    async def submit(self, job: Job) -> None:
+        """Append a job; all of it or nothing is stored.
+
+        Raises:
+            OverloadedError: too many jobs wait.
+        """
+        if await self._redis.xlen(_STREAM) >= self._max_waiting:
+            raise OverloadedError(
+                f"{self._max_waiting} jobs are waiting; try again later", retry_after_ms=10_000
+            )
+        await self._create_group()
+        async with self._redis.pipeline(transaction=True) as pipe:
+            pipe.hset(_key(job.id), mapping=_as_fields(job))
+            pipe.expire(_key(job.id), round(self._keep_s))
+            pipe.xadd(_STREAM, {"job": job.id})
+            await pipe.execute()
+
+    async def get(self, job_id: str) -> Job | None:
+        """Return a job; None if it never existed or is no longer kept."""
+        fields = await self._redis.hgetall(_key(job_id))
+        return _from_fields(job_id, fields) if fields else None
+
+    async def claim(self) -> Claim | None:
+        """Take the job of a server that has died, or the next new one; None if there is none."""
+        await self._create_group()
+        owner = uuid.uuid4().hex
+        _, entries, *_ = await self._redis.xautoclaim(
+            _STREAM, _GROUP, owner, round(LEASE_S * 1000), count=1
+        )
+        if not entries:
+            streams = await self._redis.xreadgroup(_GROUP, owner, {_STREAM: ">"}, count=1)
+            entries = streams[0][1] if streams else []
+        if not entries:
+            await self._redis.xgroup_delconsumer(_STREAM, _GROUP, owner)
+            return None
+        entry_id, fields = entries[0]
+        return Claim(fields[b"job"].decode(), entry_id.decode(), owner)
+
+    async def start(self, claim: Claim) -> JobStatus | None:
+        """Mark a job as running here, unless it is over; None if it is no longer kept."""
+        status = await self._start([_key(claim.job_id)], [claim.owner, time.time()])
+        return None if status is None else JobStatus(status.decode())
+
+    async def renew(self, claim: Claim) -> JobStatus | None:
+        """Keep a job; returns its status, None if another server has taken it."""
+        return await self._touch(claim, idle_ms=0)
+
+    async def release(self, claim: Claim) -> None:
+        """Let another server take a job at once."""
+        await self._touch(claim, idle_ms=round(LEASE_S * 1000))
+
+    async def _touch(self, claim: Claim, idle_ms: int) -> JobStatus | None:
+        keys = [_key(claim.job_id), _STREAM]
+        arguments = [claim.owner, _GROUP, claim.entry_id, idle_ms]
+        status = await self._renew(keys, arguments)
+        return None if status is None else JobStatus(status.decode())
+
+    async def finish(
+        self, claim: Claim, status: JobStatus, outcome: Mapping[str, dict[str, Any]]
+    ) -> bool:
+        """End a job with its `result` or `error`; returns whether it was running, and here."""
+        fields: dict[str, str | float] = {"status": status, "finished_at": time.time()}
+        fields |= {name: json.dumps(value) for name, value in outcome.items()}
+        flat = [part for pair in fields.items() for part in pair]
+        return bool(await self._finish([_key(claim.job_id)], [claim.owner, *flat]))
+
+    async def cancel(self, job_id: str) -> JobStatus | None:
+        """Cancel a job that is not over; returns its status, None if there is no such job."""
+        status = await self._cancel([_key(job_id)], [time.time()])
+        return None if status is None else JobStatus(status.decode())
+
+    async def set_webhook_state(self, job_id: str, state: str) -> None:
+        """Note whether the news of a job's end has arrived."""
+        if await self._redis.exists(_key(job_id)):  # not to make a hash that never expires
+            await self._redis.hset(_key(job_id), "webhook_state", state)
+
+    async def remove(self, claim: Claim) -> None:
+        """Remove a job from the queue, as nothing is left to do; not if another server has it."""
+        keys = [_key(claim.job_id), _STREAM]
+        await self._remove(keys, [claim.owner, _GROUP, claim.entry_id])
+
+    async def _create_group(self) -> None:
+        from redis.exceptions import ResponseError
+
+        try:
+            await self._redis.xgroup_create(_STREAM, _GROUP, id="0", mkstream=True)
+        except ResponseError as error:
+            if not str(error).startswith("BUSYGROUP"):
+                raise
+
+
+def _key(job_id: str) -> str:
+    return f"{PREFIX}:job:{job_id}"
+
+
+def _as_fields(job: Job) -> dict[str, str]:
+    return {
+        "status": job.status,
+        "request": json.dumps(job.request),
+        "key_id": job.key_id or "",
+        "ip": job.ip,
+        "base_url": job.base_url,
+        "webhook": job.webhook or "",
+        "webhook_state": job.webhook_state or "",
+        "created_at": str(job.created_at),
+    }
+
+
+def _from_fields(job_id: str, fields: dict[bytes, bytes]) -> Job:
+    text = {name.decode(): value.decode() for name, value in fields.items()}
+
+    def number(name: str) -> float | None:
+        return float(text[name]) if name in text else None
+
+    def parsed(name: str) -> dict[str, Any] | None:
+        return json.loads(text[name]) if name in text else None
+
+    return Job(
+        job_id,
+        JobStatus(text["status"]),
+        json.loads(text["request"]),
+        text["key_id"] or None,
+        text["ip"],
+        text["base_url"],
+        text["webhook"] or None,
+        text["webhook_state"] or None,
+        float(text["created_at"]),
+        number("started_at"),
+        number("finished_at"),
+        int(text.get("starts", 0)),
+        parsed("result"),
+        parsed("error"),
+    )

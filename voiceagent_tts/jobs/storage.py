@@ -1,0 +1,178 @@
+"""Where the files of jobs are kept: a folder that the servers share, or a bucket of S3.
+
+Links are signed and end: those of a folder by the servers, those of a bucket by S3.
+"""
+
+import contextlib
+import hashlib
+import hmac
+import os
+import re
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import urlencode
+
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError, UnauthorizedError
+from voiceagent_tts.extras import install_hint
+
+_S3 = "s3://"
+_NAME = re.compile(r"[0-9a-f]{32}\.(mp3|opus|aac|flac|wav|pcm)")
+_UNFINISHED = ".unfinished"
+
+
+class JobStorage(Protocol):
+    """Keeps files by name. Its methods block, so a server calls them in threads."""
+
+    def save(self, name: str, data: bytes, content_type: str) -> None:
+        """Store a file; raises OSError if it cannot be stored."""
+        ...
+
+    def link(self, name: str, base_url: str, expires_at: int) -> str:
+        """A link to a file for who has no key, until `expires_at` (seconds since 1970)."""
+        ...
+
+    def delete_old(self, keep_s: float) -> int:
+        """Delete files that are older than `keep_s`; returns how many."""
+        ...
+
+
+def open_storage(address: str, secret: bytes) -> JobStorage:
+    """Open the storage at a folder's path or at `s3://BUCKET/PREFIX`.
+
+    Raises:
+        InvalidRequestError: the extra is missing, or the address cannot be used.
+    """
+    if address.startswith(_S3):
+        bucket, _, prefix = address.removeprefix(_S3).partition("/")
+        if not bucket:
+            raise InvalidRequestError("jobs_storage: expected s3://BUCKET/PREFIX, got no bucket")
+        return S3Storage(bucket, prefix)
+    return FolderStorage(Path(address).expanduser(), secret)
+
+
+@dataclass(frozen=True, slots=True)
+class FolderStorage:
+    """Files in a folder, and links to the servers themselves.
+
+    Attributes:
+        folder: the folder; all servers of one Redis need the same.
+        secret: signs the links.
+    """
+
+    folder: Path
+    secret: bytes
+
+    def save(self, name: str, data: bytes, content_type: str) -> None:
+        """Store a file: it is complete, or not there."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        unfinished = self.folder / f"{name}.{os.getpid()}{_UNFINISHED}"
+        try:
+            with unfinished.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            unfinished.replace(self.folder / name)
+        finally:
+            unfinished.unlink(missing_ok=True)
+
+    def link(self, name: str, base_url: str, expires_at: int) -> str:
+        """A link to a server, which checks the signature."""
+        query = {"expires": expires_at, "signature": self._signature(name, expires_at)}
+        return f"{base_url}v1/audio/jobs/files/{name}?{urlencode(query)}"
+
+    def open_link(self, name: str, expires_at: int, signature: str) -> Path:
+        """Return the file of a link.
+
+        Raises:
+            UnauthorizedError: the signature is wrong, or the link has ended.
+            InvalidRequestError: the file is no longer there.
+        """
+        is_genuine = hmac.compare_digest(
+            signature.encode(), self._signature(name, expires_at).encode()
+        )
+        if not is_genuine or time.time() > expires_at:
+            raise UnauthorizedError(
+                "this link is not valid, or no longer; GET /v1/audio/jobs/{id} has a new one",
+                code=ErrorCode.FORBIDDEN,
+            )
+        path = self.folder / name
+        if not _NAME.fullmatch(name) or not path.is_file():
+            raise InvalidRequestError("this file is no longer kept", code=ErrorCode.NOT_FOUND)
+        return path
+
+    def delete_old(self, keep_s: float) -> int:
+        """Delete old files, also unfinished ones; leaves everything else in the folder."""
+        deleted = 0
+        with contextlib.suppress(FileNotFoundError):
+            for path in self.folder.iterdir():
+                is_ours = _NAME.fullmatch(path.name) or path.name.endswith(_UNFINISHED)
+                if is_ours and path.stat().st_mtime < time.time() - keep_s:
+                    path.unlink(missing_ok=True)
+                    deleted += 1
+        return deleted
+
+    def _signature(self, name: str, expires_at: int) -> str:
+        return hmac.new(self.secret, f"{name}\n{expires_at}".encode(), hashlib.sha256).hexdigest()
+
+
+class S3Storage:
+    """Files in a bucket of S3, or of a server that speaks its protocol.
+
+    Address and credentials are those of boto3: `AWS_ENDPOINT_URL`, `AWS_ACCESS_KEY_ID` and others.
+
+    Args:
+        bucket: an existing bucket.
+        prefix: begins the name of every object, which `/` and the file's name follow.
+    """
+
+    def __init__(self, bucket: str, prefix: str) -> None:
+        try:
+            import boto3
+        except ModuleNotFoundError:
+            raise InvalidRequestError(
+                f"jobs_storage: S3 needs the package 'boto3': {install_hint('s3')}"
+            ) from None
+        self._client: Any = boto3.client("s3")
+        self._bucket = bucket
+        self._prefix = prefix.rstrip("/")
+
+    def save(self, name: str, data: bytes, content_type: str) -> None:
+        """Store a file."""
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        try:
+            self._client.put_object(
+                Bucket=self._bucket, Key=self._key(name), Body=data, ContentType=content_type
+            )
+        except (BotoCoreError, ClientError) as error:
+            raise OSError(f"S3: {error}") from error
+
+    def link(self, name: str, base_url: str, expires_at: int) -> str:
+        """A link to S3 itself, signed by it."""
+        return self._client.generate_presigned_url(
+            "get_object",
+            Params={"Bucket": self._bucket, "Key": self._key(name)},
+            ExpiresIn=max(1, expires_at - int(time.time())),
+        )
+
+    def delete_old(self, keep_s: float) -> int:
+        """Delete old files; leaves objects with other names."""
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        deleted = 0
+        pages = self._client.get_paginator("list_objects_v2")
+        try:
+            for page in pages.paginate(Bucket=self._bucket, Prefix=self._key("")):
+                for each in page.get("Contents", ()):
+                    is_ours = _NAME.fullmatch(each["Key"].rpartition("/")[2])
+                    if is_ours and each["LastModified"].timestamp() < time.time() - keep_s:
+                        self._client.delete_object(Bucket=self._bucket, Key=each["Key"])
+                        deleted += 1
+        except (BotoCoreError, ClientError) as error:
+            raise OSError(f"S3: {error}") from error
+        return deleted
+
+    def _key(self, name: str) -> str:
+        return f"{self._prefix}/{name}" if self._prefix else name

@@ -1,0 +1,132 @@
+"""Sends news to an address that a client has named, without becoming its way into this network.
+
+The name is resolved once, every address of it must be public, and the connection goes to that
+address; redirects are not followed. The message is signed as https://www.standardwebhooks.com
+describes, so that the receiver can tell it from others.
+"""
+
+import base64
+import hashlib
+import hmac
+import http.client
+import ipaddress
+import socket
+import ssl
+from dataclasses import dataclass
+from urllib.parse import SplitResult, urlsplit
+
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+
+TIMEOUT_S = 10.0
+_MAX_URL_CHARS = 2048
+
+
+class NotDeliveredError(Exception):
+    """The receiver could not be reached, or did not answer with a status of success."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Webhooks:
+    """Sends signed messages.
+
+    Attributes:
+        secret: signs the messages; receivers need it.
+        allows_private: whether http and addresses of private networks are allowed.
+    """
+
+    secret: bytes
+    allows_private: bool = False
+
+    def check(self, url: str) -> None:
+        """Check an address before a job is accepted for it; resolves no name.
+
+        Raises:
+            InvalidRequestError: it is no address that messages may be sent to.
+        """
+        try:
+            parts = urlsplit(url)
+            host, _ = parts.hostname, parts.port
+        except ValueError:
+            raise _refused("an address that can be read") from None
+        if len(url) > _MAX_URL_CHARS or not url.isascii() or any(c <= " " for c in url):
+            raise _refused(f"at most {_MAX_URL_CHARS} printable ASCII characters")
+        if not host or parts.username or parts.scheme not in self._schemes:
+            raise _refused(f"{' or '.join(self._schemes)}://HOST/..., without a user")
+        try:
+            address = ipaddress.ip_address(host)
+        except ValueError:
+            return
+        if not self._is_allowed(address):
+            raise _refused("a public address")
+
+    def send(self, url: str, message_id: str, body: bytes, now_s: int) -> None:
+        """Send one message; blocks.
+
+        Raises:
+            NotDeliveredError: the message was not accepted.
+        """
+        parts = urlsplit(url)
+        headers = {
+            "Content-Type": "application/json",
+            "User-Agent": "voiceagent-tts",
+            "webhook-id": message_id,
+            "webhook-timestamp": str(now_s),
+            "webhook-signature": self.signature(message_id, body, now_s),
+        }
+        try:
+            connection = self._connect(parts)
+            try:
+                path = parts.path or "/"
+                target = f"{path}?{parts.query}" if parts.query else path
+                connection.request("POST", target, body, headers)
+                status = connection.getresponse().status
+            finally:
+                connection.close()
+        except (OSError, http.client.HTTPException) as error:
+            raise NotDeliveredError(type(error).__name__) from error
+        if not 200 <= status < 300:
+            raise NotDeliveredError(f"status {status}")
+
+    def signature(self, message_id: str, body: bytes, now_s: int) -> str:
+        """The value of `webhook-signature`.
+
+        Source: Standard Webhooks 1.0.0, "Signature scheme".
+        """
+        signed = f"{message_id}.{now_s}.".encode() + body
+        digest = hmac.new(self.secret, signed, hashlib.sha256).digest()
+        return f"v1,{base64.b64encode(digest).decode()}"
+
+    @property
+    def _schemes(self) -> tuple[str, ...]:
+        return ("https", "http") if self.allows_private else ("https",)
+
+    def _connect(self, parts: SplitResult) -> http.client.HTTPConnection:
+        """Connect to an address that was checked, and not to a name that may change meanwhile."""
+        host = parts.hostname or ""
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        addresses = {str(each[4][0]) for each in found}
+        for address in addresses:
+            if not self._is_allowed(ipaddress.ip_address(address.partition("%")[0])):
+                raise NotDeliveredError("the name has an address of a private network")
+        raw = socket.create_connection((str(found[0][4][0]), port), TIMEOUT_S)
+        connection = http.client.HTTPConnection(parts.netloc, timeout=TIMEOUT_S)
+        connection.sock = raw
+        if parts.scheme == "https":
+            try:
+                connection.sock = ssl.create_default_context().wrap_socket(
+                    raw, server_hostname=host
+                )
+            except OSError:
+                raw.close()
+                raise
+        return connection
+
+    def _is_allowed(self, address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+        mapped = getattr(address, "ipv4_mapped", None)
+        is_public = (mapped or address).is_global and not address.is_multicast
+        return is_public or self.allows_private
+
+
+def _refused(expected: str) -> InvalidRequestError:
+    return InvalidRequestError(f"webhook: expected {expected}", code=ErrorCode.INVALID_PARAM)
