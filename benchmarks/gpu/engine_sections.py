@@ -26,7 +26,7 @@ from benchmarks.engine.products import matrix_shapes, time_product
 from benchmarks.engine.profile import frame_parts, profile_part
 from benchmarks.engine.roofline import Roofline
 from benchmarks.gpu.ground import Ground
-from voiceagent_tts.model.kernels import differences
+from voiceagent_tts.model.kernels import differences, find_codec_fault
 
 _PACKAGES = ("torch", "transformers", "numpy", "triton", "flash_attn", "flash_attn_3", "torchao")
 _PROFILED_ROWS = (1, 64)
@@ -79,6 +79,7 @@ def faults(ground: Ground) -> None:
                 model.config.talker_config, ground.dtype, ground.device
             ):
                 notes.keep({"difference": difference, "bound": bound}, "fused", name)
+            notes.keep(find_codec_fault(ground.device) or "", "fused_codec_fault")
         except Exception:  # of an import, a compiler, a driver: all of it is worth knowing
             traceback.print_exc()
             notes.keep(traceback.format_exc(), "fused_traceback")

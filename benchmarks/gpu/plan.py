@@ -50,6 +50,7 @@ PLANS = {
     "flash": Plan(90, ("flash_attn",)),
     "sdpa": Plan(90),
     "plain": Plan(90),
+    "fused-codec": Plan(90),
     "fp8": Plan(90, ("torchao",)),
     "int8": Plan(90, ("torchao",)),
     "no-tf32": Plan(90),

@@ -48,6 +48,7 @@ SECTIONS: Mapping[str, Callable[[Ground], None]] = {
     "flash": partial(_engine, attention="flash"),
     "sdpa": partial(_engine, attention="sdpa"),
     "plain": partial(_engine, kernels="plain"),
+    "fused-codec": partial(_engine, codec_kernels="fused"),
     "fp8": partial(_engine, quantize="fp8"),
     "int8": partial(_engine, quantize="int8"),
     "no-tf32": partial(_engine, has_tf32=False),
