@@ -17,7 +17,7 @@ def test_on_a_scripted_clock_nothing_is_added() -> None:
         assert all(abs(error) < 0.02 for errors in by_name.values() for error in errors)
 
 
-@pytest.mark.realtime
+@pytest.mark.thorough
 async def test_the_wall_clock_only_adds() -> None:
     """With the server in a process of its own, what arrives is never early."""
     figures = await measure((1,), 0.1)

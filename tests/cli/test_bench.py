@@ -58,7 +58,7 @@ def test_wrong_arguments_are_refused(arguments: tuple[str, ...]) -> None:
         CliRunner().invoke(app, ["latency", *arguments], catch_exceptions=False)
 
 
-@pytest.mark.realtime
+@pytest.mark.thorough
 def test_the_peers_of_a_run_speak_too(tmp_path: Path) -> None:
     """Whole utterances have no first audio before their end, and ours do."""
     argv = [
