@@ -16,6 +16,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from testbed.servers import metric_value
 from testbed.waiting import PATIENCE_S, until
 from voiceagent_tts.config import Settings
+from voiceagent_tts.server.elevenlabs import MAX_WAITING
 from voiceagent_tts.server.serve import RunningServer, running
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -202,6 +203,24 @@ async def test_the_key_may_be_in_the_first_message(locked: RunningServer) -> Non
                 await websocket.recv()
             assert websocket.close_code == 1008
     assert metric_value(server, "tts_ws_accepted_total") == 1
+
+
+async def test_sockets_without_a_key_are_few(
+    locked: RunningServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Those that wait for their key have a limit; one that leaves makes room, without a trace."""
+    async with contextlib.AsyncExitStack() as stack:
+        for _ in range(MAX_WAITING):
+            await stack.enter_async_context(connected(locked))
+        with pytest.raises(InvalidStatus) as refused:
+            await stack.enter_async_context(connected(locked))
+        assert refused.value.response.status_code == 503
+    await until(lambda: not locked.uvicorn_server.server_state.connections, "all are closed")
+    async with connected(locked, "stream", output_format="pcm_8000") as websocket:
+        await send(websocket, text="Yes. ", xi_api_key="right")
+        await send(websocket, text="")
+        assert audio_of(await until_final(websocket))
+    assert not [record for record in caplog.records if record.exc_info]
 
 
 async def test_the_key_may_be_in_a_header(locked: RunningServer) -> None:

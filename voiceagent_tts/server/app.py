@@ -121,6 +121,8 @@ def create_app(state: ServerState, jobs: Jobs) -> FastAPI:
         # Cartesia's clients in browsers cannot set headers and send their key in the address.
         await serve(websocket, Cartesia(), websocket.query_params.get("api_key"))
 
+    waiters = elevenlabs.KeyWaiters()
+
     @app.websocket("/v1/text-to-speech/{voice_id}/{kind}-input")
     @app.websocket("/livekit/v1/text-to-speech/{voice_id}/{kind}-input")
     async def eleven_labs(websocket: WebSocket, voice_id: str, kind: str) -> None:
@@ -131,7 +133,11 @@ def create_app(state: ServerState, jobs: Jobs) -> FastAPI:
             return
         key = None
         if state.keys.needs_key and auth.key_of(websocket.scope) is None:
-            websocket, key = await elevenlabs.await_key(websocket)
+            try:
+                websocket, key = await waiters.await_key(websocket)
+            except OverloadedError as error:
+                await _refuse(websocket, error)
+                return
         await serve(websocket, dialect, key)
 
     @app.get("/v1/text-to-speech/{voice_id}/stream-input", include_in_schema=False)

@@ -7,12 +7,13 @@ ElevenLabs plugin of LiveKit reads them.
 
 import asyncio
 import base64
+import contextlib
 import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
-from fastapi import APIRouter, Request, WebSocket
+from fastapi import APIRouter, Request, WebSocket, WebSocketDisconnect
 from fastapi.responses import StreamingResponse
 from pydantic import ValidationError
 from starlette.types import Message
@@ -20,7 +21,7 @@ from starlette.types import Message
 from voiceagent_tts.audio.containers import CONTENT_TYPES, ContainerEncoder
 from voiceagent_tts.audio.output import OutputStream
 from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk
-from voiceagent_tts.errors import VoiceAgentError
+from voiceagent_tts.errors import OverloadedError, VoiceAgentError
 from voiceagent_tts.protocol.dialects.character_alignment import CharacterAlignment, in_seconds
 from voiceagent_tts.protocol.dialects.elevenlabs import error_name
 from voiceagent_tts.protocol.dialects.elevenlabs_messages import (
@@ -43,6 +44,8 @@ _PATHS = ("/v1/text-to-speech", "/v1/voices")
 _DEFAULT_FORMAT = "mp3_44100_128"
 _FIRST_MESSAGE_S = 5.0
 """Time in which a socket without a key in its headers has to send one."""
+MAX_WAITING = 64
+"""Maximum number of sockets that are open without a key."""
 
 router = APIRouter(tags=["elevenlabs"])
 
@@ -164,7 +167,32 @@ def _line(data: bytes, characters: dict[str, Any] | None) -> str | None:
 # Sockets.
 
 
-async def await_key(websocket: WebSocket) -> tuple[WebSocket, str | None]:
+class KeyWaiters:
+    """Counts the sockets that are open without a key, to limit them."""
+
+    def __init__(self) -> None:
+        self._waiting = 0
+
+    async def await_key(self, websocket: WebSocket) -> tuple[WebSocket, str | None]:
+        """As `_await_key`.
+
+        Raises:
+            OverloadedError: too many sockets wait already; this one was not accepted.
+        """
+        if self._waiting >= MAX_WAITING:
+            raise OverloadedError(
+                f"{MAX_WAITING} sockets have not sent their key yet; send it as the header "
+                "xi-api-key",
+                retry_after_ms=1000,
+            )
+        self._waiting += 1
+        try:
+            return await _await_key(websocket)
+        finally:
+            self._waiting -= 1
+
+
+async def _await_key(websocket: WebSocket) -> tuple[WebSocket, str | None]:
     """Accept a socket without a key in its headers, and read the key in its first message.
 
     Returns:
@@ -212,5 +240,6 @@ class _AcceptedSocket:
 
     async def _refuse(self, detail: dict[str, str]) -> None:
         error = {"message": detail["message"], "error": detail["status"], "code": 1008}
-        await self._websocket.send_text(json.dumps(error))
-        await self._websocket.close(1008, detail["status"])
+        with contextlib.suppress(WebSocketDisconnect, RuntimeError):  # the client may have left
+            await self._websocket.send_text(json.dumps(error))
+            await self._websocket.close(1008, detail["status"])
