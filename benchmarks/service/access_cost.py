@@ -1,7 +1,8 @@
-"""What do keys, limits and records cost, per context and per frame?
+"""What does all that stands around speech cost, per context and per frame?
 
 Two servers run in this process: a plain one, and one with a file of keys, every limit for the key
-and the address, an audit log and a request log; with `--redis`, its limits are counted there. Turns
+and the address, an audit log and a request log, the watermark, and a cache that finds nothing; with
+`--redis`, its limits are counted there. Turns
 go to one and the other by turns, token by token as a language model writes, without pacing, so
 that everything that delays a message shows. The figures are
 
@@ -58,6 +59,7 @@ async def guarded(
     settings = Settings(
         port=0, keys=str(place), key_limits=_ENOUGH, ip_limits=_ENOUGH, redis=redis,
         audit_log=folder / "audit.jsonl", request_log=folder / "requests.jsonl",
+        cache_after=10**9,
     )  # fmt: skip
     async with (
         running(settings) as server,
@@ -69,7 +71,10 @@ async def guarded(
 @contextlib.asynccontextmanager
 async def plain() -> AsyncIterator[tuple[RunningServer, TTSClient]]:
     """A server without any of it, and its client."""
-    async with running(Settings(port=0)) as server, TTSClient(server.websocket_url) as client:
+    async with (
+        running(Settings(port=0, watermark=False, cache_mb=0)) as server,
+        TTSClient(server.websocket_url) as client,
+    ):
         yield server, client
 
 

@@ -141,7 +141,7 @@ async def measure(
         async with contextlib.AsyncExitStack() as stack:
             servers: dict[str, RunningServer] = {}
             for mode, aligner in _MODES.items():
-                settings = Settings(port=0, throttle=throttle, aligner=aligner)  # type: ignore[arg-type]
+                settings = Settings(port=0, cache_mb=0, throttle=throttle, aligner=aligner)  # type: ignore[arg-type]
                 servers[mode] = await stack.enter_async_context(running(settings))
             for turn in range(rounds):
                 for mode, server in servers.items():

@@ -37,8 +37,10 @@ async def measure(turns: int) -> dict[str, Times]:
     results: dict[str, Times] = {"unmarked": defaultdict(list), "marked": defaultdict(list)}
     secret = _KEY.secret.hex()
     async with (
-        running(Settings(port=0, watermark=False)) as plain,
-        running(Settings.model_validate({"port": 0, "watermark_key": secret})) as marking,
+        running(Settings(port=0, cache_mb=0, watermark=False)) as plain,
+        running(
+            Settings.model_validate({"port": 0, "cache_mb": 0, "watermark_key": secret})
+        ) as marking,
         TTSClient(plain.websocket_url) as plain_client,
         TTSClient(marking.websocket_url) as marking_client,
     ):

@@ -131,7 +131,9 @@ async def is_pcm_equal(texts: Sequence[str]) -> bool:
 
     All texts are spoken at once, on one socket, so that a mix-up of streams would be noticed.
     """
-    settings = Settings(port=0, watermark=False)  # marked samples are not those of the engine
+    settings = Settings(
+        port=0, watermark=False, cache_mb=0
+    )  # marked samples are not those of the engine
     with recorded_pcm() as made:
         async with running(settings) as server, TTSClient(server.websocket_url) as client:
             received = await asyncio.gather(*(_receive(client, text) for text in texts))

@@ -36,7 +36,10 @@ async def whole_utterance_server(log: Path) -> AsyncIterator[OwnServer]:
 async def own_server(
     *arguments: str, log: Path, environment: Mapping[str, str] | None = None
 ) -> AsyncIterator[OwnServer]:
-    """Serve on a free port of this machine until the block ends.
+    """Serve on a free port of this machine until the block ends, without the cache of phrases.
+
+    Texts come again and again in a benchmark, and the cache would be measured in place of an
+    engine.
 
     Args:
         arguments: further arguments of `voiceagent-tts serve`.
@@ -47,7 +50,8 @@ async def own_server(
         RuntimeError: the server did not start.
     """
     argv = ["-m", "voiceagent_tts", "serve", "--port", "0", *arguments]
-    async with _process(argv, log, environment or {}) as server:
+    no_cache = {"VOICEAGENT_TTS_CACHE_MB": "0"}
+    async with _process(argv, log, {**no_cache, **(environment or {})}) as server:
         yield server
 
 

@@ -25,8 +25,6 @@ from voiceagent_tts.bench.utterance import Utterance
 from voiceagent_tts.client import http_address
 
 _SERVER_LOG = "bench-server.log"
-_NO_CACHE = {"VOICEAGENT_TTS_CACHE_MB": "0"}
-"""Texts come again and again in a run, and a cache would be measured in place of an engine."""
 _PEER_LOG = "bench-peer.log"
 
 
@@ -69,14 +67,14 @@ async def targets_or_own(
     if addresses:
         yield addresses
         return
-    async with own_server(log=folder / _SERVER_LOG, environment=_NO_CACHE) as server:
+    async with own_server(log=folder / _SERVER_LOG) as server:
         yield [TargetAddress("own server", server.url, options)]
 
 
 @contextlib.asynccontextmanager
 async def peers(folder: Path) -> AsyncIterator[Sequence[TargetAddress]]:
     """Yield what speaks here with the embedded voice: our two doors, and the usual wrapper."""
-    embedded = {"VOICEAGENT_TTS_ENGINE": "espeak", **_NO_CACHE}
+    embedded = {"VOICEAGENT_TTS_ENGINE": "espeak"}
     async with (
         own_server(log=folder / _SERVER_LOG, environment=embedded) as server,
         whole_utterance_server(folder / _PEER_LOG) as peer,
