@@ -44,6 +44,7 @@ def predicted_without_limit(load: str) -> Prediction:
         return SCENARIOS[load](TIMES).predict()
 
 
+@pytest.mark.thorough
 def test_a_limited_backlog_shortens_the_wait_of_many(found: dict[str, dict[str, float]]) -> None:
     """Without the limit, 256 callers stall the engine's thread, and wait longer for first audio."""
     without, limited = predicted_without_limit("256 callers"), found["256 callers"]

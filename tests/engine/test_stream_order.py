@@ -50,7 +50,7 @@ def spoken_in(order: Order, seed: int) -> dict[int, Spoken]:
     return spoken
 
 
-@pytest.fixture(params=["one device", "two devices"])
+@pytest.fixture(params=[pytest.param("one device", marks=pytest.mark.thorough), "two devices"])
 def placement(request: pytest.FixtureRequest) -> Iterator[str]:
     """The codec on the talker's device, and on another one."""
     if request.param == "one device":
@@ -112,7 +112,7 @@ def in_bursts(runner: Runner) -> dict[int, Spoken]:
     "order",
     [
         pytest.param("lazy", marks=pytest.mark.thorough),
-        "talker first",
+        pytest.param("talker first", marks=pytest.mark.thorough),
         pytest.param("codec first", marks=pytest.mark.thorough),
     ],
 )
@@ -127,6 +127,7 @@ def test_a_missing_wait_for_the_frames_is_found() -> None:
         assert is_found("codec first")
 
 
+@pytest.mark.thorough
 def test_a_missing_wait_between_devices_is_found() -> None:
     """Codes that are overwritten before the codec's device has read them are found."""
     wait_for = QueuedStream.wait_for
@@ -144,6 +145,7 @@ def test_a_missing_wait_between_devices_is_found() -> None:
         assert is_found("talker first")
 
 
+@pytest.mark.thorough
 def test_a_buffer_that_is_used_again_too_early_is_found() -> None:
     """A pinned copy that is overwritten before it was sent is found."""
     send = transfer.Upload.send
@@ -159,6 +161,7 @@ def test_a_buffer_that_is_used_again_too_early_is_found() -> None:
         assert is_found("lazy")
 
 
+@pytest.mark.thorough
 def test_audio_that_is_read_before_it_is_complete_is_found() -> None:
     """Audio that is collected without its event is found."""
     collect = CodecStream.collect

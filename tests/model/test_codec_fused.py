@@ -92,6 +92,7 @@ def _wrong() -> float:
         return codec_difference(CPU)
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(400)
 def test_the_check_at_load_finds_a_wrong_activation(run_interpreted: Run) -> None:
     """Samples that differ in one percent of an activation are found."""
