@@ -14,7 +14,6 @@ from voiceagent_tts.client import TTSClient
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import ErrorCode, VoiceAgentError
 from voiceagent_tts.protocol.client_connection import ClientAudio
-from voiceagent_tts.server.serve import RunningServer
 
 
 def test_the_program_ends_with_one_json_object():
@@ -71,9 +70,10 @@ async def test_a_refused_stream_ends_the_load_with_the_servers_error(start_serve
     assert raised.value.code is ErrorCode.TOO_MANY_CONTEXTS
 
 
-async def test_pcm_is_compared_with_what_the_engine_made(server: RunningServer):
+async def test_pcm_is_compared_with_what_the_engine_made(start_server: StartServer):
     """The recording has the complete audio of each context, as its client receives it."""
     assert await is_pcm_equal(["One.", "Two, and three."])
+    server = await start_server(watermark=False)
     with recorded_pcm() as made:
         async with TTSClient(server.websocket_url) as client:
             events = [event async for event in client.say("Four.")]
