@@ -10,7 +10,7 @@ turn, word by word as a language model writes. Three servers do so:
 Each call is heard once, so a hit is a phrase of an earlier turn or of the script. Then the greeting
 is spoken from the cache and, by contexts that do not use it, by the engine, by turns, in contexts
 that are open already. The figures are from the complete text to the first audio: in the server, and
-at a client, over a socket.
+at a client of another server process, over a socket.
 """
 
 import asyncio
@@ -26,6 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.common.report import percentiles, provenance, publish
+from testbed.server_process import serving
 from voiceagent_tts.client import ClientAudio, TTSClient
 from voiceagent_tts.config import Settings
 from voiceagent_tts.core import AudioChunk
@@ -88,9 +89,9 @@ async def hear_calls(client: TTSClient) -> None:
             await speak(client, turn)
 
 
-async def warm(server: RunningServer) -> None:
+async def warm(url: str) -> None:
     """Put the script into the cache, as `voiceagent-tts cache warm` does."""
-    async with httpx.AsyncClient(base_url=server.url, timeout=60) as http:
+    async with httpx.AsyncClient(base_url=url, timeout=60) as http:
         for phrase in _lines((_FOLDER / "customer_phrases.txt").read_text("utf-8")):
             answer = await http.post("/v1/cache", json={"text": phrase, "language": "en"})
             answer.raise_for_status()
@@ -102,7 +103,7 @@ async def count_hits(after: int, *, is_warmed: bool) -> dict[str, float]:
         cache = server.state.cache
         assert cache is not None
         if is_warmed:
-            await warm(server)
+            await warm(server.url)
         before = (cache.counts.hits, cache.counts.misses, cache.counts.audio_s, _audio_s(server))
         async with TTSClient(server.websocket_url) as client:
             await hear_calls(client)
@@ -125,19 +126,27 @@ async def time_hits(turns: int) -> dict[str, dict[str, float]]:
     """Times of the first audio in milliseconds, from the cache and from the engine."""
     greeting = read_calls()[0][0]
     times: defaultdict[str, list[float]] = defaultdict(list)
-    async with (
-        running(Settings(port=0, cache_mb=_CACHE_MB)) as server,
-        TTSClient(server.websocket_url) as client,
-    ):
-        await warm(server)
-        for number in range(-_WARM_UP_TURNS, turns):
-            for name, is_cached in (("cache", True), ("engine", False)):
-                in_server = await time_in_server(server, greeting, is_cached=is_cached)
-                at_client = await time_at_client(client, greeting, is_cached=is_cached)
-                if number >= 0:
-                    times[f"{name}_in_server"].append(1000 * in_server)
-                    times[f"{name}_at_client"].append(1000 * at_client)
+    with serving(engine="espeak", cache_mb=f"{_CACHE_MB}") as other:
+        async with (
+            running(Settings(port=0, cache_mb=_CACHE_MB)) as server,
+            TTSClient(other.websocket_url) as client,
+        ):
+            await warm(server.url)
+            await warm(other.url)
+            await _take_turns(server, client, greeting, turns, times)
     return {name: percentiles(each, digits=3) for name, each in times.items()}
+
+
+async def _take_turns(
+    server: RunningServer, client: TTSClient, text: str, turns: int, times: dict[str, list[float]]
+) -> None:
+    for number in range(-_WARM_UP_TURNS, turns):
+        for name, is_cached in (("cache", True), ("engine", False)):
+            in_server = await time_in_server(server, text, is_cached=is_cached)
+            at_client = await time_at_client(client, text, is_cached=is_cached)
+            if number >= 0:
+                times[f"{name}_in_server"].append(1000 * in_server)
+                times[f"{name}_at_client"].append(1000 * at_client)
 
 
 async def measure(turns: int) -> dict[str, Any]:

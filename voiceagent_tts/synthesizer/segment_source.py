@@ -14,7 +14,14 @@ from dataclasses import dataclass, replace
 
 from voiceagent_tts.cache.context_phrases import Lookup
 from voiceagent_tts.cache.phrase import Phrase
-from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, AudioChunk, Segment, WordTimestamp
+from voiceagent_tts.core import (
+    BYTES_PER_SAMPLE,
+    FRAME_SAMPLES,
+    SAMPLE_RATE_HZ,
+    AudioChunk,
+    Segment,
+    WordTimestamp,
+)
 from voiceagent_tts.seam.aligner_messages import AlignEvent
 from voiceagent_tts.seam.events import (
     AudioStep,
@@ -31,6 +38,7 @@ from voiceagent_tts.synthesizer.options import ContextRequest
 from voiceagent_tts.synthesizer.recorder import KnownTimes, Recorder
 from voiceagent_tts.synthesizer.worker_client import WorkerClient
 
+_FIRST_CHUNK_SAMPLES = FRAME_SAMPLES  # small, so that it is marked, encoded and sent at once
 _CHUNK_SAMPLES = SAMPLE_RATE_HZ
 
 _LIVE = Lookup(None)
@@ -271,7 +279,8 @@ class SegmentSource:
             if words := phrase.place(item.segment, self._end_sample):
                 self._on_event(StoredWords(words))
         while item.sent_samples < phrase.samples and not self._is_released:
-            samples = min(_CHUNK_SAMPLES, self._samples_wanted - self._end_sample)
+            limit = _CHUNK_SAMPLES if self._end_sample else _FIRST_CHUNK_SAMPLES
+            samples = min(limit, self._samples_wanted - self._end_sample)
             if samples <= 0:
                 return False
             start = item.sent_samples * BYTES_PER_SAMPLE
