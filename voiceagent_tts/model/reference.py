@@ -4,7 +4,6 @@ Silero's voice activity detector finds the speech. This module knows no files an
 """
 
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -146,7 +145,12 @@ def find_speech(samples: npt.NDArray[np.float32]) -> list[Span]:
     Raises:
         ModuleNotFoundError: the package `silero-vad` is not installed.
     """
-    detector, get_speech_timestamps = _detector()
+    threads = torch.get_num_threads()
+    try:
+        from silero_vad import get_speech_timestamps
+    finally:
+        torch.set_num_threads(threads)  # the package reduces them to one for the whole process
+    detector = _load_detector()
     heard = soxr.resample(samples, SAMPLE_RATE_HZ, _DETECTOR_RATE_HZ, quality="HQ")
     found = get_speech_timestamps(torch.from_numpy(np.ascontiguousarray(heard)), detector)
     scale = SAMPLE_RATE_HZ / _DETECTOR_RATE_HZ
@@ -154,16 +158,12 @@ def find_speech(samples: npt.NDArray[np.float32]) -> list[Span]:
 
 
 @cache
-def _detector() -> tuple[Any, Callable[..., list[dict[str, int]]]]:
-    """Load the detector once; return it and the function that applies it to samples."""
-    threads = torch.get_num_threads()
-    try:
-        from silero_vad import get_speech_timestamps, load_silero_vad
-    finally:
-        torch.set_num_threads(threads)  # the package reduces them to one for the whole process
+def _load_detector() -> Any:
+    from silero_vad import load_silero_vad
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # torch.jit.load, in the package
-        return load_silero_vad(), get_speech_timestamps
+        return load_silero_vad()
 
 
 def _snr_db(samples: npt.NDArray[np.float32], is_speech: npt.NDArray[np.bool_]) -> float:
