@@ -10,7 +10,6 @@ stands where the accelerator's backward pass and gradient clipping are called.
 
 import importlib
 import sys
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +17,9 @@ import numpy as np
 import torch
 
 from benchmarks.engine.peer_packages import UNUSED, stand_in
+from testbed.training_record import BATCH_ROWS, FULL_STEPS, LEARNING_RATE, project
 
-LEARNING_RATE = 1e-3
-BATCH_ROWS = 2
 SPEAKER = "anna"
-FULL_STEPS = (1, 10)
-PROJECTIONS = 8
 
 
 class Recorder:
@@ -55,19 +51,6 @@ class Recorder:
                 arrays |= {f"gradient.{step}.{name}": g for name, g in gradients.items()}
         arrays["names"] = list(self.gradients[0])
         np.savez_compressed(path, **arrays)
-
-
-def project(gradient: np.ndarray) -> np.ndarray:
-    """Return the dot products of a gradient with fixed random signs: [PROJECTIONS] float64.
-
-    Gradients of all steps would be megabytes; two that differ have different projections.
-    """
-    return _signs(gradient.size) @ gradient.astype(np.float64).ravel()
-
-
-@cache
-def _signs(size: int) -> np.ndarray:
-    return np.random.RandomState(size).choice((-1.0, 1.0), size=(PROJECTIONS, size))
 
 
 def main() -> None:

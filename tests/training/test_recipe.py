@@ -12,13 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmarks.parity.official_training import (
-    BATCH_ROWS,
-    FULL_STEPS,
-    LEARNING_RATE,
-    project,
-)
 from testbed.parity_reference import REFERENCE
+from testbed.training_record import BATCH_ROWS, FULL_STEPS, LEARNING_RATE, project
 from voiceagent_tts.model.attention import Keys
 from voiceagent_tts.model.checkpoint import (
     Checkpoint,
