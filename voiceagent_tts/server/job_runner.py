@@ -61,6 +61,7 @@ class JobRunner:
         self._storage = storage
         self._webhooks = webhooks
         self._tasks: list[asyncio.Task[None]] = []
+        self._is_closing = False
 
     def start(self, at_once: int) -> None:
         """Speak up to `at_once` jobs at a time from now on."""
@@ -69,13 +70,15 @@ class JobRunner:
 
     async def close(self) -> None:
         """Stop, and give the jobs that are being spoken to other servers; idempotent."""
-        tasks, self._tasks = self._tasks, []
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        self._is_closing = True
+        pending, self._tasks = set(self._tasks), []
+        while pending:  # redis-py loses a cancel that meets the end of a command
+            for task in pending:
+                task.cancel()
+            _, pending = await asyncio.wait(pending, timeout=_POLL_S)
 
     async def _run(self) -> None:
-        while True:
+        while not self._is_closing:
             try:
                 claim = await self._queue.claim()
                 if claim is None:
