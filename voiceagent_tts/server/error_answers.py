@@ -1,0 +1,88 @@
+"""Answers to requests that fail: OpenAI's form, or ElevenLabs' on its routes."""
+
+import math
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+from starlette.types import Scope
+
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError
+from voiceagent_tts.server import elevenlabs
+from voiceagent_tts.server.request_log import note_error
+from voiceagent_tts.server.state import ServerState
+
+
+def answer_errors(app: FastAPI, state: ServerState) -> None:
+    """Answer every exception of a route."""
+
+    @app.exception_handler(VoiceAgentError)
+    async def on_error(request: Request, error: VoiceAgentError) -> Response:
+        note_error(request.scope, error)
+        state.metrics.errors.labels(error.code).inc()
+        return error_response(request.scope, error)
+
+    @app.exception_handler(RequestValidationError)
+    async def on_invalid(_: Request, error: RequestValidationError) -> Response:
+        return await on_error(_, _invalid_request(error))
+
+    @app.exception_handler(HTTPException)
+    async def on_refused(_: Request, error: HTTPException) -> Response:
+        return await on_error(_, refused_request(error))
+
+    @app.exception_handler(Exception)
+    async def on_bug(_: Request, error: Exception) -> Response:
+        return await on_error(_, VoiceAgentError(f"the server failed with {type(error).__name__}"))
+
+
+def _invalid_request(error: RequestValidationError) -> InvalidRequestError:
+    # Only the place and the kind of the error: the input may be text to be spoken.
+    first = error.errors()[0]
+    place = ".".join(str(part) for part in first["loc"] if part != "body")
+    if first["type"] == "json_invalid":
+        return InvalidRequestError("the body is not JSON", code=ErrorCode.INVALID_JSON)
+    if not place:
+        sentence = "the body: expected a JSON object, sent with Content-Type: application/json"
+        return InvalidRequestError(sentence, code=ErrorCode.INVALID_PARAM)
+    return InvalidRequestError(f"{place}: {first['msg']}", code=ErrorCode.INVALID_PARAM)
+
+
+def refused_request(error: HTTPException) -> VoiceAgentError:
+    """The error for a request that FastAPI refuses before a route handles it."""
+    match error.status_code:
+        case 404:
+            return InvalidRequestError("this path does not exist", code=ErrorCode.NOT_FOUND)
+        case 405:
+            return InvalidRequestError(
+                "this path requires another method", code=ErrorCode.METHOD_NOT_ALLOWED
+            )
+        case 413:
+            return InvalidRequestError(str(error.detail), code=ErrorCode.MESSAGE_TOO_BIG)
+        case _:
+            return InvalidRequestError(
+                "the body cannot be read as JSON or as a form", code=ErrorCode.INVALID_JSON
+            )
+
+
+def _kind(status: int) -> str:
+    """The `type` of an error, one of OpenAI's."""
+    if status >= 500:
+        return "server_error"
+    return "rate_limit_error" if status == 429 else "invalid_request_error"
+
+
+def error_response(scope: Scope, error: VoiceAgentError) -> JSONResponse:
+    """The response for an error, in OpenAI's form, or in ElevenLabs' on its routes."""
+    kind, code = _kind(error.status), error.code.value
+    body = {"message": error.message, "type": kind, "param": None, "code": code}
+    headers: dict[str, str] = {}
+    if error.retry_after_ms is not None:
+        headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_ms / 1000)))
+    if error.code is ErrorCode.UPGRADE_REQUIRED:
+        headers["Upgrade"] = "websocket"
+    if error.status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    is_eleven_labs = elevenlabs.is_route(scope["path"])
+    shown = elevenlabs.error_body(error) if is_eleven_labs else {"error": body}
+    return JSONResponse(shown, error.status, headers)
