@@ -8,7 +8,9 @@ import pytest
 
 from voiceagent_tts.access.key_ring import KeyRing
 from voiceagent_tts.access.keys import key_of_settings
+from voiceagent_tts.access.limit_store import RedisLimits
 from voiceagent_tts.access.limiter import Caller, Limiter, network_of
+from voiceagent_tts.access.redis_server import connect
 from voiceagent_tts.config import Quota, Settings, hash_key
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError, UnauthorizedError
 
@@ -189,3 +191,19 @@ async def test_a_clock_that_jumps_ends_windows_and_breaks_nothing(
     await refusal_of(limiter)
     monkeypatch.setattr(time, "time", lambda: now() + 3600 - 30)
     assert (await refusal_of(limiter)).retry_after_ms is not None
+
+
+@pytest.mark.parametrize("steps", range(6))
+async def test_a_close_together_with_the_loss_of_redis_ends_the_renewal(steps: int) -> None:
+    """The task ends when it is cancelled, also in the moment in which Redis is found to be away."""
+    settings = Settings(api_keys=KEYS, redis="redis://127.0.0.1:1", key_limits=Quota(contexts=1))
+    shared = RedisLimits(connect("redis://127.0.0.1:1"))
+    limiter = Limiter(settings, KeyRing(settings), shared)
+    running = asyncio.create_task(limiter.run())
+    await asyncio.sleep(0)
+    await limiter.admit(ONE)
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    running.cancel()
+    ended, _ = await asyncio.wait({running}, timeout=5.0)
+    assert ended

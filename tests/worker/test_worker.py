@@ -11,11 +11,22 @@ from collections.abc import AsyncIterator, Awaitable
 
 import pytest
 
+from testbed.waiting import PATIENCE_S, until
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import EngineError, ErrorCode, OverloadedError
+from voiceagent_tts.seam import wire
 from voiceagent_tts.seam.aligner_messages import Aligned, AlignEvent
 from voiceagent_tts.seam.commands import Credit, Submit
-from voiceagent_tts.seam.events import AudioStep, Cancelled, Done, Event, Failed, SegmentEnd, Words
+from voiceagent_tts.seam.events import (
+    AudioStep,
+    Cancelled,
+    Done,
+    Event,
+    Failed,
+    Ready,
+    SegmentEnd,
+    Words,
+)
 from voiceagent_tts.synthesizer.supervisor import Supervisor
 from voiceagent_tts.synthesizer.worker_client import WorkerClient, WorkerSpec
 
@@ -187,6 +198,27 @@ async def test_waiting_for_a_worker_has_an_end() -> None:
         await supervisor.wait_for_worker(0.01)
     assert caught.value.code is ErrorCode.MODEL_NOT_READY
     assert caught.value.retry_after_ms
+
+
+async def test_a_close_together_with_a_new_worker_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A close in the very moment in which a replacement reports ready stops it, and returns."""
+    supervisor = Supervisor(WorkerSpec("espeak"))
+    await supervisor.start()
+    closing: list[asyncio.Task[None]] = []
+    decode = wire.decode
+
+    def close_at_ready(parts: list[bytes]) -> object:
+        message = decode(parts)
+        if isinstance(message, Ready):
+            closing.append(asyncio.create_task(supervisor.close()))
+        return message
+
+    worker = await supervisor.wait_for_worker(1.0)
+    monkeypatch.setattr(wire, "decode", close_at_ready)
+    os.kill(worker.pid, signal.SIGKILL)
+    await until(lambda: bool(closing), "the replacement is ready")
+    ended, _ = await asyncio.wait(closing, timeout=PATIENCE_S)
+    assert ended and supervisor.worker is None
 
 
 PARENT = """

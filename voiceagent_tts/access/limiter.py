@@ -272,8 +272,10 @@ class Limiter:
     async def run(self) -> None:
         """Renew the leases of open contexts, and find out when Redis is back."""
         while self._shared is not None:
+            # Not `asyncio.wait_for`, which in Python 3.11 may ignore that this task is cancelled.
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._lost.wait(), _RENEW_S if self.is_shared else _RETRY_S)
+                async with asyncio.timeout(_RENEW_S if self.is_shared else _RETRY_S):
+                    await self._lost.wait()
             self._lost.clear()
             try:
                 await self._shared.renew(self._leases)

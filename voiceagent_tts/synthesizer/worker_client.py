@@ -189,7 +189,8 @@ class WorkerClient:
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
-            await asyncio.wait_for(self._process.wait(), timeout=2.0)
+            async with asyncio.timeout(2.0):
+                await self._process.wait()
         except TimeoutError:
             with contextlib.suppress(ProcessLookupError):  # it has ended at the last moment
                 self._process.kill()
@@ -207,7 +208,10 @@ class WorkerClient:
         watching = asyncio.create_task(self._watch())
         self._tasks = [receiving, watching, asyncio.create_task(self._reap(receiving, watching))]
         try:
-            self.capabilities = await asyncio.wait_for(self._ready, self._spec.ready_timeout_s)
+            # Not `asyncio.wait_for`: in Python 3.11 it ignores a cancellation that comes together
+            # with the result, and a server that closes then would wait for this task forever.
+            async with asyncio.timeout(self._spec.ready_timeout_s):
+                self.capabilities = await self._ready
         except asyncio.CancelledError:
             await self.close()
             raise
@@ -262,7 +266,8 @@ class WorkerClient:
                 if handler := self._handlers.pop(context, None):
                     handler(event)
             case Ready(capabilities):
-                self._ready.set_result(capabilities)
+                if not self._ready.done():  # as it is once `_open` no longer waits
+                    self._ready.set_result(capabilities)
             case Stats():
                 made_samples = event.audio_samples - self.stats.audio_samples
                 if made_samples > 0:
