@@ -1,8 +1,10 @@
 """Webhooks: signed, delivered to the address that was checked, and never into this network."""
 
 import base64
+import contextlib
 import hashlib
 import hmac
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -83,6 +85,38 @@ def test_a_receiver_that_is_away_is_a_failure(free_port: int) -> None:
         PRIVATE.send(f"http://127.0.0.1:{free_port}/", "job-1", b"{}", 0)
 
 
+@pytest.mark.parametrize("host", ["example..com", "x" * 64 + ".com"])
+def test_a_name_that_cannot_be_looked_up_is_a_failure(host: str) -> None:
+    """Python raises another kind of error for it than for a name that nobody has."""
+    with pytest.raises(NotDeliveredError):
+        PUBLIC.send(f"https://{host}/", "job-1", b"{}", 0)
+
+
+def test_a_receiver_that_never_ends_its_answer_is_a_failure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The whole message has a deadline, however often the receiver sends a byte."""
+    monkeypatch.setattr("voiceagent_tts.jobs.webhook.TIMEOUT_S", 0.3)
+    is_over = threading.Event()
+
+    def answer_slowly(listener: socket.socket) -> None:
+        with listener.accept()[0] as connection, contextlib.suppress(OSError):
+            connection.sendall(b"HTTP/1.1 204 OK\r\nX-Slow: ")
+            for _ in range(200):
+                if is_over.wait(0.05):
+                    return
+                connection.sendall(b".")
+            connection.sendall(b"\r\n\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=answer_slowly, args=[listener])
+        thread.start()
+        with pytest.raises(NotDeliveredError):
+            PRIVATE.send(f"http://127.0.0.1:{listener.getsockname()[1]}/", "job-1", b"{}", 0)
+        is_over.set()
+        thread.join()
+
+
 def test_names_of_this_machine_get_nothing(receiver: Receiver) -> None:
     """A public-looking name that resolves to this machine is refused when the message is sent."""
     for host in ("localhost", "127.0.0.1"):
@@ -106,6 +140,8 @@ def test_names_of_this_machine_get_nothing(receiver: Receiver) -> None:
         "https://example.com/ ",
         "https://exämple.com/",
         "https://example.com/" + "x" * 100_000,
+        "https://example..com/",
+        "https://" + "x" * 64 + ".com/",
         "https://127.0.0.1/",
         "https://10.0.0.1/",
         "https://192.168.1.1:8443/",

@@ -6,12 +6,15 @@ describes, so that the receiver can tell it from others.
 """
 
 import base64
+import contextlib
 import hashlib
 import hmac
 import http.client
 import ipaddress
 import socket
 import ssl
+import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
 
@@ -19,6 +22,7 @@ from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 
 TIMEOUT_S = 10.0
 _MAX_URL_CHARS = 2048
+_MAX_LABEL_CHARS = 63  # of DNS
 
 
 class NotDeliveredError(Exception):
@@ -52,6 +56,8 @@ class Webhooks:
             raise _refused(f"at most {_MAX_URL_CHARS} printable ASCII characters")
         if not host or parts.username or parts.scheme not in self._schemes:
             raise _refused(f"{' or '.join(self._schemes)}://HOST/..., without a user")
+        if not all(0 < len(label) <= _MAX_LABEL_CHARS for label in host.rstrip(".").split(".")):
+            raise _refused("the name of a host")
         try:
             address = ipaddress.ip_address(host)
         except ValueError:
@@ -60,7 +66,7 @@ class Webhooks:
             raise _refused("a public address")
 
     def send(self, url: str, message_id: str, body: bytes, now_s: int) -> None:
-        """Send one message; blocks.
+        """Send one message; blocks, at most for the search of the name and `TIMEOUT_S`.
 
         Raises:
             NotDeliveredError: the message was not accepted.
@@ -73,16 +79,16 @@ class Webhooks:
             "webhook-timestamp": str(now_s),
             "webhook-signature": self.signature(message_id, body, now_s),
         }
+        path = parts.path or "/"
+        target = f"{path}?{parts.query}" if parts.query else path
         try:
-            connection = self._connect(parts)
-            try:
-                path = parts.path or "/"
-                target = f"{path}?{parts.query}" if parts.query else path
-                connection.request("POST", target, body, headers)
-                status = connection.getresponse().status
-            finally:
-                connection.close()
-        except (OSError, http.client.HTTPException) as error:
+            with self._connect(parts) as raw, _deadline(raw):
+                connection = _http_over(raw, parts)
+                with contextlib.closing(connection):
+                    connection.request("POST", target, body, headers)
+                    status = connection.getresponse().status
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            # A ValueError is a name that cannot be looked up.
             raise NotDeliveredError(type(error).__name__) from error
         if not 200 <= status < 300:
             raise NotDeliveredError(f"status {status}")
@@ -100,7 +106,7 @@ class Webhooks:
     def _schemes(self) -> tuple[str, ...]:
         return ("https", "http") if self.allows_private else ("https",)
 
-    def _connect(self, parts: SplitResult) -> http.client.HTTPConnection:
+    def _connect(self, parts: SplitResult) -> socket.socket:
         """Connect to an address that was checked, and not to a name that may change meanwhile."""
         host = parts.hostname or ""
         port = parts.port or (443 if parts.scheme == "https" else 80)
@@ -109,23 +115,51 @@ class Webhooks:
         for address in addresses:
             if not self._is_allowed(ipaddress.ip_address(address.partition("%")[0])):
                 raise NotDeliveredError("the name has an address of a private network")
-        raw = socket.create_connection((str(found[0][4][0]), port), TIMEOUT_S)
-        connection = http.client.HTTPConnection(parts.netloc, timeout=TIMEOUT_S)
-        connection.sock = raw
-        if parts.scheme == "https":
-            try:
-                connection.sock = ssl.create_default_context().wrap_socket(
-                    raw, server_hostname=host
-                )
-            except OSError:
-                raw.close()
-                raise
-        return connection
+        return socket.create_connection((str(found[0][4][0]), port), TIMEOUT_S)
 
     def _is_allowed(self, address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
         mapped = getattr(address, "ipv4_mapped", None)
         is_public = (mapped or address).is_global and not address.is_multicast
         return is_public or self.allows_private
+
+
+def _http_over(raw: socket.socket, parts: SplitResult) -> http.client.HTTPConnection:
+    connection = http.client.HTTPConnection(parts.netloc, timeout=TIMEOUT_S)
+    connection.sock = raw
+    if parts.scheme == "https":
+        context = ssl.create_default_context()
+        connection.sock = context.wrap_socket(raw, server_hostname=parts.hostname)
+    return connection
+
+
+@contextlib.contextmanager
+def _deadline(raw: socket.socket) -> Iterator[None]:
+    """Cut a connection after `TIMEOUT_S`.
+
+    The timeout of a socket is that of one read: a receiver that sends a byte now and then would
+    occupy the thread for hours.
+
+    Raises:
+        TimeoutError: the connection was cut.
+    """
+    is_cut = threading.Event()
+    twin = raw.dup()  # TLS takes `raw` itself
+
+    def cut() -> None:
+        is_cut.set()
+        with contextlib.suppress(OSError):  # the receiver has closed it meanwhile
+            twin.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(TIMEOUT_S, cut)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        twin.close()
+    if is_cut.is_set():  # a cut answer may look complete
+        raise TimeoutError
 
 
 def _refused(expected: str) -> InvalidRequestError:
