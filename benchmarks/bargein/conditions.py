@@ -39,7 +39,11 @@ class ServerSpec:
     def environment(self, truth_folder: Path) -> dict[str, str]:
         """Environment variables with the server's settings."""
         throttle = dict(self.throttle) | {"truth_folder": str(truth_folder)}
-        settings = {"VOICEAGENT_TTS_THROTTLE": json.dumps(throttle)}
+        settings = {
+            "VOICEAGENT_TTS_THROTTLE": json.dumps(throttle),
+            # What was played is found in the engine's samples, which a mark would change.
+            "VOICEAGENT_TTS_WATERMARK": "false",
+        }
         if self.aligner is not None:
             settings["VOICEAGENT_TTS_ALIGNER"] = self.aligner
         return settings

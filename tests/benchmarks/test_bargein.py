@@ -175,7 +175,7 @@ async def test_the_engine_keeps_the_truth_that_it_withholds(
 ) -> None:
     """The folder has the audio as clients receive it, and the words that they do not receive."""
     throttle = {"without_words": True, "truth_folder": str(tmp_path)}
-    server = await start_server(throttle=throttle, aligner="off")
+    server = await start_server(throttle=throttle, aligner="off", watermark=False)
     async with TTSClient(server.websocket_url) as client:
         events = client.say(REPLY, language="en", max_lead_s=0)
         pcm = b"".join([event.pcm async for event in events if isinstance(event, ClientAudio)])
