@@ -254,6 +254,31 @@ async def test_jobs_belong_to_their_key(redis: RedisProcess, tmp_path: Path) -> 
         assert (await http.get(job["result"]["url"])).status_code == 200
 
 
+async def test_a_server_starts_without_redis_and_speaks_jobs_when_it_comes(
+    free_port: int, tmp_path: Path
+) -> None:
+    """Until then jobs are refused for now, and speech is not."""
+    if not has_redis_server():
+        pytest.skip("no redis-server: see testbed/redis_process.py")
+    settings = Settings.model_validate(
+        {"port": 0, "redis": f"redis://127.0.0.1:{free_port}/0", "jobs_storage": str(tmp_path)}
+    )
+    async with (
+        running(settings) as server,
+        httpx.AsyncClient(base_url=server.url, timeout=20) as http,
+    ):
+        refused = await http.post(JOBS, json=HELLO)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "overloaded")
+        assert (await http.post("/v1/audio/speech", json=HELLO)).status_code == 200
+        with RedisProcess(free_port):
+            async with asyncio.timeout(20):
+                while (answer := await http.post(JOBS, json=HELLO)).status_code == 503:
+                    await asyncio.sleep(0.2)
+            assert answer.status_code == 202
+            job = await job_over(http, answer.json()["id"])
+            assert job["status"] == "done"
+
+
 async def test_redis_away_is_an_answer(
     http: httpx.AsyncClient, redis: RedisProcess, server: RunningServer
 ) -> None:

@@ -3,11 +3,13 @@
 Jobs need Redis (`redis` in the settings), which keeps them while servers come and go.
 """
 
+import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
+import structlog
 from fastapi import APIRouter, Request
 from fastapi.responses import FileResponse
 from pydantic import Field
@@ -29,8 +31,12 @@ FILES_PATH = f"{PATH}/files"
 """Links to files begin with this path; their signatures replace keys."""
 _LINK_S = 3600
 MAX_WAITING = 10_000
+_RETRY_S = 1.0
+"""Interval at which a Redis that was away at the start is tried again."""
 
 router = APIRouter(tags=["jobs"])
+
+_log = structlog.get_logger(__name__)
 
 
 class JobRequest(SpeechRequest):
@@ -60,28 +66,42 @@ class Jobs:
         self._queue: JobQueue | None = None
         self._storage: JobStorage | None = None
         self._runner: JobRunner | None = None
+        self._opening: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Open the storage, and begin to speak jobs.
+        """Open the storage, and begin to speak jobs, as soon as Redis can be reached.
+
+        A server whose Redis is away speaks all the same; only its jobs are refused meanwhile.
 
         Raises:
             InvalidRequestError: the storage cannot be used.
-            OverloadedError: Redis cannot be reached.
         """
         if self._redis is None:
             return
-        queue = JobQueue(self._redis, self._settings.jobs_keep_h * 3600, MAX_WAITING)
+        self._queue = JobQueue(self._redis, self._settings.jobs_keep_h * 3600, MAX_WAITING)
         try:
-            secret = await queue.secret()
-        except away_errors() as error:
-            raise _redis_away() from error
-        self._queue = queue
-        self._storage = open_storage(self._settings.jobs_storage, secret)
+            await self._open(self._queue)
+        except away_errors():
+            _log.warning("jobs_wait_for_redis")
+            self._opening = asyncio.create_task(self._open_later(self._queue))
+
+    async def _open(self, queue: JobQueue) -> None:
+        self._storage = open_storage(self._settings.jobs_storage, await queue.secret())
         self._runner = JobRunner(self._state, queue, self._storage, self.webhooks)
         self._runner.start(self._settings.jobs_at_once)
 
+    async def _open_later(self, queue: JobQueue) -> None:
+        while self._runner is None:
+            await asyncio.sleep(_RETRY_S)
+            with contextlib.suppress(*away_errors()):
+                await self._open(queue)
+        _log.info("jobs_opened")
+
     async def stop(self) -> None:
         """Speak no more jobs, and give those in progress to other servers; idempotent."""
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.wait({self._opening})
         if self._runner is not None:
             await self._runner.close()
 
@@ -91,7 +111,7 @@ class Jobs:
         if self._redis is not None:
             await self._redis.aclose()
 
-    @asynccontextmanager
+    @contextlib.asynccontextmanager
     async def queue(self) -> AsyncIterator[JobQueue]:
         """Use the queue within the block.
 
@@ -103,6 +123,8 @@ class Jobs:
             raise InvalidRequestError(
                 "this server has no jobs: set VOICEAGENT_TTS_REDIS", code=ErrorCode.NOT_SUPPORTED
             )
+        if self._runner is None:
+            raise _redis_away()
         try:
             yield self._queue
         except away_errors() as error:
@@ -110,7 +132,7 @@ class Jobs:
 
     @property
     def storage(self) -> JobStorage | None:
-        """Keeps the files; None without jobs."""
+        """Keeps the files; None without jobs, or before Redis was reached."""
         return self._storage
 
     def shown(self, job: Job) -> dict[str, Any]:
