@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -129,6 +130,17 @@ async def test_a_job_becomes_a_file(http: httpx.AsyncClient, news: News) -> None
     (message,) = news.got
     assert message["type"] == "job.done" and message["data"]["id"] == job["id"]
     assert "Hello" not in json.dumps(message) and "url" not in message["data"]["result"]
+
+
+async def test_a_receiver_that_is_away_delays_no_other_job(
+    http: httpx.AsyncClient,
+) -> None:
+    """More jobs than this server speaks at a time, whose news cannot be delivered, are spoken."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/"  # nothing listens there soon
+    ids = [await submitted(http, **HELLO, webhook=url) for _ in range(3)]
+    jobs = [await job_over(http, job_id) for job_id in ids]
+    assert [(job["status"], job["webhook"]) for job in jobs] == [("done", "pending")] * 3
 
 
 async def test_a_job_survives_the_death_of_its_server(

@@ -1,14 +1,16 @@
 """Speaks the jobs of the queue, in the batch class, as far as this server has room for them.
 
 A job that this server does not finish, because it drains or dies, is spoken by the next one from
-its beginning. Only the server that owns a job can end it, so it ends once.
+its beginning. Only the server that owns a job can end it, so it ends once. News of a job is sent
+while the next ones are spoken: a receiver that is away delays no other job.
 """
 
 import asyncio
 import contextlib
 import json
 import time
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import structlog
@@ -35,6 +37,10 @@ _ATTEMPTS = 3
 """Attempts at a job whose engine or storage fails."""
 _NEWS_WAITS_S = (0, 5, 30, 120)
 """Pauses before the attempts to deliver the news of a job."""
+_MOST_SENDING = 64
+"""Jobs that are over and whose news is being sent; beyond, no further job is taken."""
+_SENDERS = 8
+"""Threads that send news. Those that the rest of the server shares could all wait for receivers."""
 PATH = "/v1/audio/jobs"
 _log = structlog.get_logger(__name__)
 
@@ -61,6 +67,8 @@ class JobRunner:
         self._storage = storage
         self._webhooks = webhooks
         self._tasks: list[asyncio.Task[None]] = []
+        self._sending: set[asyncio.Task[None]] = set()
+        self._senders = ThreadPoolExecutor(_SENDERS, "webhook")
         self._is_closing = False
 
     def start(self, at_once: int) -> None:
@@ -71,20 +79,24 @@ class JobRunner:
     async def close(self) -> None:
         """Stop, and give the jobs that are being spoken to other servers; idempotent."""
         self._is_closing = True
-        pending, self._tasks = set(self._tasks), []
-        while pending:  # redis-py loses a cancel that meets the end of a command
-            for task in pending:
+        while pending := [task for task in (*self._tasks, *self._sending) if not task.done()]:
+            for task in pending:  # redis-py loses a cancel that meets the end of a command
                 task.cancel()
-            _, pending = await asyncio.wait(pending, timeout=_POLL_S)
+            await asyncio.wait(pending, timeout=_POLL_S)
+        self._senders.shutdown(wait=False, cancel_futures=True)
 
     async def _run(self) -> None:
         while not self._is_closing:
             try:
+                while len(self._sending) >= _MOST_SENDING:
+                    await asyncio.wait(self._sending, return_when=asyncio.FIRST_COMPLETED)
                 claim = await self._queue.claim()
                 if claim is None:
                     await asyncio.sleep(_POLL_S)
                 else:
                     await self._handle(claim)
+            except _LostError:
+                _log.warning("job_lost")
             except away_errors() as error:
                 _log.warning("job_queue_away", problem=type(error).__name__)
                 await asyncio.sleep(_AWAY_S)
@@ -93,20 +105,35 @@ class JobRunner:
                 await asyncio.sleep(_AWAY_S)
 
     async def _handle(self, claim: Claim) -> None:
-        """Speak a job, send its news, and remove it; whatever was done before is not repeated."""
-        status = await self._queue.start(claim)
-        try:
-            if status is JobStatus.RUNNING:
+        """Speak a job, and begin to send its news; whatever was done before is not repeated."""
+        async with self._given_back(claim):
+            if await self._queue.start(claim) is JobStatus.RUNNING:
                 await self._while_ours(claim, self._speak(claim), stops_if_cancelled=True)
-            await self._while_ours(claim, self._send_news(claim.job_id))
-        except _LostError:
-            _log.warning("job_lost", job_id=claim.job_id)
-            return
-        except BaseException:
+        sending = asyncio.create_task(self._end(claim))
+        self._sending.add(sending)
+        sending.add_done_callback(self._sending.discard)
+
+    async def _end(self, claim: Claim) -> None:
+        """Send the news of a job that is over, and remove it from the queue."""
+        try:
+            async with self._given_back(claim):
+                await self._while_ours(claim, self._send_news(claim.job_id))
+                await self._queue.remove(claim)
+        except Exception as error:  # it is tried again
+            _log.error("job_news_not_sent", job_id=claim.job_id, problem=type(error).__name__)
+
+    @contextlib.asynccontextmanager
+    async def _given_back(self, claim: Claim) -> AsyncIterator[None]:
+        """Give a job to another server at once if this one stops.
+
+        After an error, the job is taken when its lease has ended.
+        """
+        try:
+            yield
+        except asyncio.CancelledError:
             with contextlib.suppress(*away_errors()):
                 await self._queue.release(claim)
             raise
-        await self._queue.remove(claim)
 
     async def _while_ours(
         self, claim: Claim, work: Coroutine[Any, Any, None], *, stops_if_cancelled: bool = False
@@ -183,11 +210,13 @@ class JobRunner:
             return
         if self._webhooks is not None and job.webhook is not None:
             body = json.dumps({"type": f"job.{job.status}", "data": public_fields(job)}).encode()
+            loop = asyncio.get_running_loop()
             for wait_s in _NEWS_WAITS_S:
                 await asyncio.sleep(wait_s)
                 try:
                     now_s = int(time.time())
-                    await asyncio.to_thread(self._webhooks.send, job.webhook, job.id, body, now_s)
+                    message = (job.webhook, job.id, body, now_s)
+                    await loop.run_in_executor(self._senders, self._webhooks.send, *message)
                 except NotDeliveredError as error:
                     _log.info("webhook_not_delivered", job_id=job.id, problem=str(error))
                 else:
