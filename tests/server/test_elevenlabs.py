@@ -18,6 +18,8 @@ from testbed.waiting import PATIENCE_S, until
 from voiceagent_tts.config import Settings
 from voiceagent_tts.server.elevenlabs import MAX_WAITING
 from voiceagent_tts.server.serve import RunningServer, running
+from voiceagent_tts.synthesizer.context import Context
+from voiceagent_tts.synthesizer.options import ContextOptions
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -139,6 +141,26 @@ async def test_http_speaks_in_every_format(http: httpx.AsyncClient) -> None:
         assert len(answer.content) > 2000
     answer = await http.post("/v1/text-to-speech/default", json={"text": "Yes."})
     assert answer.headers["content-type"] == "audio/mpeg"
+
+
+@pytest.mark.parametrize("route", ["", "/stream", "/stream/with-timestamps"])
+async def test_a_streamed_body_has_the_deadlines_of_a_listener(
+    shared_server: RunningServer, monkeypatch: pytest.MonkeyPatch, route: str
+) -> None:
+    """Agents play the audio of these routes on arrival, so it is not in the batch class."""
+    opened: list[ContextOptions] = []
+    synthesizer = shared_server.state.synthesizer
+    open_context = synthesizer.open
+
+    async def open_noted(options: ContextOptions, *args: Any, **more: Any) -> Context:
+        opened.append(options)
+        return await open_context(options, *args, **more)
+
+    monkeypatch.setattr(synthesizer, "open", open_noted)
+    async with httpx.AsyncClient(base_url=shared_server.url) as http:
+        response = await http.post(f"/v1/text-to-speech/default{route}", json={"text": SENTENCE})
+    assert response.status_code == 200
+    assert [options.speech.is_batch for options in opened] == [False]
 
 
 async def test_http_sends_times_of_characters(http: httpx.AsyncClient) -> None:

@@ -123,7 +123,7 @@ def _options(
     return ContextOptions(
         voice=voice_name(voice_id, state.synthesizer.voices.names()),
         language=body.language_code,
-        speech=SpeechOptions(speed=body.speed, seed=body.seed, is_batch=True),
+        speech=SpeechOptions(speed=body.speed, seed=body.seed),
         max_lead_s=0,
         text_feeding="segment",
         wants_words=wants_words,

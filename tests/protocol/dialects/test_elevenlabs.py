@@ -196,6 +196,25 @@ def test_a_closed_context_does_not_open_again() -> None:
     assert connection.closing is None and not connection.contexts
 
 
+def test_refused_text_has_no_place_in_the_alignment() -> None:
+    """Text that the context does not accept is forgotten, and moves no space between words."""
+    connection = _connection()
+    _begin(connection, text="one")
+    too_long = InvalidRequestError("too much text waits", code=ErrorCode.TEXT_TOO_LONG)
+    for _ in range(2):
+        _receive(connection, text="x" * 1000, context_id="c")
+        connection.error(too_long, "c")
+    _receive(connection, text=" two", context_id="c")
+    words = [
+        WordTimestamp(Word("one", 0, 3), 0, 2400, 1.0),
+        WordTimestamp(Word("two", 4, 7), 2400, 4800, 1.0),
+    ]
+    connection.words("c", words)
+    (chunk,) = _sent(connection.audio("c", bytes(4096), 0))
+    (rest,) = _sent(connection.audio("c", bytes(4096), 2048))
+    assert "".join(chunk["alignment"]["chars"] + rest["alignment"]["chars"]) == "one two "
+
+
 def test_contexts_may_have_no_name() -> None:
     """Messages without an id share a context, and may open another one behind it."""
     connection = _connection()

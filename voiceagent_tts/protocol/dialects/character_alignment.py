@@ -44,6 +44,10 @@ class CharacterAlignment:
         """Append text of the client, verbatim."""
         self._text += text
 
+    def drop_text(self, chars: int) -> None:
+        """Remove the last characters of the text, which were not accepted."""
+        self._text = self._text[: max(0, len(self._text) - chars)]
+
     def add_words(self, message: WordsMessage) -> None:
         """Append words with their times."""
         for word, start_ms, end_ms, char_start, char_end in zip(

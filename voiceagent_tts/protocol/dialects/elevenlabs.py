@@ -72,6 +72,8 @@ class _Context:
     """The id that the client gave; None for the context of messages without one."""
     alignment: CharacterAlignment
     encoder: ContainerEncoder | None
+    last_chars: int = 0
+    """Length of the last text, which the server may still refuse."""
     is_blank: bool = True
     has_audio: bool = False
     has_unflushed_text: bool = False
@@ -170,6 +172,7 @@ class ElevenLabs:
             context.has_unflushed_text |= not text.isspace()
             context.is_blank = context.is_blank and text.isspace()
             context.alignment.add_text(text)
+            context.last_chars = len(text)
             commands.append(ContextText(context_id=context_id, text=text))
         if message.flush:
             context.flushes += 1
@@ -241,6 +244,8 @@ class ElevenLabs:
         context = self._contexts.get(message.context_id or "")
         if context is not None:
             context.error = message.message
+            context.alignment.drop_text(context.last_chars)  # it was refused, or the context ends
+            context.last_chars = 0
         return [
             _encode(
                 message.context_id if context is None else context.client_id,
