@@ -1,5 +1,6 @@
 """The upstream as an engine: an upstream that fails as the test says, and the real worker."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Any
@@ -8,7 +9,7 @@ import pytest
 
 from testbed.contexts import UNPACED, Spoken, collect, first
 from testbed.scripted_upstream import TONE, Answer, ScriptedUpstream
-from testbed.waiting import until
+from testbed.waiting import PATIENCE_S, until
 from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk
 from voiceagent_tts.errors import EngineError, ErrorCode, InvalidRequestError, OverloadedError
 from voiceagent_tts.seam.commands import SpeechOptions
@@ -125,6 +126,19 @@ async def test_each_fault_has_a_clear_error(start: Start, upstream: ScriptedUpst
         assert "Hello" not in spoken.error.message
         assert len(upstream.requests) == number
     assert (await say(synthesizer, "Hello.")).report.reason == "complete"
+
+
+@pytest.mark.parametrize("seconds", ["inf", "nan", "1e999", "-1", "soon"])
+async def test_a_limit_with_a_senseless_wait_fails_the_context(
+    start: Start, upstream: ScriptedUpstream, seconds: str
+) -> None:
+    """The context ends, and does not wait forever for what was not understood."""
+    synthesizer = await start()
+    upstream.script += [Answer(429, b"{}", {"Retry-After": seconds})] * 3
+    async with asyncio.timeout(PATIENCE_S):
+        spoken = await say(synthesizer, "Hello.")
+    assert spoken.report.code is ErrorCode.OVERLOADED
+    assert not synthesizer.rows_used
 
 
 async def test_a_limit_of_the_upstream_reaches_the_client(

@@ -211,6 +211,9 @@ class Upstream:
         except VoiceAgentError as error:
             self.counts.failures += 1
             download.complete(error)
+        except Exception as error:  # its context would wait forever
+            self.counts.failures += 1
+            download.complete(EngineError.of(f"the upstream {self._api.place}", error))
         else:
             download.complete()
 

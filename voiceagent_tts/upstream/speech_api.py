@@ -5,6 +5,7 @@ voices are those of Kokoro-FastAPI, vLLM-Omni and this package. Errors never quo
 quote the text to speak. This module does no I/O.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -117,9 +118,10 @@ def retry_wait_s(status: int, retry_after: str | None, usual_s: float) -> float 
 def seconds_of(retry_after: str | None) -> float | None:
     """The seconds of a Retry-After header; None without one, or for a date."""
     try:
-        return max(0.0, float(retry_after or ""))
+        wait_s = float(retry_after or "")
     except ValueError:
         return None
+    return max(0.0, wait_s) if math.isfinite(wait_s) else None
 
 
 def voices_in(answer: Any) -> list[str]:
