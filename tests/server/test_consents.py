@@ -1,10 +1,14 @@
 """Consents to cloned voices over HTTP, on real servers."""
 
+import asyncio
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
+import numpy.typing as npt
 import pytest
 import pytest_asyncio
 import torch
@@ -65,6 +69,34 @@ async def test_a_consent_is_kept_until_it_is_withdrawn(
     await until(lambda: "consent_withdrawn" in log.read_text(), "both are in the audit log")
     assert "Anna signed on 3 May 2026." in log.read_text()
     verify(log)
+
+
+async def test_uploads_leave_threads_to_new_contexts(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many recordings at the same time are decoded two at a time."""
+    is_free, lock = threading.Event(), threading.Lock()
+    decoding: list[int] = [0]
+
+    def decode(data: bytes) -> npt.NDArray[np.float32]:
+        with lock:
+            decoding.append(decoding[-1] + 1)
+        is_free.wait(20)
+        with lock:
+            decoding.append(decoding[-1] - 1)
+        return np.zeros(24_000, np.float32)
+
+    monkeypatch.setattr("voiceagent_tts.server.clones.read_audio", decode)
+    fields = {"name": "Anna", "language": "en"}
+    uploads = [
+        asyncio.create_task(client.post(PATH, data=fields, files={"recording": b"RIFF"}))
+        for _ in range(6)
+    ]
+    await until(lambda: decoding[-1] >= 2, "two are decoded")
+    is_free.set()
+    answers = await asyncio.gather(*uploads)
+    assert max(decoding) == 2
+    assert {answer.json()["error"]["code"] for answer in answers} == {"not_supported"}
 
 
 @pytest.mark.parametrize(

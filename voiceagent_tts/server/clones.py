@@ -100,7 +100,7 @@ async def add_voice(
     await asyncio.to_thread(_check_quota, state, record)
     if audio_sample is not None and voice_file is None:
         data = await audio_sample.read()
-        samples = await asyncio.to_thread(read_audio, data)
+        samples = await read_upload(state, data)
         voice = await state.cloner.clone(model, samples, ref_text)
     elif voice_file is not None and audio_sample is None:
         data = await voice_file.read()
@@ -242,6 +242,12 @@ async def _record(request: Request, text: str, options: ContextOptions) -> npt.N
                     code=ErrorCode.TEXT_TOO_LONG,
                 )
     return pcm_to_float(bytes(pcm))
+
+
+async def read_upload(state: ServerState, data: bytes) -> npt.NDArray[np.float32]:
+    """Decode a recording; as `read_audio`, a few at the same time."""
+    async with state.decoders:
+        return await asyncio.to_thread(read_audio, data)
 
 
 def clone_model(state: ServerState) -> CloneModel:

@@ -9,10 +9,9 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, File, Form, Request, UploadFile
 
-from voiceagent_tts.audio.file_reader import read_audio
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.server.auth import caller_of
-from voiceagent_tts.server.clones import clone_model, note_change
+from voiceagent_tts.server.clones import clone_model, note_change, read_upload
 from voiceagent_tts.server.state import ServerState
 from voiceagent_tts.server.voice_records import Consent
 
@@ -106,7 +105,7 @@ async def withdraw_consent(request: Request, consent_id: str) -> dict[str, Any]:
 
 async def _voice_of(state: ServerState, recording: UploadFile) -> bytes:
     data = await recording.read()
-    samples = await asyncio.to_thread(read_audio, data)
+    samples = await read_upload(state, data)
     return (await state.cloner.clone(clone_model(state), samples, "")).content
 
 

@@ -41,6 +41,8 @@ CLOSE_GRACE_S = 2.0
 """Time for a client to read the close of its socket, before the connection is aborted."""
 
 _DRAIN_INTERVAL_S = 0.02
+_MAX_DECODERS = 2
+"""A decoder occupies one of the few threads in which new contexts read voices and lexicons."""
 
 
 class OpenSocket(Protocol):
@@ -90,6 +92,8 @@ class ServerState:
         self.clones = VoiceFolder(settings.clones_folder)
         self.voice_records = VoiceRecords(self.clones)
         self.cloner = Cloner()
+        self.decoders = asyncio.Semaphore(_MAX_DECODERS)
+        """Limits how many uploads are decoded at the same time."""
         self.cache = _cache_of(settings, self.clones)
         self.synthesizer = Synthesizer(
             {
