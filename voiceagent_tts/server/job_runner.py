@@ -70,6 +70,7 @@ class JobRunner:
         self._sending: set[asyncio.Task[None]] = set()
         self._senders = ThreadPoolExecutor(_SENDERS, "webhook")
         self._is_closing = False
+        self._is_away = False
 
     def start(self, at_once: int) -> None:
         """Speak up to `at_once` jobs at a time from now on."""
@@ -91,6 +92,7 @@ class JobRunner:
                 while len(self._sending) >= _MOST_SENDING:
                     await asyncio.wait(self._sending, return_when=asyncio.FIRST_COMPLETED)
                 claim = await self._queue.claim()
+                self._note_queue(is_away=False)
                 if claim is None:
                     await asyncio.sleep(_POLL_S)
                 else:
@@ -98,11 +100,18 @@ class JobRunner:
             except _LostError:
                 _log.warning("job_lost")
             except away_errors() as error:
-                _log.warning("job_queue_away", problem=type(error).__name__)
+                self._note_queue(is_away=True, problem=type(error).__name__)
                 await asyncio.sleep(_AWAY_S)
             except Exception as error:  # one bad job must not end all jobs of this server
                 _log.error("job_not_handled", problem=type(error).__name__, exc_info=error)
                 await asyncio.sleep(_AWAY_S)
+
+    def _note_queue(self, *, is_away: bool, **fields: str) -> None:
+        """Log that Redis went away or came back, once for all tasks."""
+        if is_away != self._is_away:
+            self._is_away = is_away
+            log = _log.warning if is_away else _log.info
+            log("job_queue_away" if is_away else "job_queue_back", **fields)
 
     async def _handle(self, claim: Claim) -> None:
         """Speak a job, and begin to send its news; whatever was done before is not repeated."""
