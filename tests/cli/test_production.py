@@ -76,6 +76,10 @@ def test_a_server_that_is_away_and_wrong_settings_are_told(
     outcome = command_here("doctor", "--production", "--url", f"http://127.0.0.1:{free_port}")
     assert outcome.status == 1
     assert re.search(r"^bad +server .*Connection refused", outcome.output, re.MULTILINE)
+    unread = re.findall(
+        r"^note +(load test|\S+) +not known: the metrics", outcome.output, re.MULTILINE
+    )
+    assert unread == ["load test", "cache", "monitoring", "cost"]
     monkeypatch.setenv("VOICEAGENT_TTS_PORT", "-1")
     outcome = command_here("doctor", "--production")
     assert re.search(r"^bad +settings +port", outcome.output, re.MULTILINE)

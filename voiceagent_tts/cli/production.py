@@ -7,7 +7,7 @@ program can judge names the page that says how to.
 import re
 import shutil
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -25,6 +25,7 @@ from voiceagent_tts.tracing.exporter import exports_traces
 
 _TIMEOUT_S = 5.0
 _FULL_SHARE = 0.9
+_FEWEST_SCRAPES = 10
 _LONG_LEFT = timedelta(days=30)
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
@@ -74,17 +75,24 @@ def _findings(url: str | None, api_key: str | None) -> Iterator[Finding]:
     scrape = _scrape(url or _address(settings), api_key)
     yield _server(scrape)
     yield _memory(scrape)
-    yield _load(scrape)
-    yield _cache(scrape)
-    yield _monitoring(scrape)
+    yield _read("load test", _load, scrape)
+    yield _read("cache", _cache, scrape)
+    yield _read("monitoring", _monitoring, scrape)
     yield _logs(settings)
     yield _backup(settings)
     yield _tls(settings)
     yield _limits(settings)
     yield _overflow(settings)
     yield _quality(settings)
-    yield _cost(scrape)
+    yield _read("cost", _cost, scrape)
     yield _revisions(settings)
+
+
+def _read(what: str, check: Callable[[_Scrape], Finding], scrape: _Scrape) -> Finding:
+    """Judge what only the metrics tell; without them, say that it is not known."""
+    if scrape.problem is None:
+        return check(scrape)
+    return Finding(what, "note", "not known: the metrics of the server cannot be read")
 
 
 def _address(settings: Settings) -> str:
@@ -110,8 +118,8 @@ def _scrape(url: str, api_key: str | None) -> _Scrape:
 def _server(scrape: _Scrape) -> Finding:
     if scrape.problem is not None:
         remedy = (
-            "start it, or name it with --url; where it has keys, set VOICEAGENT_TTS_API_KEY to one "
-            "with the scope admin"
+            "start it, or name it with --url (the server itself, not a load balancer); where it "
+            "has keys, set VOICEAGENT_TTS_API_KEY to one with the scope admin"
         )
         return Finding("server", "bad", scrape.problem, remedy)
     if not scrape.total("tts_ready"):
@@ -173,10 +181,14 @@ def _monitoring(scrape: _Scrape) -> Finding:
     name = 'tts_http_requests_total{route="/metrics",status="200"}'
     scrapes = scrape.samples.get(name, 0)
     traces = "with traces" if exports_traces() else "without traces"
-    if scrapes < 10:
-        remedy = "let Prometheus scrape /metrics, with deploy/prometheus/rules.yml"
-        return Finding("monitoring", "bad", f"scraped {scrapes:.0f} times, {traces}", remedy)
-    return Finding("monitoring", "ok", f"scraped {scrapes:.0f} times, {traces}")
+    detail = f"scraped {scrapes:.0f} times since its start, {traces}"
+    if scrapes < _FEWEST_SCRAPES:
+        remedy = (
+            f"let Prometheus scrape /metrics, with deploy/prometheus/rules.yml; {_FEWEST_SCRAPES} "
+            "scrapes show that it does"
+        )
+        return Finding("monitoring", "bad", detail, remedy)
+    return Finding("monitoring", "ok", detail)
 
 
 def _logs(settings: Settings) -> Finding:
