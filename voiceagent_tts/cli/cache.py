@@ -15,9 +15,7 @@ from voiceagent_tts.errors import InvalidRequestError
 
 app = typer.Typer(help="Fill, show and clear the cache of a running server.", no_args_is_help=True)
 
-Url = Annotated[
-    str, typer.Option(help="Running server (ws://HOST:PORT). [default: ws://127.0.0.1:8765]")
-]
+Url = Annotated[str, typer.Option(help="Running server (ws://HOST:PORT).")]
 ApiKey = Annotated[
     str | None,
     typer.Option(envvar="VOICEAGENT_TTS_API_KEY", help="Key with the scope `admin`."),
