@@ -16,9 +16,12 @@ import torch
 from testbed.waiting import until
 from voiceagent_tts.access.audit import verify
 from voiceagent_tts.config import Settings
+from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.model.prompt import Cloned
+from voiceagent_tts.seam.cloner_messages import VoiceFile
+from voiceagent_tts.server.clones import _save
 from voiceagent_tts.server.serve import RunningServer, running
-from voiceagent_tts.server.voice_records import Consent
+from voiceagent_tts.server.voice_records import Consent, VoiceRecord
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -69,6 +72,26 @@ async def test_a_consent_is_kept_until_it_is_withdrawn(
     await until(lambda: "consent_withdrawn" in log.read_text(), "both are in the audit log")
     assert "Anna signed on 3 May 2026." in log.read_text()
     verify(log)
+
+
+async def test_a_consent_that_is_withdrawn_while_its_voice_is_stored_deletes_it(
+    keeping: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A withdrawal between the record of a voice and the voice itself leaves neither."""
+    state = keeping.state
+    consent = Consent(name="Anna", language="en", method="attest", statement="She signed.")
+    state.voice_records.save_consent(consent, None)
+    save = state.clones.save
+
+    def save_late(name: str, content: bytes) -> None:
+        state.voice_records.withdraw(consent.id)
+        save(name, content)
+
+    monkeypatch.setattr(state.clones, "save", save_late)
+    record = VoiceRecord(name="anna", consent_id=consent.id)
+    with pytest.raises(InvalidRequestError, match="withdrawn"):
+        await _save(state, record, VoiceFile(voice_file(0.1, 0.2), ()))
+    assert "anna" not in state.clones and "anna" not in state.voice_records.voices()
 
 
 async def test_uploads_leave_threads_to_new_contexts(

@@ -180,8 +180,23 @@ async def _save(state: ServerState, record: VoiceRecord, voice: VoiceFile) -> di
     # The record comes first: a voice without one would survive the withdrawal of its consent.
     await asyncio.to_thread(state.voice_records.save_voice, record)
     await asyncio.to_thread(state.clones.save, record.name, voice.content)
+    if record.consent_id is not None:
+        await _keep_if_agreed(state, record, record.consent_id)
     warnings = list(voice.warnings)
     return {"id": record.name, "name": record.name, "voice_id": record.id, "warnings": warnings}
+
+
+async def _keep_if_agreed(state: ServerState, record: VoiceRecord, consent_id: str) -> None:
+    """Remove a new voice whose consent was withdrawn while it was stored: it was not found then.
+
+    Raises:
+        InvalidRequestError: the consent was withdrawn.
+    """
+    try:
+        await asyncio.to_thread(state.voice_records.consent, consent_id)
+    except InvalidRequestError:
+        await asyncio.to_thread(state.voice_records.remove_voice, record.name)
+        raise
 
 
 def _check_consent(

@@ -116,6 +116,16 @@ class VoiceRecords:
         """Delete the record of a voice, if it has one."""
         (self._voices / f"{name}.json").unlink(missing_ok=True)
 
+    def remove_voice(self, name: str) -> None:
+        """Delete a voice and its record; idempotent.
+
+        Raises:
+            InvalidRequestError: the folder is not writable.
+        """
+        if name in self._clones:
+            self._clones.remove(name)
+        self.forget_voice(name)
+
     # Consents.
 
     def consents(self) -> list[Consent]:
@@ -170,8 +180,7 @@ class VoiceRecords:
         consent = self.consent(consent_id)
         names = [name for name, each in self.voices().items() if each.consent_id == consent.id]
         for name in names:
-            self._clones.remove(name)
-            self.forget_voice(name)
+            self.remove_voice(name)
         for suffix in ("voice", "json"):
             (self._consents / f"{consent.id}.{suffix}").unlink(missing_ok=True)
         return sorted(names)
