@@ -28,6 +28,8 @@ _INDEX = f"{PREFIX}:cache:index"
 _PHRASE = f"{PREFIX}:cache:phrase:"
 _MOST_WAITING = 256
 _MOST_AT_ONCE = 16
+_MOST_READ_BYTES = 32e6
+"""Read in one round: Redis may keep far more than this server has memory for."""
 
 _STORE = """
 local prefix, digest, phrase, voice = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
@@ -119,7 +121,7 @@ class SharedPhrases:
         self._waiting.append(phrase)
 
     async def exchange(self, known: Iterable[str] = ()) -> News:
-        """Write what waits, and return what is new; nothing while Redis is away.
+        """Write what waits, and return what is new, or a part of it; nothing while Redis is away.
 
         Args:
             known: digests of phrases that need not be read.
@@ -182,7 +184,8 @@ class SharedPhrases:
             phrases += await self._load(wanted)
             if rows:
                 self._last = int(rows[-1][1])
-            if len(rows) < _MOST_AT_ONCE:
+            read_bytes = sum(each.phrase.size_bytes for each in phrases)
+            if len(rows) < _MOST_AT_ONCE or read_bytes >= _MOST_READ_BYTES:
                 return News(tuple(phrases), is_cleared)
 
     async def _follow_epoch(self) -> bool:
