@@ -55,9 +55,9 @@ class ScriptedUpstream:
         self._at_once = 0
 
     @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator[str]:
+    async def running(self, port: int = 0) -> AsyncIterator[str]:
         """Serve within the block; yields the address of the API."""
-        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        server = await asyncio.start_server(self._serve, "127.0.0.1", port)
         host, port = server.sockets[0].getsockname()
         try:
             yield f"http://{host}:{port}/v1"

@@ -1,5 +1,8 @@
 """Where contexts go that the engines have no row for: the speech of another server."""
 
+import asyncio
+import contextlib
+
 import structlog
 
 from voiceagent_tts.errors import VoiceAgentError
@@ -9,6 +12,9 @@ from voiceagent_tts.voices import Voice
 
 OVERFLOW = "overflow"
 """Name of the worker, here and in metrics."""
+
+_RETRY_S = 10.0
+"""Pause between attempts to start the worker: the upstream may be away for hours."""
 
 _log = structlog.get_logger(__name__)
 
@@ -22,13 +28,33 @@ class Overflow:
 
     def __init__(self, supervisor: Supervisor) -> None:
         self.supervisor = supervisor
+        self._starting: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Start the worker; without it, contexts beyond capacity are refused."""
+        """Start the worker, also later; until then, contexts beyond capacity are refused."""
+        if not await self._try_to_start():
+            self._starting = asyncio.create_task(self._start_later())
+
+    async def close(self) -> None:
+        """Stop the worker; idempotent."""
+        if self._starting is not None:
+            self._starting.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._starting
+        await self.supervisor.close()
+
+    async def _try_to_start(self) -> bool:
         try:
             await self.supervisor.start()
         except VoiceAgentError as error:
             _log.error("overflow_unavailable", error=error.message)
+            return False
+        return True
+
+    async def _start_later(self) -> None:
+        await asyncio.sleep(_RETRY_S)
+        while not await self._try_to_start():
+            await asyncio.sleep(_RETRY_S)
 
     @property
     def free_worker(self) -> WorkerClient | None:

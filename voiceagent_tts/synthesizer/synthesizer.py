@@ -121,7 +121,9 @@ class Synthesizer:
         """Cancel every context and stop the workers; idempotent."""
         for context in list(self._contexts):
             context.cancel()
-        closing = [supervisor.close() for supervisor in self.workers.values()]
+        closing = [supervisor.close() for supervisor in self._supervisors.values()]
+        if self._overflow is not None:
+            closing.append(self._overflow.close())
         await asyncio.gather(*closing, self._aligners.close())
 
     @property
