@@ -149,6 +149,8 @@ def test_names_of_this_machine_get_nothing(receiver: Receiver) -> None:
         "https://[::1]/",
         "https://[fd00::1]/",
         "https://[::ffff:127.0.0.1]/",
+        "https://[64:ff9b::10.0.0.1]/",
+        "https://[2002:a00:1::1]/",
         "https://0.0.0.0/",
         "https://224.0.0.1/",
     ],
@@ -164,6 +166,8 @@ def test_public_addresses_are_accepted() -> None:
     """By name or by number, also of a private network where the server allows these."""
     PUBLIC.check("https://example.com/hooks/7?a=b")
     PUBLIC.check("https://8.8.8.8:8443/")
+    PUBLIC.check("https://[64:ff9b::8.8.8.8]/")
+    PUBLIC.check("https://[2606:4700::1111]/")
     PRIVATE.check("http://10.0.0.1/")
 
 

@@ -23,6 +23,7 @@ from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 TIMEOUT_S = 10.0
 _MAX_URL_CHARS = 2048
 _MAX_LABEL_CHARS = 63  # of DNS
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")  # RFC 6052
 
 
 class NotDeliveredError(Exception):
@@ -118,9 +119,16 @@ class Webhooks:
         return socket.create_connection((str(found[0][4][0]), port), TIMEOUT_S)
 
     def _is_allowed(self, address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
-        mapped = getattr(address, "ipv4_mapped", None)
-        is_public = (mapped or address).is_global and not address.is_multicast
+        inner = _ipv4_within(address) if isinstance(address, ipaddress.IPv6Address) else None
+        is_public = (inner or address).is_global and not address.is_multicast
         return is_public or self.allows_private
+
+
+def _ipv4_within(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
+    """The IPv4 address that an IPv6 address leads to, by a gateway; None for one of its own."""
+    if address in _NAT64:
+        return ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)
+    return address.ipv4_mapped or address.sixtofour
 
 
 def _http_over(raw: socket.socket, parts: SplitResult) -> http.client.HTTPConnection:
