@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _SERVER = (
-    "fastapi", "httpx", "prometheus_client", "py3langid", "pydantic", "pydantic_settings",
-    "sentencex", "soundfile", "soxr", "structlog", "uvicorn", "websockets", "zmq",
+    "fastapi", "httpx", "limits", "prometheus_client", "py3langid", "pydantic",
+    "pydantic_settings", "python_multipart", "sentencex", "soundfile", "soxr", "structlog",
+    "uvicorn", "websockets", "zmq",
 )  # fmt: skip
 _TESTS = ("pytest", "pytest_asyncio", "pytest_timeout", "xdist", "hypothesis")
 
@@ -23,11 +24,13 @@ class Plan:
         budget_s: seconds that it may take.
         modules: modules that it imports in addition to those of torch, transformers and numpy.
         needs_peers: whether it needs the peers' packages.
+        needs_gpu: whether it cannot run on a CPU.
     """
 
     budget_s: float
     modules: tuple[str, ...] = ()
     needs_peers: bool = False
+    needs_gpu: bool = False
 
 
 PLANS = {
@@ -50,22 +53,25 @@ PLANS = {
     "flash": Plan(90, ("flash_attn",)),
     "sdpa": Plan(90),
     "plain": Plan(90),
-    "fused-codec": Plan(90),
+    "fused-codec": Plan(90, needs_gpu=True),
     "fp8": Plan(90, ("torchao",)),
     "int8": Plan(90, ("torchao",)),
     "no-tf32": Plan(90),
 }
 
 
-def obstacle(section: str, wheels: Path, packages: Path) -> str:
+def obstacle(section: str, device: str, wheels: Path, packages: Path) -> str:
     """Return why a section cannot run on this machine; empty if it can.
 
     Args:
         section: key of `PLANS`.
+        device: device of the run, as PyTorch names it.
         wheels: folder that `benchmarks.gpu.wheels` fills.
         packages: folder in which the peers' packages may already be installed.
     """
     plan = PLANS[section]
+    if plan.needs_gpu and not device.startswith("cuda"):
+        return f"it needs an NVIDIA GPU, and this run is on {device}"
     missing = [name for name in plan.modules if importlib.util.find_spec(name) is None]
     if missing:
         return f"{', '.join(missing)} not installed here; {_advice(wheels)}"

@@ -74,7 +74,7 @@ class GpuRun:
         if self.record.state(section) == "done":
             self.say(f"{section:<14} done before")
             return True
-        reason = obstacle(section, self.wheels, self.folder / "peers")
+        reason = obstacle(section, self.device, self.wheels, self.folder / "peers")
         if reason:
             self.record.set_state(section, f"skipped: {reason}", 0)
             self.say(f"{section:<14} skipped: {reason}")

@@ -176,8 +176,11 @@ def test_a_section_without_its_packages_is_skipped_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """The message names the missing package and the command that installs it; no process starts."""
-    assert obstacle("machine", tmp_path, tmp_path / "peers") == ""
-    assert "no packages of peers" in obstacle("peers-1.7b", tmp_path, tmp_path / "peers")
+    peers = tmp_path / "peers"
+    assert obstacle("machine", "cpu", tmp_path, peers) == ""
+    assert "no packages of peers" in obstacle("peers-1.7b", "cuda", tmp_path, peers)
+    assert "needs an NVIDIA GPU" in obstacle("fused-codec", "cpu", tmp_path, peers)
+    assert obstacle("fused-codec", "cuda:0", tmp_path, peers) == ""
     monkeypatch.setitem(gpu.PLANS, "flash", Plan(90, ("no_such_package",)))
     monkeypatch.setattr(gpu.GpuRun, "_run", lambda *arguments: pytest.fail("a process started"))
     assert run(tmp_path, "flash") == 0
