@@ -97,6 +97,29 @@ async def test_cancel_frees_the_row_and_silences_the_context(worker: WorkerClien
     assert worker.rows_used == 0
 
 
+@pytest.mark.parametrize("bad", [Words, AudioStep, Done])
+async def test_a_handler_that_fails_ends_its_context_alone(
+    worker: WorkerClient, bad: type[Event]
+) -> None:
+    """It is told so once, its row is free, and other contexts of the worker are spoken."""
+    failures: list[Event] = []
+
+    def fail(event: Event) -> None:
+        if isinstance(event, Failed):
+            failures.append(event)
+        elif isinstance(event, bad):
+            raise ZeroDivisionError
+
+    context = worker.attach(fail)
+    worker.send(Submit(context, TEXT, 0, False, "default", "en"))
+    worker.send(Credit(context, time.monotonic(), ALL_OF_IT))
+    _, events = speak(worker)
+    assert isinstance((await collect(events))[-1], Done)
+    (failed,) = failures
+    assert isinstance(failed, Failed) and failed.code is ErrorCode.ENGINE_ERROR
+    assert worker.rows_used == 0
+
+
 async def test_a_killed_worker_fails_its_contexts(worker: WorkerClient) -> None:
     """After kill -9 in mid-utterance every context gets `engine_error`, and no row stays used."""
     queues = [speak(worker, TEXT * 500)[1] for _ in range(3)]

@@ -256,15 +256,13 @@ class WorkerClient:
         match event:
             case AudioStep(rows):
                 for row in rows:
-                    if handler := self._handlers.get(row.context):
-                        handler(AudioStep((row,)))
+                    self._pass_on(row.context, AudioStep((row,)))
             case Words(context) | Warned(context) | SegmentEnd(context) | Aligned(context):
-                if handler := self._handlers.get(context):
-                    handler(event)
+                self._pass_on(context, event)
             case Done(context) | Cancelled(context) | Failed(int(context)):
                 self._free_row(context)
                 if handler := self._handlers.pop(context, None):
-                    handler(event)
+                    self._call(handler, context, event)
             case Ready(capabilities):
                 if not self._ready.done():  # as it is once `_open` no longer waits
                     self._ready.set_result(capabilities)
@@ -276,6 +274,21 @@ class WorkerClient:
                 self.stats = event
             case Failed(None, _, message):
                 self._failure = message
+
+    def _pass_on(self, context: int, event: Event | AlignEvent) -> None:
+        if handler := self._handlers.get(context):
+            self._call(handler, context, event)
+
+    def _call(self, handler: EventHandler, context: int, event: Event | AlignEvent) -> None:
+        """Give an event to its context; an error of the handler ends this context alone."""
+        try:
+            handler(event)
+        except Exception as error:
+            failure = EngineError.of("the server", error)
+            _log.error("context_failed", engine=self._spec.engine, error=failure.message)
+            self.detach(context, needs_cancel=context in self._rows)
+            with contextlib.suppress(Exception):  # what failed may fail again
+                handler(Failed(context, failure.code, failure.message))
 
     def _free_row(self, context: int) -> None:
         self._rows.discard(context)
