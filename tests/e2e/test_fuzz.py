@@ -213,6 +213,16 @@ async def test_a_broken_frame_closes_its_socket(server: ServerProcess, name: str
             assert await websocket.until_closed() in codes, path
 
 
+@pytest.mark.parametrize("path", DOORS)
+async def test_a_client_that_still_writes_learns_the_code(server: ServerProcess, path: str) -> None:
+    """The server reads on after its close frame, so that no reset overtakes the frame."""
+    data, (code,) = BROKEN_FRAMES["too long"]
+    more_than_kernels_buffer = bytes(16 << 20)
+    async with asyncio.timeout(PATIENCE_S), raw_websocket(server.url, path) as websocket:
+        await websocket.send(data, more_than_kernels_buffer)
+        assert await websocket.until_closed() == code
+
+
 async def test_a_message_may_come_in_fragments(server: ServerProcess) -> None:
     """Fragments, with a ping between them, are one message; a pong and the answer come."""
     async with asyncio.timeout(PATIENCE_S), raw_websocket(server.url, DOORS[0]) as websocket:

@@ -37,6 +37,8 @@ class SocketProtocol(WebSocketsSansIOProtocol):
     room, so its socket would stay open forever.
     """
 
+    _is_broken = False
+
     def handle_connect(self, event: Any) -> None:
         """Add `close_now` and `buffered_bytes` to the extensions that the app can use."""
         super().handle_connect(event)
@@ -63,10 +65,39 @@ class SocketProtocol(WebSocketsSansIOProtocol):
                 return
         super().send_receive_event_to_app()
 
+    def data_received(self, data: bytes) -> None:
+        """Discard what comes after a broken frame."""
+        if not self._is_broken:
+            super().data_received(data)
+
     def _close_as_broken(self, code: int, reason: str) -> None:
         self.frames = []
         self.conn.send_close(code, reason)
         self.handle_parser_exception()
+
+    def handle_parser_exception(self) -> None:
+        """Send the close frame, then read until the client has closed its side too.
+
+        uvicorn closes the connection at once. If bytes of the client are unread at that time, the
+        kernel resets the connection, and the client may lose the close frame with its code.
+        """
+        if not self.handshake_complete:
+            super().handle_parser_exception()
+            return
+        assert self.conn.close_sent is not None
+        self._is_broken = True
+        self.close_sent = True
+        self.stop_keepalive()
+        code, reason = self.conn.close_sent.code, self.conn.close_sent.reason
+        self.queue.put_nowait({"type": "websocket.disconnect", "code": code, "reason": reason})
+        self.writable.set()
+        if self.read_paused:
+            self.read_paused = False
+            self.transport.resume_reading()
+        self.transport.write(b"".join(self.conn.data_to_send()))
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self.close_timer = self.loop.call_later(CLOSE_GRACE_S, self.transport.abort)
 
     async def send(self, message: Any) -> None:
         """Send a message of the app; report a socket that was closed meanwhile as a disconnect."""
