@@ -1,7 +1,7 @@
 """The life of an utterance: text in, audio and word times out, on one clock.
 
 1. `push_text` gives text to the intake, which cuts it into segments.
-2. `_speak` sends each segment to the cache or the engine, and announces its words to the word
+2. The feed sends each segment to the cache or the engine, and announces its words to the word
    publisher.
 3. The pacer grants the engine credit as playback proceeds.
 4. `_on_engine_event` receives the audio; words that must precede it are published first.
@@ -23,7 +23,6 @@ from voiceagent_tts.core import (
     AudioChunk,
     Cut,
     PlayoutClock,
-    Segment,
 )
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.seam.events import AudioStep, Done, Failed, SegmentEnd, Warned, Words
@@ -42,21 +41,19 @@ from voiceagent_tts.synthesizer.events import (
 )
 from voiceagent_tts.synthesizer.flushes import FlushQueue
 from voiceagent_tts.synthesizer.intake import Intake
-from voiceagent_tts.synthesizer.ipa import ipa_warning
 from voiceagent_tts.synthesizer.options import ContextRequest, Limits
 from voiceagent_tts.synthesizer.pacer import Pacer
-from voiceagent_tts.synthesizer.phrase_hold import PhraseHold
 from voiceagent_tts.synthesizer.segment_source import (
     SegmentSource,
     SourceEvent,
     StoredAudio,
     StoredWords,
 )
+from voiceagent_tts.synthesizer.speech_feed import SpeechFeed
 from voiceagent_tts.synthesizer.timers import Timer
 from voiceagent_tts.synthesizer.words import WordPublisher
 from voiceagent_tts.synthesizer.worker_client import WorkerClient
 from voiceagent_tts.text.cut import cut_text, keep_inside
-from voiceagent_tts.text.reader import Pause
 
 
 class _State(IntEnum):
@@ -104,8 +101,6 @@ class Context:
         self.options = options = request.options
         self.voice = request.voice
         self.language = request.language
-        self._feeding = request.feeding
-        self._reads_ipa = request.reads_ipa
         self._warnings = deque(request.warnings)
         self._limits = limits
         self._opened_at = time.monotonic()
@@ -118,8 +113,6 @@ class Context:
         self._on_end = on_end
         self._clock = PlayoutClock()
         self._flushes = FlushQueue()
-        self._pauses: deque[Pause] = deque()
-        """Breaks that wait for the audio of the text before them."""
         self._idle = Timer(self._on_idle)
         self._engine = SegmentSource(
             worker,
@@ -127,8 +120,12 @@ class Context:
             self._on_engine_event,
             lambda *span: self._words.timeline.known_times(*span),
         )
-        self._hold = PhraseHold(request.phrases, request.language, self._send)
-        self._intake = Intake(request, limits.settle_s, self._speak, self._on_pause)
+        self._intake = Intake(
+            request,
+            limits.settle_s,
+            lambda *segment: self._feed.push(*segment),
+            lambda pause: self._feed.push_break(pause),
+        )
         self._words = WordPublisher(
             aligners,
             verbatim=self._intake.verbatim,
@@ -141,6 +138,14 @@ class Context:
         )
         to_engine = self._words.timeline.to_engine_samples
         self._pacer = Pacer(self._engine, self._clock, to_engine, options.max_lead_s, limits)
+        self._feed = SpeechFeed(
+            request,
+            self._intake,
+            self._engine,
+            self._words,
+            on_first=self._pacer.update,
+            warn=self._queue.put,
+        )
         self._engine.prepare()
         self._idle_s = min(limits.context_idle_s, options.idle_s or limits.context_idle_s)
         self._idle.start(self._idle_s)
@@ -181,7 +186,7 @@ class Context:
         """
         self._refuse_unless_open()
         self._intake.flush()
-        self._complete_text()
+        self._feed.complete_text()
         self._flushes.add(flush_id, self._intake.submitted_char_end)
         self._answer_flushes()
 
@@ -191,14 +196,7 @@ class Context:
             return
         self._state = _State.FINISHING
         self._idle.stop()
-        has_sent_end = self._intake.finish()
-        self._hold.flush()
-        self._words.complete_word()
-        if has_sent_end:
-            return  # the last segment carried the end of the text
-        if self._engine.is_speaking:
-            self._engine.end_text(self._intake.submitted_char_end)
-        else:  # the context never had any text
+        if not self._feed.finish():
             self._end_audio()
 
     def cancel(self, played_samples: int | None = None) -> Cut | None:
@@ -273,40 +271,7 @@ class Context:
                     return
             await self._queue.wait()
 
-    # Between intake, engine and words.
-
-    def _speak(self, segment: Segment, is_last: bool) -> None:
-        """Speak a segment of the intake; in token feeding, a part of the text as it was written."""
-        has_ipa = not self._reads_ipa and segment.readings
-        if has_ipa and (warning := ipa_warning(segment, self._intake.text)):
-            self._reads_ipa = True  # the client knows
-            self._queue.put(warning)
-        if self._feeding == "token":
-            self._hold.push(segment)
-        else:
-            self._send(segment, is_live=False, is_last=is_last)
-
-    def _send(self, segment: Segment, is_live: bool, is_last: bool = False) -> None:
-        """Speak text from the cache or with the engine, or where `is_live` with the engine."""
-        is_first = not self._engine.is_speaking
-        language = self._intake.segment_language
-        is_spoken = self._engine.speak(segment, language, is_last=is_last, is_live=is_live)
-        self._words.expect(segment, is_whole=not is_live, is_live=is_spoken)
-        if is_first:
-            self._pacer.update()
-
-    def _on_pause(self, pause: Pause) -> None:
-        """Keep a break until the text before it is spoken, and let the engine speak that text."""
-        self._pauses.append(pause)
-        self._words.timeline.expect_break(pause.char_end)
-        self._complete_text()
-
-    def _complete_text(self) -> None:
-        """Make the engine speak all submitted text of a token-fed context to its end."""
-        self._hold.flush()
-        if self._feeding == "token" and self._engine.is_speaking:
-            self._engine.flush()
-            self._words.complete_word()
+    # The engine's events.
 
     def _on_engine_event(self, event: SourceEvent) -> None:
         match event:
@@ -321,7 +286,7 @@ class Context:
                 self._words.add_stored(words)
             case SegmentEnd(_, char_end, end_sample):
                 self._words.end_segment(char_end, end_sample)
-                self._put_pauses(char_end)
+                self._put_breaks(char_end)
                 self._mark_spoken(char_end)
             case Warned(_, code, message):
                 self._queue.put(ContextWarned(code, message))
@@ -338,26 +303,21 @@ class Context:
                 pass
 
     def _put_within_limit(self, audio: AudioChunk | None) -> None:
-        self._put_audio(audio)
+        if audio is not None:
+            self._queue.put(audio)
         if self._words.timeline.end_sample > self._limits.max_audio_s * SAMPLE_RATE_HZ:
             self._words.stop_aligning()
             self._stop_work("limit")
 
-    def _put_audio(self, audio: AudioChunk | None) -> None:
-        if audio is not None:
-            self._queue.put(audio)
-
-    def _put_pauses(self, char_end: int) -> None:
-        """Put the breaks in the text before `char_end` after the audio so far."""
-        while self._pauses and self._pauses[0].char_end <= char_end:
-            pause = self._pauses.popleft()
-            for audio in self._words.timeline.push_break(pause.char_end, pause.samples):
-                self._put_audio(audio)
+    def _put_breaks(self, char_end: int) -> None:
+        for silence in self._feed.pop_breaks(char_end):
+            self._queue.put(silence)
 
     def _end_audio(self) -> None:
         """Handle the end of the context's audio; only words may still be missing."""
-        self._put_pauses(self._intake.chars)
-        self._put_audio(self._words.timeline.end_audio())
+        self._put_breaks(self._intake.chars)
+        if (rest := self._words.timeline.end_audio()) is not None:
+            self._queue.put(rest)
         self._mark_spoken(self._intake.chars)
         self._words.finish()
 
@@ -393,7 +353,7 @@ class Context:
         """
         self._reason = reason
         self._state = _State.CANCELLED if reason == "cancelled" else _State.ENDED
-        for part in (self._idle, self._intake, self._hold, self._pacer, self._words):
+        for part in (self._idle, self._intake, self._feed, self._pacer, self._words):
             part.stop()
         self._engine.release()
         self._queue.notify()
@@ -411,7 +371,6 @@ class Context:
 
     def _report(self) -> ContextReport:
         now = time.monotonic()
-        started_at = self._intake.first_text_at
         audio_samples = self._words.timeline.end_sample
         discarded_samples = 0
         if self._reason == "cancelled":
@@ -425,13 +384,12 @@ class Context:
             milestones=Milestones(
                 self._opened_at,
                 now,
-                started_at,
+                self._intake.first_text_at,
                 self._engine.submitted_at,
                 self._engine.first_audio_at,
                 self._pacer.first_sent_at,
                 self._cancelled_at,
             ),
-            gen_s=0.0 if started_at is None else now - started_at,
             underrun_s=self._clock.underrun_s,
             words=self._words.timeline.counts,
             aligner_lag_s=self._words.aligner_lag_s,

@@ -113,7 +113,6 @@ class ContextReport:
         audio_samples: samples received from the engine.
         discarded_samples: of those, the samples that a cancel left unplayed.
         milestones: when it reached its stages.
-        gen_s: first text received to the end.
         underrun_s: total length of the underruns between sent audio.
         words: sources of its words' times.
         aligner_lag_s: longest time from audio to the aligner's answer, by aligner.
@@ -129,7 +128,6 @@ class ContextReport:
     audio_samples: int
     discarded_samples: int
     milestones: Milestones
-    gen_s: float
     underrun_s: float
     words: WordCounts
     aligner_lag_s: Mapping[Source, float]
@@ -141,6 +139,12 @@ class ContextReport:
     def ttfa_s(self) -> float | None:
         """First text received to first audio sent; None without audio."""
         return self.milestones.ttfa_s
+
+    @property
+    def gen_s(self) -> float:
+        """First text received to the end; 0 without text."""
+        started_at = self.milestones.first_text_at
+        return 0.0 if started_at is None else self.milestones.ended_at - started_at
 
 
 @dataclass(frozen=True, slots=True)
