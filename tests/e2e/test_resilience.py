@@ -8,6 +8,7 @@ import random
 import signal
 import socket
 import time
+from typing import Any
 
 import httpx
 import psutil
@@ -15,7 +16,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed, ConnectionClosedError, InvalidStatus
 
 from testbed.servers import StartServer
-from testbed.waiting import until
+from testbed.waiting import undisturbed, until
 from testbed.wire import ReceivedContext, Wire
 from voiceagent_tts.core import BYTES_PER_SAMPLE, FRAME_SAMPLES, PlayoutClock
 from voiceagent_tts.errors import ErrorCode
@@ -142,23 +143,50 @@ async def _underrun_s(wire: Wire, received: ReceivedContext) -> float:
 async def test_a_client_that_never_reads_is_closed(start_server: StartServer) -> None:
     """A client that never reads is closed (4008) and frees its rows; a neighbour hears no gap."""
     server = await start_server(slow_consumer_s=1.0)
-    async with Wire.connected(server.websocket_url) as neighbour:
-        received = await neighbour.open(max_lead_s=1.0, language="en")
-        await neighbour.text(received, SENTENCE * 2)
-        await neighbour.end(received)
-        unread = await _flooded(server)
-        async with asyncio.TaskGroup() as group:
-            listening = group.create_task(_underrun_s(neighbour, received))
-            await until(lambda: worker_of(server).rows_used == 5, "all contexts are open")
-            await until(lambda: len(server.state.sessions) == 1, "the never-reader is closed")
-            await until(lambda: worker_of(server).rows_used <= 1, "its rows are free")
-            with pytest.raises(ConnectionClosedError) as closed:
-                while True:
-                    await unread.receive()
+
+    async def underrun_of_neighbour() -> float:
+        async with Wire.connected(server.websocket_url) as neighbour:
+            received = await neighbour.open(max_lead_s=1.0, language="en")
+            await neighbour.text(received, SENTENCE * 2)
+            await neighbour.end(received)
+            unread = await _flooded(server)
+            async with asyncio.TaskGroup() as group:
+                listening = group.create_task(_underrun_s(neighbour, received))
+                await until(lambda: len(server.state.sessions) == 1, "the never-reader is closed")
+                await until(lambda: worker_of(server).rows_used <= 1, "its rows are free")
+                with pytest.raises(ConnectionClosedError) as closed:
+                    while True:
+                        await unread.receive()
         assert closed.value.rcvd is not None
         assert closed.value.rcvd.code == 4008
+        assert any(context.pcm for context in unread.contexts.values()), "it was spoken to"
         assert received.done.reason == "complete"
-        assert listening.result() < 0.1
+        await until(lambda: not server.state.sessions, "the neighbour has left")
+        return listening.result()
+
+    assert await undisturbed(underrun_of_neighbour) < 0.1
+
+
+async def test_a_client_that_reads_after_all_leaves_no_timer(
+    start_server: StartServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing aborts a connection that is gone: asyncio would log a traceback."""
+    server = await start_server(slow_consumer_s=0.3)
+    loop, timers = asyncio.get_running_loop(), list[asyncio.TimerHandle]()
+    call_later = loop.call_later
+
+    def call_later_noted(delay_s: float, callback: Any, *args: Any) -> asyncio.TimerHandle:
+        timer = call_later(delay_s, callback, *args)
+        if getattr(callback, "__name__", "") == "abort":
+            timers.append(timer)
+        return timer
+
+    monkeypatch.setattr(loop, "call_later", call_later_noted)
+    unread = await _flooded(server)
+    await until(lambda: bool(timers), "it is closed")
+    await unread.close()
+    await until(lambda: not server.uvicorn_server.server_state.connections, "it is gone")
+    assert all(timer.cancelled() for timer in timers)
 
 
 async def test_a_client_that_stays_deaf_is_cut(start_server: StartServer) -> None:

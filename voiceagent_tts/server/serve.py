@@ -38,6 +38,13 @@ class SocketProtocol(WebSocketsSansIOProtocol):
     """
 
     _is_broken = False
+    _abort_timer: asyncio.TimerHandle | None = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the abort of `close_now`: asyncio raises for one of a connection that is gone."""
+        if self._abort_timer is not None:
+            self._abort_timer.cancel()
+        super().connection_lost(exc)
 
     def handle_connect(self, event: Any) -> None:
         """Add `close_now` and `buffered_bytes` to the extensions that the app can use."""
@@ -120,7 +127,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self.close_sent = True
         self.queue.put_nowait({"type": "websocket.disconnect", "code": code, "reason": reason})
         self.writable.set()
-        self.loop.call_later(CLOSE_GRACE_S, self.transport.abort)
+        self._abort_timer = self.loop.call_later(CLOSE_GRACE_S, self.transport.abort)
 
 
 class _Server(uvicorn.Server):
