@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-_PATIENCE_S = 10.0
+from testbed.waiting import PATIENCE_S
 
 
 class ServerProcess:
@@ -39,7 +39,7 @@ class ServerProcess:
 
     def metric(self, name: str) -> float:
         """Return the value of a metric, summed over its labels."""
-        with urllib.request.urlopen(f"{self.url}/metrics", timeout=_PATIENCE_S) as response:
+        with urllib.request.urlopen(f"{self.url}/metrics", timeout=PATIENCE_S) as response:
             text = response.read().decode()
         values = re.findall(rf"^{name}(?:\{{[^}}]*\}})? (\S+)$", text, re.MULTILINE)
         assert values, f"no metric {name}"
@@ -47,7 +47,7 @@ class ServerProcess:
 
     def wait_until_idle(self) -> None:
         """Wait until no context is open and no row is in use."""
-        deadline = time.monotonic() + _PATIENCE_S
+        deadline = time.monotonic() + PATIENCE_S
         while self.metric("tts_contexts_active") or self.metric("tts_slots_used"):
             assert time.monotonic() < deadline, "contexts or rows leak"
             time.sleep(0.01)

@@ -30,7 +30,7 @@ _MODULES = (
 )
 _ALSA = "pcm.!default { type pulse }\nctl.!default { type pulse }\n"
 _BLOCK_BYTES = _RATE_HZ // 100 * 2
-_PATIENCE_S = 10.0
+_PATIENCE_S = 30.0
 
 
 class Recording:

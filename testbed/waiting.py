@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from itertools import pairwise
 from typing import TypeVar
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 """Seconds until a waiting test fails; not a claim about speed."""
 
 _ATTEMPTS = 4

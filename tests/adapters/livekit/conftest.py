@@ -9,6 +9,7 @@ import pytest
 
 from testbed.livekit_audio import MakeVoice
 from testbed.server_process import ServerProcess
+from testbed.waiting import PATIENCE_S
 from voiceagent_tts.adapters.livekit import TTS
 from voiceagent_tts.server.serve import RunningServer
 
@@ -20,7 +21,7 @@ async def no_task_is_left() -> AsyncIterator[None]:
     yield
     left = asyncio.all_tasks() - before - {asyncio.current_task()}
     if left:
-        _, left = await asyncio.wait(left, timeout=2.0)
+        _, left = await asyncio.wait(left, timeout=PATIENCE_S)
     assert not left, [task.get_name() for task in left]
 
 
