@@ -20,7 +20,7 @@ from livekit.agents.voice.agent_session import SessionConnectOptions
 from livekit.agents.voice.speech_handle import SpeechHandle
 from livekit.agents.voice.transcription import TranscriptSynchronizer
 
-from testbed.devices import Loudspeaker, Microphone, Screen
+from voiceagent_tts.bench.livekit_devices import Loudspeaker, Microphone, Screen
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
 

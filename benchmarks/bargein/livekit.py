@@ -34,7 +34,7 @@ from benchmarks.bargein.livekit_plain import make_voice
 from benchmarks.bargein.session import ANSWER_PATIENCE_S, LONGEST_WAIT_S, TRIES, Call, Spoken
 from benchmarks.bargein.texts import USER_TEXT, Cut
 from livekit import rtc
-from testbed.devices import Loudspeaker, Microphone, Playback, Screen
+from voiceagent_tts.bench.livekit_devices import Loudspeaker, Microphone, Playback, Screen
 from voiceagent_tts.core import WordTimestamp
 
 _SILENT_FRAMES = 5

@@ -81,7 +81,7 @@ def _pairs(before: dict[str, Any], after: dict[str, Any]) -> Iterator[tuple[str,
 
 
 def _of_section(name: str, before: Any, after: Any) -> Iterator[Difference]:
-    for measure in before["values"].keys() & after["values"].keys() & MEASURES.keys():
+    for measure in before["values"].keys() & after["values"].keys():
         for rank in _RANKS:
             yield Difference(
                 name,
@@ -89,9 +89,9 @@ def _of_section(name: str, before: Any, after: Any) -> Iterator[Difference]:
                 before["measures"][measure][f"p{rank}"],
                 after["measures"][measure][f"p{rank}"],
                 ratio(before["values"][measure], after["values"][measure], rank),
-                MEASURES[measure].is_lower_better,
+                MEASURES[measure].is_lower_better if measure in MEASURES else True,
             )
-    for rate in _RATES:
+    for rate in before.keys() & after.keys() & set(_RATES):
         yield Difference(name, rate, before[rate], after[rate], None, False)
 
 

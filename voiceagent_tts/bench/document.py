@@ -6,7 +6,7 @@
 import json
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,18 @@ def section_document(
         **_counts(traffic),
         **_rates(traffic, usd_per_hour),
         "client_lag_p99_ms": _rounded(percentiles(lags_ms)[99].value) if lags_ms else None,
+        **measures_of(values, seed),
+    }
+
+
+def measures_of(values: Mapping[str, Sequence[float]], seed: int = 0) -> dict[str, Any]:
+    """The fields `measures` and `values` of a section.
+
+    Args:
+        values: the values of each measure by its name.
+        seed: seed of the intervals.
+    """
+    return {
         "measures": {name: _figures(of, seed) for name, of in values.items()},
         "values": {name: [_rounded(value) for value in of] for name, of in values.items()},
     }
@@ -127,8 +139,12 @@ def write_document(document: dict[str, Any], path: Path) -> None:
     path.write_text(json.dumps(document, ensure_ascii=False) + "\n", "utf-8")
 
 
-def read_document(path: Path) -> dict[str, Any]:
+def read_document(path: Path, kind: str | None = None) -> dict[str, Any]:
     """Read a document.
+
+    Args:
+        path: its file.
+        kind: the command that has written it, such as `latency`; None for any.
 
     Raises:
         InvalidRequestError: the file holds no document of this kind.
@@ -141,4 +157,9 @@ def read_document(path: Path) -> dict[str, Any]:
     schema = document.get("schema") if isinstance(document, dict) else None
     if schema != SCHEMA:
         raise InvalidRequestError(f"expected the schema {SCHEMA!r} in {path}, got {schema!r}")
+    if kind is not None and document.get("kind") != kind:
+        raise InvalidRequestError(
+            f"expected a document of `bench {kind}` in {path}, got one of "
+            f"`bench {document.get('kind')}`"
+        )
     return document

@@ -8,8 +8,6 @@ when sound was heard and played.
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 from pipecat.audio.vad.silero import SileroVADAnalyzer
 from pipecat.frames.frames import (
@@ -30,70 +28,13 @@ from pipecat.processors.frame_processor import FrameProcessor
 from pipecat.workers.runner import WorkerRunner
 
 from voiceagent_tts.audio.levels import leading_silence_samples
-from voiceagent_tts.bench.stage_clock import Stage, StageClock
-from voiceagent_tts.bench.targets.classes import class_at, make
-from voiceagent_tts.core import BYTES_PER_SAMPLE
-from voiceagent_tts.demo.realtime_file_transport import (
-    MICROPHONE_RATE_HZ,
-    SPEAKER_RATE_HZ,
-    RealtimeFileTransport,
-)
+from voiceagent_tts.bench.stage_clock import StageClock
+from voiceagent_tts.bench.turn_script import PAUSE_S, Question, ServiceClass, Services, TurnEvents
+from voiceagent_tts.demo.realtime_file_transport import SPEAKER_RATE_HZ, RealtimeFileTransport
 from voiceagent_tts.demo.scripted import ScriptedLLM, ScriptedSTT
 from voiceagent_tts.errors import EngineError
 
 _POLL_S = 0.005
-_ANSWER_S = 20.0
-_PAUSE_S = 0.4
-"""Silence between an answer that is cut off and the next question."""
-_STAGE_OF = {
-    VADUserStoppedSpeakingFrame: Stage.VAD,
-    TranscriptionFrame: Stage.STT,
-    LLMTextFrame: Stage.LLM,
-}
-
-
-@dataclass(frozen=True, slots=True)
-class ServiceClass:
-    """A service by import path, with the arguments of its constructor."""
-
-    path: str
-    arguments: dict[str, Any]
-
-    def make(self) -> FrameProcessor:
-        """Construct it.
-
-        Raises:
-            InvalidRequestError: there is no such class, or it does not take the arguments.
-        """
-        return make(class_at(self.path), self.arguments)
-
-
-@dataclass(frozen=True, slots=True)
-class Services:
-    """What the agent consists of; None for a stand-in."""
-
-    tts: ServiceClass
-    stt: ServiceClass | None = None
-    llm: ServiceClass | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What the user says: text, its PCM16 at 16 kHz, and the scripted answer."""
-
-    text: str
-    pcm: bytes
-    answer: str
-
-    @property
-    def sound_s(self) -> float:
-        """Seconds from its first sample to its last audible one."""
-        backwards = b"".join(
-            self.pcm[at : at + BYTES_PER_SAMPLE]
-            for at in range(len(self.pcm) - BYTES_PER_SAMPLE, -1, -BYTES_PER_SAMPLE)
-        )
-        samples = len(self.pcm) // BYTES_PER_SAMPLE
-        return (samples - leading_silence_samples(backwards)) / MICROPHONE_RATE_HZ
 
 
 async def measure_turns(services: Services, questions: Sequence[Question]) -> StageClock:
@@ -115,6 +56,7 @@ class _Agent:
 
     def __init__(self, services: Services, questions: Sequence[Question]) -> None:
         self.clock = StageClock()
+        self._events = TurnEvents(self.clock)
         self._transport = RealtimeFileTransport()
         self._started = asyncio.Event()
         self._scripted_stt = ScriptedSTT() if services.stt is None else None
@@ -134,7 +76,7 @@ class _Agent:
         ]
         self._worker = PipelineWorker(
             Pipeline(parts),
-            observers=[_Watcher(self.clock, self._transport)],
+            observers=[_Watcher(self._events, self._transport)],
             cancel_on_idle_timeout=False,
             enable_rtvi=False,
         )
@@ -168,18 +110,18 @@ class _Agent:
             self._scripted_stt.expect(question.text)
         self._transport.say(question.pcm)
         try:
-            async with asyncio.timeout(len(question.pcm) / 2 / MICROPHONE_RATE_HZ + _ANSWER_S):
+            async with asyncio.timeout(question.patience_s):
                 while len(self._transport.said) <= first_said:
                     await asyncio.sleep(_POLL_S)
                 began_s = self._transport.said[first_said][0] / SPEAKER_RATE_HZ
-                self.clock.start_turn(began_s + question.sound_s)
+                self._events.start_turn(began_s + question.sound_s)
                 while (audible_s := self._audible_s(first_played)) is None:
                     await asyncio.sleep(_POLL_S)
         except TimeoutError:
             raise EngineError("expected an answer of the agent; got no sound in time") from None
-        self.clock.end_stage(Stage.TTS, audible_s)
+        self._events.heard(audible_s)
         await self._worker.queue_frame(InterruptionFrame())
-        await asyncio.sleep(_PAUSE_S)
+        await asyncio.sleep(PAUSE_S)
 
     def _audible_s(self, first: int) -> float | None:
         """When the first audible sample since the utterance `first` was played."""
@@ -196,14 +138,19 @@ def _made(service: ServiceClass | None) -> FrameProcessor:
 
 
 class _Watcher(BaseObserver):
-    """Ends a stage when the first frame that belongs to its end is pushed."""
+    """Reports the frames that end a stage."""
 
-    def __init__(self, clock: StageClock, transport: RealtimeFileTransport) -> None:
+    def __init__(self, events: TurnEvents, transport: RealtimeFileTransport) -> None:
         super().__init__()
-        self._clock, self._transport = clock, transport
+        self._transport = transport
+        self._reports = {
+            VADUserStoppedSpeakingFrame: events.speech_ended,
+            TranscriptionFrame: events.transcribed,
+            LLMTextFrame: events.token_written,
+        }
 
     async def on_push_frame(self, data: FramePushed) -> None:
         """Record the time of a frame."""
-        stage = _STAGE_OF.get(type(data.frame))
-        if stage is not None:
-            self._clock.end_stage(stage, self._transport.now_s)
+        report = self._reports.get(type(data.frame))
+        if report is not None:
+            report(self._transport.now_s)

@@ -1,109 +1,158 @@
-"""Runs whole turns on a host, and reports how long each stage takes."""
+"""Runs whole turns on hosts, and reports how long each stage takes."""
 
 import asyncio
-import json
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
+from voiceagent_tts.bench.document import SCHEMA, last_line, write_document
 from voiceagent_tts.bench.machine import provenance
 from voiceagent_tts.bench.own_server import own_server
-from voiceagent_tts.bench.pipecat_log import quiet
-from voiceagent_tts.bench.pipecat_turns import Question, ServiceClass, Services, measure_turns
-from voiceagent_tts.bench.stage_clock import STAGES, StageClock
-from voiceagent_tts.bench.statistics import percentiles
+from voiceagent_tts.bench.stage_clock import StageClock
 from voiceagent_tts.bench.targets.addresses import TargetAddress
 from voiceagent_tts.bench.targets.target import Options
+from voiceagent_tts.bench.turn_report import render_turns, section_of, table_of
+from voiceagent_tts.bench.turn_script import (
+    MICROPHONE_RATE_HZ,
+    Question,
+    ServiceClass,
+    Services,
+)
 from voiceagent_tts.client import AudioFormat, ClientAudio, TTSClient
-from voiceagent_tts.errors import InvalidRequestError
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.extras import install_hint
 
-_OURS = "voiceagent_tts.adapters.pipecat.VoiceAgentTTSService"
+HOSTS = {"pipecat": "Pipecat", "livekit": "LiveKit"}
+"""Names of hosts, and how reports spell them."""
+_OURS = {
+    "pipecat": "voiceagent_tts.adapters.pipecat.VoiceAgentTTSService",
+    "livekit": "voiceagent_tts.adapters.livekit.TTS",
+}
 _QUESTIONS = (
     ("Which days are you open this week?", "We are open from Monday to Saturday."),
     ("How much is the big one?", "The big one costs forty two dollars today."),
     ("Can you call me back tomorrow?", "Of course, I will call you at nine."),
     ("Where is the nearest station?", "It is two hundred metres from here."),
 )
-_USER_VOICE, _USER_RATE_HZ = "nova", 16_000
+_USER_VOICE = "nova"
 _SERVER_LOG = "bench-turn-server.log"
 
 
-def service_class(text: str | None) -> ServiceClass | None:
-    """`MODULE.CLASS{JSON}`, with or without `pipecat:` before it; None for None.
+@dataclass(frozen=True, slots=True)
+class TurnPlan:
+    """What is run, and where its results go.
+
+    Attributes:
+        hosts: names of `HOSTS`, in the order of the report.
+        tts: the voice, as `MODULE.CLASS{JSON}`; None for ours on a server of its own.
+        stt: transcription in the same form; None for a stand-in.
+        llm: language model in the same form; None for a stand-in.
+        turns: turns in each host.
+        folder: folder for the log of the server.
+        json: file of the document; None to write none.
+        html: file of the report; None to write none.
+    """
+
+    hosts: Sequence[str]
+    tts: str | None
+    stt: str | None
+    llm: str | None
+    turns: int
+    folder: Path
+    json: Path | None = None
+    html: Path | None = None
+
+
+def service_class(text: str | None, host: str) -> ServiceClass | None:
+    """`MODULE.CLASS{JSON}`, with or without the host's name and `:` before it; None for None.
 
     Raises:
         InvalidRequestError: it is a class of another host, or the JSON is none.
     """
     if text is None:
         return None
-    host = text.partition("{")[0].partition(":")[0]
-    address = TargetAddress.parse(
-        text if ":" in text.partition("{")[0] else f"pipecat:{text}", Options()
-    )
-    if not address.address.startswith("pipecat:"):
-        raise InvalidRequestError(f"expected a service of Pipecat, got one of {host!r}")
-    return ServiceClass(address.address.removeprefix("pipecat:"), address.options.arguments)
+    named = text.partition("{")[0]
+    address = TargetAddress.parse(text if ":" in named else f"{host}:{text}", Options())
+    if not address.address.startswith(f"{host}:"):
+        raise InvalidRequestError(
+            f"expected a service of {HOSTS[host]}, got one of {named.partition(':')[0]!r}"
+        )
+    return ServiceClass(address.address.removeprefix(f"{host}:"), address.options.arguments)
 
 
-async def _measure(
-    tts: ServiceClass | None,
-    stt: ServiceClass | None,
-    llm: ServiceClass | None,
-    turns: int,
-    folder: Path,
-) -> StageClock:
-    async with own_server(log=folder / _SERVER_LOG) as server:
-        asked = [_QUESTIONS[number % len(_QUESTIONS)] for number in range(turns)]
+def run_turns(plan: TurnPlan) -> None:
+    """Measure, print a table, write the files, and end with one JSON object.
+
+    Raises:
+        VoiceAgentError: a host or a service cannot be used, or does not answer.
+        OSError: a file cannot be written.
+    """
+    _check(plan)
+    document = {"schema": SCHEMA, "kind": "turn", **provenance(), "seed": 0}
+    document["sections"] = asyncio.run(_measure(plan))
+    Console().print(table_of(document["sections"]))
+    if plan.json is not None:
+        write_document(document, plan.json)
+    if plan.html is not None:
+        plan.html.parent.mkdir(parents=True, exist_ok=True)
+        plan.html.write_text(render_turns(document), "utf-8")
+    sys.stdout.write(last_line(document) + "\n")
+
+
+def _check(plan: TurnPlan) -> None:
+    unknown = [host for host in plan.hosts if host not in HOSTS]
+    if unknown or not plan.hosts:
+        raise InvalidRequestError(
+            f"--host: expected some of {', '.join(HOSTS)}; got {', '.join(unknown) or 'none'}",
+            code=ErrorCode.INVALID_PARAM,
+        )
+    if len(plan.hosts) > 1 and (plan.tts or plan.stt or plan.llm):
+        raise InvalidRequestError(
+            "--tts, --stt and --llm are classes of one host; expected one --host, got "
+            f"{len(plan.hosts)}",
+            code=ErrorCode.INVALID_PARAM,
+        )
+
+
+async def _measure(plan: TurnPlan) -> list[dict[str, Any]]:
+    """One section for each host."""
+    sections: list[dict[str, Any]] = []
+    async with own_server(log=plan.folder / _SERVER_LOG) as server:
+        asked = [_QUESTIONS[number % len(_QUESTIONS)] for number in range(plan.turns)]
         voices = {text: await _spoken(server.url, text) for text, _ in set(asked)}
         questions = [Question(text, voices[text], answer) for text, answer in asked]
-        ours = ServiceClass(_OURS, {"url": server.url, "language": "en"})
-        return await measure_turns(Services(tts or ours, stt, llm), questions)
+        for host in plan.hosts:
+            ours = ServiceClass(_OURS[host], {"url": server.url, "language": "en"})
+            tts, stt, llm = (service_class(text, host) for text in (plan.tts, plan.stt, plan.llm))
+            clock = await _measure_on(host, Services(tts or ours, stt, llm), questions)
+            sections.append(section_of(HOSTS[host], clock))
+    return sections
+
+
+async def _measure_on(host: str, services: Services, questions: Sequence[Question]) -> StageClock:
+    try:
+        if host == "livekit":
+            from voiceagent_tts.bench.livekit_turns import measure_turns
+
+            return await measure_turns(services, questions)
+        from voiceagent_tts.bench.pipecat_log import quiet
+        from voiceagent_tts.bench.pipecat_turns import measure_turns
+
+        quiet()
+        return await measure_turns(services, questions)
+    except ModuleNotFoundError as error:
+        raise InvalidRequestError(
+            f"the package {error.name!r} is missing. Install it: {install_hint(host)}"
+        ) from error
 
 
 async def _spoken(url: str, text: str) -> bytes:
     """The user's question, as a microphone hears it."""
-    audio = AudioFormat(sample_rate=_USER_RATE_HZ)
+    audio = AudioFormat(sample_rate=MICROPHONE_RATE_HZ)
     async with TTSClient(url) as client:
         events = client.say(text, voice=_USER_VOICE, language="en", audio=audio, max_lead_s=0)
         return b"".join([event.pcm async for event in events if isinstance(event, ClientAudio)])
-
-
-def run_turns(tts: str | None, stt: str | None, llm: str | None, turns: int, folder: Path) -> None:
-    """Measure, print a table, and end with one JSON object.
-
-    Raises:
-        VoiceAgentError: a service cannot be used, or does not answer.
-    """
-    origin = provenance()
-    quiet()
-    clock = asyncio.run(
-        _measure(service_class(tts), service_class(stt), service_class(llm), turns, folder)
-    )
-    stages = {stage.value: [turn.stages[stage] for turn in clock.turns] for stage in STAGES}
-    stages["total"] = [turn.total_s for turn in clock.turns]
-    figures = {name: _figures(seconds) for name, seconds in stages.items()}
-    table = Table(title=f"{len(clock.turns)} turns in Pipecat, ms", box=None)
-    for heading in ("stage", "p50", "p95", "95 % interval of p50"):
-        table.add_column(heading, justify="left" if heading == "stage" else "right")
-    for name, of in figures.items():
-        low, high = of["p50_interval_ms"]
-        table.add_row(
-            name, f"{of['p50_ms']:.0f}", f"{of['p95_ms']:.0f}", f"{low:.0f} to {high:.0f}"
-        )
-    Console().print(table)
-    result = {"kind": "turn", **origin, "turns": len(clock.turns), "stages": figures}
-    sys.stdout.write(json.dumps(result) + "\n")
-
-
-def _figures(seconds: Sequence[float]) -> dict[str, Any]:
-    ranks = percentiles([1000 * value for value in seconds])
-    middle = ranks[50]
-    return {
-        "p50_ms": round(middle.value, 1),
-        "p95_ms": round(ranks[95].value, 1),
-        "p50_interval_ms": [round(middle.low, 1), round(middle.high, 1)],
-    }

@@ -55,7 +55,7 @@ def cost(
         raise InvalidRequestError("expected exactly one of --traffic and --chars-per-month")
     source = "as given"
     if report is not None:
-        chars_per_s, source = capacity_of(read_document(report), limit_ms)
+        chars_per_s, source = capacity_of(read_document(report, kind="latency"), limit_ms)
     assert chars_per_s is not None
     asked = Traffic(chars_per_month or 0.0, peak_factor) if traffic is None else traffic_of(traffic)
     result = costs(asked, chars_per_s, price, hosted_prices(hosted), spare)

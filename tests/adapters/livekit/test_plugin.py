@@ -18,7 +18,6 @@ from livekit.agents.types import USERDATA_TIMED_TRANSCRIPT
 from livekit.agents.voice.agent_session import SessionConnectOptions
 
 from testbed import user_sounds
-from testbed.devices import MICROPHONE_RATE_HZ
 from testbed.livekit_audio import MakeVoice
 from testbed.livekit_conversation import (
     DeafSTT,
@@ -33,6 +32,7 @@ from testbed.proxy import Router
 from testbed.server_process import ServerProcess
 from testbed.servers import StartServer
 from voiceagent_tts.adapters.livekit import TTS
+from voiceagent_tts.bench.livekit_devices import MICROPHONE_RATE_HZ
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.core import WordTimestamp
 from voiceagent_tts.errors import InvalidRequestError

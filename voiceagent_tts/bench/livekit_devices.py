@@ -1,4 +1,4 @@
-"""Simulate devices of a LiveKit session without a room: loudspeaker, microphone and screen.
+"""Simulates devices of a LiveKit session without a room: loudspeaker, microphone and screen.
 
 They implement LiveKit's interfaces (`voice.io`), run in real time and record audio and text. This
 module uses no agent and no server.
@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from livekit.agents.voice import io
 
 from livekit import rtc
+from voiceagent_tts.audio.levels import leading_silence_samples
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
 
 TICK_S = 0.01
@@ -44,6 +45,15 @@ class Playback:
     def played_s(self) -> float:
         """Length of the played audio."""
         return len(self.pcm) / BYTES_PER_SAMPLE / SAMPLE_RATE_HZ
+
+    @property
+    def audible_at(self) -> float | None:
+        """When its first audible sample was played; None before that."""
+        silent = leading_silence_samples(bytes(self.pcm))
+        samples = len(self.pcm) // BYTES_PER_SAMPLE
+        if silent == samples:
+            return None
+        return self.ended_at + TICK_S - (samples - silent) / SAMPLE_RATE_HZ
 
     @property
     def received_s(self) -> float:
@@ -198,15 +208,22 @@ class Screen(io.TextOutput):
 
 
 class Microphone(io.AudioInput):
-    """A microphone in a silent room with a user; yields frames of 20 ms in real time."""
+    """A microphone in a silent room with a user; yields frames of 20 ms in real time.
+
+    Attributes:
+        said_at: when the first sample of the last speech was heard, in `time.monotonic()`; None
+            before that.
+    """
 
     def __init__(self) -> None:
         super().__init__(label="Microphone")
+        self.said_at: float | None = None
         self._speech = b""
         self._tick_at = time.monotonic()
 
     def say(self, pcm: bytes) -> None:
         """Play `pcm` (16 kHz) as the user's speech, from now on."""
+        self.said_at = self.said_at if self._speech else None
         self._speech += pcm
 
     async def __anext__(self) -> rtc.AudioFrame:
@@ -215,5 +232,7 @@ class Microphone(io.AudioInput):
         await asyncio.sleep(self._tick_at - time.monotonic())
         samples = round(MICROPHONE_RATE_HZ * _MICROPHONE_FRAME_S)
         size = samples * BYTES_PER_SAMPLE
+        if self._speech and self.said_at is None:
+            self.said_at = self._tick_at
         data, self._speech = self._speech[:size].ljust(size, b"\0"), self._speech[size:]
         return rtc.AudioFrame(data, MICROPHONE_RATE_HZ, 1, samples)
