@@ -249,6 +249,8 @@ class Settings(BaseSettings):
             `s3://BUCKET/PREFIX` (extra `s3`). Jobs need `redis`.
         jobs_at_once: Jobs that this server speaks at the same time. Raise it if rows are free while
             jobs wait; 0 leaves them to other servers.
+        jobs_per_key: Maximum number of unfinished jobs of one key; on a server without keys, of one
+            address. All keys together may have 10,000.
         jobs_keep_h: Hours after which a job and its file are deleted.
         webhook_secret: Secret that signs the news of jobs. Default: no webhooks are sent.
         webhook_private: Allow webhooks to http and to addresses of private networks. Only for
@@ -354,6 +356,7 @@ class Settings(BaseSettings):
     sample_folder_mb: float = Field(default=100.0, gt=0)
     jobs_storage: str = "~/.local/share/voiceagent-tts/jobs"
     jobs_at_once: int = Field(default=2, ge=0)
+    jobs_per_key: int = Field(default=1000, ge=1)
     jobs_keep_h: float = Field(default=24.0, gt=0)
     webhook_secret: SecretStr | None = None
     webhook_private: bool = False

@@ -49,6 +49,7 @@ class ErrorCode(StrEnum):
     NOT_SUPPORTED = "not_supported"
     CONSENT_REQUIRED = "consent_required"
     VOICE_QUOTA = "voice_quota"
+    JOB_QUOTA = "job_quota"
     INTERNAL = "internal"
 
 
@@ -66,6 +67,7 @@ HTTP_STATUS: dict[ErrorCode, int] = {
     ErrorCode.MESSAGE_TOO_BIG: 413,
     ErrorCode.UPGRADE_REQUIRED: 426,
     ErrorCode.RATE_LIMITED: 429,
+    ErrorCode.JOB_QUOTA: 429,
     ErrorCode.TOO_MANY_CONTEXTS: 429,
     ErrorCode.OVERLOADED: 503,
     ErrorCode.MODEL_NOT_READY: 503,
@@ -82,6 +84,7 @@ HTTP_STATUS: dict[ErrorCode, int] = {
 RETRYABLE = frozenset(
     {
         ErrorCode.RATE_LIMITED,
+        ErrorCode.JOB_QUOTA,
         ErrorCode.TOO_MANY_CONTEXTS,
         ErrorCode.OVERLOADED,
         ErrorCode.MODEL_NOT_READY,

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from testbed.redis_process import RedisProcess
 from voiceagent_tts.access.redis_server import connect
@@ -140,6 +141,28 @@ async def test_a_lookup_never_waits_for_redis(start_cache: StartCache, redis: Re
         assert not tending.done()
         await tending
     assert not one.is_shared
+
+
+async def test_a_full_redis_is_told_and_used_again(
+    start_cache: StartCache, redis: RedisProcess
+) -> None:
+    """At `maxmemory` phrases are read, but not written; with room, those that waited are shared."""
+    one, other = start_cache(), start_cache()
+    one.store(key("a"), phrase())
+    await one.tend()
+    client = connect(redis.url)
+    await client.config_set("maxmemory", "1")
+    one.store(key("b"), phrase())
+    with capture_logs() as logs:
+        await tend(one, other, one)
+        assert one.is_shared and one.is_redis_full and not other.is_redis_full
+        assert other.memory.digests() == ["a"]
+        await client.config_set("maxmemory", "0")
+        await tend(one, other)
+    assert not one.is_redis_full
+    assert set(other.memory.digests()) == {"a", "b"}
+    assert [entry["event"] for entry in logs] == ["cache_redis_full", "cache_redis_has_room"]
+    await client.aclose()
 
 
 async def test_bytes_that_are_no_phrase_are_left_out(

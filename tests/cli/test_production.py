@@ -8,7 +8,8 @@ import pytest
 
 from testbed.command_line import Command, CommandHere
 from testbed.server_process import ServerProcess, serving
-from voiceagent_tts.cli.production import _cache, _load, _memory, _monitoring, _Scrape
+from voiceagent_tts.cli.production import _cache, _limits, _load, _memory, _monitoring, _Scrape
+from voiceagent_tts.config import Settings
 
 ROOT = Path(__file__).parent.parent.parent
 POINTS = (
@@ -42,7 +43,6 @@ async def test_a_server_that_is_set_up_is_fit(command: Command, tmp_path: Path) 
     environment = {
         "api_keys": "secret",
         "key_limits": "contexts=20",
-        "redis": "redis://127.0.0.1:1/0",
         "log_json": "true",
         "request_log": str(tmp_path / "requests.jsonl"),
         "audit_log": str(tmp_path / "audit.jsonl"),
@@ -112,6 +112,28 @@ def test_a_server_that_is_away_and_wrong_settings_are_told(
 def test_a_scrape_is_judged(check: object, samples: dict[str, float], verdict: str) -> None:
     """A full GPU, gaps under load, and a server that nobody scrapes are found."""
     assert check(_Scrape(samples)).verdict == verdict  # type: ignore[operator]
+
+
+async def test_a_redis_that_is_away_is_told(command: Command, free_port: int) -> None:
+    """Limits that the settings share in Redis, but that each server counts by itself meanwhile."""
+    environment = {"key_limits": "contexts=20", "redis": f"redis://127.0.0.1:{free_port}/0"}
+    variables = {f"VOICEAGENT_TTS_{name.upper()}": text for name, text in environment.items()}
+    with serving(**environment) as server:
+        outcome = await command(
+            "doctor", "--production", "--url", server.url, environment=variables
+        )
+    assert re.search(r"^bad +limits .*Redis is away", outcome.output, re.MULTILINE)
+    assert "shared in Redis" not in outcome.output
+
+
+@pytest.mark.parametrize(
+    ("scrape", "verdict"),
+    [(_Scrape({"tts_limits_shared": 1.0}), "ok"), (_Scrape({}, "refused"), "note")],
+)
+def test_limits_count_as_shared_where_the_server_says_so(scrape: _Scrape, verdict: str) -> None:
+    """Not because the settings say so."""
+    settings = Settings.model_validate({"key_limits": "contexts=2", "redis": "redis://localhost/0"})
+    assert _limits(settings, scrape).verdict == verdict
 
 
 def test_every_page_exists() -> None:

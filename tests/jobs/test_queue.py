@@ -9,7 +9,7 @@ import pytest_asyncio
 from testbed.redis_process import RedisProcess
 from voiceagent_tts.access.limiter import Caller
 from voiceagent_tts.access.redis_server import connect
-from voiceagent_tts.errors import OverloadedError
+from voiceagent_tts.errors import ErrorCode, OverloadedError
 from voiceagent_tts.jobs.queue import Claim, Job, JobQueue, JobStatus
 
 pytestmark = pytest.mark.services
@@ -22,7 +22,7 @@ DONE = {"result": {"name": "a.mp3", "bytes": 7}}
 async def queue(redis: RedisProcess) -> AsyncIterator[JobQueue]:
     """A queue for three jobs."""
     client = connect(redis.url)
-    yield JobQueue(client, keep_s=100, max_waiting=3)
+    yield JobQueue(client, keep_s=100, max_waiting=3, share=3)
     await client.aclose()
 
 
@@ -104,10 +104,44 @@ async def test_the_queue_is_bounded(queue: JobQueue) -> None:
     await queue.submit(new_job())
 
 
+async def test_one_key_has_a_share_of_the_queue(redis: RedisProcess) -> None:
+    """Its third job is refused, those of other keys and addresses are not; an end makes room.
+
+    Submitting many at the same time does not exceed the share, and a cancelled job counts until
+    a server has removed it, as it still takes its place.
+    """
+    client = connect(redis.url)
+    queue = JobQueue(client, keep_s=100, max_waiting=100, share=2)
+    outcomes = await asyncio.gather(
+        *(queue.submit(new_job()) for _ in range(8)), return_exceptions=True
+    )
+    refused = [each for each in outcomes if each is not None]
+    assert len(refused) == 6
+    for each in refused:
+        assert isinstance(each, OverloadedError) and each.code is ErrorCode.JOB_QUOTA
+    for caller in (
+        Caller("192.0.2.1", "key-2"), Caller("192.0.2.1"), Caller("192.0.2.1"), Caller("192.0.2.2")
+    ):  # fmt: skip
+        await queue.submit(Job.new(REQUEST, caller, "http://host/", None))
+    first = await claimed(queue)
+    await queue.cancel(first.job_id)
+    with pytest.raises(OverloadedError):
+        await queue.submit(new_job())
+    await queue.remove(first)
+    await queue.remove(first)
+    await queue.submit(new_job())
+    with pytest.raises(OverloadedError):
+        await queue.submit(new_job())
+    while await client.xlen("voiceagent-tts:jobs"):
+        await queue.remove(await claimed(queue))
+    assert not await client.keys("voiceagent-tts:jobs:of:*")
+    await client.aclose()
+
+
 async def test_many_servers_take_every_job_once(redis: RedisProcess) -> None:
     """Eight takers of fifty jobs share them without a doublet."""
     client = connect(redis.url)
-    queue = JobQueue(client, keep_s=100, max_waiting=100)
+    queue = JobQueue(client, keep_s=100, max_waiting=100, share=100)
     jobs = [new_job() for _ in range(50)]
     for job in jobs:
         await queue.submit(job)

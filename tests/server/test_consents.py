@@ -16,12 +16,12 @@ import torch
 from testbed.waiting import until
 from voiceagent_tts.access.audit import verify
 from voiceagent_tts.config import Settings
-from voiceagent_tts.errors import InvalidRequestError
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.model.prompt import Cloned
 from voiceagent_tts.seam.cloner_messages import VoiceFile
 from voiceagent_tts.server.clones import _save
 from voiceagent_tts.server.serve import RunningServer, running
-from voiceagent_tts.server.voice_records import Consent, VoiceRecord
+from voiceagent_tts.server.voice_records import Consent, VoiceRecord, VoiceRecords
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -94,6 +94,36 @@ async def test_a_consent_that_is_withdrawn_while_its_voice_is_stored_deletes_it(
     assert "anna" not in state.clones and "anna" not in state.voice_records.voices()
 
 
+async def test_uploads_at_the_same_time_stay_within_the_quota(
+    keeping: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of six voices of one key that are stored at once, by two servers of one folder, two stay."""
+    settings = keeping.state.settings.model_copy(update={"voices_per_key": 2, "audit_log": None})
+    monkeypatch.setattr(keeping.state, "settings", settings)
+    async with running(settings) as other:
+        saving = [
+            _save(
+                state,
+                VoiceRecord(name=f"quota{number}", key_id="k"),
+                VoiceFile(voice_file(0.1, 0.2), ()),
+            )
+            for number, state in enumerate([keeping.state, other.state] * 3)
+        ]
+        outcomes = await asyncio.gather(*saving, return_exceptions=True)
+    refused = [each for each in outcomes if isinstance(each, InvalidRequestError)]
+    assert [each.code for each in refused] == [ErrorCode.VOICE_QUOTA] * 4
+    records = keeping.state.voice_records
+    owned = records.owned_by("k")
+    assert len(owned) == 2 and owned == {n for n in keeping.state.clones.names() if "quota" in n}
+    await _save(
+        keeping.state,
+        VoiceRecord(name=min(owned), key_id="k"),
+        VoiceFile(voice_file(0.3, 0.2), ()),
+    )
+    for name in owned:
+        records.remove_voice(name)
+
+
 async def test_uploads_leave_threads_to_new_contexts(
     client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,8 +191,20 @@ def voice_file(*embedding: float) -> bytes:
 
 
 @pytest.mark.thorough
-async def test_a_voice_is_that_of_its_consent(tmp_path: Path) -> None:
-    """A clone needs a recorded consent, of its speaker; the quota counts, withdrawal deletes."""
+async def test_a_voice_is_that_of_its_consent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A clone needs a recorded consent, of its speaker; the quota counts, withdrawal deletes.
+
+    The event loop, which serves listeners meanwhile, reads no file of a consent.
+    """
+    similarity, threads = VoiceRecords.similarity, set[threading.Thread]()
+
+    def noted(self: VoiceRecords, consent: Consent, voice_file: bytes) -> float | None:
+        threads.add(threading.current_thread())
+        return similarity(self, consent, voice_file)
+
+    monkeypatch.setattr(VoiceRecords, "similarity", noted)
     sound = (REFERENCE / "reference.wav").read_bytes()
     settings = Settings(
         port=0,
@@ -195,6 +237,7 @@ async def test_a_voice_is_that_of_its_consent(tmp_path: Path) -> None:
         voices = {
             each["id"]: each for each in (await http.get("/v1/audio/voices")).json()["voices"]
         }
+        assert threads and threading.current_thread() not in threads
         assert voices["anna"]["tag"] == "testing"
         assert voices["anna"]["voice_id"] == made.json()["voice_id"]
         second = await clone("anna2", consent_id=consent_id)

@@ -16,7 +16,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from testbed.servers import metric_value
 from testbed.waiting import PATIENCE_S, until
 from voiceagent_tts.config import Settings
-from voiceagent_tts.server.elevenlabs import MAX_WAITING
+from voiceagent_tts.server.elevenlabs import MAX_WAITING, MAX_WAITING_PER_ADDRESS
 from voiceagent_tts.server.serve import RunningServer, running
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.options import ContextOptions
@@ -28,12 +28,17 @@ SENTENCE = "The quick brown fox jumps over the lazy dog."
 
 @contextlib.asynccontextmanager
 async def connected(
-    server: RunningServer, kind: str = "multi-stream", voice: str = "default", **query: str
+    server: RunningServer,
+    kind: str = "multi-stream",
+    voice: str = "default",
+    address: str | None = None,
+    **query: str,
 ) -> AsyncIterator[ClientConnection]:
-    """Open a socket for raw messages."""
+    """Open a socket for raw messages; `address` is that of a client behind a proxy."""
     options = "&".join(f"{name}={value}" for name, value in query.items())
-    address = f"/v1/text-to-speech/{voice}/{kind}-input?{options}"
-    async with connect(f"ws{server.url.removeprefix('http')}{address}", max_size=None) as websocket:
+    url = f"ws{server.url.removeprefix('http')}/v1/text-to-speech/{voice}/{kind}-input?{options}"
+    headers = {} if address is None else {"X-Forwarded-For": address}
+    async with connect(url, additional_headers=headers, max_size=None) as websocket:
         yield websocket
 
 
@@ -230,13 +235,22 @@ async def test_the_key_may_be_in_the_first_message(locked: RunningServer) -> Non
 async def test_sockets_without_a_key_are_few(
     locked: RunningServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Those that wait for their key have a limit; one that leaves makes room, without a trace."""
+    """Those that wait for their key have a limit, also those of one address.
+
+    One that leaves makes room, without a trace.
+    """
     async with contextlib.AsyncExitStack() as stack:
-        for _ in range(MAX_WAITING):
+        for _ in range(MAX_WAITING_PER_ADDRESS):
             await stack.enter_async_context(connected(locked))
         with pytest.raises(InvalidStatus) as refused:
             await stack.enter_async_context(connected(locked))
         assert refused.value.response.status_code == 503
+        others = [f"192.0.2.{n}" for n in range(MAX_WAITING // MAX_WAITING_PER_ADDRESS - 1)]
+        for address in others:
+            for _ in range(MAX_WAITING_PER_ADDRESS):
+                await stack.enter_async_context(connected(locked, address=address))
+        with pytest.raises(InvalidStatus):
+            await stack.enter_async_context(connected(locked, address="198.51.100.1"))
     await until(lambda: not locked.uvicorn_server.server_state.connections, "all are closed")
     async with connected(locked, "stream", output_format="pcm_8000") as websocket:
         await send(websocket, text="Yes. ", xi_api_key="right")

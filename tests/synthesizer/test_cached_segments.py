@@ -10,8 +10,10 @@ from testbed.contexts import NEVER_S, UNPACED, collect, first
 from testbed.servers import StartSynthesizer
 from testbed.waiting import until
 from voiceagent_tts.cache.cache import PhraseCache
-from voiceagent_tts.core import AudioChunk, Word, WordTimestamp
+from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk, Word, WordTimestamp
+from voiceagent_tts.seam.aligner_messages import AlignEvent
 from voiceagent_tts.seam.commands import SpeechOptions
+from voiceagent_tts.seam.events import Event
 from voiceagent_tts.synthesizer.aligner_handles import Aligners
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.events import (
@@ -21,6 +23,7 @@ from voiceagent_tts.synthesizer.events import (
     ContextWords,
 )
 from voiceagent_tts.synthesizer.options import ContextOptions, Limits
+from voiceagent_tts.synthesizer.segment_source import SegmentSource
 from voiceagent_tts.synthesizer.supervisor import Supervisor
 from voiceagent_tts.synthesizer.synthesizer import Synthesizer
 from voiceagent_tts.synthesizer.word_policy import Source
@@ -201,6 +204,39 @@ async def test_cached_audio_is_paced_like_live_audio(start: Start) -> None:
         context.sent(chunk.samples)
     assert handed_out < 13_000
     assert (await collect(context)).report.cached_segments == 1
+
+
+async def test_the_engine_stays_within_the_credit_behind_a_phrase(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cached audio uses the credit that the engine was given before it, and not credit on top."""
+    synthesizer = await start()
+    await say(synthesizer, f"Hello you two. {GREETING}{MENU} Bye for now.")
+    wanted, excess = 0, list[int]()
+    grant, receive = SegmentSource.grant, SegmentSource._on_engine_event
+
+    def noted(self: SegmentSource, playout_end: float, samples_wanted: int) -> None:
+        nonlocal wanted
+        wanted = samples_wanted
+        grant(self, playout_end, samples_wanted)
+
+    def checked(self: SegmentSource, event: Event | AlignEvent) -> None:
+        receive(self, event)
+        excess.append(self._end_sample - wanted)
+
+    monkeypatch.setattr(SegmentSource, "grant", noted)
+    monkeypatch.setattr(SegmentSource, "_on_engine_event", checked)
+    context = await synthesizer.open(ContextOptions(language="en", max_lead_s=4))
+    context.push_text(f"Something new. {GREETING}{MENU} {20 * 'It is a long story. '}")
+    heard = 0
+    while heard < 4.5 * SAMPLE_RATE_HZ:  # the engine speaks before and behind the two phrases
+        event = await first(context, AudioChunk)
+        assert isinstance(event, AudioChunk)
+        heard = event.end_sample
+        context.sent(event.samples)
+    assert excess and max(excess) <= 0
+    context.cancel()
+    assert (await collect(context)).report.cached_segments >= 2
 
 
 async def test_a_phrase_is_stored_when_it_is_repeated(start: Start) -> None:

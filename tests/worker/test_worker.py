@@ -214,6 +214,20 @@ async def test_the_supervisor_replaces_a_dead_worker() -> None:
         await supervisor.close()
 
 
+async def test_a_close_that_is_cancelled_ends_as_cancelled() -> None:
+    """The caller's cancellation reaches it, and the worker is stopped all the same."""
+    supervisor = Supervisor(WorkerSpec("espeak"))
+    await supervisor.start()
+    worker = await supervisor.wait_for_worker(1.0)
+    closing = asyncio.create_task(supervisor.close())
+    await asyncio.sleep(0)  # it waits for the task that replaces dead workers
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    assert supervisor.worker is None
+    await until(worker.closed.is_set, "the worker has ended")
+
+
 async def test_waiting_for_a_worker_has_an_end() -> None:
     """While no worker runs, the error is `model_not_ready` with a time to retry."""
     supervisor = Supervisor(WorkerSpec("espeak"))

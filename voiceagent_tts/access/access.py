@@ -1,7 +1,6 @@
 """The parts of access control that a server runs: keys, limits, usage, the audit log."""
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -96,8 +95,7 @@ class Access:
         """Finish what is being counted and written."""
         for task in self._tasks:
             task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+            await asyncio.wait({task})
         await self.limiter.close()
         await self.usage.flush()
         await self.keys.close()

@@ -272,10 +272,6 @@ class Limiter:
     async def run(self) -> None:
         """Renew the leases of open contexts, and find out when Redis is back."""
         while self._shared is not None:
-            # Not `asyncio.wait_for`, which in Python 3.11 may ignore that this task is cancelled.
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_RENEW_S if self.is_shared else _RETRY_S):
-                    await self._lost.wait()
             self._lost.clear()
             try:
                 await self._shared.renew(self._leases)
@@ -286,6 +282,10 @@ class Limiter:
             if not self.is_shared:
                 self.is_shared = True
                 _log.info("redis_back", contexts=sum(map(len, self._leases.values())))
+            # Not `asyncio.wait_for`, which in Python 3.11 may ignore that this task is cancelled.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_RENEW_S):
+                    await self._lost.wait()
 
     async def close(self) -> None:
         """Finish what is being settled."""

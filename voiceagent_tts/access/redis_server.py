@@ -57,6 +57,13 @@ def away_errors() -> tuple[type[Exception], ...]:
     return (RedisError, OSError, TimeoutError)
 
 
+def is_full(error: Exception) -> bool:
+    """Whether Redis has refused to write for lack of memory (`maxmemory`)."""
+    from redis.exceptions import OutOfMemoryError
+
+    return isinstance(error, OutOfMemoryError)
+
+
 def shown(address: str) -> str:
     """An address for messages and logs: without user and password."""
     try:

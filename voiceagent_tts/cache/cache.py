@@ -5,7 +5,6 @@ otherwise push out the greetings that every caller hears, and would stay in memo
 """
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -101,6 +100,11 @@ class PhraseCache:
         """Whether Redis takes part now."""
         return self._shared is not None and self._shared.is_reachable
 
+    @property
+    def is_redis_full(self) -> bool:
+        """Whether Redis has no memory for the phrases of this server."""
+        return self._shared is not None and self._shared.is_full
+
     def find(self, key: PhraseKey, words: int, *, needs_words: bool) -> Phrase | None:
         """Return a phrase, and count the use of its key.
 
@@ -153,8 +157,7 @@ class PhraseCache:
         """End the background task and the connection; idempotent."""
         if self._tending is not None:
             self._tending.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._tending
+            await asyncio.wait({self._tending})
         if self._shared is not None:
             await self._shared.close()
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import structlog
 
-from voiceagent_tts.access.redis_server import PREFIX, away_errors
+from voiceagent_tts.access.redis_server import PREFIX, away_errors, is_full
 from voiceagent_tts.cache.phrase import Phrase, Spoken
 
 if TYPE_CHECKING:
@@ -103,10 +103,12 @@ class SharedPhrases:
 
     Attributes:
         is_reachable: whether Redis has answered the last time.
+        is_full: whether Redis had no memory for a phrase the last time; phrases are still read.
     """
 
     def __init__(self, redis: "Redis", max_bytes: float) -> None:
         self.is_reachable = True
+        self.is_full = False
         self._redis = redis
         self._max_bytes = max_bytes
         self._store = redis.register_script(_STORE)
@@ -127,9 +129,7 @@ class SharedPhrases:
             known: digests of phrases that need not be read.
         """
         try:
-            while self._waiting:
-                await self._write(self._waiting[0])
-                self._waiting.popleft()
+            await self._write_waiting()
             news = await self._read(set(known))
         except away_errors() as error:
             if self.is_reachable:
@@ -140,6 +140,25 @@ class SharedPhrases:
             self.is_reachable = True
             _log.info("cache_shared_again")
         return news
+
+    async def _write_waiting(self) -> None:
+        """Write what waits; where Redis is full, the rest waits for the next round."""
+        try:
+            while self._waiting:
+                await self._write(self._waiting[0])
+                self._waiting.popleft()
+                self._note_full(is_full=False)
+        except away_errors() as error:
+            if not is_full(error):
+                raise
+            self._note_full(is_full=True)
+
+    def _note_full(self, *, is_full: bool) -> None:
+        if is_full and not self.is_full:
+            _log.error("cache_redis_full", waiting=len(self._waiting))
+        if self.is_full and not is_full:
+            _log.info("cache_redis_has_room")
+        self.is_full = is_full
 
     async def drop_voices(self, voices: Iterable[Spoken]) -> None:
         """Delete all phrases of some voices.
@@ -191,10 +210,12 @@ class SharedPhrases:
     async def _follow_epoch(self) -> bool:
         """Start from the beginning where Redis was emptied; return whether a server cleared it."""
         async with self._redis.pipeline(transaction=False) as pipeline:
-            pipeline.set(_EPOCH, secrets.token_hex(8), nx=True)
             pipeline.get(_EPOCH)
             pipeline.get(_CLEARED)
-            _, epoch, cleared = await pipeline.execute()
+            epoch, cleared = await pipeline.execute()
+        if epoch is None:  # not written in every round: a full Redis would refuse it
+            await self._redis.set(_EPOCH, secrets.token_hex(8), nx=True)
+            epoch = cast("bytes | None", await self._redis.get(_EPOCH))
         count = int(cleared or 0)
         is_cleared = epoch == self._epoch and count != self._cleared
         if epoch != self._epoch:

@@ -81,7 +81,7 @@ def _findings(url: str | None, api_key: str | None) -> Iterator[Finding]:
     yield _logs(settings)
     yield _backup(settings)
     yield _tls(settings)
-    yield _limits(settings)
+    yield _limits(settings, scrape)
     yield _overflow(settings)
     yield _quality(settings)
     yield _read("cost", _cost, scrape)
@@ -240,15 +240,22 @@ def _certificate(path: Path) -> Finding:
     return Finding("security", verdict, f"keys; certificate for {left.days} more days", remedy)
 
 
-def _limits(settings: Settings) -> Finding:
+def _limits(settings: Settings, scrape: _Scrape) -> Finding:
     """8. Limits of keys and addresses."""
     if not settings.key_limits.given and not settings.ip_limits.given:
         remedy = "set VOICEAGENT_TTS_KEY_LIMITS, such as contexts=20; docs/keys.md#limits"
         return Finding("limits", "bad", "one client can take every row", remedy)
-    shared = "shared in Redis" if settings.redis else "of this server alone"
-    remedy = "" if settings.redis else "with several servers, set VOICEAGENT_TTS_REDIS"
-    verdict = "ok" if settings.redis else "note"
-    return Finding("limits", verdict, f"keys {settings.key_limits or '-'}, {shared}", remedy)
+    limits = f"keys {settings.key_limits or '-'}"
+    if not settings.redis:
+        remedy = "with several servers, set VOICEAGENT_TTS_REDIS"
+        return Finding("limits", "note", f"{limits}, of this server alone", remedy)
+    if scrape.problem is not None:
+        return Finding("limits", "note", f"{limits}; not known whether Redis shares them")
+    if not scrape.total("tts_limits_shared"):
+        what = "refuses" if settings.without_redis == "refuse" else "counts by itself"
+        remedy = "start Redis, or correct VOICEAGENT_TTS_REDIS; docs/keys.md#redis"
+        return Finding("limits", "bad", f"{limits}; Redis is away: the server {what}", remedy)
+    return Finding("limits", "ok", f"{limits}, shared in Redis")
 
 
 def _overflow(settings: Settings) -> Finding:

@@ -242,13 +242,13 @@ class EngineContext:
         return self.lead_s(now, 0 if self.active is None else self.active.pending_frames)
 
     def update_credit(self, credit: Credit) -> None:
-        """Follow the listener; credit never shrinks.
+        """Follow the listener.
 
         The server knows when audio left, the engine what was sent since. Each estimate of the end
         of playout may be too early, so the later one counts.
         """
         self.clock.playout_end = max(self.clock.playout_end, credit.playout_end)
-        self.samples_wanted = max(self.samples_wanted, credit.samples_wanted)
+        self.samples_wanted = credit.samples_wanted
 
     def hold_silence(self, pcm: bytes) -> None:
         """Keep silence before the first sound, if the client wants it."""

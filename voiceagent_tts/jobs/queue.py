@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from voiceagent_tts.access.limiter import Caller
+from voiceagent_tts.access.limiter import Caller, network_of
 from voiceagent_tts.access.redis_server import PREFIX
-from voiceagent_tts.errors import OverloadedError
+from voiceagent_tts.errors import ErrorCode, OverloadedError
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
@@ -32,6 +32,16 @@ _STREAM = f"{PREFIX}:jobs"
 _GROUP = "servers"
 _SECRET = f"{PREFIX}:jobs:secret"
 
+_SUBMIT = """
+if redis.call('SCARD', KEYS[3]) >= tonumber(ARGV[1]) then return 'share' end
+if redis.call('XLEN', KEYS[2]) >= tonumber(ARGV[2]) then return 'full' end
+redis.call('HSET', KEYS[1], unpack(ARGV, 6))
+redis.call('EXPIRE', KEYS[1], ARGV[3])
+redis.call('XADD', KEYS[2], '*', 'job', ARGV[4], 'submitter', ARGV[5])
+redis.call('SADD', KEYS[3], ARGV[4])
+return 'queued'
+"""
+"""Stores a job and its entry, unless its submitter's share or the whole queue is used up."""
 _START = """
 local status = redis.call('HGET', KEYS[1], 'status')
 if status == 'queued' or status == 'running' then
@@ -58,6 +68,7 @@ local owner = redis.call('HGET', KEYS[1], 'owner')
 if owner and owner ~= ARGV[1] then return 0 end
 redis.call('XACK', KEYS[2], ARGV[2], ARGV[3])
 redis.call('XDEL', KEYS[2], ARGV[3])
+redis.call('SREM', KEYS[3], ARGV[4])
 redis.call('XGROUP', 'DELCONSUMER', KEYS[2], ARGV[2], ARGV[1])
 return 1
 """
@@ -89,11 +100,13 @@ class Claim:
         job_id: id of the job.
         entry_id: id of its entry in the stream.
         owner: name of the taker; each taking has its own.
+        submitter: whose share of the queue the job counts towards.
     """
 
     job_id: str
     entry_id: str
     owner: str
+    submitter: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +146,11 @@ class Job:
     error: dict[str, Any] | None = None
 
     @property
+    def submitter(self) -> str:
+        """Whose share of the queue it counts towards: its key; without keys, its address."""
+        return f"key:{self.key_id}" if self.key_id else f"ip:{network_of(self.ip)}"
+
+    @property
     def is_over(self) -> bool:
         """Whether it will not change any more."""
         return self.status not in (JobStatus.QUEUED, JobStatus.RUNNING)
@@ -156,12 +174,15 @@ class JobQueue:
         redis: the client.
         keep_s: seconds for which a job is kept.
         max_waiting: maximum number of jobs that are not over.
+        share: maximum number of them that one key has submitted, or one address without keys.
     """
 
-    def __init__(self, redis: "Redis", keep_s: float, max_waiting: int) -> None:
+    def __init__(self, redis: "Redis", keep_s: float, max_waiting: int, share: int) -> None:
         self._redis: Any = redis  # whose types say that every answer may be awaited or not
         self._keep_s = keep_s
         self._max_waiting = max_waiting
+        self._share = share
+        self._submit = redis.register_script(_SUBMIT)
         self._start = redis.register_script(_START)
         self._renew = redis.register_script(_RENEW)
         self._finish = redis.register_script(_FINISH)
@@ -177,18 +198,25 @@ class JobQueue:
         """Append a job; all of it or nothing is stored.
 
         Raises:
-            OverloadedError: too many jobs wait.
+            OverloadedError: too many jobs wait, in all or of this key (`job_quota`).
         """
-        if await self._redis.xlen(_STREAM) >= self._max_waiting:
+        await self._create_group()
+        fields = [part for pair in _as_fields(job).items() for part in pair]
+        outcome = await self._submit(
+            [_key(job.id), _STREAM, _share_key(job.submitter)],
+            [self._share, self._max_waiting, round(self._keep_s), job.id, job.submitter, *fields],
+        )
+        if outcome == b"share":
+            raise OverloadedError(
+                f"expected at most {self._share} unfinished jobs of one key, got one more; wait "
+                "for some to end",
+                code=ErrorCode.JOB_QUOTA,
+                retry_after_ms=10_000,
+            )
+        if outcome == b"full":
             raise OverloadedError(
                 f"{self._max_waiting} jobs are waiting; try again later", retry_after_ms=10_000
             )
-        await self._create_group()
-        async with self._redis.pipeline(transaction=True) as pipe:
-            pipe.hset(_key(job.id), mapping=_as_fields(job))
-            pipe.expire(_key(job.id), round(self._keep_s))
-            pipe.xadd(_STREAM, {"job": job.id})
-            await pipe.execute()
 
     async def get(self, job_id: str) -> Job | None:
         """Return a job; None if it never existed or is no longer kept."""
@@ -209,7 +237,8 @@ class JobQueue:
             await self._redis.xgroup_delconsumer(_STREAM, _GROUP, owner)
             return None
         entry_id, fields = entries[0]
-        return Claim(fields[b"job"].decode(), entry_id.decode(), owner)
+        submitter = fields.get(b"submitter", b"").decode()  # earlier versions wrote none
+        return Claim(fields[b"job"].decode(), entry_id.decode(), owner, submitter)
 
     async def start(self, claim: Claim) -> JobStatus | None:
         """Mark a job as running here, unless it is over; None if it is no longer kept."""
@@ -251,8 +280,8 @@ class JobQueue:
 
     async def remove(self, claim: Claim) -> None:
         """Remove a job from the queue, as nothing is left to do; not if another server has it."""
-        keys = [_key(claim.job_id), _STREAM]
-        await self._remove(keys, [claim.owner, _GROUP, claim.entry_id])
+        keys = [_key(claim.job_id), _STREAM, _share_key(claim.submitter)]
+        await self._remove(keys, [claim.owner, _GROUP, claim.entry_id, claim.job_id])
 
     async def _create_group(self) -> None:
         from redis.exceptions import ResponseError
@@ -266,6 +295,10 @@ class JobQueue:
 
 def _key(job_id: str) -> str:
     return f"{PREFIX}:job:{job_id}"
+
+
+def _share_key(submitter: str) -> str:
+    return f"{PREFIX}:jobs:of:{submitter}"
 
 
 def _as_fields(job: Job) -> dict[str, str]:

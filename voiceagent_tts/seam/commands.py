@@ -126,7 +126,8 @@ class Credit:
         playout_end: `time.monotonic()` at which playback of the sent audio ends: the row's
             deadline.
         samples_wanted: end of the audio that may be generated, in samples from the context's first
-            sample; never decreases.
+            sample. It decreases where audio from the cache takes its place, and never below what
+            the engine has sent by then.
     """
 
     context: int

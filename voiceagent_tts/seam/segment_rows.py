@@ -221,7 +221,7 @@ class SegmentRows(Generic[Row]):
         row = self._rows.get(command.context)
         if row is not None:
             row.playback_start = command.playout_end - row.end_sample / SAMPLE_RATE_HZ
-            row.samples_wanted = max(row.samples_wanted, command.samples_wanted)
+            row.samples_wanted = command.samples_wanted
 
     def _fail(self, context: int, error: VoiceAgentError) -> None:
         self._drop(context)

@@ -36,6 +36,11 @@ class CacheMetrics(Collector):
         for name, help_text, value in (
             ("tts_cache_phrases", "Phrases in memory.", len(memory)),
             ("tts_cache_bytes", "Memory of the phrases.", memory.size_bytes),
+            (
+                "tts_cache_redis_full",
+                "1 while Redis has no memory for phrases.",
+                self._cache.is_redis_full,
+            ),
             ("tts_cache_shared", "1 while phrases are shared in Redis.", self._cache.is_shared),
         ):
             yield GaugeMetricFamily(name, help_text, value)

@@ -109,7 +109,7 @@ async def add_voice(
         raise InvalidRequestError(
             "expected either audio_sample or voice_file", code=ErrorCode.INVALID_PARAM
         )
-    _check_speaker(state, agreed, voice)
+    await asyncio.to_thread(_check_speaker, state, agreed, voice)
     saved = await _save(state, record, voice)
     how = "recording" if audio_sample is not None else "voice_file"
     said = agreed.id if agreed is not None else consent or ""
@@ -177,13 +177,20 @@ def note_change(request: Request, event: str, **fields: str) -> None:
 async def _save(state: ServerState, record: VoiceRecord, voice: VoiceFile) -> dict[str, Any]:
     if record.consent_id is not None:  # cloning took seconds: it may have been withdrawn meanwhile
         await asyncio.to_thread(state.voice_records.consent, record.consent_id)
-    # The record comes first: a voice without one would survive the withdrawal of its consent.
-    await asyncio.to_thread(state.voice_records.save_voice, record)
-    await asyncio.to_thread(state.clones.save, record.name, voice.content)
+    await asyncio.to_thread(_store, state, record, voice)
     if record.consent_id is not None:
         await _keep_if_agreed(state, record, record.consent_id)
     warnings = list(voice.warnings)
     return {"id": record.name, "name": record.name, "voice_id": record.id, "warnings": warnings}
+
+
+def _store(state: ServerState, record: VoiceRecord, voice: VoiceFile) -> None:
+    """Store a voice within the quota of its key, which other uploads may have used meanwhile."""
+    with state.voice_records.changing():
+        _check_quota(state, record)
+        # The record comes first: a voice without one would survive the withdrawal of its consent.
+        state.voice_records.save_voice(record)
+        state.clones.save(record.name, voice.content)
 
 
 async def _keep_if_agreed(state: ServerState, record: VoiceRecord, consent_id: str) -> None:

@@ -9,6 +9,7 @@ import asyncio
 import base64
 import contextlib
 import json
+from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
@@ -18,6 +19,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import ValidationError
 from starlette.types import Message
 
+from voiceagent_tts.access.limiter import network_of
 from voiceagent_tts.audio.containers import CONTENT_TYPES, ContainerEncoder
 from voiceagent_tts.audio.output import OutputStream
 from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk
@@ -44,8 +46,10 @@ _PATHS = ("/v1/text-to-speech", "/v1/voices")
 _DEFAULT_FORMAT = "mp3_44100_128"
 _FIRST_MESSAGE_S = 5.0
 """Time in which a socket without a key in its headers has to send one."""
-MAX_WAITING = 64
+MAX_WAITING = 128
 """Maximum number of sockets that are open without a key."""
+MAX_WAITING_PER_ADDRESS = 16
+"""Maximum number of them from one address, so that one client cannot shut out the others."""
 
 router = APIRouter(tags=["elevenlabs"])
 
@@ -168,28 +172,40 @@ def _line(data: bytes, characters: dict[str, Any] | None) -> str | None:
 
 
 class KeyWaiters:
-    """Counts the sockets that are open without a key, to limit them."""
+    """Counts the sockets that are open without a key, to limit them, also those of an address."""
 
     def __init__(self) -> None:
-        self._waiting = 0
+        self._waiting = Counter[str]()
 
     async def await_key(self, websocket: WebSocket) -> tuple[WebSocket, str | None]:
         """As `_await_key`.
 
         Raises:
-            OverloadedError: too many sockets wait already; this one was not accepted.
+            OverloadedError: too many sockets wait already, in all or of this address; this one was
+                not accepted.
         """
-        if self._waiting >= MAX_WAITING:
-            raise OverloadedError(
-                f"{MAX_WAITING} sockets have not sent their key yet; send it as the header "
-                "xi-api-key",
-                retry_after_ms=1000,
-            )
-        self._waiting += 1
+        client = websocket.client
+        address = "unknown" if client is None else network_of(client.host)
+        self._check_room(address)
+        self._waiting[address] += 1
         try:
             return await _await_key(websocket)
         finally:
-            self._waiting -= 1
+            self._waiting[address] -= 1
+            if not self._waiting[address]:
+                del self._waiting[address]
+
+    def _check_room(self, address: str) -> None:
+        for waiting, most, whose in (
+            (self._waiting[address], MAX_WAITING_PER_ADDRESS, " of this address"),
+            (self._waiting.total(), MAX_WAITING, ""),
+        ):
+            if waiting >= most:
+                raise OverloadedError(
+                    f"{most} sockets{whose} have not sent their key yet; send it as the header "
+                    "xi-api-key",
+                    retry_after_ms=1000,
+                )
 
 
 async def _await_key(websocket: WebSocket) -> tuple[WebSocket, str | None]:

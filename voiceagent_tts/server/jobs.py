@@ -78,7 +78,8 @@ class Jobs:
         """
         if self._redis is None:
             return
-        self._queue = JobQueue(self._redis, self._settings.jobs_keep_h * 3600, MAX_WAITING)
+        keep_s, share = self._settings.jobs_keep_h * 3600, self._settings.jobs_per_key
+        self._queue = JobQueue(self._redis, keep_s, MAX_WAITING, share)
         try:
             await self._open(self._queue)
         except away_errors():

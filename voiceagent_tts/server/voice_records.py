@@ -4,6 +4,8 @@ The folder is that of the voices, so that all servers that share it know the sam
 and nothing of how voices are made.
 """
 
+import contextlib
+import fcntl
 import json
 import os
 import secrets
@@ -103,6 +105,23 @@ class VoiceRecords:
     def owned_by(self, key_id: str | None) -> set[str]:
         """Return the names of the voices that a key has added."""
         return {name for name, each in self.voices().items() if each.key_id == key_id}
+
+    @contextlib.contextmanager
+    def changing(self) -> Iterator[None]:
+        """Let no other process that shares the folder, and no other thread, add a voice meanwhile.
+
+        Raises:
+            InvalidRequestError: the folder is not writable.
+        """
+        path = self._voices / ".lock"
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            file = path.open("wb")
+        except OSError as error:
+            raise _not_writable(path, error) from error
+        with file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # ends with the file
+            yield
 
     def save_voice(self, record: VoiceRecord) -> None:
         """Store the record of a voice; replaces that of an earlier voice of the same name.
@@ -220,7 +239,11 @@ def _write(path: Path, content: bytes) -> None:
         temporary.replace(path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
-        raise InvalidRequestError(
-            f"{path.parent}: cannot save {path.name}: {error.strerror}; set "
-            "VOICEAGENT_TTS_VOICES_FOLDER to a writable folder with free space"
-        ) from error
+        raise _not_writable(path, error) from error
+
+
+def _not_writable(path: Path, error: OSError) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"{path.parent}: cannot save {path.name}: {error.strerror}; set "
+        "VOICEAGENT_TTS_VOICES_FOLDER to a writable folder with free space"
+    )

@@ -1,7 +1,6 @@
 """Where contexts go that the engines have no row for: the speech of another server."""
 
 import asyncio
-import contextlib
 
 import structlog
 
@@ -39,8 +38,7 @@ class Overflow:
         """Stop the worker; idempotent."""
         if self._starting is not None:
             self._starting.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._starting
+            await asyncio.wait({self._starting})
         await self.supervisor.close()
 
     async def _try_to_start(self) -> bool:

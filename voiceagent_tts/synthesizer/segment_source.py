@@ -117,6 +117,8 @@ class SegmentSource:
         self._end_sample = 0
         self._playout_end = 0.0
         self._samples_wanted = 0
+        self._is_credit_stale = False
+        """Whether a phrase has used a part of the credit that the worker has."""
         self._has_sound = self._begins_cached = False
         self._has_text = False
         self._text_end: int | None = None
@@ -224,6 +226,8 @@ class SegmentSource:
     def _submit(self, item: _Waiting) -> None:
         """Send a segment to the worker, with the credit that is left of the context's."""
         is_first = not self._engine.is_speaking
+        if self._is_credit_stale:
+            self._grant_engine()  # before the text, which would be spoken with the credit of before
         self._live_char_end = item.segment.char_end
         self._engine.speak(
             item.segment,
@@ -238,9 +242,11 @@ class SegmentSource:
             self._grant_engine()
 
     def _grant_engine(self) -> None:
+        """Give the worker what phrases have left of the context's credit."""
         wanted = self._samples_wanted - self._stored_samples
-        if self._engine.is_speaking and wanted > 0:
+        if self._engine.is_speaking and (wanted > 0 or self._is_credit_stale):
             self._engine.grant(self._playout_end, wanted)
+        self._is_credit_stale = False
 
     # Audio out.
 
@@ -288,6 +294,8 @@ class SegmentSource:
             chunk = AudioChunk(self._end_sample, pcm)
             item.sent_samples += chunk.samples
             self._stored_samples += chunk.samples
+            self._playout_end += chunk.samples / SAMPLE_RATE_HZ
+            self._is_credit_stale = True
             self._end_sample = chunk.end_sample
             self._on_event(StoredAudio(chunk))
         if not self._is_released:

@@ -4,7 +4,6 @@ The contexts of a dead worker fail (`worker_client`); the next context uses the 
 """
 
 import asyncio
-import contextlib
 
 import structlog
 
@@ -85,13 +84,14 @@ class Supervisor:
 
     async def close(self) -> None:
         """Stop the worker for good; idempotent."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
-        if self._worker is not None:
-            worker, self._worker = self._worker, None
-            await worker.close()
+        try:
+            if self._task is not None:
+                self._task.cancel()
+                await asyncio.wait({self._task})  # unlike the task, it raises the caller's cancel
+        finally:
+            if self._worker is not None:
+                worker, self._worker = self._worker, None
+                await worker.close()
 
     async def _keep_running(self, worker: WorkerClient) -> None:
         while True:
