@@ -29,9 +29,9 @@ _LONGEST_STARTS_S = 0.05
 """Maximum time for starts in one step, so that no first sound waits for every prefill."""
 _CODEC_FULL = FRAMES_A_CALL, 1
 _CODEC_MOST = 2 * FRAMES_A_CALL, 4
-"""Frames in the codec, as a number plus one per stepping row: with more than `_CODEC_FULL` it gets
-no more, otherwise up to `_CODEC_MOST`. So no frame waits behind a long backlog, and calls stay
-large. Without a limit, first audio of 256 simulated callers takes twice as long."""
+"""Frames queued in the codec, as a number plus one per stepping row: above `_CODEC_FULL` the codec
+gets no more; otherwise it is filled up to `_CODEC_MOST`. So no frame waits behind a long backlog,
+and calls stay large. Without a limit, first audio of 256 simulated callers takes twice as long."""
 _SPARE_SHARE = 1 / 8
 """Share of rows and pages that batch contexts leave free for listeners."""
 _SHORTEST_RETRY_S = 0.1
@@ -46,7 +46,8 @@ class Pace:
     """Settings of the operator.
 
     Attributes:
-        initial_frames: frames in the first decode window of a context that does not choose.
+        initial_frames: frames in each decode window until the first sound of a context that does
+            not choose.
         ramp: frames in the windows that follow, ascending.
         max_load: maximum step time, as a share of real time, at which new listeners are admitted;
             infinite to admit all.
@@ -311,9 +312,9 @@ class Scheduler:
     def _to_decode(
         self, contexts: Collection[EngineContext], step: list[EngineContext], now: float
     ) -> list[tuple[EngineContext, int]]:
-        """Decode frames that fill their context's window, or whose row makes none in this step.
+        """Choose the frames to decode: those of full windows, and of rows that make no frame now.
 
-        Without a limit for first audio; the rest is limited by what is in the codec already.
+        First audio has no limit; the rest is limited by what is in the codec already.
         """
         stepping, step_s = {context.id for context in step}, self._steps.of(len(step))
         largest = self._pace.ramp[-1]
@@ -329,7 +330,11 @@ class Scheduler:
         return list(_within_codec(decode, _codec_room(contexts, len(step))))
 
     def _window(self, context: EngineContext, step_s: float, now: float) -> int:
-        """Return the largest window that is full before its listener's lead is short."""
+        """Return the frames to decode at once.
+
+        Until the context has sound, leading silence included, that is the initial number; later,
+        the largest window that fills before the listener's lead is short.
+        """
         active = context.active
         if active is None or not context.has_spoken:
             return context.options.initial_frames or self._pace.initial_frames

@@ -194,7 +194,9 @@ def _store(state: ServerState, record: VoiceRecord, voice: VoiceFile) -> None:
 
 
 async def _keep_if_agreed(state: ServerState, record: VoiceRecord, consent_id: str) -> None:
-    """Remove a new voice whose consent was withdrawn while it was stored: it was not found then.
+    """Remove a new voice whose consent was withdrawn while it was being stored.
+
+    The withdrawal could not find the voice yet.
 
     Raises:
         InvalidRequestError: the consent was withdrawn.

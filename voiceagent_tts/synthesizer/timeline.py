@@ -266,8 +266,8 @@ class Timeline:
     def _on_listener_clock(self, engine_sample: int, char_start: int) -> float:
         """Where the listener hears a sample of the word at `char_start`.
 
-        The word lies after the breaks that its text follows, and before the next one, even if its
-        time is an estimate that is not.
+        A word lies after the breaks before it in the text and before the next break, even where
+        its estimated time says otherwise.
         """
         following = bisect_right(self._breaks, char_start, key=_char_end)
         if not following:

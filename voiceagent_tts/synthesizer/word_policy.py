@@ -26,9 +26,9 @@ RTF 0.2, 88.8 % without."""
 _MOVED_SAMPLES = ms_to_samples(20)
 """A time that was moved by more than this, to keep the words in order, is not exact."""
 _MOVED_CONFIDENCE = 0.5
-"""Confidence at most of such a time: playback or another word was where it should have been."""
+"""Highest confidence of a moved time: playback or another word was already at its place."""
 _DOUBTFUL_CONFIDENCE = 0.5
-"""Confidence at most where two aligners disagree: only one of them can be right."""
+"""Highest confidence where two aligners disagree: only one of them can be right."""
 
 
 class Source(IntEnum):
@@ -37,7 +37,7 @@ class Source(IntEnum):
     ESTIMATE = 0
     """The usual pace of speech."""
     TENTATIVE = 1
-    """The online aligner's times of words that it has not committed; it marks some as exact."""
+    """The online aligner's times of words that it may still change, though some are exact."""
     ONLINE = 2
     """The online aligner's committed times."""
     FORCED = 3
@@ -60,8 +60,8 @@ class WordCounts:
 
     Attributes:
         sources: words published, by source.
-        late: words whose time playback might have passed; they were published with the earliest
-            time that it had not passed.
+        late: words published when playback might already have passed their start; they were moved
+            to the earliest time still ahead of playback.
         doubtful: words about which two aligners disagreed.
     """
 

@@ -191,7 +191,7 @@ class WordPublisher:
             self._deadline.start(max(0.0, due - time.monotonic()))
 
     def stop(self) -> None:
-        """Leave the aligners and stop the timers; only `schedule` makes words due again."""
+        """Disconnect the aligners and stop the timers; only `schedule` starts one again."""
         for timer in (self._deadline, self._aligner_wait, self._refinement_wait):
             timer.stop()
         for handle in self._handles:

@@ -16,10 +16,10 @@ def cut_text(
 ) -> Cut:
     """Split `text` into what was heard and what was not.
 
-    `text_spoken` ends with the last word heard. It is the whole text, with trailing white space and
-    emoji, once no more words will come and playback has reached the end of the last word or that
-    end is unknown. A text without words stays unspoken until some audio, even silence, of a final
-    context was played.
+    `text_spoken` ends with the last word heard. Once no more words will come and the last word has
+    been played to its end (or has begun, if its end is unknown), it is the whole text, with
+    trailing white space and emoji. A text without words stays unspoken until some audio, even
+    silence, of a final context was played.
 
     Args:
         text: all text of the context; the offsets of the words count in it.
