@@ -1,7 +1,10 @@
 """Start servers and synthesizers in the process of a test, and read their metrics."""
 
+import contextlib
+import os
 import re
-from collections.abc import Awaitable, Callable
+import signal
+from collections.abc import Awaitable, Callable, Iterator
 
 import httpx
 
@@ -10,6 +13,18 @@ from voiceagent_tts.synthesizer.synthesizer import Synthesizer
 
 StartServer = Callable[..., Awaitable[RunningServer]]
 StartSynthesizer = Callable[..., Awaitable[Synthesizer]]
+
+
+@contextlib.contextmanager
+def silent(server: RunningServer) -> Iterator[None]:
+    """Suspend the embedded voice: within the block no sound comes, however late the test is."""
+    worker = server.state.synthesizer.supervisors["espeak"].worker
+    assert worker is not None
+    os.kill(worker.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(worker.pid, signal.SIGCONT)
 
 
 def metric_value(server: RunningServer, name: str, **labels: str) -> float:

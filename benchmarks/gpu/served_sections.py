@@ -83,7 +83,7 @@ async def _load(
     from voiceagent_tts.bench.texts import choose_texts
 
     model = ending_after(ground.checkpoint(size), frames, ground.folder / "load-model")
-    rows = 4 if ground.is_tiny else _ROWS
+    rows = 16 if ground.is_tiny else _ROWS  # a busy CPU has all arrivals open at once
     arguments = ["--model", str(model), "--rows", str(rows), "--device", ground.device_name]
     environment = {
         "VOICEAGENT_TTS_ALIGNER": "off",

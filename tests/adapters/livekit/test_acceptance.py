@@ -4,10 +4,6 @@ Group numbers are those of the plugin's acceptance list; issue numbers are those
 """
 
 import asyncio
-import contextlib
-import os
-import signal
-from collections.abc import Iterator
 from functools import partial
 from typing import get_args
 
@@ -27,7 +23,7 @@ from testbed.livekit_conversation import (
 )
 from testbed.proxy import routing
 from testbed.server_process import ServerProcess
-from testbed.servers import StartServer
+from testbed.servers import StartServer, silent
 from testbed.waiting import PATIENCE_S, undisturbed
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.config import Settings
@@ -90,18 +86,6 @@ async def until_metric(server: RunningServer, name: str, value: float) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while (await metrics_of(server))[name] != value:
             await asyncio.sleep(0.02)
-
-
-@contextlib.contextmanager
-def silent(server: RunningServer) -> Iterator[None]:
-    """Suspend the engine: within the block no sound comes, however late the test is."""
-    worker = server.state.synthesizer.supervisors["espeak"].worker
-    assert worker is not None
-    os.kill(worker.pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(worker.pid, signal.SIGCONT)
 
 
 # 1: the history has words that were not heard (#2607, #2580).

@@ -9,7 +9,7 @@ from pipecat.utils.errors import ErrorCategory
 
 from testbed.pipecat_conversation import ENGLISH, Conversation, close_sockets, talking
 from testbed.proxy import Router, routing
-from testbed.servers import StartServer
+from testbed.servers import StartServer, silent
 from testbed.waiting import until
 from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
 from voiceagent_tts.client import TTSClient
@@ -54,13 +54,14 @@ def turn_errors(conversation: Conversation) -> list[str]:
 
 async def test_a_server_lost_before_sound_says_it_all(start_server: StartServer) -> None:
     """A turn without audio is spoken on the next connection."""
-    server = await start_server(throttle={"first_audio_s": 0.5})
+    server = await start_server()
     whole_s = await length_s(server, COUNTING)
     async with talking(service(server.websocket_url)) as conversation:
-        context_id = await conversation.reply(COUNTING)
-        await until(lambda: server.state.synthesizer.contexts_active == 1, "a context is open")
-        assert not conversation.count(TTSAudioRawFrame)
-        close_sockets(server)
+        with silent(server):
+            context_id = await conversation.reply(COUNTING)
+            await until(lambda: server.state.synthesizer.contexts_active == 1, "a context is open")
+            assert not conversation.count(TTSAudioRawFrame)
+            close_sockets(server)
         assert await conversation.spoken() == COUNTING
         await conversation.played_out()
         assert not conversation.errors
@@ -243,7 +244,7 @@ async def test_a_connection_that_is_lost_in_silence_is_replaced(server: RunningS
     """A router drops the connection without a sign, and the turn still resumes."""
     async with (
         routing(server.websocket_url) as (router, url),
-        talking(service(url, response_timeout_s=1.0)) as conversation,
+        talking(service(url, response_timeout_s=2.0)) as conversation,
     ):
         context_id = await conversation.reply(COUNTING)
         await conversation.play(context_id, 0.5)
