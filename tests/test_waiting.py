@@ -1,24 +1,59 @@
 """`testbed.waiting`: repeated attempts."""
 
 import asyncio
-import time
 
+import pytest
+
+from testbed import waiting
 from testbed.waiting import undisturbed
 
 
-async def test_an_attempt_that_was_held_up_is_made_again() -> None:
+class Clock:
+    """The clock of `testbed.waiting`; only attempts move it."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def monotonic(self) -> float:
+        """The time that the attempts have set."""
+        return self.now_s
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """A clock that a busy machine does not move, which is read in every round of the loop."""
+    clock = Clock()
+    monkeypatch.setattr(waiting, "time", clock)
+    monkeypatch.setattr(waiting, "_TICK_S", 0.0)
+    return clock
+
+
+class Attempts:
+    """Attempts that are held up as `holds_s` says, from the first on again after the last."""
+
+    def __init__(self, clock: Clock, holds_s: list[list[float]]) -> None:
+        self.count = 0
+        self._clock = clock
+        self._holds_s = holds_s
+
+    async def __call__(self) -> int:
+        """Be held up; return the number of this attempt."""
+        holds_s = self._holds_s[self.count % len(self._holds_s)]
+        self.count += 1
+        for hold_s in holds_s:
+            for _ in range(3):
+                await asyncio.sleep(0)
+            self._clock.now_s += hold_s
+        return self.count
+
+
+async def test_an_attempt_that_was_held_up_is_made_again(clock: Clock) -> None:
     """The first attempt that was not suspended counts; else the last."""
-    holds_s = [0.3, 0.3, 0.0, 0.3]
-    attempts = 0
+    assert await undisturbed(Attempts(clock, [[0.3], [0.3], [0.0], [0.3]])) == 3
+    assert await undisturbed(Attempts(clock, [[0.3]])) == 4
 
-    async def attempt() -> int:
-        nonlocal attempts
-        attempts += 1
-        await asyncio.sleep(0)
-        time.sleep(holds_s[(attempts - 1) % len(holds_s)])
-        await asyncio.sleep(0)
-        return attempts
 
-    assert await undisturbed(attempt) == 3
-    holds_s = [0.3]
-    assert await undisturbed(attempt) == 3 + 4
+async def test_an_attempt_may_block_the_loop_itself(clock: Clock) -> None:
+    """Only more standstills than its own are a disturbance."""
+    attempts = Attempts(clock, [[0.2, 0.2], [0.2]])
+    assert await undisturbed(attempts, own_standstills=1) == 2

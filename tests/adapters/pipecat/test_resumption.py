@@ -10,7 +10,7 @@ from pipecat.utils.errors import ErrorCategory
 from testbed.pipecat_conversation import ENGLISH, Conversation, close_sockets, talking
 from testbed.proxy import Router, routing
 from testbed.servers import StartServer, silent
-from testbed.waiting import until
+from testbed.waiting import undisturbed, until
 from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
@@ -83,15 +83,20 @@ async def test_a_server_lost_in_mid_turn_goes_on_where_it_broke_off(server: Runn
 
 async def test_what_was_heard_after_a_failure_is_committed(server: RunningServer) -> None:
     """Words of the resuming context are timed by the audio of the whole turn."""
-    async with talking(service(server.websocket_url)) as conversation:
-        context_id = await conversation.reply(COUNTING)
-        await conversation.play(context_id, 1.0)
-        close_sockets(server)
-        await conversation.play(context_id, 3.1)
-        committed = await conversation.interrupt()
-        assert committed == conversation.heard(context_id, COUNTING)
-        assert "five" in committed
-        await until(lambda: not server.state.synthesizer.contexts_active, "the row is free")
+
+    async def cut() -> tuple[str, str]:
+        async with talking(service(server.websocket_url)) as conversation:
+            context_id = await conversation.reply(COUNTING)
+            await conversation.play(context_id, 1.0)
+            close_sockets(server)
+            await conversation.play(context_id, 3.1)
+            committed = await conversation.interrupt()
+            await until(lambda: not server.state.synthesizer.contexts_active, "the row is free")
+            return committed, conversation.heard(context_id, COUNTING)
+
+    committed, heard = await undisturbed(cut)
+    assert committed == heard
+    assert "five" in committed
 
 
 async def test_audio_whose_words_are_not_known_yet_is_not_repeated(
@@ -134,44 +139,58 @@ async def test_an_engine_that_dies_at_one_word_is_given_up(start_server: StartSe
 
 async def test_what_a_dead_server_never_spoke_is_not_committed(server: RunningServer) -> None:
     """A turn that cannot resume ends with the words that were heard, and one error."""
-    async with (
-        routing(server.websocket_url) as (line, url),
-        talking(service(url)) as conversation,
-    ):
-        context_id = await conversation.reply(COUNTING)
-        await conversation.play(context_id, 1.2)
-        line.go_down()
-        committed = await conversation.spoken()
-        await conversation.played_out()
-        assert committed == conversation.heard(context_id, COUNTING)
-        assert committed and committed != COUNTING
-        assert turn_errors(conversation) == [ErrorCode.CONNECTION_LOST]
-        line.come_up()
-        await until(lambda: len(server.state.sessions) == 1, "the service is connected")
-        await conversation.reply("Yes, I can.")
-        assert await conversation.spoken() == "Yes, I can."
+
+    async def lose_it() -> tuple[str, str]:
+        async with (
+            routing(server.websocket_url) as (line, url),
+            talking(service(url)) as conversation,
+        ):
+            context_id = await conversation.reply(COUNTING)
+            await conversation.play(context_id, 1.2)
+            line.go_down()
+            committed = await conversation.spoken()
+            await conversation.played_out()
+            heard = conversation.heard(context_id, COUNTING)
+            assert turn_errors(conversation) == [ErrorCode.CONNECTION_LOST]
+            line.come_up()
+            await until(lambda: len(server.state.sessions) == 1, "the service is connected")
+            await conversation.reply("Yes, I can.")
+            assert await conversation.spoken() == "Yes, I can."
+        await until(lambda: not server.state.sessions, "the service has gone")
+        return committed, heard
+
+    committed, heard = await undisturbed(lose_it)
+    assert committed == heard
+    assert committed and committed != COUNTING
 
 
 async def test_an_interruption_during_an_outage_ends_the_turn(server: RunningServer) -> None:
     """An interrupted turn is not spoken or committed when the server is back."""
-    async with (
-        routing(server.websocket_url) as (line, url),
-        talking(service(url)) as conversation,
-    ):
-        context_id = await conversation.reply(COUNTING)
-        await conversation.play(context_id, 1.2)
-        await lose(conversation, line)
-        committed = await conversation.interrupt()
-        assert committed == conversation.heard(context_id, COUNTING) != ""
-        sounds = conversation.count(TTSAudioRawFrame)
-        line.come_up()
-        await until(lambda: len(server.state.sessions) == 1, "the service is connected")
-        await conversation.reply("Yes, I can.")
-        assert await conversation.spoken() == "Yes, I can."
-        assert conversation.committed == [committed, "Yes, I can."]
-        frames = [f for f in conversation.frames if isinstance(f, TTSAudioRawFrame)]
-        assert all(frame.context_id != context_id for frame in frames[sounds:])
-        assert not turn_errors(conversation)
+
+    async def interrupt() -> tuple[str, str]:
+        async with (
+            routing(server.websocket_url) as (line, url),
+            talking(service(url)) as conversation,
+        ):
+            context_id = await conversation.reply(COUNTING)
+            await conversation.play(context_id, 1.2)
+            await lose(conversation, line)
+            committed = await conversation.interrupt()
+            heard = conversation.heard(context_id, COUNTING)
+            sounds = conversation.count(TTSAudioRawFrame)
+            line.come_up()
+            await until(lambda: len(server.state.sessions) == 1, "the service is connected")
+            await conversation.reply("Yes, I can.")
+            assert await conversation.spoken() == "Yes, I can."
+            assert conversation.committed == [committed, "Yes, I can."]
+            frames = [f for f in conversation.frames if isinstance(f, TTSAudioRawFrame)]
+            assert all(frame.context_id != context_id for frame in frames[sounds:])
+            assert not turn_errors(conversation)
+        await until(lambda: not server.state.sessions, "the service has gone")
+        return committed, heard
+
+    committed, heard = await undisturbed(interrupt)
+    assert committed == heard != ""
 
 
 @pytest.mark.parametrize("before", ["One, two, three. ", ""])
@@ -213,8 +232,9 @@ async def test_a_new_voice_during_an_outage_loses_no_word(server: RunningServer)
         await conversation.end()
         line.come_up()
         assert await conversation.spoken() == "One, two, three. Four, five."
-        played = [utterance.context_id for utterance in conversation.transport.utterances]
-        assert len(played) == 2 and played[0] == first
+        played = conversation.transport.utterances  # after a standstill, later than the words
+        await until(lambda: len(played) == 2, "both voices")
+        assert played[0].context_id == first
         assert not turn_errors(conversation)
 
 

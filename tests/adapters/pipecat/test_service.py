@@ -114,60 +114,77 @@ async def test_sixteen_cut_points_are_exact(start_server: StartServer, rtf: floa
 
 async def test_words_wait_for_sound_that_stalls(server: RunningServer) -> None:
     """If the LLM stalls in mid-turn, the words after the gap are committed with their audio."""
-    async with talking(service(server)) as conversation:
-        first, second = "One, two. ", "Four, five, six, seven, eight."
-        context_id = await conversation.begin(first)
-        await conversation.until(TTSAudioRawFrame)
-        await asyncio.sleep(2.0)  # the stall: longer than the first sentence
-        played = conversation.transport.utterances[0].played_samples / SAMPLE_RATE_HZ
-        await conversation.append(second)
-        await conversation.end()
-        await conversation.play(context_id, played + 0.8)
-        committed = await conversation.interrupt()
-        assert committed == conversation.heard(context_id, first + second)
-        assert committed.startswith("One, two. Four,")
-        assert "seven" not in committed
+
+    async def cut() -> tuple[str, str]:
+        async with talking(service(server)) as conversation:
+            first, second = "One, two. ", "Four, five, six, seven, eight."
+            context_id = await conversation.begin(first)
+            await conversation.until(TTSAudioRawFrame)
+            await asyncio.sleep(2.0)  # the stall: longer than the first sentence
+            played = conversation.transport.utterances[0].played_samples / SAMPLE_RATE_HZ
+            await conversation.append(second)
+            await conversation.end()
+            await conversation.play(context_id, played + 0.8)
+            committed = await conversation.interrupt()
+            return committed, conversation.heard(context_id, first + second)
+
+    committed, heard = await undisturbed(cut)
+    assert committed == heard
+    assert committed.startswith("One, two. Four,")
+    assert "seven" not in committed
 
 
 async def test_a_program_that_was_late_is_cut_exactly(server: RunningServer) -> None:
     """A delay of the agent's loop delays words and audio alike, so the cut stays exact."""
-    async with talking(service(server)) as conversation:
-        context_id = await conversation.reply(COUNTING)
-        await conversation.play(context_id, 0.9)
-        time.sleep(0.8)  # another program has the CPU
-        await conversation.play(context_id, 1.0)
-        assert await conversation.interrupt() == conversation.heard(context_id, COUNTING)
+
+    async def cut() -> tuple[str, str]:
+        async with talking(service(server)) as conversation:
+            context_id = await conversation.reply(COUNTING)
+            await conversation.play(context_id, 0.9)
+            time.sleep(0.8)  # another program has the CPU
+            await conversation.play(context_id, 1.0)
+            return await conversation.interrupt(), conversation.heard(context_id, COUNTING)
+
+    committed, heard = await undisturbed(cut, own_standstills=1)
+    assert committed == heard
 
 
 async def test_words_of_a_second_utterance_wait_for_the_first(server: RunningServer) -> None:
     """A context that plays after another is timed from the start of its own audio."""
-    async with talking(service(server)) as conversation:
-        first, second = "One, two, three, four.", "Five, six, seven, eight."
-        await conversation.push(TTSSpeakFrame(first), TTSSpeakFrame(second))
-        await conversation.begun()
-        context_id = await conversation.begun()
-        assert await conversation.spoken() == first
-        await conversation.play(context_id, 0.9)
-        committed = await conversation.interrupt()
-        assert committed == conversation.heard(context_id, second)
+
+    async def cut() -> tuple[str, str]:
+        async with talking(service(server)) as conversation:
+            first, second = "One, two, three, four.", "Five, six, seven, eight."
+            await conversation.push(TTSSpeakFrame(first), TTSSpeakFrame(second))
+            await conversation.begun()
+            context_id = await conversation.begun()
+            assert await conversation.spoken() == first
+            await conversation.play(context_id, 0.9)
+            return await conversation.interrupt(), conversation.heard(context_id, second)
+
+    committed, heard = await undisturbed(cut)
+    assert committed == heard
 
 
 async def test_words_wait_for_speech_that_cannot_be_interrupted(server: RunningServer) -> None:
     """Audio that survives an interruption is heard before the next reply."""
-    async with talking(service(server)) as conversation:
-        speech, reply = TTSSpeakFrame(COUNTING), "Eleven, twelve, thirteen, fourteen."
-        speech.interruptible = False
-        await conversation.push(speech)
-        first = await conversation.begun()
-        await conversation.until(TTSStoppedFrame)
-        await conversation.play(first, 0.3)
-        await conversation.interrupt()
-        second = await conversation.reply(reply)
-        await conversation.play(second, 0.5)
-        committed = await conversation.interrupt()
-        heard = conversation.heard(second, reply)
-        assert heard and committed.endswith(heard)
-        assert committed.removesuffix(heard).rstrip().endswith("nine, ten.")
+
+    async def cut() -> tuple[str, str]:
+        async with talking(service(server)) as conversation:
+            speech, reply = TTSSpeakFrame(COUNTING), "Eleven, twelve, thirteen, fourteen."
+            speech.interruptible = False
+            await conversation.push(speech)
+            first = await conversation.begun()
+            await conversation.until(TTSStoppedFrame)
+            await conversation.play(first, 0.3)
+            await conversation.interrupt()
+            second = await conversation.reply(reply)
+            await conversation.play(second, 0.5)
+            return await conversation.interrupt(), conversation.heard(second, reply)
+
+    committed, heard = await undisturbed(cut)
+    assert heard and committed.endswith(heard)
+    assert committed.removesuffix(heard).rstrip().endswith("nine, ten.")
 
 
 async def test_without_word_times_a_whole_turn_is_committed(start_server: StartServer) -> None:
@@ -180,11 +197,15 @@ async def test_without_word_times_a_whole_turn_is_committed(start_server: StartS
 async def test_a_late_first_audio_changes_nothing(start_server: StartServer) -> None:
     """Audio that starts after four seconds is played and committed (row K)."""
     server = await start_server(throttle={"first_audio_s": 3.6})
-    async with talking(service(server)) as conversation:
-        context_id = await conversation.reply(COUNTING)
-        await conversation.play(context_id, 1.2)
-        committed = await conversation.interrupt()
-        assert committed == conversation.heard(context_id, COUNTING) != ""
+
+    async def cut() -> tuple[str, str]:
+        async with talking(service(server)) as conversation:
+            context_id = await conversation.reply(COUNTING)
+            await conversation.play(context_id, 1.2)
+            return await conversation.interrupt(), conversation.heard(context_id, COUNTING)
+
+    committed, heard = await undisturbed(cut)
+    assert committed == heard != ""
 
 
 async def test_the_samples_are_the_servers(start_server: StartServer) -> None:
@@ -386,7 +407,6 @@ async def test_a_new_voice_in_mid_turn_loses_no_word(
 ) -> None:
     """The next clause has the new voice, without a reconnect and without a lost word."""
     tts = service(server, text_aggregation_mode=mode)
-    voices: list[str] = []
     async with talking(tts) as conversation:
         first = await conversation.begin("One, two. ")
         delta = VoiceAgentTTSService.Settings(voice="en-gb+f3")
@@ -394,8 +414,9 @@ async def test_a_new_voice_in_mid_turn_loses_no_word(
         await conversation.append("Three, four.")
         await conversation.end()
         assert await conversation.spoken() == "One, two. Three, four."
-        voices = [utterance.context_id for utterance in conversation.transport.utterances]
-        assert len(set(voices)) == 2 and voices[0] == first
+        played = conversation.transport.utterances  # after a standstill, later than the words
+        await until(lambda: len({each.context_id for each in played}) == 2, "both voices")
+        assert played[0].context_id == first
         assert tts.settings.voice == "en-gb+f3"
 
 
