@@ -9,7 +9,7 @@ EXTRAS := japanese,qwen3,train,pocket,agents,bench,dev
 TORCH ?= torch==2.13.0
 
 .PHONY: setup demo test test-thorough check flite bench-ttfa bench-transport bench-load bench-alignment \
-	recordings bench-bargein bench-engine bench-gpu gpu-wheels gpu-versions clean
+	recordings bench-bargein bench-bargein-engine bench-engine bench-gpu gpu-wheels gpu-versions clean
 .DEFAULT_GOAL := help
 
 help:
@@ -25,6 +25,7 @@ help:
 	@echo "make flite            install flite (Debian, as root): a second truth for bench-alignment"
 	@echo "make recordings       install recordings of people (Debian, as root): more conditions for bench-alignment"
 	@echo "make bench-bargein    after a barge-in, does the history have what was heard?"
+	@echo "make bench-bargein-engine  the same with slow and killed engines of our own"
 	@echo "make bench-engine     a frame of 1 to 256 rows, by stage, beside what the card could do"
 	@echo "make bench-gpu        everything worth doing on a GPU, in less than ten minutes"
 	@echo "make gpu-wheels       wheels in .wheels/ for a GPU machine without a network"
@@ -85,6 +86,10 @@ bench-load: setup
 	$(BIN)/voiceagent-tts bench latency --together 1,16 --rate 2,8 --talking 16 --barge-ins 0.15 --html out/load.html
 
 bench-bargein: setup
+	$(BIN)/voiceagent-tts bench bargein --peers --conditions steady,stalls,breaks --html out/bargein.html
+
+# With this project's own server alone: slow and killed engines, and the exact truth.
+bench-bargein-engine: setup
 	$(BIN)/python -m benchmarks.bargein --host livekit
 	$(BIN)/python -m benchmarks.bargein --host pipecat
 

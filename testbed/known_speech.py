@@ -5,8 +5,7 @@ pronunciation; flite differs in all of them. This module uses no aligner.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -14,67 +13,21 @@ import soxr
 
 from testbed import flite_speech
 from voiceagent_tts.audio.levels import leading_silence_samples
+from voiceagent_tts.bench.bargein.known_speech import Spoken as Spoken
+from voiceagent_tts.bench.bargein.known_speech import espeak as espeak
+from voiceagent_tts.bench.bargein.known_speech import moved
 from voiceagent_tts.core import (
     BYTES_PER_SAMPLE,
     FRAME_SAMPLES,
     SAMPLE_RATE_HZ,
-    Segment,
     Word,
     WordTimestamp,
     ms_to_samples,
 )
-from voiceagent_tts.espeak.catalogue import VoiceCatalogue
-from voiceagent_tts.espeak.library import EspeakLibrary
-from voiceagent_tts.espeak.pieces import split_pieces
-from voiceagent_tts.espeak.speech import Delivery, speak
 from voiceagent_tts.text.words import split_words
 
-_NORMAL_WORDS_PER_MINUTE = 175
 _SILENCE_LEVEL = 33
 """-60 dBFS: quieter frames at the beginning are removed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Spoken:
-    """A text, its speech, and the true times of its words.
-
-    Attributes:
-        language: code of the text's language.
-        speaker: name of the voice.
-        text: the spoken text.
-        pcm: PCM16, mono, 24 kHz.
-        words: the text's words with their true times.
-    """
-
-    language: str
-    speaker: str
-    text: str
-    pcm: bytes
-    words: tuple[WordTimestamp, ...]
-
-    @property
-    def samples(self) -> int:
-        """Length of the audio in samples."""
-        return len(self.pcm) // BYTES_PER_SAMPLE
-
-
-def espeak(text: str, language: str, speaker: str, pace: float = 1.0) -> Spoken:
-    """Speak `text` with a voice of espeak, `pace` times as fast as normal."""
-    library, catalogue = _espeak()
-    voice = catalogue.resolve(speaker, language)
-    chunks: list[bytes] = []
-    words: list[WordTimestamp] = []
-    end = 0
-    for piece in split_pieces(Segment(text, 0)):
-        delivery = Delivery(
-            voice, round(_NORMAL_WORDS_PER_MINUTE * pace), piece.ends_clause, end == 0
-        )
-        speech = speak(library, piece, delivery, lambda: True)
-        assert speech is not None, "nothing stops the speech"
-        words += (_moved(word, end) for word in speech.words)
-        chunks.append(speech.pcm)
-        end += len(speech.pcm) // BYTES_PER_SAMPLE
-    return Spoken(language, speaker, text, b"".join(chunks), tuple(words))
 
 
 def flite(
@@ -114,7 +67,7 @@ def flite(
 def _without_lead(spoken: Spoken) -> Spoken:
     """Remove the silent frames before the first sound, as an engine does."""
     frames = leading_silence_samples(spoken.pcm, _SILENCE_LEVEL) // FRAME_SAMPLES
-    words = tuple(_moved(word, -frames * FRAME_SAMPLES) for word in spoken.words)
+    words = tuple(moved(word, -frames * FRAME_SAMPLES) for word in spoken.words)
     return replace(spoken, pcm=spoken.pcm[frames * FRAME_SAMPLES * BYTES_PER_SAMPLE :], words=words)
 
 
@@ -133,7 +86,7 @@ def with_pauses(spoken: Spoken, pauses_ms: Sequence[tuple[int, int]]) -> Spoken:
             replace(word, end_sample=min(word.end_sample or at, at))
             for word in spoken.words[:index]
         )
-        after = (_moved(word, length) for word in spoken.words[index:])
+        after = (moved(word, length) for word in spoken.words[index:])
         spoken = replace(spoken, pcm=pcm, words=(*before, *after))
     return spoken
 
@@ -141,7 +94,7 @@ def with_pauses(spoken: Spoken, pauses_ms: Sequence[tuple[int, int]]) -> Spoken:
 def with_lead(spoken: Spoken, lead_ms: int) -> Spoken:
     """Insert silence at the beginning."""
     length = ms_to_samples(lead_ms)
-    words = tuple(_moved(word, length) for word in spoken.words)
+    words = tuple(moved(word, length) for word in spoken.words)
     return replace(spoken, pcm=bytes(length * BYTES_PER_SAMPLE) + spoken.pcm, words=words)
 
 
@@ -167,7 +120,7 @@ def joined(parts: Sequence[Spoken]) -> Spoken:
         samples = len(pcm) // BYTES_PER_SAMPLE
         words += (
             replace(
-                _moved(stamp, samples),
+                moved(stamp, samples),
                 word=replace(
                     stamp.word,
                     char_start=stamp.word.char_start + len(text),
@@ -180,17 +133,6 @@ def joined(parts: Sequence[Spoken]) -> Spoken:
     return replace(parts[0], text=text, pcm=pcm, words=tuple(words))
 
 
-def _moved(stamp: WordTimestamp, samples: int) -> WordTimestamp:
-    end = None if stamp.end_sample is None else stamp.end_sample + samples
-    return replace(stamp, start_sample=stamp.start_sample + samples, end_sample=end)
-
-
 def pcm16(samples: npt.NDArray[np.floating]) -> bytes:
     """Round and clip samples in units of PCM16."""
     return np.clip(np.rint(samples), -(1 << 15), (1 << 15) - 1).astype("<i2").tobytes()
-
-
-@cache
-def _espeak() -> tuple[EspeakLibrary, VoiceCatalogue]:
-    library = EspeakLibrary.open()
-    return library, VoiceCatalogue(library.voices(), library.variants())

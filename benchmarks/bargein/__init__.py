@@ -1,1 +1,1 @@
-"""The barge-in benchmark: does the history have the words that were heard? Start with `run`."""
+"""Barge-ins with slow and killed engines of our own; the truth is exact. Start with `run`."""

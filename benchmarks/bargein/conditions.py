@@ -1,4 +1,4 @@
-"""The conditions of the barge-in benchmark: engines, word times, faults and adapters.
+"""The conditions that only this project's server can be put into: engines, word times, adapters.
 
 This module knows no agent framework.
 """
@@ -9,11 +9,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from benchmarks.bargein.pool import Host
-from benchmarks.bargein.session import FaultKind, VoiceKind
-from benchmarks.bargein.texts import Cut, plan, with_faults, with_stalls
+from benchmarks.bargein.voices import VoiceKind
+from voiceagent_tts.bench.bargein.replies import LATEST_CUT_S, Cut, plan, with_faults
+from voiceagent_tts.bench.bargein.session import Host
 
 SESSIONS = 8
+_LANGUAGES = ("en", "zh", "ja", "de", "es")
 _RELEASE_CUTS = 8
 _RELEASE_LATEST_S = 1.2
 _SHORT_LEAD_S = 0.5
@@ -58,10 +59,9 @@ class Condition:
         cuts: number of cuts.
         server: how the server is started.
         voice_kind: how the agent speaks.
-        llm_stalls: whether the LLM pauses in mid-reply.
-        fault: what fails in mid-reply; None for no fault.
+        kills_engine: whether the engine is killed in mid-reply.
         sessions: number of concurrent sessions.
-        latest_s: latest planned cut; None for the default.
+        latest_s: latest planned cut.
         hosts: hosts that support the condition.
         is_quick: whether `--quick` includes the condition.
     """
@@ -70,25 +70,21 @@ class Condition:
     cuts: int
     server: ServerSpec = field(default_factory=ServerSpec)
     voice_kind: VoiceKind = "ours"
-    llm_stalls: bool = False
-    fault: FaultKind | None = None
+    kills_engine: bool = False
     sessions: int = SESSIONS
-    latest_s: float | None = None
+    latest_s: float = LATEST_CUT_S
     hosts: tuple[Host, ...] = ("livekit", "pipecat")
     is_quick: bool = False
 
     @property
     def max_lead_s(self) -> float | None:
         """How far the server may run ahead of playback; None for the server's default."""
-        return None if self.fault is None else _SHORT_LEAD_S
+        return _SHORT_LEAD_S if self.kills_engine else None
 
     def plans(self, rng: random.Random) -> list[list[Cut]]:
         """The cuts of each session."""
-        latest = {} if self.latest_s is None else {"latest_s": self.latest_s}
-        planned = plan(self.cuts, self.sessions, rng, **latest)
-        if self.llm_stalls:
-            planned = [with_stalls(cuts, rng) for cuts in planned]
-        if self.fault is not None:
+        planned = plan(self.cuts, self.sessions, rng, _LANGUAGES, self.latest_s)
+        if self.kills_engine:
             planned = [with_faults(cuts, rng) for cuts in planned]
         return planned
 
@@ -106,9 +102,7 @@ RELEASE = "one session, RTF 0.5"
 
 CONDITIONS = (
     Condition(MAIN, 200, is_quick=True),
-    Condition("the LLM stalls", 40, llm_stalls=True, is_quick=True),
-    Condition("the connection breaks", 40, fault="socket", is_quick=True),
-    Condition("the engine is killed", 40, fault="worker", is_quick=True),
+    Condition("the engine is killed", 40, kills_engine=True, is_quick=True),
     Condition("native words, RTF 0.5", 80, _at(0.5), is_quick=True),
     Condition("our words ignored, RTF 0.5", 40, _at(0.5), "words ignored", hosts=("livekit",)),
     Condition("no words, RTF 0.5", 40, _at(0.5), "no words"),

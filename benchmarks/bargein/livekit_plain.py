@@ -1,20 +1,16 @@
-"""The voices of LiveKit sessions in the barge-in benchmark: our plugin, stock ones and a plain one.
+"""A plain LiveKit plugin for comparison: no words, or those of each complete sentence.
 
-`PlainTTS` is a simple plugin for comparison. It passes the server's audio on as it arrives, and
-either no words or the words of each complete sentence, like a server that aligns words after it has
-spoken them. It uses the same server and the same audio as our plugin.
+It passes the server's audio on as it arrives, and either no words or the words of each complete
+sentence, like a server that aligns words after it has spoken them. It uses the same server and the
+same audio as our plugin.
 """
 
 import asyncio
 from typing import Any
 
-import aiohttp
 from livekit.agents import DEFAULT_API_CONNECT_OPTIONS, APIConnectOptions, tts, utils
 from livekit.agents.types import TimedString
 
-from benchmarks.bargein.session import Call, VoiceKind
-from livekit.plugins import baseten, cartesia
-from voiceagent_tts.adapters.livekit import TTS
 from voiceagent_tts.client import ClientContext, TTSClient
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, WordTimestamp
 from voiceagent_tts.protocol.client_connection import ClientAudio
@@ -22,58 +18,18 @@ from voiceagent_tts.protocol.client_connection import ClientAudio
 _SENTENCE_ENDS = (".", "!", "?", "。")
 
 
-def make_voice(call: Call, language: str, http: aiohttp.ClientSession) -> tts.TTS:
-    """The voice that `call` requests."""
-    match call.voice_kind:
-        case "ours" | "words ignored":
-            return TTS(
-                url=call.url,
-                voice=call.voice,
-                language=language,
-                max_lead_s=call.max_lead_s,
-                http_session=http,
-            )
-        case "no words" | "sentence-end words":
-            return PlainTTS(call, language)
-        case kind:
-            return _stock_voice(kind, call, language, http)
-
-
-def _stock_voice(
-    kind: VoiceKind, call: Call, language: str, http: aiohttp.ClientSession
-) -> tts.TTS:
-    if kind == "baseten":
-        return baseten.TTS(
-            model="qwen3-tts",
-            model_endpoint=f"{call.url}/v1/audio/speech/stream",
-            api_key="none",
-            voice=call.voice,
-            language=language,
-            word_timestamps=True,
-            http_session=http,
-        )
-    return cartesia.TTS(
-        base_url=call.url.replace("ws://", "http://"),
-        api_key="none",
-        voice=call.voice,
-        language=language,
-        word_timestamps=True,
-        http_session=http,
-    )
-
-
 class PlainTTS(tts.TTS):
     """Passes audio on as it arrives, and no words or those of each complete sentence."""
 
-    def __init__(self, call: Call, language: str) -> None:
+    def __init__(self, url: str, voice: str, language: str, has_words: bool) -> None:
         super().__init__(
             capabilities=tts.TTSCapabilities(streaming=True, aligned_transcript=True),
             sample_rate=SAMPLE_RATE_HZ,
             num_channels=1,
         )
-        self.client = TTSClient(call.url)
-        self.options: dict[str, Any] = {"voice": call.voice, "language": language}
-        self.has_words = call.voice_kind == "sentence-end words"
+        self.client = TTSClient(url)
+        self.options: dict[str, Any] = {"voice": voice, "language": language}
+        self.has_words = has_words
 
     def synthesize(
         self, text: str, *, conn_options: APIConnectOptions = DEFAULT_API_CONNECT_OPTIONS

@@ -1,19 +1,16 @@
-"""The voices of Pipecat sessions in the barge-in benchmark: our service, a stock and a plain one.
+"""A plain Pipecat service for comparison: no words, or those of each complete sentence.
 
-`PlainTTSService` is a simple service for comparison. It passes the server's audio on as it arrives,
-and either no words or the words of each complete sentence, like a server that aligns words after it
-has spoken them. It uses the same server and the same audio as our service.
+It passes the server's audio on as it arrives, and either no words or the words of each complete
+sentence, like a server that aligns words after it has spoken them. It uses the same server and the
+same audio as our service.
 """
 
 from collections.abc import AsyncGenerator
 
 from pipecat.frames.frames import CancelFrame, EndFrame, Frame, TTSAudioRawFrame, TTSStoppedFrame
-from pipecat.services.cartesia.tts import CartesiaTTSService
 from pipecat.services.settings import TTSSettings
 from pipecat.services.tts_service import TTSService
 
-from benchmarks.bargein.session import Call
-from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
 from voiceagent_tts.client import ClientContext, TTSClient
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
 from voiceagent_tts.protocol.client_connection import ClientAudio
@@ -21,39 +18,18 @@ from voiceagent_tts.protocol.client_connection import ClientAudio
 _SENTENCE_ENDS = (".", "!", "?", "。")
 
 
-def make_service(call: Call, language: str) -> TTSService:
-    """The voice that `call` requests."""
-    match call.voice_kind:
-        case "ours":
-            return VoiceAgentTTSService(
-                url=f"{call.url}/v1/tts/ws",
-                settings=VoiceAgentTTSService.Settings(voice=call.voice, language=language),
-                max_lead_s=call.max_lead_s,
-            )
-        case "no words" | "sentence-end words":
-            return PlainTTSService(call, language)
-        case "cartesia":
-            return CartesiaTTSService(
-                api_key="none",
-                url=f"{call.url}/tts/websocket",
-                settings=CartesiaTTSService.Settings(voice=call.voice, language=language),
-            )
-        case kind:
-            raise ValueError(f"Pipecat has no voice of the kind {kind!r}")
-
-
 class PlainTTSService(TTSService):
     """Passes audio on as it arrives, and no words or those of each complete sentence."""
 
-    def __init__(self, call: Call, language: str) -> None:
+    def __init__(self, url: str, voice: str, language: str, has_words: bool) -> None:
         super().__init__(
             push_text_frames=False,
             push_start_frame=True,
-            settings=TTSSettings(model=None, voice=call.voice, language=language),
+            settings=TTSSettings(model=None, voice=voice, language=language),
         )
-        self._client = TTSClient(call.url)
-        self._voice, self._language_code = call.voice, language
-        self._has_words = call.voice_kind == "sentence-end words"
+        self._client = TTSClient(url)
+        self._voice, self._language_code = voice, language
+        self._has_words = has_words
         self._contexts: dict[str, ClientContext] = {}
 
     async def run_tts(self, text: str, context_id: str) -> AsyncGenerator[Frame | None, None]:

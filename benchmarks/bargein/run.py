@@ -1,17 +1,17 @@
-"""Measures whether the history after a barge-in has the words that were heard.
+"""Measures the history after a barge-in where only this project's server can be put.
 
     python -m benchmarks.bargein --host livekit|pipecat
 
-runs real conversations in real time, eight at once: the host's own session, its voice activity
-detection on a user's audio, its synchronizer or output transport, and our adapter with a server in
-a process of its own. The user interrupts after 0.2 to 3.4 s of playback, in five languages. The
-played audio is located in the engine's audio (`truth`) and compared with the history (`score`
-defines every figure). The summary shows the first condition; the others show slow engines, later
-word times, faults, and other adapters with the same server.
+runs the sessions of `voiceagent-tts bench bargein`, eight at once, with slow engines, killed ones,
+later word times, and other adapters with the same server. The truth is exact: the played audio is
+located in the engine's audio (`truth`) and compared with the history (`bench.bargein.score` defines
+every figure). The judge of `bench bargein` hears the same audio, and `judge_exact_pct` says how
+often it comes to the same words. The summary shows the first condition.
 """
 
 import asyncio
 import contextlib
+import functools
 import random
 import tempfile
 import time
@@ -31,21 +31,20 @@ from benchmarks.bargein.conditions import (
     ServerSpec,
     conditions_for,
 )
-from benchmarks.bargein.pool import Conversation, Host, SessionPool
 from benchmarks.bargein.report import Result, complaints_about, markdown_of, plot, table_of
-from benchmarks.bargein.score import Outcome
-from benchmarks.bargein.session import Call, Spoken
-from benchmarks.bargein.texts import USER_TEXT
-from benchmarks.bargein.truth import Speech, heard_in, heard_of, read_speeches
+from benchmarks.bargein.truth import heard_of, read_speeches
+from benchmarks.bargein.voices import service_of
 from benchmarks.common.report import percentiles, provenance, publish
+from testbed.faults import kill_engine
+from voiceagent_tts.bench.bargein.heard import Heard, heard_in
+from voiceagent_tts.bench.bargein.judge import Judge, Recording
+from voiceagent_tts.bench.bargein.pool import Conversation, SessionPool
+from voiceagent_tts.bench.bargein.run import user_speech
+from voiceagent_tts.bench.bargein.session import Call, Host, Reply
 from voiceagent_tts.bench.own_server import OwnServer, own_server
-from voiceagent_tts.client import DEFAULT_PATH, TTSClient
-from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
-from voiceagent_tts.protocol.client_connection import ClientAudio
-from voiceagent_tts.protocol.messages import AudioFormat
+from voiceagent_tts.client import DEFAULT_PATH
 
 _ESPEAK_VOICE = "default"
-_USER_RATE_HZ = 16_000
 _SLOT_POLL_S = 0.005
 _QWEN3_ROWS = 12
 _TABLE_WIDTH = 140
@@ -68,11 +67,6 @@ class Place:
     server: OwnServer
     truth: Path
     voice: str
-
-    @property
-    def url(self) -> str:
-        """`ws://HOST:PORT`."""
-        return self.server.url.removesuffix(DEFAULT_PATH)
 
 
 class Places:
@@ -120,16 +114,6 @@ def _tiny_model(folder: Path) -> tuple[list[str], str]:
     return ["--engine", "qwen3", "--model", str(folder), "--rows", rows], VOICE
 
 
-async def user_speech(url: str) -> bytes:
-    """The user's speech, as a microphone records it."""
-    audio = AudioFormat(sample_rate=_USER_RATE_HZ)
-    async with TTSClient(url) as client:
-        events = client.say(
-            USER_TEXT, voice=_ESPEAK_VOICE, language="en", audio=audio, max_lead_s=0
-        )
-        return b"".join([event.pcm async for event in events if isinstance(event, ClientAudio)])
-
-
 async def measure(
     condition: Condition, place: Place, pool: SessionPool, call: Call, rng: random.Random, show: Any
 ) -> Result:
@@ -142,46 +126,45 @@ async def measure(
     if watching is not None:
         watching.cancel()
         facts |= slots.freed(conversations)
-    speeches = await asyncio.to_thread(read_speeches, place.truth)
-    spoken = [reply for conversation in conversations for reply in conversation.spoken]
-    has_truth = condition.server.engine == "espeak"
-    outcomes = tuple(
-        _outcome(reply, speeches if has_truth else None) for reply in spoken if reply.played
-    )
+    replies = [reply for conversation in conversations for reply in conversation.replies]
+    audible = [reply for reply in replies if reply.played]
+    if condition.server.engine == "espeak":
+        speeches = await asyncio.to_thread(read_speeches, place.truth)
+        heard = [heard_of(reply.cut.text, reply.played, speeches) for reply in audible]
+        facts |= _judged(audible, heard)
+    else:  # its engine has no truth but the server's own word times
+        heard = [heard_in(reply.words, reply.played_samples) for reply in audible]
+    outcomes = tuple(reply.outcome(of) for reply, of in zip(audible, heard, strict=True))
     facts |= _noise(conversations) | {
         "planned": condition.cuts,
-        "told": len(spoken),
-        "silent_turns": sum(not reply.played for reply in spoken),
-        "not_cut": sum(not reply.was_interrupted for reply in spoken),
+        "told": len(replies),
+        "silent_turns": sum(not reply.played for reply in replies),
+        "not_cut": sum(not reply.was_interrupted for reply in replies),
         "broken_off": [c.error for c in conversations if c.error],
         "took_s": round(time.monotonic() - began, 1),
     }
     return Result(condition.name, outcomes, facts)
 
 
-def _outcome(reply: Spoken, speeches: Sequence[Speech] | None) -> Outcome:
-    """The outcome of a reply, with the words that were heard.
-
-    Args:
-        reply: result of the reply from its session.
-        speeches: the engine's truth; None if only the server's own word times are known.
-    """
-    samples = len(reply.played) // BYTES_PER_SAMPLE
-    if speeches is None:
-        heard = heard_in(reply.words, samples)
-    else:
-        heard = heard_of(reply.cut.text, reply.played, speeches)
-    return Outcome(
-        language=reply.cut.language,
-        text=reply.cut.text,
-        committed=reply.committed,
-        heard=heard,
-        played_s=samples / SAMPLE_RATE_HZ,
-        received_s=reply.received_s,
-        cancel_ms=reply.cancel_ms,
-        barge_in_ms=reply.barge_in_ms,
-        dry_s=reply.dry_s,
-    )
+def _judged(replies: Sequence[Reply], truths: Sequence[Heard]) -> dict[str, float | None]:
+    """How often the judge of `bench bargein` hears what was heard."""
+    recordings = [
+        Recording(reply.cut.language, reply.cut.language, reply.cut.text, reply.played)
+        for reply in replies
+    ]
+    judge = Judge()
+    judge.learn(recordings)
+    differences = [
+        len(judge.heard(recording).heard) - len(truth.heard)
+        for recording, truth in zip(recordings, truths, strict=True)
+    ]
+    count = len(differences)
+    return {
+        "judge_exact_pct": round(100 * differences.count(0) / count, 1) if count else None,
+        "judge_within_one_pct": (
+            round(100 * sum(abs(each) <= 1 for each in differences) / count, 1) if count else None
+        ),
+    }
 
 
 def _noise(conversations: Sequence[Conversation]) -> dict[str, float]:
@@ -225,9 +208,9 @@ class _SlotWatch:
 
     def freed(self, conversations: Sequence[Conversation]) -> dict[str, Any]:
         """How long after each interruption the row was free; of those that it had one."""
-        spoken = [reply for conversation in conversations for reply in conversation.spoken]
+        replies = [reply for conversation in conversations for reply in conversation.replies]
         waits_ms: list[float] = []
-        for reply in spoken:
+        for reply in replies:
             after = [(at, used) for at, used in self._seen if at >= reply.interrupted_at]
             if after and after[0][1] > 0:
                 free_at = next((at for at, used in after if used == 0), after[-1][0])
@@ -251,20 +234,12 @@ async def run(
     try:
         sessions = max(condition.sessions for condition in conditions)
         async with SessionPool(host, sessions) as pool:
-            user_pcm = await user_speech((await places.get(ServerSpec())).server.url)
+            user_pcm = user_speech()
             with Progress(*columns, console=console) as progress:
                 for condition in conditions:
                     task = progress.add_task(condition.name, total=condition.cuts)
                     place = await places.get(condition.server)
-                    call = Call(
-                        place.url,
-                        place.server.pid,
-                        condition.voice_kind,
-                        place.voice,
-                        user_pcm,
-                        condition.max_lead_s,
-                        condition.fault,
-                    )
+                    call = _call(host, condition, place, user_pcm)
 
                     def show(done: int, task: Any = task) -> None:
                         progress.update(task, completed=done)
@@ -274,6 +249,13 @@ async def run(
     finally:
         await places.aclose()
     return results
+
+
+def _call(host: Host, condition: Condition, place: Place, user_pcm: bytes) -> Call:
+    kind = condition.voice_kind
+    service = service_of(kind, host, place.server.url, place.voice, condition.max_lead_s)
+    kill = functools.partial(kill_engine, place.server.pid) if condition.kills_engine else None
+    return Call(service, user_pcm, fault=kill, uses_words=kind != "words ignored")
 
 
 def main(

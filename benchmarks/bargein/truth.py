@@ -8,18 +8,17 @@ framework.
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from voiceagent_tts.bench.bargein.heard import Heard, heard_in
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, Word, WordTimestamp, ms_to_samples
 from voiceagent_tts.text.words import split_words
 
-HEARD_SAMPLES = ms_to_samples(20)
-"""Played length from which a word counts as heard."""
 _PROBE_SAMPLES = 64
 """Length over which equal audio counts as the start of a context."""
 _OVERLAP_SAMPLES = ms_to_samples(60)
@@ -34,23 +33,6 @@ class Speech:
 
     pcm: bytes
     words: tuple[WordTimestamp, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Heard:
-    """The words of a reply that were played, by their index in the reply.
-
-    Args:
-        finished: words that were played to their end.
-        heard: words of which at least 20 ms were played.
-        begun: words of which at least one sample was played.
-        unknown_s: length of played audio that is not the engine's.
-    """
-
-    finished: frozenset[int]
-    heard: frozenset[int]
-    begun: frozenset[int]
-    unknown_s: float = 0.0
 
 
 def read_speeches(folder: Path) -> list[Speech]:
@@ -87,20 +69,6 @@ def heard_of(text: str, played: bytes, speeches: Sequence[Speech]) -> Heard:
             heard.unknown_s,
         )
     return heard
-
-
-def heard_in(words: Iterable[WordTimestamp], played_samples: int, base: int = 0) -> Heard:
-    """The words heard in the first `played_samples` of their audio; `base` is the first index."""
-    finished, heard, begun = set[int](), set[int](), set[int]()
-    for number, word in enumerate(words, base):
-        heard_at = word.start_sample + HEARD_SAMPLES
-        if max(word.end_sample or 0, heard_at) <= played_samples:
-            finished.add(number)
-        if heard_at <= played_samples:
-            heard.add(number)
-        if word.start_sample < played_samples:
-            begun.add(number)
-    return Heard(frozenset(finished), frozenset(heard), frozenset(begun))
 
 
 def trace(played: bytes, speeches: Sequence[Speech]) -> list[tuple[Speech | None, int]]:

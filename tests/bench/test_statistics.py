@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from voiceagent_tts.bench.statistics import percentiles, ratio
+from voiceagent_tts.bench.statistics import percentiles, ratio, share
 
 
 def test_an_interval_contains_the_truth_about_as_often_as_it_says() -> None:
@@ -42,3 +42,12 @@ def test_a_ratio_of_equal_processes_is_noise_and_of_others_is_not() -> None:
     double = ratio(before, [2 * value for value in after], 95)
     assert double is not None and double.low > 1.8 and double.value == pytest.approx(2, rel=0.1)
     assert ratio([0.0] * 5, after, 50) is None
+
+
+def test_a_share_has_its_score_interval() -> None:
+    """Figures of Newcombe 1998, table I: 81 of 263 and 0 of 20; nothing is known of nothing."""
+    known = share(81, 263)
+    assert (known.low, known.high) == pytest.approx((0.2553, 0.3662), abs=1e-4)
+    none = share(0, 20)
+    assert (none.value, none.low, none.high) == pytest.approx((0, 0, 0.1611), abs=1e-4)
+    assert (share(0, 0).low, share(0, 0).high) == (0, 1)

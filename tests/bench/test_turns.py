@@ -9,8 +9,9 @@ from voiceagent_tts.bench import livekit_turns, pipecat_turns
 from voiceagent_tts.bench.compare import differences
 from voiceagent_tts.bench.document import SCHEMA, read_document, write_document
 from voiceagent_tts.bench.stage_clock import STAGES, Stage, StageClock, TurnLatency
+from voiceagent_tts.bench.targets.classes import ServiceClass
 from voiceagent_tts.bench.turn_report import render_turns, section_of
-from voiceagent_tts.bench.turn_script import Question, ServiceClass, Services, TurnEvents
+from voiceagent_tts.bench.turn_script import Question, Services, TurnEvents
 from voiceagent_tts.bench.turns import TurnPlan, run_turns, service_class
 from voiceagent_tts.client import AudioFormat, ClientAudio, TTSClient
 from voiceagent_tts.errors import InvalidRequestError

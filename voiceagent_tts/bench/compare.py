@@ -11,7 +11,7 @@ from voiceagent_tts.bench.statistics import Interval, ratio
 from voiceagent_tts.errors import InvalidRequestError
 
 _RANKS = (50, 95)
-_RATES = ("audio_s_per_s", "chars_per_s")
+_RATES = ("audio_s_per_s", "chars_per_s", "exact_pct", "within_one_pct")
 
 
 @dataclass(frozen=True, slots=True)

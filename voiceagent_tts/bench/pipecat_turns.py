@@ -29,7 +29,8 @@ from pipecat.workers.runner import WorkerRunner
 
 from voiceagent_tts.audio.levels import leading_silence_samples
 from voiceagent_tts.bench.stage_clock import StageClock
-from voiceagent_tts.bench.turn_script import PAUSE_S, Question, ServiceClass, Services, TurnEvents
+from voiceagent_tts.bench.targets.classes import ServiceClass
+from voiceagent_tts.bench.turn_script import PAUSE_S, Question, Services, TurnEvents
 from voiceagent_tts.demo.realtime_file_transport import SPEAKER_RATE_HZ, RealtimeFileTransport
 from voiceagent_tts.demo.scripted import ScriptedLLM, ScriptedSTT
 from voiceagent_tts.errors import EngineError

@@ -3,12 +3,12 @@
 import asyncio
 import contextlib
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -231,12 +231,13 @@ def publish(
     document: dict[str, Any],
     console: Console,
     outputs: Outputs,
-    table: Table,
+    table: RenderableType,
     render_page: Callable[[dict[str, Any]], str],
+    warnings: Callable[[Sequence[dict[str, Any]]], Iterable[str]] = warnings_of,
 ) -> None:
-    """Print the table, the warnings and the last line; write the files."""
+    """Print the table, the warnings about its sections and the last line; write the files."""
     console.print(table)
-    for warning in warnings_of(document["sections"]):
+    for warning in warnings(document["sections"]):
         console.print(warning, style="yellow", highlight=False)
     if outputs.json is not None:
         write_document(document, outputs.json)

@@ -5,6 +5,7 @@ replacement many times, and the middle 95 % of the figures is the interval. Utte
 independent of each other. This module knows no benchmark.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,6 +15,8 @@ import numpy.typing as npt
 RANKS = (50, 90, 95, 99)
 _DRAWS = 1_000
 _MIDDLE = (2.5, 97.5)
+_Z = 1.96
+"""Standard deviations of a normal distribution that hold 95 % of it."""
 _MOST_DRAWN = 4_000
 """Values per draw; from more, the interval is that of a random part, scaled to their number."""
 
@@ -40,6 +43,19 @@ def percentiles(values: Sequence[float], seed: int = 0) -> dict[int, Interval]:
             RANKS, figures.tolist(), lows.tolist(), highs.tolist(), strict=True
         )
     }
+
+
+def share(hits: int, count: int) -> Interval:
+    """`hits` of `count` as a share from 0 to 1, with its 95 % score interval (Wilson 1927).
+
+    Without a count, nothing is known: 0 to 1 around 0.
+    """
+    if not count:
+        return Interval(0.0, 0.0, 1.0)
+    value, z2 = hits / count, _Z**2
+    middle = (value + z2 / (2 * count)) / (1 + z2 / count)
+    reach = _Z * math.sqrt(value * (1 - value) / count + z2 / (4 * count**2)) / (1 + z2 / count)
+    return Interval(value, max(0.0, middle - reach), min(1.0, middle + reach))
 
 
 def ratio(

@@ -4,11 +4,10 @@ This module knows no host.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 from voiceagent_tts.audio.levels import leading_silence_samples
 from voiceagent_tts.bench.stage_clock import Stage, StageClock
-from voiceagent_tts.bench.targets.classes import class_at, make
+from voiceagent_tts.bench.targets.classes import ServiceClass
 from voiceagent_tts.core import BYTES_PER_SAMPLE
 
 MICROPHONE_RATE_HZ = 16_000
@@ -17,22 +16,6 @@ ANSWER_S = 20.0
 """Longest wait for the answer to a question."""
 PAUSE_S = 0.4
 """Silence between an answer that is cut off and the next question."""
-
-
-@dataclass(frozen=True, slots=True)
-class ServiceClass:
-    """A service by import path, with the arguments of its constructor."""
-
-    path: str
-    arguments: dict[str, Any]
-
-    def make(self, **extra: Any) -> Any:
-        """Construct it; `extra` arguments are left out where it does not take them.
-
-        Raises:
-            InvalidRequestError: there is no such class, or it does not take the arguments.
-        """
-        return make(class_at(self.path), self.arguments, **extra)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,12 @@ from voiceagent_tts.bench.machine import provenance
 from voiceagent_tts.bench.own_server import own_server
 from voiceagent_tts.bench.stage_clock import StageClock
 from voiceagent_tts.bench.targets.addresses import TargetAddress
+from voiceagent_tts.bench.targets.classes import ServiceClass
 from voiceagent_tts.bench.targets.target import Options
 from voiceagent_tts.bench.turn_report import render_turns, section_of, table_of
 from voiceagent_tts.bench.turn_script import (
     MICROPHONE_RATE_HZ,
     Question,
-    ServiceClass,
     Services,
 )
 from voiceagent_tts.client import AudioFormat, ClientAudio, TTSClient

@@ -171,6 +171,59 @@ def turn(
     run_turns(TurnPlan(_names(host), tts, stt, llm, turns, out, json, html))
 
 
+@app.command()
+def bargein(
+    target: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="[NAME=]pipecat:MODULE.CLASS{JSON} or livekit:MODULE.CLASS{JSON}, repeatable; "
+            "{language} in the arguments is the language of a session. "
+            "[default: ours on both hosts, own server]"
+        ),
+    ] = None,
+    conditions: Annotated[
+        str,
+        typer.Option(
+            help="What happens to the replies: steady, stalls (of the LLM), breaks (of the "
+            "connection), as steady,stalls."
+        ),
+    ] = "steady",
+    cuts: Annotated[int, typer.Option(min=1, help="Interruptions of each target.")] = 40,
+    together: Annotated[int, typer.Option(min=1, max=64, help="Sessions at once.")] = 5,
+    languages: Annotated[
+        str, typer.Option(help="Languages of the replies: en, de, fr, es, it, zh, ja.")
+    ] = "en,de,fr,es,it",
+    peers: Annotated[
+        bool,
+        typer.Option(
+            "--peers", help="Also start our server, and measure ours and stock services with it."
+        ),
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Seed of the moments of the cuts.")] = 1,
+    json: Annotated[Path | None, typer.Option(help="Write the document to this file.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write a report to this file.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for logs of started servers.")] = Path("out"),
+) -> None:
+    """Interrupt agents, and compare their history with what was heard, judged from the sound.
+
+    In real time, in real sessions of Pipecat or LiveKit. The judge's own error is measured first.
+    The last line of standard output is one JSON object.
+    """
+    from voiceagent_tts.bench.bargein.conditions import Condition, conditions_of
+    from voiceagent_tts.bench.bargein.run import run_bargein
+    from voiceagent_tts.bench.run import Outputs
+    from voiceagent_tts.bench.targets.addresses import TargetAddress
+    from voiceagent_tts.bench.targets.target import Options
+
+    base = Condition(cuts=cuts, together=together, languages=tuple(_names(languages)))
+    run_bargein(
+        [TargetAddress.parse(text, Options()) for text in target or []],
+        conditions_of(_names(conditions), base),
+        seed,
+        Outputs(out, json, html, peers),
+    )
+
+
 def _names(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 

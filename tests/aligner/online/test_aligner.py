@@ -437,3 +437,17 @@ def test_close_is_idempotent() -> None:
     session.push(bytes(9_999 * BYTES_PER_SAMPLE))
     session.close()
     session.close()
+
+
+@pytest.mark.parametrize("reached", [2, 7])
+def test_audio_that_is_cut_off_has_the_words_that_it_reaches(reached: int) -> None:
+    """The words after the cut have no time, however much text there is; then the session ends."""
+    spoken = espeak(SENTENCE, "en", "m2")
+    samples = spoken.words[reached].start_sample + 2_400
+    session = OnlineAligner().open("en", "m2")
+    session.append(split_words(SENTENCE))
+    words = list(session.push(spoken.pcm[: samples * BYTES_PER_SAMPLE]))
+    words += session.cut()
+    assert [row.word for row in words] == [row.word for row in spoken.words[: reached + 1]]
+    assert all(row.start_sample <= samples for row in words)
+    assert abs(words[-1].start_sample - spoken.words[reached].start_sample) < 2_400

@@ -152,6 +152,21 @@ class OnlineSession:
         self.close()
         return final
 
+    def cut(self) -> tuple[WordTimestamp, ...]:
+        """Make the words final that the audio has reached, and close the session.
+
+        For audio that was cut off within its text: the words after the cut have no time.
+
+        Raises:
+            EngineError: the embedded voice could not speak the words.
+        """
+        self._enqueue(self._stream.flush())
+        self._search_queued(is_last=True)
+        path = self._path_to(self._search.end)
+        reached = [word for word in self._reference.words if path.has_reached(word)]
+        self.close()
+        return tuple(self._final(path.time_of(word)) for word in reached)
+
     def close(self) -> None:
         """Release the context; what was learnt about its voice stays. Idempotent."""
         if not self._is_closed and self._search.renderings > 1:

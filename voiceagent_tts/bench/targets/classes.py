@@ -2,9 +2,27 @@
 
 import importlib
 import inspect
+from dataclasses import dataclass
 from typing import Any
 
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceClass:
+    """A service by import path, with the arguments of its constructor."""
+
+    path: str
+    arguments: dict[str, Any]
+
+    def make(self, **extra: Any) -> Any:
+        """Construct it; `extra` arguments are left out where it does not take them.
+
+        Raises:
+            InvalidRequestError: there is no such class, or it does not take the arguments.
+            ModuleNotFoundError: a package that its module needs is missing.
+        """
+        return make(class_at(self.path), self.arguments, **extra)
 
 
 def class_at(path: str) -> type:

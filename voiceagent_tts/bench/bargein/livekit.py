@@ -30,10 +30,15 @@ from livekit.agents.voice.events import SpeechCreatedEvent
 from livekit.agents.voice.speech_handle import SpeechHandle
 from livekit.agents.voice.transcription import TranscriptSynchronizer
 
-from benchmarks.bargein.livekit_plain import make_voice
-from benchmarks.bargein.session import ANSWER_PATIENCE_S, LONGEST_WAIT_S, TRIES, Call, Spoken
-from benchmarks.bargein.texts import USER_TEXT, Cut
 from livekit import rtc
+from voiceagent_tts.bench.bargein.replies import USER_TEXT, Cut
+from voiceagent_tts.bench.bargein.session import (
+    ANSWER_PATIENCE_S,
+    LONGEST_WAIT_S,
+    TRIES,
+    Call,
+    Reply,
+)
 from voiceagent_tts.bench.livekit_devices import Loudspeaker, Microphone, Playback, Screen
 from voiceagent_tts.core import WordTimestamp
 
@@ -54,22 +59,21 @@ _FAST = APIConnectOptions(max_retry=3, retry_interval=0.1, timeout=5.0)
 async def talk(
     call: Call,
     cuts: Sequence[Cut],
-    inject_fault: Callable[[], None],
-    on_spoken: Callable[[Spoken], None],
+    inject_fault: Callable[[], object],
+    on_reply: Callable[[Reply], None],
 ) -> None:
     """Play `cuts` in a session of their own."""
     async with aiohttp.ClientSession() as http:
-        language = cuts[0].language
-        voice = make_voice(call, language, http)
+        voice: tts.TTS = call.make_service(cuts[0].language, http_session=http)
         async with _agent(voice, cuts, call, inject_fault) as agent:
             agent.microphone.say(call.user_pcm)
             for _ in cuts:
-                on_spoken(await agent.reply())
+                on_reply(await agent.reply())
 
 
 @contextlib.asynccontextmanager
 async def _agent(
-    voice: tts.TTS, cuts: Sequence[Cut], call: Call, inject_fault: Callable[[], None]
+    voice: tts.TTS, cuts: Sequence[Cut], call: Call, inject_fault: Callable[[], object]
 ) -> AsyncIterator["_Agent"]:
     agent = _Agent(voice, cuts, call, inject_fault)
     playing = asyncio.create_task(agent.loudspeaker.play())
@@ -91,7 +95,7 @@ class _Agent:
         voice: tts.TTS,
         cuts: Sequence[Cut],
         call: Call,
-        inject_fault: Callable[[], None],
+        inject_fault: Callable[[], object],
     ) -> None:
         self._inject_fault = inject_fault
         self.loudspeaker, self.microphone = Loudspeaker(), Microphone()
@@ -106,7 +110,7 @@ class _Agent:
             tts=voice,
             turn_handling=_TURNS,  # pyright: ignore[reportArgumentType]
             aec_warmup_duration=None,
-            use_tts_aligned_transcript=call.voice_kind != "words ignored",
+            use_tts_aligned_transcript=call.uses_words,
             tts_text_transforms=None,
             conn_options=SessionConnectOptions(tts_conn_options=_FAST, max_unrecoverable_errors=99),
         )
@@ -134,7 +138,7 @@ class _Agent:
     def _note_words(self, context_id: str, words: list[WordTimestamp]) -> None:
         self._words += words
 
-    async def reply(self) -> Spoken:
+    async def reply(self) -> Reply:
         """Play the agent's next reply until the user has interrupted it."""
         cut = await self._begun()
         handle, self._words = self._handle, []
@@ -147,7 +151,7 @@ class _Agent:
         said_at = time.monotonic()
         self.microphone.say(self._call.user_pcm)
         await asyncio.wait_for(handle.wait_for_playout(), LONGEST_WAIT_S)
-        return self._spoken(cut, handle, self.loudspeaker.playback, said_at)
+        return self._result(cut, handle, self.loudspeaker.playback, said_at)
 
     async def _begun(self) -> Cut:
         """Wait for the agent's next reply; the user asks again if none starts."""
@@ -168,10 +172,10 @@ class _Agent:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.loudspeaker.until(is_time), LONGEST_WAIT_S)
 
-    def _spoken(self, cut: Cut, handle: SpeechHandle, played: Playback, said_at: float) -> Spoken:
+    def _result(self, cut: Cut, handle: SpeechHandle, played: Playback, said_at: float) -> Reply:
         items = [item for item in handle.chat_items if isinstance(item, ChatMessage)]
         halted_at = played.halted_at or played.ended_at
-        return Spoken(
+        return Reply(
             cut=cut,
             was_interrupted=handle.interrupted,
             played=bytes(played.pcm),

@@ -12,18 +12,16 @@ import logging
 import multiprocessing
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from multiprocessing.sharedctypes import Synchronized
 from types import TracebackType
-from typing import Literal, Self
+from typing import Self
 
-from benchmarks.bargein.session import Call, Spoken, Talk
-from benchmarks.bargein.texts import Cut
-from testbed.faults import kill_engine, wire_to
-
-Host = Literal["livekit", "pipecat"]
+from voiceagent_tts.bench.bargein.replies import Cut
+from voiceagent_tts.bench.bargein.session import Call, Host, Reply, Talk
+from voiceagent_tts.bench.bargein.wire import wire_to
 
 _POLL_S = 0.2
 _STAGGER_S = 0.15
@@ -35,12 +33,12 @@ class Conversation:
     """The results of one session.
 
     Args:
-        spoken: replies in order; fewer than planned if the session broke off.
+        replies: in order; fewer than planned if the session broke off.
         lags_s: samples of the lag of the process's event loop.
         error: why the session broke off; "" if it did not.
     """
 
-    spoken: list[Spoken]
+    replies: list[Reply]
     lags_s: list[float]
     error: str
 
@@ -76,7 +74,7 @@ class SessionPool:
         """Run a session for each plan, concurrently.
 
         Args:
-            call: server and voice of the agents.
+            call: voice of the agents, and their user.
             plans: the cuts of each session.
             on_progress: called regularly with the number of replies so far.
         """
@@ -123,7 +121,7 @@ def _prepare(host: Host, done: "Synchronized[int]") -> None:
         from loguru import logger
 
         logger.remove()
-    talk: Talk = importlib.import_module(f"benchmarks.bargein.{host}").talk
+    talk: Talk = importlib.import_module(f"voiceagent_tts.bench.bargein.{host}").talk
     _here = _Here(talk, done)
     gc.collect()
     gc.freeze()  # a full garbage collection would stop playback for 0.2 s
@@ -136,10 +134,10 @@ def _talk_alone(call: Call, cuts: list[Cut], number: int) -> Conversation:
 
 
 async def _converse(here: _Here, call: Call, cuts: list[Cut], number: int) -> Conversation:
-    spoken: list[Spoken] = []
+    replies: list[Reply] = []
 
-    def note(reply: Spoken) -> None:
-        spoken.append(reply)
+    def note(reply: Reply) -> None:
+        replies.append(reply)
         with here.done.get_lock():
             here.done.value += 1
 
@@ -148,14 +146,26 @@ async def _converse(here: _Here, call: Call, cuts: list[Cut], number: int) -> Co
     error = ""
     await asyncio.sleep(number * _STAGGER_S)
     try:
-        async with wire_to(call.url) as (wire, url):
-            wired = call if call.fault != "socket" else replace(call, url=url)
-            inject = wire.cut if call.fault == "socket" else lambda: kill_engine(call.server_pid)
-            await here.talk(wired, cuts, inject, note)
+        async with _with_fault(call) as (faulty, inject):
+            await here.talk(faulty, cuts, inject, note)
     except Exception as reason:  # the other sessions continue, and the report shows it
         error = f"{type(reason).__name__}: {reason}"
     watching.cancel()
-    return Conversation(spoken, watch.lags_s, error)
+    return Conversation(replies, watch.lags_s, error)
+
+
+@contextlib.asynccontextmanager
+async def _with_fault(call: Call) -> AsyncIterator[tuple[Call, Callable[[], object]]]:
+    """Yield the call, through a proxy where connections are to be cut, and what injects a fault."""
+    if call.fault == "connection":
+        async with wire_to(call.server_url) as (wire, url):
+            yield call.through(url), wire.cut
+    else:
+        yield call, call.fault or _nothing
+
+
+def _nothing() -> None:
+    """No fault."""
 
 
 @dataclass

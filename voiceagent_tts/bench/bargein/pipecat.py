@@ -38,10 +38,15 @@ from pipecat.turns.user_stop import SpeechTimeoutUserTurnStopStrategy
 from pipecat.turns.user_turn_strategies import UserTurnStrategies
 from pipecat.workers.runner import WorkerRunner
 
-from benchmarks.bargein.pipecat_plain import make_service
-from benchmarks.bargein.session import ANSWER_PATIENCE_S, LONGEST_WAIT_S, TRIES, Call, Spoken
-from benchmarks.bargein.texts import USER_TEXT, Cut
 from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
+from voiceagent_tts.bench.bargein.replies import USER_TEXT, Cut
+from voiceagent_tts.bench.bargein.session import (
+    ANSWER_PATIENCE_S,
+    LONGEST_WAIT_S,
+    TRIES,
+    Call,
+    Reply,
+)
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, WordTimestamp
 from voiceagent_tts.demo.realtime_file_transport import (
     SPEAKER_RATE_HZ,
@@ -61,14 +66,14 @@ _COMMIT_PATIENCE_S = 2.0
 async def talk(
     call: Call,
     cuts: Sequence[Cut],
-    inject_fault: Callable[[], None],
-    on_spoken: Callable[[Spoken], None],
+    inject_fault: Callable[[], object],
+    on_reply: Callable[[Reply], None],
 ) -> None:
     """Play `cuts` in a session of their own."""
     async with _running(_Agent(call, cuts, inject_fault)) as agent:
         agent.say()
         for _ in cuts:
-            on_spoken(await agent.reply())
+            on_reply(await agent.reply())
 
 
 @contextlib.asynccontextmanager
@@ -87,14 +92,14 @@ async def _running(agent: "_Agent") -> AsyncIterator["_Agent"]:
 class _Agent:
     """A pipeline, its transport, and a simulated user."""
 
-    def __init__(self, call: Call, cuts: Sequence[Cut], inject_fault: Callable[[], None]) -> None:
+    def __init__(self, call: Call, cuts: Sequence[Cut], inject_fault: Callable[[], object]) -> None:
         self.transport = RealtimeFileTransport()
         self.started = asyncio.Event()
         self._call = call
         self._inject_fault = inject_fault
         self._stt = ScriptedSTT()
         self._llm = ScriptedWriter(cuts)
-        self._tts = make_service(call, cuts[0].language)
+        self._tts: TTSService = call.make_service(cuts[0].language)
         self._words: list[WordTimestamp] = []
         self._turns: asyncio.Queue[AssistantTurnStoppedMessage] = asyncio.Queue()
         self._watcher = _Watcher(self._tts, self.transport)
@@ -144,7 +149,7 @@ class _Agent:
         self._stt.expect(USER_TEXT)
         self.transport.say(self._call.user_pcm)
 
-    async def reply(self) -> Spoken:
+    async def reply(self) -> Reply:
         """Play the agent's next reply until the user has interrupted it."""
         first = len(self.transport.utterances)
         cut = await self._begun()
@@ -159,7 +164,7 @@ class _Agent:
         if not was_interrupted:
             await self._played_out(first)
         committed = "" if message is None else message.content
-        return self._spoken(
+        return self._result(
             cut, was_interrupted, committed, self.transport.utterances[first:], said_at
         )
 
@@ -201,19 +206,19 @@ class _Agent:
                 return
             await asyncio.sleep(_POLL_S)
 
-    def _spoken(
+    def _result(
         self,
         cut: Cut,
         was_interrupted: bool,
         committed: str,
         utterances: Sequence[Utterance],
         said_at: float,
-    ) -> Spoken:
+    ) -> Reply:
         chunks = _chunks(utterances)
         ended_at = _end_s(chunks) if chunks else said_at
         halted_at = self._watcher.halted_at if was_interrupted else ended_at
         gaps = (after[0] - sum(before) for before, after in pairwise(chunks))
-        return Spoken(
+        return Reply(
             cut=cut,
             was_interrupted=was_interrupted,
             played=b"".join(bytes(utterance.pcm) for utterance in utterances),

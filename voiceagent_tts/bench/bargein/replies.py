@@ -1,6 +1,6 @@
 """The script of the barge-in benchmark: replies, the pace of the LLM, and the moments of the cuts.
 
-The agent's replies are in five languages, with numbers, pauses and more than one sentence. This
+The agent's replies are in seven languages, with numbers, pauses and more than one sentence. This
 module knows no agent framework, no server and no audio.
 """
 
@@ -50,6 +50,18 @@ REPLIES = {
         "Lunes, martes, miércoles, jueves, viernes, sábado, domingo, ¡y otra vez lunes!",
         "He cambiado su cita al jueves por la mañana, a las nueve y media.",
     ),
+    "fr": (
+        "Bien sûr. Votre commande est partie hier de notre entrepôt et arrive vendredi.",
+        "La pharmacie la plus proche est dans la rue Principale, à 200 mètres d'ici.",
+        "Lundi, mardi, mercredi, jeudi, vendredi, samedi, dimanche, et encore lundi !",
+        "J'ai déplacé votre rendez-vous à jeudi matin, à neuf heures et demie.",
+    ),
+    "it": (
+        "Certamente. Il suo ordine è partito ieri dal nostro magazzino e arriva venerdì.",
+        "La farmacia più vicina è in via Garibaldi, a 200 metri da qui.",
+        "Lunedì, martedì, mercoledì, giovedì, venerdì, sabato, domenica, e ancora lunedì!",
+        "Ho spostato il suo appuntamento a giovedì mattina, alle nove e mezza.",
+    ),
 }
 
 
@@ -89,15 +101,27 @@ def tokens_of(text: str) -> list[str]:
 
 
 def plan(
-    cuts: int, sessions: int, rng: random.Random, latest_s: float = LATEST_CUT_S
+    cuts: int,
+    sessions: int,
+    rng: random.Random,
+    languages: Sequence[str],
+    latest_s: float = LATEST_CUT_S,
 ) -> list[list[Cut]]:
-    """The cuts of each session, spread evenly over a reply; one language per session."""
+    """The cuts of each session, spread evenly over a reply; one language per session.
+
+    Args:
+        cuts: number of cuts.
+        sessions: largest number of sessions.
+        rng: source of their moments.
+        languages: codes of languages in `REPLIES`.
+        latest_s: played length of the latest cut.
+    """
     parts = [(index + rng.random()) / cuts for index in range(cuts)]
     rng.shuffle(parts)
     planned: list[list[Cut]] = [[] for _ in range(min(sessions, cuts))]
     for index, part in enumerate(parts):
         number, turn = index % len(planned), index // len(planned)
-        language = list(REPLIES)[number % len(REPLIES)]
+        language = languages[number % len(languages)]
         text = REPLIES[language][(number + turn) % len(REPLIES[language])]
         at_s = EARLIEST_CUT_S + part * (latest_s - EARLIEST_CUT_S)
         planned[number].append(Cut(language, text, at_s))

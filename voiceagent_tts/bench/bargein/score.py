@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.bargein.truth import Heard
+from voiceagent_tts.bench.bargein.heard import Heard
 from voiceagent_tts.text.words import split_words
 
 

@@ -1,0 +1,60 @@
+"""The services of the barge-in conditions: ours, plain ones for comparison, and stock ones."""
+
+from dataclasses import replace
+from typing import Any, Literal
+
+from voiceagent_tts.bench.bargein.services import own_services, stock_services
+from voiceagent_tts.bench.bargein.session import Host
+from voiceagent_tts.bench.targets.addresses import TargetAddress
+from voiceagent_tts.bench.targets.classes import ServiceClass
+
+VoiceKind = Literal[
+    "ours", "words ignored", "no words", "sentence-end words", "baseten", "cartesia"
+]
+"""How the agent speaks: our adapter; our adapter in a session that ignores its words; our audio
+without words, or with words at the end of each sentence; a stock plugin with our server."""
+_PLAIN: dict[Host, str] = {
+    "livekit": "benchmarks.bargein.livekit_plain.PlainTTS",
+    "pipecat": "benchmarks.bargein.pipecat_plain.PlainTTSService",
+}
+
+
+def service_of(
+    kind: VoiceKind, host: Host, url: str, voice: str, max_lead_s: float | None
+) -> ServiceClass:
+    """The class and the arguments of a service.
+
+    Args:
+        kind: how the agent speaks.
+        host: the agent framework.
+        url: WebSocket URL of the server.
+        voice: id of a voice of the server.
+        max_lead_s: how far the server may run ahead of playback; None for its default.
+    """
+    match kind:
+        case "ours" | "words ignored":
+            ours = _class(next(each for each in own_services(url) if _host(each) == host))
+            return replace(ours, arguments=_spoken_by(ours, voice) | {"max_lead_s": max_lead_s})
+        case "no words" | "sentence-end words":
+            has_words = kind == "sentence-end words"
+            arguments = {"url": url, "voice": voice, "language": "{language}"}
+            return ServiceClass(_PLAIN[host], arguments | {"has_words": has_words})
+        case stock:
+            found = [each for each in stock_services(url) if _host(each) == host]
+            return _class(next(each for each in found if f".{stock}." in each.address))
+
+
+def _host(address: TargetAddress) -> str:
+    return address.address.partition(":")[0]
+
+
+def _class(address: TargetAddress) -> ServiceClass:
+    return ServiceClass(address.address.partition(":")[2], address.options.arguments)
+
+
+def _spoken_by(service: ServiceClass, voice: str) -> dict[str, Any]:
+    """The arguments of `service` with another voice."""
+    arguments = service.arguments
+    if "settings" in arguments:
+        return arguments | {"settings": arguments["settings"] | {"voice": voice}}
+    return arguments | {"voice": voice}
