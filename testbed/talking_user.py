@@ -4,16 +4,17 @@ Time passes in steps of 20 ms: the microphone delivers a step, and the loudspeak
 """
 
 import asyncio
+import time
 from collections.abc import Callable
 
 from agents.conversation import Conversation
 from testbed.user_sounds import RATE_HZ
+from testbed.waiting import PATIENCE_S
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 
 _STEP_S = 0.02
 _PASSES_S = 0.002
 """Real time of a step: the server generates ahead, so that the loudspeaker does not run dry."""
-_PATIENCE_S = 60.0
 _MICROPHONE_BYTES = round(RATE_HZ * _STEP_S) * 2
 
 
@@ -35,11 +36,10 @@ class TalkingUser:
 
     async def wait(self, is_true: Callable[[], bool], what: str) -> None:
         """Be silent until `is_true`; `what` describes it for the failure message."""
-        for _ in range(round(_PATIENCE_S / _STEP_S)):
-            if is_true():
-                return
+        deadline = time.monotonic() + PATIENCE_S
+        while not is_true():
+            assert time.monotonic() < deadline, f"waited in vain: {what}"
             await self._step(b"")
-        raise AssertionError(f"waited in vain: {what}")
 
     async def _step(self, pcm: bytes) -> None:
         self.played += self._conversation.playback.read(round(SAMPLE_RATE_HZ * _STEP_S), 0.0)

@@ -48,7 +48,7 @@ async def cloning_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncItera
 @pytest_asyncio.fixture(loop_scope="module")
 async def cloning(cloning_server: RunningServer) -> AsyncIterator[httpx.AsyncClient]:
     """An HTTP client of that server; the folder is empty again after each test."""
-    async with httpx.AsyncClient(base_url=cloning_server.url, timeout=60) as client:
+    async with httpx.AsyncClient(base_url=cloning_server.url, timeout=200) as client:
         yield client
     for name in cloning_server.state.clones.names():
         cloning_server.state.clones.remove(name)

@@ -8,7 +8,7 @@ import pytest
 
 from testbed.contexts import NEVER_S, UNPACED, collect, first
 from testbed.servers import StartSynthesizer
-from testbed.waiting import until
+from testbed.waiting import undisturbed, until
 from voiceagent_tts.cache.cache import PhraseCache
 from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk, Word, WordTimestamp
 from voiceagent_tts.seam.aligner_messages import AlignEvent
@@ -88,11 +88,16 @@ def start(start_synthesizer: StartSynthesizer) -> Start:
     return start
 
 
-@pytest.fixture
-async def aligned(start: Start) -> Synthesizer:
+async def start_aligned(start: Start) -> Synthesizer:
     """A synthesizer whose engine reports no words."""
     aligners = Aligners({Source.ONLINE: [Supervisor(WorkerSpec("online"))]})
     return await start(throttle={"without_words": True}, aligners=aligners)
+
+
+@pytest.fixture
+async def aligned(start: Start) -> Synthesizer:
+    """A synthesizer whose engine reports no words."""
+    return await start_aligned(start)
 
 
 async def test_a_text_that_was_spoken_before_sounds_and_reads_the_same(start: Start) -> None:
@@ -134,28 +139,43 @@ async def test_a_cached_phrase_may_be_anywhere(start: Start) -> None:
     assert heard.report.cached_segments == 4
 
 
-async def test_the_words_of_an_aligner_are_stored_with_their_audio(aligned: Synthesizer) -> None:
+def furthest_samples(one: Heard, other: Heard) -> int:
+    """How far a word of one is from the same word of the other."""
+    both = zip(one.words, other.words, strict=True)
+    return max(abs(a.start_sample - b.start_sample) for a, b in both)
+
+
+async def test_the_words_of_an_aligner_are_stored_with_their_audio(start: Start) -> None:
     """The second time no aligner is asked, and the words are where they were."""
-    live = await say(aligned, GREETING + REST)
-    assert live.report.stored_segments == 2
-    cached = await say(aligned, GREETING + REST)
-    assert cached.pcm == live.pcm
-    assert cached.places == live.places
-    assert set(cached.report.words.sources) == {Source.CACHE}
-    assert cached.report.aligner_lag_s == {Source.ONLINE: 0.0}
-    for before, after in zip(live.words, cached.words, strict=True):
-        assert abs(before.start_sample - after.start_sample) < 7200
+
+    async def moved_samples() -> int:
+        aligned = await start_aligned(start)
+        live = await say(aligned, GREETING + REST)
+        assert live.report.stored_segments == 2
+        cached = await say(aligned, GREETING + REST)
+        assert cached.pcm == live.pcm
+        assert cached.places == live.places
+        assert set(cached.report.words.sources) == {Source.CACHE}
+        assert cached.report.aligner_lag_s == {Source.ONLINE: 0.0}
+        return furthest_samples(live, cached)
+
+    # Words that must leave before the aligner of a busy machine has found them are estimates.
+    assert await undisturbed(moved_samples) < 7200
 
 
-async def test_an_aligner_hears_only_what_the_engine_speaks(aligned: Synthesizer) -> None:
+async def test_an_aligner_hears_only_what_the_engine_speaks(start: Start) -> None:
     """Its times of live text are moved behind the cached phrases before that text."""
-    truth = await say(aligned, GREETING + REST + MENU, options=replace(UNPACED, cache="off"))
-    await say(aligned, GREETING + MENU)
-    mixed = await say(aligned, GREETING + REST + MENU)
-    assert mixed.report.cached_segments == 2
-    assert mixed.places == truth.places
-    for expected, word in zip(truth.words, mixed.words, strict=True):
-        assert abs(expected.start_sample - word.start_sample) < 7200, word.word
+
+    async def moved_samples() -> int:
+        aligned = await start_aligned(start)
+        truth = await say(aligned, GREETING + REST + MENU, options=replace(UNPACED, cache="off"))
+        await say(aligned, GREETING + MENU)
+        mixed = await say(aligned, GREETING + REST + MENU)
+        assert mixed.report.cached_segments == 2
+        assert mixed.places == truth.places
+        return furthest_samples(truth, mixed)
+
+    assert await undisturbed(moved_samples) < 7200
 
 
 async def test_a_barge_in_on_cached_audio_is_as_exact_as_on_live_audio(start: Start) -> None:

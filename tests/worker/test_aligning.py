@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from testbed.waiting import PATIENCE_S
 from voiceagent_tts.core import AudioChunk, Word
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.seam.aligner_messages import Aligned, Expect, Finish, Follow
@@ -25,7 +26,6 @@ from voiceagent_tts.worker.aligning import AligningEngine
 CAPABILITIES = Capabilities("fake", "fake", False, ("token",), ("en",), ("a",), 4)
 AUDIO = AudioStep((ContextAudio(1, AudioChunk(0, bytes(4))),))
 FOLLOW = (Follow(1, "en", "v"), Expect(1, (Word("a", 0, 1),)))
-PATIENCE_S = 10.0
 
 
 class FakeEngine:
