@@ -93,6 +93,18 @@ async def test_clearing_one_server_clears_all(start_cache: StartCache) -> None:
     assert one.memory.digests() == other.memory.digests() == ["b"]
 
 
+async def test_what_waited_when_another_server_cleared_is_not_shared(
+    start_cache: StartCache,
+) -> None:
+    """It was made before the clear, and would come back to all servers with the next exchange."""
+    one, other = start_cache(), start_cache()
+    await tend(one, other)
+    one.store(key("a"), phrase())
+    assert await other.clear()
+    await tend(one, other, one)
+    assert one.memory.digests() == other.memory.digests() == []
+
+
 async def test_a_withdrawn_voice_leaves_redis_too(start_cache: StartCache, tmp_path: Path) -> None:
     """A server that starts afterwards finds none of its phrases."""
     folder = VoiceFolder(tmp_path)

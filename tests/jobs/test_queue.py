@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -10,6 +11,7 @@ from testbed.redis_process import RedisProcess
 from voiceagent_tts.access.limiter import Caller
 from voiceagent_tts.access.redis_server import connect
 from voiceagent_tts.errors import ErrorCode, OverloadedError
+from voiceagent_tts.jobs import queue as queue_module
 from voiceagent_tts.jobs.queue import Claim, Job, JobQueue, JobStatus
 
 pytestmark = pytest.mark.services
@@ -164,3 +166,54 @@ async def test_servers_share_one_secret(queue: JobQueue) -> None:
     """The first server makes it."""
     first, second = await asyncio.gather(queue.secret(), queue.secret())
     assert first == second and len(first) == 64
+
+
+async def test_a_job_whose_answer_was_lost_is_taken_again(
+    queue: JobQueue, redis: RedisProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Redis gave the job away, and the server did not learn of it: another server takes it."""
+    job = new_job()
+    await queue.submit(job)
+    client = connect(redis.url)
+    losing = JobQueue(client, keep_s=100, max_waiting=3, share=3)
+    read = client.xreadgroup
+
+    async def lose_answer_and_retry(*arguments: Any, **options: Any) -> Any:
+        await read(*arguments, **options)
+        return await read(*arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(client, "xreadgroup", lose_answer_and_retry)
+        assert await losing.claim() is None
+    monkeypatch.setattr(queue_module, "LEASE_S", 0.0)
+    assert (await claimed(queue)).job_id == job.id
+    await client.aclose()
+
+
+async def test_a_dead_server_s_job_is_found_behind_many_others(redis: RedisProcess) -> None:
+    """Redis looks at ten entries at a time; all others are renewed, and the last one is not."""
+    client = connect(redis.url)
+    queue = JobQueue(client, keep_s=100, max_waiting=100, share=100)
+    for _ in range(25):
+        await queue.submit(new_job())
+    claims = [await claimed(queue) for _ in range(25)]
+    await queue.start(claims[-1])
+    await queue.release(claims[-1])
+    assert (await claimed(queue)).job_id == claims[-1].job_id
+    await client.aclose()
+
+
+async def test_no_consumer_is_left_behind(redis: RedisProcess) -> None:
+    """However often a job changes hands, its former owners are forgotten."""
+    client = connect(redis.url)
+    queue = JobQueue(client, keep_s=100, max_waiting=3, share=3)
+    await queue.submit(new_job())
+    for _ in range(5):
+        claim = await claimed(queue)
+        await queue.start(claim)
+        await queue.release(claim)
+    claim = await claimed(queue)
+    await queue.start(claim)
+    await queue.remove(claim)
+    assert await client.xinfo_consumers("voiceagent-tts:jobs", "servers") == []
+    await client.aclose()

@@ -95,7 +95,7 @@ class ContextPhrases:
         return self._cache.memory.begins(said_text(segment), self._manner.spoken)
 
     def count_miss(self) -> None:
-        """Count a sentence that was not found, and that `find` was not asked for."""
+        """Count a miss for a sentence that was never passed to `find`."""
         self._cache.counts.misses += 1
 
     def store(self, key: PhraseKey, pcm: bytes, words: tuple[WordTime, ...] | None) -> None:

@@ -17,7 +17,7 @@ from voiceagent_tts.text.readings import said
 from voiceagent_tts.text.words import is_spoken
 
 _FORMAT = 1
-"""Of keys and phrases; another one makes all that is stored unknown."""
+"""Version of keys and phrases; a change of it invalidates everything stored."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,7 +74,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SharedPhrase:
-    """A phrase of another server, and the rest of its time."""
+    """A phrase of another server, and its remaining lifetime."""
 
     digest: str
     phrase: Phrase
@@ -116,10 +116,12 @@ class SharedPhrases:
         self._waiting: deque[SharedPhrase] = deque(maxlen=_MOST_WAITING)
         self._epoch: bytes | None = None
         self._cleared = 0
+        self._is_cleared = False
+        """Whether another server has cleared the cache, which `exchange` has not reported."""
         self._last = 0
 
     def share(self, phrase: SharedPhrase) -> None:
-        """Write a phrase soon; the oldest of too many that wait is left out."""
+        """Write a phrase soon; if too many are waiting, the oldest is dropped."""
         self._waiting.append(phrase)
 
     async def exchange(self, known: Iterable[str] = ()) -> News:
@@ -129,6 +131,9 @@ class SharedPhrases:
             known: digests of phrases that need not be read.
         """
         try:
+            if await self._follow_epoch():
+                self._is_cleared = True
+                self._waiting.clear()
             await self._write_waiting()
             news = await self._read(set(known))
         except away_errors() as error:
@@ -136,6 +141,7 @@ class SharedPhrases:
                 self.is_reachable = False
                 _log.error("cache_not_shared", error=type(error).__name__)
             return News()
+        self._is_cleared = False
         if not self.is_reachable:
             self.is_reachable = True
             _log.info("cache_shared_again")
@@ -189,7 +195,6 @@ class SharedPhrases:
         await self._store([_INDEX, _NEXT], [*data, round(self._max_bytes)])
 
     async def _read(self, known: set[str]) -> News:
-        is_cleared = await self._follow_epoch()
         phrases: list[SharedPhrase] = []
         while True:
             rows = await cast(
@@ -199,13 +204,13 @@ class SharedPhrases:
                 ),
             )
             digests = [member.rpartition(b":")[2].decode() for member, _ in rows]
-            wanted = [digest for digest in digests if is_cleared or digest not in known]
+            wanted = [digest for digest in digests if self._is_cleared or digest not in known]
             phrases += await self._load(wanted)
             if rows:
                 self._last = int(rows[-1][1])
             read_bytes = sum(each.phrase.size_bytes for each in phrases)
             if len(rows) < _MOST_AT_ONCE or read_bytes >= _MOST_READ_BYTES:
-                return News(tuple(phrases), is_cleared)
+                return News(tuple(phrases), self._is_cleared)
 
     async def _follow_epoch(self) -> bool:
         """Start from the beginning where Redis was emptied; return whether a server cleared it."""

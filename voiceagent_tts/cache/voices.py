@@ -1,4 +1,4 @@
-"""The contents of cloned voices, as hashes: a phrase belongs to a content, not to a name."""
+"""The contents of cloned voices, as hashes: phrases belong to contents, not to names."""
 
 import asyncio
 import hashlib

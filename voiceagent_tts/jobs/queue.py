@@ -63,13 +63,19 @@ if redis.call('HGET', KEYS[1], 'status') ~= 'running' then return 0 end
 redis.call('HSET', KEYS[1], unpack(ARGV, 2))
 return 1
 """
+_DROP_IDLE = """
+for _, consumer in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])) do
+  if consumer[4] == 0 then redis.call('XGROUP', 'DELCONSUMER', KEYS[1], ARGV[1], consumer[2]) end
+end
+"""
+"""Deletes the consumers without a job. One whose answer was lost has a job that is not known here;
+Redis would forget the job with the consumer."""
 _REMOVE = """
 local owner = redis.call('HGET', KEYS[1], 'owner')
 if owner and owner ~= ARGV[1] then return 0 end
 redis.call('XACK', KEYS[2], ARGV[2], ARGV[3])
 redis.call('XDEL', KEYS[2], ARGV[3])
 redis.call('SREM', KEYS[3], ARGV[4])
-redis.call('XGROUP', 'DELCONSUMER', KEYS[2], ARGV[2], ARGV[1])
 return 1
 """
 _CANCEL = """
@@ -80,6 +86,10 @@ if status == 'queued' or status == 'running' then
 end
 return status
 """
+_SET_WEBHOOK_STATE = """
+if redis.call('EXISTS', KEYS[1]) == 1 then redis.call('HSET', KEYS[1], 'webhook_state', ARGV[1]) end
+"""
+"""Without the check it would create a hash that never expires."""
 
 
 class JobStatus(StrEnum):
@@ -188,6 +198,8 @@ class JobQueue:
         self._finish = redis.register_script(_FINISH)
         self._remove = redis.register_script(_REMOVE)
         self._cancel = redis.register_script(_CANCEL)
+        self._drop_idle = redis.register_script(_DROP_IDLE)
+        self._set_webhook_state = redis.register_script(_SET_WEBHOOK_STATE)
 
     async def secret(self) -> bytes:
         """The secret that signs links, the same for all servers; made by the first."""
@@ -227,18 +239,27 @@ class JobQueue:
         """Take the job of a server that has died, or the next new one; None if there is none."""
         await self._create_group()
         owner = uuid.uuid4().hex
-        _, entries, *_ = await self._redis.xautoclaim(
-            _STREAM, _GROUP, owner, round(LEASE_S * 1000), count=1
-        )
+        entries = await self._entries_of_the_dead(owner)
         if not entries:
             streams = await self._redis.xreadgroup(_GROUP, owner, {_STREAM: ">"}, count=1)
             entries = streams[0][1] if streams else []
         if not entries:
-            await self._redis.xgroup_delconsumer(_STREAM, _GROUP, owner)
+            await self._drop_idle([_STREAM], [_GROUP])
             return None
         entry_id, fields = entries[0]
         submitter = fields.get(b"submitter", b"").decode()  # earlier versions wrote none
         return Claim(fields[b"job"].decode(), entry_id.decode(), owner, submitter)
+
+    async def _entries_of_the_dead(self, owner: str) -> list[tuple[bytes, dict[bytes, bytes]]]:
+        """Take one entry that was not renewed. Each answer covers only a part of the entries."""
+        cursor, entries = b"0-0", []
+        while not entries:
+            cursor, entries, *_ = await self._redis.xautoclaim(
+                _STREAM, _GROUP, owner, round(LEASE_S * 1000), cursor, count=1
+            )
+            if cursor == b"0-0":
+                break
+        return entries
 
     async def start(self, claim: Claim) -> JobStatus | None:
         """Mark a job as running here, unless it is over; None if it is no longer kept."""
@@ -275,13 +296,13 @@ class JobQueue:
 
     async def set_webhook_state(self, job_id: str, state: str) -> None:
         """Note whether the news of a job's end has arrived."""
-        if await self._redis.exists(_key(job_id)):  # not to make a hash that never expires
-            await self._redis.hset(_key(job_id), "webhook_state", state)
+        await self._set_webhook_state([_key(job_id)], [state])
 
     async def remove(self, claim: Claim) -> None:
         """Remove a job from the queue, as nothing is left to do; not if another server has it."""
         keys = [_key(claim.job_id), _STREAM, _share_key(claim.submitter)]
         await self._remove(keys, [claim.owner, _GROUP, claim.entry_id, claim.job_id])
+        await self._drop_idle([_STREAM], [_GROUP])
 
     async def _create_group(self) -> None:
         from redis.exceptions import ResponseError

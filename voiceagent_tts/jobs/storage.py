@@ -8,6 +8,7 @@ import hashlib
 import hmac
 import os
 import re
+import secrets
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +31,7 @@ class JobStorage(Protocol):
         ...
 
     def link(self, name: str, base_url: str, expires_at: int) -> str:
-        """A link to a file for who has no key, until `expires_at` (seconds since 1970)."""
+        """A link that works without an API key, until `expires_at` (seconds since 1970)."""
         ...
 
     def delete_old(self, keep_s: float) -> int:
@@ -67,7 +68,7 @@ class FolderStorage:
     def save(self, name: str, data: bytes, content_type: str) -> None:
         """Store a file: it is complete, or not there."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        unfinished = self.folder / f"{name}.{os.getpid()}{_UNFINISHED}"
+        unfinished = self.folder / f"{name}.{secrets.token_hex(4)}{_UNFINISHED}"
         try:
             with unfinished.open("wb") as file:
                 file.write(data)
@@ -105,11 +106,11 @@ class FolderStorage:
     def delete_old(self, keep_s: float) -> int:
         """Delete old files, also unfinished ones; leaves everything else in the folder."""
         deleted = 0
-        with contextlib.suppress(FileNotFoundError):
-            for path in self.folder.iterdir():
-                is_ours = _NAME.fullmatch(path.name) or path.name.endswith(_UNFINISHED)
+        for path in self.folder.glob("*"):  # empty where there is no folder yet
+            is_ours = _NAME.fullmatch(path.name) or path.name.endswith(_UNFINISHED)
+            with contextlib.suppress(FileNotFoundError):  # another server was faster
                 if is_ours and path.stat().st_mtime < time.time() - keep_s:
-                    path.unlink(missing_ok=True)
+                    path.unlink()
                     deleted += 1
         return deleted
 

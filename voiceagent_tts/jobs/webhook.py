@@ -1,4 +1,4 @@
-"""Sends news to an address that a client has named, without becoming its way into this network.
+"""Sends news to an address that a client has named, and does not let it reach this network.
 
 The name is resolved once, every address of it must be public, and the connection goes to that
 address; redirects are not followed. The message is signed as https://www.standardwebhooks.com
@@ -14,6 +14,7 @@ import ipaddress
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
@@ -24,6 +25,11 @@ TIMEOUT_S = 10.0
 _MAX_URL_CHARS = 2048
 _MAX_LABEL_CHARS = 63  # of DNS
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")  # RFC 6052
+_NEVER_PUBLIC = (
+    ipaddress.IPv6Network("64:ff9b:1::/48"),  # NAT64 of one network: RFC 8215
+    ipaddress.IPv6Network("::/96"),  # IPv4 in its form before RFC 4291, 2.5.5.1
+    ipaddress.IPv6Network("fec0::/10"),  # site-local: RFC 3879
+)
 
 
 class NotDeliveredError(Exception):
@@ -55,7 +61,7 @@ class Webhooks:
             raise _refused("an address that can be read") from None
         if len(url) > _MAX_URL_CHARS or not url.isascii() or any(c <= " " for c in url):
             raise _refused(f"at most {_MAX_URL_CHARS} printable ASCII characters")
-        if not host or parts.username or parts.scheme not in self._schemes:
+        if not host or "@" in parts.netloc or parts.scheme not in self._schemes:
             raise _refused(f"{' or '.join(self._schemes)}://HOST/..., without a user")
         if not all(0 < len(label) <= _MAX_LABEL_CHARS for label in host.rstrip(".").split(".")):
             raise _refused("the name of a host")
@@ -82,8 +88,9 @@ class Webhooks:
         }
         path = parts.path or "/"
         target = f"{path}?{parts.query}" if parts.query else path
+        ends_at = time.monotonic() + TIMEOUT_S
         try:
-            with self._connect(parts) as raw, _deadline(raw):
+            with self._connect(parts) as raw, _deadline(raw, ends_at - time.monotonic()):
                 connection = _http_over(raw, parts)
                 with contextlib.closing(connection):
                     connection.request("POST", target, body, headers)
@@ -121,6 +128,7 @@ class Webhooks:
     def _is_allowed(self, address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
         inner = _ipv4_within(address) if isinstance(address, ipaddress.IPv6Address) else None
         is_public = (inner or address).is_global and not address.is_multicast
+        is_public = is_public and not any(address in network for network in _NEVER_PUBLIC)
         return is_public or self.allows_private
 
 
@@ -141,8 +149,8 @@ def _http_over(raw: socket.socket, parts: SplitResult) -> http.client.HTTPConnec
 
 
 @contextlib.contextmanager
-def _deadline(raw: socket.socket) -> Iterator[None]:
-    """Cut a connection after `TIMEOUT_S`.
+def _deadline(raw: socket.socket, remaining_s: float) -> Iterator[None]:
+    """Cut a connection after `remaining_s`.
 
     The timeout of a socket is that of one read: a receiver that sends a byte now and then would
     occupy the thread for hours.
@@ -158,7 +166,7 @@ def _deadline(raw: socket.socket) -> Iterator[None]:
         with contextlib.suppress(OSError):  # the receiver has closed it meanwhile
             twin.shutdown(socket.SHUT_RDWR)
 
-    timer = threading.Timer(TIMEOUT_S, cut)
+    timer = threading.Timer(max(0.0, remaining_s), cut)
     timer.daemon = True
     timer.start()
     try:

@@ -55,7 +55,7 @@ class Detection:
         score: highest score, in standard deviations of what unmarked audio gives.
         threshold: score from which audio is reported as marked; it grows with the duration.
         duration_s: duration of the file.
-        marked_s: start and end of the marked parts, at a resolution of 4 s.
+        marked_s: start and end of the marked parts; each may lie up to 8 s outside of the mark.
     """
 
     is_marked: bool
@@ -161,7 +161,7 @@ def _levels(block: npt.NDArray[np.float32]) -> Levels:
 
 
 def _deviations(levels: Levels) -> Levels:
-    """What the neighbours of a cell do not predict of its level, limited; in its own deviations."""
+    """What the neighbours of each cell do not predict of its level, in deviations, clipped."""
     levels = levels - levels.mean(axis=0)
     neighbours = _neighbours(levels)
     weights, *_ = np.linalg.lstsq(neighbours, levels.reshape(-1))

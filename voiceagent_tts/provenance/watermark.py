@@ -30,7 +30,7 @@ DEPTH_DB = 1.5
 _PURPOSE = b"voiceagent-tts watermark signs 1"
 _TAPS = 256
 _DESIGN_SIZE = 2048
-_FFT_SIZE = 640  # the first product of small primes from a slot and the filter's history
+_FFT_SIZE = 640  # the smallest product of small primes that holds a slot and the filter's history
 _SCALE = 1 << 20
 
 Samples = npt.NDArray[np.float64]

@@ -279,7 +279,7 @@ class WordPolicy:
             return True
         if self._speech_clock.made_samples == 0:
             return False
-        # The first word is published ahead of all audio.
+        # An estimated first word leaves with the first audio, and never after it.
         is_first_estimate = not self._published and source is Source.ESTIMATE
         return is_first_estimate or max(timestamp.start_sample, self._last_start) <= reach_sample
 
