@@ -46,8 +46,8 @@ class Pace:
     """Settings of the operator.
 
     Attributes:
-        initial_frames: frames in each decode window until the first sound of a context that does
-            not choose.
+        initial_frames: frames in each decode window until there is sound, for contexts that do not
+            choose; at most the last of `ramp`.
         ramp: frames in the windows that follow, ascending.
         max_load: maximum step time, as a share of real time, at which new listeners are admitted;
             infinite to admit all.
