@@ -1,16 +1,14 @@
 """Transcripts against what a recogniser hears; the server is real, its answers are scripted."""
 
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from testbed.parity_reference import REFERENCE
+from testbed.scripted_judges import ScriptedJudge, heard, scripted_judge
 from voiceagent_tts.errors import EngineError
 from voiceagent_tts.training.prepare import PrepareOptions, prepare
 from voiceagent_tts.training.transcription import (
@@ -20,49 +18,11 @@ from voiceagent_tts.training.transcription import (
 )
 
 
-class _Whisper(ThreadingHTTPServer):
-    """Answers transcription requests in the order of `answers`, and keeps the requests."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.answers: list[bytes] = []
-        self.requests: list[tuple[str, str | None, bytes]] = []
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: _Whisper
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.requests.append((self.path, self.headers["Authorization"], body))
-        answer = self.server.answers.pop(0)
-        self.send_response(200 if answer else 500)
-        self.send_header("Content-Length", str(len(answer)))
-        self.end_headers()
-        self.wfile.write(answer)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
-
-
 @pytest.fixture
-def whisper() -> Iterator[_Whisper]:
+def whisper() -> Iterator[ScriptedJudge]:
     """Run a transcription server."""
-    with _Whisper() as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
+    with scripted_judge() as server:
         yield server
-        server.shutdown()
-        thread.join()
-
-
-def heard(text: str) -> bytes:
-    """Return the answer of a server that heard `text`."""
-    return json.dumps({"text": text}).encode()
 
 
 @pytest.mark.parametrize(
@@ -91,7 +51,7 @@ def test_a_pace_that_nobody_speaks_is_a_mismatch() -> None:
 
 
 def test_transcripts_that_are_not_heard_are_dropped(
-    whisper: _Whisper, recordings: Path, tmp_path: Path
+    whisper: ScriptedJudge, recordings: Path, tmp_path: Path
 ) -> None:
     """The clip whose words the server does not hear is a mismatch; the key reaches the server."""
     texts = [(recordings / f"{number}.txt").read_text() for number in range(4)]
@@ -113,7 +73,7 @@ def test_transcripts_that_are_not_heard_are_dropped(
 
 
 @pytest.mark.parametrize("answer", [b"", b"{}", b"[]", b"not JSON"])
-def test_a_server_without_a_transcript_is_an_error(whisper: _Whisper, answer: bytes) -> None:
+def test_a_server_without_a_transcript_is_an_error(whisper: ScriptedJudge, answer: bytes) -> None:
     """A failing server ends the command with its address and what to check."""
     whisper.answers = [answer]
     with pytest.raises(EngineError, match="expected a transcript"):

@@ -58,6 +58,20 @@ def share(hits: int, count: int) -> Interval:
     return Interval(value, max(0.0, middle - reach), min(1.0, middle + reach))
 
 
+def mean(values: Sequence[float], seed: int = 0) -> Interval:
+    """The mean with its interval; both ends are the value where there is only one.
+
+    Raises:
+        ValueError: there are no values.
+    """
+    if not values:
+        raise ValueError("expected values for a mean, got none")
+    pool = np.asarray(values, np.float64)
+    drawn = np.random.default_rng(seed).choice(pool, (_DRAWS, len(pool))).mean(axis=1)
+    low, high = np.percentile(drawn, _MIDDLE).tolist()
+    return Interval(float(pool.mean()), low, high)
+
+
 def ratio(
     before: Sequence[float], after: Sequence[float], rank: int, seed: int = 0
 ) -> Interval | None:

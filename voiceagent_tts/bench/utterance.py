@@ -4,6 +4,7 @@ All times are seconds of one clock, that of the event loop which received the ev
 """
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from voiceagent_tts.audio.levels import leading_silence_samples
 from voiceagent_tts.bench.listener import Playback, play
@@ -22,6 +23,9 @@ class Request:
             joined, they are the text. One piece at zero for a text that is known at once.
         barge_in_s: seconds of playback after which the listener interrupts; None to hear it all.
         seed: seed of the voice, for servers that accept one.
+        instruction: how to speak it, for servers that accept that.
+        reference: recording of the voice to be cloned, for HTTP servers that accept one.
+        reference_text: what is said in that recording.
     """
 
     text: str
@@ -30,6 +34,9 @@ class Request:
     pieces: tuple[tuple[float, str], ...] = ()
     barge_in_s: float | None = None
     seed: int = 0
+    instruction: str = ""
+    reference: Path | None = None
+    reference_text: str = ""
 
     @property
     def script(self) -> tuple[tuple[float, str], ...]:

@@ -5,12 +5,14 @@ from typing import Annotated
 
 import typer
 
+from voiceagent_tts.cli.bench_quality import names, quality
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 
 app = typer.Typer(
     help="Measure speech servers, this one and others, at the client.",
     rich_markup_mode=None,
 )
+app.command()(quality)
 
 
 @app.callback(invoke_without_command=True)
@@ -112,9 +114,9 @@ def latency(
     if not loads:
         raise InvalidRequestError("expected --together, --rate or --talking; got none")
     options = Options(voice, model, api_key)
-    language_names = _names(languages)
+    language_names = names(languages)
     chosen = (
-        choose_texts(language_names, _names(kinds))
+        choose_texts(language_names, names(kinds))
         if texts is None
         else texts_in(texts, (language_names or ["en"])[0])
     )
@@ -168,7 +170,7 @@ def turn(
     """
     from voiceagent_tts.bench.turns import TurnPlan, run_turns
 
-    run_turns(TurnPlan(_names(host), tts, stt, llm, turns, out, json, html))
+    run_turns(TurnPlan(names(host), tts, stt, llm, turns, out, json, html))
 
 
 @app.command()
@@ -215,22 +217,18 @@ def bargein(
     from voiceagent_tts.bench.targets.addresses import TargetAddress
     from voiceagent_tts.bench.targets.target import Options
 
-    base = Condition(cuts=cuts, together=together, languages=tuple(_names(languages)))
+    base = Condition(cuts=cuts, together=together, languages=tuple(names(languages)))
     run_bargein(
         [TargetAddress.parse(text, Options()) for text in target or []],
-        conditions_of(_names(conditions), base),
+        conditions_of(names(conditions), base),
         seed,
         Outputs(out, json, html, peers),
     )
 
 
-def _names(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
-
-
 def _numbers(option: str, text: str) -> list[float]:
     try:
-        numbers = [float(part) for part in _names(text)]
+        numbers = [float(part) for part in names(text)]
     except ValueError:
         numbers = [-1.0]
     if any(not 0 < number < 1e6 for number in numbers):

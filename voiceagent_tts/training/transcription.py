@@ -10,11 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import httpx
+import numpy as np
+import numpy.typing as npt
 import soundfile
 
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import EngineError
-from voiceagent_tts.training.recording import Samples
+
+Samples = npt.NDArray[np.float32]
 
 _TIMEOUT_S = 120.0
 CHARS_PER_S = (2.0, 35.0)

@@ -60,6 +60,12 @@ class TargetAddress:
         merged = replace(options, **known, arguments={**options.arguments, **arguments})
         return cls((match["name"] or address).strip(), address, merged)
 
+    def named_by_voice(self, has_many: bool) -> "TargetAddress":
+        """Add the voice to the name where a target is measured with many."""
+        if not has_many or self.options.voice is None:
+            return self
+        return replace(self, name=f"{self.name}, {self.options.voice}")
+
     def open(self) -> Target:
         """Make the target; nothing is connected yet.
 

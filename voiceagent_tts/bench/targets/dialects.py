@@ -44,6 +44,7 @@ class TtsV1Client:
             "voice": self._options.voice,
             "language": request.language,
             "seed": request.seed,
+            "instruct": request.instruction or None,
             **self._options.arguments,
         }
         return [self._connection.open(self._context_id, **fields)]
@@ -172,6 +173,7 @@ class VllmOmniClient:
             "voice": self._options.voice,
             "language": request.language,
             "response_format": "pcm",
+            "instructions": request.instruction or None,
             **({"model": self._options.model} if self._options.model else {}),
             **self._options.arguments,
         }

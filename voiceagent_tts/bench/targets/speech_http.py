@@ -6,6 +6,7 @@ way to append to it.
 
 import asyncio
 import struct
+from base64 import b64encode
 from typing import Any
 
 import httpx
@@ -72,6 +73,7 @@ class SpeechConnection:
     def __init__(self, client: httpx.AsyncClient, url: str, body: dict[str, Any]) -> None:
         self._client, self._url, self._body = client, url, body
         self._text: list[str] = []
+        self._own: dict[str, Any] = {}
         self._recorder: Recorder | None = None
         self._reading: asyncio.Task[None] | None = None
 
@@ -83,6 +85,7 @@ class SpeechConnection:
     async def start(self, request: Request, recorder: Recorder) -> None:
         """See `Connection`."""
         self._text, self._recorder = [], recorder
+        self._own = _fields_of(request)
 
     async def send(self, text: str) -> None:
         """See `Connection`."""
@@ -111,7 +114,7 @@ class SpeechConnection:
     async def _request(self, text: str, recorder: Recorder) -> None:
         try:
             async with self._client.stream(
-                "POST", self._url, json={**self._body, "input": text}
+                "POST", self._url, json={**self._body, **self._own, "input": text}
             ) as response:
                 if response.is_error:
                     return recorder.fail(f"http_{response.status_code}", _retry_after_s(response))
@@ -123,6 +126,18 @@ class SpeechConnection:
         except ValueError:
             return recorder.fail(ErrorCode.INVALID_MESSAGE)
         return recorder.finish()
+
+
+def _fields_of(request: Request) -> dict[str, Any]:
+    """Fields of one request: OpenAI's for instructions, vLLM-Omni's for a voice to be cloned."""
+    fields: dict[str, Any] = {}
+    if request.instruction:
+        fields["instructions"] = request.instruction
+    if request.reference is not None:
+        encoded = b64encode(request.reference.read_bytes()).decode()
+        fields |= {"ref_audio": f"data:audio/wav;base64,{encoded}", "task_type": "Base"}
+        fields["ref_text"] = request.reference_text
+    return fields
 
 
 def _retry_after_s(response: httpx.Response) -> float:

@@ -1,0 +1,59 @@
+"""An HTTP server that answers by a script, as recognisers and judges of speech do."""
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+class ScriptedJudge(ThreadingHTTPServer):
+    """Answers POST requests in the order of `answers`, and keeps the requests.
+
+    Attributes:
+        answers: bodies; an empty one is sent with status 500.
+        requests: (path, authorization, body) of each request.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.answers: list[bytes] = []
+        self.requests: list[tuple[str, str | None, bytes]] = []
+
+    @property
+    def url(self) -> str:
+        """Its address."""
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        judge = self.server
+        assert isinstance(judge, ScriptedJudge)
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        judge.requests.append((self.path, self.headers["Authorization"], body))
+        answer = judge.answers.pop(0)
+        self.send_response(200 if answer else 500)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@contextmanager
+def scripted_judge() -> Iterator[ScriptedJudge]:
+    """Run a server until the block ends."""
+    with ScriptedJudge() as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def heard(text: str) -> bytes:
+    """The answer of a recogniser that heard `text`."""
+    return json.dumps({"text": text}).encode()

@@ -1,0 +1,1 @@
+"""Quality of speech: words, voice, defects, joints, pronunciation and instructions."""

@@ -1,0 +1,257 @@
+"""Runs the parts of a quality benchmark on targets or recordings, and reports them."""
+
+import asyncio
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from voiceagent_tts.bench.document import write_document
+from voiceagent_tts.bench.machine import provenance
+from voiceagent_tts.bench.quality.clips import Clip, Item
+from voiceagent_tts.bench.quality.measures import (
+    Values,
+    by_group,
+    continuity_values,
+    outburst_values,
+    pronunciation_values,
+    word_values,
+)
+from voiceagent_tts.bench.quality.report import SCHEMA, last_line, render, section_of, table_of
+from voiceagent_tts.bench.quality.speaking import Spoken, read_clips, speak_items, write_clips
+from voiceagent_tts.bench.quality.test_sets import recordings_in
+from voiceagent_tts.bench.quality.transcribers import Transcribe
+from voiceagent_tts.bench.run import targets_or_own
+from voiceagent_tts.bench.targets.addresses import TargetAddress
+from voiceagent_tts.bench.targets.target import Options
+from voiceagent_tts.errors import InvalidRequestError
+
+PARTS = ("words", "pronunciation", "outbursts", "continuity")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is spoken, and how.
+
+    Attributes:
+        parts: parts of the benchmark, of `PARTS`.
+        texts: items whose words, voice and joints are measured.
+        pronunciations: items of pronunciation.
+        inputs: short inputs, in which outbursts are sought.
+        together: utterances at once.
+        language: language of recordings that come with their texts.
+    """
+
+    parts: Sequence[str]
+    texts: Sequence[Item]
+    pronunciations: Sequence[Item]
+    inputs: Sequence[Item]
+    together: int = 4
+    language: str = "en"
+
+    def sets(self) -> Iterator[tuple[str, Sequence[Item], bool]]:
+        """(name, items, whether texts arrive as language models write them) of what is spoken."""
+        if set(self.parts) - {"pronunciation", "outbursts"}:
+            yield "texts", self.texts, "continuity" in self.parts
+        if "continuity" in self.parts:
+            yield "whole", self.texts, False
+        if "pronunciation" in self.parts:
+            yield "pronunciation", self.pronunciations, False
+        if "outbursts" in self.parts:
+            yield "inputs", self.inputs, False
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What judges the speech; a part without its tool is not run.
+
+    Attributes:
+        transcribe: writes down what is heard.
+        names: part -> what judged it, for the document.
+    """
+
+    transcribe: Transcribe | None = None
+    names: dict[str, str] = field(default_factory=dict[str, str])
+
+    def missing(self, part: str) -> str | None:
+        """The option without which a part cannot run; None if nothing is missing."""
+        if part in ("words", "pronunciation") and self.transcribe is None:
+            return "--transcriber"
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """Where results go.
+
+    Attributes:
+        folder: folder of logs.
+        json: file of the document; None to write none.
+        html: file of the report; None to write none.
+        save: folder for the recordings; None to keep none.
+    """
+
+    folder: Path
+    json: Path | None = None
+    html: Path | None = None
+    save: Path | None = None
+
+
+def measured(clips: dict[str, list[Clip]], plan: Plan, tools: Tools) -> Iterator[dict[str, Any]]:
+    """The sections of one target: a document for each part and language or kind."""
+    for part in plan.parts:
+        if tools.missing(part):
+            continue
+        for group, of in _groups(part, clips):
+            yield section_of(part, group, len(of), _values(part, of, clips, tools))
+
+
+def _groups(part: str, clips: dict[str, list[Clip]]) -> Iterator[tuple[str, list[Clip]]]:
+    name = {"pronunciation": "pronunciation", "outbursts": "inputs"}.get(part, "texts")
+    yield from by_group(clips.get(name, []), is_kind=part == "pronunciation")
+
+
+def _values(part: str, of: list[Clip], clips: dict[str, list[Clip]], tools: Tools) -> Values:
+    match part:
+        case "words":
+            assert tools.transcribe is not None
+            return word_values(of, tools.transcribe)
+        case "pronunciation":
+            assert tools.transcribe is not None
+            return pronunciation_values(of, tools.transcribe)
+        case "outbursts":
+            return outburst_values(of)
+        case _:
+            return continuity_values(of, clips.get("whole", []))
+
+
+async def speak_plan(
+    address: TargetAddress, plan: Plan, progress: Progress
+) -> tuple[dict[str, list[Clip]], list[tuple[str, str]]]:
+    """Speak every set of a plan: clips by set, and (name, code) of every failure.
+
+    Raises:
+        VoiceAgentError, OSError: the target cannot be reached.
+    """
+    target = address.open()
+    clips: dict[str, list[Clip]] = {}
+    failures: list[tuple[str, str]] = []
+    try:
+        for name, items, has_tokens in plan.sets():
+            task = progress.add_task(f"{address.name}: {name}", total=len(items))
+            spoken: Spoken = await speak_items(
+                target, items, plan.together, has_tokens=has_tokens,
+                on_item=lambda task=task: progress.advance(task),
+            )  # fmt: skip
+            clips[name] = spoken.clips
+            failures += spoken.failures
+            progress.remove_task(task)
+    finally:
+        await target.aclose()
+    return clips, failures
+
+
+def read_plan(folder: Path, plan: Plan) -> dict[str, list[Clip]]:
+    """Clips by set from a folder; what the plan would speak whole only is not in it.
+
+    Raises:
+        InvalidRequestError: it has no recordings of the plan.
+        OSError: a file cannot be read.
+    """
+    sets = {name: items for name, items, _ in plan.sets() if name != "whole"}
+    every = [item for items in sets.values() for item in items]
+    clips = read_clips(recordings_in(folder, every, plan.language))
+    found: dict[str, list[Clip]] = {}
+    names = {item.name: name for name, items in sets.items() for item in items}
+    for clip in clips:
+        of_texts = clip.item.kind == "recording"
+        for name in sets if of_texts else [names[clip.item.name]]:
+            if not (of_texts and name == "pronunciation"):
+                found.setdefault(name, []).append(clip)
+    return found
+
+
+def run_quality(
+    addresses: Sequence[TargetAddress],
+    recordings: Path | None,
+    plan: Plan,
+    tools: Tools,
+    results: Results,
+    options: Options,
+) -> dict[str, Any]:
+    """Speak or read, measure, print the table and the JSON line, write files; the document.
+
+    Raises:
+        VoiceAgentError, OSError: a target cannot be reached, or a file cannot be read or written.
+    """
+    origin = provenance()
+    console = Console(stderr=True)
+    runnable = [part for part in plan.parts if tools.missing(part) is None]
+    not_run = {part: f"needs {tools.missing(part)}" for part in plan.parts if tools.missing(part)}
+    if not runnable:
+        needs = ", ".join(sorted(set(not_run.values())))
+        raise InvalidRequestError(f"expected a part that can run; every part {needs}")
+    plan = replace(plan, parts=runnable)
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
+    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
+        if recordings is not None:
+            spoken = [(recordings.name, read_plan(recordings, plan), [])]
+        else:
+            spoken = asyncio.run(_speak_all(addresses, plan, results, options, progress))
+        sections: list[dict[str, Any]] = []
+        for name, clips, failures in spoken:
+            if results.save is not None:
+                _save(clips, results.save / _file_name(name))
+            task = progress.add_task(f"{name}: measuring", total=None)
+            sections += [{"target": name, **each} for each in measured(clips, plan, tools)]
+            sections += [{"target": name, **_failed(failures)}] if failures else []
+            progress.remove_task(task)
+    document = {
+        "schema": SCHEMA, "kind": "quality", **origin, "judged_by": tools.names,
+        "not_run": not_run, "sections": sections,
+    }  # fmt: skip
+    _publish(document, results)
+    return document
+
+
+async def _speak_all(
+    addresses: Sequence[TargetAddress],
+    plan: Plan,
+    results: Results,
+    options: Options,
+    progress: Progress,
+) -> list[tuple[str, dict[str, list[Clip]], list[tuple[str, str]]]]:
+    async with targets_or_own(addresses, results.folder, options) as opened:
+        return [(each.name, *await speak_plan(each, plan, progress)) for each in opened]
+
+
+def _failed(failures: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """A section for what was not spoken."""
+    examples = [{"item": name, "finding": code} for name, code in failures]
+    return section_of("failures", "", len(failures), Values(examples=examples))
+
+
+def _save(clips: dict[str, list[Clip]], folder: Path) -> None:
+    for name, of in clips.items():
+        write_clips(of, folder / name if name == "whole" else folder)
+
+
+def _file_name(target: str) -> str:
+    return "".join(each if each.isalnum() else "-" for each in target).strip("-")
+
+
+def _publish(document: dict[str, Any], results: Results) -> None:
+    console = Console()
+    console.print(table_of(document["sections"]))
+    for part, reason in document["not_run"].items():
+        console.print(f"{part}: not run, {reason}", style="yellow", highlight=False)
+    if results.json is not None:
+        write_document(document, results.json)
+    if results.html is not None:
+        results.html.parent.mkdir(parents=True, exist_ok=True)
+        results.html.write_text(render(document), "utf-8")
+    sys.stdout.write(last_line(document) + "\n")

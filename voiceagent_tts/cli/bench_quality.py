@@ -1,0 +1,104 @@
+"""`voiceagent-tts bench quality`: whether the words, the voice and the sound are right."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+
+
+def quality(
+    target: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="[NAME=]ADDRESS[{JSON}], may be repeated, as for `bench latency`. "
+            "[default: a temporary server]"
+        ),
+    ] = None,
+    recordings: Annotated[
+        Path | None,
+        typer.Option(
+            help="Measure the recordings in this folder instead: named as items of the set, or "
+            "each with its text in NAME.txt."
+        ),
+    ] = None,
+    parts: Annotated[
+        str,
+        typer.Option(
+            help="Parts to run: words, pronunciation, outbursts, continuity. [default: all that "
+            "the other options allow]"
+        ),
+    ] = "",
+    texts: Annotated[
+        str,
+        typer.Option(help="`texts` (committed), a Seed-TTS meta.lst, or a file of lines."),
+    ] = "texts",
+    languages: Annotated[str, typer.Option(help="Languages, as en,zh; a file has one.")] = "en",
+    kinds: Annotated[
+        str, typer.Option(help="Kinds of committed texts. [default: short,menu,blurb,paragraph]")
+    ] = "",
+    transcriber: Annotated[
+        str | None,
+        typer.Option(
+            help="http://HOST[{JSON}] with OpenAI's /v1/audio/transcriptions, "
+            "faster-whisper:MODEL, or pocketsphinx (English, for trials)."
+        ),
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Short inputs of each language.")] = 200,
+    voice: Annotated[
+        str, typer.Option(help="Voices, as ryan,vivian; by default the target's.")
+    ] = "",
+    model: Annotated[str | None, typer.Option(help="Model, where a server needs one.")] = None,
+    api_key: Annotated[
+        str | None, typer.Option(envvar="VOICEAGENT_TTS_API_KEY", help="Key of the targets.")
+    ] = None,
+    judge_key: Annotated[
+        str, typer.Option(envvar="VOICEAGENT_TTS_JUDGE_KEY", help="Key of the transcriber.")
+    ] = "",
+    together: Annotated[int, typer.Option(min=1, help="Utterances at once.")] = 4,
+    save: Annotated[Path | None, typer.Option(help="Keep the recordings in this folder.")] = None,
+    json: Annotated[Path | None, typer.Option(help="Write the document to this file.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write a report to this file.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for logs of started servers.")] = Path("out"),
+) -> None:
+    """Measure whether the words, the voice and the sound are right.
+
+    The last line of standard output is one JSON object.
+    """
+    from voiceagent_tts.bench.quality.run import PARTS, Plan, Results, Tools, run_quality
+    from voiceagent_tts.bench.quality.test_sets import items_of, pronunciations, short_inputs
+    from voiceagent_tts.bench.quality.transcribers import open_transcriber
+    from voiceagent_tts.bench.targets.addresses import TargetAddress
+    from voiceagent_tts.bench.targets.target import Options
+
+    chosen, spoken = names(parts) or list(PARTS), names(languages)
+    if unknown := set(chosen) - set(PARTS):
+        raise InvalidRequestError(
+            f"--parts: expected some of {', '.join(PARTS)}; got {', '.join(sorted(unknown))}",
+            code=ErrorCode.INVALID_PARAM,
+        )
+    options = [Options(each, model, api_key) for each in names(voice) or [None]]
+    tools = Tools(
+        open_transcriber(transcriber, judge_key) if transcriber else None,
+        {"words": transcriber} if transcriber else {},
+    )
+    plan = Plan(
+        chosen,
+        items_of(texts, spoken, names(kinds)),
+        pronunciations(spoken),
+        short_inputs(spoken, seeds),
+        together,
+        spoken[0] if spoken else "en",
+    )
+    addresses = [
+        TargetAddress.parse(address, each).named_by_voice(len(options) > 1)
+        for address in target or []
+        for each in options
+    ]
+    run_quality(addresses, recordings, plan, tools, Results(out, json, html, save), options[0])
+
+
+def names(text: str) -> list[str]:
+    """The names in a list with commas."""
+    return [part.strip() for part in text.split(",") if part.strip()]
