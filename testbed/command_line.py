@@ -29,7 +29,7 @@ class Outcome:
 
 Command = Callable[..., Awaitable[Outcome]]
 CommandHere = Callable[..., Outcome]
-FullDisk = Callable[[], AbstractContextManager[None]]
+FullDisk = Callable[..., AbstractContextManager[None]]
 
 
 async def start(

@@ -9,7 +9,7 @@ from typing import TypeVar
 PATIENCE_S = 60.0
 """Seconds until a waiting test fails; not a claim about speed."""
 
-_ATTEMPTS = 4
+_ATTEMPTS = 6
 _TICK_S = 0.01
 _STANDSTILL_S = 0.1
 """Ten times the longest time that a test keeps its event loop busy."""

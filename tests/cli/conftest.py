@@ -75,12 +75,12 @@ def command_here(
 
 @pytest.fixture
 def full_disk() -> FullDisk:
-    """Within the block, no file of this process can grow beyond 100 bytes."""
+    """Within the block, no file of this process, and of those it starts, can grow beyond a size."""
 
     @contextlib.contextmanager
-    def limited() -> Iterator[None]:
+    def limited(limit_bytes: int = 100) -> Iterator[None]:
         soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, hard))
         try:
             yield
         finally:

@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import re
-import resource
 import signal
 from itertools import islice
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 import soundfile
 
 from testbed.agent_text import agent_sentences
-from testbed.command_line import Command, CommandHere, finished, start
+from testbed.command_line import Command, CommandHere, FullDisk, finished, start
 from testbed.server_process import ServerProcess
 from testbed.servers import StartServer
 from testbed.waiting import until
@@ -193,13 +192,12 @@ async def test_what_cannot_be_read_is_skipped(
 
 
 async def test_a_full_disk_is_said_and_leaves_no_half_file(
-    texts: Path, served: ServerProcess, tmp_path: Path
+    texts: Path, served: ServerProcess, tmp_path: Path, full_disk: FullDisk
 ) -> None:
     """If a file cannot be written, one line says so, and the unfinished file is removed."""
     argv = ("batch", "texts", "-o", "wavs", "--url", served.websocket_url)
-    process = await start(*argv, folder=tmp_path)
-    limit = 20_000  # largest size of a file in bytes, to simulate a full disk
-    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (limit, limit))
+    with full_disk(20_000):
+        process = await start(*argv, folder=tmp_path)
     outcome = await finished(process)
     assert outcome.status == 1
     assert re.fullmatch(

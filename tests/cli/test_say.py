@@ -4,7 +4,6 @@ import asyncio
 import io
 import json
 import re
-import resource
 import signal
 import subprocess
 import sys
@@ -19,7 +18,7 @@ import pytest
 import soundfile
 
 from testbed.agent_text import agent_sentences
-from testbed.command_line import Command, CommandHere, finished, start
+from testbed.command_line import Command, CommandHere, FullDisk, finished, start
 from testbed.server_process import ServerProcess
 from testbed.servers import StartServer
 from voiceagent_tts.cli.say import _TextWindow
@@ -188,15 +187,14 @@ async def test_what_a_limit_cut_off_is_kept_and_said(
 
 @pytest.mark.parametrize("name", ["a.wav", "a.json"])
 async def test_a_full_disk_is_said_and_leaves_what_was_there(
-    name: str, served: ServerProcess, tmp_path: Path
+    name: str, served: ServerProcess, tmp_path: Path, full_disk: FullDisk
 ) -> None:
     """If a file cannot be written, one line says so, and an older file stays unchanged."""
     (tmp_path / name).write_text("older")
     option = "--output" if name == "a.wav" else "--words"
     argv = ("say", TEXT, option, name, "--url", served.websocket_url)
-    process = await start(*argv, folder=tmp_path)
-    limit = 100  # largest size of a file in bytes, to simulate a full disk
-    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (limit, limit))
+    with full_disk():
+        process = await start(*argv, folder=tmp_path)
     outcome = await finished(process)
     assert outcome.status == 1
     assert outcome.errors == f"voiceagent-tts: {name}: cannot be written; File too large\n"
