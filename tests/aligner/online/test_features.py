@@ -63,8 +63,21 @@ def test_a_warped_tone_matches_the_tone_of_a_shorter_vocal_tract() -> None:
     assert warped < plain / 3
 
 
+@pytest.mark.parametrize("pitch_hz", [100, 130, 220, 390])
+def test_a_pitch_is_voiced_and_noise_is_not(pitch_hz: int) -> None:
+    """Pulses at the pitch of a voice are periodic at any level; noise is not."""
+    pulses = np.zeros(SAMPLE_RATE_HZ // 2)
+    pulses[:: SAMPLE_RATE_HZ // pitch_hz] = 1.0
+    voice = np.convolve(pulses, np.hanning(40), "same")
+    for level in (300, 10_000):
+        frames = frames_of((voice * level).astype("<i2").tobytes(), 1.0)
+        assert frames.voicing[5:-5].min() > 0.75
+    assert np.mean(frames_of(noise(SAMPLE_RATE_HZ), 1.0).voicing < 0.7) > 0.95
+
+
 def test_silence_is_quiet_but_finite() -> None:
     """Digital silence has a finite log energy, far below any voice."""
     frames = frames_of(bytes(2 * SAMPLE_RATE_HZ), 1.0)
     assert np.isfinite(frames.features).all()
+    assert frames.voicing.max() == 0.0
     assert frames.log_energies.max() == pytest.approx(np.log(1e-10), abs=0.1)

@@ -3,10 +3,9 @@ import pytest
 
 from testbed.disturbed_speech import Noise
 from testbed.known_speech import espeak
-from testbed.noise import babble, pink
+from testbed.noise import babble, breath, pink
 from voiceagent_tts.aligner.online.features import CEPSTRA, Frames, frames_of
 from voiceagent_tts.aligner.online.noise import (
-    MAX_PAUSE_COST,
     SPEECH_DISTANCE,
     NoiseTracker,
     noise_in,
@@ -41,9 +40,8 @@ def test_noise_is_learnt_among_speech(noise_dbfs: float) -> None:
 def test_far_voices_are_noise_to_a_near_one() -> None:
     """Loudness tells a voice from a babble of voices, whose spectrum varies like its own."""
     frames, is_loud = noisy_speech(-40, babble)
-    costs = pause_costs(
-        noise_in(frames.features[:, :CEPSTRA]).distances(frames.features[:, :CEPSTRA])
-    )
+    cepstra = frames.features[:, :CEPSTRA]
+    costs = pause_costs(noise_in(cepstra).distances(cepstra), frames.voicing)
     is_pause = np.arange(len(frames)) < 95
     assert costs[is_pause].mean() < 5.0
     assert costs[is_loud].mean() > 8.0
@@ -63,11 +61,36 @@ def test_noise_is_unknown_at_first() -> None:
     frames, _ = noisy_speech(-30)
     tracker, distances = NoiseTracker().judge(frames.select(np.arange(len(frames)) < 10))
     assert np.isinf(distances).all()
-    assert pause_costs(distances).tolist() == [MAX_PAUSE_COST] * 10
+    assert pause_costs(distances, np.ones(10, np.float32)).tolist() == [10.0] * 10
     _, distances = tracker.judge(frames.select(np.arange(len(frames)) >= 10))
     assert np.isfinite(distances).all()
     quiet, _ = noisy_speech(-80)
     assert NoiseTracker().judge(quiet.select(np.arange(len(quiet)) < 10))[1].max() == 0.0
+
+
+def test_a_breath_is_rather_in_a_pause_than_a_vowel_is() -> None:
+    """A sound that no noise explains costs less in a pause where it has no pitch."""
+    frames, is_loud = noisy_speech(-60)
+    sound = breath(SAMPLE_RATE_HZ // 3, np.random.default_rng(1)) * 3_000
+    breathed = frames_of(np.rint(sound).astype("<i2").tobytes(), 1.0)
+    breathed = breathed.select(breathed.log_energies > breathed.log_energies.max() - 3.0)
+    noise = noise_in(frames.features[:, :CEPSTRA])
+    in_breath, in_speech = (
+        pause_costs(noise.distances(some.features[:, :CEPSTRA]), some.voicing)
+        for some in (breathed, frames.select(is_loud))
+    )
+    assert in_breath.mean() < 7.5
+    assert in_speech.mean() > 9.0
+
+
+def test_steady_vowels_are_no_noise() -> None:
+    """Speech without a pause does not teach that quiet voiced frames are a pause."""
+    frames, _ = noisy_speech(-35)
+    assert (frames.voicing[:95] < 0.7).mean() > 0.97
+    is_voiced = frames.voicing >= 0.7
+    tracker, _ = NoiseTracker().judge(frames.select(is_voiced))
+    assert is_voiced.sum() > 40
+    assert len(tracker.recent) == 0
 
 
 def test_no_frames_change_nothing() -> None:
@@ -83,6 +106,6 @@ def test_memory_is_bounded() -> None:
     """The last seconds are kept, whatever came before."""
     frames, _ = noisy_speech(-40)
     tracker = NoiseTracker()
-    for _ in range(8):
+    for _ in range(12):
         tracker, _ = tracker.judge(frames)
     assert len(tracker.recent) == 500

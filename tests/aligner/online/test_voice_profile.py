@@ -20,6 +20,7 @@ def frames(log_energies: list[float], offset: float = 0.0) -> Frames:
         np.arange(len(log_energies)),
         features.astype(np.float32),
         np.array(log_energies, np.float32),
+        np.ones(len(log_energies), np.float32),
     )
 
 

@@ -27,8 +27,9 @@ from voiceagent_tts.lru import LRUCache
 
 _PAUSE_COST = np.float32(30.0)
 """Cost of a pause inside a word."""
-_FINAL_AFTER_FRAMES = 30
-"""Speech frames after the end of a word from which its time is final."""
+_FINAL_AFTER_FRAMES = 100
+"""Speech frames after the end of a word from which its time is final: a path that ran ahead has
+met its mistake by then. Before, the word has a tentative time, which leaves at its deadline."""
 _REFERENCE_LEAD_FRAMES = 30
 """Reference frames that must lie ahead of the audio while text may still follow."""
 _MAX_QUEUED_FRAMES = 40
@@ -103,6 +104,8 @@ class OnlineSession:
         self._last_centre = 0
         """Centre sample of the last frame, speech or silence."""
         self._last_start = 0
+        self._newest_path: AlignmentPath | None = None
+        """The cheapest path of all audio so far; None where it is not traced yet."""
         self._is_closed = False
 
     @property
@@ -213,6 +216,7 @@ class OnlineSession:
         costs[self._is_after_pause(frames)] += is_inside * _PAUSE_COST
         self._search.advance(window, costs, pause_costs, self._reference.starts(window))
         self._centres.extend(frames.centres.tolist())
+        self._newest_path = None
         self._searched_frames += len(frames)
         if self._search.renderings > 1:
             self._choose_warp()
@@ -237,7 +241,7 @@ class OnlineSession:
         words = self._reference.words
         if not words or words[0].end_frame > self._search.head - _FINAL_AFTER_FRAMES // 2:
             return
-        path = self._path_to(self._search.end)
+        path = self._path()
         if len(path.reference_frames) < _FINAL_AFTER_FRAMES:
             return
         while words and words[0].end_frame <= path.reference_frames[-_FINAL_AFTER_FRAMES]:
@@ -260,6 +264,7 @@ class OnlineSession:
             yield self._final(self._unreached(word))
         self._centres.clear()
         self._search.restart(next_frame)
+        self._newest_path = None
 
     def _unreached(self, word: Word) -> WordTimestamp:
         """A word that the audio did not reach: at the end of the audio."""
@@ -275,7 +280,7 @@ class OnlineSession:
 
     def _tentative_words(self) -> Iterator[WordTimestamp]:
         """Words that have begun, from the path; then those to come, at the reference's pace."""
-        path = self._path_to(self._search.end)
+        path = self._path()
         last_start, delay = self._last_start, 0
         for count, word in enumerate(self._reference.words):
             if path.has_reached(word):
@@ -302,6 +307,11 @@ class OnlineSession:
         now = path.centres[-1] if path.centres else self._last_centre
         return now + self._reference.sample(frame) - self._reference.sample(self._search.head)
 
+    def _path(self) -> AlignmentPath:
+        if self._newest_path is None:
+            self._newest_path = self._path_to(self._search.end)
+        return self._newest_path
+
     def _path_to(self, end: PathEnd) -> AlignmentPath:
         frames, is_speech = self._search.backtrace(end)
         centres = np.array(self._centres)[is_speech].tolist()
@@ -317,6 +327,7 @@ class OnlineSession:
             while self._centres[0] < first:
                 self._centres.popleft()
                 self._search.drop_oldest(1)
+            self._newest_path = None
         window = self._search.window(self._reference.length)
         self._reference.drop_frames(min(kept, window.start) - 1)
 

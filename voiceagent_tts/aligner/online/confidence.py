@@ -12,8 +12,6 @@ _FRAMES_BEFORE, _FRAMES_AFTER = 10, 30
 """Speech frames around the start of a word whose costs describe how well it fits."""
 _MARGIN_FRAMES = 20
 """Speech frames after the start of a word in which a low margin is a doubt about it."""
-_MAX_MARGIN = 60.0
-"""Greater margins say no more."""
 _MAX_FRAMES = 40
 """Speech frames since the start of a word from which more say nothing."""
 _OFFSET, _PER_COST = 8.05, -1.63
@@ -31,7 +29,7 @@ def start_confidence(evidence: Floats, place: int) -> float:
         evidence: [N, 2], cost of the path at each speech frame, and its margin over another path.
         place: speech frame at which the word begins, below N.
     """
-    costs, margins = evidence[:, 0], evidence[:, 1].clip(max=_MAX_MARGIN)
+    costs, margins = evidence[:, 0], evidence[:, 1]
     before = max(0, place - _FRAMES_BEFORE)
     logit = (
         _OFFSET

@@ -13,14 +13,17 @@ import numpy.typing as npt
 
 from voiceagent_tts.aligner.online.features import BANDS, CEPSTRA, Floats, Frames
 
-MAX_PAUSE_COST = np.float32(9.0)
-"""Cost of a frame in a pause that sounds like no pause: more than that of a word that fits badly,
-so words are not missed; a breath or a click is still passed over."""
+_VOICING, _MAX_PAUSE_COSTS = (0.5, 0.8), (6.0, 10.0)
+"""What a frame costs in a pause at most, by its voicing. A vowel is never in a pause, so it costs
+more than a word that fits badly. A breath or a click has no pitch and is passed over; so would a
+consonant be, but for the cost of a path into a pause."""
 _MIN_PAUSE_COST = np.float32(4.0)
 """Cost of a frame in a pause that sounds like one: a little less than that of a word that fits."""
 _TYPICAL_DISTANCE, _COST_PER_DISTANCE = np.float32(1.4), np.float32(3.0)
 """Distance up to which a frame sounds like a pause, and what it costs beyond."""
 
+_VOICED = 0.7
+"""Voicing from which a frame is no noise: quiet vowels are steady, too."""
 SPEECH_DISTANCE = 2.0
 """Distance from which a frame is speech, whose features describe the voice."""
 _QUIET_LEVEL = -14.0
@@ -84,7 +87,8 @@ class NoiseTracker:
     """Follows the sound of a voice's pauses; what it says about a frame rests on earlier ones.
 
     Attributes:
-        recent: [N, CEPSTRA] float32, cepstra of the last audible frames, at most `_RECENT_FRAMES`.
+        recent: [N, CEPSTRA] float32, cepstra of the last audible frames that have no pitch, at most
+            `_RECENT_FRAMES`.
     """
 
     recent: Floats = field(default_factory=lambda: np.zeros((0, CEPSTRA), np.float32))
@@ -97,17 +101,23 @@ class NoiseTracker:
         if not len(frames):
             return self, frames.log_energies
         cepstra = frames.features[:, :CEPSTRA]
-        recent = np.concatenate((self.recent, cepstra))[-_RECENT_FRAMES:]
+        recent = np.concatenate((self.recent, cepstra[frames.voicing < _VOICED]))[-_RECENT_FRAMES:]
         if len(recent) < _MIN_FRAMES:
             distances = np.where(frames.log_energies < _QUIET_LEVEL, 0.0, np.inf)
             return NoiseTracker(recent), distances.astype(np.float32)
         return NoiseTracker(recent), noise_in(recent).distances(cepstra)
 
 
-def pause_costs(distances: Floats) -> Floats:
-    """Cost of each frame in a pause, [N], from its distance to the noise."""
+def pause_costs(distances: Floats, voicing: Floats) -> Floats:
+    """Cost of each frame in a pause, [N].
+
+    Args:
+        distances: [N], from the noise.
+        voicing: [N], as in `Frames`.
+    """
     excess = np.maximum(distances - _TYPICAL_DISTANCE, np.float32(0.0))
-    return np.minimum(_MIN_PAUSE_COST + _COST_PER_DISTANCE * excess, MAX_PAUSE_COST)
+    limits = np.interp(voicing, _VOICING, _MAX_PAUSE_COSTS).astype(np.float32)
+    return np.minimum(_MIN_PAUSE_COST + _COST_PER_DISTANCE * excess, limits)
 
 
 def noise_in(cepstra: Floats) -> Noise:

@@ -34,7 +34,8 @@ _FRAMES_BEHIND_HEAD = 150
 _FRAMES_AHEAD_OF_HEAD = 250
 _FAR_FRAMES = 20
 """Reference frames between the ends of two paths that place words differently: 200 ms."""
-_MAX_MARGIN = 100.0
+_MAX_MARGIN = 60.0
+"""Greater margins say no more."""
 MAX_TRACED_FRAMES = 3_000
 """Audio frames that can be traced back (30 s); the oldest are dropped first."""
 _MAX_PRIOR_COST = np.float32(1_000.0)

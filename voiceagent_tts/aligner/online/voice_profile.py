@@ -156,7 +156,7 @@ class VoiceProfile:
         normalizer, audible = self.normalizer.drop_silence(frames)
         self.noise, distances = self.noise.judge(audible)
         self.normalizer, audible = normalizer.normalize(audible, distances > SPEECH_DISTANCE)
-        return audible, pause_costs(distances)
+        return audible, pause_costs(distances, audible.voicing)
 
     def add_trial(self, frames: int, costs: Floats) -> None:
         """Count a context that ended, and choose the warp once there is enough evidence.
