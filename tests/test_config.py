@@ -1,6 +1,7 @@
 """Settings: their sources, the storage of keys, and addresses that need keys."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -132,3 +133,35 @@ def test_an_empty_list_of_keys_is_no_key(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("VOICEAGENT_TTS_HOST", "0.0.0.0")
     with pytest.raises(ValidationError, match="expected keys"):
         Settings()
+
+
+@pytest.mark.parametrize(
+    ("values", "engine"),
+    [
+        ({}, None),
+        ({"upstream": "http://127.0.0.1:1/v1"}, "openai"),
+        ({"upstream": "wss://host/api-ws/v1/realtime"}, "dashscope"),
+        ({"engine": "dashscope"}, "dashscope"),
+    ],
+)
+def test_the_address_of_an_upstream_tells_its_engine(
+    values: dict[str, Any], engine: str | None
+) -> None:
+    """Model Studio is a WebSocket, and has an address of its own."""
+    assert Settings.model_validate(values).upstream_engine == engine
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"engine": "openai", "upstream": "wss://host/realtime"},
+        {"engine": "dashscope", "upstream": "http://host/v1"},
+        {"engine": "dashscope", "upstream_rate_hz": 48_000},
+        {"engine": "dashscope", "overflow": True, "upstream_chars_per_day": 9},
+        {"upstream": "ftp://host"},
+    ],
+)
+def test_an_upstream_that_does_not_fit_is_refused(values: dict[str, Any]) -> None:
+    """An address of another engine, and a rate that the service is not asked for."""
+    with pytest.raises(ValidationError):
+        Settings.model_validate(values)

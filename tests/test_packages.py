@@ -74,7 +74,7 @@ PACKAGES = [
         "websockets",
         "websockets",
         frozenset({""}),
-        frozenset({"client", "adapters", "bench", "benchmarks"}),
+        frozenset({"client", "adapters", "bench", "benchmarks", "upstream"}),
     ),
     Package(
         "numpy",
@@ -121,6 +121,7 @@ PACKAGES = [
 
 
 REACHED_THROUGH = {
+    "ray": ("deploy/ray_serve.py", "from ray import serve"),
     "flash-attn": ("voiceagent_tts/model/attention.py", "flash_attn_with_kvcache"),
     "opentelemetry-exporter-otlp-proto-http": (
         "voiceagent_tts/tracing/exporter.py",

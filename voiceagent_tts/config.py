@@ -122,8 +122,9 @@ class Settings(BaseSettings):
             `allow_anonymous`.
         port: TCP port. 0 picks a free port, which the `ready` line names.
         engine: Speech engine: `espeak` (built in, any CPU), `pocket` (Pocket TTS, natural voices on
-            a CPU, extra `pocket`), `qwen3` (natural voices, needs at least one of `models`) or
-            `openai` (the speech of the server at `upstream`, extra `upstream`).
+            a CPU, extra `pocket`), `qwen3` (natural voices, needs at least one of `models`),
+            `openai` (the speech of the server at `upstream`, extra `upstream`) or `dashscope` (the
+            hosted Qwen3-TTS of Alibaba Cloud Model Studio, needs `upstream_key`).
             Default: the best one that this machine can run with the models that are on it.
         models: Models to load, separated by commas. Qwen3-TTS: folders or Hugging Face ids; each
             model has worker processes of its own, and the voice of a request selects the model.
@@ -177,13 +178,16 @@ class Settings(BaseSettings):
             are refused as overloaded. Default: 0.9 on a GPU, no limit on a CPU.
         threads: CPU threads per worker of Qwen3-TTS or Pocket TTS. Default: all cores.
         upstream: Address of another server's speech API, up to `/audio/speech`, such as
-            `http://127.0.0.1:8880/v1`: any server with OpenAI's API that streams PCM.
+            `http://127.0.0.1:8880/v1`: any server with OpenAI's API that streams PCM. For Model
+            Studio, the WebSocket of a region, such as
+            `wss://dashscope-intl.aliyuncs.com/api-ws/v1/realtime`; by default that of Beijing.
         upstream_key: API key for the upstream.
-        upstream_model: Model that the upstream is asked for.
+        upstream_model: Model that the upstream is asked for. Default: `tts-1`, or
+            `qwen3-tts-flash-realtime` of Model Studio.
         upstream_voices: Names of the upstream's voices, separated by commas, the default first.
-            Default: those that it lists, or OpenAI's.
+            Default: those that it lists, or those in the documentation of its API.
         upstream_fields: JSON object of further fields for every request to the upstream, such as
-            `{"lang_code": "a"}`.
+            `{"lang_code": "a"}`, or for every session of Model Studio, such as `{"volume": 60}`.
         upstream_rate_hz: Sample rate of the upstream's PCM, in Hz.
         upstream_timeout_s: Seconds that the upstream may send nothing before its request fails.
         upstream_chars_per_day: Maximum number of characters sent upstream within 24 hours; beyond
@@ -295,7 +299,7 @@ class Settings(BaseSettings):
 
     host: str = "127.0.0.1"
     port: int = Field(default=DEFAULT_PORT, ge=0, le=65535)
-    engine: Literal["espeak", "pocket", "qwen3", "openai"] | None = None
+    engine: Literal["espeak", "pocket", "qwen3", "openai", "dashscope"] | None = None
     models: Annotated[tuple[str, ...], NoDecode] = ()
     device: str | None = None
     gpus: Annotated[tuple[int, ...], NoDecode] = ()
@@ -318,7 +322,7 @@ class Settings(BaseSettings):
     threads: int | None = Field(default=None, ge=1)
     upstream: str | None = None
     upstream_key: SecretStr | None = None
-    upstream_model: str = "tts-1"
+    upstream_model: str | None = None
     upstream_voices: Annotated[tuple[str, ...], NoDecode] = ()
     upstream_fields: dict[str, Any] | None = None
     upstream_rate_hz: int = Field(default=24_000, ge=8_000, le=48_000)
@@ -437,7 +441,7 @@ class Settings(BaseSettings):
     @field_validator("upstream", mode="after")
     @classmethod
     def _check_address(cls, value: str | None) -> str | None:
-        if value is not None and not value.startswith(("http://", "https://")):
+        if value is not None and not value.startswith(("http://", "https://", "ws://", "wss://")):
             raise ValueError("expected an address such as http://127.0.0.1:8880/v1")
         return value
 
@@ -448,14 +452,28 @@ class Settings(BaseSettings):
                 "engine openai: expected the address of a server in upstream, got none; set "
                 "VOICEAGENT_TTS_UPSTREAM or --upstream, such as http://127.0.0.1:8880/v1"
             )
+        if self.engine in ("openai", "dashscope") and self.engine != self.upstream_engine:
+            raise ValueError(
+                "upstream: expected an address with http:// for engine openai, and with wss:// for "
+                "engine dashscope"
+            )
+        if self.upstream_engine == "dashscope" and self.upstream_rate_hz != 24_000:
+            raise ValueError("upstream_rate_hz: expected 24000, which Model Studio is asked for")
         if self.overflow and (self.upstream is None or self.upstream_chars_per_day is None):
             raise ValueError(
                 "overflow: expected upstream, and upstream_chars_per_day, which bounds its cost; "
                 "set both"
             )
-        if self.overflow and self.engine == "openai":
-            raise ValueError("expected engine openai or overflow, got both; keep one of them")
+        if self.overflow and self.engine in ("openai", "dashscope"):
+            raise ValueError(f"expected engine {self.engine} or overflow, got both; keep one")
         return self
+
+    @property
+    def upstream_engine(self) -> Literal["openai", "dashscope"] | None:
+        """The engine that speaks through the upstream, by the scheme of its address."""
+        if self.upstream is None:
+            return "dashscope" if self.engine == "dashscope" else None
+        return "dashscope" if self.upstream.startswith("ws") else "openai"
 
     @model_validator(mode="after")
     def _check_cache(self) -> "Settings":

@@ -115,8 +115,8 @@ def serve(
     engine: Annotated[
         str | None,
         typer.Option(
-            help="Speech engine: espeak, pocket, qwen3 or openai. [default: the best voice that "
-            "this machine can speak]"
+            help="Speech engine: espeak, pocket, qwen3, openai or dashscope. [default: the best "
+            "voice that this machine can speak]"
         ),
     ] = None,
     model: Annotated[
@@ -187,7 +187,7 @@ def serve(
         str | None,
         typer.Option(
             help="Speech API of another server, such as http://HOST:PORT/v1. Implies --engine "
-            "openai."
+            "openai, or dashscope for wss://."
         ),
     ] = None,
     overflow_upstream: Annotated[
@@ -195,7 +195,8 @@ def serve(
         typer.Option(help="The same, only for contexts that the engine has no row for."),
     ] = None,
     upstream_model: Annotated[
-        str | None, typer.Option(help="Model of the upstream. [default: tts-1]")
+        str | None,
+        typer.Option(help="Model of the upstream. [default: tts-1, qwen3-tts-flash-realtime]"),
     ] = None,
     upstream_chars_per_day: Annotated[
         int | None, typer.Option(help="Maximum characters sent upstream within 24 hours.")
@@ -228,7 +229,10 @@ def serve(
 
 def _engine_of(engine: str | None, model: list[str] | None, upstream: str | None) -> str | None:
     """The engine that options of the command line imply."""
-    implied = "openai" if upstream else "qwen3" if model else None
+    if upstream:
+        implied = "dashscope" if upstream.startswith("ws") else "openai"
+    else:
+        implied = "qwen3" if model else None
     return engine or implied
 
 

@@ -1,1 +1,1 @@
-"""Speech of another server, over OpenAI's speech API, as an engine. Knows no listeners."""
+"""Speech of another server, over its API, as an engine. Knows no listeners."""

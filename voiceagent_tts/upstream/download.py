@@ -1,29 +1,25 @@
 """Requests to the upstream, on a thread of their own: PCM arrives while the engine steps.
 
 A request is repeated only before its first byte of audio. To cancel it closes its connection. Audio
-that nobody takes is not read: the connection's own buffers then stop the upstream.
+that nobody takes is not read: the connection's own buffers then stop the upstream. What a request
+looks like on the wire is the matter of a `SpeechService`.
 """
 
 import asyncio
-import contextlib
 import threading
-from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
-import httpx
 import numpy as np
 
 from voiceagent_tts.audio.resample import Resampler
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
 from voiceagent_tts.errors import EngineError, VoiceAgentError
-from voiceagent_tts.upstream.speech_api import SpeechAPI, SpeechRequest, retry_wait_s, voices_in
+from voiceagent_tts.upstream.speech_api import SpeechRequest
 
 _RETRY_WAITS_S = (0.1, 0.4)
-_CONNECT_S = 5.0
 _MOST_BUFFERED_BYTES = 10 * SAMPLE_RATE_HZ * BYTES_PER_SAMPLE
-_READ_BYTES = 4096
 _FULL_POLL_S = 0.05
 
 
@@ -94,6 +90,11 @@ class Download:
         """Whether the engine must take audio before more is read."""
         return len(self._pcm) >= _MOST_BUFFERED_BYTES
 
+    async def wait_for_room(self) -> None:
+        """Return when the engine has taken enough of what has arrived."""
+        while self.is_full:
+            await asyncio.sleep(_FULL_POLL_S)
+
     def follow(self, task: "Future[None]") -> None:
         """Remember the request, so that it can be cancelled."""
         self._task = task
@@ -119,44 +120,76 @@ class Download:
             self._pcm += samples.astype("<i2").tobytes()
 
 
-class Upstream:
-    """The connections to one upstream, on a thread with an event loop.
+class SpeechService(Protocol):
+    """The connections to one upstream; all methods run in one event loop.
 
-    Args:
-        api: its address and its dialect.
-        key: API key; None without one.
-        sample_rate_hz: rate of its PCM.
-        timeout_s: longest wait for its next byte.
-        max_requests: requests at the same time.
+    Attributes:
+        engine: name of the engine.
+        model: name of the model.
+        languages: codes of the languages that it speaks.
+        takes_instruct: whether instructions have an effect.
     """
 
-    def __init__(
-        self,
-        api: SpeechAPI,
-        key: str | None,
-        *,
-        sample_rate_hz: int,
-        timeout_s: float,
-        max_requests: int,
-    ) -> None:
+    engine: str
+    model: str
+    languages: tuple[str, ...]
+    takes_instruct: bool
+
+    @property
+    def place(self) -> str:
+        """The address for messages, without secrets."""
+        ...
+
+    async def voices(self) -> list[str]:
+        """Ask for the voices; those of its documentation if it does not list them.
+
+        Raises:
+            EngineError: the upstream cannot be reached, or refuses the key.
+        """
+        ...
+
+    async def attempt(
+        self, request: SpeechRequest, download: Download, usual_s: float | None
+    ) -> float | None:
+        """Send a request and receive its audio.
+
+        Args:
+            request: the text.
+            download: receives the audio.
+            usual_s: seconds to wait before the next attempt; None for the last attempt.
+
+        Returns:
+            Seconds after which to try again; None if all audio has arrived.
+
+        Raises:
+            VoiceAgentError: the upstream does not speak this text, and will not the next time.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Close all connections."""
+        ...
+
+
+class Upstream:
+    """The requests to one upstream, on a thread with an event loop.
+
+    Args:
+        service: the connections.
+        sample_rate_hz: rate of its PCM.
+    """
+
+    def __init__(self, service: SpeechService, *, sample_rate_hz: int) -> None:
         self.counts = UpstreamCounts()
-        self._api = api
-        self._key = key
+        self._service = service
         self._sample_rate_hz = sample_rate_hz
-        self._timeout_s = timeout_s
-        self._max_requests = max_requests
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        self._client = self._wait(self._connect())
 
     def voices(self) -> list[str]:
-        """Ask the upstream for its voices; empty if it does not list them.
-
-        Raises:
-            EngineError: it cannot be reached, or refuses the key.
-        """
-        return self._wait(self._voices())
+        """As `SpeechService.voices`."""
+        return self._wait(self._service.voices())
 
     def speak(self, request: SpeechRequest) -> Download:
         """Start to speak a text."""
@@ -177,104 +210,30 @@ class Upstream:
     def _wait(self, work: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
-    async def _connect(self) -> httpx.AsyncClient:
-        headers = {} if self._key is None else {"Authorization": f"Bearer {self._key}"}
-        return httpx.AsyncClient(
-            headers=headers,
-            timeout=httpx.Timeout(self._timeout_s, connect=_CONNECT_S, pool=None),
-            limits=httpx.Limits(max_connections=self._max_requests),
-        )
-
     async def _close(self) -> None:
         others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
-        await self._client.aclose()
-
-    async def _voices(self) -> list[str]:
-        with self._explained():
-            answer = await self._client.get(f"{self._api.url}/audio/voices")
-            if answer.status_code in (401, 403):
-                raise self._api.failure(answer.status_code, None)
-        if not answer.is_success:
-            return []
-        try:
-            return voices_in(answer.json())
-        except ValueError:
-            return []
+        await self._service.close()
 
     async def _download(self, request: SpeechRequest, download: Download) -> None:
         try:
-            with self._explained():
-                await self._request(request, download)
+            await self._request(request, download)
         except VoiceAgentError as error:
             self.counts.failures += 1
             download.complete(error)
         except Exception as error:  # its context would wait forever
             self.counts.failures += 1
-            download.complete(EngineError.of(f"the upstream {self._api.place}", error))
+            download.complete(EngineError.of(f"the upstream {self._service.place}", error))
         else:
             download.complete()
 
     async def _request(self, request: SpeechRequest, download: Download) -> None:
         for usual_s in (*_RETRY_WAITS_S, None):
-            wait_s = await self._attempt(request, download, usual_s)
+            self.counts.requests += 1
+            wait_s = await self._service.attempt(request, download, usual_s)
             if wait_s is None:
                 return
             self.counts.retries += 1
             await asyncio.sleep(wait_s)
-
-    async def _attempt(
-        self, request: SpeechRequest, download: Download, usual_s: float | None
-    ) -> float | None:
-        """Send a request and receive its audio.
-
-        Returns:
-            Seconds after which to try again; None if all audio has arrived.
-
-        Raises:
-            VoiceAgentError: the upstream does not speak this text, and will not the next time.
-            httpx.HTTPError: as described.
-        """
-        self.counts.requests += 1
-        url, body = f"{self._api.url}/audio/speech", self._api.body(request)
-        try:
-            async with self._client.stream("POST", url, json=body) as answer:
-                if answer.is_success:
-                    await self._receive(answer, download)
-                    return None
-                status, retry_after = answer.status_code, answer.headers.get("retry-after")
-        except (httpx.ConnectError, httpx.RemoteProtocolError, httpx.ReadError):
-            if usual_s is None or download.has_begun:
-                raise
-            return usual_s
-        wait_s = None if usual_s is None else retry_wait_s(status, retry_after, usual_s)
-        if wait_s is None:
-            raise self._api.failure(status, retry_after)
-        return wait_s
-
-    async def _receive(self, answer: httpx.Response, download: Download) -> None:
-        async for data in answer.aiter_bytes(_READ_BYTES):
-            if not download.has_begun:
-                self._api.check_audio(answer.headers.get("content-type", ""), data)
-            download.push(data)
-            while download.is_full:
-                await asyncio.sleep(_FULL_POLL_S)
-        if not download.has_begun:
-            raise EngineError(f"the upstream {self._api.place} sent no audio")
-
-    @contextlib.contextmanager
-    def _explained(self) -> Iterator[None]:
-        """Turn errors of the connection into sentences."""
-        place = self._api.place
-        try:
-            yield
-        except httpx.TimeoutException as error:
-            raise EngineError(
-                f"the upstream {place} sent nothing for {self._timeout_s:g} s"
-            ) from error
-        except httpx.ConnectError as error:
-            raise EngineError(f"the upstream {place} cannot be reached") from error
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise EngineError(f"the upstream {place} broke off ({type(error).__name__})") from error

@@ -17,11 +17,10 @@ from voiceagent_tts.seam.commands import Append, Prepare, Submit
 from voiceagent_tts.seam.engine import Inbox, Outbox
 from voiceagent_tts.seam.events import AudioStep, Capabilities, ContextAudio, VoiceDetails
 from voiceagent_tts.seam.segment_rows import SegmentRow, SegmentRows
-from voiceagent_tts.text.language import CODES
 from voiceagent_tts.text.readings import said
 from voiceagent_tts.text.words import is_spoken
-from voiceagent_tts.upstream.download import Download, Upstream
-from voiceagent_tts.upstream.speech_api import SpeechAPI, SpeechRequest
+from voiceagent_tts.upstream.download import Download, SpeechService, Upstream
+from voiceagent_tts.upstream.speech_api import SpeechRequest
 
 _SILENCE = 33  # of 32,767: -60 dBFS
 _CHUNK_SAMPLES = SAMPLE_RATE_HZ
@@ -36,6 +35,7 @@ class _QueuedSegment:
 
     text: str
     char_end: int
+    language: str | None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -123,8 +123,8 @@ class UpstreamEngine:
     Args:
         inbox: source of commands.
         outbox: destination of events.
-        upstream: the connections.
-        api: address and model, for names.
+        upstream: the requests.
+        service: what the upstream can do, and its names.
         voices: names of the voices, the default first.
         max_rows: maximum number of open contexts, and so of requests.
         budget: limits the characters that are sent.
@@ -135,7 +135,7 @@ class UpstreamEngine:
         inbox: Inbox,
         outbox: Outbox,
         upstream: Upstream,
-        api: SpeechAPI,
+        service: SpeechService,
         voices: Sequence[str],
         *,
         max_rows: int,
@@ -143,7 +143,7 @@ class UpstreamEngine:
     ) -> None:
         self._outbox = outbox
         self._upstream = upstream
-        self._api = api
+        self._service = service
         self._voices = tuple(voices)
         self._budget = budget
         self._rows = SegmentRows(
@@ -154,22 +154,22 @@ class UpstreamEngine:
             open_row=self._open_row,
             add_text=self._add_text,
             prepare=_ignore,
-            takes_instruct=True,
+            takes_instruct=service.takes_instruct,
         )
 
     @property
     def capabilities(self) -> Capabilities:
         """Voices and features of the upstream, as far as its API tells."""
         return Capabilities(
-            engine="openai",
-            model=self._api.model,
+            engine=self._service.engine,
+            model=self._service.model,
             has_native_words=False,
             text_feeding=("segment",),
-            languages=CODES,
+            languages=self._service.languages,
             voices=self._voices,
             max_rows=self._rows.max_rows,
-            takes_instruct=True,
-            revision=self._api.place,
+            takes_instruct=self._service.takes_instruct,
+            revision=self._service.place,
             voice_details=tuple(VoiceDetails(name, "preset") for name in self._voices),
         )
 
@@ -220,7 +220,9 @@ class UpstreamEngine:
         if command.text:
             spoken = said(command.text, command.char_base, command.readings).text
             text = spoken if is_spoken(spoken) else ""
-            row.queue.append(_QueuedSegment(text, command.char_base + len(command.text)))
+            row.queue.append(
+                _QueuedSegment(text, command.char_base + len(command.text), command.language)
+            )
         row.expects_text = command.more
         self._report_progress(row)
 
@@ -248,7 +250,7 @@ class UpstreamEngine:
             return silent
         self._budget.spend(len(segment.text))
         return self._upstream.speak(
-            SpeechRequest(segment.text, row.voice_name, row.options.instruct)
+            SpeechRequest(segment.text, row.voice_name, row.options.instruct, segment.language)
         )
 
     def _report_progress(self, row: _Row) -> None:

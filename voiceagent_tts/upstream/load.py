@@ -6,9 +6,9 @@ from typing import Any
 
 from voiceagent_tts.config import upstream_key
 from voiceagent_tts.seam.engine import Inbox, Outbox
-from voiceagent_tts.upstream.download import Upstream
+from voiceagent_tts.upstream.download import SpeechService, Upstream
 from voiceagent_tts.upstream.engine import CharBudget, UpstreamEngine
-from voiceagent_tts.upstream.speech_api import OPENAI_VOICES, SpeechAPI
+from voiceagent_tts.upstream.speech_api import SpeechAPI
 
 _MAX_ROWS = 16
 
@@ -18,7 +18,8 @@ class UpstreamOptions:
     """Settings of an engine; the API key comes from the environment.
 
     Attributes:
-        url: address of the API, such as `http://127.0.0.1:8880/v1`.
+        url: address of the API, such as `http://127.0.0.1:8880/v1`; one of a WebSocket is that of
+            the realtime speech API of Model Studio.
         model: name of the model.
         voices: names of the voices, the default first; empty to ask the upstream.
         fields: further fields of every request.
@@ -44,19 +45,28 @@ def load_upstream(options: UpstreamOptions, inbox: Inbox, outbox: Outbox) -> Ups
     Raises:
         EngineError: it cannot be reached, or refuses the key.
     """
-    api = SpeechAPI(options.url.rstrip("/"), options.model, options.fields)
     max_rows = options.rows or _MAX_ROWS
-    upstream = Upstream(
-        api,
-        upstream_key(),
-        sample_rate_hz=options.sample_rate_hz,
-        timeout_s=options.timeout_s,
-        max_requests=max_rows,
-    )
+    service = _service(options, max_rows)
+    upstream = Upstream(service, sample_rate_hz=options.sample_rate_hz)
     try:
-        voices = list(options.voices) or upstream.voices() or OPENAI_VOICES
+        voices = list(options.voices) or upstream.voices()
     except BaseException:
         upstream.close()
         raise
     budget = CharBudget(options.chars_per_day)
-    return UpstreamEngine(inbox, outbox, upstream, api, voices, max_rows=max_rows, budget=budget)
+    return UpstreamEngine(
+        inbox, outbox, upstream, service, voices, max_rows=max_rows, budget=budget
+    )
+
+
+def _service(options: UpstreamOptions, max_requests: int) -> SpeechService:
+    if options.url.startswith("ws"):
+        from voiceagent_tts.upstream.realtime import RealtimeSpeech
+        from voiceagent_tts.upstream.realtime_api import RealtimeAPI
+
+        realtime = RealtimeAPI(options.url, options.model, options.fields)
+        return RealtimeSpeech(realtime, upstream_key(), timeout_s=options.timeout_s)
+    from voiceagent_tts.upstream.speech_http import OpenAISpeech
+
+    api = SpeechAPI(options.url.rstrip("/"), options.model, options.fields)
+    return OpenAISpeech(api, upstream_key(), timeout_s=options.timeout_s, max_requests=max_requests)

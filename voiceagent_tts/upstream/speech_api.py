@@ -31,11 +31,13 @@ class SpeechRequest:
         text: what is said.
         voice: name of the voice.
         instruct: how to speak; None without an instruction.
+        language: code of its language; None if the upstream chooses.
     """
 
     text: str
     voice: str
     instruct: str | None = None
+    language: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +56,8 @@ class SpeechAPI:
 
     @property
     def place(self) -> str:
-        """The address for messages, without the secrets that it may carry."""
-        scheme, _, rest = self.url.partition("://")
-        return f"{scheme}://{rest.rpartition('@')[2].partition('?')[0]}"
+        """The address for messages."""
+        return place_of(self.url)
 
     def body(self, request: SpeechRequest) -> dict[str, Any]:
         """The body of `POST /audio/speech`, for raw PCM16."""
@@ -103,6 +104,12 @@ class SpeechAPI:
         else:
             return
         raise EngineError(f"the upstream {self.place}: expected raw PCM, got {got}")
+
+
+def place_of(url: str) -> str:
+    """An address for messages, without the secrets that it may carry."""
+    scheme, _, rest = url.partition("://")
+    return f"{scheme}://{rest.rpartition('@')[2].partition('?')[0]}"
 
 
 def retry_wait_s(status: int, retry_after: str | None, usual_s: float) -> float | None:

@@ -33,7 +33,7 @@ def _pocket(options: dict[str, Any]) -> host.MakeEngine:
     return lambda inbox, outbox: load_pocket(loading, inbox, outbox)
 
 
-def _openai(options: dict[str, Any]) -> host.MakeEngine:
+def _upstream(options: dict[str, Any]) -> host.MakeEngine:
     from voiceagent_tts.upstream.load import UpstreamOptions, load_upstream
 
     loading = UpstreamOptions(**options)
@@ -58,7 +58,8 @@ _KINDS = {
     "espeak": _espeak,
     "pocket": _pocket,
     "qwen3": _qwen3,
-    "openai": _openai,
+    "openai": _upstream,
+    "dashscope": _upstream,
     "online": _online,
     "forced": _forced,
 }
