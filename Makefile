@@ -8,7 +8,7 @@ EXTRAS := japanese,qwen3,train,pocket,agents,bench,ray,dev
 # PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu in the environment.
 TORCH ?= torch==2.13.0
 
-.PHONY: setup demo test test-thorough check flite bench-ttfa bench-transport bench-load bench-alignment \
+.PHONY: setup demo test test-thorough check flite bench-ttfa bench-transport bench-load bench-readme bench-alignment \
 	recordings bench-bargein bench-bargein-engine bench-engine bench-gpu gpu-wheels gpu-versions clean
 .DEFAULT_GOAL := help
 
@@ -21,6 +21,7 @@ help:
 	@echo "make bench-ttfa       time to first audio, as a client hears it"
 	@echo "make bench-transport  how many paced streams one server carries"
 	@echo "make bench-load       what a server carries, and how soon it answers meanwhile"
+	@echo "make bench-readme     measure the README's table of latencies again, and write it"
 	@echo "make bench-alignment  whether an interrupted agent knows which words were heard"
 	@echo "make flite            install flite (Debian, as root): a second truth for bench-alignment"
 	@echo "make recordings       install recordings of people (Debian, as root): more conditions for bench-alignment"
@@ -80,10 +81,14 @@ bench-ttfa: setup
 	$(BIN)/voiceagent-tts bench latency --together 1,20 --kinds short --html out/ttfa.html
 
 bench-transport: setup
-	$(BIN)/python -m benchmarks.service.transport
+	$(BIN)/voiceagent-tts bench latency --together "" --talking 50,200 --think-s 0 --kinds paragraph \
+		--html out/transport.html
 
 bench-load: setup
 	$(BIN)/voiceagent-tts bench latency --together 1,16 --rate 2,8 --talking 16 --barge-ins 0.15 --html out/load.html
+
+bench-readme: setup
+	$(BIN)/python -m benchmarks.service.readme_table
 
 bench-bargein: setup
 	$(BIN)/voiceagent-tts bench bargein --peers --conditions steady,stalls,breaks --html out/bargein.html

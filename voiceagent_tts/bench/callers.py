@@ -111,8 +111,9 @@ class Callers:
         for after_s in arrivals(per_s, seed):
             if after_s >= section.warm_up_s + section.seconds:
                 break
+            request = next(requests)
             await asyncio.sleep(began + after_s - Recorder.now())
-            saying = self._say(next(requests), began + after_s, section.has_new_sockets)
+            saying = self._say(request, began + after_s, section.has_new_sockets)
             speaking.append(asyncio.create_task(saying))
         return await asyncio.gather(*speaking)
 
@@ -127,8 +128,8 @@ class Callers:
             rng = random.Random(f"{seed} {number}")
             due = -math.inf
             while Recorder.now() < until or due < warm:  # at least one is measured
-                due = Recorder.now()
-                utterance = await self._say(next(requests), due, section.has_new_sockets)
+                request, due = next(requests), Recorder.now()
+                utterance = await self._say(request, due, section.has_new_sockets)
                 spoken.append(utterance)
                 await self._pause(utterance, section.load.think_s, rng)
 

@@ -14,7 +14,7 @@ from typing import Any
 from voiceagent_tts import __version__
 
 _SECRET = re.compile(r'(--api-key=|"[^"]*(?:key|token|secret)[^"]*"\s*:\s*")[^"]*', re.IGNORECASE)
-_PACKAGES = ("websockets", "httpx", "pipecat-ai", "livekit-agents", "numpy")
+_PACKAGES = ("websockets", "aiohttp", "pipecat-ai", "livekit-agents", "numpy")
 
 
 def provenance(command: str | None = None) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import contextlib
 import json
 from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -88,6 +88,21 @@ class Script:
     cancel_s: float = 0.0
 
 
+@dataclass(slots=True)
+class Played:
+    """What the server did for one utterance, by its own clock, which is `time.monotonic()`.
+
+    Attributes:
+        began: when its first text had arrived.
+        sent: when each piece of audio was sent.
+        ended: when the end was sent.
+    """
+
+    began: float
+    sent: list[float] = field(default_factory=list[float])
+    ended: float = 0.0
+
+
 class _Voice(Protocol):
     """Writes one utterance in the words of a protocol."""
 
@@ -105,16 +120,21 @@ class _Player:
 
     def __init__(self, script: Script, voice: _Voice) -> None:
         self._script, self._voice = script, voice
-        self._task = asyncio.create_task(self._play(asyncio.get_running_loop().time()))
+        self.played = Played(_now())
+        self._task = asyncio.create_task(self._play())
 
-    async def _play(self, began: float) -> None:
+    async def _play(self) -> None:
+        played = self.played
         for step in self._script.steps:
-            await _until(began + step.at_s)
+            pcm = step.pcm  # it takes time to make
+            await _until(played.began + step.at_s)
             if step.words_ms:
                 await self._voice.words(step.words_ms)
-            if pcm := step.pcm:
+            if pcm:
+                played.sent.append(_now())
                 await self._voice.audio(pcm)
-        await _until(began + self._script.end_s)
+        await _until(played.began + self._script.end_s)
+        played.ended = _now()
         await self._voice.end()
 
     async def cancel(self) -> None:
@@ -133,8 +153,12 @@ class _Player:
         self._task.cancel()
 
 
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
 async def _until(at: float) -> None:
-    await asyncio.sleep(max(0.0, at - asyncio.get_running_loop().time()))
+    await asyncio.sleep(max(0.0, at - _now()))
 
 
 class _TtsV1Voice:
@@ -213,10 +237,12 @@ class ScriptedServer:
     Attributes:
         script: the script of the utterances that begin from now on.
         addresses: `ws`, `cartesia`, `vllm` and `http` -> address for a benchmark's target.
+        played: what it did, by the first text of the utterance; the last one of equal texts.
     """
 
     def __init__(self, script: Script) -> None:
         self.script = script
+        self.played: dict[str, Played] = {}
         self.addresses: dict[str, str] = {}
         self._answering: set[asyncio.Task[None]] = set()
 
@@ -263,12 +289,12 @@ class ScriptedServer:
         async with asyncio.TaskGroup() as cancelling:
             async for data in websocket:
                 assert isinstance(data, str)
-                match parse_client_message(data):
+                match message := parse_client_message(data):
                     case ContextOpen(context_id=context_id):
                         voices[context_id] = _TtsV1Voice(websocket.send, context_id, len(voices))
                         await websocket.send(_opened(context_id, len(voices) - 1))
                     case ContextText(context_id=context_id) if context_id not in players:
-                        players[context_id] = _Player(self.script, voices[context_id])
+                        players[context_id] = self._play(message.text, voices[context_id])
                     case ContextCancel(context_id=context_id) if context_id in players:
                         cancelling.create_task(players[context_id].cancel())
                     case ContextEnd() | _:
@@ -283,22 +309,20 @@ class ScriptedServer:
                 if request.get("cancel"):
                     cancelling.create_task(players[context_id].cancel())
                 elif context_id not in players:
-                    players[context_id] = _Player(
-                        self.script, _JsonVoice(websocket.send, context_id)
-                    )
+                    voice = _JsonVoice(websocket.send, context_id)
+                    players[context_id] = self._play(request["transcript"], voice)
 
     async def _speak_vllm(self, websocket: WebSocket) -> None:
         player: _Player | None = None
         is_speaking = False
         try:
             async for data in websocket:
-                kind = json.loads(data)["type"]
+                message = json.loads(data)
+                kind = message["type"]
                 if kind == "input.text" and not is_speaking:
                     await websocket.send(json.dumps({"type": "audio.start"}))
-                    player, is_speaking = (
-                        _Player(self.script, _JsonVoice(websocket.send, None)),
-                        True,
-                    )
+                    player = self._play(message["text"], _JsonVoice(websocket.send, None))
+                    is_speaking = True
                 is_speaking = is_speaking and kind != "input.done"
         finally:
             if player is not None:
@@ -321,9 +345,14 @@ class ScriptedServer:
                     continue
                 lines = (line.partition(":") for line in head.lower().splitlines())
                 sizes = {name: value for name, _, value in lines}
-                await reader.readexactly(int(sizes["content-length"]))
+                body = json.loads(await reader.readexactly(int(sizes["content-length"])))
                 writer.write(_HEADERS)
-                await _Player(self.script, _HttpVoice(writer)).finished()
+                await self._play(body["input"], _HttpVoice(writer)).finished()
+
+    def _play(self, text: str, voice: _Voice) -> _Player:
+        player = _Player(self.script, voice)
+        self.played[text] = player.played
+        return player
 
 
 class _HttpVoice:

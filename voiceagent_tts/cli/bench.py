@@ -42,7 +42,8 @@ def latency(
         list[str] | None,
         typer.Option(
             help="[NAME=]ADDRESS[{JSON}], may be repeated: ws://HOST (this project's), http://HOST "
-            "(OpenAI-compatible), cartesia+ws://HOST/tts/websocket, "
+            "(OpenAI-compatible), pocket-tts+http://HOST (its own server), "
+            "cartesia+ws://HOST/tts/websocket, "
             "vllm+ws://HOST/v1/audio/speech/stream, pipecat:MODULE.CLASS, livekit:MODULE.CLASS. "
             "[default: a temporary server]"
         ),

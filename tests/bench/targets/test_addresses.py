@@ -1,7 +1,16 @@
+import asyncio
+import contextlib
+from urllib.parse import parse_qs
+
+import numpy as np
 import pytest
 
+from voiceagent_tts.audio.containers import wav_header
+from voiceagent_tts.bench.recorder import Recorder
 from voiceagent_tts.bench.targets.addresses import TargetAddress
 from voiceagent_tts.bench.targets.target import Options
+from voiceagent_tts.bench.utterance import Request, Utterance
+from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import InvalidRequestError
 
 
@@ -22,3 +31,35 @@ def test_what_is_no_address_is_refused(text: str) -> None:
     """One sentence says which kinds of addresses there are."""
     with pytest.raises(InvalidRequestError, match="expected"):
         TargetAddress.parse(text, Options()).open()
+
+
+async def test_the_form_of_pocket_tts_is_filled_in() -> None:
+    """Its server gets the text and the voice as fields of a form, and answers with a WAV file."""
+    asked: list[tuple[str, dict[str, list[str]]]] = []
+    samples = np.full(2_400, 9_000, "<i2").tobytes()
+    wav = wav_header(SAMPLE_RATE_HZ, len(samples)) + samples
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError), contextlib.closing(writer):
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+                size = int(head.partition("content-length: ")[2].split("\r")[0] or 0)
+                form = parse_qs((await reader.readexactly(size)).decode())
+                asked.append((head.split("\r")[0], form))
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: audio/wav\r\n")
+                writer.write(b"Content-Length: %d\r\n\r\n" % len(wav) + wav)
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        address = f'pocket-tts+http://127.0.0.1:{port}{{"voice": "alba"}}'
+        target = TargetAddress.parse(address, Options()).open()
+        connection = await target.connect()
+        recorder = Recorder(Utterance(Request("Hello.")))
+        await connection.start(recorder.utterance.request, recorder)
+        await connection.send("Hello.")
+        await connection.end()
+        await recorder.over.wait()
+        await connection.aclose()
+        await target.aclose()
+    assert asked[-1] == ("post /tts http/1.1", {"text": ["Hello."], "voice_url": ["alba"]})
+    assert (recorder.utterance.failure, sum(recorder.utterance.sizes)) == (None, 2_400)

@@ -3,9 +3,10 @@
     [NAME=]ADDRESS[{"argument": ...}]
 
 An address is `ws://` or `wss://` for our WebSocket, `http://` or `https://` for a server with
-OpenAI's API, `cartesia+ws://` and `vllm+ws://` for sockets with these protocols; `pipecat:` or
-`livekit:` and the import path of a class for a service of these hosts. Arguments are JSON: fields
-of every request, or arguments of the class.
+OpenAI's API, `pocket-tts+http://` for the server of the package `pocket-tts`, `cartesia+ws://` and
+`vllm+ws://` for sockets with these protocols; `pipecat:` or `livekit:` and the import path of a
+class for a service of these hosts. Arguments are JSON: fields of every request, or arguments of the
+class.
 """
 
 import json
@@ -21,7 +22,7 @@ from voiceagent_tts.extras import install_hint
 from voiceagent_tts.protocol.messages import SUBPROTOCOL
 
 _FORM = re.compile(r"(?:(?P<name>[\w .-]+)=)?(?P<address>[^{]+)(?P<arguments>\{.*\})?", re.DOTALL)
-_KINDS = "ws, http, cartesia+ws, vllm+ws (or with wss, https), pipecat, livekit"
+_KINDS = "ws, http, pocket-tts+http, cartesia+ws, vllm+ws (or with wss, https), pipecat, livekit"
 _CARTESIA_VERSION = "2025-04-16"
 
 
@@ -92,7 +93,11 @@ class TargetAddress:
             case "http" | "https":
                 from voiceagent_tts.bench.targets.speech_http import SpeechTarget
 
-                return SpeechTarget(self.address, self.options)
+                return SpeechTarget.openai(self.address, self.options)
+            case "pocket-tts+http" | "pocket-tts+https":
+                from voiceagent_tts.bench.targets.speech_http import SpeechTarget
+
+                return SpeechTarget.pocket(f"{kind.partition('+')[2]}:{rest}", self.options)
             case "cartesia+ws" | "cartesia+wss":
                 url = f"{kind.partition('+')[2]}:{rest}"
                 headers = {"X-API-Key": self.options.api_key or "none",

@@ -1,15 +1,17 @@
-"""Servers with OpenAI's `/v1/audio/speech`: one request for a text, audio as the body arrives.
+"""Servers behind HTTP: one request for a text, audio as the body of the answer arrives.
 
-A text that is still being written is sent when its last piece is known, because a request has no
-way to append to it.
+They have OpenAI's `/v1/audio/speech`, or the form of the server in the package `pocket-tts`. A text
+that is still being written is sent when its last piece is known, because a request has no way to
+append to it.
 """
 
 import asyncio
 import struct
 from base64 import b64encode
+from collections.abc import Callable
 from typing import Any
 
-import httpx
+import aiohttp
 
 from voiceagent_tts.bench.recorder import Recorder
 from voiceagent_tts.bench.targets.target import Options
@@ -21,22 +23,32 @@ from voiceagent_tts.errors import ConnectionLostError, ErrorCode
 _PATH = "/v1/audio/speech"
 _TIMEOUT_S = 120.0
 _RIFF_HEADER_BYTES = 12
+BodyOf = Callable[[str, dict[str, Any]], dict[str, Any]]
+"""Text, and fields of one request, to the arguments of aiohttp which carry them."""
 
 
 class SpeechTarget:
     """A server behind HTTP.
 
     Args:
-        url: address of the server, with or without `/v1` or `/v1/audio/speech`.
-        options: model, voice and further fields of the request's body.
+        url: address of the requests.
+        headers: headers of every request.
+        body_of: the part of a request that has the text, as arguments of aiohttp.
     """
 
-    def __init__(self, url: str, options: Options) -> None:
+    def __init__(self, url: str, headers: dict[str, str], body_of: BodyOf) -> None:
+        self._url, self._headers, self._body_of = url, headers, body_of
+
+    @classmethod
+    def openai(cls, url: str, options: Options) -> "SpeechTarget":
+        """A server with OpenAI's API.
+
+        Args:
+            url: address of the server, with or without `/v1` or `/v1/audio/speech`.
+            options: model, voice and further fields of the request's body.
+        """
         base = url.rstrip("/").removesuffix(_PATH).removesuffix("/v1")
-        self._url = f"{base}{_PATH}"
-        self._headers = authorization(options.api_key)
-        self._tls = httpx.create_ssl_context()  # one for all: it takes a tenth of a second
-        self._body: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "model": options.model or "tts-1",
             "voice": options.voice or "alloy",
             "response_format": "pcm",
@@ -44,24 +56,48 @@ class SpeechTarget:
             **options.arguments,
         }
 
+        def body_of(text: str, own: dict[str, Any]) -> dict[str, Any]:
+            return {"json": {**fields, **own, "input": text}}
+
+        return cls(f"{base}{_PATH}", authorization(options.api_key), body_of)
+
+    @classmethod
+    def pocket(cls, url: str, options: Options) -> "SpeechTarget":
+        """The server of the package `pocket-tts`: a form, answered with a WAV file.
+
+        Source: `pocket_tts/main.py` of 4.0.
+
+        Args:
+            url: address of the server.
+            options: voice and further fields of the form.
+        """
+        voice = {} if options.voice is None else {"voice_url": options.voice}
+
+        def body_of(text: str, _: dict[str, Any]) -> dict[str, Any]:  # it has no such fields
+            return {"data": {**voice, **options.arguments, "text": text}}
+
+        return cls(f"{url.rstrip('/')}/tts", authorization(options.api_key), body_of)
+
     async def connect(self) -> "SpeechConnection":
         """Open a client; where that is timed, a request for nothing opens its socket.
 
         Raises:
             ConnectionLostError: the server cannot be reached.
         """
-        client = httpx.AsyncClient(
-            headers=self._headers, timeout=_TIMEOUT_S, trust_env=False, verify=self._tls
+        client = aiohttp.ClientSession(
+            headers={"Accept-Encoding": "identity", **self._headers},
+            timeout=aiohttp.ClientTimeout(total=_TIMEOUT_S),
         )
         try:
-            await client.options(self._url)  # any answer will do: the socket stays open
-        except httpx.HTTPError as error:
-            await client.aclose()
+            async with client.options(self._url) as answer:  # any will do: the socket stays open
+                await answer.read()
+        except (aiohttp.ClientError, TimeoutError) as error:
+            await client.close()
             raise ConnectionLostError(
                 f"expected an HTTP server at the target, got {type(error).__name__}; "
                 "check its address"
             ) from error
-        return SpeechConnection(client, self._url, self._body)
+        return SpeechConnection(client, self._url, self._body_of)
 
     async def aclose(self) -> None:
         """Nothing is shared."""
@@ -70,8 +106,8 @@ class SpeechTarget:
 class SpeechConnection:
     """A kept-alive connection, for one request at a time."""
 
-    def __init__(self, client: httpx.AsyncClient, url: str, body: dict[str, Any]) -> None:
-        self._client, self._url, self._body = client, url, body
+    def __init__(self, client: aiohttp.ClientSession, url: str, body_of: BodyOf) -> None:
+        self._client, self._url, self._body_of = client, url, body_of
         self._text: list[str] = []
         self._own: dict[str, Any] = {}
         self._recorder: Recorder | None = None
@@ -109,19 +145,17 @@ class SpeechConnection:
         if self._reading is not None:
             self._reading.cancel()
             await asyncio.wait({self._reading})
-        await self._client.aclose()
+        await self._client.close()
 
     async def _request(self, text: str, recorder: Recorder) -> None:
         try:
-            async with self._client.stream(
-                "POST", self._url, json={**self._body, **self._own, "input": text}
-            ) as response:
-                if response.is_error:
-                    return recorder.fail(f"http_{response.status_code}", _retry_after_s(response))
+            async with self._client.post(self._url, **self._body_of(text, self._own)) as response:
+                if not response.ok:
+                    return recorder.fail(f"http_{response.status}", _retry_after_s(response))
                 decoder = _Pcm(response.headers.get("content-type", ""))
-                async for data in response.aiter_raw():
+                async for data in response.content.iter_any():
                     recorder.audio(decoder.feed(data), decoder.rate_hz)
-        except httpx.HTTPError:
+        except (aiohttp.ClientError, TimeoutError):
             return recorder.fail(ErrorCode.CONNECTION_LOST)
         except ValueError:
             return recorder.fail(ErrorCode.INVALID_MESSAGE)
@@ -140,7 +174,7 @@ def _fields_of(request: Request) -> dict[str, Any]:
     return fields
 
 
-def _retry_after_s(response: httpx.Response) -> float:
+def _retry_after_s(response: aiohttp.ClientResponse) -> float:
     value = response.headers.get("retry-after", "")
     return float(value) if value.isdigit() else 0.0
 

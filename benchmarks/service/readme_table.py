@@ -1,0 +1,98 @@
+"""Makes the README's table of latencies: `make bench-readme`.
+
+Our two doors and the usual wrapper of a speech model, with the embedded voice, on this machine. The
+figures go to `benchmarks/results/readme.json`, and the table made of them to README.md.
+"""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from voiceagent_tts.bench.callers import Section
+from voiceagent_tts.bench.document import last_line
+from voiceagent_tts.bench.html import format_figure
+from voiceagent_tts.bench.loads import Load, Style
+from voiceagent_tts.bench.run import Outputs, run_latency
+from voiceagent_tts.bench.targets.target import Options
+from voiceagent_tts.bench.texts import choose_texts
+
+ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
+FIGURES = ROOT / "benchmarks" / "results" / "readme.json"
+START = "<!-- made by `make bench-readme` -->\n"
+END = "<!-- end of what it made -->\n"
+_COMMAND = "make bench-readme"
+_LOADS = (Load(together=1), Load(together=16, think_s=1.5))
+_WARM_UP_S = 2.0
+_COLUMNS = {
+    "first byte p50": "first_byte_p50_ms",
+    "audible p50": "audible_p50_ms",
+    "audible p95": "audible_p95_ms",
+    "underruns": "underruns",
+    "utterances": "utterances",
+}
+
+
+def table_of(document: dict[str, Any]) -> str:
+    """The table in Markdown, and the sentence that says where its figures are from.
+
+    Args:
+        document: a document of `bench latency` without values, as its last line has it.
+    """
+    rows = [
+        f"| {section['target']} | {section['load']} | "
+        + " | ".join(format_figure(section.get(name)) for name in _COLUMNS.values())
+        + " |"
+        for section in document["sections"]
+    ]
+    heads = " | ".join(["embedded voice, ms", "load", *_COLUMNS])
+    return "\n".join(
+        [
+            f"| {heads} |",
+            "|---" * (2 + len(_COLUMNS)) + "|",
+            *rows,
+            "",
+            f"`{document['command']}` on {document['started_at'][:10]}: {document['machine']}, "
+            f"which had a load of {document['load_1_min']:g} at the start; commit "
+            f"{document['commit']}.",
+            "",
+        ]
+    )
+
+
+def put(page: str, table: str) -> str:
+    """The page with `table` between its two marks.
+
+    Raises:
+        ValueError: it does not have each of them once.
+    """
+    before, start, rest = page.partition(START)
+    _, end, after = rest.partition(END)
+    if not start or not end or START in rest or END in after:
+        raise ValueError("expected both marks of the table once, in order")
+    return f"{before}{START}{table}{END}{after}"
+
+
+def main(
+    seconds: Annotated[float, typer.Option(help="Duration of each section.")] = 6.0,
+    out: Annotated[Path, typer.Option(help="Folder for logs.")] = Path("out"),
+) -> None:
+    """Measure, write the figures and the table."""
+    document = run_latency(
+        [],
+        [Section(load, seconds, _WARM_UP_S) for load in _LOADS],
+        Style(choose_texts(["en"], ["short", "menu"])),
+        0.0,
+        Outputs(out, has_peers=True),
+        Options(),
+        _COMMAND,
+    )
+    figures = json.loads(last_line(document))
+    FIGURES.write_text(json.dumps(figures, indent=1) + "\n", "utf-8")
+    README.write_text(put(README.read_text("utf-8"), table_of(figures)), "utf-8")
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,34 @@
+"""The README's latencies are those that one command has measured."""
+
+import json
+
+import pytest
+
+from benchmarks.service.readme_table import END, FIGURES, README, START, put, table_of
+
+
+def test_the_readme_has_the_table_of_the_stored_figures() -> None:
+    """Neither was edited by hand: both are what `make bench-readme` has written."""
+    page = README.read_text("utf-8")
+    assert put(page, table_of(json.loads(FIGURES.read_text("utf-8")))) == page
+
+
+def test_the_table_names_the_machine_and_every_section() -> None:
+    """A figure that a section lacks is a dash."""
+    section = {"target": "a", "load": "1 at once", "utterances": 40, "underruns": 0}
+    document = {
+        "command": "make bench-readme", "started_at": "2026-11-23T08:00:00+00:00",
+        "machine": "2 x CPU", "load_1_min": 0.5, "commit": "abc",
+        "sections": [section | {"audible_p50_ms": 7.25}],
+    }  # fmt: skip
+    table = table_of(document)
+    assert "| a | 1 at once | – | 7.25 | – | 0 | 40 |" in table
+    assert "2 x CPU, which had a load of 0.5 at the start; commit abc." in table
+
+
+@pytest.mark.parametrize("page", ["", START, END + START, START + END + END, START * 2 + END])
+def test_a_page_without_both_marks_is_left_alone(page: str) -> None:
+    """Nothing is guessed about where the table belongs."""
+    with pytest.raises(ValueError, match="marks"):
+        put(page, "table\n")
+    assert put(f"a\n{START}old\n{END}b\n", "new\n") == f"a\n{START}new\n{END}b\n"
