@@ -44,7 +44,8 @@ class Condition:
     Attributes:
         happening: what happens to each reply before.
         cuts: number of interruptions.
-        together: sessions at once; a session speaks one language.
+        together: sessions at once; a session speaks one language, so there are as many in all as
+            there are languages, or more.
         languages: language codes of the replies.
         latest_s: played length of the latest planned cut.
     """
@@ -57,7 +58,8 @@ class Condition:
 
     def plans(self, rng: random.Random) -> list[list[Cut]]:
         """The cuts of each session."""
-        planned = plan(self.cuts, self.together, rng, self.languages, self.latest_s)
+        sessions = max(self.together, len(self.languages))
+        planned = plan(self.cuts, sessions, rng, self.languages, self.latest_s)
         match self.happening:
             case Happening.STALL:
                 return [with_stalls(cuts, rng) for cuts in planned]
