@@ -57,7 +57,7 @@ def section() -> dict[str, Any]:
     cut_off = [reply(text) for text in committed]
     replies = [*cut_off, reply("", 0.0), reply(TEXT, was_interrupted=False)]
     talked = [Conversation(replies, [0.2] * 100, ""), Conversation([], [], "TimeoutError: <late>")]
-    return section_of(NAME, "steady", 8, [each.outcome(heard) for each in cut_off], talked)
+    return section_of(NAME, "the LLM stalls", 8, [each.outcome(heard) for each in cut_off], talked)
 
 
 def document() -> dict[str, Any]:
@@ -93,7 +93,7 @@ def test_a_section_without_any_reply_has_figures() -> None:
     found = section_of("mute", "steady", 4, [], [Conversation([], [], "TimeoutError")])
     assert found["cuts"] == 0 and found["exact_pct"] is None
     assert "no sound" in render(document() | {"sections": [found]})
-    assert markdown_of([found]).splitlines()[-1].startswith("| mute, steady | 0 | – |")
+    assert markdown_of([found]).splitlines()[-1].startswith("| mute | 0 | – |")
 
 
 def test_what_makes_figures_doubtful_is_said() -> None:

@@ -14,7 +14,7 @@ from voiceagent_tts.bench.bargein.report import (
 )
 from voiceagent_tts.bench.html import page, provenance_list
 
-_COLORS = {"exact": "--good", "one_off": "--c2", "further": "--warn", "dropped": "--bad"}
+_COLORS = {"exact": "--good", "one_off": "--c0", "further": "--warn", "dropped": "--bad"}
 
 
 def render(document: dict[str, Any]) -> str:

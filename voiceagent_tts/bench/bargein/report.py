@@ -5,6 +5,7 @@ from typing import Any
 
 from rich.table import Table
 
+from voiceagent_tts.bench.bargein.conditions import Happening
 from voiceagent_tts.bench.bargein.pool import Conversation
 from voiceagent_tts.bench.bargein.score import Outcome, Verdict, judge, summarize
 from voiceagent_tts.bench.document import measures_of
@@ -116,8 +117,9 @@ def judge_table_of(errors: Sequence[dict[str, Any]]) -> Table:
 
 
 def name_of(section: dict[str, Any]) -> str:
-    """The name of a section: target and condition."""
-    return f"{section['target']}, {section['load']}"
+    """The name of a section: its target, and its condition unless nothing happens in it."""
+    target, load = section["target"], section["load"]
+    return target if load == Happening.NOTHING.heading else f"{target}, {load}"
 
 
 def cells(figures: dict[str, Any], columns: dict[str, str]) -> list[str]:
@@ -128,7 +130,7 @@ def cells(figures: dict[str, Any], columns: dict[str, str]) -> list[str]:
 def _cell(value: Any) -> str:
     if value is None:
         return "–"
-    return value if isinstance(value, str) else f"{value:g}"
+    return value if isinstance(value, str) else f"{round(value, 1):g}"
 
 
 def markdown_of(sections: Sequence[dict[str, Any]]) -> str:

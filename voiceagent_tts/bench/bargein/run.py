@@ -168,6 +168,8 @@ def run_bargein(
         VoiceAgentError, OSError: a target cannot be measured, or a file cannot be written.
     """
     origin = provenance(command)
+    for address in addresses:  # before anything takes time
+        host_of(address)
     languages = list(dict.fromkeys(name for each in conditions for name in each.languages))
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
 
