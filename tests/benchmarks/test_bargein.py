@@ -158,4 +158,4 @@ def test_another_synthesizer_is_judged_too() -> None:
     """Flite pronounces and times words in its own way; the judge is at most one word off."""
     error = error_on("flite", HELD_OUT.few(10).spoken(), random.Random(1))
     assert error.figures["error_p95_ms"] <= 100
-    assert error.figures["exact_pct"] >= 90 and error.figures["within_one_pct"] == 100
+    assert error.figures["exact_pct"] >= 80 and error.figures["within_one_pct"] == 100
