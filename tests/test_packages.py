@@ -53,6 +53,7 @@ PACKAGES = [
         frozenset({"qwen3"}),
         frozenset(
             {
+                "bench",
                 "model",
                 "engine",
                 "pocket",

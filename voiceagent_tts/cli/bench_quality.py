@@ -26,8 +26,8 @@ def quality(
     parts: Annotated[
         str,
         typer.Option(
-            help="Parts to run: words, pronunciation, outbursts, continuity. [default: all that "
-            "the other options allow]"
+            help="Parts to run: words, pronunciation, outbursts, continuity, voice, opinion, "
+            "codec, instructions. [default: all that the other options allow]"
         ),
     ] = "",
     texts: Annotated[
@@ -45,6 +45,28 @@ def quality(
             "faster-whisper:MODEL, or pocketsphinx (English, for trials)."
         ),
     ] = None,
+    speaker_model: Annotated[
+        Path | None, typer.Option(help="Folder of a Qwen3-TTS Base model: its speaker encoder.")
+    ] = None,
+    reference: Annotated[
+        Path | None, typer.Option(help="Recording of the voice, for texts without one.")
+    ] = None,
+    mos: Annotated[
+        str | None,
+        typer.Option(
+            help="Model of opinions: a .pt or .onnx file for 16 kHz, or http://HOST/PATH."
+        ),
+    ] = None,
+    codec: Annotated[
+        Path | None, typer.Option(help="Folder of a Qwen3-TTS-12Hz model or codec.")
+    ] = None,
+    instructions: Annotated[
+        Path | None, typer.Option(help="JSONL file as InstructTTSEval publishes it.")
+    ] = None,
+    judge: Annotated[
+        str | None,
+        typer.Option(help='http://HOST{"model": ...}: OpenAI-compatible chat that takes audio.'),
+    ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Short inputs of each language.")] = 200,
     voice: Annotated[
         str, typer.Option(help="Voices, as ryan,vivian; by default the target's.")
@@ -54,7 +76,7 @@ def quality(
         str | None, typer.Option(envvar="VOICEAGENT_TTS_API_KEY", help="Key of the targets.")
     ] = None,
     judge_key: Annotated[
-        str, typer.Option(envvar="VOICEAGENT_TTS_JUDGE_KEY", help="Key of the transcriber.")
+        str, typer.Option(envvar="VOICEAGENT_TTS_JUDGE_KEY", help="Key of the judging endpoints.")
     ] = "",
     together: Annotated[int, typer.Option(min=1, help="Utterances at once.")] = 4,
     save: Annotated[Path | None, typer.Option(help="Keep the recordings in this folder.")] = None,
@@ -66,9 +88,18 @@ def quality(
 
     The last line of standard output is one JSON object.
     """
+    from voiceagent_tts.bench.quality.codecs import open_codec
+    from voiceagent_tts.bench.quality.instructions import open_judge
+    from voiceagent_tts.bench.quality.opinions import open_predictor
     from voiceagent_tts.bench.quality.run import PARTS, Plan, Results, Tools, run_quality
-    from voiceagent_tts.bench.quality.test_sets import items_of, pronunciations, short_inputs
+    from voiceagent_tts.bench.quality.test_sets import (
+        instructions_in,
+        items_of,
+        pronunciations,
+        short_inputs,
+    )
     from voiceagent_tts.bench.quality.transcribers import open_transcriber
+    from voiceagent_tts.bench.quality.voices import open_encoder
     from voiceagent_tts.bench.targets.addresses import TargetAddress
     from voiceagent_tts.bench.targets.target import Options
 
@@ -78,18 +109,26 @@ def quality(
             f"--parts: expected some of {', '.join(PARTS)}; got {', '.join(sorted(unknown))}",
             code=ErrorCode.INVALID_PARAM,
         )
+    language = spoken[0] if spoken else "en"
     options = [Options(each, model, api_key) for each in names(voice) or [None]]
     tools = Tools(
-        open_transcriber(transcriber, judge_key) if transcriber else None,
-        {"words": transcriber} if transcriber else {},
-    )
+        transcribe=open_transcriber(transcriber, judge_key) if transcriber else None,
+        embed=open_encoder(speaker_model) if speaker_model else None,
+        reference=reference,
+        predict_opinion=open_predictor(mos, judge_key) if mos else None,
+        through_codec=open_codec(codec) if codec else None,
+        judge=open_judge(judge, judge_key) if judge else None,
+        names=_judges(words=transcriber, voice=speaker_model, opinion=mos, codec=codec,
+                      instructions=judge),
+    )  # fmt: skip
     plan = Plan(
         chosen,
         items_of(texts, spoken, names(kinds)),
         pronunciations(spoken),
         short_inputs(spoken, seeds),
+        instructions_in(instructions, language) if instructions else (),
         together,
-        spoken[0] if spoken else "en",
+        language,
     )
     addresses = [
         TargetAddress.parse(address, each).named_by_voice(len(options) > 1)
@@ -102,3 +141,8 @@ def quality(
 def names(text: str) -> list[str]:
     """The names in a list with commas."""
     return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _judges(**addresses: object) -> dict[str, str]:
+    """What judges each part, without its arguments."""
+    return {part: str(address).partition("{")[0] for part, address in addresses.items() if address}

@@ -63,8 +63,8 @@ class Cloner:
         return Cloned(embedding, codes.cpu(), text.strip())
 
 
-def load_cloner(folder: Path) -> Cloner:
-    """Load only the encoders of a Base model, on the CPU.
+def load_speaker_encoder(folder: Path) -> SpeakerEncoder:
+    """Load only the speaker encoder of a Base model, on the CPU.
 
     Raises:
         CheckpointError: a file is missing, incomplete, or not supported by this network.
@@ -80,6 +80,17 @@ def load_cloner(folder: Path) -> Cloner:
     with building(torch.float32, torch.device("cpu")):
         speaker_encoder = SpeakerEncoder(config.speaker_encoder_config)
     fill(speaker_encoder.weights(), open_weights(folder), folder)
+    return speaker_encoder
+
+
+def load_cloner(folder: Path) -> Cloner:
+    """Load only the encoders of a Base model, on the CPU.
+
+    Raises:
+        CheckpointError: a file is missing, incomplete, or not supported by this network.
+        InvalidRequestError: the model is not a Base model.
+    """
+    speaker_encoder = load_speaker_encoder(folder)
     codec_encoder = load_codec(folder, has_encoder=True).encoder
     assert codec_encoder is not None
     return Cloner(speaker_encoder, codec_encoder)

@@ -60,6 +60,14 @@ MEASURES = {
 """Name -> measure, in the order of tables."""
 
 
+_RATES = ("wer_percent", "cer_percent", "insertion_percent")
+
+
+def is_share(name: str) -> bool:
+    """Whether a measure's values are 0 or 100."""
+    return name.endswith("_percent") and name not in _RATES
+
+
 @dataclass(slots=True)
 class Values:
     """Values of one part of a run, with examples of what went wrong.

@@ -14,8 +14,8 @@ from typing import Any
 from rich.table import Table
 
 from voiceagent_tts.bench.html import format_figure, page, provenance_list
-from voiceagent_tts.bench.quality.measures import MEASURES, Values
-from voiceagent_tts.bench.statistics import mean
+from voiceagent_tts.bench.quality.measures import MEASURES, Values, is_share
+from voiceagent_tts.bench.statistics import Interval, mean, share
 
 SCHEMA = "voiceagent-tts bench quality 1"
 _DIGITS = 4
@@ -42,14 +42,18 @@ def section_of(part: str, group: str, count: int, values: Values) -> dict[str, A
         "part": part,
         "group": group,
         "clips": count,
-        "measures": {name: _figure(of) for name, of in values.of.items()},
+        "measures": {name: _figure(name, of) for name, of in values.of.items()},
         "values": {name: [round(value, _DIGITS) for value in of] for name, of in values.of.items()},
         "examples": values.examples,
     }
 
 
-def _figure(values: Sequence[float]) -> dict[str, Any]:
-    found = mean(values)
+def _figure(name: str, values: Sequence[float]) -> dict[str, Any]:
+    """The mean; its interval is Wilson's for shares, which never has no width."""
+    found, scale = mean(values), 1.0
+    if is_share(name):
+        found, scale = share(sum(value > 0 for value in values), len(values)), 100.0
+    found = Interval(*(scale * each for each in (found.value, found.low, found.high)))
     ends = [round(found.low, _DIGITS), round(found.high, _DIGITS)]
     return {"n": len(values), "mean": round(found.value, _DIGITS), "interval": ends}
 
@@ -156,7 +160,7 @@ def _ours(sections: Sequence[dict[str, Any]], stated: dict[str, Any]) -> str:
     found = [
         f"{section['target']}: {format_figure(section['measures'][stated['measure']]['mean'])}"
         for section in sections
-        if section["group"] == stated["group"] and stated["measure"] in section["measures"]
+        if stated["group"] in (section["group"], "all") and stated["measure"] in section["measures"]
     ]
     return "; ".join(found) or "not run"
 

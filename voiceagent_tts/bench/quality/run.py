@@ -13,6 +13,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from voiceagent_tts.bench.document import write_document
 from voiceagent_tts.bench.machine import provenance
 from voiceagent_tts.bench.quality.clips import Clip, Item
+from voiceagent_tts.bench.quality.codecs import PassThrough, codec_values
+from voiceagent_tts.bench.quality.instructions import Judge, instruction_values
 from voiceagent_tts.bench.quality.measures import (
     Values,
     by_group,
@@ -21,16 +23,31 @@ from voiceagent_tts.bench.quality.measures import (
     pronunciation_values,
     word_values,
 )
+from voiceagent_tts.bench.quality.opinions import PredictOpinion
 from voiceagent_tts.bench.quality.report import SCHEMA, last_line, render, section_of, table_of
 from voiceagent_tts.bench.quality.speaking import Spoken, read_clips, speak_items, write_clips
 from voiceagent_tts.bench.quality.test_sets import recordings_in
 from voiceagent_tts.bench.quality.transcribers import Transcribe
+from voiceagent_tts.bench.quality.voices import Embed, voice_values
 from voiceagent_tts.bench.run import targets_or_own
 from voiceagent_tts.bench.targets.addresses import TargetAddress
 from voiceagent_tts.bench.targets.target import Options
 from voiceagent_tts.errors import InvalidRequestError
 
-PARTS = ("words", "pronunciation", "outbursts", "continuity")
+PARTS = (
+    "words", "pronunciation", "outbursts", "continuity", "voice", "opinion", "codec",
+    "instructions",
+)  # fmt: skip
+_NEEDS = {
+    "words": "--transcriber",
+    "pronunciation": "--transcriber",
+    "voice": "--speaker-model and a reference",
+    "opinion": "--mos",
+    "codec": "--codec",
+    "instructions": "--judge and --instructions",
+}
+_SETS = {"pronunciation": "pronunciation", "outbursts": "inputs", "instructions": "instructions"}
+"""Part -> the set that it measures; the others measure `texts`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +59,7 @@ class Plan:
         texts: items whose words, voice and joints are measured.
         pronunciations: items of pronunciation.
         inputs: short inputs, in which outbursts are sought.
+        instructions: items with instructions.
         together: utterances at once.
         language: language of recordings that come with their texts.
     """
@@ -50,12 +68,13 @@ class Plan:
     texts: Sequence[Item]
     pronunciations: Sequence[Item]
     inputs: Sequence[Item]
+    instructions: Sequence[Item] = ()
     together: int = 4
     language: str = "en"
 
     def sets(self) -> Iterator[tuple[str, Sequence[Item], bool]]:
         """(name, items, whether texts arrive as language models write them) of what is spoken."""
-        if set(self.parts) - {"pronunciation", "outbursts"}:
+        if set(self.parts) - set(_SETS):
             yield "texts", self.texts, "continuity" in self.parts
         if "continuity" in self.parts:
             yield "whole", self.texts, False
@@ -63,6 +82,8 @@ class Plan:
             yield "pronunciation", self.pronunciations, False
         if "outbursts" in self.parts:
             yield "inputs", self.inputs, False
+        if "instructions" in self.parts:
+            yield "instructions", self.instructions, False
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +92,34 @@ class Tools:
 
     Attributes:
         transcribe: writes down what is heard.
+        embed: speaker encoder.
+        reference: recording of the voice of items without one.
+        predict_opinion: predicts a mean opinion score.
+        through_codec: encodes and decodes.
+        judge: says whether an instruction was followed.
         names: part -> what judged it, for the document.
     """
 
     transcribe: Transcribe | None = None
+    embed: Embed | None = None
+    reference: Path | None = None
+    predict_opinion: PredictOpinion | None = None
+    through_codec: PassThrough | None = None
+    judge: Judge | None = None
     names: dict[str, str] = field(default_factory=dict[str, str])
 
-    def missing(self, part: str) -> str | None:
-        """The option without which a part cannot run; None if nothing is missing."""
-        if part in ("words", "pronunciation") and self.transcribe is None:
-            return "--transcriber"
-        return None
+    def missing(self, part: str, plan: Plan) -> str | None:
+        """The options without which a part cannot run; None if nothing is missing."""
+        has_reference = self.reference or any(item.reference for item in plan.texts)
+        tools = {
+            "words": self.transcribe,
+            "pronunciation": self.transcribe,
+            "voice": self.embed if has_reference else None,
+            "opinion": self.predict_opinion,
+            "codec": self.through_codec,
+            "instructions": self.judge if plan.instructions else None,
+        }
+        return _NEEDS[part] if part in tools and tools[part] is None else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,29 +142,27 @@ class Results:
 def measured(clips: dict[str, list[Clip]], plan: Plan, tools: Tools) -> Iterator[dict[str, Any]]:
     """The sections of one target: a document for each part and language or kind."""
     for part in plan.parts:
-        if tools.missing(part):
-            continue
-        for group, of in _groups(part, clips):
+        of_part = clips.get(_SETS.get(part, "texts"), [])
+        for group, of in by_group(of_part, is_kind=part in ("pronunciation", "instructions")):
             yield section_of(part, group, len(of), _values(part, of, clips, tools))
 
 
-def _groups(part: str, clips: dict[str, list[Clip]]) -> Iterator[tuple[str, list[Clip]]]:
-    name = {"pronunciation": "pronunciation", "outbursts": "inputs"}.get(part, "texts")
-    yield from by_group(clips.get(name, []), is_kind=part == "pronunciation")
-
-
 def _values(part: str, of: list[Clip], clips: dict[str, list[Clip]], tools: Tools) -> Values:
-    match part:
-        case "words":
-            assert tools.transcribe is not None
-            return word_values(of, tools.transcribe)
-        case "pronunciation":
-            assert tools.transcribe is not None
-            return pronunciation_values(of, tools.transcribe)
-        case "outbursts":
-            return outburst_values(of)
-        case _:
-            return continuity_values(of, clips.get("whole", []))
+    if part == "words" and tools.transcribe:
+        return word_values(of, tools.transcribe)
+    if part == "pronunciation" and tools.transcribe:
+        return pronunciation_values(of, tools.transcribe)
+    if part == "voice" and tools.embed:
+        return voice_values(of, tools.embed, tools.reference)
+    if part == "opinion" and tools.predict_opinion:
+        return Values({"mos": [tools.predict_opinion(clip.samples) for clip in of]})
+    if part == "codec" and tools.through_codec:
+        return codec_values(of, tools.through_codec)
+    if part == "instructions" and tools.judge:
+        return instruction_values(of, tools.judge)
+    if part == "outbursts":
+        return outburst_values(of)
+    return continuity_values(of, clips.get("whole", []))
 
 
 async def speak_plan(
@@ -170,7 +206,7 @@ def read_plan(folder: Path, plan: Plan) -> dict[str, list[Clip]]:
     for clip in clips:
         of_texts = clip.item.kind == "recording"
         for name in sets if of_texts else [names[clip.item.name]]:
-            if not (of_texts and name == "pronunciation"):
+            if not (of_texts and name in ("pronunciation", "instructions")):
                 found.setdefault(name, []).append(clip)
     return found
 
@@ -190,8 +226,9 @@ def run_quality(
     """
     origin = provenance()
     console = Console(stderr=True)
-    runnable = [part for part in plan.parts if tools.missing(part) is None]
-    not_run = {part: f"needs {tools.missing(part)}" for part in plan.parts if tools.missing(part)}
+    missing = {part: tools.missing(part, plan) for part in plan.parts}
+    runnable = [part for part, need in missing.items() if need is None]
+    not_run = {part: f"needs {need}" for part, need in missing.items() if need is not None}
     if not runnable:
         needs = ", ".join(sorted(set(not_run.values())))
         raise InvalidRequestError(f"expected a part that can run; every part {needs}")
