@@ -1,7 +1,8 @@
-"""Patch two faults of Triton 3.6's interpreter.
+"""Patch three faults of Triton's interpreter (3.6 to 3.9).
 
-The interpreter rounds float32 to bfloat16 towards zero, while a GPU rounds to nearest; and it
-passes one-dimensional arrays as loop bounds, which NumPy 2.4 rejects.
+The interpreter rounds float32 to bfloat16 towards zero, while a GPU rounds to nearest; it
+multiplies matrices of bfloat16 as if their bits were integers; and it passes one-dimensional arrays
+as loop bounds, which NumPy 2.4 rejects.
 """
 
 from typing import Any
@@ -15,7 +16,7 @@ from triton.runtime import interpreter
 def mend() -> None:
     """Patch the interpreter of this process; call before the first kernel runs."""
     builder, patch = interpreter.InterpreterBuilder, interpreter._patch_lang_tensor
-    cast = builder.cast_impl
+    cast, dot = builder.cast_impl, builder.create_dot
 
     def round_to_nearest(self: Any, source: Any, goal: Any) -> Any:
         if (source.dtype.scalar, goal.scalar) != (tl.float32, tl.bfloat16):
@@ -27,5 +28,17 @@ def mend() -> None:
         patch(tensor, scope)
         scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
 
+    def multiply(self: Any, left: Any, right: Any, *rest: Any) -> Any:
+        return dot(self, _widened(left), _widened(right), *rest)
+
     builder.cast_impl = round_to_nearest  # type: ignore[method-assign]
+    builder.create_dot = multiply  # type: ignore[method-assign]
     interpreter._patch_lang_tensor = patch_with_index
+
+
+def _widened(matrix: Any) -> Any:
+    """Return a matrix of bfloat16 as float32, and others unchanged."""
+    if matrix.dtype.scalar != tl.bfloat16:
+        return matrix
+    numbers = np.ascontiguousarray(matrix.data).view(np.uint16).astype(np.uint32) << 16
+    return interpreter.TensorHandle(numbers.view(np.float32), tl.float32)

@@ -153,7 +153,7 @@ class Settings(BaseSettings):
             it if other programs share the GPU.
         codec_device: Second GPU that runs the audio codec, such as `cuda:1`. Default: the model's
             device.
-        attention: Attention implementation: `sdpa` (PyTorch) or `flash` (flash-attn, extra
+        attention: Attention of plain kernels: `sdpa` (PyTorch) or `flash` (flash-attn, extra
             `flash`). Default: `flash` if it is installed.
         kernels: Kernels between the matrix products of talker and code predictor: `fused` (Triton,
             NVIDIA GPUs), `plain` (PyTorch), or `auto`, which uses fused kernels if a check at start

@@ -210,7 +210,7 @@ def compare(recorded: Recording, rows: int) -> dict[str, dict[str, Any]]:
 
 def graphs_of(model: Path, rows: int) -> int:
     """Return how many graphs an engine with `rows` rows captures, with fused kernels."""
-    sizes = graph_sizes(rows, _CAPACITY, has_step_windows=False)
+    sizes = graph_sizes(rows, _CAPACITY, has_windows=False)
     return Runner(load_checkpoint(model), load_codec(model), rows, _CAPACITY, sizes=sizes).calls
 
 

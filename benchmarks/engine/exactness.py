@@ -63,7 +63,7 @@ def graphs_against_plain(
     checkpoint = source.checkpoint(dtype, device, "sdpa", kernels=kernels, is_packed=True)
     codec = source.codec(device)
     sampling = sampling_params(checkpoint.generation, seed=0)
-    sizes = graph_sizes(rows, _CAPACITY, has_step_windows=kernels == "plain")
+    sizes = graph_sizes(rows, _CAPACITY, has_windows=kernels == "plain")
     prompts = [_prompt(checkpoint, row) for row in range(rows)]
 
     def speak(*, has_graphs: bool) -> Spoken:

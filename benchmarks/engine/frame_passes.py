@@ -45,7 +45,7 @@ def frame_passes(network: Network, rows: int, capacity: int, compile: Compile) -
         compile: made of each pass, when it runs for the first time.
     """
     kernels = network.kernels
-    shapes = graph_sizes(rows, capacity, has_step_windows=kernels == "plain").talker
+    shapes = graph_sizes(rows, capacity, has_windows=kernels == "plain").talker
     row_pages = pages_for(shapes.positions)
     weights = network.talker.codec_embedding
     pool = empty_pool(network.config.talker_config, rows * row_pages, weights)
@@ -72,7 +72,7 @@ def frame_passes(network: Network, rows: int, capacity: int, compile: Compile) -
 
     return FramePasses(
         lambda: passes.code_predictor_step(rows),
-        lambda: passes.talker_step(rows, shapes.step_windows[-1]),
+        lambda: passes.talker_step(rows, shapes.windows[-1]),
         pool,
         fill,
     )

@@ -33,7 +33,7 @@ from voiceagent_tts.engine.row_table import record_type
 from voiceagent_tts.engine.sizes import WINDOWS_FRAMES, graph_sizes
 from voiceagent_tts.model.checkpoint import build_network, building
 from voiceagent_tts.model.codec_decoder import CodecDecoder
-from voiceagent_tts.model.kv_pool import empty_pool, pages_for
+from voiceagent_tts.model.kv_pool import PAGE_POSITIONS, empty_pool, pages_for
 from voiceagent_tts.model.layers import Kernels
 from voiceagent_tts.model.sampling import SamplingParams
 
@@ -51,6 +51,7 @@ _GATHERS = ("embedding", "index", "index_select", "gather")
 _SCATTERS = ("index_put_", "index_copy_", "scatter")
 """Operations that write as much as they are given, whatever the size of their goal."""
 _ATTENTION, _ACTIVATION = "_attend", "_activate"
+_PROMPT_KERNELS = ("_write_heads", "_attend_prompt")
 
 
 @cache
@@ -154,6 +155,8 @@ def _kernel_bytes(name: str, given: list[Tensor]) -> int:
         is_read = history is not source  # only the earlier inputs of the call's rows
         earlier = _bytes([history]) * len(source) // len(history) if is_read else 0
         return min(_bytes([source]), _bytes([written])) + _bytes([written]) + earlier
+    if name in _PROMPT_KERNELS:
+        return _prompt_bytes(given)
     if name != _ATTENTION:
         return _bytes(given)
     heads, attended, keys = given[0], given[-1], given[4]
@@ -161,6 +164,14 @@ def _kernel_bytes(name: str, given: list[Tensor]) -> int:
     positions = POSITIONS if keys.shape[1] > POSITIONS else keys.shape[1] // 2
     seen = rows * (positions + 2 * steps) * math.prod(keys.shape[2:]) * keys.element_size()
     return _bytes([heads, attended]) + 2 * seen
+
+
+def _prompt_bytes(given: list[Tensor]) -> int:
+    """Return what a kernel for prompts moves: of the pages, the positions of the prompt once."""
+    pages = next(one for one in given if one.ndim == 4 and one.shape[1] == PAGE_POSITIONS)
+    in_pages = math.prod(given[0].shape[:2]) * math.prod(pages.shape[2:]) * pages.element_size()
+    others = (one for one in given if one.shape != pages.shape)
+    return _bytes(others) + 2 * in_pages
 
 
 def _tensors(nested: Any) -> list[Tensor]:
@@ -189,7 +200,7 @@ def fake_passes(kernels: Kernels, rows: int) -> Passes:
     """Make the passes of the published model, on fake tensors; call within `FakeTensorMode`."""
     network = build_network(PUBLISHED, torch.bfloat16, fake_device(), "sdpa", kernels)
     network.code_predictor.fold(network.talker.codec_embedding)
-    shapes = graph_sizes(rows, _CAPACITY, has_step_windows=kernels == "plain").talker
+    shapes = graph_sizes(rows, _CAPACITY, has_windows=kernels == "plain").talker
     pool = empty_pool(PUBLISHED.talker_config, rows, network.talker.codec_embedding)
     layout = record_type(network.codebooks, pages_for(shapes.positions))
     samplers = make_samplers([SamplingParams()], kernels)
@@ -224,11 +235,12 @@ def pass_work(kernels: Kernels, rows: int) -> dict[str, Work]:
     with FakeTensorMode(), torch.inference_mode():
         passes = fake_passes(kernels, rows)
         window = next(key[3] for key in passes.keys() if key[0] == "talker")
+        prompt_window = min(key[3] for key in passes.keys() if key[0] == "prefill")
         for name, run in (
             ("code predictor", lambda: passes.code_predictor_step(rows)),
             ("talker", lambda: passes.talker_step(rows, window)),
-            ("prefill of 32", lambda: passes.prefill(1, 32, 256)),
-            ("prefill of 128", lambda: passes.prefill(1, 128, 256)),
+            ("prefill of 32", lambda: passes.prefill(1, 32, prompt_window)),
+            ("prefill of 128", lambda: passes.prefill(1, 128, prompt_window)),
         ):
             with counting(kernels) as counted[name]:
                 run()

@@ -61,7 +61,7 @@ def parts(request: pytest.FixtureRequest) -> tuple[Checkpoint, Codec]:
 def make_runner(parts: tuple[Checkpoint, Codec], *, has_graphs: bool) -> Runner:
     """Make a runner with four rows and the sizes that are captured."""
     has_windows = parts[0].network.kernels == "plain"
-    sizes = graph_sizes(ROWS, CAPACITY, has_step_windows=has_windows)
+    sizes = graph_sizes(ROWS, CAPACITY, has_windows=has_windows)
     runner = Runner(*parts, ROWS, CAPACITY, sizes=sizes, has_graphs=has_graphs)
     if has_graphs:
         runner.capture(lambda done, total: None)

@@ -90,8 +90,8 @@ def _spoken(kernels: Kernels) -> tuple[Spoken, int]:
     if kernels == "fused":
         codec.decoder.fuse()
     parts = load_checkpoint(folder, kernels=kernels, is_packed=False), codec
-    talker = graph_sizes(1, 512, has_step_windows=False).talker
-    sizes = Sizes(Shapes((1,), talker.windows[-1:], (32,), (1,), False), {1: (1,)})
+    talker = graph_sizes(1, 512, has_windows=False).talker
+    sizes = Sizes(Shapes((1,), talker.windows[-1:], (32,), (1,)), {1: (1,)})
     with recorded_graphs() as totals:
         runner = Runner(*parts, 1, 512, sizes=sizes, has_graphs=True)
         listener = Listener(runner)

@@ -32,7 +32,7 @@ def test_every_call_finds_its_size(
     rest = data.draw(st.integers(1, capacity - begin))
     length = fitting(shapes.prompts, min(rest, shapes.prompts[-1]))
     assert shapes.allows_prefill(1, length, fitting(shapes.windows, begin + length))
-    assert fitting(shapes.step_windows, capacity) >= capacity
+    assert fitting(shapes.windows, capacity) >= capacity
     assert max(shapes.prompt_rows) <= rows
     for frames, counts in sizes.codec.items():
         assert counts[-1] * frames <= 64
@@ -52,18 +52,17 @@ def test_few_sizes_are_captured(rows: int) -> None:
     assert set(sizes.codec) == set(WINDOWS_FRAMES)
 
 
-def test_without_windows_steps_have_one_graph_for_each_number_of_rows() -> None:
-    """With fused kernels attention reads as far as each row has come; prompts have windows."""
-    plain, fused = (graph_sizes(256, 4096, has_step_windows=has).talker for has in (True, False))
-    assert len(plain.step_windows) == len(plain.windows) == 4
-    assert list(fused.step_windows) == [plain.windows[-1]]
-    assert fused.windows == plain.windows
-    assert fused.rows == plain.rows
+def test_without_windows_passes_have_one_graph_for_each_number_of_rows() -> None:
+    """With fused kernels attention reads as far as each row has come, in prompts too."""
+    plain, fused = (graph_sizes(256, 4096, has_windows=has).talker for has in (True, False))
+    assert len(plain.windows) == 4
+    assert list(fused.windows) == [plain.windows[-1]]
+    assert (fused.rows, fused.prompts) == (plain.rows, plain.prompts)
 
 
 def test_one_size_is_one() -> None:
     """Where bits must not change, rows, windows and calls have one size each."""
     sizes = fixed_sizes(8, 1024)
     assert list(sizes.talker.rows) == [8]
-    assert len(sizes.talker.step_windows) == len(sizes.talker.windows) == 1
+    assert len(sizes.talker.windows) == 1
     assert {frames: list(counts) for frames, counts in sizes.codec.items()} == {1: [8]}

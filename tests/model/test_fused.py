@@ -44,6 +44,8 @@ DTYPES = pytest.mark.parametrize(
     ],
 )
 pytestmark = pytest.mark.xdist_group("fused")  # one worker starts the interpreter
+PROMPT_ATTENTION = 6
+"""Place of the kernel that attends for prompts among those that the comparison launches."""
 TABLE = torch.tensor([[3, 1], [5, 2], [4, 6], [0, 0]])
 
 Where = tuple[Callable[..., object], torch.device]
@@ -82,7 +84,7 @@ def test_every_operation_is_the_plain_one(
     """Sums, norms, gates, attention and cache writes equal the plain ones, for steps and frames."""
     run, device = where
     found = run(_differences, config, dtype, device)
-    assert len(found) == 3 * 7 + 2  # type: ignore[arg-type]
+    assert len(found) == 4 * 7 + 2  # type: ignore[arg-type]
     assert [one for one in found if not one[1] <= one[2]] == []  # type: ignore[attr-defined]
 
 
@@ -95,7 +97,7 @@ def test_rounding_is_where_the_plain_operations_round(where: Where) -> None:
     found = run(_differences, TINY, torch.bfloat16, device)
     off = {name: difference for name, difference, _ in found}  # type: ignore[attr-defined]
     same = [name for name in off if name.startswith(("sum", "values"))]
-    assert len(same) == 6
+    assert len(same) == 8
     assert not any(off[name] for name in same)
     if device.type == "cpu":  # identical square roots
         assert {name for name, difference in off.items() if difference} <= {
@@ -151,6 +153,8 @@ def _attended(
         ((2, 2, 128), [290, 64], 1),
         ((8, 1, 64), [33], 2),
         ((4, 2, 16), [250, 3], 9),
+        ((6, 2, 10), [0, 190], 70),
+        ((3, 1, 24), [31, 256], 3),
     ],
     ids=[
         "page borders",
@@ -159,7 +163,9 @@ def _attended(
         "odd width",
         "none share",
         "eight",
-        "long",
+        "prompt over a border",
+        "prompt of two blocks",
+        "short prompt",
     ],
 )
 def test_attention_sees_what_it_should(
@@ -208,12 +214,15 @@ def test_a_network_chooses_the_same_codes(where: Where, name: str) -> None:
 def test_kernels_fit_into_registers(
     compile_for: Callable[..., list[Resources]], capability: int, dtype: torch.dtype
 ) -> None:
-    """At published sizes no kernel spills registers; a multiprocessor fits two talker programs."""
+    """At published sizes no kernel spills registers; a multiprocessor fits two programs of each."""
     found = compile_for(capability, _differences, PUBLISHED.talker_config, dtype, CPU)
-    assert len(found) == 3 * 4 + 2
+    assert len(found) == 4 * 4 + 1 + 2
     assert max(one.spilled_bytes for one in found) == 0
+    of_prompts = found.pop(PROMPT_ATTENTION)  # half as many threads as the others
+    assert of_prompts.shared_bytes <= 49_152
     assert max(one.shared_bytes for one in found) <= 32_768
     if dtype is torch.bfloat16:  # other types run only in comparisons
+        assert of_prompts.registers <= 255
         assert max(one.registers for one in found) <= 128
 
 
@@ -249,7 +258,7 @@ def test_the_kernel_check_finds_wrong_results(monkeypatch: pytest.MonkeyPatch) -
     found = _differences(PUBLISHED.talker_config, torch.bfloat16, CPU)
     off = [name for name, difference, bound in found if not difference <= bound]
     assert off == [
-        *(f"attention of a {name}" for name in ("step", "frame's start", "frame")),
+        *(f"attention of a {name}" for name in ("step", "prompt", "frame's start", "frame")),
         *(f"codes of {name}" for name in ("codebook 0", "the others")),
     ]
 

@@ -235,7 +235,7 @@ class Batch:
         if len(self._made):
             count = fitting(self._shapes.rows, len(self._made))
             reached = int(self._table.records["position"][self._made].max()) + 1
-            self._passes.talker_step(count, fitting(self._shapes.step_windows, reached))
+            self._passes.talker_step(count, fitting(self._shapes.windows, reached))
             self._table.advance(self._made)
 
     def collect(self) -> Step:

@@ -452,7 +452,7 @@ def _gpu_sizes(checkpoint: Checkpoint, options: Qwen3Options, rows: int) -> Size
     if options.is_deterministic:
         return fixed_sizes(rows, options.capacity)
     has_windows = checkpoint.network.kernels == "plain"
-    return graph_sizes(rows, options.capacity, has_step_windows=has_windows)
+    return graph_sizes(rows, options.capacity, has_windows=has_windows)
 
 
 def _capture_on_gpu(runner: Runner, needs: MemoryNeeds, device: torch.device) -> None:

@@ -108,7 +108,7 @@ class Passes:
         shapes = self._shapes
         for count in reversed(shapes.rows):
             yield "code_predictor", count, 0, 0
-            for window in reversed(shapes.step_windows):
+            for window in reversed(shapes.windows):
                 yield "talker", count, 1, window
         for count in reversed(shapes.prompt_rows):
             for length in reversed(shapes.prompts):

@@ -31,20 +31,12 @@ class Shapes:
         windows: numbers of positions that attention reads.
         prompts: positions of a prompt or of a part of one; longer prompts are split.
         prompt_rows: numbers of prompts that are prefilled together.
-        has_step_windows: whether a talker step has one of several windows. Fused kernels read as
-            many positions as each row has, so that one window suffices.
     """
 
     rows: Sequence[int]
     windows: Sequence[int]
     prompts: Sequence[int]
     prompt_rows: Sequence[int] = (1,)
-    has_step_windows: bool = True
-
-    @property
-    def step_windows(self) -> Sequence[int]:
-        """Windows of a talker step."""
-        return self.windows if self.has_step_windows else self.windows[-1:]
 
     def allows_prefill(self, count: int, length: int, window: int) -> bool:
         """Whether prompts can be prefilled in this shape; several together only at their start."""
@@ -87,7 +79,7 @@ def exact_sizes(rows: int, capacity: int) -> Sizes:
     return Sizes(exact_shapes(rows, capacity), codec)
 
 
-def graph_sizes(rows: int, capacity: int, *, has_step_windows: bool = True) -> Sizes:
+def graph_sizes(rows: int, capacity: int, *, has_windows: bool = True) -> Sizes:
     """Return sizes few enough to be captured when an engine starts.
 
     Below a few hundred rows a pass spends most of its time on reading weights, so that padding
@@ -96,16 +88,17 @@ def graph_sizes(rows: int, capacity: int, *, has_step_windows: bool = True) -> S
     Args:
         rows: number of rows of the engine.
         capacity: positions of a row.
-        has_step_windows: as in `Shapes`.
+        has_windows: whether a pass has one of several windows. Fused kernels read as many
+            positions as each row has, so that one window suffices.
     """
     prompts = _up_to(_PROMPTS, min(capacity, _PROMPTS[-1]))
     furthest = _whole_pages(capacity) + prompts[-1]  # the last part of a prompt is padded, too
+    shorter = (window for window in _WINDOWS if has_windows and window < furthest)
     shapes = Shapes(
         _up_to(_ROWS, rows),
-        (*(window for window in _WINDOWS if window < furthest), furthest),
+        (*shorter, furthest),
         prompts,
         tuple(count for count in _PROMPT_ROWS if count <= rows),
-        has_step_windows,
     )
     codec = {
         frames: _up_to(tuple(2**power for power in range(10)), _most(rows, frames))

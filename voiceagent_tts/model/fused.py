@@ -2,7 +2,8 @@
 
 The kernels round where PyTorch's operations round, so results differ only in the order of sums.
 Attention reads pages in place, up to each row's own position: no window, no mask, no copy. Passes
-over more than two positions (prompts) use the plain attention. Importing this module needs Triton.
+over more than two positions (prompts) use the attention of `fused_prompt`. Importing this module
+needs Triton.
 
 One program of the attention kernel computes the queries of a row that share keys. The figures here
 are counted, not measured, for the 1.7B model on an H200. Dot products are plain sums: two queries
@@ -26,7 +27,8 @@ import triton.language as tl
 from torch import Tensor
 
 from voiceagent_tts.model.attention import KVCache
-from voiceagent_tts.model.layers import HeadNorm, Operations, RMSNorm, Rotation
+from voiceagent_tts.model.fused_prompt import attend_prompt, turn
+from voiceagent_tts.model.layers import HeadNorm, RMSNorm, Rotation
 
 _MOST_STEPS = 2
 """Maximum new positions per row of the attention kernel: one of a step, two of a frame's start."""
@@ -76,24 +78,6 @@ def _gate(gate_up, gated, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
     tl.store(gated + row * WIDTH + place, (opened * up).to(dtype), is_in)
 
 
-@triton.jit
-def _turn(heads, weight, cos, sin, is_in, eps, WIDTH: tl.constexpr, WIDE: tl.constexpr):
-    """Normalise and rotate heads: pointers [N, 1] to their first numbers -> [N, WIDE] float32."""
-    dtype = heads.dtype.element_ty
-    place = tl.arange(0, WIDE)[None, :]
-    opposite = (place + WIDTH // 2) % WIDTH  # the other component of the rotation
-    here = tl.load(heads + place, is_in, 0.0).to(tl.float32)
-    there = tl.load(heads + opposite, is_in, 0.0).to(tl.float32)
-    scale = tl.rsqrt(tl.sum(here * here, 1)[:, None] / WIDTH + eps)
-    here = (here * scale).to(dtype).to(tl.float32)
-    there = (there * scale).to(dtype).to(tl.float32)
-    here = (here * tl.load(weight + place, is_in, 0.0).to(tl.float32)).to(dtype).to(tl.float32)
-    there = (there * tl.load(weight + opposite, is_in, 0.0).to(tl.float32)).to(dtype)
-    here = (here * tl.load(cos + place, is_in, 0.0).to(tl.float32)).to(dtype).to(tl.float32)
-    there = there.to(tl.float32) * tl.load(sin + place, is_in, 0.0).to(tl.float32)
-    return (here + there.to(dtype).to(tl.float32)).to(dtype).to(tl.float32)
-
-
 # A pass of the code predictor may start at any position of a frame.
 @triton.jit(do_not_specialize_on_alignment=("positions",))
 def _attend(
@@ -126,18 +110,18 @@ def _attend(
     line = tl.arange(0, LINES)
     of_step, head = line // share, group * share + line % share
     is_line = (of_step < STEPS)[:, None] & is_column
-    turn = of_step[:, None] * WIDTH
-    queries = _turn(
+    angle = of_step[:, None] * WIDTH
+    queries = turn(
         heads + of_step[:, None] * step_stride + head[:, None] * WIDTH,
-        weight + head[:, None] * WIDTH, cos + turn, sin + turn, is_line, eps, WIDTH, WIDE,
+        weight + head[:, None] * WIDTH, cos + angle, sin + angle, is_line, eps, WIDTH, WIDE,
     )  # fmt: skip
 
     new = tl.arange(0, NEW)
     is_new = (new < STEPS)[:, None] & is_column
-    turn = new[:, None] * WIDTH
+    angle = new[:, None] * WIDTH
     sources = heads + new[:, None] * step_stride + (QUERIES + group) * WIDTH
-    new_keys = _turn(
-        sources, weight + (QUERIES + group) * WIDTH, cos + turn, sin + turn, is_new, eps, WIDTH,
+    new_keys = turn(
+        sources, weight + (QUERIES + group) * WIDTH, cos + angle, sin + angle, is_new, eps, WIDTH,
         WIDE,
     )  # fmt: skip
     new_values = tl.load(sources + place_stride + column[None, :], is_new, 0.0)
@@ -187,14 +171,7 @@ def _attend(
 
 
 class FusedOperations:
-    """Operations by Triton, one launch each.
-
-    Args:
-        plain: operations for the attention of longer passes.
-    """
-
-    def __init__(self, plain: Operations) -> None:
-        self._plain = plain
+    """Operations by Triton: one launch each, two for the attention of a prompt."""
 
     def add_norm(self, x: Tensor, added: Tensor | None, norm: RMSNorm) -> tuple[Tensor, Tensor]:
         """See `Operations`."""
@@ -214,7 +191,7 @@ class FusedOperations:
         """See `Operations`."""
         rows, steps, count, width = heads.shape
         if steps > _MOST_STEPS:
-            return self._plain.attend(heads, norm, rotated, cache, layer)
+            return attend_prompt(heads, norm, rotated, cache.pages(layer))
         heads, pages = heads.contiguous(), cache.pages(layer)
         queries, groups, page = norm.queries, count - len(norm.weight), pages.keys.shape[1]
         wide, lines = _power(width), _power(steps * (queries // groups))

@@ -47,6 +47,8 @@ _STARTS = (0, PAGE_POSITIONS - 1, PAGE_POSITIONS, 2 * PAGE_POSITIONS + 37)
 _TABLE = ((4, 1, 7), (2, 9, 0), (8, 3, 0), (6, 5, 10))
 """Start positions and block tables of the test rows: at page borders, with pages out of order."""
 _PAGES = 1 + max(map(max, _TABLE))
+_PROMPT_STEPS = 40
+"""Positions of the test prompts: more than one block of queries, and not a whole number of them."""
 _CHOICES = 16
 """Sampled codes: few enough that no random number lies at the border between two codes."""
 
@@ -62,14 +64,13 @@ def make_operations(kernels: Kernels, attend: Attend) -> Operations:
 
     Args:
         kernels: `fused` only if `find_fault` returns None.
-        attend: attention function for passes without a fused kernel.
+        attend: attention function of plain operations.
     """
-    plain = PlainOperations(attend)
     if kernels == "plain":
-        return plain
+        return PlainOperations(attend)
     from voiceagent_tts.model.fused import FusedOperations  # Triton is optional
 
-    return FusedOperations(plain)
+    return FusedOperations()
 
 
 def make_sampler(kernels: Kernels, bounds: SamplingBounds) -> Sampler:
@@ -193,7 +194,8 @@ def differences(
     predictor_type = predictor_dtype(dtype)
     frame = range(config.num_code_groups)
     for name, part, part_type, make_cache in (
-        ("step", config, dtype, _step_cache),
+        ("step", config, dtype, _paged_cache(1)),
+        ("prompt", config, dtype, _paged_cache(_PROMPT_STEPS)),
         ("frame's start", config.code_predictor_config, predictor_type, _frame_cache(frame[:2])),
         ("frame", config.code_predictor_config, predictor_type, _frame_cache(frame[3:4])),
     ):
@@ -246,13 +248,18 @@ def _codes(
     return sampler.sample(logits, uniform, row_settings, rules if has_rules else None).cpu()
 
 
-def _step_cache(config: TransformerConfig, draw: Draw) -> tuple[KVCache, Tensor]:
-    """Return the KV cache of a talker step, and positions [B, 1]."""
-    shape = (1, _PAGES, PAGE_POSITIONS, config.num_key_value_heads, config.head_dim)
-    pool = KVPool(draw(*shape), draw(*shape))
-    table, positions = (torch.tensor(of, device=pool.keys.device) for of in (_TABLE, _STARTS))
-    window = len(_TABLE[0]) * PAGE_POSITIONS
-    return PagedKVCache(pool, table, positions[:, None], window), positions[:, None]
+def _paged_cache(steps: int) -> Callable[[TransformerConfig, Draw], tuple[KVCache, Tensor]]:
+    """Return a function that makes the KV cache of the talker, and positions [B, `steps`]."""
+
+    def make(config: TransformerConfig, draw: Draw) -> tuple[KVCache, Tensor]:
+        shape = (1, _PAGES, PAGE_POSITIONS, config.num_key_value_heads, config.head_dim)
+        pool = KVPool(draw(*shape), draw(*shape))
+        table, starts = (torch.tensor(of, device=pool.keys.device) for of in (_TABLE, _STARTS))
+        positions = starts[:, None] + torch.arange(steps, device=starts.device)
+        window = len(_TABLE[0]) * PAGE_POSITIONS
+        return PagedKVCache(pool, table, positions, window), positions
+
+    return make
 
 
 def _frame_cache(place: range) -> Callable[[TransformerConfig, Draw], tuple[KVCache, Tensor]]:
