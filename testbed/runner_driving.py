@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 import torch
 
 from testbed.engine_driving import CUSTOM_VOICE, load
+from voiceagent_tts.engine.priming import Priming
 from voiceagent_tts.engine.runner import Runner
+from voiceagent_tts.model.codec_state import CodecState
 from voiceagent_tts.model.kv_pool import pages_for
 from voiceagent_tts.model.prompt import Preset, Prompt, PromptBuilder
 from voiceagent_tts.model.sampling import SamplingParams, sampling_params
@@ -116,7 +118,8 @@ def _start_any(listener: Listener, row: int, seed: int, choices: random.Random) 
     if choices.random() < 0.4:
         codebooks = load(CUSTOM_VOICE)[1].codebooks
         generator = torch.Generator().manual_seed(seed)
-        primed = runner.prime(torch.randint(0, 8, (14, codebooks), generator=generator))
+        reference = torch.randint(0, 8, (14, codebooks), generator=generator)
+        primed = state_after(runner.prime(reference))
     runner.start(
         row,
         prompt,
@@ -127,6 +130,13 @@ def _start_any(listener: Listener, row: int, seed: int, choices: random.Random) 
         primed=primed,
     )
     listener.rows[row] = Spoken()
+
+
+def state_after(priming: Priming) -> CodecState:
+    """Compute all parts of a reference; return the codec's state after it."""
+    while not priming.is_done:
+        priming.advance()
+    return priming.state
 
 
 def difference(one: Spoken, other: Spoken) -> int:

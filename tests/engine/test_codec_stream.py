@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from testbed.engine_driving import CUSTOM_VOICE, load
+from testbed.runner_driving import state_after
 from voiceagent_tts.core import FRAME_SAMPLES
 from voiceagent_tts.engine.codec_stream import CodecStream, Sound, split_windows
 from voiceagent_tts.engine.cuda_graph import Stream, StreamEvent
@@ -97,19 +98,21 @@ def test_a_dropped_row_is_not_heard(stream: CodecStream) -> None:
 
 
 @torch.inference_mode()
-def test_primed_rows_continue_their_reference(codes: Tensor) -> None:
+@pytest.mark.parametrize("reference_frames", [9, 27], ids=["one part", "three parts"])
+def test_primed_rows_continue_their_reference(codes: Tensor, reference_frames: int) -> None:
     """A row primed with a reference sounds as if it had spoken the reference; other rows do not."""
     shifted = codes.clone()
-    shifted[1, :4] = codes[0, 9:13]
+    end = reference_frames + 4
+    shifted[1, :4] = codes[0, reference_frames:end]
     stream = CodecStream(
         load(CUSTOM_VOICE)[1], shifted, STREAM, STREAM, exact_sizes(ROWS, FRAMES).codec
     )
     stream.start(0, None)
-    stream.start(1, stream.prime(codes[0, :9].long()))
+    stream.start(1, state_after(stream.prime(codes[0, :reference_frames].long())))
     sounds = {sound.row: sound.pcm for sound in decode(stream, {0: 4, 1: 4})}
-    expected = whole(codes, 0, 13)
+    expected = whole(codes, 0, end)
     assert difference(sounds[0], expected[: 4 * FRAME_SAMPLES]) <= 8
-    assert difference(sounds[1], expected[9 * FRAME_SAMPLES :]) <= 8
+    assert difference(sounds[1], expected[reference_frames * FRAME_SAMPLES :]) <= 8
 
 
 class _Slow(Stream):

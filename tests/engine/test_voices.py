@@ -8,6 +8,7 @@ import torch
 
 from testbed.engine_driving import Driver, last_of, pcm_of
 from testbed.parity_reference import REFERENCE
+from voiceagent_tts.engine.priming import Priming
 from voiceagent_tts.engine.voice_cache import VoiceCache
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.model.clone import load_cloner
@@ -87,6 +88,56 @@ def test_a_cached_clone_is_sooner(folder: VoiceFolder) -> None:
     cold_s, cached_s = (min(map(first_audio_s, ("one", "two", "three"))) for _ in range(2))
     print(f"first audio: {cold_s * 1000:.0f} ms cold, {cached_s * 1000:.0f} ms cached")
     assert cached_s < cold_s
+
+
+def test_a_long_reference_delays_others_by_a_part_at_a_time(
+    driver: Driver, folder: VoiceFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the first use of a voice is computed, other rows make a frame in every step."""
+    folder.save("long", clone(4, frames=200).to_bytes())
+    parts, advance = list[int](), Priming.advance
+
+    def count(priming: Priming) -> None:
+        parts.append(1)
+        advance(priming)
+
+    driver.run(*driver.open(1, TEXT, voice="bert", feeding="token", more=True))
+    driver.send(*driver.open(2, TEXT, voice="long"), *driver.open(3, TEXT, voice="long"))
+    driver.send(Append(1, 9 * TEXT, len(TEXT), True, None))
+    monkeypatch.setattr(Priming, "advance", count)
+    for step in range(1, 18):
+        frames = driver.engine.metrics["frames_total"]
+        driver.engine.step()
+        assert len(parts) == step
+        assert driver.engine.metrics["frames_total"] > frames
+    driver.run(Cancel(1))
+    assert len(parts) == -(-200 // 12)
+    assert pcm_of(driver.events, 2)
+    assert pcm_of(driver.events, 3)
+
+
+def test_a_listener_s_voice_comes_before_a_file_s(driver: Driver, folder: VoiceFolder) -> None:
+    """A voice that only a batch context waits for is computed after those of listeners."""
+    for name in ("first", "second"):
+        folder.save(name, clone(5, frames=60).to_bytes())
+    driver.send(*driver.open(1, TEXT, voice="first", is_batch=True))
+    driver.send(*driver.open(2, TEXT, voice="second"))
+    while not (heard := [id for id in (1, 2) if pcm_of(driver.events, id)]):
+        driver.engine.step()
+    assert heard == [2]
+    driver.run(Cancel(1), Cancel(2))
+
+
+def test_a_cancelled_context_leaves_its_voice_for_the_next(
+    driver: Driver, folder: VoiceFolder
+) -> None:
+    """A voice that nobody waits for is computed no further, and continued when it is wanted."""
+    folder.save("long", clone(4, frames=200).to_bytes())
+    driver.send(*driver.open(1, TEXT, voice="long"))
+    driver.engine.step()
+    driver.run(Cancel(1))
+    assert driver.engine.step() is None
+    assert isinstance(last_of(driver.run(*driver.open(2, TEXT, voice="long")), 2), Done)
 
 
 def test_a_clone_with_a_long_reference_waits_for_no_second_sentence(

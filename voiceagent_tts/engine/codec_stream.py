@@ -16,6 +16,7 @@ from torch import Tensor
 
 from voiceagent_tts.core import FRAME_SAMPLES
 from voiceagent_tts.engine.cuda_graph import CompiledCalls, Stream, StreamEvent
+from voiceagent_tts.engine.priming import Priming
 from voiceagent_tts.engine.sizes import WINDOWS_FRAMES, fitting
 from voiceagent_tts.engine.transfer import Upload
 from voiceagent_tts.model.codec import Codec
@@ -127,6 +128,8 @@ class CodecStream:
         self._sizes = sizes
         self._state = codec.decoder.new_state(rows + 1, max(WINDOWS_FRAMES))
         most = max(counts[-1] for counts in sizes.values())
+        part = (self._state.max_frames, codebooks)
+        self._reference_part = Upload(part, torch.int64, stream.device)
         self._windows = Upload((most, 2), torch.int32, source.device)
         self._windows.send(self._scratch_windows(most))  # captures run on the scratch row
         width = 1 + max(sizes) * codebooks  # the row's index, then its codes
@@ -166,13 +169,9 @@ class CodecStream:
         count, frames = max(self.keys(), key=lambda key: key[0] * key[1])
         self.calls[count, frames]()
 
-    @torch.inference_mode()
-    def prime(self, reference_codes: Tensor) -> CodecState:
-        """Return the decoder state of one row after a reference ([F, K])."""
-        with self._stream.entered():
-            state = self._decoder.new_state(1, self._state.max_frames)
-            self._decoder.prime(reference_codes.T[None].to(self._stream.device), state)
-        return state
+    def prime(self, reference_codes: Tensor) -> Priming:
+        """Begin to compute the decoder state of one row after a reference ([F, K] int64)."""
+        return Priming(self._decoder, reference_codes, self._reference_part, self._stream)
 
     @torch.inference_mode()
     def start(self, row: int, primed: CodecState | None) -> None:

@@ -29,7 +29,7 @@ from voiceagent_tts.engine.sequence import (
 )
 from voiceagent_tts.engine.sequence_builder import SequenceBuilder
 from voiceagent_tts.engine.text_queue import TextQueue
-from voiceagent_tts.engine.voice_cache import VoiceCache
+from voiceagent_tts.engine.voice_cache import LoadedVoice, VoiceCache
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError, VoiceAgentError
 from voiceagent_tts.model.checkpoint import Checkpoint
 from voiceagent_tts.model.prompt import LANGUAGE_CODES, Prompt
@@ -89,6 +89,7 @@ class Qwen3Engine:
             outbox, self._contexts, self._scheduler, runner, self._counts, clock
         )
         self._preparations: deque[Prepare] = deque(maxlen=_MOST_PREPARATIONS)
+        self._preparing: tuple[Prepare, LoadedVoice] | None = None
         self._arrivals = itertools.count()
 
     @property
@@ -144,13 +145,15 @@ class Qwen3Engine:
     def step(self) -> float | None:
         """Receive commands, schedule, run, record, and publish."""
         self._receive_commands()
+        self._prime_one()
         self._prepare_one()
         plan = self._schedule()  # starts, steps and windows; rows, pages and refusals
         result = self._run(plan)  # prefill, code predictor, codec and talker
         self._record(plan, result)  # frames, and rows that have ended or wait for text
         self._publisher.publish(plan.step, result.sounds)  # audio, and ends of sequences
         is_busy = plan.step or plan.decode or self._runner.has_sound_in_flight
-        return 0.0 if is_busy or self._preparations or self._texts.is_busy else None
+        waits = self._has_preparations or self._texts.is_busy or self._unprimed()
+        return 0.0 if is_busy or waits else None
 
     def close(self) -> None:
         """Drop every context; idempotent."""
@@ -206,6 +209,7 @@ class Qwen3Engine:
             builder.sequences,
             voice=voice,
             builder=builder,
+            waits_for_voice=not self._prompts.is_primed(voice),
         )
         self._contexts[context.id] = context
         self._append_text(context, command)
@@ -241,17 +245,40 @@ class Qwen3Engine:
         if active.state is RowState.STARVED:
             active.state = RowState.RUNNING
 
+    def _unprimed(self) -> list[OpenContext]:
+        return [context for context in self._contexts.values() if context.waits_for_voice]
+
+    def _prime_one(self) -> None:
+        """Compute a part of the voice that has been waited for longest, by listeners first."""
+        unprimed = self._unprimed()
+        if not unprimed:
+            return
+        first = min(unprimed, key=lambda context: (context.is_batch, context.arrival))
+        self._prompts.prime_part(first.voice)
+        for context in unprimed:
+            context.waits_for_voice = not self._prompts.is_primed(context.voice)
+
     def _prepare_one(self) -> None:
         """Compute what a context may need soon, while no listener waits."""
-        if not self._preparations:
+        if not self._has_preparations or not self.has_time:
             return
-        if not self.has_time:
-            return
-        command = self._preparations.popleft()
         with contextlib.suppress(VoiceAgentError):  # reported when a context is opened
+            command, voice = self._preparing or self._next_preparation()
+            self._preparing = None
+            if not self._prompts.is_primed(voice):
+                self._prompts.prime_part(voice)
+                self._preparing = command, voice
+                return
             instruct = command.options.instruct
-            voice = self._voices.find(command.voice, instruct)
             self._prompts.prepare(voice, command.language, instruct, command.feeding)
+
+    @property
+    def _has_preparations(self) -> bool:
+        return bool(self._preparing or self._preparations)
+
+    def _next_preparation(self) -> tuple[Prepare, LoadedVoice]:
+        command = self._preparations.popleft()
+        return command, self._voices.find(command.voice, command.options.instruct)
 
     # Schedule.
 

@@ -6,6 +6,8 @@ the codec's state after a clone's reference audio. Both are cached. Knows no row
 
 from dataclasses import dataclass
 
+from torch import Tensor
+
 from voiceagent_tts.engine.prefixes import Prefix
 from voiceagent_tts.engine.runner import Runner
 from voiceagent_tts.engine.scheduler import Scheduler
@@ -72,7 +74,7 @@ class PromptCache:
     def build(
         self, sequence: Sequence, loaded: LoadedVoice, instruct: str | None
     ) -> PreparedPrompt:
-        """Build the prompt of a sequence.
+        """Build the prompt of a sequence; its voice is primed.
 
         Raises:
             InvalidRequestError: the model does not support the voice, language or instruct.
@@ -87,7 +89,22 @@ class PromptCache:
             is_open=sequence.is_open,
         )
         key = (loaded.voice, sequence.language, instruct or "", is_streaming)
-        return PreparedPrompt(prompt, self._find_prefix(key, prompt), self._primed(loaded))
+        primed = None if loaded.priming is None else loaded.priming.state
+        return PreparedPrompt(prompt, self._find_prefix(key, prompt), primed)
+
+    def is_primed(self, loaded: LoadedVoice) -> bool:
+        """Whether the codec's state after the voice's reference is there, or none is needed."""
+        if _reference_codes(loaded) is None:
+            return True
+        return loaded.priming is not None and loaded.priming.is_done
+
+    def prime_part(self, loaded: LoadedVoice) -> None:
+        """Compute the next part of the codec's state after the voice's reference."""
+        codes = _reference_codes(loaded)
+        assert codes is not None, "expected a voice with a reference"
+        if loaded.priming is None:
+            loaded.priming = self._runner.prime(codes)
+        loaded.priming.advance()
 
     def prepare(
         self, loaded: LoadedVoice, language: str | None, instruct: str | None, feeding: Feeding
@@ -97,7 +114,6 @@ class PromptCache:
         Raises:
             InvalidRequestError: the model does not support the voice, language or instruct.
         """
-        self._primed(loaded)
         is_streaming = feeding == "token" or self._always_streams
         key = (loaded.voice, language, instruct or "", is_streaming)
         if self._prefixes.get(key) is None:
@@ -129,13 +145,7 @@ class PromptCache:
                         return
                     self._prefixes.drop_oldest()
 
-    def _primed(self, loaded: LoadedVoice) -> CodecState | None:
-        """Return the codec's state after a clone's reference audio, computed once per voice."""
-        voice = loaded.voice
-        if (
-            loaded.primed is None
-            and isinstance(voice, Cloned)
-            and voice.reference_codes is not None
-        ):
-            loaded.primed = self._runner.prime(voice.reference_codes)
-        return loaded.primed
+
+def _reference_codes(loaded: LoadedVoice) -> Tensor | None:
+    """Return the codes of a clone's reference audio; None for other voices."""
+    return loaded.voice.reference_codes if isinstance(loaded.voice, Cloned) else None

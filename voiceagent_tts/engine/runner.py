@@ -20,6 +20,7 @@ from voiceagent_tts.engine.codec_stream import CodecStream, Sound
 from voiceagent_tts.engine.cuda_graph import CODEC_PRIORITY, Stream, StreamEvent
 from voiceagent_tts.engine.generate import make_samplers
 from voiceagent_tts.engine.prefixes import Prefix
+from voiceagent_tts.engine.priming import Priming
 from voiceagent_tts.engine.sizes import Sizes, exact_sizes
 from voiceagent_tts.errors import OverloadedError
 from voiceagent_tts.model.checkpoint import Checkpoint
@@ -275,8 +276,8 @@ class Runner:
         self.timings = Timings()
         self._codec.spent_s = 0.0
 
-    def prime(self, reference_codes: Tensor) -> CodecState:
-        """Return the codec state of one row after a reference ([F, K])."""
+    def prime(self, reference_codes: Tensor) -> Priming:
+        """Begin to compute the codec state of one row after a reference ([F, K] int64)."""
         return self._codec.prime(reference_codes)
 
     def prepare(self, prompt_prefix: Prompt, pages: Sequence[int]) -> Prefix:

@@ -170,6 +170,7 @@ class EngineContext:
         waited_for_text: whether text was missing since the last audio. A gap that follows is not
             an underrun.
         waits_for_memory: whether the next sequence waits for free pages.
+        waits_for_voice: whether the first sequence waits until its voice is computed.
         held_pcm: silence that is sent together with the first sound.
         clock: playback of the audio that was sent.
     """
@@ -185,6 +186,7 @@ class EngineContext:
     samples_wanted: int = 0
     waited_for_text: bool = False
     waits_for_memory: bool = False
+    waits_for_voice: bool = False
     held_pcm: bytes = b""
     clock: PlayoutClock = field(init=False)
 
@@ -218,7 +220,7 @@ class EngineContext:
     @property
     def can_start(self) -> bool:
         """Whether the next sequence can be given a row."""
-        if self.active is not None or self.waits_for_memory:
+        if self.active is not None or self.waits_for_memory or self.waits_for_voice:
             return False
         return self.has_text_to_start and self.has_credit
 

@@ -6,9 +6,9 @@ loaded again when its file changes. Knows no audio and no rows.
 
 from dataclasses import dataclass
 
+from voiceagent_tts.engine.priming import Priming
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.lru import LRUCache
-from voiceagent_tts.model.codec_state import CodecState
 from voiceagent_tts.model.config import ModelConfig
 from voiceagent_tts.model.prompt import Cloned, Designed, Preset, Voice
 from voiceagent_tts.seam.events import Gender, VoiceDetails
@@ -24,11 +24,12 @@ class LoadedVoice:
 
     Attributes:
         voice: the voice as the prompt needs it.
-        primed: codec state of one row after the reference audio; None until a row has needed it.
+        priming: codec state of one row after the reference audio, computed in parts; None until it
+            is needed.
     """
 
     voice: Voice
-    primed: CodecState | None = None
+    priming: Priming | None = None
 
 
 @dataclass(slots=True)

@@ -132,15 +132,28 @@ class CodecDecoder(nn.Module):
         Raises:
             ValueError: `codes` and `state` have different numbers of rows.
         """
-        remaining = codes.shape[-1]
-        for portion in codes.split(state.max_frames, dim=-1):
-            call = self._start_call(portion, state, None)
-            latents = self._transform(portion, call)
-            kept = portion.shape[-1] - max(0, remaining - self.context_frames)
-            if kept > 0:
-                self._synthesize(latents[:, -kept:], call)
-            call.advance()
-            remaining -= portion.shape[-1]
+        following = codes.shape[-1]
+        for part in codes.split(state.max_frames, dim=-1):
+            following -= part.shape[-1]
+            self.prime_part(part, following, state)
+
+    def prime_part(self, codes: Tensor, following: int, state: CodecState) -> None:
+        """Decode the next part of a reference for its effect on the state.
+
+        Args:
+            codes: [B, K, F] int64, at most as many frames as `state` allows.
+            following: number of frames of the reference after these.
+            state: left context of every row; updated in place.
+
+        Raises:
+            ValueError: as in `decode`.
+        """
+        call = self._start_call(codes, state, None)
+        latents = self._transform(codes, call)
+        kept = min(codes.shape[-1], self.context_frames - following)
+        if kept > 0:
+            self._synthesize(latents[:, -kept:], call)
+        call.advance()
 
     @property
     def context_frames(self) -> int:
