@@ -3,11 +3,13 @@
 The real scheduler is simulated at five loads. Passes take what their launches and bytes take, by
 the counted table of `benchmarks.engine.launches` and one file of figures of a device, which are
 guesses until a card has been measured. So the predictions compare two versions of this software; a
-test notices when a change makes them worse.
+test notices when a change makes them worse. `--before COMMIT` also predicts with the launches and
+bytes that were counted at a commit.
 """
 
 import json as json_format
-from dataclasses import asdict
+import subprocess
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -34,6 +36,9 @@ def predict(times: GpuTimes) -> dict[str, dict[str, float]]:
 
 def main(
     codec: Annotated[str, typer.Option(help="Kernels of the codec: plain or fused.")] = "plain",
+    before: Annotated[
+        str | None, typer.Option(help="Also predict with what was counted at this commit.")
+    ] = None,
     json: Annotated[Path | None, typer.Option(help="Also write the predictions here.")] = None,
     save: Annotated[
         bool, typer.Option("--save", help="Also replace the predictions that tests compare with.")
@@ -43,17 +48,46 @@ def main(
     times = load_times(TABLE, codec)
     found = predict(times)
     kind = "measured figures" if times.figures["is_measured"] else "guessed figures"
-    table = Table("load", "p50 ms", "p95 ms", "gaps", "audio-s/s", title=f"Predicted from {kind}")
-    for name in SCENARIOS:
-        of = found[name]
-        waits = [f"{1000 * of[f'audible_{share}_s']:.1f}" for share in ("p50", "p95")]
-        table.add_row(name, *waits, str(of["gaps"]), f"{of['audio_s_per_s']:.0f}")
-    Console().print(table)
+    columns = {"now": found}
+    if before is not None:
+        columns = {before: predict(_times_at(before, codec)), **columns}
+    if codec == "plain":
+        columns["now, fused codec"] = predict(load_times(TABLE, "fused"))
+    Console().print(_compared(columns, f"Predicted from {kind}, never measured"))
     if save and codec == "plain":  # what a server runs by default
         SAVED.write_text(json_format.dumps(found, indent=2) + "\n")
     publish(
         {"is_measured": False, "codec_kernels": codec, "predicted": found, **provenance()}, json
     )
+
+
+def _times_at(commit: str, codec: str) -> GpuTimes:
+    """Return the times of passes as they were counted at a commit.
+
+    Raises:
+        typer.BadParameter: there is no such commit, or it has no table of passes.
+    """
+    path = TABLE.relative_to(Path(__file__).parents[2])
+    command = ["git", "show", f"{commit}:{path.as_posix()}"]
+    told = subprocess.run(command, capture_output=True, text=True, cwd=TABLE.parent)
+    if told.returncode:
+        raise typer.BadParameter(f"expected a commit with {path}, got {commit}; try HEAD")
+    return replace(load_times(TABLE, codec), table=json_format.loads(told.stdout))
+
+
+def _compared(columns: dict[str, dict[str, dict[str, float]]], title: str) -> Table:
+    """Return a table with a column for each version, and what listeners get in its lines."""
+    table = Table("", *columns, title=title)
+    for rows in _ROWS:
+        steps = [1000 * of["step_s"][str(rows)] for of in columns.values()]
+        table.add_row(f"step without the codec, {rows} rows, ms", *(f"{one:.1f}" for one in steps))
+    for name in SCENARIOS:
+        loads = [of[name] for of in columns.values()]
+        waits = [[1e3 * of[f"audible_{share}_s"] for share in ("p50", "p95")] for of in loads]
+        table.add_row(f"{name}, p50 / p95 ms", *(f"{p50:.1f} / {p95:.1f}" for p50, p95 in waits))
+        table.add_row(f"{name}, gaps", *(str(of["gaps"]) for of in loads))
+        table.add_row(f"{name}, audio-s/s", *(f"{of['audio_s_per_s']:.0f}" for of in loads))
+    return table
 
 
 if __name__ == "__main__":

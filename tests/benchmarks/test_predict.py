@@ -4,9 +4,10 @@ import json
 from unittest.mock import patch
 
 import pytest
+import typer
 
 from benchmarks.engine.pass_work import TABLE
-from benchmarks.engine.predict import SAVED, predict
+from benchmarks.engine.predict import SAVED, _times_at, predict
 from testbed.gpu_simulation import SCENARIOS, GpuTimes, Prediction, load_times
 from voiceagent_tts.engine import scheduler
 
@@ -51,6 +52,12 @@ def test_a_limited_backlog_shortens_the_wait_of_many(found: dict[str, dict[str, 
     assert without.stalled_s > 0.5
     assert limited["step_p99_s"] < 0.8 * without.step_p99_s
     assert limited["audible_p50_s"] < 0.6 * without.audible_p50_s
+
+
+def test_a_commit_without_a_table_is_refused() -> None:
+    """The comparison with an earlier commit says what it needs."""
+    with pytest.raises(typer.BadParameter, match="expected a commit with benchmarks/engine"):
+        _times_at("no-such-commit", "plain")
 
 
 def test_a_slower_device_is_predicted_to_be_slower() -> None:
