@@ -26,6 +26,7 @@ from voiceagent_tts.engine.sizes import graph_sizes
 
 FIGURES = Path(__file__).parent / "device_figures.json"
 _MANY_ROWS = 64
+_SKINNY_ROWS = 16
 _AUDIBLE_FRAMES = 2
 UTTERANCE_FRAMES = 64
 
@@ -41,19 +42,21 @@ class GpuTimes:
         table: counted work of the passes.
         figures: figures of a device.
         codec: kernels of the codec in the table.
+        kernels: kernels of talker and code predictor: `fused` or `skinny`.
     """
 
     table: Table
     figures: dict[str, Any]
     codec: str = "plain"
+    kernels: str = "fused"
 
     def predictor_s(self, rows: int) -> float:
         """Seconds of the code predictor for a frame."""
-        return self._of_rows("code predictor, fused, {} rows", rows)
+        return self._pass_s("code predictor", rows)
 
     def talker_s(self, rows: int) -> float:
         """Seconds of a talker step."""
-        return self._of_rows("talker, fused, {} rows", rows)
+        return self._pass_s("talker", rows)
 
     def prefill_s(self, prompts: int) -> float:
         """Seconds of the prefills of short prompts, four to a pass."""
@@ -72,6 +75,13 @@ class GpuTimes:
     def step_s(self, rows: int) -> float:
         """Seconds of a step without the codec."""
         return self.predictor_s(rows) + self.talker_s(rows) + self.host_s(rows)
+
+    def _pass_s(self, name: str, rows: int) -> float:
+        seconds = self._of_rows(f"{name}, fused, {{}} rows", rows)
+        if self.kernels == "fused" or rows > _SKINNY_ROWS:
+            return seconds
+        fused, skinny = (self.table[f"{name}, {one}, 1 rows"] for one in ("fused", "skinny"))
+        return seconds - self._seconds(fused["launches"] - skinny["launches"], 0.0)
 
     def _of_rows(self, name: str, rows: int) -> float:
         """Interpolate between the counts of one row and of many."""

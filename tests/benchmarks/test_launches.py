@@ -91,6 +91,17 @@ def test_a_fused_layer_is_four_matrices_and_four_kernels(fused: dict[str, Work])
         assert counts["scaled_dot_product_attention"] == counts["rms_norm"] == 0
 
 
+def test_products_of_few_rows_leave_five_launches_a_layer(run: Run) -> None:
+    """With norm and gate inside of the products a frame of one row has at most 620 launches."""
+    work = run(pass_work, "skinny", 1)
+    counts = work["code predictor"].launches + work["talker"].launches
+    layers = PREDICTOR_LAYERS + TALKER_LAYERS
+    assert counts["_norm_product"] == 2 * layers
+    assert counts["_gate_product"] == counts["_attend"] == layers
+    assert counts["_gate"] == 0
+    assert counts.total() <= 620
+
+
 def test_a_fused_layer_of_a_prompt_has_two_kernels_of_attention(fused: dict[str, Work]) -> None:
     """A prompt's attention is two launches a layer: no gathered pages, and no mask."""
     for name in ("prefill of 32", "prefill of 128"):

@@ -47,7 +47,7 @@ _PREFIX_SHARE = 0.05
 
 _logger = logging.getLogger(__name__)
 
-KernelChoice = Literal["auto", "plain", "fused"]
+KernelChoice = Literal["auto", "plain", "fused", "skinny"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class Qwen3Options:
     codec_device: str | None = None
     attention: AttentionBackend | None = None
     kernels: KernelChoice = "auto"
-    codec_kernels: Kernels = "plain"
+    codec_kernels: Literal["plain", "fused"] = "plain"
     has_graphs: bool = True
     quantize: Quantization | None = None
     has_tf32: bool | None = None
@@ -241,7 +241,7 @@ def _codec_device(options: Qwen3Options, device: torch.device) -> torch.device:
 
 
 def _check_bits(options: Qwen3Options, device: torch.device) -> None:
-    """Refuse the 8 and 4 bits of one kind of device on the other.
+    """Refuse the 8 and 4 bits of one kind of device on the other, and those that kernels lack.
 
     Raises:
         VoiceAgentError: as described.
@@ -250,6 +250,8 @@ def _check_bits(options: Qwen3Options, device: torch.device) -> None:
         got, other = f"quantize {options.quantize} on a CPU", "precision int8"
     elif device.type != "cpu" and options.precision in ("int8", "int4"):
         got, other = f"precision {options.precision} on a GPU", "quantize int8"
+    elif options.kernels == "skinny" and options.quantize is not None:
+        got, other = f"quantize {options.quantize} with kernels skinny", "kernels fused"
     else:
         return
     raise VoiceAgentError(
@@ -357,16 +359,17 @@ def _choose_kernels(
         The kernels, and why they are plain although fused kernels were wanted.
 
     Raises:
-        VoiceAgentError: only fused kernels were wanted, and they do not work.
+        VoiceAgentError: kernels were named, and they do not work.
     """
     if wanted == "plain" or (wanted == "auto" and device.type == "cpu"):
         return "plain", None
-    fault = find_fault(config.talker_config, dtype, device)
+    kernels: Kernels = "fused" if wanted == "auto" else wanted
+    fault = find_fault(config.talker_config, dtype, device, kernels)
     if fault is None:
-        return "fused", None
-    if wanted == "fused":
+        return kernels, None
+    if wanted != "auto":
         raise VoiceAgentError(
-            f"expected kernels that work on {device}, got fused: {fault}; try auto or plain",
+            f"expected kernels that work on {device}, got {wanted}: {fault}; try auto or plain",
             code=ErrorCode.INVALID_PARAM,
         )
     _logger.warning(

@@ -158,12 +158,13 @@ class DeviceRecords:
     """
 
     def __init__(self, packed: Tensor, layout: np.dtype) -> None:
-        self._integers, self._floats = packed, packed.view(torch.float32)
+        # All fields are converted in one launch; what floats become as integers is never read.
+        self._integers, self._floats = packed.long(), packed.view(torch.float32)
         self._layout = layout
 
     def integer(self, name: str) -> Tensor:
         """Return an integer field as [B] int64."""
-        return self._integers[:, self._place(name)].long()
+        return self._integers[:, self._place(name)]
 
     def number(self, name: str) -> Tensor:
         """Return a float field as [B, 1] float32."""
@@ -178,7 +179,7 @@ class DeviceRecords:
     @property
     def table(self) -> Tensor:
         """Page tables, [B, n] int64."""
-        return self._integers[:, self._span("pages")].long()
+        return self._integers[:, self._span("pages")]
 
     def settings(self, name: str) -> RowSettings:
         """Return the sampling settings of `talker` or `predictor`."""
@@ -187,7 +188,7 @@ class DeviceRecords:
         return RowSettings(
             self._integers[:, is_sampled : is_sampled + 1] > 0,
             self._floats[:, temperature : temperature + 1],
-            self._integers[:, top_k : top_k + 1].long(),
+            self._integers[:, top_k : top_k + 1],
             self._floats[:, top_p : top_p + 1],
         )
 

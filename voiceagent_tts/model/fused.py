@@ -28,7 +28,7 @@ from torch import Tensor
 
 from voiceagent_tts.model.attention import KVCache
 from voiceagent_tts.model.fused_prompt import attend_prompt, turn
-from voiceagent_tts.model.layers import HeadNorm, RMSNorm, Rotation
+from voiceagent_tts.model.layers import HeadNorm, RMSNorm, Rotation, SeparateProducts
 
 _MOST_STEPS = 2
 """Maximum new positions per row of the attention kernel: one of a step, two of a frame's start."""
@@ -170,7 +170,7 @@ def _attend(
     tl.store(goal, tl.reshape(result, [LINES, WIDE]).to(dtype), is_line)
 
 
-class FusedOperations:
+class FusedOperations(SeparateProducts):
     """Operations by Triton: one launch each, two for the attention of a prompt."""
 
     def add_norm(self, x: Tensor, added: Tensor | None, norm: RMSNorm) -> tuple[Tensor, Tensor]:

@@ -6,6 +6,7 @@ Fused kernels need Triton, which is imported only when they are selected, and an
 
 import math
 from collections.abc import Callable, Iterator
+from itertools import chain
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +25,7 @@ from voiceagent_tts.model.kv_pool import PAGE_POSITIONS, KVPool, PagedKVCache
 from voiceagent_tts.model.layers import (
     HeadNorm,
     Kernels,
+    Linear,
     Operations,
     PlainOperations,
     RMSNorm,
@@ -49,6 +51,8 @@ _TABLE = ((4, 1, 7), (2, 9, 0), (8, 3, 0), (6, 5, 10))
 _PAGES = 1 + max(map(max, _TABLE))
 _PROMPT_STEPS = 40
 """Positions of the test prompts: more than one block of queries, and not a whole number of them."""
+_PRODUCT_ROWS = 5
+"""Rows of the test products: fewer than a product of tensor cores has."""
 _CHOICES = 16
 """Sampled codes: few enough that no random number lies at the border between two codes."""
 
@@ -63,14 +67,18 @@ def make_operations(kernels: Kernels, attend: Attend) -> Operations:
     """Return the operations of a network's layers.
 
     Args:
-        kernels: `fused` only if `find_fault` returns None.
+        kernels: other than `plain` only if `find_fault` returns None.
         attend: attention function of plain operations.
     """
     if kernels == "plain":
         return PlainOperations(attend)
-    from voiceagent_tts.model.fused import FusedOperations  # Triton is optional
+    if kernels == "fused":
+        from voiceagent_tts.model.fused import FusedOperations  # Triton is optional
 
-    return FusedOperations()
+        return FusedOperations()
+    from voiceagent_tts.model.fused_products import SkinnyOperations
+
+    return SkinnyOperations()
 
 
 def make_sampler(kernels: Kernels, bounds: SamplingBounds) -> Sampler:
@@ -87,15 +95,20 @@ def make_sampler(kernels: Kernels, bounds: SamplingBounds) -> Sampler:
     return FusedSampler(bounds)
 
 
-def find_fault(config: TalkerConfig, dtype: torch.dtype, device: torch.device) -> str | None:
-    """Return why a model cannot use fused kernels on this device, or None if it can.
+def find_fault(
+    config: TalkerConfig, dtype: torch.dtype, device: torch.device, kernels: Kernels = "fused"
+) -> str | None:
+    """Return why a model cannot use these kernels on this device, or None if it can.
 
     Compiles the kernels and compares their results on random numbers with those of plain ones.
     """
     if device.type != "cuda" or torch.version.cuda is None:
         return f"{device} is not an NVIDIA GPU"
     try:
-        for name, difference, bound in differences(config, dtype, device):
+        found = differences(config, dtype, device)
+        if kernels == "skinny":
+            found = chain(found, product_differences(config, dtype, device))
+        for name, difference, bound in found:
             if not difference <= bound:
                 return f"{name}: {difference:.2g} from plain kernels, expected at most {bound:.2g}"
     except Exception as error:  # an import, the compiler or the driver may fail
@@ -213,6 +226,49 @@ def differences(
         on_cpu = _codes("plain", size, part_type, torch.device("cpu"), has_rules=has_rules)
         chosen = _codes("fused", size, part_type, device, has_rules=has_rules)
         yield f"codes of {name}", float((chosen != on_cpu).float().mean()), 0.0
+
+
+def product_differences(
+    config: TalkerConfig, dtype: torch.dtype, device: torch.device
+) -> Iterator[tuple[str, float, float]]:
+    """Compare products of few rows on a device with plain ones on the CPU; as `differences`."""
+    plain, skinny = PlainOperations(attend_sdpa), make_operations("skinny", attend_sdpa)
+    for name, part, part_type in (
+        ("talker", config, dtype),
+        ("code predictor", config.code_predictor_config, predictor_dtype(dtype)),
+    ):
+        expected = _products(plain, part, part_type, torch.device("cpu"))
+        found = _products(skinny, part, part_type, device)
+        for result, numbers in expected.items():
+            share = (found[result] - numbers).abs().amax(-1) / numbers.abs().amax(-1)
+            yield f"{result} of the {name}", float(share.max()), TOLERANCES[part_type]
+
+
+@torch.inference_mode()
+def _products(
+    operations: Operations, config: TransformerConfig, dtype: torch.dtype, device: torch.device
+) -> dict[str, Tensor]:
+    """Run the products of an MLP on random numbers; return float32 results on the CPU."""
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator).to(device, dtype)
+
+    hidden, inner = config.hidden_size, config.intermediate_size
+    norm = RMSNorm(hidden, config.rms_norm_eps).to(device, dtype)
+    norm.weight.copy_(1 + draw(hidden) / 8)
+    up, down = Linear(hidden, 2 * inner).to(device, dtype), Linear(inner, hidden).to(device, dtype)
+    for linear in (up, down):
+        linear.weight.copy_(draw(*linear.weight.shape) / linear.weight.shape[1] ** 0.5)
+    x, added = (draw(_PRODUCT_ROWS, hidden) for _ in range(2))
+    total, gate_up = operations.norm_product(x, added, norm, up)
+    results = {
+        "sum": total,
+        "product of a sum's norm": gate_up,
+        "product of a norm": operations.norm_product(x, None, norm, up)[1],
+        "product of a gate": operations.gate_product(draw(_PRODUCT_ROWS, 2 * inner), down),
+    }
+    return {name: result.float().cpu() for name, result in results.items()}
 
 
 @torch.inference_mode()

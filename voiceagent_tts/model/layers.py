@@ -9,7 +9,7 @@ nor codes; the caller passes earlier keys and values as a `KVCache` and position
 Source: Qwen3 (RMSNorm on heads, grouped queries, SiLU-gated MLP), as in qwen-tts 0.1.1.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -23,8 +23,9 @@ from voiceagent_tts.model.config import TransformerConfig
 Weights = Iterator[tuple[str, Tensor]]
 """Pairs of a tensor name in the checkpoint and the part of our parameter that it fills."""
 
-Kernels = Literal["plain", "fused"]
-"""Implementation of everything between matrix products: PyTorch or Triton (`model/fused.py`)."""
+Kernels = Literal["plain", "fused", "skinny"]
+"""Implementation of everything between matrix products: PyTorch or Triton (`model/fused.py`). With
+`skinny`, products of few rows are Triton's, too (`model/fused_products.py`)."""
 
 
 class Linear(nn.Module):
@@ -146,8 +147,33 @@ class Operations(Protocol):
         """Compute `silu(gate) * up`: [..., 2 intermediate], gate first -> [..., intermediate]."""
         ...
 
+    def norm_product(
+        self, x: Tensor, added: Tensor | None, norm: RMSNorm, linear: Linear
+    ) -> tuple[Tensor, Tensor]:
+        """As `add_norm`; return the sum, and the product of `linear` with its norm."""
+        ...
 
-class PlainOperations:
+    def gate_product(self, gate_up: Tensor, linear: Linear) -> Tensor:
+        """As `gate`; return the product of `linear` with the result."""
+        ...
+
+
+class SeparateProducts:
+    """Products that follow the operation before them, each on its own."""
+
+    def norm_product(
+        self: Operations, x: Tensor, added: Tensor | None, norm: RMSNorm, linear: Linear
+    ) -> tuple[Tensor, Tensor]:
+        """See `Operations`."""
+        total, normed = self.add_norm(x, added, norm)
+        return total, linear(normed)
+
+    def gate_product(self: Operations, gate_up: Tensor, linear: Linear) -> Tensor:
+        """See `Operations`."""
+        return linear(self.gate(gate_up))
+
+
+class PlainOperations(SeparateProducts):
     """Operations by PyTorch.
 
     Args:
@@ -197,10 +223,10 @@ class Attention(nn.Module):
         self.norm = HeadNorm(self.heads, self.groups, self.head_dim, config.rms_norm_eps)
 
     def forward(
-        self, x: Tensor, rotated: Rotation, cache: KVCache, layer: int, operations: Operations
+        self, heads: Tensor, rotated: Rotation, cache: KVCache, layer: int, operations: Operations
     ) -> Tensor:
-        """[B, T, hidden] -> [B, T, hidden]; `cache` stores the new keys and values."""
-        heads = self.qkv(x).view(*x.shape[:2], -1, self.head_dim)
+        """Products of `qkv` [B, T, ...] -> [B, T, hidden]; `cache` stores new keys and values."""
+        heads = heads.view(*heads.shape[:2], -1, self.head_dim)
         attended = operations.attend(heads, self.norm, rotated, cache, layer)
         return self.out(attended.flatten(2))
 
@@ -221,9 +247,9 @@ class MLP(nn.Module):
         self.gate_up = Linear(config.hidden_size, 2 * config.intermediate_size)
         self.down = Linear(config.intermediate_size, config.hidden_size)
 
-    def forward(self, x: Tensor, gate: Callable[[Tensor], Tensor] = silu_gate) -> Tensor:
-        """[..., hidden] -> [..., hidden]; `gate` is `Operations.gate`."""
-        return self.down(gate(self.gate_up(x)))
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., hidden] -> [..., hidden]."""
+        return self.down(silu_gate(self.gate_up(x)))
 
     def weights(self, name: str) -> Weights:
         """Yield this module's tensors under the checkpoint's `name`."""
@@ -268,10 +294,10 @@ class Layer(nn.Module):
         Returns:
             The residual stream, and this layer's MLP output, not yet added to it.
         """
-        x, normed = operations.add_norm(x, added, self.attention_norm)
-        attended = self.attention(normed, rotated, cache, layer, operations)
-        x, normed = operations.add_norm(x, attended, self.mlp_norm)
-        return x, self.mlp(normed, operations.gate)
+        x, heads = operations.norm_product(x, added, self.attention_norm, self.attention.qkv)
+        attended = self.attention(heads, rotated, cache, layer, operations)
+        x, gate_up = operations.norm_product(x, attended, self.mlp_norm, self.mlp.gate_up)
+        return x, operations.gate_product(gate_up, self.mlp.down)
 
     def weights(self, name: str) -> Weights:
         """Yield this module's tensors under the checkpoint's `name`."""
