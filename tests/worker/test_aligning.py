@@ -88,15 +88,33 @@ class FakeSessions:
         self.is_closed.set()
 
 
+class ScriptedClock:
+    """A clock that stands still between changes, and that tells when it was read."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.was_read = threading.Event()
+
+    def __call__(self) -> float:
+        self.was_read.set()
+        return self.now_s
+
+
 class Both:
     """An engine with an aligner, and what they sent."""
 
     def __init__(self) -> None:
+        self.clock = ScriptedClock()
         self.commands, self.sent = list[Any](), list[Any]()
         self.engine: FakeEngine
         self.sessions: FakeSessions
         self.both = AligningEngine(
-            self._make_engine, self._make_sessions, self._take, self.sent.append, "on cuda:0: why"
+            self._make_engine,
+            self._make_sessions,
+            self._take,
+            self.sent.append,
+            "on cuda:0: why",
+            self.clock,
         )
 
     def _make_engine(self, inbox: Any, outbox: Any) -> FakeEngine:
@@ -159,12 +177,16 @@ def test_it_reports_as_the_engine_with_an_aligner(both: Both) -> None:
     assert both.both.capabilities.aligner == "on cuda:0: why"
     assert both.both.capabilities.engine == "fake"
     assert both.both.rows_used == 2
+    both.sessions.gate.clear()
     both.step(*FOLLOW, AUDIO)
+    assert both.sessions.stepped.wait(PATIENCE_S)
+    both.clock.now_s += 0.25
+    both.sessions.gate.set()
     both.until(1)
     metrics = both.both.metrics
     assert metrics["load_ratio"] == 0.5
     assert metrics["aligner_steps_total"] == 1
-    assert metrics["aligner_busy_seconds_total"] > 0
+    assert metrics["aligner_busy_seconds_total"] == 0.25
 
 
 def test_a_pass_waits_for_listeners_in_a_hurry(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,11 +194,14 @@ def test_a_pass_waits_for_listeners_in_a_hurry(both: Both, monkeypatch: pytest.M
     monkeypatch.setattr(aligning, "LONGEST_WAIT_S", PATIENCE_S)
     both.engine.has_time = False
     both.step()
+    both.clock.was_read.clear()
     both.step(*FOLLOW, AUDIO)
+    assert both.clock.was_read.wait(PATIENCE_S), "the pass does not wait"
     assert not both.sessions.stepped.wait(0.05)
+    both.clock.now_s += 0.05
     both.engine.has_time = True
     both.until(1)
-    assert both.both.metrics["aligner_waited_seconds_total"] >= 0.05
+    assert both.both.metrics["aligner_waited_seconds_total"] == 0.05
 
 
 def test_a_pass_does_not_wait_for_ever(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
