@@ -38,13 +38,6 @@ class SocketProtocol(WebSocketsSansIOProtocol):
     """
 
     _is_broken = False
-    _abort_timer: asyncio.TimerHandle | None = None
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the abort of `close_now`: asyncio raises for one of a connection that is gone."""
-        if self._abort_timer is not None:
-            self._abort_timer.cancel()
-        super().connection_lost(exc)
 
     def handle_connect(self, event: Any) -> None:
         """Add `close_now` and `buffered_bytes` to the extensions that the app can use."""
@@ -83,28 +76,16 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self.handle_parser_exception()
 
     def handle_parser_exception(self) -> None:
-        """Send the close frame, then read until the client has closed its side too.
-
-        uvicorn closes the connection at once. If bytes of the client are unread at that time, the
-        kernel resets the connection, and the client may lose the close frame with its code.
-        """
+        """Send the close frame, and discard what the client still sends."""
         if not self.handshake_complete:
             super().handle_parser_exception()
             return
         assert self.conn.close_sent is not None
         self._is_broken = True
-        self.close_sent = True
         self.stop_keepalive()
-        code, reason = self.conn.close_sent.code, self.conn.close_sent.reason
-        self.queue.put_nowait({"type": "websocket.disconnect", "code": code, "reason": reason})
-        self.writable.set()
-        if self.read_paused:
-            self.read_paused = False
-            self.transport.resume_reading()
-        self.transport.write(b"".join(self.conn.data_to_send()))
+        self._end(self.conn.close_sent.code, self.conn.close_sent.reason)
         if self.transport.can_write_eof():
             self.transport.write_eof()
-        self.close_timer = self.loop.call_later(CLOSE_GRACE_S, self.transport.abort)
 
     async def send(self, message: Any) -> None:
         """Send a message of the app; report a socket that was closed meanwhile as a disconnect."""
@@ -123,11 +104,23 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             self.transport.abort()
             return
         self.conn.send_close(code, reason)
-        self.transport.write(b"".join(self.conn.data_to_send()))
+        self._end(code, reason)
+
+    def _end(self, code: int, reason: str) -> None:
+        """Tell the app, write the close frame, and read until the client has closed its side too.
+
+        Without `close_timer` uvicorn would close the connection when the app ends. If bytes of the
+        client are unread at that time, the kernel resets the connection, and the client may lose
+        the close frame with its code. uvicorn cancels the timer when the connection is lost.
+        """
         self.close_sent = True
         self.queue.put_nowait({"type": "websocket.disconnect", "code": code, "reason": reason})
         self.writable.set()
-        self._abort_timer = self.loop.call_later(CLOSE_GRACE_S, self.transport.abort)
+        if self.read_paused:
+            self.read_paused = False
+            self.transport.resume_reading()
+        self.transport.write(b"".join(self.conn.data_to_send()))
+        self.close_timer = self.loop.call_later(CLOSE_GRACE_S, self.transport.abort)
 
 
 class _Server(uvicorn.Server):
