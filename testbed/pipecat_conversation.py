@@ -52,7 +52,8 @@ class Conversation:
         self.texts: dict[str, str] = {}
         self.frames: list[Frame] = []
         self.errors: list[ErrorFrame] = []
-        self.turns: asyncio.Queue[AssistantTurnStoppedMessage] = asyncio.Queue()
+        self._turns_begun: asyncio.Queue[None] = asyncio.Queue()
+        self._turns: asyncio.Queue[AssistantTurnStoppedMessage] = asyncio.Queue()
         self._spoke: asyncio.Queue[str] = asyncio.Queue()
         self._started = asyncio.Event()
         self._changed = asyncio.Condition()
@@ -68,9 +69,13 @@ class Conversation:
         async def on_pipeline_started(worker: PipelineWorker, frame: Frame) -> None:
             self._started.set()
 
+        @aggregators.assistant().event_handler("on_assistant_turn_started")
+        async def on_turn_started(_: object) -> None:
+            self._turns_begun.put_nowait(None)
+
         @aggregators.assistant().event_handler("on_assistant_turn_stopped")
         async def on_turn_stopped(_: object, message: AssistantTurnStoppedMessage) -> None:
-            self.turns.put_nowait(message)
+            self._turns.put_nowait(message)
 
         @tts.event_handler("on_words")
         async def on_words(_: object, context_id: str, words: list[WordTimestamp]) -> None:
@@ -96,7 +101,7 @@ class Conversation:
 
     async def until(self, kind: type[Frame], count: int = 1) -> None:
         """Wait until `count` frames of `kind` have left the service or the loudspeaker."""
-        async with self._changed:
+        async with asyncio.timeout(PATIENCE_S), self._changed:
             await self._changed.wait_for(lambda: self.count(kind) >= count)
 
     def count(self, kind: type[Frame]) -> int:
@@ -105,7 +110,8 @@ class Conversation:
 
     async def started(self) -> None:
         """Wait until the pipeline runs."""
-        await self._started.wait()
+        async with asyncio.timeout(PATIENCE_S):
+            await self._started.wait()
 
     async def push(self, *frames: Frame) -> None:
         """Queue frames in front of the service."""
@@ -114,7 +120,8 @@ class Conversation:
 
     async def begun(self) -> str:
         """Wait for the next TTS context that receives text; returns its id."""
-        return await self._spoke.get()
+        async with asyncio.timeout(PATIENCE_S):
+            return await self._spoke.get()
 
     async def begin(self, *pieces: str) -> str:
         """Start an LLM reply with these pieces of text; returns its TTS context."""
@@ -136,13 +143,18 @@ class Conversation:
         return await self.begun()
 
     async def interrupt(self) -> str:
-        """Barge in; returns the turn's text in the history."""
-        await self.push(InterruptionFrame())
-        return (await self.turns.get()).content
+        """Barge in once the turn has begun; returns its text in the history."""
+        async with asyncio.timeout(PATIENCE_S):
+            # An interruption that overtakes the turn's first frame removes it: no turn would end.
+            await self._turns_begun.get()
+            await self.push(InterruptionFrame())
+            return (await self._turns.get()).content
 
     async def spoken(self) -> str:
         """Wait for the end of the turn; returns its text in the history."""
-        return (await self.turns.get()).content
+        async with asyncio.timeout(PATIENCE_S):
+            await self._turns_begun.get()
+            return (await self._turns.get()).content
 
     async def played_out(self) -> None:
         """Wait until the loudspeaker is silent."""
@@ -185,8 +197,10 @@ async def talking(tts: VoiceAgentTTSService) -> AsyncIterator[Conversation]:
         await conversation.started()
         yield conversation
     finally:
-        await conversation.worker.cancel()
-        # Bounded: if Pipecat swallows a cancellation, a failed test must still end.
+        # Bounded: a failed test must end even if Pipecat waits for a frame that does not come, or
+        # swallows a cancellation.
+        async with asyncio.timeout(PATIENCE_S):
+            await conversation.worker.cancel()
         await asyncio.wait({running}, timeout=PATIENCE_S)
         assert running.done(), "the pipeline does not end"
         running.result()
