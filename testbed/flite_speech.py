@@ -17,6 +17,7 @@ import numpy.typing as npt
 VOICES = ("kal16", "slt", "rms", "awb", "kal")
 _TOKEN_OF_SEGMENT = b"R:SylStructure.parent.parent.R:Token.parent"
 _DURATION_STRETCH = b"duration_stretch"
+_SEED = 1
 
 
 class FliteMissingError(RuntimeError):
@@ -36,7 +37,7 @@ class _Wave(ctypes.Structure):
 def speak(
     text: str, voice: str, stretch: float
 ) -> tuple[npt.NDArray[np.int16], int, list[tuple[float, float]]]:
-    """Speak `text`.
+    """Speak `text`: the same sound at every call.
 
     Args:
         text: English; white space separates the tokens that get times.
@@ -52,6 +53,8 @@ def speak(
     flite = _library()
     speaker = _voice(voice)
     flite.flite_feat_set_float(_features(speaker), _DURATION_STRETCH, stretch)
+    # flite's noise comes from the C library's generator, whose state is that of the whole process.
+    ctypes.CDLL(None).srand(_SEED)
     utterance = flite.flite_synth_text(text.encode(), speaker)
     try:
         wave = flite.utt_wave(utterance).contents

@@ -42,16 +42,17 @@ def test_a_click_inside_loud_speech_is_found_at_its_sample(voice: str) -> None:
     assert len(found) == 20 and sum(found) >= 19
 
 
-@pytest.mark.parametrize("voice", VOICES)
-def test_a_cut_between_pieces_is_found(voice: str) -> None:
-    """10 ms that are lost at a joint: most jumps are found, and they are said to be at it."""
-    clip = spoken(SENTENCES[0], voice)
+def test_a_cut_between_pieces_is_found() -> None:
+    """10 ms that are lost at a joint: three of four jumps are found, and said to be at it."""
     found: list[bool] = []
-    for place in loud_places(clip, 20):
-        cut = np.concatenate((clip.samples[:place], clip.samples[place + 240 :]))
-        breaks = find_breaks(changed(clip, cut, place))
-        found.append(any(each.is_joint for each in breaks))
-    assert sum(found) >= 15
+    for voice in VOICES:
+        for text in SENTENCES:
+            clip = spoken(text, voice)
+            for place in loud_places(clip, 20):
+                cut = np.concatenate((clip.samples[:place], clip.samples[place + 240 :]))
+                breaks = find_breaks(changed(clip, cut, place))
+                found.append(any(each.is_joint for each in breaks))
+    assert len(found) == 120 and sum(found) >= 90
 
 
 def test_a_lost_piece_is_a_gap() -> None:
