@@ -18,9 +18,8 @@ from livekit.agents.llm import ChatMessage
 from livekit.agents.types import DEFAULT_API_CONNECT_OPTIONS
 from livekit.agents.voice.agent_session import SessionConnectOptions
 from livekit.agents.voice.speech_handle import SpeechHandle
-from livekit.agents.voice.transcription import TranscriptSynchronizer
 
-from voiceagent_tts.bench.livekit_devices import Loudspeaker, Microphone, Screen
+from voiceagent_tts.bench.livekit_devices import Loudspeaker, Microphone, Screen, on_devices
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
 
@@ -104,22 +103,6 @@ class Conversation:
             }
             | options
         )
-        self._sync = TranscriptSynchronizer(
-            next_in_chain_audio=self.loudspeaker, next_in_chain_text=self.screen
-        )
-
-    async def start(self) -> None:
-        """Attach the devices and start the agent."""
-        if self.session.vad is not None:
-            self.session.input.audio = self.microphone
-        self.session.output.audio = self._sync.audio_output
-        self.session.output.transcription = self._sync.text_output
-        await self.session.start(Agent(instructions=""))
-
-    async def aclose(self) -> None:
-        """End the session."""
-        await self.session.aclose()
-        await self._sync.aclose()
 
     def reply(self, *script: str | asyncio.Event) -> SpeechHandle:
         """Start a reply with the pieces of `script`."""
@@ -166,15 +149,14 @@ class Conversation:
 async def talking(voice: tts.TTS, **options: Any) -> AsyncIterator[Conversation]:
     """Run a conversation; closes it and the voice afterwards."""
     conversation = Conversation(voice, **options)
-    playing = asyncio.create_task(conversation.loudspeaker.play())
+    session = conversation.session
+    microphone = None if session.vad is None else conversation.microphone
+    devices = conversation.loudspeaker, microphone, conversation.screen
     try:
-        await conversation.start()
-        yield conversation
+        async with on_devices(session, Agent(instructions=""), *devices):
+            yield conversation
     finally:
-        await conversation.aclose()
         await voice.aclose()
-        playing.cancel()
-        await asyncio.wait({playing})
 
 
 def real_vad() -> inference.VAD:

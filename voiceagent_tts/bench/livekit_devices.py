@@ -1,16 +1,19 @@
 """Simulates devices of a LiveKit session without a room: loudspeaker, microphone and screen.
 
 They implement LiveKit's interfaces (`voice.io`), run in real time and record audio and text. This
-module uses no agent and no server.
+module uses no server.
 """
 
 import asyncio
+import contextlib
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 
+from livekit.agents import Agent, AgentSession
 from livekit.agents.voice import io
+from livekit.agents.voice.transcription import TranscriptSynchronizer
 
 from livekit import rtc
 from voiceagent_tts.audio.levels import leading_silence_samples
@@ -236,3 +239,30 @@ class Microphone(io.AudioInput):
             self.said_at = self._tick_at
         data, self._speech = self._speech[:size].ljust(size, b"\0"), self._speech[size:]
         return rtc.AudioFrame(data, MICROPHONE_RATE_HZ, 1, samples)
+
+
+@contextlib.asynccontextmanager
+async def on_devices(
+    session: AgentSession[None],
+    agent: Agent,
+    loudspeaker: Loudspeaker,
+    microphone: Microphone | None,
+    screen: Screen,
+) -> AsyncIterator[None]:
+    """Run a session with these devices within the block; without a microphone nobody is heard.
+
+    The loudspeaker and the screen are synchronized as LiveKit does it for a room.
+    """
+    sync = TranscriptSynchronizer(next_in_chain_audio=loudspeaker, next_in_chain_text=screen)
+    playing = asyncio.create_task(loudspeaker.play())
+    session.input.audio = microphone
+    session.output.audio = sync.audio_output
+    session.output.transcription = sync.text_output
+    try:
+        await session.start(agent)
+        yield
+    finally:
+        await session.aclose()
+        await sync.aclose()
+        playing.cancel()
+        await asyncio.wait({playing})

@@ -17,10 +17,9 @@ from livekit.agents import Agent, AgentSession, LanguageCode, inference, llm, st
 from livekit.agents.types import DEFAULT_API_CONNECT_OPTIONS, APIConnectOptions
 from livekit.agents.voice import ModelSettings
 from livekit.agents.voice.events import UserInputTranscribedEvent, UserStateChangedEvent
-from livekit.agents.voice.transcription import TranscriptSynchronizer
 
 from livekit import rtc
-from voiceagent_tts.bench.livekit_devices import Loudspeaker, Microphone, Screen
+from voiceagent_tts.bench.livekit_devices import Loudspeaker, Microphone, Screen, on_devices
 from voiceagent_tts.bench.stage_clock import StageClock
 from voiceagent_tts.bench.turn_script import PAUSE_S, Question, Services, TurnEvents
 from voiceagent_tts.errors import EngineError
@@ -66,9 +65,6 @@ class _User:
             aec_warmup_duration=None,
             use_tts_aligned_transcript=True,
         )
-        self._sync = TranscriptSynchronizer(
-            next_in_chain_audio=self._loudspeaker, next_in_chain_text=Screen()
-        )
         self._session.on("user_state_changed", self._on_user_state)
         self._session.on("user_input_transcribed", self._on_transcript)
 
@@ -83,19 +79,12 @@ class _User:
     @contextlib.asynccontextmanager
     async def talking(self) -> AsyncIterator[None]:
         """Run the session within the block."""
-        playing = asyncio.create_task(self._loudspeaker.play())
-        self._session.input.audio = self._microphone
-        self._session.output.audio = self._sync.audio_output
-        self._session.output.transcription = self._sync.text_output
+        devices = self._loudspeaker, self._microphone, Screen()
         try:
-            await self._session.start(_Agent(self._events))
-            yield
+            async with on_devices(self._session, _Agent(self._events), *devices):
+                yield
         finally:
-            await self._session.aclose()
-            await self._sync.aclose()
             await self._voice.aclose()
-            playing.cancel()
-            await asyncio.wait({playing})
 
     async def turn(self, question: Question) -> None:
         """Ask, wait for the first sound of the answer, and cut it off.

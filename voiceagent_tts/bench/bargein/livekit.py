@@ -28,7 +28,6 @@ from livekit.agents.types import DEFAULT_API_CONNECT_OPTIONS
 from livekit.agents.voice.agent_session import SessionConnectOptions
 from livekit.agents.voice.events import SpeechCreatedEvent
 from livekit.agents.voice.speech_handle import SpeechHandle
-from livekit.agents.voice.transcription import TranscriptSynchronizer
 
 from livekit import rtc
 from voiceagent_tts.bench.bargein.replies import USER_TEXT, Cut
@@ -39,7 +38,13 @@ from voiceagent_tts.bench.bargein.session import (
     Call,
     Reply,
 )
-from voiceagent_tts.bench.livekit_devices import Loudspeaker, Microphone, Playback, Screen
+from voiceagent_tts.bench.livekit_devices import (
+    Loudspeaker,
+    Microphone,
+    Playback,
+    Screen,
+    on_devices,
+)
 from voiceagent_tts.core import WordTimestamp
 
 _SILENT_FRAMES = 5
@@ -76,15 +81,12 @@ async def _agent(
     voice: tts.TTS, cuts: Sequence[Cut], call: Call, inject_fault: Callable[[], object]
 ) -> AsyncIterator["_Agent"]:
     agent = _Agent(voice, cuts, call, inject_fault)
-    playing = asyncio.create_task(agent.loudspeaker.play())
+    devices = agent.loudspeaker, agent.microphone, Screen()
     try:
-        await agent.start()
-        yield agent
+        async with on_devices(agent.session, Agent(instructions=""), *devices):
+            yield agent
     finally:
-        await agent.aclose()
         await voice.aclose()
-        playing.cancel()
-        await asyncio.wait({playing})
 
 
 class _Agent:
@@ -103,7 +105,7 @@ class _Agent:
         self._llm = ScriptedLLM(cuts)
         self._handle: SpeechHandle | None = None
         self._words: list[WordTimestamp] = []
-        self._session: AgentSession[None] = AgentSession(
+        self.session: AgentSession[None] = AgentSession(
             stt=ScriptedSTT(),
             vad=inference.VAD(model="silero"),
             llm=self._llm,
@@ -114,23 +116,8 @@ class _Agent:
             tts_text_transforms=None,
             conn_options=SessionConnectOptions(tts_conn_options=_FAST, max_unrecoverable_errors=99),
         )
-        self._sync = TranscriptSynchronizer(
-            next_in_chain_audio=self.loudspeaker, next_in_chain_text=Screen()
-        )
-        self._session.on("speech_created", self._note_handle)
+        self.session.on("speech_created", self._note_handle)
         voice.on("words", self._note_words)  # only our plugin emits them
-
-    async def start(self) -> None:
-        """Attach the devices and start the agent."""
-        self._session.input.audio = self.microphone
-        self._session.output.audio = self._sync.audio_output
-        self._session.output.transcription = self._sync.text_output
-        await self._session.start(Agent(instructions=""))
-
-    async def aclose(self) -> None:
-        """End the session."""
-        await self._session.aclose()
-        await self._sync.aclose()
 
     def _note_handle(self, event: SpeechCreatedEvent) -> None:
         self._handle = event.speech_handle
