@@ -59,6 +59,14 @@ async def collect(context: Context) -> Spoken:
     raise AssertionError("a context ends with ContextDone")
 
 
+async def say(synthesizer: Synthesizer, text: str, options: ContextOptions = UNPACED) -> Spoken:
+    """Speak a text to its end."""
+    context = await synthesizer.open(options)
+    context.push_text(text)
+    context.finish()
+    return await collect(context)
+
+
 async def first(context: Context, kind: type[ContextEvent]) -> ContextEvent:
     """Read up to the next event of a kind."""
     async for event in context:

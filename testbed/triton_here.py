@@ -15,10 +15,15 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
 
 Run = Callable[..., Any]
 """Calls a module's function with the given arguments in another process, and returns its result."""
+Where = tuple[Run, "torch.device"]
+"""Runs a kernel's function on the tensors of one device."""
 
 
 @dataclass(frozen=True, slots=True)

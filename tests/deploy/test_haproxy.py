@@ -14,14 +14,12 @@ import httpx
 import pytest
 
 from testbed.haproxy_process import HAProxyProcess
+from testbed.listening import first_audio, rest_of
 from testbed.redis_process import RedisProcess
 from testbed.server_process import ServerProcess, serving
 from testbed.waiting import until
 from voiceagent_tts.client import TTSClient
-from voiceagent_tts.client.context import ClientContext
-from voiceagent_tts.errors import ConnectionLostError, VoiceAgentError
-from voiceagent_tts.protocol.client_connection import ClientAudio
-from voiceagent_tts.protocol.messages import DoneMessage
+from voiceagent_tts.errors import VoiceAgentError
 
 pytestmark = pytest.mark.services
 
@@ -78,28 +76,6 @@ def fleet() -> Iterator[Fleet]:
         finally:
             for stack in fleet.stacks:
                 stack.close()
-
-
-async def first_audio(client: TTSClient, text: str, lead_s: float) -> ClientContext:
-    """Open a context and wait for its first audio."""
-    context = await client.open(language="en", max_lead_s=lead_s)
-    await context.send_text(text)
-    await context.end()
-    async for event in context:
-        if isinstance(event, ClientAudio):
-            return context
-    raise AssertionError("no audio")
-
-
-async def rest_of(context: ClientContext) -> str:
-    """Listen to the end; return how it ended."""
-    try:
-        async for event in context:
-            if isinstance(event, DoneMessage):
-                return event.reason
-    except ConnectionLostError:
-        return "lost"
-    raise AssertionError("no end")
 
 
 async def test_a_replica_that_is_killed_takes_only_its_own_listeners_with_it(fleet: Fleet) -> None:

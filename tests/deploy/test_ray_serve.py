@@ -14,13 +14,12 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
+from testbed.listening import first_audio, rest_of
 from testbed.ray_process import RayProcess
 from testbed.waiting import PATIENCE_S
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.client.context import ClientContext
-from voiceagent_tts.errors import ConnectionLostError, VoiceAgentError
-from voiceagent_tts.protocol.client_connection import ClientAudio
-from voiceagent_tts.protocol.messages import DoneMessage
+from voiceagent_tts.errors import VoiceAgentError
 
 pytestmark = [pytest.mark.services, pytest.mark.timeout(240)]
 
@@ -33,28 +32,6 @@ def ray(free_port: int) -> Iterator[RayProcess]:
     """Two replicas, both up; all processes end with the test."""
     with RayProcess(free_port, allow_anonymous="true", engine="espeak") as ray:
         yield ray
-
-
-async def first_audio(client: TTSClient, text: str) -> ClientContext:
-    """Open a context and wait for its first audio."""
-    context = await client.open(language="en", max_lead_s=0.5)
-    await context.send_text(text)
-    await context.end()
-    async for event in context:
-        if isinstance(event, ClientAudio):
-            return context
-    raise AssertionError("no audio")
-
-
-async def rest_of(context: ClientContext) -> str:
-    """Listen to the end; return how it ended."""
-    try:
-        async for event in context:
-            if isinstance(event, DoneMessage):
-                return event.reason
-    except ConnectionLostError:
-        return "lost"
-    raise AssertionError("no end")
 
 
 async def sockets_of_one(http: httpx.AsyncClient) -> float:
@@ -70,7 +47,7 @@ async def speak_again(client: TTSClient) -> float:
     began = time.monotonic()
     while True:
         with contextlib.suppress(VoiceAgentError):
-            context = await first_audio(client, SENTENCE)
+            context = await first_audio(client, SENTENCE, 0.5)
             wait_s = time.monotonic() - began
             assert await rest_of(context) == "complete"
             return wait_s
@@ -96,7 +73,7 @@ async def test_a_replica_that_is_killed_takes_only_its_own_listeners_with_it(
         while len(clients) < FEWEST or not 0 < await sockets_of_one(http) < len(clients):
             assert len(clients) < MOST, "Ray gives all sockets to one replica"
             clients.append(await stack.enter_async_context(TTSClient(ray.websocket_url)))
-            contexts.append(await first_audio(clients[-1], SENTENCE * 3))
+            contexts.append(await first_audio(clients[-1], SENTENCE * 3, 0.5))
         listening = [asyncio.create_task(rest_of(context)) for context in contexts]
         os.kill(ray.replicas()[0].pid, signal.SIGKILL)
         done, _ = await asyncio.wait(listening, return_when=asyncio.FIRST_COMPLETED)

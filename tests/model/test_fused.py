@@ -3,16 +3,15 @@
 Without a GPU they run in Triton's interpreter, and are compiled for GPUs that this machine lacks.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from testbed.gpu import ON_GPU
 from testbed.parity_reference import GREEDY, REFERENCE, all_cases
-from testbed.triton_here import Resources
+from testbed.triton_here import Resources, Where
 from voiceagent_tts.checks.random_weights import PUBLISHED
 from voiceagent_tts.engine.generate import Request, generate_codes
 from voiceagent_tts.model import kernels
@@ -47,18 +46,6 @@ pytestmark = pytest.mark.xdist_group("fused")  # one worker starts the interpret
 PROMPT_ATTENTION = 6
 """Place of the kernel that attends for prompts among those that the comparison launches."""
 TABLE = torch.tensor([[3, 1], [5, 2], [4, 6], [0, 0]])
-
-Where = tuple[Callable[..., object], torch.device]
-"""Runs a kernel function on the tensors of one device."""
-
-
-@pytest.fixture(scope="module", params=["interpreted", pytest.param("cuda", marks=ON_GPU)])
-def where(request: pytest.FixtureRequest) -> Iterator[Where]:
-    """Triton's interpreter, and the GPU if there is one."""
-    if request.param == "cuda":
-        yield lambda function, *arguments: function(*arguments), torch.device("cuda")
-        return
-    yield request.getfixturevalue("run_interpreted"), CPU
 
 
 def _differences(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from testbed.contexts import UNPACED, Spoken, collect, first
+from testbed.contexts import UNPACED, collect, first, say
 from testbed.scripted_upstream import TONE, Answer, ScriptedUpstream
 from testbed.waiting import PATIENCE_S, until
 from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk
@@ -63,14 +63,6 @@ async def start(upstream: ScriptedUpstream) -> AsyncIterator[Start]:
             return synthesizer
 
         yield start
-
-
-async def say(synthesizer: Synthesizer, text: str, options: ContextOptions = UNPACED) -> Spoken:
-    """Speak a text to its end."""
-    context = await synthesizer.open(options)
-    context.push_text(text)
-    context.finish()
-    return await collect(context)
 
 
 async def test_each_segment_is_a_request(start: Start, upstream: ScriptedUpstream) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from testbed.contexts import UNPACED, Spoken, collect, first
+from testbed.contexts import UNPACED, collect, first, say
 from testbed.scripted_realtime import Script, ScriptedRealtime
 from testbed.scripted_upstream import TONE
 from testbed.waiting import until
@@ -71,14 +71,6 @@ async def start(service: ScriptedRealtime) -> AsyncIterator[Start]:
             return synthesizer
 
         yield start
-
-
-async def say(synthesizer: Synthesizer, text: str, options: ContextOptions = UNPACED) -> Spoken:
-    """Speak a text to its end."""
-    context = await synthesizer.open(options)
-    context.push_text(text)
-    context.finish()
-    return await collect(context)
 
 
 async def test_the_segments_of_a_voice_share_a_session(
