@@ -1,5 +1,6 @@
 """Model Studio's realtime API as an engine: a server that speaks as documented, a real worker."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -10,6 +11,7 @@ import pytest
 
 from testbed.contexts import UNPACED, collect, first, say
 from testbed.scripted_realtime import Script, ScriptedRealtime
+from testbed.scripted_time import run_scripted
 from testbed.scripted_upstream import TONE
 from testbed.waiting import until
 from voiceagent_tts.core import AudioChunk
@@ -19,6 +21,10 @@ from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.synthesizer.supervisor import Supervisor
 from voiceagent_tts.synthesizer.synthesizer import Synthesizer
 from voiceagent_tts.synthesizer.worker_client import WorkerSpec
+from voiceagent_tts.upstream.download import Download
+from voiceagent_tts.upstream.realtime import RealtimeSpeech
+from voiceagent_tts.upstream.realtime_api import RealtimeAPI
+from voiceagent_tts.upstream.speech_api import SpeechRequest
 
 pytestmark = pytest.mark.services
 
@@ -46,9 +52,9 @@ Start = Callable[..., Awaitable[Synthesizer]]
 
 
 @pytest.fixture
-async def service() -> AsyncIterator[ScriptedRealtime]:
+def service() -> ScriptedRealtime:
     """A service that answers with tones until it gets a script."""
-    yield ScriptedRealtime()
+    return ScriptedRealtime()
 
 
 @pytest.fixture
@@ -179,6 +185,27 @@ async def test_a_cancel_closes_the_session(start: Start, service: ScriptedRealti
     context.cancel()
     await until(lambda: service.closed_by_client > before, "the session is closed")
     assert (await collect(context)).report.reason == "cancelled"
+
+
+def test_a_session_ends_when_it_has_waited_for_twenty_seconds(service: ScriptedRealtime) -> None:
+    """Counted from its last text: a session that is used every fifteen seconds stays open."""
+
+    async def speak_now_and_then() -> None:
+        async with service.running() as url:
+            speech = RealtimeSpeech(RealtimeAPI(url, MODEL), None, timeout_s=5.0)
+            for _ in range(4):
+                download = Download(24_000)
+                assert (
+                    await speech.attempt(SpeechRequest("Hello.", "Cherry"), download, None) is None
+                )
+                assert service.closed_by_client == 0
+                await asyncio.sleep(15.0)
+            assert len(service.sessions) == 1
+            await asyncio.sleep(6.0)
+            assert service.closed_by_client == 1
+            await speech.close()
+
+    run_scripted(speak_now_and_then())
 
 
 async def test_the_characters_of_a_day_are_limited(start: Start) -> None:

@@ -1,9 +1,7 @@
 """Sessions of the realtime speech API: opened for a voice, and used for one text after another."""
 
 import asyncio
-import contextlib
 import json
-from collections import defaultdict
 from typing import Any
 
 from websockets.asyncio.client import ClientConnection, connect
@@ -50,7 +48,8 @@ class RealtimeSpeech:
         self._api = api
         self._headers = {} if key is None else {"Authorization": f"Bearer {key}"}
         self._timeout_s = timeout_s
-        self._idle = defaultdict[str, list[ClientConnection]](list)
+        self._idle: dict[str, dict[ClientConnection, asyncio.TimerHandle]] = {}
+        """Sessions that wait for a text, by configuration, and the timers that close them."""
 
     @property
     def place(self) -> str:
@@ -59,9 +58,10 @@ class RealtimeSpeech:
 
     async def close(self) -> None:
         """As `SpeechService`."""
-        idle = [each for sessions in self._idle.values() for each in sessions]
-        self._idle.clear()
-        await asyncio.gather(*(each.close() for each in idle))
+        idle = [(key, session) for key, sessions in self._idle.items() for session in sessions]
+        for key, session in idle:
+            self._take(key, session)
+        await asyncio.gather(*(session.close() for _, session in idle))
 
     async def voices(self) -> list[str]:
         """Connect once, to see that the key is right; the service does not list its voices."""
@@ -105,16 +105,31 @@ class RealtimeSpeech:
             # Without a close handshake, which the service would answer after the rest of its audio.
             session.transport.abort()
             raise
-        self._idle[key].append(session)
-        asyncio.get_running_loop().call_later(_IDLE_S, self._expire, key, session)
+        self._keep(key, session)
+
+    def _keep(self, key: str, session: ClientConnection) -> None:
+        """Let a session wait for the next text of its configuration."""
+        timer = asyncio.get_running_loop().call_later(_IDLE_S, self._expire, key, session)
+        self._idle.setdefault(key, {})[session] = timer
+
+    def _expire(self, key: str, session: ClientConnection) -> None:
+        """Close a session that has waited for `_IDLE_S`."""
+        self._take(key, session)
+        session.transport.abort()
 
     def _idle_session(self, key: str) -> ClientConnection | None:
-        """Take a session that is still open; None if there is none."""
-        while sessions := self._idle[key]:
-            session = sessions.pop()
+        """Take the newest session that is still open; None if there is none."""
+        for session in reversed(list(self._idle.get(key, ()))):
+            self._take(key, session)
             if session.state is State.OPEN:
                 return session
         return None
+
+    def _take(self, key: str, session: ClientConnection) -> None:
+        """Remove a session from those that wait; a configuration without any leaves no entry."""
+        self._idle[key].pop(session).cancel()
+        if not self._idle[key]:
+            del self._idle[key]
 
     async def _receive(self, session: ClientConnection, download: Download) -> None:
         """Receive one response."""
@@ -154,12 +169,6 @@ class RealtimeSpeech:
         if event["type"] == "error":
             raise self._api.refused(event)
         return event
-
-    def _expire(self, key: str, session: ClientConnection) -> None:
-        """Close a session that nothing has used since."""
-        with contextlib.suppress(ValueError):
-            self._idle[key].remove(session)
-            session.transport.abort()
 
     def _explained(self, error: Exception) -> VoiceAgentError:
         """Turn an error of a connection into a sentence."""
