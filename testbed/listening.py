@@ -1,6 +1,8 @@
-"""Listens to contexts of a client, up to their first audio and to their end."""
+"""Listens to contexts of a client: their first audio, their end, and the times of their words."""
 
-from voiceagent_tts.client import TTSClient
+from typing import Any
+
+from voiceagent_tts.client import TTSClient, WordTimestamp
 from voiceagent_tts.client.context import ClientContext
 from voiceagent_tts.errors import ConnectionLostError
 from voiceagent_tts.protocol.client_connection import ClientAudio
@@ -27,3 +29,10 @@ async def rest_of(context: ClientContext) -> str:
     except ConnectionLostError:
         return "lost"
     raise AssertionError("no end")
+
+
+async def words_of(url: str, text: str, **options: Any) -> list[WordTimestamp]:
+    """Return word times of `text` from the server at `url`, which no host has touched."""
+    async with TTSClient(url) as client:
+        events = client.say(text, max_lead_s=0.0, **options)
+        return [event async for event in events if isinstance(event, WordTimestamp)]

@@ -20,7 +20,6 @@ from livekit.agents.voice.agent_session import SessionConnectOptions
 from livekit.agents.voice.speech_handle import SpeechHandle
 
 from voiceagent_tts.bench.livekit_devices import Loudspeaker, Microphone, Screen, on_devices
-from voiceagent_tts.client import TTSClient
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
 
 HEARD_S = 0.02
@@ -168,13 +167,6 @@ def committed(handle: SpeechHandle) -> str:
     """Return the history's text of a reply that has ended; "" if LiveKit dropped it."""
     texts = [item.text_content or "" for item in handle.chat_items if isinstance(item, ChatMessage)]
     return "".join(texts)
-
-
-async def words_of(url: str, text: str, **options: Any) -> list[WordTimestamp]:
-    """Return word times of `text` from the server, without LiveKit."""
-    async with TTSClient(url) as client:
-        events = client.say(text, max_lead_s=0.0, **options)
-        return [event async for event in events if isinstance(event, WordTimestamp)]
 
 
 def heard(words: list[WordTimestamp], played_s: float) -> int:

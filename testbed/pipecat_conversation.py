@@ -26,6 +26,7 @@ from pipecat.processors.aggregators.llm_response_universal import (
     LLMContextAggregatorPair,
 )
 from pipecat.processors.frame_processor import FrameDirection
+from pipecat.services.tts_service import TTSService
 from pipecat.workers.runner import WorkerRunner
 
 from testbed.waiting import PATIENCE_S
@@ -43,7 +44,7 @@ ENGLISH = VoiceAgentTTSService.Settings(voice="default", language="en")
 class Conversation:
     """A running pipeline: makes replies, interrupts them, and reads them in the history."""
 
-    def __init__(self, tts: VoiceAgentTTSService) -> None:
+    def __init__(self, tts: TTSService) -> None:
         self.tts = tts
         self.transport = RealtimeFileTransport()
         self.context = LLMContext()
@@ -187,7 +188,7 @@ class Conversation:
 
 
 @contextlib.asynccontextmanager
-async def talking(tts: VoiceAgentTTSService) -> AsyncIterator[Conversation]:
+async def talking(tts: TTSService) -> AsyncIterator[Conversation]:
     """Run a conversation; ends its pipeline afterwards."""
     conversation = Conversation(tts)
     runner = WorkerRunner(handle_sigint=False)

@@ -19,7 +19,8 @@ from livekit.protocol.agent_pb.agent_session import ChatRole
 
 from testbed.caller import RATE_HZ as CONSOLE_RATE_HZ
 from testbed.caller import calling
-from testbed.livekit_conversation import count, heard, words_of
+from testbed.listening import words_of
+from testbed.livekit_conversation import count, heard
 from testbed.papers import table_rows
 from voiceagent_tts.client import ClientAudio, TTSClient
 from voiceagent_tts.config import Settings

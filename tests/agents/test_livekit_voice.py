@@ -13,7 +13,8 @@ from livekit.protocol.agent_pb.agent_session import ChatRole
 from agents import livekit_voice, stand_ins
 from livekit import rtc
 from testbed.caller import RATE_HZ, calling
-from testbed.livekit_conversation import count, heard, words_of
+from testbed.listening import words_of
+from testbed.livekit_conversation import count, heard
 from voiceagent_tts.client import ClientAudio, TTSClient
 from voiceagent_tts.protocol.messages import AudioFormat
 from voiceagent_tts.server.serve import RunningServer

@@ -18,7 +18,7 @@ from pipecat.workers.runner import WorkerRunner
 
 from agents import pipecat_voice, stand_ins
 from testbed import user_sounds
-from testbed.livekit_conversation import words_of
+from testbed.listening import words_of
 from testbed.server_process import ServerProcess
 from testbed.waiting import until
 from testbed.webrtc_caller import calling_bot

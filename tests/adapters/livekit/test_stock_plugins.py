@@ -16,8 +16,9 @@ from livekit.agents import tts
 from livekit.agents.types import USERDATA_TIMED_TRANSCRIPT, TimedString
 
 from livekit.plugins import baseten, cartesia, elevenlabs, openai, simplismart
+from testbed.listening import words_of
 from testbed.livekit_audio import check_frames, seconds, tokens
-from testbed.livekit_conversation import talking, words_of
+from testbed.livekit_conversation import talking
 from testbed.server_process import ServerProcess
 from testbed.servers import StartServer
 from testbed.waiting import until
