@@ -143,6 +143,18 @@ def test_a_run_that_goes_on_waits_for_memory() -> None:
     assert all(pcm_of(driver.events, context) for context in (1, 2, 3))
 
 
+def test_a_turn_that_began_with_cached_audio_waits_for_memory() -> None:
+    """Its listener has heard its beginning, so it is not refused where a new turn would be."""
+    driver = Driver(pages=1)
+    driver.run(*driver.open(1, "One.", more=True))
+    driver.send(*driver.open(2, TEXT, continues=True))
+    for _ in range(3):
+        driver.engine.step()
+    driver.run(Append(1, " Two.", 4, False, "en"))
+    assert all(isinstance(last_of(driver.events, context), Done) for context in (1, 2))
+    assert pcm_of(driver.events, 2)
+
+
 def test_files_leave_memory_to_those_who_listen() -> None:
     """However much memory files request, a new context with a listener gets some."""
     driver = Driver(rows=16, pages=16)

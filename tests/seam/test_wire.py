@@ -60,6 +60,8 @@ _MESSAGES = st.one_of(
         _FEEDING,
         _OPTIONS,
         _READINGS,
+        st.none() | _TEXT,
+        st.booleans(),
     ),
     st.builds(Append, _NUMBER, _TEXT, _NUMBER, st.booleans(), _TEXT, _READINGS),
     st.builds(Cancel, _NUMBER),

@@ -12,7 +12,7 @@ from testbed.waiting import undisturbed, until
 from voiceagent_tts.cache.cache import PhraseCache
 from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk, Word, WordTimestamp
 from voiceagent_tts.seam.aligner_messages import AlignEvent
-from voiceagent_tts.seam.commands import SpeechOptions
+from voiceagent_tts.seam.commands import Command, SpeechOptions, Submit
 from voiceagent_tts.seam.events import Event
 from voiceagent_tts.synthesizer.aligner_handles import Aligners
 from voiceagent_tts.synthesizer.context import Context
@@ -27,7 +27,7 @@ from voiceagent_tts.synthesizer.segment_source import SegmentSource
 from voiceagent_tts.synthesizer.supervisor import Supervisor
 from voiceagent_tts.synthesizer.synthesizer import Synthesizer
 from voiceagent_tts.synthesizer.word_policy import Source
-from voiceagent_tts.synthesizer.worker_client import WorkerSpec
+from voiceagent_tts.synthesizer.worker_client import WorkerClient, WorkerSpec
 
 GREETING = "Thank you for calling Acme."
 REST = " Your order left our house on Tuesday."
@@ -257,6 +257,26 @@ async def test_the_engine_stays_within_the_credit_behind_a_phrase(
     assert excess and max(excess) <= 0
     context.cancel()
     assert (await collect(context)).report.cached_segments >= 2
+
+
+async def test_the_engine_knows_which_turns_began_with_cached_audio(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would refuse others where memory or time is short, but a turn that is heard goes on."""
+    synthesizer = await start()
+    await say(synthesizer, GREETING + MENU)
+    submitted: list[Submit] = []
+    send = WorkerClient.send
+
+    def noted(self: WorkerClient, command: Command) -> None:
+        if isinstance(command, Submit):
+            submitted.append(command)
+        send(self, command)
+
+    monkeypatch.setattr(WorkerClient, "send", noted)
+    await say(synthesizer, GREETING + REST)
+    await say(synthesizer, REST)
+    assert [each.continues for each in submitted] == [True, False]
 
 
 async def test_a_phrase_is_stored_when_it_is_repeated(start: Start) -> None:

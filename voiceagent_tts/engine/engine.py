@@ -210,13 +210,18 @@ class Qwen3Engine:
             voice=voice,
             builder=builder,
             waits_for_voice=not self._prompts.is_primed(voice),
+            begins_elsewhere=command.continues,
         )
         self._contexts[context.id] = context
         self._append_text(context, command)
 
     def _admit(self, command: Submit) -> None:
         try:
-            self._scheduler.admit(self._contexts.values(), is_batch=command.options.is_batch)
+            self._scheduler.admit(
+                self._contexts.values(),
+                is_batch=command.options.is_batch,
+                has_begun=command.continues,
+            )
         except OverloadedError:
             self._counts.refused += 1
             raise

@@ -145,8 +145,16 @@ class Scheduler:
         """Maximum number of rows for batch contexts."""
         return _batch_share(self._rows)
 
-    def admit(self, contexts: Collection[EngineContext], *, is_batch: bool) -> None:
+    def admit(
+        self, contexts: Collection[EngineContext], *, is_batch: bool, has_begun: bool = False
+    ) -> None:
         """Check that one more context can be served beside `contexts`.
+
+        Args:
+            contexts: the contexts that are served.
+            is_batch: whether the new one is a batch context.
+            has_begun: whether its listener has heard its beginning from elsewhere; then the
+                device's load is no reason to refuse it.
 
         Raises:
             OverloadedError: no row is free, or listeners would run into underruns; with the time
@@ -154,9 +162,10 @@ class Scheduler:
         """
         rows = self.max_batch_rows if is_batch else self._rows
         listeners = sum(not context.is_batch for context in contexts)
+        may_add_load = is_batch or has_begun or not listeners
         if len(contexts) >= rows:
             problem = f"all {rows} rows are in use"
-        elif not is_batch and listeners and self.load(listeners + 1) > self._pace.max_load:
+        elif not may_add_load and self.load(listeners + 1) > self._pace.max_load:
             problem = f"the device speaks {listeners} contexts, the most that it can in real time"
         else:
             return
@@ -215,8 +224,8 @@ class Scheduler:
         held = sum(max(one.likely_pages, len(one.pages)) for one in active)
         most = _batch_share(self._pages) if context.is_batch else self._pages
         if active and held + likely_pages > most:
-            context.waits_for_memory = context.is_batch or context.has_spoken
-            if context.waits_for_memory:
+            if context.may_wait:
+                context.waits_for_memory = True
                 return None
             free = self._pages - held
             problem = f"this text needs about {likely_pages} pages of memory, and {free} are free"

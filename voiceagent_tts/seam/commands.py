@@ -61,6 +61,8 @@ class Submit:
         options: what the client chose about the speech.
         readings: how spans of `text` are said, in order.
         traceparent: span of the context, as W3C has it; None if nobody traces.
+        continues: whether the listener has heard audio of the context that this engine did not
+            make. A lack of memory or time then makes it wait, and is no reason to refuse it.
     """
 
     context: int
@@ -73,6 +75,7 @@ class Submit:
     options: SpeechOptions = SpeechOptions()
     readings: tuple[Reading, ...] = ()
     traceparent: str | None = None
+    continues: bool = False
 
 
 @dataclass(frozen=True, slots=True)

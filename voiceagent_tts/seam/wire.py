@@ -132,12 +132,13 @@ def _unpack_word(values: list[Any]) -> WordTimestamp:
 
 
 def _submit(values: list[Any], _parts: Sequence[bytes]) -> Submit:
-    *plain, options, readings, traceparent = values
+    *plain, options, readings, traceparent, continues = values
     return Submit(
         *plain,
         options=SpeechOptions(*options),
         readings=_readings(readings),
         traceparent=traceparent,
+        continues=continues,
     )
 
 

@@ -72,7 +72,7 @@ class EngineHandle:
             language: its language code; None if the engine chooses.
             is_last: whether no text follows.
             continues: whether the listener has heard other audio before the first segment, so that
-                the silence before its sound is a pause.
+                the silence before its sound is a pause, and the context is not refused any more.
         """
         place = (self._number, segment.text, segment.char_start, not is_last)
         if self.is_speaking:
@@ -85,7 +85,7 @@ class EngineHandle:
         speech = replace(request.speech, keeps_silence=True) if continues else request.speech
         how = (request.voice.name, language, request.feeding, speech)
         traceparent = request.options.traceparent
-        self._worker.send(Submit(*place, *how, segment.readings, traceparent))
+        self._worker.send(Submit(*place, *how, segment.readings, traceparent, continues))
 
     def end_text(self, char_end: int) -> None:
         """Report that no text follows the text before `char_end`."""
