@@ -197,7 +197,7 @@ class ContextDefaults(WireModel):
     """Maximum lead of audio over playback, in seconds; 0 sends audio as fast as it is generated."""
     text_feeding: Literal["token", "segment"] | None = None
     initial_frames: Annotated[int, Field(ge=1, le=MAX_INITIAL_FRAMES)] | None = None
-    """Number of codec frames in the first decode window."""
+    """Number of codec frames in each decode window until there is sound."""
     leading_silence: bool = False
     """Whether the silence before the first sound is sent."""
     priority: Literal["live", "batch"] = "live"

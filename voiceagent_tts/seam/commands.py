@@ -28,7 +28,8 @@ class SpeechOptions:
         speed: speaking rate, 0.25 to 4.0; 1.0 is the voice's own. An engine with `has_native_speed`
             gets the nearest speed that it has; other engines get the listener's, as their pace.
         seed: makes the audio reproducible; None for a random seed.
-        initial_frames: codec frames in the first decode window; None for the engine's default.
+        initial_frames: codec frames in each decode window until there is sound; None for the
+            engine's default.
         keeps_silence: whether the silence before the first sound is sent.
         is_batch: whether the audio is not played while it is generated; a batch context never
             delays the others.
