@@ -20,6 +20,12 @@ from typing import Any
 
 import pytest
 
+from testbed.ending import (
+    cancel_when_it_hangs,
+    note_time_limit,
+    repeated_alarm,
+    start_clock_again,
+)
 from testbed.examples import register_profiles
 from testbed.server_process import ServerProcess, serving
 from testbed.servers import StartServer, StartSynthesizer
@@ -107,6 +113,27 @@ def pytest_runtest_makereport(
             report.outcome = "failed"
             report.longrepr = f"skipped with --complete: {report.longrepr}"
     return report
+
+
+@pytest.hookimpl(tryfirst=True, optionalhook=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> None:
+    """Note how long the test may take; pytest-timeout then starts its clock."""
+    note_time_limit(item, settings)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Let a test that hangs end what it has started."""
+    with repeated_alarm(item), cancel_when_it_hangs(item):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
+    """Give fixtures time of their own to end: pytest-timeout's clock stops when a test fails."""
+    start_clock_again(item)
+    with repeated_alarm(item):
+        return (yield)
 
 
 @pytest.fixture(autouse=True)
