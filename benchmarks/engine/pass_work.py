@@ -50,7 +50,7 @@ _GATHERS = ("embedding", "index", "index_select", "gather")
 """Operations that read as much as they return, whatever the size of their argument."""
 _SCATTERS = ("index_put_", "index_copy_", "scatter")
 """Operations that write as much as they are given, whatever the size of their goal."""
-_ATTENTION, _ACTIVATION = "_attend", "_activate"
+_ATTENTION, _ACTIVATION, _WINDOW = "_attend", "_activate", "_attend_window"
 _PROMPT_KERNELS = ("_write_heads", "_attend_prompt")
 
 
@@ -157,6 +157,12 @@ def _kernel_bytes(name: str, given: list[Tensor]) -> int:
         return min(_bytes([source]), _bytes([written])) + _bytes([written]) + earlier
     if name in _PROMPT_KERNELS:
         return _prompt_bytes(given)
+    if name == _WINDOW:
+        heads, attended, ring = given[0], given[-1], given[3]
+        earlier = PUBLISHED_CODEC.sliding_window - 1
+        per_frame = math.prod(ring.shape[2:]) * ring.element_size()
+        seen = len(heads) * (earlier + heads.shape[1]) * per_frame
+        return _bytes([heads, attended]) + 2 * seen
     if name != _ATTENTION:
         return _bytes(given)
     heads, attended, keys = given[0], given[-1], given[4]

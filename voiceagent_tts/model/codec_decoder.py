@@ -19,7 +19,6 @@ from voiceagent_tts.model.codec_layers import (
     KERNEL,
     CausalConvolution,
     Codebooks,
-    CodecTransformer,
     ConvNeXt,
     SnakeBeta,
     Upsampling,
@@ -27,6 +26,7 @@ from voiceagent_tts.model.codec_layers import (
     causal_convolution,
 )
 from voiceagent_tts.model.codec_state import CodecState, DecodeCall, History
+from voiceagent_tts.model.codec_transformer import CodecTransformer
 from voiceagent_tts.model.config import CodecDecoderConfig
 from voiceagent_tts.model.layers import Weights
 
@@ -64,9 +64,10 @@ class CodecDecoder(nn.Module):
         self._finish: Callable[[Tensor, DecodeCall], Tensor] = self._run_blocks
 
     def fuse(self) -> None:
-        """Use fused activations from now on; the weights are loaded, and not packed."""
+        """Use fused kernels from now on; the weights are loaded, and not packed."""
         from voiceagent_tts.model.codec_fused import FusedSynthesis  # Triton is optional
 
+        self.transformer.fuse()
         self._finish = FusedSynthesis(list(self.blocks), self.activation, self.output)
 
     @property

@@ -1,4 +1,4 @@
-"""Layers of the codec's decoder: causal convolutions and a transformer with sliding window.
+"""Convolutional layers of the codec's decoder, and its codebooks.
 
 All activations are [B, T, C], channels last. Convolutions are matrix products or channels-last
 kernels, upsampling is a product and a view, and nothing is transposed. Convolutions read earlier
@@ -13,18 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from voiceagent_tts.model.attention import attend_sdpa
 from voiceagent_tts.model.codec_state import DecodeCall
 from voiceagent_tts.model.config import CodecDecoderConfig
-from voiceagent_tts.model.layers import (
-    MLP,
-    Linear,
-    RMSNorm,
-    Rotation,
-    Weights,
-    inverse_frequencies,
-    rotation,
-)
+from voiceagent_tts.model.layers import Linear, Weights
 
 KERNEL = 7
 DILATIONS = (1, 3, 9)
@@ -305,79 +296,6 @@ def _averages(name: str, entries: Tensor) -> Weights:
     total = torch.empty_like(entries, dtype=torch.float32)
     yield f"{name}.embedding_sum", total
     entries.copy_(total / usage.clamp(min=1e-5)[:, None])
-
-
-class CodecLayer(nn.Module):
-    """Attention over a window of frames, and an MLP; layer scales are folded into the weights."""
-
-    def __init__(self, config: CodecDecoderConfig) -> None:
-        super().__init__()
-        self.head_dim = config.head_dim
-        self.heads, self.groups = config.num_attention_heads, config.num_key_value_heads
-        self.attention_norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
-        self.qkv = Linear(config.hidden_size, (self.heads + 2 * self.groups) * self.head_dim)
-        self.out = Linear(self.heads * self.head_dim, config.hidden_size)
-        self.mlp_norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
-        self.mlp = MLP(config)  # pyright: ignore[reportArgumentType]  # has the sizes that it reads
-
-    def forward(self, x: Tensor, rotated: Rotation, call: DecodeCall, number: int) -> Tensor:
-        """[B, F, hidden] -> [B, F, hidden]."""
-        x = x + self._attend(self.attention_norm(x), rotated, call, number)
-        return x + self.mlp(self.mlp_norm(x))
-
-    def _attend(self, x: Tensor, rotated: Rotation, call: DecodeCall, number: int) -> Tensor:
-        heads = self.qkv(x).unflatten(-1, (-1, self.head_dim))
-        queries, keys, values = heads.split((self.heads, self.groups, self.groups), dim=2)
-        seen = call.extend(number, rotated.apply(keys), values)
-        return self.out(attend_sdpa(rotated.apply(queries), seen).flatten(2))
-
-    def weights(self, name: str) -> Weights:
-        """Yield this module's tensors under the checkpoint's `name`."""
-        yield from self.attention_norm.weights(f"{name}.input_layernorm")
-        sizes = [n * self.head_dim for n in (self.heads, self.groups, self.groups)]
-        parts = self.qkv.weight.split(sizes)
-        yield from zip(
-            (f"{name}.self_attn.{part}_proj.weight" for part in "qkv"), parts, strict=True
-        )
-        yield from self.out.weights(f"{name}.self_attn.o_proj")
-        yield from _scaled(f"{name}.self_attn_layer_scale", self.out)
-        yield from self.mlp_norm.weights(f"{name}.post_attention_layernorm")
-        yield from self.mlp.weights(f"{name}.mlp")
-        yield from _scaled(f"{name}.mlp_layer_scale", self.mlp.down)
-
-
-def _scaled(name: str, linear: Linear) -> Weights:
-    scale = linear.weight.new_empty(len(linear.weight), dtype=torch.float32)
-    yield f"{name}.scale", scale
-    linear.weight.mul_(scale[:, None])
-
-
-class CodecTransformer(nn.Module):
-    """Transformer of the decoder: layers between two projections."""
-
-    def __init__(self, config: CodecDecoderConfig) -> None:
-        super().__init__()
-        self.input = Linear(config.latent_dim, config.hidden_size, bias=True)
-        self.layers = nn.ModuleList([CodecLayer(config) for _ in range(config.num_hidden_layers)])
-        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
-        self.output = Linear(config.hidden_size, config.latent_dim, bias=True)
-        self.frequencies = nn.Buffer(inverse_frequencies(config.head_dim, config.rope_theta))
-
-    def forward(self, x: Tensor, call: DecodeCall) -> Tensor:
-        """[B, F, latent] -> [B, F, latent]."""
-        x = self.input(x)
-        rotated = rotation(call.positions, self.frequencies, x.dtype)
-        for number, layer in enumerate(self.layers):
-            x = layer(x, rotated, call, number)
-        return self.output(self.norm(x))
-
-    def weights(self, name: str) -> Weights:
-        """Yield this module's tensors under the checkpoint's `name`."""
-        yield from self.input.weights(f"{name}.input_proj")
-        for number, layer in enumerate(self.layers):
-            yield from layer.weights(f"{name}.layers.{number}")  # type: ignore[operator]
-        yield from self.norm.weights(f"{name}.norm")
-        yield from self.output.weights(f"{name}.output_proj")
 
 
 def _bias(linear: Linear) -> Tensor:

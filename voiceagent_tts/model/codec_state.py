@@ -7,6 +7,7 @@ on the numbers of rows and frames, and nothing here waits for the device. Knows 
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -119,11 +120,17 @@ class DecodeCall:
         self.positions = self._select(state.positions)[:, None] + torch.arange(
             frames, device=device
         )  # [B, F]
-        index = torch.arange(state.rows, device=device) if rows is None else rows
-        self._place = (index[:, None], self.positions % state.ring_frames)
-        self._mask = self._make_mask()
 
-    def _make_mask(self) -> Tensor:
+    @cached_property
+    def _place(self) -> tuple[Tensor, Tensor]:
+        """Rows [B, 1] and slots [B, F] of the new keys."""
+        state, rows = self._state, self._rows
+        if rows is None:
+            rows = torch.arange(state.rows, device=state.positions.device)
+        return rows[:, None], self.positions % state.ring_frames
+
+    @cached_property
+    def _mask(self) -> Tensor:
         """Return the mask [B, 1, F, R] to add to scores; it hides slots outside the window."""
         ring = self._state.ring_frames
         last = self.positions[:, -1:]
@@ -146,6 +153,18 @@ class DecodeCall:
             lengths=self._state.ring_frames,
             mask=self._mask,
         )
+
+    def rings(self, layer: int) -> tuple[Tensor, Tensor]:
+        """Return keys and values of every row of the state, for a kernel that stores new ones.
+
+        [R, ring, Hkv, D] each; position p is in slot p mod ring.
+        """
+        return self._state.keys[layer], self._state.values[layer]
+
+    @property
+    def window_frames(self) -> int:
+        """Attention window in frames, including the current one."""
+        return self._state.window_frames
 
     @property
     def rows(self) -> Tensor | None:

@@ -4,23 +4,16 @@ Fused kernels need Triton, which is imported only when they are selected, and an
 `find_fault` runs them on the device and compares their results with PyTorch's. Knows no checkpoint.
 """
 
-import math
 from collections.abc import Callable, Iterator
 from itertools import chain
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from voiceagent_tts.model.attention import Attend, KVCache, attend_sdpa
 from voiceagent_tts.model.code_predictor import FrameBuffers, FrameKVCache, predictor_dtype
-from voiceagent_tts.model.codec_layers import (
-    CausalConvolution,
-    SnakeBeta,
-    UpsamplingBlock,
-    causal_convolution,
-)
-from voiceagent_tts.model.codec_state import CodecState, DecodeCall, History
-from voiceagent_tts.model.config import TalkerConfig, TransformerConfig
+from voiceagent_tts.model.codec_decoder import CodecDecoder
+from voiceagent_tts.model.config import CodecDecoderConfig, TalkerConfig, TransformerConfig
 from voiceagent_tts.model.kv_pool import PAGE_POSITIONS, KVPool, PagedKVCache
 from voiceagent_tts.model.layers import (
     HeadNorm,
@@ -56,6 +49,14 @@ _PRODUCT_ROWS = 5
 _CHOICES = 16
 """Sampled codes: few enough that no random number lies at the border between two codes."""
 
+_TRIAL_CODEC = CodecDecoderConfig(
+    codebook_size=16, codebook_dim=16, hidden_size=32, latent_dim=32, intermediate_size=48,
+    num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=16,
+    sliding_window=2, num_quantizers=4, upsample_rates=(2, 2, 2, 2, 2, 2, 15),
+    upsampling_ratios=(2,),
+    decoder_dim=1024,
+)  # fmt: skip
+"""A codec with both kinds of convolutions and little work."""
 _CODEC_TOLERANCE = 1e-4
 """Maximum difference of the codec's results: it may amplify a rounding step of float32."""
 
@@ -129,61 +130,31 @@ def find_codec_fault(device: torch.device) -> str | None:
     return f"codec: {difference:.2g} from plain, expected at most {_CODEC_TOLERANCE:.2g}"
 
 
-class _CodecEnd(nn.Module):
-    """Two blocks of a codec and its last convolution, with both kinds of convolutions."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.blocks = nn.ModuleList([UpsamplingBlock(1024, 2), UpsamplingBlock(512, 2)])
-        self.activation = SnakeBeta(256)
-        self.output = causal_convolution(256, 1)
-        self.convs = [one for one in self.modules() if isinstance(one, CausalConvolution)]
-        for number, conv in enumerate(self.convs):
-            conv.number = number
-
-    def forward(self, x: Tensor, call: DecodeCall) -> Tensor:
-        for block in self.blocks:
-            x = block(x, call)
-        return self.output(self.activation(x), call)
-
-    def new_state(self, rows: int, device: torch.device) -> CodecState:
-        layout, end = list[History](), 0
-        for conv in self.convs:
-            layout.append(History(end, conv.reach, conv.inputs))
-            end += conv.reach * conv.inputs
-        positions = torch.zeros(rows, dtype=torch.int64, device=device)
-        cache = torch.zeros(1, rows, 4, 1, 1, device=device)
-        history = torch.zeros(rows, end, device=device)
-        return CodecState(positions, cache, cache.clone(), history, tuple(layout), 3)
-
-
 @torch.inference_mode()
 def codec_difference(device: torch.device) -> float:
-    """Return the largest difference of a codec's last layers, fused on a device from plain.
+    """Return the largest difference of a small codec's samples, fused on a device from plain.
 
-    Relative to the largest number. Three calls, so that the state between them is compared, too.
+    Relative to the largest sample. Several calls, so that the state between them is compared, too.
     """
-    from voiceagent_tts.model.codec_fused import FusedSynthesis  # Triton is optional
-
-    generator, cpu = torch.Generator().manual_seed(0), torch.device("cpu")
-
-    def draw(*shape: int) -> Tensor:
-        width = math.prod(shape[1:]) if len(shape) > 1 else 4
-        return torch.randn(shape, generator=generator) / 2 / width**0.5
-
-    plain, copy = _CodecEnd(), _CodecEnd()
-    for end in (plain, copy):
-        end.requires_grad_(False)
-    for tensor in plain.state_dict().values():
-        tensor.copy_(draw(*tensor.shape))
-    copy.to(device).load_state_dict(plain.state_dict())
-    fused = FusedSynthesis(list(copy.blocks), copy.activation, copy.output)
-    states = plain.new_state(3, cpu), copy.new_state(3, device)
+    generator = torch.Generator().manual_seed(0)
+    plain, fused = CodecDecoder(_TRIAL_CODEC), CodecDecoder(_TRIAL_CODEC)
+    for name, tensor in plain.state_dict().items():
+        if name.endswith(("frequencies", "first_rows")):
+            continue
+        width = tensor[0].numel() if tensor.ndim > 1 else 16
+        tensor.copy_(torch.randn(tensor.shape, generator=generator) / 2 / width**0.5)
+        if name.endswith(("norm.weight", "alpha", "inverse_beta")):
+            tensor.add_(1)
+    fused.load_state_dict(plain.state_dict())
+    fused.to(device).fuse()
+    states = plain.new_state(3, 1), fused.new_state(3, 1)
     largest = 0.0
-    for length, rows in ((1, [2, 0]), (3, [0, 1]), (1, [1, 2])):
-        x, places = 4 * draw(2, length, 1024), torch.tensor(rows)
-        expected = plain(x, DecodeCall(states[0], 1, places))
-        found = fused(x.to(device), DecodeCall(states[1], 1, places.to(device))).cpu()
+    shape = (2, _TRIAL_CODEC.num_quantizers, 1)
+    for rows in ([2, 0], [0, 1], [0, 2]):
+        codes = torch.randint(_TRIAL_CODEC.codebook_size, shape, generator=generator)
+        places = torch.tensor(rows)
+        expected = plain.decode(codes, states[0], places)
+        found = fused.decode(codes.to(device), states[1], places.to(device)).cpu()
         largest = max(largest, float((found - expected).abs().max() / expected.abs().max()))
     return largest
 
