@@ -2,18 +2,30 @@
 
 import copy
 import json
+from collections import Counter
 from html.parser import HTMLParser
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from voiceagent_tts.bench.charts import nice_ticks
 from voiceagent_tts.bench.compare import differences
-from voiceagent_tts.bench.document import SCHEMA, last_line, read_document, write_document
+from voiceagent_tts.bench.compare import table_of as comparison_table
+from voiceagent_tts.bench.document import (
+    SCHEMA,
+    last_line,
+    measures_of,
+    read_document,
+    write_document,
+)
 from voiceagent_tts.bench.html import render, warnings_of
 from voiceagent_tts.bench.measures import MEASURES
+from voiceagent_tts.bench.quality.measures import Values
+from voiceagent_tts.bench.quality.report import section_of as quality_section
 from voiceagent_tts.bench.statistics import percentiles
 from voiceagent_tts.errors import InvalidRequestError
 
@@ -83,6 +95,99 @@ def test_a_comparison_tells_noise_from_a_difference() -> None:
     assert {each.figure: each.verdict for each in differences(slow, before)}[
         "audible_ms p95"
     ] == "better"
+
+
+def verdicts(before: dict[str, Any], after: dict[str, Any]) -> dict[str, str]:
+    """The verdict of every figure."""
+    return {each.figure: each.verdict for each in differences(before, after)}
+
+
+@pytest.mark.parametrize("count", [1, 3, 19, 20])
+def test_too_few_values_are_no_difference(count: int) -> None:
+    """Of equal servers at most one in ten differs, and none from fewer values than it takes."""
+    rng = np.random.default_rng(count)
+    found: Counter[str] = Counter()
+    for _ in range(60):
+        one, two = (document(section("a", "1/s", rng.lognormal(5, 0.5, count).tolist()))
+                    for _ in range(2))  # fmt: skip
+        found[verdicts(one, two)["audible_ms p95"]] += 1
+    assert found["?"] == (60 if count < 20 else 0)
+    assert found["better"] + found["worse"] <= 6
+
+
+def test_values_below_zero_are_compared_by_their_difference() -> None:
+    """A word's lag is negative when the word is in time: a ratio would say nothing."""
+    early, late = (section("a", "1/s", values(100, 1)) for _ in range(2))
+    early |= measures_of({"word_lag_ms": [-value for value in values(100, 1)]})
+    late |= measures_of({"word_lag_ms": [20 - value for value in values(100, 2)]})
+    found = {each.figure: each for each in differences(document(early), document(late))}
+    median = found["word_lag_ms p50"]
+    assert median.verdict == "worse" and not median.is_ratio
+    assert median.change is not None and median.change.value == pytest.approx(20, abs=4)
+    assert verdicts(document(early), document(early))["word_lag_ms p50"] == "noise"
+
+
+def test_shares_are_compared_with_their_intervals() -> None:
+    """2 of 100 failed utterances against 4 are noise; 40 against 2 are not."""
+    good, same, bad = (
+        document(section("a", "1/s", values(100, 1), failed=failed, good_percent=100.0 - failed))
+        for failed in (2, 4, 40)
+    )
+    assert verdicts(good, same)["failed_percent"] == verdicts(good, same)["good_percent"] == "noise"
+    assert verdicts(good, bad)["failed_percent"] == verdicts(good, bad)["good_percent"] == "worse"
+    assert verdicts(bad, good)["failed_percent"] == "better"
+
+
+def quality(*clips: tuple[str, dict[str, list[float]]]) -> dict[str, Any]:
+    """A document of `bench quality` with these parts and their values."""
+    sections = [
+        {"target": "a", **quality_section(part, "en", len(of), Values(of))} for part, of in clips
+    ]
+    return document() | {"kind": "quality", "sections": sections}
+
+
+def test_documents_of_quality_are_compared() -> None:
+    """Means by their difference, shares in percentage points, each in its own direction."""
+    rng = np.random.default_rng(8)
+
+    def run(wer: float, mos: float, outbursts: int) -> dict[str, Any]:
+        found = [100.0] * outbursts + [0.0] * (200 - outbursts)
+        words = rng.normal(wer, 2, 50).tolist()
+        return quality(
+            ("words", {"wer_percent": words}),
+            ("opinion", {"mos": rng.normal(mos, 0.3, 50).tolist()}),
+            ("outbursts", {"outburst_percent": found}),
+        )
+
+    first, again, other = run(8, 4.2, 2), run(8, 4.2, 4), run(12, 3.5, 40)
+    assert set(verdicts(first, again).values()) == {"noise"}
+    assert set(verdicts(first, other).values()) == {"worse"}
+    assert set(verdicts(other, first).values()) == {"better"}
+    found = {each.figure: each for each in differences(first, other)}
+    outbursts = found["outburst_percent"]
+    assert (outbursts.before, outbursts.after) == (1, 20)
+    assert outbursts.change is not None and outbursts.change.value == pytest.approx(19)
+    few = quality(("opinion", {"mos": [4.0]}))
+    assert verdicts(few, quality(("opinion", {"mos": [3.0]}))) == {"mos": "?"}
+    with pytest.raises(InvalidRequestError, match="equal targets and parts"):
+        differences(few, quality(("words", {"wer_percent": [1.0]})))
+
+
+def test_documents_of_two_kinds_are_refused() -> None:
+    """The error names both commands."""
+    with pytest.raises(InvalidRequestError, match=r"`bench latency`.*`bench quality`"):
+        differences(document(section("a", "1/s", [1.0])), quality(("opinion", {"mos": [4.0]})))
+
+
+def test_a_comparison_is_a_table_with_every_figure() -> None:
+    """Ratios are marked, differences have their sign, and the verdict is in the last column."""
+    before, after = (document(section("a", "1/s", values(mean, 1))) for mean in (100, 200))
+    out = StringIO()
+    Console(file=out, width=200).print(comparison_table(differences(before, after)))
+    row = next(line for line in out.getvalue().splitlines() if "audible_ms p50" in line)
+    assert "x 2.00" in row and row.rstrip().endswith("worse")
+    failed = next(line for line in out.getvalue().splitlines() if "failed_percent" in line)
+    assert "+0" in failed and failed.rstrip().endswith("noise")
 
 
 def test_only_equal_loads_are_compared() -> None:

@@ -1,7 +1,14 @@
 import numpy as np
 import pytest
 
-from voiceagent_tts.bench.statistics import percentiles, ratio, share
+from voiceagent_tts.bench.statistics import (
+    difference,
+    mean_difference,
+    percentiles,
+    ratio,
+    share,
+    share_difference,
+)
 
 
 def test_an_interval_contains_the_truth_about_as_often_as_it_says() -> None:
@@ -42,6 +49,29 @@ def test_a_ratio_of_equal_processes_is_noise_and_of_others_is_not() -> None:
     double = ratio(before, [2 * value for value in after], 95)
     assert double is not None and double.low > 1.8 and double.value == pytest.approx(2, rel=0.1)
     assert ratio([0.0] * 5, after, 50) is None
+    assert ratio([-1.0, 2.0, 3.0], after, 50) is None  # a percentile of some draws is negative
+
+
+def test_a_difference_of_equal_processes_is_noise_and_of_others_is_not() -> None:
+    """Also where values are below zero, which have no ratio."""
+    rng = np.random.default_rng(4)
+    before, after = (rng.normal(-5, 10, 200).tolist() for _ in range(2))
+    later = [value + 20 for value in after]
+    for same, other in (
+        (difference(before, after, 50), difference(before, later, 50)),
+        (mean_difference(before, after), mean_difference(before, later)),
+    ):
+        assert same.low < 0 < same.high
+        assert other.low > 15 and other.value == pytest.approx(20, abs=5)
+
+
+def test_a_difference_of_shares_has_its_score_interval() -> None:
+    """Figures of Newcombe 1998, table II, method 10; nothing is known of nothing."""
+    found = share_difference((48, 80), (56, 70))
+    assert (found.value, found.low, found.high) == pytest.approx((0.2, 0.0524, 0.3339), abs=1e-4)
+    few = share_difference((3, 10), (9, 10))
+    assert (few.value, few.low, few.high) == pytest.approx((0.6, 0.1705, 0.8090), abs=1e-4)
+    assert share_difference((0, 0), (5, 10)).low < 0 < share_difference((0, 0), (5, 10)).high
 
 
 def test_a_share_has_its_score_interval() -> None:

@@ -125,6 +125,21 @@ def test_the_tables_have_the_same_figures() -> None:
 
 
 def test_two_documents_can_be_compared() -> None:
-    """Shares and times are compared section by section."""
-    found = {each.figure for each in differences(document(), document())}
-    assert {"exact_pct", "within_one_pct", "barge_in_ms p95"} <= found
+    """Shares have intervals, four times are too few for one, and nothing is compared with none."""
+    found = {each.figure: each.verdict for each in differences(document(), document())}
+    assert found == {
+        "exact_pct": "noise",
+        "within_one_pct": "noise",
+        "dropped_percent": "noise",
+        "barge_in_ms p50": "equal",
+        "barge_in_ms p95": "equal",
+    }
+    better, worse = (
+        document() | {"sections": [section() | {"cuts": 100, "exact_pct": of}]}
+        for of in (95.0, 50.0)
+    )
+    (exact,) = [each for each in differences(better, worse) if each.figure == "exact_pct"]
+    assert exact.verdict == "worse" and exact.change is not None
+    assert exact.change.low < -45 < exact.change.high < -30
+    mute = section_of("mute", "the LLM stalls", 4, [], [Conversation([], [], "TimeoutError")])
+    assert differences(document(), document() | {"sections": [mute]}) == []

@@ -17,7 +17,6 @@ from voiceagent_tts.bench.html import format_figure, page, provenance_list
 from voiceagent_tts.bench.quality.measures import MEASURES, Values, is_share
 from voiceagent_tts.bench.statistics import Interval, mean, share
 
-SCHEMA = "voiceagent-tts bench quality 1"
 _DIGITS = 4
 _MOST_EXAMPLES = 20
 _FIRST = {

@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from voiceagent_tts.bench.document import write_document
+from voiceagent_tts.bench.document import SCHEMA, write_document
 from voiceagent_tts.bench.machine import provenance
 from voiceagent_tts.bench.quality.clips import Clip, Item
 from voiceagent_tts.bench.quality.codecs import PassThrough, codec_values
@@ -24,7 +24,7 @@ from voiceagent_tts.bench.quality.measures import (
     word_values,
 )
 from voiceagent_tts.bench.quality.opinions import PredictOpinion
-from voiceagent_tts.bench.quality.report import SCHEMA, last_line, render, section_of, table_of
+from voiceagent_tts.bench.quality.report import last_line, render, section_of, table_of
 from voiceagent_tts.bench.quality.speaking import Spoken, read_clips, speak_items, write_clips
 from voiceagent_tts.bench.quality.test_sets import recordings_in
 from voiceagent_tts.bench.quality.transcribers import Transcribe
