@@ -19,7 +19,7 @@ help:
 	@echo "make test-thorough    run what \`make test\` leaves out, and property tests with more examples"
 	@echo "make check            formatting, lint, types, import rules, tests"
 	@echo "make bench-ttfa       time to first audio, as a client hears it"
-	@echo "make bench-transport  how many paced streams one server carries"
+	@echo "make bench-transport  how many paced streams one server carries, and what each costs it"
 	@echo "make bench-load       what a server carries, and how soon it answers meanwhile"
 	@echo "make bench-readme     measure the README's table of latencies again, and write it"
 	@echo "make bench-alignment  whether an interrupted agent knows which words were heard"
@@ -81,8 +81,8 @@ bench-ttfa: setup
 	$(BIN)/voiceagent-tts bench latency --together 1,20 --kinds short --html out/ttfa.html
 
 bench-transport: setup
-	$(BIN)/voiceagent-tts bench latency --together "" --talking 50,200 --think-s 0 --kinds paragraph \
-		--html out/transport.html
+	$(BIN)/voiceagent-tts bench latency --together "" --talking 50,200 --think-s 0 --languages en,de,fr,es,it \
+		--kinds blurb,paragraph --html out/transport.html
 
 bench-load: setup
 	$(BIN)/voiceagent-tts bench latency --together 1,16 --rate 2,8 --talking 16 --barge-ins 0.15 --html out/load.html

@@ -1,18 +1,24 @@
-"""Measure the cost of a separate engine process: one audio message over ZeroMQ.
+"""What does a separate engine process cost a message of audio, against a call in one process?
+
+    python -m benchmarks.service.hop
 
 The round trip encodes and decodes with `seam.wire` on both sides, over the kinds of sockets that
 server and worker use: asyncio here, blocking there. No engine is involved.
 """
 
+import asyncio
 import multiprocessing
 import statistics
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Annotated
 
+import typer
 import zmq
 import zmq.asyncio
 
+from benchmarks.common.report import provenance, publish
 from voiceagent_tts.core import BYTES_PER_SAMPLE, FRAME_SAMPLES, AudioChunk
 from voiceagent_tts.seam import wire
 from voiceagent_tts.seam.events import AudioStep, ContextAudio, Event
@@ -82,3 +88,17 @@ def _call_s(step: AudioStep) -> float:
     began = time.perf_counter()
     heard.append(step)
     return time.perf_counter() - began
+
+
+def main(
+    count: Annotated[int, typer.Option(min=1, help="Number of round trips.")] = 2_000,
+) -> None:
+    """Measure how long one frame of audio takes from the engine's process to the server's."""
+    origin = provenance()
+    hop = asyncio.run(measure_hop(count))
+    print(f"{hop.zmq_us:.1f} us from process to process, {hop.in_process_us:.2f} us as a call")
+    publish({**asdict(hop), "count": count, **origin})
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -76,10 +76,23 @@ def test_times_are_right_to_the_sample(door: str) -> None:
     assert values["audible_ms"] == [to_the_sample(160)]
     assert values["leading_silence_ms"] == [to_the_sample(60)]
     assert values["underrun_ms"] == [to_the_sample(200)]
+    assert values["lateness_ms"] == [to_the_sample(200)]
     assert values["e2e_ms"] == [to_the_sample(500)]
     assert values["rtf"] == [pytest.approx(0.45 / 0.4)]
     assert traffic.utterances[0].playback.underruns == 1
     assert "connect_ms" not in values
+
+
+def test_audio_that_is_in_time_shows_how_nearly_it_was_late() -> None:
+    """The least time by which a piece came before it was needed; one piece alone has none."""
+    pieces = tuple(Step(at_s, samples=2_400) for at_s in (0.1, 0.12, 0.27))
+    tight = Script(pieces, end_s=0.3)
+    values = values_of(measured(tight, "ws", section(Load(together=1))).utterances)
+    assert values["underrun_ms"] == [0]
+    assert values["lateness_ms"] == [to_the_sample(-30)]
+    short = Script((Step(0.1, samples=1_200),), end_s=0.3)
+    alone = measured(short, "ws", section(Load(together=1)))
+    assert "lateness_ms" not in values_of(alone.utterances)
 
 
 @pytest.mark.parametrize("door", [door for door in DOORS if door != "http"])

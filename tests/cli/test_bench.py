@@ -23,7 +23,7 @@ def test_four_doors_of_a_server_are_measured_in_one_run(
     host = served.url.removeprefix("http://")
     argv = [
         "latency", "--together", "2", "--seconds", "0.3", "--warm-up-s", "0", "--kinds", "short",
-        "--target", f"ws=ws://{host}", "--target", f"http=http://{host}/v1",
+        "--target", f'ws=ws://{host}{{"server_pid": {served.process.pid}}}', "--target", f"http=http://{host}/v1",
         "--target", f"cartesia=cartesia+ws://{host}/tts/websocket",
         "--target", f'vllm=vllm+ws://{host}/v1/audio/speech/stream{{"timestamp_type": "word"}}',
         "--json", str(tmp_path / "a.json"), "--html", str(tmp_path / "a.html"),
@@ -35,6 +35,10 @@ def test_four_doors_of_a_server_are_measured_in_one_run(
         assert section["failed"] == section["silent"] == 0 and section["utterances"] >= 2
         assert 0 < section["first_byte_p50_ms"] <= section["audible_p50_ms"]
         assert ("word_lag_p50_ms" in section) == (section["target"] != "http")
+        assert ("server_cpu_percent" in section) == (section["target"] == "ws")
+    of_process = result["sections"][0]
+    assert 0 < of_process["front_cpu_percent"] < of_process["server_cpu_percent"]
+    assert of_process["server_mb"] > of_process["server_mb_per_stream"] >= 0
     assert "<html" in (tmp_path / "a.html").read_text()
     compared = run("--compare", str(tmp_path / "a.json"), str(tmp_path / "a.json"))
     assert "worse" not in compared and "better" not in compared

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import math
 import random
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -53,11 +54,15 @@ class Traffic:
         utterances: those that were due after the warm-up, in that order.
         seconds: time from the first of them to the last end.
         lags_s: samples of the lag of this process's event loop.
+        audio_s: length of all received audio, that of the warm-up too.
+        most_open: the most utterances that were open at once, those of the warm-up too.
     """
 
     utterances: tuple[Utterance, ...]
     seconds: float
     lags_s: tuple[float, ...]
+    audio_s: float
+    most_open: int
 
 
 class Callers:
@@ -102,7 +107,13 @@ class Callers:
         measured.sort(key=lambda each: each.due)
         last = max((each.ended for each in measured), default=began)
         first = measured[0].due if measured else began
-        return Traffic(tuple(measured), last - first, tuple(lags_s))
+        return Traffic(
+            tuple(measured),
+            last - first,
+            tuple(lags_s),
+            sum(each.audio_s for each in spoken),
+            most_open(spoken),
+        )
 
     async def _open_loop(
         self, section: Section, per_s: float, requests: Iterator[Request], seed: int, began: float
@@ -175,6 +186,12 @@ class Callers:
             await connection.aclose()
         else:
             self._idle.append(connection)
+
+
+def most_open(utterances: Sequence[Utterance]) -> int:
+    """The most utterances that were open at once; one that ends lets the next begin."""
+    changes = [(each.due, 1) for each in utterances] + [(each.ended, -1) for each in utterances]
+    return max(itertools.accumulate(change for _, change in sorted(changes)), default=0)
 
 
 def _listened_until(utterance: Utterance) -> float:

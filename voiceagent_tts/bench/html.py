@@ -22,6 +22,7 @@ COLUMNS = {
     "audible_p95_ms": "p95, ms",
     "audible_p99_ms": "p99, ms",
     "with_underruns": "with underruns",
+    "lateness_p99_ms": "lateness p99, ms",
     "e2e_p50_ms": "whole p50, ms",
     "rtf_p50": "RTF p50",
     "audio_s_per_s": "audio s/s",
@@ -32,6 +33,8 @@ COLUMNS = {
     "bytes_after_cancel_p50": "bytes after it, p50",
     "wasted_p50_s": "wasted p50, s",
     "good_percent": "served well, %",
+    "server_cpu_percent": "server CPU of a stream, % of a core",
+    "server_mb_per_stream": "server memory of a stream, MiB",
 }
 """Columns of the tables: name in `flat`, heading."""
 
@@ -200,7 +203,10 @@ def _definitions(sections: Sequence[dict[str, Any]]) -> str:
         "server that delays its callers cannot hide it. A player that starts with the first piece "
         "of audio decides what an underrun is. A sample is audible from 1 % of full scale. Served "
         f"well: sound within {GOOD_AUDIBLE_MS:.0f} ms and less than {GOOD_UNDERRUN_MS:.0f} ms of "
-        f"underruns. Intervals are 95 % bootstrap intervals.</p><dl>{rows}</dl>"
+        "underruns. Intervals are 95 % bootstrap intervals. The CPU of a stream is what all "
+        "processes of the server use for a second of its audio; its memory is what they have "
+        "grown by since before the target's first section, divided by the most streams at once.</p>"
+        f"<dl>{rows}</dl>"
     )
 
 

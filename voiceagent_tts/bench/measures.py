@@ -58,6 +58,11 @@ def _underrun(utterance: Utterance) -> Iterator[float]:
         yield 1000 * utterance.playback.underrun_s
 
 
+def _lateness(utterance: Utterance) -> Iterator[float]:
+    if lateness_s := utterance.playback.lateness_s:
+        yield 1000 * max(lateness_s)
+
+
 def _e2e(utterance: Utterance) -> Iterator[float]:
     if utterance.is_complete:
         yield 1000 * (utterance.ended - utterance.due)
@@ -106,6 +111,7 @@ MEASURES: dict[str, Measure] = {
     "audible_ms": Measure("First audible sample", _audible),
     "leading_silence_ms": Measure("Silence that the voice begins with", _leading_silence),
     "underrun_ms": Measure("Underruns of an utterance, in total", _underrun),
+    "lateness_ms": Measure("Latest audio's arrival after it was needed", _lateness),
     "e2e_ms": Measure("Whole utterance received", _e2e),
     "rtf": Measure("Real-time factor as received", _rtf, None),
     "word_lag_ms": Measure("Word time's arrival after its sound", _word_lag),

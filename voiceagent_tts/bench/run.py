@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from voiceagent_tts.bench.own_server import own_server, whole_utterance_server
 from voiceagent_tts.bench.recorder import Recorder
 from voiceagent_tts.bench.targets.addresses import TargetAddress
 from voiceagent_tts.bench.targets.target import Options
+from voiceagent_tts.bench.usage import Meter
 from voiceagent_tts.bench.utterance import Utterance
 from voiceagent_tts.client import http_address
 
@@ -68,7 +69,7 @@ async def targets_or_own(
         yield addresses
         return
     async with own_server(log=folder / _SERVER_LOG) as server:
-        yield [TargetAddress("own server", server.url, options)]
+        yield [TargetAddress("own server", server.url, replace(options, server_pid=server.pid))]
 
 
 @contextlib.asynccontextmanager
@@ -80,12 +81,13 @@ async def peers(folder: Path) -> AsyncIterator[Sequence[TargetAddress]]:
         whole_utterance_server(folder / _PEER_LOG) as peer,
     ):
         http = http_address(server.url, "")
-        unpaced = Options(arguments={"max_lead_s": 0})
+        ours = Options(server_pid=server.pid)
+        unpaced = replace(ours, arguments={"max_lead_s": 0})
         yield [
-            TargetAddress("ours, WebSocket", server.url, Options()),
+            TargetAddress("ours, WebSocket", server.url, ours),
             TargetAddress("ours, WebSocket, unpaced", server.url, unpaced),
-            TargetAddress("ours, HTTP", http, Options()),
-            TargetAddress("whole utterances, HTTP", peer.url, Options()),
+            TargetAddress("ours, HTTP", http, ours),
+            TargetAddress("whole utterances, HTTP", peer.url, Options(server_pid=peer.pid)),
         ]
 
 
@@ -108,18 +110,22 @@ async def measure(
     columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[figures]}")
     with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
         for address in addresses:
+            meter = Meter(address.options.server_pid)
             target = address.open()
             try:
                 for section in sections:
                     task = progress.add_task(f"{address.name}, {section.name}", figures="")
                     callers = Callers(target, _Display(progress, task, section))
                     try:
-                        traffic = await callers.run(section, style)
+                        async with meter.section():
+                            traffic = await callers.run(section, style)
+                            usage = meter.usage()
                     finally:
                         await callers.aclose()
-                    documents.append(
-                        section_document(address.name, section, traffic, usd_per_hour, style.seed)
+                    figures = section_document(
+                        address.name, section, traffic, usd_per_hour, style.seed
                     )
+                    documents.append(figures | usage.figures(traffic.audio_s, traffic.most_open))
                     progress.remove_task(task)
             finally:
                 await target.aclose()

@@ -6,7 +6,7 @@ the resident set as the system counts it: pages that processes share count in ea
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 
 import psutil
@@ -25,7 +25,7 @@ class Usage:
         server_cpu_s: CPU seconds of the server with its descendants; None if it is not known.
         front_cpu_s: those of the server's first process, which listens and starts the others.
         server_peak_bytes: the most memory that its processes had together.
-        server_growth_bytes: that peak minus what they had at the start.
+        server_growth_bytes: that peak minus what they had before the first section.
         front_growth_bytes: the same of its first process alone.
     """
 
@@ -36,9 +36,35 @@ class Usage:
     server_growth_bytes: int | None = None
     front_growth_bytes: int | None = None
 
+    def figures(self, audio_s: float, streams: int) -> dict[str, float]:
+        """What one stream costs, under its names in a section; only what is known.
+
+        CPU is in per cent of one core for each second of audio: the share of a stream that plays.
+        Memory is in MiB.
+
+        Args:
+            audio_s: audio that was received meanwhile.
+            streams: the most streams at once.
+        """
+        percent, mib = 100 / audio_s if audio_s else None, 1 / 2**20
+        each = mib / streams if streams else None
+        found = {
+            "server_cpu_percent": (self.server_cpu_s, percent),
+            "front_cpu_percent": (self.front_cpu_s, percent),
+            "client_cpu_percent": (self.client_cpu_s, percent),
+            "server_mb": (self.server_peak_bytes, mib),
+            "server_mb_per_stream": (self.server_growth_bytes, each),
+            "front_mb_per_stream": (self.front_growth_bytes, each),
+        }
+        return {
+            name: round(value * scale, 4)
+            for name, (value, scale) in found.items()
+            if value is not None and scale is not None
+        }
+
 
 class Meter:
-    """Measures from its construction on.
+    """Measures one section after the other; memory grows from what it was when this was made.
 
     Args:
         server_pid: the server's first process; None for a server that is not here.
@@ -49,66 +75,71 @@ class Meter:
 
     def __init__(self, server_pid: int | None) -> None:
         self._client = psutil.Process()
-        self._client_before_s = _cpu_s(self._client)
         self._front = None if server_pid is None else _process(server_pid)
-        self._processes = _family(self._front)
-        self._cpu_before_s = {process: _cpu_s(process) for process in self._processes}
-        self._memory_before = {process: _memory_bytes(process) for process in self._processes}
-        self._memory_peak = sum(self._memory_before.values())
-        self._front_peak = self._memory_before[self._front] if self._front else 0
-        self._is_whole = True
+        self._processes: list[psutil.Process] = []
+        self._cpu_before_s: dict[psutil.Process, float] = {}
+        self._idle_bytes = self._front_idle_bytes = 0
+        self.begin()
+        self._idle_bytes, self._front_idle_bytes = self._peak_bytes, self._front_peak_bytes
+
+    def begin(self) -> None:
+        """Begin a section."""
+        self._client_before_s = _cpu_s(self._client)
+        self._peak_bytes = self._front_peak_bytes = 0
+        self._is_whole = self._front is not None
+        with self._while_it_runs():
+            self._processes = _family(self._front)
+            self._cpu_before_s = {process: _cpu_s(process) for process in self._processes}
+        self.sample()
 
     def sample(self) -> None:
         """Read the memory of the server's processes once more."""
-        try:
-            memory = {process: _memory_bytes(process) for process in self._processes}
-        except psutil.Error:
-            self._is_whole = False
-            return
-        self._memory_peak = max(self._memory_peak, sum(memory.values()))
-        if self._front is not None:
-            self._front_peak = max(self._front_peak, memory[self._front])
+        with self._while_it_runs():
+            used = [process.memory_info().rss for process in self._processes]
+            self._peak_bytes = max(self._peak_bytes, sum(used))
+            self._front_peak_bytes = max(self._front_peak_bytes, *used[:1], 0)
 
     def usage(self) -> Usage:
-        """What was used until now; nothing of a server of which a process has ended."""
+        """What the section has used until now; nothing of a server of which a process has ended."""
         client_cpu_s = _cpu_s(self._client) - self._client_before_s
         self.sample()
-        if self._front is None or not self._is_whole:
+        used_s: list[float] = []
+        with self._while_it_runs():
+            before_s = self._cpu_before_s
+            used_s = [_cpu_s(each) - before_s.get(each, 0.0) for each in _family(self._front)]
+        if not self._is_whole:
             return Usage(client_cpu_s)
-        try:
-            cpu_s = {process: _cpu_s(process) for process in _family(self._front)}
-        except psutil.Error:
-            return Usage(client_cpu_s)
-        used_s = {process: at - self._cpu_before_s.get(process, 0) for process, at in cpu_s.items()}
         return Usage(
             client_cpu_s,
-            sum(used_s.values()),
-            used_s[self._front],
-            self._memory_peak,
-            self._memory_peak - sum(self._memory_before.values()),
-            self._front_peak - self._memory_before[self._front],
+            sum(used_s),
+            used_s[0],
+            self._peak_bytes,
+            self._peak_bytes - self._idle_bytes,
+            self._front_peak_bytes - self._front_idle_bytes,
         )
 
+    @contextlib.contextmanager
+    def _while_it_runs(self) -> Iterator[None]:
+        try:
+            yield
+        except psutil.Error:
+            self._is_whole = False
 
-@contextlib.asynccontextmanager
-async def metered(server_pid: int | None) -> AsyncIterator[Meter]:
-    """Yield a meter whose memory is sampled four times a second within the block.
+    @contextlib.asynccontextmanager
+    async def section(self) -> AsyncIterator[None]:
+        """Begin a section, and sample memory four times a second until the block ends."""
+        self.begin()
 
-    Raises:
-        InvalidRequestError: there is no such process.
-    """
-    meter = Meter(server_pid)
+        async def sample() -> None:
+            while True:
+                await asyncio.sleep(_SAMPLE_S)
+                self.sample()
 
-    async def sample() -> None:
-        while True:
-            await asyncio.sleep(_SAMPLE_S)
-            meter.sample()
-
-    sampling = asyncio.create_task(sample())
-    try:
-        yield meter
-    finally:
-        sampling.cancel()
+        sampling = asyncio.create_task(sample())
+        try:
+            yield
+        finally:
+            sampling.cancel()
 
 
 def _process(pid: int) -> psutil.Process:
@@ -120,14 +151,11 @@ def _process(pid: int) -> psutil.Process:
         ) from error
 
 
-def _family(front: psutil.Process | None) -> Iterable[psutil.Process]:
+def _family(front: psutil.Process | None) -> list[psutil.Process]:
+    """The server's first process, and all of its descendants."""
     return [] if front is None else [front, *front.children(recursive=True)]
 
 
 def _cpu_s(process: psutil.Process) -> float:
     times = process.cpu_times()
     return times.user + times.system
-
-
-def _memory_bytes(process: psutil.Process) -> int:
-    return process.memory_info().rss

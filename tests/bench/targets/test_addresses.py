@@ -21,11 +21,24 @@ def test_an_address_has_a_name_and_arguments() -> None:
     assert (parsed.name, parsed.address) == ("our door", "ws://host:1/x?a=b")
     assert parsed.options == Options("nova", "m", None, {"a": 1, "b": 2})
     assert TargetAddress.parse("http://host", options).name == "http://host"
+    for address in ("ws://host", "pipecat:module.Class"):
+        of_process = TargetAddress.parse(address + '{"server_pid": 12, "a": 3}', Options()).options
+        assert of_process == Options(arguments={"a": 3}, server_pid=12)
 
 
 @pytest.mark.parametrize(
     "text",
-    ["", "host", "ws://host{", "ws://host{]}", "ftp://host", "=ws://", "x" * 100_000],
+    [
+        "",
+        "host",
+        "ws://host{",
+        "ws://host{]}",
+        "ftp://host",
+        "=ws://",
+        "x" * 100_000,
+        'ws://host{"server_pid": "all"}',
+        'ws://host{"server_pid": 0}',
+    ],  # fmt: skip
 )
 def test_what_is_no_address_is_refused(text: str) -> None:
     """One sentence says which kinds of addresses there are."""

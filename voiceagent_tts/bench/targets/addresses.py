@@ -6,7 +6,7 @@ An address is `ws://` or `wss://` for our WebSocket, `http://` or `https://` for
 OpenAI's API, `pocket-tts+http://` for the server of the package `pocket-tts`, `cartesia+ws://` and
 `vllm+ws://` for sockets with these protocols; `pipecat:` or `livekit:` and the import path of a
 class for a service of these hosts. Arguments are JSON: fields of every request, or arguments of the
-class.
+class; `server_pid` is the process of a server on this machine.
 """
 
 import json
@@ -56,8 +56,10 @@ class TargetAddress:
             raise _invalid("arguments as a JSON object", error.msg) from error
         address = match["address"].strip()
         is_class = address.startswith(("pipecat:", "livekit:"))
-        own = () if is_class else ("voice", "model", "api_key")
+        own = ("server_pid",) if is_class else ("voice", "model", "api_key", "server_pid")
         known = {name: arguments.pop(name) for name in own if name in arguments}
+        if not isinstance(pid := known.get("server_pid", 1), int) or pid < 1:
+            raise _invalid("server_pid as the number of a process", str(pid))
         merged = replace(options, **known, arguments={**options.arguments, **arguments})
         return cls((match["name"] or address).strip(), address, merged)
 

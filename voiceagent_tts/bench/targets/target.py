@@ -61,9 +61,12 @@ class Options:
         model: model name, for servers that require one.
         api_key: key, for servers that require one.
         arguments: further fields of every request, or arguments of a class.
+        server_pid: the server's process, where it runs on this machine and its CPU time and memory
+            are to be measured.
     """
 
     voice: str | None = None
     model: str | None = None
     api_key: str | None = None
     arguments: dict[str, Any] = field(default_factory=dict[str, Any])
+    server_pid: int | None = None
