@@ -13,13 +13,13 @@ from livekit.agents import APIConnectOptions, APIError, APIStatusError, tts
 from livekit.agents.metrics import TTSMetrics
 from livekit.agents.types import USERDATA_TIMED_TRANSCRIPT, TimedString
 
+from testbed.listening import words_of
 from testbed.livekit_audio import MakeVoice, seconds, tokens
 from testbed.livekit_conversation import (
     committed,
     count,
     heard,
     talking,
-    words_of,
 )
 from testbed.proxy import routing
 from testbed.server_process import ServerProcess

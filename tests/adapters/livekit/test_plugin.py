@@ -18,6 +18,7 @@ from livekit.agents.types import USERDATA_TIMED_TRANSCRIPT
 from livekit.agents.voice.agent_session import SessionConnectOptions
 
 from testbed import user_sounds
+from testbed.listening import words_of
 from testbed.livekit_audio import MakeVoice
 from testbed.livekit_conversation import (
     DeafSTT,
@@ -26,7 +27,6 @@ from testbed.livekit_conversation import (
     heard,
     real_vad,
     talking,
-    words_of,
 )
 from testbed.proxy import Router
 from testbed.server_process import ServerProcess
