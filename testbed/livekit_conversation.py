@@ -19,6 +19,7 @@ from livekit.agents.types import DEFAULT_API_CONNECT_OPTIONS
 from livekit.agents.voice.agent_session import SessionConnectOptions
 from livekit.agents.voice.speech_handle import SpeechHandle
 
+from testbed.waiting import PATIENCE_S
 from voiceagent_tts.bench.livekit_devices import Loudspeaker, Microphone, Screen, on_devices
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
 
@@ -111,9 +112,7 @@ class Conversation:
 
     async def spoken(self, *script: str | asyncio.Event) -> str:
         """Speak a whole reply; returns its text in the history."""
-        handle = self.reply(*script)
-        await handle.wait_for_playout()
-        return committed(handle)
+        return await ended(self.reply(*script))
 
     async def cut(self, at_s: float, *script: str | asyncio.Event) -> str:
         """Interrupt a reply when `at_s` of it were played; returns its text in the history."""
@@ -125,13 +124,13 @@ class Conversation:
 
     async def played(self, at_s: float) -> None:
         """Wait until `at_s` of the current or next reply were played."""
-        await self.loudspeaker.until(lambda: self.loudspeaker.played_s >= at_s)
+        async with asyncio.timeout(PATIENCE_S):
+            await self.loudspeaker.until(lambda: self.loudspeaker.played_s >= at_s)
 
     async def interrupt(self, handle: SpeechHandle) -> str:
         """Barge in; returns the reply's text in the history."""
         handle.interrupt()
-        await handle.wait_for_playout()
-        return committed(handle)
+        return await ended(handle)
 
     @property
     def history(self) -> list[str]:
@@ -155,12 +154,20 @@ async def talking(voice: tts.TTS, **options: Any) -> AsyncIterator[Conversation]
         async with on_devices(session, Agent(instructions=""), *devices):
             yield conversation
     finally:
-        await voice.aclose()
+        async with asyncio.timeout(PATIENCE_S):
+            await voice.aclose()
 
 
 def real_vad() -> inference.VAD:
     """Return LiveKit's bundled voice activity detection."""
     return inference.VAD(model="silero")
+
+
+async def ended(handle: SpeechHandle) -> str:
+    """Wait for the end of a reply; returns its text in the history."""
+    async with asyncio.timeout(PATIENCE_S):
+        await handle.wait_for_playout()
+    return committed(handle)
 
 
 def committed(handle: SpeechHandle) -> str:

@@ -16,15 +16,15 @@ from livekit.agents.types import USERDATA_TIMED_TRANSCRIPT, TimedString
 from testbed.listening import words_of
 from testbed.livekit_audio import MakeVoice, seconds, tokens
 from testbed.livekit_conversation import (
-    committed,
     count,
+    ended,
     heard,
     talking,
 )
 from testbed.proxy import routing
 from testbed.server_process import ServerProcess
 from testbed.servers import StartServer, silent
-from testbed.waiting import PATIENCE_S, undisturbed
+from testbed.waiting import PATIENCE_S, undisturbed, until
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.config import Settings
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, PlayoutClock
@@ -139,8 +139,7 @@ async def test_group_01_no_word_is_shown_before_it_sounds(
                 await conversation.played(at_s)
                 shown = count(words, conversation.screen.text)
                 ahead.append(shown - heard(words, conversation.loudspeaker.played_s))
-            await handle.wait_for_playout()
-            assert committed(handle) == COUNTING
+            assert await ended(handle) == COUNTING
         return ahead
 
     ahead = await undisturbed(words_ahead)
@@ -265,8 +264,7 @@ async def test_group_05_a_server_lost_before_sound_is_retried_once(
             handle = conversation.reply(FIVE)
             await until_metric(server, "tts_contexts_active", 1)
             close_sockets(server)
-        await handle.wait_for_playout()
-        assert committed(handle) == FIVE
+        assert await ended(handle) == FIVE
         (error,) = conversation.errors
         assert error.recoverable
         assert conversation.loudspeaker.played_s == pytest.approx(whole_s, abs=0.3)
@@ -281,8 +279,7 @@ async def test_group_05_a_server_lost_in_mid_reply_goes_on_where_it_broke_off(
         handle = conversation.reply(*tokens(COUNTING))
         await conversation.played(1.0)
         close_sockets(server)
-        await handle.wait_for_playout()
-        assert committed(handle) == COUNTING
+        assert await ended(handle) == COUNTING
         assert not conversation.errors
         assert abs(conversation.loudspeaker.played_s - whole_s) < 0.8  # one word is started again
 
@@ -297,8 +294,7 @@ async def test_group_05_audio_whose_words_are_not_known_yet_is_not_repeated(
         handle = conversation.reply(*tokens(COUNTING))
         await conversation.played(1.0)
         close_sockets(server)
-        await handle.wait_for_playout()
-        assert committed(handle) == COUNTING
+        assert await ended(handle) == COUNTING
         assert -0.8 < conversation.loudspeaker.played_s - whole_s < 1.6
 
 
@@ -326,8 +322,7 @@ async def test_group_05_what_a_dead_server_never_spoke_is_not_committed(
             await conversation.played(1.2)
             server.uvicorn_server.should_exit = True
             close_sockets(server)
-            await handle.wait_for_playout()
-            spoken = committed(handle)
+            spoken = await ended(handle)
             assert spoken and COUNTING.startswith(spoken.rstrip())
             assert [error.recoverable for error in conversation.errors] == [False]
             return count(words, spoken) - heard(words, conversation.loudspeaker.played_s)
@@ -348,8 +343,10 @@ async def test_group_06_every_turn_finds_the_socket_open(
     server: RunningServer, make_voice: MakeVoice
 ) -> None:
     """Every reply finds an open socket, also the first one and the one after a barge-in."""
-    async with talking(make_voice(server)) as conversation:
-        await until_metric(server, "tts_ws_connections", 1)
+    voice = make_voice(server)
+    async with talking(voice) as conversation:
+        # The server counts a connection before the client knows that it may use it.
+        await until(lambda: voice.is_connected, "the session has connected")
         await conversation.spoken("Yes.")
         await conversation.cut(0.5, COUNTING)
         await conversation.spoken("No.")
@@ -363,12 +360,14 @@ async def test_group_06_a_restarted_server_is_found(
 ) -> None:
     """The plugin reconnects between replies, so the next reply finds an open socket."""
     server = await start_server()
-    async with talking(make_voice(server)) as conversation:
+    voice = make_voice(server)
+    async with talking(voice) as conversation:
         await conversation.spoken("Yes.")
         server.uvicorn_server.should_exit = True
         await server.serving
         async with running(Settings(port=int(server.url.rpartition(":")[2]))) as again:
             await until_metric(again, "tts_ws_connections", 1)
+            await until(lambda: voice.is_connected, "the plugin may use the new socket")
             assert await conversation.spoken("Yes, I can.") == "Yes, I can."
             assert conversation.metrics[-1].connection_reused
             assert not conversation.errors
@@ -382,8 +381,7 @@ async def test_group_06_an_idle_connection_that_nat_forgot_is_replaced(
         async with talking(make_voice(url, heartbeat_s=0.4)) as conversation:
             await conversation.spoken("Yes.")
             router.forget()
-            while router.accepted < 2:
-                await conversation.loudspeaker.tick()
+            await until(lambda: router.accepted == 2, "the plugin connects again")
             await until_metric(server, "tts_ws_accepted_total", 2)
             assert await conversation.spoken("Yes, I can.") == "Yes, I can."
             assert not conversation.errors
@@ -411,8 +409,7 @@ async def test_group_06_a_draining_server_finishes_and_the_next_takes_over(
         for session in list(server.state.sessions):
             session.drain(30_000)
         await until_metric(server, "tts_ws_accepted_total", 2)
-        await handle.wait_for_playout()
-        assert committed(handle) == FIVE
+        assert await ended(handle) == FIVE
         assert await conversation.spoken("Yes.") == "Yes."
         await until_metric(server, "tts_ws_connections", 1)
         assert not conversation.errors
@@ -529,8 +526,7 @@ async def test_group_11_a_sentence_is_spoken_before_the_next_token(
         handle = conversation.reply("Hi!", go_on, " There.")
         await conversation.played(0.1)
         go_on.set()
-        await handle.wait_for_playout()
-        assert committed(handle) == "Hi! There."
+        assert await ended(handle) == "Hi! There."
         (message,) = [item for item in handle.chat_items if item.type == "message"]
         assert message.metrics.get("llm_node_ttfs", 0) > 0
         assert message.metrics.get("tts_node_ttfb", 0) > 0
@@ -550,12 +546,13 @@ async def test_group_12_time_to_first_byte_is_the_wires(
 
     async def difference_s() -> float:
         go_on, before_s = asyncio.Event(), await first_audio_s()
-        async with talking(make_voice(server)) as conversation:
-            await until_metric(server, "tts_ws_connections", 1)
+        voice = make_voice(server)
+        async with talking(voice) as conversation:
+            await until(lambda: voice.is_connected, "the session has connected")
             handle = conversation.reply(" ", go_on, "Yes.")
             await asyncio.sleep(0.3)  # the LLM's time, which is not part of the time to first byte
             go_on.set()
-            await handle.wait_for_playout()
+            await ended(handle)
             (metric,) = conversation.metrics
         assert metric.connection_reused and metric.acquire_time == 0.0
         assert metric.characters_count == len(" Yes.")
@@ -676,7 +673,7 @@ async def test_group_15_a_new_voice_speaks_from_the_next_reply_on(
         handle = conversation.reply(FIVE)
         await conversation.played(0.2)
         voice.update_options(voice="en-gb+f3")
-        await handle.wait_for_playout()
+        await ended(handle)
         first = bytes(conversation.loudspeaker.played)
         await conversation.spoken(FIVE)
         second = bytes(conversation.loudspeaker.played)
@@ -706,8 +703,7 @@ async def test_group_17_a_pause_before_the_first_sound_loses_nothing(
         await until_metric(server, "tts_contexts_active", 0)
         assert conversation.loudspeaker.played_s == 0
         output.resume()
-        await handle.wait_for_playout()
-        assert committed(handle) == FIVE
+        assert await ended(handle) == FIVE
 
 
 async def test_group_17_a_short_lead_wastes_little_audio(

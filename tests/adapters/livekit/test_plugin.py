@@ -24,6 +24,7 @@ from testbed.livekit_conversation import (
     DeafSTT,
     committed,
     count,
+    ended,
     heard,
     real_vad,
     talking,
@@ -31,6 +32,7 @@ from testbed.livekit_conversation import (
 from testbed.proxy import Router
 from testbed.server_process import ServerProcess
 from testbed.servers import StartServer
+from testbed.waiting import until
 from voiceagent_tts.adapters.livekit import TTS
 from voiceagent_tts.bench.livekit_devices import MICROPHONE_RATE_HZ
 from voiceagent_tts.client import TTSClient
@@ -64,7 +66,7 @@ async def test_a_user_who_barges_in_is_heard(served: ServerProcess, make_voice: 
         handle = conversation.reply(COUNTING)
         await conversation.played(1.0)
         conversation.microphone.say(voice_of_user)
-        await handle.wait_for_playout()
+        await ended(handle)
         assert handle.interrupted
         spoken = committed(handle)
         played = heard(words, conversation.loudspeaker.played_s)
@@ -93,7 +95,7 @@ async def test_a_cough_pauses_the_reply_and_loses_nothing(
         paused_at = asyncio.get_running_loop().time()
         await conversation.loudspeaker.until(lambda: not conversation.loudspeaker.is_paused)
         assert asyncio.get_running_loop().time() - paused_at >= 3.0
-        await handle.wait_for_playout()
+        await ended(handle)
         assert not handle.interrupted
         assert committed(handle) == COUNTING
         assert not conversation.errors
@@ -112,7 +114,7 @@ async def test_a_short_sound_does_not_disturb_a_reply(
         handle = conversation.reply(COUNTING)
         await conversation.played(1.0)
         conversation.microphone.say(sound)
-        await handle.wait_for_playout()
+        await ended(handle)
         assert not handle.interrupted
         assert committed(handle) == COUNTING
 
@@ -170,8 +172,7 @@ async def test_prewarm_connects_and_prepares(server: RunningServer, make_voice: 
     voice = make_voice(server)
     assert voice.model == "unknown"
     voice.prewarm()
-    while not voice.is_connected:
-        await asyncio.sleep(0.01)
+    await until(lambda: voice.is_connected, "the socket is open")
     voice.prewarm()
     await voice.synthesize("Yes.").collect()
     assert len(server.state.sessions) == 1
@@ -226,8 +227,7 @@ async def test_a_language_model_may_think_in_mid_word(
         handle = conversation.reply(begun, go_on, "ve, six.")
         await asyncio.sleep(2.5)  # the pause of the model
         go_on.set()
-        await handle.wait_for_playout()
-        assert committed(handle) == begun + "ve, six."
+        assert await ended(handle) == begun + "ve, six."
         assert not conversation.errors
 
 
