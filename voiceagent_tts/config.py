@@ -22,6 +22,8 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from voiceagent_tts.bucket import is_bucket
+
 DEFAULT_PORT = 8765
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _HASH_PREFIX = "sha256:"
@@ -196,8 +198,11 @@ class Settings(BaseSettings):
             no limit.
         overflow: Send contexts upstream while all rows of the engine are in use, instead of
             refusing them. Needs `upstream` and `upstream_chars_per_day`.
-        voices_folder: Folder of cloned voices, and of the voices' lexicons; the clones of Pocket
-            TTS are in its subfolder `pocket`.
+        voices_folder: Folder of cloned voices, and of the voices' lexicons, or `s3://BUCKET/PREFIX`
+            (extra `s3`). The clones of Pocket TTS are in its subfolder `pocket`.
+        voices_cache: Folder of the copies of voices in a bucket, from which engines read them.
+        voices_cache_mb: Maximum size of the voices in a bucket, and so of their copies, in units of
+            10^6 bytes. All servers of a bucket need the same.
         consent_mode: What a clone over HTTP needs: `statement` (a line that says who agreed, or a
             consent) or `recording` (a consent with a recording of its phrase).
         consent_similarity: Least similarity (cosine, -1 to 1) of the speakers of a consent's
@@ -330,7 +335,9 @@ class Settings(BaseSettings):
     upstream_timeout_s: float = Field(default=10.0, gt=0)
     upstream_chars_per_day: int | None = Field(default=None, ge=1)
     overflow: bool = False
-    voices_folder: Path = Path("~/.local/share/voiceagent-tts/voices")
+    voices_folder: str = "~/.local/share/voiceagent-tts/voices"
+    voices_cache: Path = Path("~/.cache/voiceagent-tts/voices")
+    voices_cache_mb: float = Field(default=1000.0, gt=0)
     consent_mode: Literal["statement", "recording"] = "statement"
     consent_similarity: float = Field(default=0.5, ge=-1, le=1)
     voices_per_key: int | None = Field(default=None, ge=1)
@@ -539,11 +546,24 @@ class Settings(BaseSettings):
         """Models of Pocket TTS."""
         return self.models or ("english",)
 
+    @field_validator("voices_folder", mode="before")
+    @classmethod
+    def _as_address(cls, value: object) -> object:
+        return str(value) if isinstance(value, Path) else value
+
+    @property
+    def clones_address(self) -> str:
+        """Folder or bucket of the engine's clones; those of one engine mean nothing to another."""
+        address = self.voices_folder.rstrip("/") or "/"
+        return f"{address}/pocket" if self.engine == "pocket" else address
+
     @property
     def clones_folder(self) -> Path:
-        """Folder of the engine's clones: a voice file of one engine means nothing to another."""
-        folder = self.voices_folder.expanduser()
-        return folder / "pocket" if self.engine == "pocket" else folder
+        """Folder in which engines find their clones; for a bucket, that of its copies."""
+        address = self.clones_address
+        if not is_bucket(address):
+            return Path(address).expanduser()
+        return self.voices_cache.expanduser() / hashlib.sha256(address.encode()).hexdigest()[:16]
 
     @classmethod
     def settings_customise_sources(

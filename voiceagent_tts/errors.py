@@ -50,6 +50,7 @@ class ErrorCode(StrEnum):
     CONSENT_REQUIRED = "consent_required"
     VOICE_QUOTA = "voice_quota"
     JOB_QUOTA = "job_quota"
+    STORAGE_UNAVAILABLE = "storage_unavailable"
     INTERNAL = "internal"
 
 
@@ -72,6 +73,7 @@ HTTP_STATUS: dict[ErrorCode, int] = {
     ErrorCode.OVERLOADED: 503,
     ErrorCode.MODEL_NOT_READY: 503,
     ErrorCode.DRAINING: 503,
+    ErrorCode.STORAGE_UNAVAILABLE: 503,
     ErrorCode.ENGINE_ERROR: 500,
     ErrorCode.INVALID_CHECKPOINT: 500,
     ErrorCode.INTERNAL: 500,
@@ -89,6 +91,7 @@ RETRYABLE = frozenset(
         ErrorCode.OVERLOADED,
         ErrorCode.MODEL_NOT_READY,
         ErrorCode.DRAINING,
+        ErrorCode.STORAGE_UNAVAILABLE,
         ErrorCode.ENGINE_ERROR,
         ErrorCode.INTERNAL,
         ErrorCode.CONNECTION_LOST,

@@ -4,13 +4,15 @@ Knows the voices that running workers offer, and the names of the stored files. 
 voice file's contents except the embedding width.
 """
 
+import contextlib
+import fcntl
 import json
 import os
 import re
 import secrets
 import struct
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -22,9 +24,16 @@ from voiceagent_tts.seam.events import Capabilities, Gender, VoiceDetails
 CLONE_SUFFIX = ".safetensors"
 LEXICON_SUFFIX = ".lexicon.toml"
 """A file `NAME.lexicon.toml` in the folder is the lexicon of the voice `NAME`, clone or not."""
+RECORDS = "records"
+"""Subfolder of the records of cloned voices: `NAME.json`."""
+CONSENTS = "consents"
+"""Subfolder of the consents to clones: `ID.json`, and `ID.voice` of a recording."""
 DESIGNED_VOICE = "designed"
 """Name of the only voice of a VoiceDesign model; `instruct` describes who speaks."""
+_UNFINISHED_SUFFIX = ".part"
 _NAME = re.compile(r"\w(?:[\w .-]{0,62}\w)?")
+_MAX_NAME_BYTES = 200
+"""Only letters of rare scripts reach it; a file's name has at most 255 bytes with its suffix."""
 _NAMES_IN_A_MESSAGE = 10
 _NEAR_NAMES = 5
 _MAX_HEADER_BYTES = 65_536
@@ -79,7 +88,7 @@ def clone_name(name: str) -> str:
         InvalidRequestError: with code `invalid_voice`, if the name is not a valid file name.
     """
     normal = unicodedata.normalize("NFC", name).casefold()
-    if not _NAME.fullmatch(normal):
+    if not _NAME.fullmatch(normal) or len(normal.encode()) > _MAX_NAME_BYTES:
         raise InvalidRequestError(
             "expected a voice's name of at most 64 letters, digits, spaces, '.', '-' and '_', "
             f"with a letter or digit at both ends; got {name[:64]!r}",
@@ -88,7 +97,8 @@ def clone_name(name: str) -> str:
     return normal
 
 
-def _is_clone_name(name: str) -> bool:
+def is_clone_name(name: str) -> bool:
+    """Whether a name is a normalised name of a cloned voice, and so never a path."""
     try:
         return clone_name(name) == name
     except InvalidRequestError:
@@ -98,11 +108,15 @@ def _is_clone_name(name: str) -> bool:
 class VoiceFolder:
     """Stores cloned voices, one file each, shared by all processes that can read the folder.
 
-    A voice is replaced atomically: readers get the old file or the new one.
+    Other files about the voices may be stored beside them. A file is replaced atomically: readers
+    get the old one or the new one.
 
     Args:
         path: folder, created with the first voice.
     """
+
+    _file_mode = 0o666
+    _folder_mode = 0o777
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -110,11 +124,11 @@ class VoiceFolder:
     def names(self) -> list[str]:
         """Return the names of the stored voices, sorted."""
         stems = (file.stem for file in self.path.glob(f"*{CLONE_SUFFIX}"))
-        return sorted(stem for stem in stems if _is_clone_name(stem))
+        return sorted(stem for stem in stems if is_clone_name(stem))
 
     def __contains__(self, name: str) -> bool:
         try:
-            return _is_clone_name(name.casefold()) and self._file(name).is_file()
+            return is_clone_name(name.casefold()) and self._file(name).is_file()
         except OSError:  # the name is too long, or the folder is not readable
             return False
 
@@ -186,27 +200,8 @@ class VoiceFolder:
                 unchanged.
         """
         target = self._file(name)
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            self._replace(target, voice_file)
-        except OSError as error:
-            raise InvalidRequestError(
-                f"{self.path}: cannot save the voice {target.stem!r}: {error.strerror}; set "
-                "VOICEAGENT_TTS_VOICES_FOLDER to a writable folder with free space"
-            ) from error
+        self.write(target.name, voice_file)
         return target.stem
-
-    def _replace(self, target: Path, voice_file: bytes) -> None:
-        temporary = self.path / f".{target.stem}.{secrets.token_hex(8)}.part"
-        try:
-            with temporary.open("xb") as file:
-                file.write(voice_file)
-                file.flush()
-                os.fsync(file.fileno())  # some file systems report a full disk only here
-            temporary.replace(target)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
 
     def remove(self, name: str) -> None:
         """Delete a voice; contexts that already use it continue.
@@ -214,14 +209,81 @@ class VoiceFolder:
         Raises:
             InvalidRequestError: there is no such voice, or the folder is not writable.
         """
+        if not self.delete(self._file(name).name):
+            raise self._unknown(name)
+
+    def write(self, file: str, content: bytes) -> None:
+        """Store a file, or replace it.
+
+        Args:
+            file: its name, with the name of a subfolder before it, if any; created if missing.
+            content: its content.
+
+        Raises:
+            InvalidRequestError: the folder is not writable; it is unchanged.
+        """
+        with self._replacing(file, content):
+            pass
+
+    def delete(self, file: str) -> bool:
+        """Delete a file; returns whether there was one.
+
+        Raises:
+            InvalidRequestError: the folder is not writable.
+        """
+        path = self.path / file
         try:
-            self._file(name).unlink()
-        except FileNotFoundError as error:
-            raise self._unknown(name) from error
+            path.unlink()
+        except FileNotFoundError:
+            return False
         except OSError as error:
             raise InvalidRequestError(
-                f"{self.path}: cannot remove the voice {name!r}: {error.strerror}"
+                f"{path.parent}: cannot remove {path.name}: {error.strerror}"
             ) from error
+        return True
+
+    @contextlib.contextmanager
+    def changing(self) -> Iterator[None]:
+        """Let no other server of the voices, and no other thread, change several files meanwhile.
+
+        Raises:
+            InvalidRequestError: the folder is not writable.
+        """
+        with self._alone(".lock"):
+            yield
+
+    @contextlib.contextmanager
+    def _alone(self, lock: str) -> Iterator[None]:
+        """Hold a lock among the processes and threads that use the folder."""
+        path = self.path / lock
+        try:
+            path.parent.mkdir(self._folder_mode, parents=True, exist_ok=True)
+            file = path.open("wb")
+        except OSError as error:
+            raise _not_writable(path, error) from error
+        with file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # ends with the file
+            yield
+
+    @contextlib.contextmanager
+    def _replacing(self, file: str, content: bytes) -> Iterator[None]:
+        """Write a file that takes its place when the block has succeeded."""
+        path = self.path / file
+        temporary = path.with_name(f".{secrets.token_hex(8)}{_UNFINISHED_SUFFIX}")
+        try:
+            path.parent.mkdir(self._folder_mode, parents=True, exist_ok=True)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+            with os.fdopen(os.open(temporary, flags, self._file_mode), "wb") as opened:
+                opened.write(content)
+                opened.flush()
+                os.fsync(opened.fileno())  # some file systems report a full disk only here
+            yield
+            temporary.replace(path)
+        except OSError as error:
+            raise _not_writable(path, error) from error
+        finally:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
 
     def _file(self, name: str) -> Path:
         return self.path / f"{clone_name(name)}{CLONE_SUFFIX}"
@@ -235,6 +297,13 @@ class VoiceFolder:
             f"{name_hint(name, self.names())}",
             code=ErrorCode.INVALID_VOICE,
         )
+
+
+def _not_writable(path: Path, error: OSError) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"{path.parent}: cannot save {path.name}: {error.strerror}; set "
+        "VOICEAGENT_TTS_VOICES_FOLDER to a writable folder with free space"
+    )
 
 
 class VoiceBook:

@@ -11,6 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from testbed.s3_server import s3_server
 from voiceagent_tts.errors import InvalidRequestError, UnauthorizedError
 from voiceagent_tts.jobs.storage import FolderStorage, S3Storage, open_storage
 
@@ -121,22 +122,9 @@ def test_a_bucket_needs_a_name() -> None:
 
 @pytest.fixture
 def bucket(free_port: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A bucket of moto's S3 server."""
-    import boto3
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer("127.0.0.1", free_port, verbose=False)
-    server.start()
-    for name, value in {
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{free_port}",
-        "AWS_ACCESS_KEY_ID": "id",
-        "AWS_SECRET_ACCESS_KEY": "key",
-        "AWS_DEFAULT_REGION": "us-east-1",
-    }.items():
-        monkeypatch.setenv(name, value)
-    boto3.client("s3").create_bucket(Bucket="speech")
-    yield "speech"
-    server.stop()
+    """A bucket of a real S3 server."""
+    with s3_server(free_port, monkeypatch) as server:
+        yield server.bucket
 
 
 @pytest.mark.services

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -77,21 +77,77 @@ async def test_a_consent_is_kept_until_it_is_withdrawn(
 async def test_a_consent_that_is_withdrawn_while_its_voice_is_stored_deletes_it(
     keeping: RunningServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A withdrawal between the record of a voice and the voice itself leaves neither."""
+    """A withdrawal between the record of a voice and the voice itself leaves neither.
+
+    A voice that comes after the withdrawal is not stored.
+    """
     state = keeping.state
     consent = Consent(name="Anna", language="en", method="attest", statement="She signed.")
     state.voice_records.save_consent(consent, None)
-    save = state.clones.save
+    save, withdrawals = state.clones.save, list[threading.Thread]()
 
-    def save_late(name: str, content: bytes) -> None:
-        state.voice_records.withdraw(consent.id)
-        save(name, content)
+    def save_late(name: str, content: bytes) -> str:
+        withdrawals.append(meanwhile(lambda: state.voice_records.withdraw(consent.id)))
+        return save(name, content)
 
     monkeypatch.setattr(state.clones, "save", save_late)
     record = VoiceRecord(name="anna", consent_id=consent.id)
-    with pytest.raises(InvalidRequestError, match="withdrawn"):
-        await _save(state, record, VoiceFile(voice_file(0.1, 0.2), ()))
+    await _save(state, record, VoiceFile(voice_file(0.1, 0.2), ()), replace=False)
+    withdrawals[0].join(20)
     assert "anna" not in state.clones and "anna" not in state.voice_records.voices()
+    with pytest.raises(InvalidRequestError, match="withdrawn"):
+        await _save(state, record, VoiceFile(voice_file(0.1, 0.2), ()), replace=False)
+    assert "anna" not in state.clones and "anna" not in state.voice_records.voices()
+
+
+async def test_a_voice_that_is_removed_while_it_is_replaced_keeps_its_record_or_goes(
+    keeping: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A voice without its record would survive the withdrawal of its consent."""
+    state = keeping.state
+    consent = Consent(name="Anna", language="en", method="attest", statement="She signed.")
+    state.voice_records.save_consent(consent, None)
+    voice = VoiceFile(voice_file(0.1, 0.2), ())
+    record = VoiceRecord(name="anna", consent_id=consent.id)
+    await _save(state, record, voice, replace=False)
+    save, removals = state.clones.save, list[threading.Thread]()
+
+    def save_late(name: str, content: bytes) -> str:
+        removals.append(meanwhile(lambda: state.voice_records.remove_voice("anna")))
+        return save(name, content)
+
+    monkeypatch.setattr(state.clones, "save", save_late)
+    await _save(state, record, voice, replace=True)
+    removals[0].join(20)
+    assert ("anna" in state.clones) == ("anna" in state.voice_records.voices())
+    state.voice_records.withdraw(consent.id)
+    assert "anna" not in state.clones
+
+
+async def test_a_name_that_was_taken_meanwhile_is_refused(keeping: RunningServer) -> None:
+    """Of two new voices of one name, the second is refused unless it replaces the first."""
+    state = keeping.state
+    first, second = (VoiceFile(voice_file(number, 0.2), ()) for number in (0.1, 0.9))
+    outcomes = await asyncio.gather(
+        *(
+            _save(state, VoiceRecord(name="anna"), voice, replace=False)
+            for voice in (first, second)
+        ),
+        return_exceptions=True,
+    )
+    refused = [each for each in outcomes if isinstance(each, InvalidRequestError)]
+    assert [each.code for each in refused] == [ErrorCode.INVALID_VOICE]
+    await _save(state, VoiceRecord(name="anna"), second, replace=True)
+    assert state.clones.read("anna") == second.content
+    state.voice_records.remove_voice("anna")
+
+
+def meanwhile(change: Callable[[], Any]) -> threading.Thread:
+    """Start a change in a thread, and give it time to come in between."""
+    thread = threading.Thread(target=change)
+    thread.start()
+    thread.join(0.2)
+    return thread
 
 
 async def test_uploads_at_the_same_time_stay_within_the_quota(
@@ -106,6 +162,7 @@ async def test_uploads_at_the_same_time_stay_within_the_quota(
                 state,
                 VoiceRecord(name=f"quota{number}", key_id="k"),
                 VoiceFile(voice_file(0.1, 0.2), ()),
+                replace=False,
             )
             for number, state in enumerate([keeping.state, other.state] * 3)
         ]
@@ -119,6 +176,7 @@ async def test_uploads_at_the_same_time_stay_within_the_quota(
         keeping.state,
         VoiceRecord(name=min(owned), key_id="k"),
         VoiceFile(voice_file(0.3, 0.2), ()),
+        replace=True,
     )
     for name in owned:
         records.remove_voice(name)

@@ -1,9 +1,13 @@
+import contextlib
+import resource
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.model.prompt import Cloned
 from voiceagent_tts.server.voice_records import (
     Consent,
@@ -19,6 +23,17 @@ def voice_file(*embedding: float) -> bytes:
     return Cloned(torch.tensor(embedding)).to_bytes()
 
 
+@contextlib.contextmanager
+def full_disk(largest_bytes: int) -> Iterator[None]:
+    """Let no file grow beyond a size within the block."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (largest_bytes, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
 def test_withdrawal_deletes_the_voices_made_with_it(tmp_path: Path) -> None:
     """Voices of the consent are gone for every server of the folder; others stay."""
     clones = VoiceFolder(tmp_path)
@@ -26,8 +41,8 @@ def test_withdrawal_deletes_the_voices_made_with_it(tmp_path: Path) -> None:
     consent = Consent(name="Anna", language="en", method="recording")
     records.save_consent(consent, voice_file(1, 0))
     for name, consent_id in (("anna", consent.id), ("bert", None)):
-        records.save_voice(VoiceRecord(name=name, consent_id=consent_id, key_id="k"))
-        clones.save(name, voice_file(1, 0))
+        record = VoiceRecord(name=name, consent_id=consent_id, key_id="k")
+        records.add_voice(record, voice_file(1, 0))
     assert others.owned_by("k") == {"anna", "bert"}
     assert others.withdraw(consent.id) == ["anna"]
     assert clones.names() == ["bert"]
@@ -55,3 +70,34 @@ def test_a_damaged_record_harms_no_other(tmp_path: Path) -> None:
     records.save_consent(kept, None)
     (tmp_path / "consents" / "broken.json").write_text("{")
     assert records.consents() == [kept]
+
+
+def test_a_voice_that_was_replaced_by_half_goes_with_either_consent(tmp_path: Path) -> None:
+    """The old sound stays when the new one cannot be stored; withdrawing its consent deletes it."""
+    clones = VoiceFolder(tmp_path)
+    records = VoiceRecords(clones)
+    anna, berta, clara = (
+        Consent(name=name, language="en", method="attest", statement="yes") for name in "abc"
+    )
+    for consent in (anna, berta, clara):
+        records.save_consent(consent, None)
+    records.add_voice(VoiceRecord(name="voice", consent_id=anna.id), voice_file(1, 0))
+    for consent in (berta, clara):
+        with full_disk(5_000), pytest.raises(InvalidRequestError):
+            records.add_voice(VoiceRecord(name="voice", consent_id=consent.id), bytes(100_000))
+    assert clones.read("voice") == voice_file(1, 0)
+    assert records.withdraw(anna.id) == ["voice"]
+    assert clones.names() == []
+
+
+def test_a_replaced_voice_belongs_to_its_new_consent_alone(tmp_path: Path) -> None:
+    """The old consent is withdrawn without it."""
+    records = VoiceRecords(VoiceFolder(tmp_path))
+    anna, berta = (
+        Consent(name=name, language="en", method="attest", statement="yes") for name in "ab"
+    )
+    for consent in (anna, berta):
+        records.save_consent(consent, None)
+        records.add_voice(VoiceRecord(name="voice", consent_id=consent.id), voice_file(1, 0))
+    assert records.withdraw(anna.id) == []
+    assert records.withdraw(berta.id) == ["voice"]

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from rich.console import Console
 
+from voiceagent_tts.bucket import is_bucket
 from voiceagent_tts.cli.doctor import Finding, print_finding
 from voiceagent_tts.cli.settings import read_settings
 from voiceagent_tts.client import authorization
@@ -208,7 +209,14 @@ def _backup(settings: Settings) -> Finding:
     folder = settings.clones_folder
     voices = len(list(folder.glob("*.safetensors"))) if folder.is_dir() else 0
     if not voices:
-        return Finding("backup", "ok", f"no clones under {folder}; weights can be downloaded again")
+        return Finding(
+            "backup",
+            "ok",
+            f"no clones under {settings.clones_address}; weights can be downloaded again",
+        )
+    if is_bucket(settings.clones_address):
+        remedy = "back this bucket up: a clone cannot be made again without its recording"
+        return Finding("backup", "note", f"{voices} clones in {settings.clones_address}", remedy)
     free = shutil.disk_usage(folder).free / 1e9
     remedy = "back this folder up: a clone cannot be made again without its recording"
     return Finding("backup", "note", f"{voices} clones in {folder}, {free:.0f} GB free", remedy)

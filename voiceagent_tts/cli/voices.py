@@ -212,9 +212,14 @@ def _settings(engine: str | None) -> "Settings":
 
 
 def _folder(settings: "Settings") -> "VoiceFolder":
-    from voiceagent_tts.voices import VoiceFolder
+    from voiceagent_tts.voice_bucket import BucketVoiceFolder, open_voices
 
-    return VoiceFolder(settings.clones_folder)
+    folder = open_voices(
+        settings.clones_address, settings.clones_folder, settings.voices_cache_mb * 1e6
+    )
+    if isinstance(folder, BucketVoiceFolder):
+        folder.pull()
+    return folder
 
 
 def _check_name(name: str, replace: bool, settings: "Settings") -> None:

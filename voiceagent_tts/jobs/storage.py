@@ -12,13 +12,14 @@ import secrets
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 from urllib.parse import urlencode
 
+from voiceagent_tts.bucket import Bucket, is_bucket
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, UnauthorizedError
-from voiceagent_tts.extras import install_hint
 
-_S3 = "s3://"
+_ANSWER_S = 60.0
+"""S3 may think for long after the last byte of a large file."""
 _NAME = re.compile(r"[0-9a-f]{32}\.(mp3|opus|aac|flac|wav|pcm)")
 _UNFINISHED = ".unfinished"
 
@@ -45,11 +46,8 @@ def open_storage(address: str, secret: bytes) -> JobStorage:
     Raises:
         InvalidRequestError: the extra is missing, or the address cannot be used.
     """
-    if address.startswith(_S3):
-        bucket, _, prefix = address.removeprefix(_S3).partition("/")
-        if not bucket:
-            raise InvalidRequestError("jobs_storage: expected s3://BUCKET/PREFIX, got no bucket")
-        return S3Storage(bucket, prefix)
+    if is_bucket(address):
+        return S3Storage(Bucket(address, "jobs_storage", answer_s=_ANSWER_S))
     return FolderStorage(Path(address).expanduser(), secret)
 
 
@@ -118,62 +116,31 @@ class FolderStorage:
         return hmac.new(self.secret, f"{name}\n{expires_at}".encode(), hashlib.sha256).hexdigest()
 
 
+@dataclass(frozen=True, slots=True)
 class S3Storage:
-    """Files in a bucket of S3, or of a server that speaks its protocol.
+    """Files in a bucket.
 
-    Address and credentials are those of boto3: `AWS_ENDPOINT_URL`, `AWS_ACCESS_KEY_ID` and others.
-
-    Args:
-        bucket: an existing bucket.
-        prefix: begins the name of every object, which `/` and the file's name follow.
+    Attributes:
+        bucket: the bucket; all servers of one Redis need the same.
     """
 
-    def __init__(self, bucket: str, prefix: str) -> None:
-        try:
-            import boto3
-        except ModuleNotFoundError:
-            raise InvalidRequestError(
-                f"jobs_storage: S3 needs the package 'boto3': {install_hint('s3')}"
-            ) from None
-        self._client: Any = boto3.client("s3")
-        self._bucket = bucket
-        self._prefix = prefix.rstrip("/")
+    bucket: Bucket
 
     def save(self, name: str, data: bytes, content_type: str) -> None:
         """Store a file."""
-        from botocore.exceptions import BotoCoreError, ClientError
-
-        try:
-            self._client.put_object(
-                Bucket=self._bucket, Key=self._key(name), Body=data, ContentType=content_type
-            )
-        except (BotoCoreError, ClientError) as error:
-            raise OSError(f"S3: {error}") from error
+        self.bucket.put(name, data, content_type)
 
     def link(self, name: str, base_url: str, expires_at: int) -> str:
         """A link to S3 itself, signed by it."""
-        return self._client.generate_presigned_url(
-            "get_object",
-            Params={"Bucket": self._bucket, "Key": self._key(name)},
-            ExpiresIn=max(1, expires_at - int(time.time())),
-        )
+        return self.bucket.link(name, max(1, expires_at - int(time.time())))
 
     def delete_old(self, keep_s: float) -> int:
         """Delete old files; leaves objects with other names."""
-        from botocore.exceptions import BotoCoreError, ClientError
-
-        deleted = 0
-        pages = self._client.get_paginator("list_objects_v2")
-        try:
-            for page in pages.paginate(Bucket=self._bucket, Prefix=self._key("")):
-                for each in page.get("Contents", ()):
-                    is_ours = _NAME.fullmatch(each["Key"].rpartition("/")[2])
-                    if is_ours and each["LastModified"].timestamp() < time.time() - keep_s:
-                        self._client.delete_object(Bucket=self._bucket, Key=each["Key"])
-                        deleted += 1
-        except (BotoCoreError, ClientError) as error:
-            raise OSError(f"S3: {error}") from error
-        return deleted
-
-    def _key(self, name: str) -> str:
-        return f"{self._prefix}/{name}" if self._prefix else name
+        old = [
+            each.name
+            for each in self.bucket.objects()
+            if _NAME.fullmatch(each.name) and each.modified_at < time.time() - keep_s
+        ]
+        for name in old:
+            self.bucket.delete(name)
+        return len(old)

@@ -6,6 +6,7 @@ decoded in a process with limited memory and time (`audio.file_reader`).
 
 import asyncio
 from contextlib import aclosing
+from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
@@ -110,7 +111,7 @@ async def add_voice(
             "expected either audio_sample or voice_file", code=ErrorCode.INVALID_PARAM
         )
     await asyncio.to_thread(_check_speaker, state, agreed, voice)
-    saved = await _save(state, record, voice)
+    saved = await _save(state, record, voice, replace=replace)
     how = "recording" if audio_sample is not None else "voice_file"
     said = agreed.id if agreed is not None else consent or ""
     note_change(request, "voice_added", voice=name, id=record.id, how=how, consent=said)
@@ -139,7 +140,7 @@ async def design_voice(request: Request, body: DesignRequest) -> dict[str, Any]:
     )
     samples = await _record(request, body.text, options)
     voice = await state.cloner.clone(model, samples, body.text)
-    saved = await _save(state, record, voice)
+    saved = await _save(state, record, voice, replace=body.replace)
     note_change(request, "voice_added", voice=name, id=record.id, how="design")
     return saved
 
@@ -161,8 +162,7 @@ async def remove_voice(request: Request, name: str) -> None:
     """Remove a clone; contexts that already use it continue."""
     state: ServerState = request.app.state.server
     name = _stored_name(state, name)
-    await asyncio.to_thread(state.clones.remove, name)
-    await asyncio.to_thread(state.voice_records.forget_voice, name)
+    await state.voice_sync.change(state.voice_records.remove_voice, name)
     note_change(request, "voice_removed", voice=name)
 
 
@@ -174,38 +174,28 @@ def note_change(request: Request, event: str, **fields: str) -> None:
     state.audit(event, key_id=caller.key_id, ip=caller.ip, **fields)
 
 
-async def _save(state: ServerState, record: VoiceRecord, voice: VoiceFile) -> dict[str, Any]:
-    if record.consent_id is not None:  # cloning took seconds: it may have been withdrawn meanwhile
-        await asyncio.to_thread(state.voice_records.consent, record.consent_id)
-    await asyncio.to_thread(_store, state, record, voice)
-    if record.consent_id is not None:
-        await _keep_if_agreed(state, record, record.consent_id)
+async def _save(
+    state: ServerState, record: VoiceRecord, voice: VoiceFile, *, replace: bool
+) -> dict[str, Any]:
+    await state.voice_sync.change(partial(_store, replace=replace), state, record, voice)
     warnings = list(voice.warnings)
     return {"id": record.name, "name": record.name, "voice_id": record.id, "warnings": warnings}
 
 
-def _store(state: ServerState, record: VoiceRecord, voice: VoiceFile) -> None:
-    """Store a voice within the quota of its key, which other uploads may have used meanwhile."""
-    with state.voice_records.changing():
-        _check_quota(state, record)
-        # The record comes first: a voice without one would survive the withdrawal of its consent.
-        state.voice_records.save_voice(record)
-        state.clones.save(record.name, voice.content)
-
-
-async def _keep_if_agreed(state: ServerState, record: VoiceRecord, consent_id: str) -> None:
-    """Remove a new voice whose consent was withdrawn while it was being stored.
-
-    The withdrawal could not find the voice yet.
+def _store(state: ServerState, record: VoiceRecord, voice: VoiceFile, *, replace: bool) -> None:
+    """Store a voice, unless what allowed it has changed while it was cloned, which takes seconds.
 
     Raises:
-        InvalidRequestError: the consent was withdrawn.
+        InvalidRequestError: its consent was withdrawn, its name was taken, or its key's quota was
+            used up meanwhile.
     """
-    try:
-        await asyncio.to_thread(state.voice_records.consent, consent_id)
-    except InvalidRequestError:
-        await asyncio.to_thread(state.voice_records.remove_voice, record.name)
-        raise
+    with state.clones.changing():
+        if record.consent_id is not None:
+            state.voice_records.consent(record.consent_id)
+        if not replace and record.name in state.clones:
+            raise _taken(record.name)
+        _check_quota(state, record)
+        state.voice_records.add_voice(record, voice.content)
 
 
 def _check_consent(
@@ -306,12 +296,19 @@ def _free_name(state: ServerState, name: str, *, replace: bool) -> str:
     if normal in state.clones:
         if replace:
             return normal
-        taken = f"a voice {normal!r} exists; choose another name, or set `replace`"
-    elif normal in (each.details.name.casefold() for each in state.synthesizer.voices.listed()):
-        taken = f"{normal!r} is a built-in voice; choose another name"
-    else:
-        return normal
-    raise InvalidRequestError(taken, code=ErrorCode.INVALID_VOICE)
+        raise _taken(normal)
+    if normal in (each.details.name.casefold() for each in state.synthesizer.voices.listed()):
+        raise InvalidRequestError(
+            f"{normal!r} is a built-in voice; choose another name", code=ErrorCode.INVALID_VOICE
+        )
+    return normal
+
+
+def _taken(name: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"a voice {name!r} exists; choose another name, or set `replace`",
+        code=ErrorCode.INVALID_VOICE,
+    )
 
 
 def _stored_name(state: ServerState, name: str) -> str:

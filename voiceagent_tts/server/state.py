@@ -25,6 +25,7 @@ from voiceagent_tts.server.provenance import AudioProvenance
 from voiceagent_tts.server.slots_agent import agent_line
 from voiceagent_tts.server.turns import Turns
 from voiceagent_tts.server.voice_records import VoiceRecords
+from voiceagent_tts.server.voice_sync import VoiceSync
 from voiceagent_tts.server.watchdog import Watchdog
 from voiceagent_tts.server.workers import aligners_of, overflow_of, worker_specs
 from voiceagent_tts.synthesizer.context import Context
@@ -33,6 +34,7 @@ from voiceagent_tts.synthesizer.supervisor import Supervisor
 from voiceagent_tts.synthesizer.synthesizer import Synthesizer
 from voiceagent_tts.tracing.exporter import start_exporter
 from voiceagent_tts.tracing.spans import Tracer
+from voiceagent_tts.voice_bucket import open_voices
 from voiceagent_tts.voices import VoiceFolder
 
 SLOTS_HEADER = "X-TTS-Slots-Free"
@@ -80,7 +82,7 @@ class ServerState:
 
         Raises:
             InvalidRequestError: the lexicon has a mistake, or the settings name an audit log, keys,
-                a Redis or certificates that cannot be used.
+                a Redis, a bucket or certificates that cannot be used.
         """
         self.settings = settings
         self.metrics = Metrics()
@@ -89,12 +91,15 @@ class ServerState:
         self.usage = self.access.usage
         self.audit = self.access.audit
         self.provenance = AudioProvenance(settings, self._model_of)
-        self.clones = VoiceFolder(settings.clones_folder)
+        self.clones = open_voices(
+            settings.clones_address, settings.clones_folder, settings.voices_cache_mb * 1e6
+        )
         self.voice_records = VoiceRecords(self.clones)
         self.cloner = Cloner()
         self.decoders = asyncio.Semaphore(_MAX_DECODERS)
         """Limits how many uploads are decoded at the same time."""
         self.cache = _cache_of(settings, self.clones)
+        self.voice_sync = VoiceSync(self.clones, self._on_voice_change)
         self.synthesizer = Synthesizer(
             {
                 name: Supervisor(spec, self.metrics.engine_abort.observe)
@@ -139,9 +144,11 @@ class ServerState:
             OverloadedError: the keys are in Redis, which cannot be reached.
         """
         await self.access.start()
+        await self.voice_sync.start()
         await self.synthesizer.start()
         self.metrics.watch(self.synthesizer)
         self.metrics.watch_access(self.access)
+        self.metrics.voices_shared.set_function(lambda: self.voice_sync.is_shared)
         if self.cache is not None:
             self.metrics.watch_cache(self.cache)
             self.cache.start()
@@ -190,6 +197,10 @@ class ServerState:
     def _model_of(self, context: Context) -> str:
         return self.synthesizer.workers[context.voice.worker].capabilities.model
 
+    async def _on_voice_change(self) -> None:
+        if self.cache is not None:
+            await self.cache.tend()  # it drops the audio of voices that are gone
+
     def _on_key_change(self, change: KeyChange) -> None:
         """Close the sockets of keys that may not speak any more."""
         lost = {key.id for key in change.removed}
@@ -233,6 +244,7 @@ class ServerState:
             watching.cancel()
         await asyncio.gather(*self._watching, return_exceptions=True)
         await self.synthesizer.close()
+        await self.voice_sync.close()
         if self.cache is not None:
             await self.cache.close()
         await self.access.close()

@@ -1,14 +1,10 @@
-"""What is known of cloned voices beside their sound: consents, owners and tags, in a folder.
+"""What is known of cloned voices beside their sound: consents, owners and tags, as files.
 
-The folder is that of the voices, so that all servers that share it know the same. Knows no requests
-and nothing of how voices are made.
+The files are beside those of the voices, so that all servers that share these know the same. Knows
+no requests and nothing of how voices are made.
 """
 
-import contextlib
-import fcntl
 import json
-import os
-import secrets
 import struct
 import uuid
 from collections.abc import Iterator
@@ -22,7 +18,7 @@ import structlog
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
-from voiceagent_tts.voices import VoiceFolder
+from voiceagent_tts.voices import CLONE_SUFFIX, CONSENTS, RECORDS, VoiceFolder
 
 Tag = Literal["testing", "production"]
 
@@ -65,6 +61,7 @@ class VoiceRecord(BaseModel):
         name: its name.
         id: unique; another voice of the same name has another one.
         consent_id: the consent that it was made with; None for one that was only stated.
+        replaced_consent_ids: consents of voices that this one replaces, until it has.
         tag: what the voice is for.
         key_id: the key that added it; None on a server without keys.
         created_at: when, in UTC.
@@ -75,9 +72,16 @@ class VoiceRecord(BaseModel):
     name: str
     id: str = Field(default_factory=lambda: str(uuid.uuid4()))
     consent_id: str | None = None
+    replaced_consent_ids: frozenset[str] = frozenset()
     tag: Tag = "production"
     key_id: str | None = None
     created_at: str = Field(default_factory=_now)
+
+    @property
+    def consent_ids(self) -> frozenset[str]:
+        """The consents whose withdrawal deletes the voice."""
+        own = () if self.consent_id is None else (self.consent_id,)
+        return self.replaced_consent_ids.union(own)
 
 
 _Record = TypeVar("_Record", Consent, VoiceRecord)
@@ -92,8 +96,8 @@ class VoiceRecords:
 
     def __init__(self, clones: VoiceFolder) -> None:
         self._clones = clones
-        self._voices = clones.path / "records"
-        self._consents = clones.path / "consents"
+        self._voices = clones.path / RECORDS
+        self._consents = clones.path / CONSENTS
 
     # Voices.
 
@@ -106,44 +110,38 @@ class VoiceRecords:
         """Return the names of the voices that a key has added."""
         return {name for name, each in self.voices().items() if each.key_id == key_id}
 
-    @contextlib.contextmanager
-    def changing(self) -> Iterator[None]:
-        """Let no other process that shares the folder, and no other thread, add a voice meanwhile.
+    def add_voice(self, record: VoiceRecord, voice_file: bytes) -> None:
+        """Store a voice and its record, within `changing`; replaces an earlier voice of its name.
 
         Raises:
             InvalidRequestError: the folder is not writable.
+            OverloadedError: the voices cannot be reached.
         """
-        path = self._voices / ".lock"
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            file = path.open("wb")
-        except OSError as error:
-            raise _not_writable(path, error) from error
-        with file:
-            fcntl.flock(file, fcntl.LOCK_EX)  # ends with the file
-            yield
+        earlier = self.voices().get(record.name)
+        replaced = frozenset() if earlier is None else earlier.consent_ids - record.consent_ids
+        # A voice is never without the record of its consent, also if this ends in the middle.
+        self._save_record(record.model_copy(update={"replaced_consent_ids": replaced}))
+        self._clones.save(record.name, voice_file)
+        if replaced:
+            self._save_record(record)
 
-    def save_voice(self, record: VoiceRecord) -> None:
-        """Store the record of a voice; replaces that of an earlier voice of the same name.
-
-        Raises:
-            InvalidRequestError: the folder is not writable.
-        """
-        _write(self._voices / f"{record.name}.json", record.model_dump_json().encode())
-
-    def forget_voice(self, name: str) -> None:
-        """Delete the record of a voice, if it has one."""
-        (self._voices / f"{name}.json").unlink(missing_ok=True)
+    def _save_record(self, record: VoiceRecord) -> None:
+        self._clones.write(f"{RECORDS}/{record.name}.json", record.model_dump_json().encode())
 
     def remove_voice(self, name: str) -> None:
         """Delete a voice and its record; idempotent.
 
         Raises:
             InvalidRequestError: the folder is not writable.
+            OverloadedError: the voices cannot be reached.
         """
-        if name in self._clones:
-            self._clones.remove(name)
-        self.forget_voice(name)
+        with self._clones.changing():
+            self._remove(name)
+
+    def _remove(self, name: str) -> None:
+        # Also one that only other servers can read now.
+        self._clones.delete(f"{name}{CLONE_SUFFIX}")
+        self._clones.delete(f"{RECORDS}/{name}.json")
 
     # Consents.
 
@@ -170,10 +168,11 @@ class VoiceRecords:
 
         Raises:
             InvalidRequestError: the folder is not writable.
+            OverloadedError: the voices cannot be reached.
         """
         if voice_file is not None:
-            _write(self._consents / f"{consent.id}.voice", voice_file)
-        _write(self._consents / f"{consent.id}.json", consent.model_dump_json().encode())
+            self._clones.write(f"{CONSENTS}/{consent.id}.voice", voice_file)
+        self._clones.write(f"{CONSENTS}/{consent.id}.json", consent.model_dump_json().encode())
 
     def similarity(self, consent: Consent, voice_file: bytes) -> float | None:
         """Cosine of the speaker embeddings of a consent and a voice; None if one has none."""
@@ -195,14 +194,17 @@ class VoiceRecords:
 
         Raises:
             InvalidRequestError: there is none of this id, or the folder is not writable.
+            OverloadedError: the voices cannot be reached; some may be deleted.
         """
-        consent = self.consent(consent_id)
-        names = [name for name, each in self.voices().items() if each.consent_id == consent.id]
-        for name in names:
-            self.remove_voice(name)
-        for suffix in ("voice", "json"):
-            (self._consents / f"{consent.id}.{suffix}").unlink(missing_ok=True)
-        return sorted(names)
+        with self._clones.changing():
+            consent = self.consent(consent_id)
+            records = _read_all(self._voices, VoiceRecord)
+            names = sorted(each.name for each in records if consent.id in each.consent_ids)
+            for name in names:
+                self._remove(name)
+            for suffix in ("voice", "json"):
+                self._clones.delete(f"{CONSENTS}/{consent.id}.{suffix}")
+        return names
 
 
 def speaker_embedding(voice_file: bytes) -> npt.NDArray[np.float32] | None:
@@ -226,24 +228,3 @@ def _read_all(folder: Path, kind: type[_Record]) -> Iterator[_Record]:
             yield kind.model_validate_json(path.read_bytes())
         except (OSError, ValidationError):
             _log.warning("voice_record_unreadable", path=str(path))
-
-
-def _write(path: Path, content: bytes) -> None:
-    temporary = path.with_name(f".{secrets.token_hex(8)}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())  # some file systems report a full disk only here
-        temporary.replace(path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise _not_writable(path, error) from error
-
-
-def _not_writable(path: Path, error: OSError) -> InvalidRequestError:
-    return InvalidRequestError(
-        f"{path.parent}: cannot save {path.name}: {error.strerror}; set "
-        "VOICEAGENT_TTS_VOICES_FOLDER to a writable folder with free space"
-    )
