@@ -18,6 +18,8 @@ from livekit.protocol.agent_pb.agent_session import (
     ChatRole,
 )
 
+from testbed.waiting import PATIENCE_S
+
 RATE_HZ = 48_000
 FRAME_S = 0.02
 FRAME_BYTES = int(RATE_HZ * FRAME_S) * 2
@@ -51,7 +53,7 @@ class Caller:
 
     async def until(self, is_true: Callable[[], bool]) -> None:
         """Wait until `is_true`, which is checked after every message and every frame."""
-        async with self._changed:
+        async with asyncio.timeout(PATIENCE_S), self._changed:
             await self._changed.wait_for(is_true)
 
     @property
@@ -142,23 +144,31 @@ async def calling(*argv: str, cwd: str, env: dict[str, str]) -> AsyncIterator[Ca
         env: environment of the process.
     """
     arrived: asyncio.Queue[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = asyncio.Queue()
-    listener = await asyncio.start_server(
+    async with await asyncio.start_server(
         lambda *streams: arrived.put_nowait(streams), "127.0.0.1", 0
-    )
-    host, port = listener.sockets[0].getsockname()
-    agent = await asyncio.create_subprocess_exec(
-        *argv, "--connect-addr", f"{host}:{port}", cwd=cwd, env=env, start_new_session=True
-    )
+    ) as listener:
+        host, port = listener.sockets[0].getsockname()
+        agent = await asyncio.create_subprocess_exec(
+            *argv, "--connect-addr", f"{host}:{port}", cwd=cwd, env=env, start_new_session=True
+        )
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                reader, writer = await arrived.get()
+            with contextlib.closing(writer):
+                async with _listening(Caller(reader, writer)) as caller:
+                    yield caller
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                agent.terminate()
+            async with asyncio.timeout(PATIENCE_S):
+                await agent.wait()
+
+
+@contextlib.asynccontextmanager
+async def _listening(caller: Caller) -> AsyncIterator[Caller]:
+    running = asyncio.create_task(caller.run())
     try:
-        reader, writer = await arrived.get()
-        caller = Caller(reader, writer)
-        running = asyncio.create_task(caller.run())
         yield caller
+    finally:
         running.cancel()
         await asyncio.wait({running})
-        writer.close()
-        listener.close()
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            agent.terminate()
-        await agent.wait()

@@ -20,10 +20,10 @@ from agents import pipecat_voice, stand_ins
 from testbed import user_sounds
 from testbed.listening import words_of
 from testbed.server_process import ServerProcess
-from testbed.waiting import until
+from testbed.waiting import PATIENCE_S, undisturbed, until
 from testbed.webrtc_caller import calling_bot
 from voiceagent_tts.core import SAMPLE_RATE_HZ
-from voiceagent_tts.demo.realtime_file_transport import RealtimeFileTransport
+from voiceagent_tts.demo.realtime_file_transport import RealtimeFileTransport, Utterance
 
 ROOT = Path(__file__).parents[2]
 REPLY = "This is a rather long reply that the user is going to interrupt before it has ended"
@@ -88,7 +88,8 @@ async def running_bot(port: int, **environment: str) -> AsyncIterator[str]:
         yield url
     finally:
         bot.terminate()
-        await bot.wait()
+        async with asyncio.timeout(PATIENCE_S):
+            await bot.wait()
 
 
 @contextlib.asynccontextmanager
@@ -100,10 +101,15 @@ async def running_pipeline(
     runner = WorkerRunner(handle_sigint=False)
     await runner.add_workers(worker)
     running = asyncio.create_task(runner.run())
-    await worker.queue_frames([LLMRunFrame()])
-    yield
-    await worker.cancel()
-    await running
+    try:
+        await worker.queue_frames([LLMRunFrame()])
+        yield
+    finally:
+        async with asyncio.timeout(PATIENCE_S):
+            await worker.cancel()
+        await asyncio.wait({running}, timeout=PATIENCE_S)
+        assert running.done(), "the pipeline does not end"
+        running.result()
 
 
 def replies(context: LLMContext) -> list[str]:
@@ -149,20 +155,25 @@ async def test_after_a_sound_without_words_the_reply_is_heard_to_its_end(
     sounds = {"cough": user_sounds.cough(), "door": user_sounds.door()}
     sound = sounds[kind] if kind in sounds else await user_sounds.hum(served.websocket_url)
     line = stand_ins.LINES[0]
-    context, transport = LLMContext(), RealtimeFileTransport()
-    async with running_pipeline(transport, served.websocket_url, context):
-        await until(lambda: bool(transport.utterances), "the reply")
-        context_id = transport.utterances[0].context_id
-        await transport.wait_until_played(context_id, SAMPLE_RATE_HZ)
-        transport.say(sound)
-        await until(lambda: " ".join(replies(context)) == line, "the rest of the reply")
-        # Where the machine stood still, the recorded loudspeaker is behind Pipecat's clock.
-        last = transport.utterances[-1]
-        words = await words_of(served.websocket_url, replies(context)[-1])
-        await until(lambda: last.played_samples > words[-1].start_sample, "the last word")
-    parts = replies(context)
+
+    async def listen() -> tuple[list[str], list[Utterance]]:
+        context, transport = LLMContext(), RealtimeFileTransport()
+        async with running_pipeline(transport, served.websocket_url, context):
+            await until(lambda: bool(transport.utterances), "the reply")
+            context_id = transport.utterances[0].context_id
+            await transport.wait_until_played(context_id, SAMPLE_RATE_HZ)
+            transport.say(sound)
+            await until(lambda: " ".join(replies(context)) == line, "the rest of the reply")
+            # Where the machine stood still, the recorded loudspeaker is behind Pipecat's clock.
+            last = transport.utterances[-1]
+            words = await words_of(served.websocket_url, replies(context)[-1])
+            await until(lambda: last.played_samples > words[-1].start_sample, "the last word")
+        return replies(context), transport.utterances
+
+    # The bot's voice activity detection is loaded at once.
+    parts, utterances = await undisturbed(listen, own_standstills=1)
     # Silero takes only the hum for a voice: the other sounds do not interrupt at all.
     assert len(parts) == (2 if kind == "mhm" else 1)
-    for utterance, part in zip(transport.utterances, parts, strict=True):
+    for utterance, part in zip(utterances, parts, strict=True):
         words = await words_of(served.websocket_url, part)
         assert utterance.played_samples > words[-1].start_sample
