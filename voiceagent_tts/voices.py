@@ -238,7 +238,8 @@ class VoiceFolder:
             return False
         except OSError as error:
             raise InvalidRequestError(
-                f"{path.parent}: cannot remove {path.name}: {error.strerror}"
+                f"{path.parent}: cannot remove {path.name}: {error.strerror}",
+                code=ErrorCode.STORAGE_UNAVAILABLE,
             ) from error
         return True
 
@@ -302,7 +303,8 @@ class VoiceFolder:
 def _not_writable(path: Path, error: OSError) -> InvalidRequestError:
     return InvalidRequestError(
         f"{path.parent}: cannot save {path.name}: {error.strerror}; set "
-        "VOICEAGENT_TTS_VOICES_FOLDER to a writable folder with free space"
+        "VOICEAGENT_TTS_VOICES_FOLDER to a writable folder with free space",
+        code=ErrorCode.STORAGE_UNAVAILABLE,
     )
 
 

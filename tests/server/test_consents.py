@@ -19,6 +19,7 @@ from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.model.prompt import Cloned
 from voiceagent_tts.seam.cloner_messages import VoiceFile
+from voiceagent_tts.server.cloner import MAX_PLACES
 from voiceagent_tts.server.clones import _save
 from voiceagent_tts.server.serve import RunningServer, running
 from voiceagent_tts.server.voice_records import Consent, VoiceRecord, VoiceRecords
@@ -208,6 +209,35 @@ async def test_uploads_leave_threads_to_new_contexts(
     answers = await asyncio.gather(*uploads)
     assert max(decoding) == 2
     assert {answer.json()["error"]["code"] for answer in answers} == {"not_supported"}
+
+
+async def test_only_so_many_uploads_wait_for_a_clone(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each holds a recording in memory; one more is refused at once, and may come again later."""
+    is_free, begun = threading.Event(), list[int]()
+
+    def decode(data: bytes) -> npt.NDArray[np.float32]:
+        begun.append(len(data))
+        is_free.wait(20)
+        return np.zeros(24_000, np.float32)
+
+    monkeypatch.setattr("voiceagent_tts.server.clones.read_audio", decode)
+
+    async def upload() -> httpx.Response:
+        fields = {"name": "Anna", "language": "en"}
+        return await client.post(PATH, data=fields, files={"recording": b"RIFF"})
+
+    uploads = [asyncio.create_task(upload()) for _ in range(MAX_PLACES + 3)]
+    await until(lambda: sum(each.done() for each in uploads) == 3, "three are refused")
+    refused = [each.result() for each in uploads if each.done()]
+    assert {(each.status_code, each.json()["error"]["code"]) for each in refused} == {
+        (503, "overloaded")
+    }
+    is_free.set()
+    await asyncio.gather(*uploads)
+    assert len(begun) == MAX_PLACES
+    assert (await upload()).json()["error"]["code"] == "not_supported"
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from voiceagent_tts.errors import InvalidRequestError
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.model.prompt import Cloned
 from voiceagent_tts.server.voice_records import (
     Consent,
@@ -83,8 +83,9 @@ def test_a_voice_that_was_replaced_by_half_goes_with_either_consent(tmp_path: Pa
         records.save_consent(consent, None)
     records.add_voice(VoiceRecord(name="voice", consent_id=anna.id), voice_file(1, 0))
     for consent in (berta, clara):
-        with full_disk(5_000), pytest.raises(InvalidRequestError):
+        with full_disk(5_000), pytest.raises(InvalidRequestError) as refused:
             records.add_voice(VoiceRecord(name="voice", consent_id=consent.id), bytes(100_000))
+        assert refused.value.code is ErrorCode.STORAGE_UNAVAILABLE
     assert clones.read("voice") == voice_file(1, 0)
     assert records.withdraw(anna.id) == ["voice"]
     assert clones.names() == []

@@ -4,14 +4,16 @@ Knows no requests, and nothing of a voice file's contents.
 """
 
 import asyncio
+import contextlib
 import os
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from voiceagent_tts.errors import EngineError, InvalidRequestError
+from voiceagent_tts.errors import EngineError, InvalidRequestError, OverloadedError
 from voiceagent_tts.seam.cloner_messages import (
     CheckVoiceFile,
     CloneRecording,
@@ -23,6 +25,11 @@ from voiceagent_tts.seam.cloner_messages import (
 
 _TIMEOUT_S = 180.0
 """Reading the encoders from a slow disk takes most of it."""
+
+MAX_PLACES = 16
+"""A place holds a recording in memory: 16 MiB of upload, and 6 MB of samples. A clone takes some
+ten seconds of a CPU, so the last one waits for minutes."""
+_RETRY_MS = 10_000
 
 _ENVIRONMENT = {"OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "passive"}
 """Contexts are spoken meanwhile, and need their cores."""
@@ -46,6 +53,24 @@ class Cloner:
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
+        self._places_used = 0
+
+    @contextlib.contextmanager
+    def place(self) -> Iterator[None]:
+        """Have a place among the requests that wait for a clone, or are being served.
+
+        Raises:
+            OverloadedError: all places are taken.
+        """
+        if self._places_used >= MAX_PLACES:
+            raise OverloadedError(
+                f"{MAX_PLACES} voices are being made; try again later", retry_after_ms=_RETRY_MS
+            )
+        self._places_used += 1
+        try:
+            yield
+        finally:
+            self._places_used -= 1
 
     async def clone(
         self, model: CloneModel, samples: npt.NDArray[np.float32], text: str

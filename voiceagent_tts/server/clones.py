@@ -99,17 +99,16 @@ async def add_voice(
     )
     agreed = await asyncio.to_thread(_check_consent, state, consent, consent_id)
     await asyncio.to_thread(_check_quota, state, record)
-    if audio_sample is not None and voice_file is None:
-        data = await audio_sample.read()
-        samples = await read_upload(state, data)
-        voice = await state.cloner.clone(model, samples, ref_text)
-    elif voice_file is not None and audio_sample is None:
-        data = await voice_file.read()
-        voice = await state.cloner.check(model, data)
-    else:
-        raise InvalidRequestError(
-            "expected either audio_sample or voice_file", code=ErrorCode.INVALID_PARAM
-        )
+    with state.cloner.place():
+        if audio_sample is not None and voice_file is None:
+            samples = await read_upload(state, await audio_sample.read())
+            voice = await state.cloner.clone(model, samples, ref_text)
+        elif voice_file is not None and audio_sample is None:
+            voice = await state.cloner.check(model, await voice_file.read())
+        else:
+            raise InvalidRequestError(
+                "expected either audio_sample or voice_file", code=ErrorCode.INVALID_PARAM
+            )
     await asyncio.to_thread(_check_speaker, state, agreed, voice)
     saved = await _save(state, record, voice, replace=replace)
     how = "recording" if audio_sample is not None else "voice_file"
@@ -138,8 +137,9 @@ async def design_voice(request: Request, body: DesignRequest) -> dict[str, Any]:
         wants_words=False,
         cache="off",
     )
-    samples = await _record(request, body.text, options)
-    voice = await state.cloner.clone(model, samples, body.text)
+    with state.cloner.place():
+        samples = await _record(request, body.text, options)
+        voice = await state.cloner.clone(model, samples, body.text)
     saved = await _save(state, record, voice, replace=body.replace)
     note_change(request, "voice_added", voice=name, id=record.id, how="design")
     return saved

@@ -104,9 +104,9 @@ async def withdraw_consent(request: Request, consent_id: str) -> dict[str, Any]:
 
 
 async def _voice_of(state: ServerState, recording: UploadFile) -> bytes:
-    data = await recording.read()
-    samples = await read_upload(state, data)
-    return (await state.cloner.clone(clone_model(state), samples, "")).content
+    with state.cloner.place():
+        samples = await read_upload(state, await recording.read())
+        return (await state.cloner.clone(clone_model(state), samples, "")).content
 
 
 def _known_language(language: str) -> str:

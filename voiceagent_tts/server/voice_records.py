@@ -5,6 +5,7 @@ no requests and nothing of how voices are made.
 """
 
 import json
+import re
 import struct
 import uuid
 from collections.abc import Iterator
@@ -155,13 +156,14 @@ class VoiceRecords:
         Raises:
             InvalidRequestError: there is none of this id, or it was withdrawn.
         """
-        known = {each.id: each for each in self.consents()}
-        if consent_id not in known:
+        is_id = re.fullmatch(_CONSENT_ID, consent_id) is not None
+        consent = _read(self._consents / f"{consent_id}.json", Consent) if is_id else None
+        if consent is None:
             raise InvalidRequestError(
                 f"expected the id of a consent, got {consent_id[:64]!r}; it may be withdrawn",
                 code=ErrorCode.NOT_FOUND,
             )
-        return known[consent_id]
+        return consent
 
     def save_consent(self, consent: Consent, voice_file: bytes | None) -> None:
         """Store a consent, and the voice of its recording.
@@ -224,7 +226,16 @@ def speaker_embedding(voice_file: bytes) -> npt.NDArray[np.float32] | None:
 
 def _read_all(folder: Path, kind: type[_Record]) -> Iterator[_Record]:
     for path in folder.glob("*.json"):
-        try:
-            yield kind.model_validate_json(path.read_bytes())
-        except (OSError, ValidationError):
-            _log.warning("voice_record_unreadable", path=str(path))
+        if (record := _read(path, kind)) is not None:
+            yield record
+
+
+def _read(path: Path, kind: type[_Record]) -> _Record | None:
+    """Read a record; None if there is none, or it is damaged."""
+    try:
+        return kind.model_validate_json(path.read_bytes())
+    except FileNotFoundError:  # removed at this moment
+        return None
+    except (OSError, ValidationError):
+        _log.warning("voice_record_unreadable", path=str(path))
+        return None
