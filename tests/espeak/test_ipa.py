@@ -14,6 +14,7 @@ ENGLISH = EspeakVoice("gmw/en-US", 50)
 
 def printed(library: EspeakLibrary, ipa: str, voice: str) -> str:
     """The IPA that espeak prints for its own names of `ipa`."""
+    library._ipa_tables.clear()  # a new table leaves the voice set, and brackets read
     names = library.ipa_table(voice).names_of(ipa)
     assert names is not None, ipa
     return library._phonemes(names, 2).replace("ˈ", "").strip()
