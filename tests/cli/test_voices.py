@@ -20,6 +20,7 @@ from voiceagent_tts.errors import InvalidRequestError, VoiceAgentError
 from voiceagent_tts.model.prompt import Cloned
 from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.server.serve import RunningServer
+from voiceagent_tts.server.voice_records import Consent, VoiceRecord, VoiceRecords
 from voiceagent_tts.voices import VoiceFolder
 
 REFERENCE = Path(__file__).parents[1] / "reference"
@@ -65,6 +66,26 @@ async def test_a_voice_is_added_exported_and_removed(
         1,
         "voiceagent-tts: expected the name of a cloned voice, got 'anna'; known are bert\n",
     )
+
+
+@pytest.mark.parametrize("is_removed", [True, False], ids=["removed", "replaced"])
+def test_a_voice_of_the_same_name_has_another_consent(
+    folder: VoiceFolder, command_here: CommandHere, *, is_removed: bool
+) -> None:
+    """Whoever withdraws the consent to an earlier voice takes no later one with it."""
+    records = VoiceRecords(folder)
+    consent = Consent(name="Anna", language="en", method="attest", statement="I agree.")
+    records.save_consent(consent, None)
+    voices.add("anna", SOUND, BASE, "quick brown fox")
+    with folder.changing():
+        record = VoiceRecord(name="anna", consent_id=consent.id)
+        records.add_voice(record, folder.read("anna"))
+    if is_removed:
+        assert command_here("voices", "remove", "Anna").status == 0
+        assert records.voices() == {}
+    voices.add("Anna", SOUND, BASE, replace=not is_removed)
+    assert records.withdraw(consent.id) == []
+    assert folder.names() == ["anna"]
 
 
 def test_a_full_disk_is_said_and_leaves_what_was_there(

@@ -178,8 +178,13 @@ def design(
 
 @app.command()
 def remove(name: Name, engine: Engine = None) -> None:
-    """Delete a cloned voice."""
-    _folder(_settings(engine)).remove(name)
+    """Delete a cloned voice, and the record of who added it."""
+    from voiceagent_tts.server.voice_records import VoiceRecords
+    from voiceagent_tts.voices import clone_name
+
+    folder = _folder(_settings(engine))
+    folder.read(name)  # an unknown name is an error
+    VoiceRecords(folder).remove_voice(clone_name(name))
 
 
 @app.command()
@@ -264,7 +269,12 @@ def _save(name: str, voice: "Cloned", settings: "Settings") -> None:
 
 
 def _store(name: str, voice_file: bytes, content: str, settings: "Settings") -> None:
-    saved = _folder(settings).save(name, voice_file)
+    from voiceagent_tts.server.voice_records import VoiceRecord, VoiceRecords
+    from voiceagent_tts.voices import clone_name
+
+    folder, saved = _folder(settings), clone_name(name)
+    with folder.changing():
+        VoiceRecords(folder).add_voice(VoiceRecord(name=saved), voice_file)
     sys.stderr.write(f"saved the voice {saved} ({content}); use it with --voice {saved}\n")
 
 
