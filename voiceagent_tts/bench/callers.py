@@ -177,7 +177,7 @@ class Callers:
                 return connection
             await connection.aclose()
         began = Recorder.now()
-        connection = await self._target.connect()
+        connection = await self._target.connect(is_measured=True)
         utterance.connect_s = Recorder.now() - began
         return connection
 

@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 
 from voiceagent_tts.audio.containers import wav_header
+from voiceagent_tts.bench.callers import Callers, Section
+from voiceagent_tts.bench.loads import Load, Style
 from voiceagent_tts.bench.recorder import Recorder
 from voiceagent_tts.bench.targets.addresses import TargetAddress
 from voiceagent_tts.bench.targets.target import Options
+from voiceagent_tts.bench.texts import Text
 from voiceagent_tts.bench.utterance import Request, Utterance
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import InvalidRequestError
@@ -44,6 +47,36 @@ def test_what_is_no_address_is_refused(text: str) -> None:
     """One sentence says which kinds of addresses there are."""
     with pytest.raises(InvalidRequestError, match="expected"):
         TargetAddress.parse(text, Options()).open()
+
+
+@pytest.mark.parametrize("has_new_sockets", [False, True])
+async def test_an_utterance_opens_its_socket_with_its_own_request(has_new_sockets: bool) -> None:
+    """A request that no agent makes would be in the latency; the time to connect is recorded."""
+    methods: list[str] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError), contextlib.closing(writer):
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+                size = int(head.partition("content-length: ")[2].split("\r")[0] or 0)
+                await reader.readexactly(size)
+                methods.append(head.split()[0])
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 4800\r\n\r\n" + bytes(4_800))
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        target = TargetAddress.parse(f"http://127.0.0.1:{port}", Options()).open()
+        callers = Callers(target)
+        plan = Section(Load(together=1), 1e-9, has_new_sockets=has_new_sockets)
+        (spoken,) = (await callers.run(plan, Style([Text("en", "short", "Yes.")]))).utterances
+        await callers.aclose()
+        await target.aclose()
+    assert methods == (["post"] if has_new_sockets else ["options", "post"])
+    assert spoken.failure is None
+    if has_new_sockets:
+        assert spoken.connect_s is not None and 0 < spoken.connect_s < spoken.times[0] - spoken.due
+    else:
+        assert spoken.connect_s is None
 
 
 async def test_the_form_of_pocket_tts_is_filled_in() -> None:

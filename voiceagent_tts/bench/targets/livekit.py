@@ -30,7 +30,7 @@ class LiveKitTarget:
     def __init__(self, path: str, options: Options) -> None:
         self._class, self._options = class_at(path), options
 
-    async def connect(self) -> "LiveKitConnection":
+    async def connect(self, *, is_measured: bool = False) -> "LiveKitConnection":
         """Construct a TTS, with an HTTP session of its own where it takes one."""
         http = aiohttp.ClientSession()
         try:

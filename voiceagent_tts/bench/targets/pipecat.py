@@ -53,7 +53,7 @@ class PipecatTarget:
     def __init__(self, path: str, options: Options) -> None:
         self._class, self._options = class_at(path), options
 
-    async def connect(self) -> "PipecatConnection":
+    async def connect(self, *, is_measured: bool = False) -> "PipecatConnection":
         """Start a pipeline with one service."""
         connection = PipecatConnection(make(self._class, self._options.arguments))
         await connection.open()

@@ -79,7 +79,7 @@ class SocketTarget:
         self._make_dialect = make_dialect
         self._subprotocols = [Subprotocol(subprotocol)] if subprotocol else None
 
-    async def connect(self) -> "SocketConnection":
+    async def connect(self, *, is_measured: bool = False) -> "SocketConnection":
         """Open a socket; where the server greets, wait for that.
 
         Raises:

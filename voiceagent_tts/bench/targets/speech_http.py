@@ -9,6 +9,7 @@ import asyncio
 import struct
 from base64 import b64encode
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
@@ -78,8 +79,11 @@ class SpeechTarget:
 
         return cls(f"{url.rstrip('/')}/tts", authorization(options.api_key), body_of)
 
-    async def connect(self) -> "SpeechConnection":
-        """Open a client; where that is timed, a request for nothing opens its socket.
+    async def connect(self, *, is_measured: bool = False) -> "SpeechConnection":
+        """Open a client, whose socket a request for nothing opens.
+
+        Where that would be measured, the first utterance opens it, as it would without this
+        program.
 
         Raises:
             ConnectionLostError: the server cannot be reached.
@@ -87,7 +91,10 @@ class SpeechTarget:
         client = aiohttp.ClientSession(
             headers={"Accept-Encoding": "identity", **self._headers},
             timeout=aiohttp.ClientTimeout(total=_TIMEOUT_S),
+            trace_configs=[_timed_connect()],
         )
+        if is_measured:
+            return SpeechConnection(client, self._url, self._body_of)
         try:
             async with client.options(self._url) as answer:  # any will do: the socket stays open
                 await answer.read()
@@ -149,7 +156,9 @@ class SpeechConnection:
 
     async def _request(self, text: str, recorder: Recorder) -> None:
         try:
-            async with self._client.post(self._url, **self._body_of(text, self._own)) as response:
+            async with self._client.post(
+                self._url, **self._body_of(text, self._own), trace_request_ctx=recorder
+            ) as response:
                 if not response.ok:
                     return recorder.fail(f"http_{response.status}", _retry_after_s(response))
                 decoder = _Pcm(response.headers.get("content-type", ""))
@@ -160,6 +169,22 @@ class SpeechConnection:
         except ValueError:
             return recorder.fail(ErrorCode.INVALID_MESSAGE)
         return recorder.finish()
+
+
+def _timed_connect() -> aiohttp.TraceConfig:
+    """Records the time in which a socket is opened for an utterance."""
+    trace = aiohttp.TraceConfig()
+
+    async def begin(_: aiohttp.ClientSession, context: SimpleNamespace, __: object) -> None:
+        context.began = Recorder.now()
+
+    async def end(_: aiohttp.ClientSession, context: SimpleNamespace, __: object) -> None:
+        if isinstance(recorder := context.trace_request_ctx, Recorder):
+            recorder.utterance.connect_s = Recorder.now() - context.began
+
+    trace.on_connection_create_start.append(begin)
+    trace.on_connection_create_end.append(end)
+    return trace
 
 
 def _fields_of(request: Request) -> dict[str, Any]:

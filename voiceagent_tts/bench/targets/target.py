@@ -39,8 +39,12 @@ class Connection(Protocol):
 class Target(Protocol):
     """Something that speaks."""
 
-    async def connect(self) -> Connection:
+    async def connect(self, *, is_measured: bool = False) -> Connection:
         """Open a connection that is ready for an utterance.
+
+        Args:
+            is_measured: whether an utterance waits for it: then nothing is sent that this utterance
+                does not need.
 
         Raises:
             VoiceAgentError, OSError: the target cannot be reached.
