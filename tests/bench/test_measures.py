@@ -5,6 +5,7 @@ The clock is scripted: it stands still while a message is under way.
 
 import dataclasses
 
+import numpy as np
 import pytest
 
 from testbed.scripted_time import run_scripted
@@ -16,6 +17,7 @@ from voiceagent_tts.bench.scripted_server import Script, ScriptedServer, Step
 from voiceagent_tts.bench.targets.addresses import TargetAddress
 from voiceagent_tts.bench.targets.target import Options
 from voiceagent_tts.bench.texts import Text
+from voiceagent_tts.bench.utterance import Request, Utterance
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 
 SAMPLE_MS = 1000 / SAMPLE_RATE_HZ
@@ -134,6 +136,26 @@ def test_a_late_cancel_shows_in_bytes_and_seconds(door: str) -> None:
     assert "e2e_ms" not in values
 
 
+@pytest.mark.parametrize("door", ["ws", "cartesia"])
+def test_nobody_hears_an_underrun_after_the_interruption(door: str) -> None:
+    """A server that has run dry by then, and sends one more piece, made its listener wait for none.
+
+    Without the interruption the same audio has the underrun.
+    """
+    style = Style(TEXTS, barge_ins=1.0)
+    cut_s = next(style.requests()).barge_in_s
+    assert cut_s is not None
+    plenty = Step(0.1, samples=round((cut_s + 0.05) * SAMPLE_RATE_HZ))
+    late = Step(0.1 + cut_s + 0.5, samples=2_400)
+    script = Script((plenty, late), end_s=late.at_s, cancel_s=0.8)
+    (cut,) = measured(script, door, section(Load(together=1)), style).utterances
+    assert cut.cancelled is not None and cut.times[-1] - cut.due == pytest.approx(late.at_s)
+    assert values_of([cut])["underrun_ms"] == [0]
+    assert values_of([cut])["bytes_after_cancel"] == [4_800]
+    (heard,) = measured(script, door, section(Load(together=1))).utterances
+    assert values_of([heard])["underrun_ms"] == [to_the_sample(450)]
+
+
 @pytest.mark.parametrize("door", ["http", "vllm"])
 def test_where_nothing_cancels_the_connection_is_closed(door: str) -> None:
     """Nothing arrives after the interruption, and what had arrived unplayed is wasted."""
@@ -228,6 +250,17 @@ def test_a_section_s_rates_follow_from_its_utterances() -> None:
     assert (figures["utterances"], figures["with_underruns"], figures["failed"]) == (2, 2, 0)
     assert figures["good_percent"] == 0  # 200 ms of underruns are too much
     assert figures["audible_p99_ms"] == to_the_sample(160)
+
+
+@pytest.mark.parametrize("rate_hz", [8_000, 22_050, 44_100, 48_000])
+def test_pieces_add_up_at_every_rate(rate_hz: int) -> None:
+    """A piece of 1,024 samples has no whole number of samples at 24 kHz; 500 of them have."""
+    utterance = Utterance(Request("Hello."))
+    silence, sound = bytes(2_048), np.full(1_024, 9_000, "<i2").tobytes()
+    for number in range(500):
+        utterance.hear(silence if number < 100 else sound, number / 10, rate_hz)
+    assert sum(utterance.sizes) == round(500 * 1_024 * SAMPLE_RATE_HZ / rate_hz)
+    assert utterance.silent_samples == round(100 * 1_024 * SAMPLE_RATE_HZ / rate_hz)
 
 
 def test_nothing_spoken_has_no_price() -> None:

@@ -69,8 +69,8 @@ def _counts(traffic: Traffic) -> dict[str, Any]:
         "failed": failures.total(),
         "failures": dict(failures.most_common()),
         "silent": sum(each.failure is None and not each.is_audible for each in utterances),
-        "with_underruns": sum(each.playback.underruns > 0 for each in utterances),
-        "underruns": sum(each.playback.underruns for each in utterances),
+        "with_underruns": sum(each.heard_playback.underruns > 0 for each in utterances),
+        "underruns": sum(each.heard_playback.underruns for each in utterances),
     }
 
 

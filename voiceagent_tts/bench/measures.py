@@ -55,11 +55,11 @@ def _leading_silence(utterance: Utterance) -> Iterator[float]:
 
 def _underrun(utterance: Utterance) -> Iterator[float]:
     if utterance.times:
-        yield 1000 * utterance.playback.underrun_s
+        yield 1000 * utterance.heard_playback.underrun_s
 
 
 def _lateness(utterance: Utterance) -> Iterator[float]:
-    if lateness_s := utterance.playback.lateness_s:
+    if lateness_s := utterance.heard_playback.lateness_s:
         yield 1000 * max(lateness_s)
 
 

@@ -3,6 +3,7 @@
 All times are seconds of one clock, that of the event loop which received the events.
 """
 
+from bisect import bisect_right
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -86,14 +87,17 @@ class Utterance:
 
     def hear(self, pcm: bytes, at: float, rate_hz: int = SAMPLE_RATE_HZ) -> None:
         """Record a piece of PCM16 at `rate_hz` that arrived at `at`."""
-        samples = len(pcm) // BYTES_PER_SAMPLE
-        scale = SAMPLE_RATE_HZ / rate_hz
+        samples, before = len(pcm) // BYTES_PER_SAMPLE, self.bytes_received // BYTES_PER_SAMPLE
+
+        def position(sample: int) -> int:  # of the whole audio: pieces rounded alone add up wrong
+            return round(sample * SAMPLE_RATE_HZ / rate_hz)
+
         if not self.is_audible:
             silent = leading_silence_samples(pcm)
-            self.silent_samples += round(silent * scale)
+            self.silent_samples = position(before + silent)
             self.is_audible = silent < samples
         self.times.append(at)
-        self.sizes.append(round(samples * scale))
+        self.sizes.append(position(before + samples) - position(before))
         self.bytes_received += len(pcm)
 
     def interrupt(self, at: float) -> None:
@@ -115,6 +119,14 @@ class Utterance:
     def playback(self) -> Playback:
         """Playback of the audio by a player that starts with the first piece."""
         return play(self.times, self.sizes)
+
+    @property
+    def heard_playback(self) -> Playback:
+        """Playback of what had arrived when the listener interrupted; all of it without that."""
+        if self.cancelled is None:
+            return self.playback
+        count = bisect_right(self.times, self.cancelled)
+        return play(self.times[:count], self.sizes[:count])
 
     def played_s(self, now: float) -> float:
         """Seconds of audio that this player has played at `now`, without underruns."""
