@@ -118,4 +118,5 @@ def test_the_document_and_the_page_have_every_host(tmp_path: Path) -> None:
     html = render_turns(document)
     assert html.count("250 + 0 + 250 + 350 = 850 ms") == 2
     assert "2 x &lt;CPU&gt;" in html and "<script" not in html
-    assert {each.verdict for each in differences(document, document)} == {"noise", "equal"}
+    # Two turns are too few for any other verdict.
+    assert {each.verdict for each in differences(document, document)} == {"equal"}

@@ -14,7 +14,7 @@ def record(planned_ms: float, playable_ms: float, **fields: Any) -> dict[str, An
     ns = 1_000_000
     return {
         "phase": "measurement",
-        "success": True,
+        "transport_status": "complete",
         "error_message": None,
         "scheduled_elapsed_ns": int(planned_ms * ns),
         "dispatch_elapsed_ns": int((planned_ms + 2) * ns),
@@ -40,7 +40,7 @@ def test_latencies_count_from_the_planned_start() -> None:
 def test_a_failed_request_ends_the_comparison() -> None:
     """Its latency would be that of an error."""
     with pytest.raises(EngineError, match="no such voice"):
-        theirs_ms([record(0, 1, success=False, error_message="no such voice")])
+        theirs_ms([record(0, 1, transport_status="failed", error_message="no such voice")])
 
 
 def test_rows_state_both_medians_and_their_ratio() -> None:
