@@ -14,7 +14,8 @@ import pytest
 import yaml
 
 from testbed.servers import StartServer
-from voiceagent_tts.config import DEFAULT_PORT, Settings
+from voiceagent_tts.config import Settings
+from voiceagent_tts.settings.network import DEFAULT_PORT
 
 ROOT = Path(__file__).parent.parent
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())

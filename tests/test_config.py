@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from voiceagent_tts.config import Settings, hash_key
+from voiceagent_tts.config import Settings
+from voiceagent_tts.settings.access import hash_key
 
 
 @pytest.fixture(autouse=True)

@@ -16,6 +16,7 @@ from typing import Any
 import httpx
 import pytest
 from livekit.protocol.agent_pb.agent_session import ChatRole
+from pydantic_settings import BaseSettings
 
 from testbed.caller import RATE_HZ as CONSOLE_RATE_HZ
 from testbed.caller import calling
@@ -266,17 +267,24 @@ def test_the_settings_table_is_the_settings() -> None:
 
 
 def settings_rows() -> list[list[str]]:
-    """Return the rows that the table must have."""
+    """Return the rows that the table must have, subject by subject."""
+    subjects = [base for base in Settings.__bases__ if base is not BaseSettings]
+    names = [name for subject in subjects for name in subject.model_fields]
+    assert sorted(names) == sorted(Settings.model_fields), "each setting belongs to one subject"
     meanings = dict(
-        re.findall(r"^ {8}(\w+): ((?:.|\n {12})+)", Settings.__doc__ or "", re.MULTILINE)
+        found
+        for subject in subjects
+        for found in re.findall(
+            r"^ {8}(\w+): ((?:.|\n {12})+)", subject.__doc__ or "", re.MULTILINE
+        )
     )
     return [
         [
             f"VOICEAGENT_TTS_{name.upper()}",
-            _written(field.default),
+            _written(Settings.model_fields[name].default),
             re.sub(r"\s+", " ", meanings[name]),
         ]
-        for name, field in Settings.model_fields.items()
+        for name in names
     ]
 
 

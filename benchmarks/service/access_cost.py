@@ -31,9 +31,10 @@ from benchmarks.common.report import percentiles, provenance, publish
 from voiceagent_tts.access.keys import KeyDocument, Scope, make_key
 from voiceagent_tts.access.limiter import Caller
 from voiceagent_tts.client import TTSClient
-from voiceagent_tts.config import Quota, Settings
+from voiceagent_tts.config import Settings
 from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.server.serve import RunningServer, running
+from voiceagent_tts.settings.access import Quota
 
 _TEXT = (
     "Your table for four is booked for eight on Friday, on the terrace if the weather holds. "

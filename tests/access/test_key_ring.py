@@ -11,8 +11,9 @@ from structlog.testing import capture_logs
 from voiceagent_tts.access.key_ring import KeyChange, KeyRing
 from voiceagent_tts.access.key_store import KeyFile
 from voiceagent_tts.access.keys import KeyDocument, NewKey, Scope, make_key
-from voiceagent_tts.config import Quota, Settings, hash_key
+from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import InvalidRequestError
+from voiceagent_tts.settings.access import Quota, hash_key
 
 KEYS = [make_key(f"key {number}", frozenset({Scope.SPEAK}), Quota()) for number in range(3)]
 

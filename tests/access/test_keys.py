@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from voiceagent_tts.access.keys import Key, KeyDocument, Scope, key_of_settings, make_key
-from voiceagent_tts.config import Quota, hash_key
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.settings.access import Quota, hash_key
 
 SPEAK = frozenset({Scope.SPEAK})
 

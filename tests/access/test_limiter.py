@@ -11,8 +11,9 @@ from voiceagent_tts.access.keys import key_of_settings
 from voiceagent_tts.access.limit_store import RedisLimits
 from voiceagent_tts.access.limiter import Caller, Limiter, network_of
 from voiceagent_tts.access.redis_server import connect
-from voiceagent_tts.config import Quota, Settings, hash_key
+from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError, UnauthorizedError
+from voiceagent_tts.settings.access import Quota, hash_key
 
 KEYS = ("one", "other")
 CALLERS = [Caller("192.0.2.1", key_of_settings(hash_key(key)).id) for key in KEYS]

@@ -16,8 +16,9 @@ from voiceagent_tts.access.limit_store import LEASE_S, RedisLimits
 from voiceagent_tts.access.limiter import Caller, Limiter
 from voiceagent_tts.access.redis_server import connect
 from voiceagent_tts.access.usage import Used, today
-from voiceagent_tts.config import Quota, Settings, hash_key
+from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError
+from voiceagent_tts.settings.access import Quota, hash_key
 
 pytestmark = pytest.mark.services
 

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 from testbed.command_line import Command, CommandHere
 from testbed.redis_process import RedisProcess, has_redis_server
 from voiceagent_tts.access.audit import AuditLog
-from voiceagent_tts.config import hash_key
+from voiceagent_tts.settings.access import hash_key
 
 
 def test_a_key_is_printed_once_and_stored_as_a_hash(

@@ -14,8 +14,9 @@ import pytest
 import yaml
 
 from testbed.promql import metrics_in, scraped_names
-from voiceagent_tts.config import DEFAULT_PORT, Settings
+from voiceagent_tts.config import Settings
 from voiceagent_tts.server.serve import RunningServer
+from voiceagent_tts.settings.network import DEFAULT_PORT
 
 CHART = Path(__file__).parent.parent.parent / "deploy" / "helm"
 VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())

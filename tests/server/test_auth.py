@@ -10,8 +10,9 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from testbed.wire import Wire
-from voiceagent_tts.config import Settings, hash_key
+from voiceagent_tts.config import Settings
 from voiceagent_tts.server.serve import RunningServer, running
+from voiceagent_tts.settings.access import hash_key
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

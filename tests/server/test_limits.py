@@ -16,10 +16,10 @@ from testbed.servers import StartServer, metric_value
 from testbed.waiting import until
 from testbed.wire import Wire
 from voiceagent_tts.access.audit import verify
-from voiceagent_tts.config import Quota, hash_key
 from voiceagent_tts.protocol.messages import ContextOpened, DoneMessage, ErrorMessage
 from voiceagent_tts.server.serve import RunningServer
 from voiceagent_tts.server.websocket import MAX_REFUSALS
+from voiceagent_tts.settings.access import Quota, hash_key
 
 KEY = {"additional_headers": {"X-API-Key": "key"}}
 SPEECH = {"input": "Hello.", "response_format": "pcm", "voice": "en"}

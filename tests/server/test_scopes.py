@@ -14,11 +14,12 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from testbed.papers import table_rows
 from testbed.wire import Wire
 from voiceagent_tts.access.keys import KeyDocument, NewKey, Scope, make_key
-from voiceagent_tts.config import Quota, Settings
+from voiceagent_tts.config import Settings
 from voiceagent_tts.server import auth
 from voiceagent_tts.server.jobs import FILES_PATH
 from voiceagent_tts.server.page import OPEN_PATHS
 from voiceagent_tts.server.serve import RunningServer, running
+from voiceagent_tts.settings.access import Quota
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -10,8 +10,8 @@ from testbed.redis_process import RedisProcess, has_redis_server
 from testbed.servers import StartServer, metric_value
 from testbed.waiting import until
 from testbed.wire import Wire
-from voiceagent_tts.config import Quota
 from voiceagent_tts.protocol.messages import ContextOpened, DoneMessage, ErrorMessage
+from voiceagent_tts.settings.access import Quota
 
 pytestmark = [
     pytest.mark.services,

@@ -12,9 +12,10 @@ import pytest
 import soundfile
 
 from testbed.waiting import until
-from voiceagent_tts.config import Quota, Settings
+from voiceagent_tts.config import Settings
 from voiceagent_tts.server.serve import RunningServer, running
 from voiceagent_tts.server.speech_batch import MAX_ITEMS
+from voiceagent_tts.settings.access import Quota
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -12,8 +12,8 @@ import structlog
 
 from voiceagent_tts.access.key_store import KeyStore, open_store
 from voiceagent_tts.access.keys import Key, KeyDocument, key_of_settings
-from voiceagent_tts.config import Settings, hash_key
 from voiceagent_tts.errors import InvalidRequestError, VoiceAgentError
+from voiceagent_tts.settings.access import AccessSettings, hash_key
 
 _log = structlog.get_logger(__name__)
 
@@ -42,7 +42,7 @@ class KeyRing:
     """
 
     def __init__(
-        self, settings: Settings, on_change: Callable[[KeyChange], None] = lambda change: None
+        self, settings: AccessSettings, on_change: Callable[[KeyChange], None] = lambda change: None
     ) -> None:
         self.needs_key = settings.needs_key
         """Whether a request needs a key."""

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 from voiceagent_tts.access.keys import KeyDocument
 from voiceagent_tts.access.redis_server import PREFIX, away_errors, connect, shown
-from voiceagent_tts.config import is_redis
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError
+from voiceagent_tts.settings.access import is_redis
 
 Change = Callable[[KeyDocument], KeyDocument]
 

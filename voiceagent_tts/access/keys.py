@@ -12,8 +12,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from voiceagent_tts.config import Quota, hash_key
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.settings.access import Quota, hash_key
 
 ANONYMOUS = "anonymous"
 """Id in logs and usage of requests to a server without keys."""

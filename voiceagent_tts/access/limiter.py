@@ -25,8 +25,8 @@ from limits import (
 from voiceagent_tts.access.key_ring import KeyRing
 from voiceagent_tts.access.limit_store import LEASE_S, LimitStore, MemoryLimits, RedisLimits
 from voiceagent_tts.access.redis_server import away_errors
-from voiceagent_tts.config import Quota, Settings
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError, UnauthorizedError
+from voiceagent_tts.settings.access import AccessSettings, Quota
 
 _T = TypeVar("_T")
 
@@ -120,7 +120,7 @@ class Limiter:
         shared: the store that servers share; None to count in this server only.
     """
 
-    def __init__(self, settings: Settings, keys: KeyRing, shared: RedisLimits | None) -> None:
+    def __init__(self, settings: AccessSettings, keys: KeyRing, shared: RedisLimits | None) -> None:
         self._settings = settings
         self._keys = keys
         self._leases: dict[str, set[str]] = {}

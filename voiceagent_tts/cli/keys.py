@@ -107,7 +107,7 @@ def _scopes(names: list[str]) -> Any:
 def _limits(text: str) -> Any:
     from pydantic import ValidationError
 
-    from voiceagent_tts.config import Quota
+    from voiceagent_tts.settings.access import Quota
 
     try:
         return Quota.model_validate(text)

@@ -20,10 +20,10 @@ from rich.table import Table
 from rich.text import Text
 
 from voiceagent_tts.audio.levels import onsets
-from voiceagent_tts.config import DEFAULT_PORT
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp, ms_to_samples, samples_to_ms
 from voiceagent_tts.demo.fonts import WIDE_PACKAGE, Fonts, fonts_for
 from voiceagent_tts.demo.realtime_file_transport import RealtimeFileTransport, Utterance
+from voiceagent_tts.settings.network import DEFAULT_PORT
 from voiceagent_tts.text.words import split_words
 
 HEARD_SAMPLES = ms_to_samples(20)

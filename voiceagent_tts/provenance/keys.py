@@ -11,8 +11,8 @@ import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
-from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.settings.provenance import ProvenanceSettings
 
 KEY_BYTES = 32
 _HEX_KEY = re.compile(rf"[0-9a-fA-F]{{{2 * KEY_BYTES}}}")
@@ -38,7 +38,7 @@ class WatermarkKey:
         return f"WatermarkKey(id={self.id!r})"
 
 
-def watermark_keys(settings: Settings) -> tuple[WatermarkKey, ...]:
+def watermark_keys(settings: ProvenanceSettings) -> tuple[WatermarkKey, ...]:
     """Return the keys of a server; the first one marks.
 
     Without a key in the settings, the keys are in `watermark_key_file`, which is created with one

@@ -8,11 +8,11 @@ import json
 
 from voiceagent_tts import __version__
 from voiceagent_tts.audio.containers import wav_header
-from voiceagent_tts.config import Settings
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.provenance.credentials import Credentials, self_signed_credentials
 from voiceagent_tts.provenance.record import Provenance
+from voiceagent_tts.settings.provenance import ProvenanceSettings
 
 MANIFEST_TYPES = {"wav": "audio/wav", "mp3": "audio/mpeg", "flac": "audio/flac"}
 """Content types of the formats that can have a manifest."""
@@ -21,7 +21,7 @@ _SOURCE_TYPES = "http://cv.iptc.org/newscodes/digitalsourcetype/"
 _LABEL = "org.voiceagent-tts.provenance"
 
 
-def credentials_of(settings: Settings) -> Credentials | None:
+def credentials_of(settings: ProvenanceSettings) -> Credentials | None:
     """Return what signs the files of a server or a command; None if files are not signed.
 
     Raises:

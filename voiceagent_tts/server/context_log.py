@@ -20,10 +20,10 @@ from typing import Any
 
 from voiceagent_tts.access.disk_log import DiskLog, LineFile
 from voiceagent_tts.access.limiter import Caller
-from voiceagent_tts.config import Settings
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.lexicon import as_json
+from voiceagent_tts.settings.logs import LogSettings
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.events import ContextReport
 from voiceagent_tts.synthesizer.options import ContextOptions
@@ -59,7 +59,7 @@ class ContextLog:
         on_failure: called with the name of a log for every write that fails; may run in a thread.
     """
 
-    def __init__(self, settings: Settings, on_failure: Callable[[str], None]) -> None:
+    def __init__(self, settings: LogSettings, on_failure: Callable[[str], None]) -> None:
         secret = settings.hash_secret
         self._secret = secret.get_secret_value().encode() if secret else secrets.token_bytes(32)
         self._share = settings.sample_share

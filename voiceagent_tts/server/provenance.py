@@ -8,12 +8,12 @@ from typing import Annotated, Any
 from fastapi import APIRouter, File, Request, UploadFile
 
 from voiceagent_tts.audio.file_reader import read_audio
-from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.provenance.detector import FILE_LIMITS, Detection, detect
 from voiceagent_tts.provenance.keys import watermark_keys
 from voiceagent_tts.provenance.manifest import MANIFEST_TYPES, credentials_of, sign
 from voiceagent_tts.provenance.record import AudioRecord, Provenance
+from voiceagent_tts.settings.provenance import ProvenanceSettings
 from voiceagent_tts.synthesizer.context import Context
 
 MAX_UPLOAD_BYTES = 32 << 20
@@ -34,7 +34,7 @@ class AudioProvenance:
         InvalidRequestError: the keys or the certificates cannot be used.
     """
 
-    def __init__(self, settings: Settings, model_of: Callable[[Context], str]) -> None:
+    def __init__(self, settings: ProvenanceSettings, model_of: Callable[[Context], str]) -> None:
         self._keys = watermark_keys(settings) if settings.watermark else ()
         self._credentials = credentials_of(settings)
         self._model_of = model_of

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.settings.network import NetworkSettings
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -35,7 +35,7 @@ class Certificate:
     keyfile: Path | None = None
 
 
-def certificate_of(settings: Settings) -> Certificate | None:
+def certificate_of(settings: NetworkSettings) -> Certificate | None:
     """Return the certificate that the settings ask for; None for a server without TLS.
 
     Raises:
@@ -60,7 +60,7 @@ def certificate_of(settings: Settings) -> Certificate | None:
     return certificate
 
 
-def _self_signed(settings: Settings, path: Path) -> Path:
+def _self_signed(settings: NetworkSettings, path: Path) -> Path:
     names = _names(settings)
     if not _is_current(path, names):
         try:
@@ -74,7 +74,7 @@ def _self_signed(settings: Settings, path: Path) -> Path:
     return path
 
 
-def _names(settings: Settings) -> list[str]:
+def _names(settings: NetworkSettings) -> list[str]:
     """Names and addresses under which browsers may open the server, sorted."""
     return sorted({"localhost", "127.0.0.1", "::1", socket.gethostname(), settings.host})
 

@@ -1,0 +1,1 @@
+"""What can be set on a server, subject by subject. Knows no environment and no files."""

@@ -1,0 +1,29 @@
+"""Where word times come from."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from voiceagent_tts.settings.group import SettingsGroup
+
+
+class AlignerSettings(SettingsGroup):
+    """The aligner, its model and its processes.
+
+    Attributes:
+        aligner: Source of word times: `native` (the engine's own), `online` or `forced` (an
+            aligner, for engines without word times), `auto` (the best available) or `off`
+            (estimates only).
+        aligner_model: Qwen3-ForcedAligner model: folder or Hugging Face id. Default: a downloaded
+            one, if there is one.
+        aligner_device: Device of the forced aligner: `cpu` or `cuda:N`. Default: a GPU without an
+            engine; otherwise the GPU of the first Qwen3-TTS worker, in its process with lower
+            priority, if it has memory for both; otherwise the CPU.
+        aligners: Processes of the online aligner. Raise it if its word times arrive too late under
+            load.
+    """
+
+    aligner: Literal["auto", "native", "online", "forced", "off"] = "auto"
+    aligner_model: str | None = None
+    aligner_device: str | None = None
+    aligners: int = Field(default=1, ge=1)

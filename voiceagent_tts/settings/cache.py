@@ -1,0 +1,24 @@
+"""Phrases that are spoken again and again."""
+
+from pydantic import Field
+
+from voiceagent_tts.settings.group import SettingsGroup
+
+
+class CacheSettings(SettingsGroup):
+    """Size and contents of the cache.
+
+    Attributes:
+        cache_mb: Memory for phrases that are spoken again and again, in units of 10^6 bytes (one
+            minute of speech takes 2.9). 0 turns the cache off: every text is spoken by an engine.
+        cache_ttl_s: Seconds after which a cached phrase is dropped and spoken anew.
+        cache_after: A phrase is stored when it is spoken for this time. With 1, sentences that are
+            spoken only once fill the memory too.
+        cache_redis_mb: Size of the cached phrases in Redis, in units of 10^6 bytes, which all
+            servers share. Needs `redis`. Default: each server has its own phrases only.
+    """
+
+    cache_mb: float = Field(default=128.0, ge=0)
+    cache_ttl_s: float = Field(default=86_400.0, gt=0)
+    cache_after: int = Field(default=2, ge=1)
+    cache_redis_mb: float = Field(default=0.0, ge=0)

@@ -1,0 +1,124 @@
+"""Which engine speaks, with which models, and how it uses the machine."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic_settings import NoDecode
+
+from voiceagent_tts.settings.group import SettingsGroup, Texts, split_list
+
+
+class EngineSettings(SettingsGroup):
+    """The engine, its models, and their use of the machine.
+
+    Attributes:
+        engine: Speech engine: `espeak` (built in, any CPU), `pocket` (Pocket TTS, natural voices on
+            a CPU, extra `pocket`), `qwen3` (natural voices, needs at least one of `models`),
+            `openai` (the speech of the server at `upstream`, extra `upstream`) or `dashscope` (the
+            hosted Qwen3-TTS of Alibaba Cloud Model Studio, needs `upstream_key`).
+            Default: the best one that this machine can run with the models that are on it.
+        models: Models to load, separated by commas. Qwen3-TTS: folders or Hugging Face ids; each
+            model has worker processes of its own, and the voice of a request selects the model.
+            Pocket TTS: names such as `english` and `french_24l`, or configuration files (`.yaml`),
+            one for each language; the language of the text selects the model. Default: `english`.
+        device: Device of the models: `cpu`, `cuda` or `cuda:N`. Default: the GPU, if the machine
+            has one.
+        gpus: GPU numbers, such as `0,1`, instead of `device`. Every model gets workers on each of
+            these GPUs.
+        workers: Worker processes per model and device, or of Pocket TTS. New contexts go to the
+            least loaded one. Raise it if one worker does not use the whole GPU.
+        precision: Number format of the models' weights: `float32`, `bfloat16` or `float16`; on a
+            CPU also `int8`, `int4` (4 bits where that is faster than 8), and `auto` (the fastest of
+            float32, bfloat16 and int8 for every matrix product, as timed on this machine). With
+            fewer bits speech is faster, takes less memory and differs from that of the original
+            weights. Default: bfloat16 on a GPU, float32 on a CPU.
+        rows: Maximum number of contexts that one worker of Qwen3-TTS or Pocket TTS speaks at the
+            same time. Default: Qwen3-TTS 8 on a CPU, and on a GPU up to 64, as many as have memory
+            for one minute of speech each; Pocket TTS up to 16, as many as the CPU speaks in real
+            time, measured at start.
+        capacity: Positions in the key-value cache of one row. The prompt, including a clone's
+            reference recording, and 12.5 frames per second of speech must fit. Raise it for long
+            references or long segments.
+        gpu_memory_gb: Maximum GPU memory of one worker, in units of 10^9 bytes, with the forced
+            aligner if that shares the GPU. Default: most of the memory that is free at start. Set
+            it if other programs share the GPU.
+        codec_device: Second GPU that runs the audio codec, such as `cuda:1`. Default: the model's
+            device.
+        attention: Attention of plain kernels: `sdpa` (PyTorch) or `flash` (flash-attn, extra
+            `flash`). Default: `flash` if it is installed.
+        kernels: Kernels between the matrix products of talker and code predictor: `fused` (Triton,
+            NVIDIA GPUs), `plain` (PyTorch), or `auto`, which uses fused kernels if a check at start
+            succeeds. `skinny` is `fused` with a third fewer launches for steps of up to 16 rows;
+            never run on a GPU, so try it by measuring.
+        codec_kernels: Kernels of the audio codec: `plain` (PyTorch) or `fused` (Triton, NVIDIA
+            GPUs), which reads and writes half as much memory. Never run on a GPU; try it by
+            measuring.
+        graphs: Capture GPU work as CUDA graphs at start. Turn it off only to debug: speech becomes
+            much slower to generate.
+        quantize: Store weights in 8 bits: on a GPU `fp8` or `int8` (extra `quantize`), for Pocket
+            TTS `int8`, which makes it faster. Uses less memory; the generated speech differs from
+            that of the original weights.
+        tf32: Allow the GPU to round the inputs of float32 matrix products, as in the codec, to
+            TF32. Default: allowed unless `precision` is `float32`.
+        deterministic: Make a seed give bit-identical speech whatever else the server is speaking.
+            Slower; turn it on for tests.
+        initial_frames: Codec frames (80 ms each) in the first decoded chunk of a context that does
+            not choose its own. Raise it if the first chunk underruns.
+        ramp: Codec frames in the chunks that follow, ascending. A chunk is larger the more unplayed
+            audio its listener already has.
+        max_load: Maximum share of real time that one engine step may take; above it, new contexts
+            are refused as overloaded. Default: 0.9 on a GPU, no limit on a CPU.
+        threads: CPU threads per worker of Qwen3-TTS or Pocket TTS. Default: all cores.
+        throttle: Slows the engine down for tests and benchmarks: a JSON object with the fields of
+            `worker.throttled.Throttle`.
+    """
+
+    engine: Literal["espeak", "pocket", "qwen3", "openai", "dashscope"] | None = None
+    models: Texts = ()
+    device: str | None = None
+    gpus: Annotated[tuple[int, ...], NoDecode, BeforeValidator(split_list)] = ()
+    workers: int = Field(default=1, ge=1)
+    precision: Literal["float32", "bfloat16", "float16", "int8", "int4", "auto"] | None = None
+    rows: int | None = Field(default=None, ge=1)
+    capacity: int = Field(default=4096, ge=64)
+    gpu_memory_gb: float | None = Field(default=None, gt=0)
+    codec_device: str | None = None
+    attention: Literal["sdpa", "flash"] | None = None
+    kernels: Literal["auto", "plain", "fused", "skinny"] = "auto"
+    codec_kernels: Literal["plain", "fused"] = "plain"
+    graphs: bool = True
+    quantize: Literal["fp8", "int8"] | None = None
+    tf32: bool | None = None
+    deterministic: bool = False
+    initial_frames: int = Field(default=1, ge=1)
+    ramp: Annotated[
+        tuple[Annotated[int, Field(ge=1)], ...], NoDecode, BeforeValidator(split_list)
+    ] = (1, 2, 4, 8, 12)
+    max_load: float | None = Field(default=None, gt=0)
+    threads: int | None = Field(default=None, ge=1)
+    throttle: dict[str, Any] | None = None
+
+    @property
+    def pocket_models(self) -> tuple[str, ...]:
+        """Models of Pocket TTS."""
+        return self.models or ("english",)
+
+    @field_validator("ramp", mode="after")
+    @classmethod
+    def _check_ascending(cls, value: tuple[int, ...]) -> tuple[int, ...]:
+        if not value or list(value) != sorted(set(value)):
+            raise ValueError("expected ascending numbers of frames, such as 1,2,4,8,12")
+        return value
+
+    @model_validator(mode="after")
+    def _check_engine(self) -> "EngineSettings":
+        if self.engine == "qwen3" and not self.models:
+            raise ValueError(
+                "engine qwen3: expected at least one model, got none; set VOICEAGENT_TTS_MODELS "
+                "or --model, such as Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice"
+            )
+        if self.engine == "pocket" and self.quantize == "fp8":
+            raise ValueError("engine pocket: expected quantize int8 or none, got fp8")
+        if self.gpus and self.device is not None:
+            raise ValueError("expected gpus or a device, got both; keep one of them")
+        return self

@@ -1,0 +1,29 @@
+"""Jobs: texts that are spoken later."""
+
+from pydantic import Field, SecretStr
+
+from voiceagent_tts.settings.group import SettingsGroup
+
+
+class JobSettings(SettingsGroup):
+    """Jobs, their files, and the webhooks that report them.
+
+    Attributes:
+        jobs_storage: Where the files of jobs are kept: a folder that all servers share, or
+            `s3://BUCKET/PREFIX` (extra `s3`). Jobs need `redis`.
+        jobs_at_once: Jobs that this server speaks at the same time. Raise it if rows are free while
+            jobs wait; 0 leaves them to other servers.
+        jobs_per_key: Maximum number of unfinished jobs of one key; on a server without keys, of one
+            address. All keys together may have 10,000.
+        jobs_keep_h: Hours after which a job and its file are deleted.
+        webhook_secret: Secret that signs the news of jobs. Default: no webhooks are sent.
+        webhook_private: Allow webhooks to http and to addresses of private networks. Only for
+            clients that may reach everything that the server can reach.
+    """
+
+    jobs_storage: str = "~/.local/share/voiceagent-tts/jobs"
+    jobs_at_once: int = Field(default=2, ge=0)
+    jobs_per_key: int = Field(default=1000, ge=1)
+    jobs_keep_h: float = Field(default=24.0, gt=0)
+    webhook_secret: SecretStr | None = None
+    webhook_private: bool = False

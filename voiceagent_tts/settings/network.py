@@ -1,0 +1,47 @@
+"""Where the server listens, and with which certificate."""
+
+from pathlib import Path
+
+from pydantic import Field, model_validator
+
+from voiceagent_tts.settings.group import SettingsGroup
+
+DEFAULT_PORT = 8765
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+class NetworkSettings(SettingsGroup):
+    """Addresses and ports of the server, and its certificate.
+
+    Attributes:
+        host: Address to bind. Any address but loopback needs `keys`, `api_keys` or
+            `allow_anonymous`.
+        port: TCP port. 0 picks a free port, which the `ready` line names.
+        ssl_certfile: Certificate in PEM form, to serve HTTPS and WSS without a proxy.
+        ssl_keyfile: Key of the certificate. Default: it is in `ssl_certfile`.
+        ssl_self_signed: Serve HTTPS and WSS with a certificate that the server makes itself.
+            Browsers warn of it once. They give sound and microphone to pages of other machines
+            only over HTTPS.
+        slots_port: Port on which HAProxy's agent check reads what share of the rows is free, and
+            whether the server drains. Default: none.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = Field(default=DEFAULT_PORT, ge=0, le=65535)
+    ssl_certfile: Path | None = None
+    ssl_keyfile: Path | None = None
+    ssl_self_signed: bool = False
+    slots_port: int | None = Field(default=None, ge=0, le=65535)
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only programs on this machine can reach the server."""
+        return self.host in LOOPBACK
+
+    @model_validator(mode="after")
+    def _check_certificate(self) -> "NetworkSettings":
+        if self.ssl_self_signed and self.ssl_certfile is not None:
+            raise ValueError("expected ssl_certfile or ssl_self_signed, got both; keep one of them")
+        if self.ssl_keyfile is not None and self.ssl_certfile is None:
+            raise ValueError("expected ssl_certfile with ssl_keyfile; name the certificate too")
+        return self
