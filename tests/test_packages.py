@@ -75,7 +75,7 @@ PACKAGES = [
         "websockets",
         "websockets",
         frozenset({""}),
-        frozenset({"client", "adapters", "bench", "benchmarks", "upstream"}),
+        frozenset({"client", "adapters", "bench", "upstream"}),
     ),
     Package(
         "numpy",
