@@ -1,5 +1,6 @@
 """Objects of a bucket on a real S3 server: whole, under one prefix, and errors without secrets."""
 
+import socket
 from collections.abc import Iterator
 
 import pytest
@@ -62,6 +63,22 @@ def test_errors_name_the_failure_and_no_secret(
     with pytest.raises(BucketError) as caught:
         opened(f"s3://{s3.bucket}").objects()
     assert str(caught.value).startswith("S3: ") and SECRET not in str(caught.value)
+
+
+def test_a_server_that_does_not_answer_is_given_up(
+    s3: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After two attempts of `answer_s` each."""
+    bucket = Bucket(f"s3://{s3.bucket}", "setting", answer_s=0.2)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        host, port = silent.getsockname()
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+        silent_bucket = Bucket(f"s3://{s3.bucket}", "setting", answer_s=0.2)
+        with pytest.raises(BucketError, match="^S3: ReadTimeoutError$"):
+            silent_bucket.put("x", b"content")
+    assert bucket.get("x") is None
 
 
 def test_an_address_that_cannot_be_used_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

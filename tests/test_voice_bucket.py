@@ -3,6 +3,7 @@
 import json
 import os
 import stat
+import struct
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -121,13 +122,21 @@ def test_what_others_do_to_the_bucket_is_followed(opened: Open, s3: S3Server) ->
         folder.read("anna")
 
 
-@pytest.mark.parametrize("damage", [b"", FIRST[:-1], FIRST[:20], b"<html>", bytes(len(FIRST))])
+DEEP = b"[" * 100_000
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [b"", FIRST[:-1], FIRST[:20], b"<html>", bytes(len(FIRST)), struct.pack("<Q", 100_000) + DEEP],
+    ids=["empty", "cut", "start", "text", "zeros", "deep"],
+)
 def test_a_damaged_object_replaces_no_voice(opened: Open, s3: S3Server, damage: bytes) -> None:
     """The last good copy stays; a server without one has no such voice, and all the others."""
     a, b = opened("a"), opened("b")
     a.save("anna", FIRST)
     a.save("bert", SECOND)
     s3.put("voices/anna.safetensors", damage)
+    s3.put("voices/records/anna.json", DEEP)
     for folder in (a, b):
         folder.pull()
         assert not folder.pull()

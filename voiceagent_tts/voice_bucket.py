@@ -285,3 +285,5 @@ def _is_whole(file: str, content: bytes) -> bool:
         return 8 + length + max(ends) == len(content)
     except (struct.error, ValueError, KeyError, TypeError, IndexError, AttributeError):
         return False
+    except RecursionError:  # JSON in thousands of brackets
+        return False
