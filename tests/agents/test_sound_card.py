@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Self
 
 import pytest
 
@@ -36,7 +37,7 @@ MAX_CUT_S = 0.2
 
 
 class Talker:
-    """A running `local_mic`, and what it printed."""
+    """A running `local_mic`, and what it printed; a context manager, which leaves nothing open."""
 
     def __init__(self, sound: dict[str, str], voice: ServerProcess, *options: str) -> None:
         environment = {
@@ -53,6 +54,13 @@ class Talker:
         )  # fmt: skip
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.join()
 
     def wait_for(self, pattern: str, count: int = 1) -> list[str]:
         """Wait for `count` lines that match; returns them."""
@@ -121,31 +129,31 @@ def test_a_voice_cuts_a_reply_within_200_ms(
     sound: SoundServer, served: ServerProcess, question: bytes
 ) -> None:
     """Three replies end within 200 ms of the user's first sound, and the history is right."""
-    talker = Talker(sound.environment, served)
-    with sound.record("speaker.monitor") as speaker, sound.record("mouth.monitor") as mouth:
-        talker.wait_for("^agent ")  # the greeting has ended
-        replies, heard = 1, None
-        asked_at = speaker.now_s
-        sound.say(question, user_sounds.RATE_HZ)
-        for count, at_s in enumerate((0.7, 1.0, 1.4), 1):
-            text = stand_ins.next_line(replies, heard)
-            words = words_of(served.websocket_url, text)
-            began_at = speaker.wait_until_audible(mouth.silent_from(asked_at))
-            speaker.wait_until(began_at + at_s)
+    with Talker(sound.environment, served) as talker:
+        with sound.record("speaker.monitor") as speaker, sound.record("mouth.monitor") as mouth:
+            talker.wait_for("^agent ")  # the greeting has ended
+            replies, heard = 1, None
             asked_at = speaker.now_s
             sound.say(question, user_sounds.RATE_HZ)
-            heard = talker.wait_for(r"\| interrupted", count)[-1][7:].partition(" | ")[0]
-            voice_at = mouth.wait_until_audible(asked_at)
-            silent_at = speaker.silent_from(began_at, until_s=voice_at + 0.4)
-            replies += 1
-            assert silent_at - voice_at < MAX_CUT_S
-            # The recording of the loudspeaker is exact to a few blocks of 10 ms.
-            played_s = silent_at - began_at
-            assert heard in {
-                heard_after(words, text, played_s + error_s) for error_s in (-0.05, 0.0, 0.05)
-            }
-    assert talker.end() == 0, talker.lines
-    assert json.loads(talker.lines[-1])["cuts"] >= 3
+            for count, at_s in enumerate((0.7, 1.0, 1.4), 1):
+                text = stand_ins.next_line(replies, heard)
+                words = words_of(served.websocket_url, text)
+                began_at = speaker.wait_until_audible(mouth.silent_from(asked_at))
+                speaker.wait_until(began_at + at_s)
+                asked_at = speaker.now_s
+                sound.say(question, user_sounds.RATE_HZ)
+                heard = talker.wait_for(r"\| interrupted", count)[-1][7:].partition(" | ")[0]
+                voice_at = mouth.wait_until_audible(asked_at)
+                silent_at = speaker.silent_from(began_at, until_s=voice_at + 0.4)
+                replies += 1
+                assert silent_at - voice_at < MAX_CUT_S
+                # The recording of the loudspeaker is exact to a few blocks of 10 ms.
+                played_s = silent_at - began_at
+                assert heard in {
+                    heard_after(words, text, played_s + error_s) for error_s in (-0.05, 0.0, 0.05)
+                }
+        assert talker.end() == 0, talker.lines
+        assert json.loads(talker.lines[-1])["cuts"] >= 3
 
 
 def test_a_loudspeaker_is_not_taken_for_the_user(
@@ -156,42 +164,44 @@ def test_a_loudspeaker_is_not_taken_for_the_user(
     The first reply is the one from which the canceller learns; the second is played after that.
     """
     sound.pactl("load-module", "module-loopback", "source=speaker.monitor", "sink=mouth")
-    talker = Talker(sound.environment, served, "--loudspeaker")
-    talker.wait_for("^agent ")
-    sound.say(question, user_sounds.RATE_HZ)
-    replies = talker.wait_for("^agent ", 2)
-    assert talker.end() == 0, talker.lines
-    assert replies == [f"agent  {line}" for line in stand_ins.LINES[:2]]
-    summary = json.loads(talker.lines[-1])
-    assert (summary["turns"], summary["cuts"], summary["false_interruptions"]) == (1, 0, 0)
+    with Talker(sound.environment, served, "--loudspeaker") as talker:
+        talker.wait_for("^agent ")
+        sound.say(question, user_sounds.RATE_HZ)
+        replies = talker.wait_for("^agent ", 2)
+        assert talker.end() == 0, talker.lines
+        assert replies == [f"agent  {line}" for line in stand_ins.LINES[:2]]
+        summary = json.loads(talker.lines[-1])
+        assert (summary["turns"], summary["cuts"], summary["false_interruptions"]) == (1, 0, 0)
 
 
 def test_unplugged_devices_end_the_conversation_with_a_sentence(
     sound: SoundServer, served: ServerProcess
 ) -> None:
     """Status 1, the reason, and the summary of the conversation so far."""
-    talker = Talker(sound.environment, served, "--loudspeaker")
-    talker.wait_for("^agent ")
-    sound.stop()
-    assert talker.join() == 1
-    assert re.fullmatch(
-        "the (microphone|loudspeaker) has stopped, as if it were unplugged; "
-        "connect it and start again; without devices: --wav in.wav --out out.wav",
-        talker.lines[-1],
-    )
-    assert not any("Traceback" in line for line in talker.lines)
+    with Talker(sound.environment, served, "--loudspeaker") as talker:
+        talker.wait_for("^agent ")
+        sound.stop()
+        assert talker.join() == 1
+        assert re.fullmatch(
+            "the (microphone|loudspeaker) has stopped, as if it were unplugged; "
+            "connect it and start again; without devices: --wav in.wav --out out.wav",
+            talker.lines[-1],
+        )
+        assert not any("Traceback" in line for line in talker.lines)
 
 
 def test_a_device_that_does_not_exist_is_named(sound: SoundServer, served: ServerProcess) -> None:
     """Status 1, and how to find the devices that exist."""
-    talker = Talker(sound.environment, served, "--input", "no such microphone")
-    assert talker.join() == 1
-    assert talker.lines[-1].startswith("there is no microphone 'no such microphone'; connect one")
-    listing = subprocess.run(
-        [sys.executable, "-m", "agents.local_mic", "--list-devices"], cwd=ROOT,
-        env=sound.environment, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert re.search(r"\* +\d+ default, ALSA", listing.stdout)
+    with Talker(sound.environment, served, "--input", "no such microphone") as talker:
+        assert talker.join() == 1
+        assert talker.lines[-1].startswith(
+            "there is no microphone 'no such microphone'; connect one"
+        )
+        listing = subprocess.run(
+            [sys.executable, "-m", "agents.local_mic", "--list-devices"], cwd=ROOT,
+            env=sound.environment, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        assert re.search(r"\* +\d+ default, ALSA", listing.stdout)
 
 
 def test_devices_of_another_sample_rate_are_resampled(
@@ -199,9 +209,9 @@ def test_devices_of_another_sample_rate_are_resampled(
 ) -> None:
     """A sentence says so for each device, and the agent speaks at its own pace."""
     with devices_at_44100_hz(tmp_path) as environment:
-        talker = Talker(environment, served)
-        first, second = talker.wait_for("44,100 Hz", 2)
-        talker.wait_for(f"^agent  {stand_ins.LINES[0]}$")
-        assert talker.end() == 0, talker.lines
+        with Talker(environment, served) as talker:
+            first, second = talker.wait_for("44,100 Hz", 2)
+            talker.wait_for(f"^agent  {stand_ins.LINES[0]}$")
+            assert talker.end() == 0, talker.lines
     assert first == "the microphone records at 44,100 Hz; its audio is resampled"
     assert second == "the loudspeaker plays at 44,100 Hz; its audio is resampled"

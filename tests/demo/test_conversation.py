@@ -58,7 +58,9 @@ def test_the_demo_runs_with_pocket_tts(tmp_path: Path) -> None:
     ended = run("voiceagent_tts", "demo", "--out", str(out), "--engine", "pocket", **environment)
     assert "Traceback" not in ended.stderr, ended.stderr
     document = json.loads((out / "demo.json").read_text())
-    assert document["summary"]["cuts"] >= 3
+    # On a slow machine an answer may have been played as far as it was made when it is cut.
+    cut = [turn for turn in document["turns"] if turn["committed"] != turn["answer"]]
+    assert len(cut) >= 3
     assert all(turn["answer"].startswith(turn["committed"]) for turn in document["turns"])
     assert {turn["language"] for turn in document["turns"]} == {"en"}
     assert (out / "demo.wav").stat().st_size > 100_000
