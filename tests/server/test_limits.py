@@ -286,7 +286,10 @@ async def test_only_a_chosen_folder_has_texts_and_it_stays_small(
         await wire.say("Number 19.", language="en", lexicon={"19": "/naɪn/"}, markup=True)
         long = await wire.say("This takes much longer than a second to say. " * 3, language="en")
         assert long.done.reason == "limit"
-    await until(lambda: any("limit" in file.name for file in folder.glob("*")), "it is stored")
+    await until(
+        lambda: any("limit" in file.name and file.stat().st_size for file in folder.glob("*")),
+        "it is stored",
+    )
     *files, notes = sorted(folder.iterdir())
     assert notes.name == "notes.json", "it is not the server's"
     stored = [json.loads(file.read_text()) for file in files]
