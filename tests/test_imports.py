@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from testbed.base_install import make_base_install, run_in_base_install
+from voiceagent_tts.voices import VoiceFolder
 
 TESTS = Path(__file__).parent
 HEAVY = {"torch", "fastapi", "zmq", "uvicorn", "soundfile", "av", "soxr", "espeakng_loader"}
@@ -110,6 +111,22 @@ def test_the_pipecat_adapter_loads_no_server_and_no_engine() -> None:
     loaded = modules_after("import voiceagent_tts.adapters.pipecat")
     assert "pipecat" in loaded
     assert loaded & {"torch", "fastapi", "zmq"} == set()
+
+
+def test_stored_voices_are_managed_on_the_base_install(tmp_path: Path) -> None:
+    """They are exported and removed without the packages of a server."""
+    make_base_install(tmp_path)
+    voices = VoiceFolder(tmp_path / "voices")
+    voices.save("anna", b"voice")
+    program = (
+        f"import os, sys; os.environ['VOICEAGENT_TTS_VOICES_FOLDER'] = {str(voices.path)!r}\n"
+        "from voiceagent_tts.cli import main; sys.argv[0] = 'voiceagent-tts'; main()"
+    )
+    for argv in (("export", "anna", "a.safetensors"), ("remove", "anna")):
+        result = run_in_base_install(tmp_path, "-c", program, "voices", *argv)
+        assert result.returncode == 0, result.stderr
+    assert (tmp_path / "a.safetensors").read_bytes() == b"voice"
+    assert voices.names() == []
 
 
 def test_the_client_runs_on_the_base_install(tmp_path: Path) -> None:

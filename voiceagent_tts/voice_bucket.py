@@ -6,14 +6,13 @@ bucket; servers do it every second. Knows which names voices have, and nothing o
 
 import contextlib
 import json
+import logging
 import re
 import secrets
 import struct
 import time
 from collections.abc import Iterator
 from pathlib import Path
-
-import structlog
 
 from voiceagent_tts.bucket import Bucket, BucketError, StoredObject, is_bucket
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError
@@ -41,7 +40,7 @@ _COPIES_LOCK = ".copies.lock"
 _ETAGS = ".etags.json"
 _CONSENT_FILE = re.compile(r"cons_[0-9a-f]{32}\.(json|voice)")
 
-_log = structlog.get_logger(__name__)
+_logger = logging.getLogger(__name__)
 
 
 def open_voices(address: str, folder: Path, max_bytes: float) -> VoiceFolder:
@@ -167,7 +166,11 @@ class BucketVoiceFolder(VoiceFolder):
                 fitting.append(each)
         left_out = {each.name for each in objects} - {each.name for each in fitting}
         if left_out - self._left_out:
-            _log.error("voices_left_out", files=len(left_out), max_bytes=round(self._max_bytes))
+            _logger.error(
+                "%d files of voices are left out: all exceed %d bytes",
+                len(left_out),
+                self._max_bytes,
+            )
         self._left_out = left_out
         return fitting
 
@@ -184,7 +187,7 @@ class BucketVoiceFolder(VoiceFolder):
             return False
         if not _is_whole(each.name, content):
             self._refused[each.name] = each.etag
-            _log.error("voice_object_damaged", file=each.name, bytes=len(content))
+            _logger.error("the object %s is damaged (%d bytes)", each.name, len(content))
             return False
         with self._replacing(each.name, content):
             pass
@@ -234,7 +237,7 @@ class BucketVoiceFolder(VoiceFolder):
         while not self._bucket.create(_LOCK, token):
             age_s = self._bucket.age_s(_LOCK)
             if age_s is not None and age_s > _LOCK_LIFE_S:
-                _log.warning("voices_lock_taken_over", age_s=age_s)
+                _logger.warning("the lock of the voices is %d s old: it is taken over", age_s)
                 self._bucket.delete(_LOCK)
             elif time.monotonic() > ends_at:
                 raise OverloadedError(

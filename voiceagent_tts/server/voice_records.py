@@ -5,6 +5,7 @@ no requests and nothing of how voices are made.
 """
 
 import json
+import logging
 import re
 import struct
 import uuid
@@ -15,7 +16,6 @@ from typing import Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import structlog
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
@@ -24,7 +24,7 @@ from voiceagent_tts.voices import CLONE_SUFFIX, CONSENTS, RECORDS, VoiceFolder
 Tag = Literal["testing", "production"]
 
 _CONSENT_ID = r"cons_[0-9a-f]{32}"
-_log = structlog.get_logger(__name__)
+_logger = logging.getLogger(__name__)
 
 
 def _now() -> str:
@@ -237,5 +237,5 @@ def _read(path: Path, kind: type[_Record]) -> _Record | None:
     except FileNotFoundError:  # removed at this moment
         return None
     except (OSError, ValidationError):
-        _log.warning("voice_record_unreadable", path=str(path))
+        _logger.warning("%s: the record cannot be read", path)
         return None
