@@ -11,6 +11,10 @@ from typing import Any, TypeVar
 
 _GRACE_S = 0.002
 """Real time for which nothing may arrive before the clock jumps."""
+_LONG_S = 1.0
+_LONG_GRACE_S = 0.05
+"""The same before a jump of `_LONG_S` or more: a busy kernel takes milliseconds to deliver, and a
+message that is late by a second runs into a timeout."""
 
 _Result = TypeVar("_Result")
 
@@ -21,8 +25,10 @@ class _Selector(selectors.DefaultSelector):
         self.now = 1_000.0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        events = super().select(0 if timeout is not None and timeout <= 0 else _GRACE_S)
-        if events or timeout is None:
+        if timeout is None:
+            return super().select(_GRACE_S)
+        grace_s = _LONG_GRACE_S if timeout >= _LONG_S else _GRACE_S
+        if events := super().select(grace_s if timeout > 0 else 0):
             return events
         self.now += max(0.0, timeout)
         return []
