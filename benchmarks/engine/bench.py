@@ -22,7 +22,8 @@ from voiceagent_tts.checks.step_times import (
     time_steps,
 )
 from voiceagent_tts.core import FRAME_S
-from voiceagent_tts.engine.load import ModelSource, Qwen3Options
+from voiceagent_tts.engine.model_source import ModelSource
+from voiceagent_tts.engine.options import Qwen3Options
 from voiceagent_tts.model.config import CodecDecoderConfig
 from voiceagent_tts.model.kv_pool import pages_for
 from voiceagent_tts.model.prompt import Preset, Prompt, PromptBuilder

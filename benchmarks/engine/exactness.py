@@ -21,7 +21,7 @@ from torch import Tensor
 from benchmarks.engine.loading import GraphFault
 from testbed.agent_text import agent_monologue
 from voiceagent_tts.engine.generate import Request, generate_codes
-from voiceagent_tts.engine.load import ModelSource
+from voiceagent_tts.engine.model_source import ModelSource
 from voiceagent_tts.engine.replay import Choices, choices_along
 from voiceagent_tts.engine.runner import Runner
 from voiceagent_tts.engine.sizes import graph_sizes

@@ -10,7 +10,9 @@ import torch
 from benchmarks.engine.answering import answer_requests, memory_mb, peak_mb
 from voiceagent_tts.core import BYTES_PER_SAMPLE, FRAME_SAMPLES
 from voiceagent_tts.engine.generate import Request, generate_codes
-from voiceagent_tts.engine.load import Precision, Qwen3Options, load_runner
+from voiceagent_tts.engine.load import load_runner
+from voiceagent_tts.engine.options import Qwen3Options
+from voiceagent_tts.engine.product_choice import Precision
 from voiceagent_tts.engine.replay import choices_along
 from voiceagent_tts.engine.runner import Runner, StepResult
 from voiceagent_tts.model.checkpoint import Checkpoint, load_checkpoint

@@ -29,7 +29,9 @@ from benchmarks.engine.bench import (
 from benchmarks.engine.figures import table_of
 from benchmarks.engine.plot import plot
 from testbed.random_model import published_random_model
-from voiceagent_tts.engine.load import FolderSource, KernelChoice, Precision, Qwen3Options
+from voiceagent_tts.engine.model_source import FolderSource
+from voiceagent_tts.engine.options import KernelChoice, Qwen3Options
+from voiceagent_tts.engine.product_choice import Precision
 from voiceagent_tts.model.attention import AttentionBackend
 from voiceagent_tts.model.config import CODEC_FOLDER, read_codec_config
 from voiceagent_tts.model.quantized import Quantization

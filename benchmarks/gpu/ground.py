@@ -12,7 +12,7 @@ import torch
 
 from benchmarks.gpu.record import Notes
 from testbed.random_model import RandomModel, published_random_model, tiny_random_model
-from voiceagent_tts.engine.load import Qwen3Options
+from voiceagent_tts.engine.options import Qwen3Options
 
 _CAPACITY = 512
 _POSITIONS, _TINY_POSITIONS = 200, 40

@@ -10,7 +10,7 @@ from benchmarks.engine import exactness
 from benchmarks.engine.exactness import choices_against_cpu, compare, graphs_against_plain
 from testbed.gpu import DEVICES
 from testbed.random_model import tiny_random_model
-from voiceagent_tts.engine.load import FolderSource
+from voiceagent_tts.engine.model_source import FolderSource
 from voiceagent_tts.engine.replay import Choices
 
 MODEL = FolderSource(Path(__file__).parents[1] / "reference" / "custom_voice-1b7")

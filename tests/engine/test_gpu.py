@@ -13,7 +13,8 @@ from testbed.gpu import ON_GPU
 from testbed.official_cases import read_cases
 from testbed.parity_reference import REFERENCE
 from testbed.runner_driving import Listener, Spoken, difference, prompt_of, sampling
-from voiceagent_tts.engine.load import Qwen3Options, load_engine, load_runner
+from voiceagent_tts.engine.load import load_engine, load_runner
+from voiceagent_tts.engine.options import Qwen3Options
 from voiceagent_tts.engine.replay import choices_along
 from voiceagent_tts.engine.runner import Runner
 from voiceagent_tts.engine.sizes import graph_sizes

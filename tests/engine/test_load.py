@@ -9,14 +9,10 @@ import torch
 from testbed.engine_driving import CUSTOM_VOICE, Driver, pcm_of
 from testbed.failing_captures import FAULT, failing_captures
 from testbed.parity_reference import REFERENCE
-from voiceagent_tts.engine.load import (
-    FolderSource,
-    Qwen3Options,
-    _check_bits,
-    _choose_kernels,
-    load_engine,
-    load_runner,
-)
+from voiceagent_tts.engine.device_choice import check_bits, choose_kernels
+from voiceagent_tts.engine.load import load_engine, load_runner
+from voiceagent_tts.engine.model_source import FolderSource
+from voiceagent_tts.engine.options import Qwen3Options
 from voiceagent_tts.errors import CheckpointError, VoiceAgentError
 
 OPTIONS = Qwen3Options(str(REFERENCE / CUSTOM_VOICE), device="cpu", rows=2, threads=1)
@@ -72,7 +68,7 @@ def test_kernels_that_cannot_be_are_plain_ones(caplog: pytest.LogCaptureFixture)
     """If fused kernels fail, `auto` uses plain kernels and logs why; on a CPU it logs nothing."""
     config = FolderSource(REFERENCE / CUSTOM_VOICE).config
     choices = [
-        _choose_kernels("auto", config, torch.float32, torch.device(device))
+        choose_kernels("auto", config, torch.float32, torch.device(device))
         for device in ("cpu", "meta")
     ]
     assert choices == [("plain", None), ("plain", "meta is not an NVIDIA GPU")]
@@ -84,7 +80,7 @@ def test_kernels_that_cannot_be_are_plain_ones(caplog: pytest.LogCaptureFixture)
 
 def test_an_engine_says_its_kernels(caplog: pytest.LogCaptureFixture) -> None:
     """One log line says which kernels and graphs the engine uses."""
-    with caplog.at_level("INFO", logger=_choose_kernels.__module__):
+    with caplog.at_level("INFO", logger=load_runner.__module__):
         load()
     said = f"{CUSTOM_VOICE} runs on cpu in float32, with plain kernels"
     assert said in [record.getMessage() for record in caplog.records]
@@ -96,7 +92,7 @@ def test_eight_bits_are_named_as_the_device_has_them() -> None:
         load(quantize="fp8")
     options = replace(OPTIONS, precision="int4")
     with pytest.raises(VoiceAgentError, match="int4 on a GPU; try quantize int8"):
-        _check_bits(options, torch.device("cuda"))
+        check_bits(options, torch.device("cuda"))
 
 
 @pytest.fixture
@@ -168,6 +164,6 @@ def test_a_capture_that_works_is_shown() -> None:
 def test_a_missing_kernel_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     """The runner reports why plain kernels run although fused ones were requested."""
     fault = "ImportError: no Triton"
-    monkeypatch.setattr("voiceagent_tts.engine.load._choose_kernels", lambda *_: ("plain", fault))
+    monkeypatch.setattr("voiceagent_tts.engine.load.choose_kernels", lambda *_: ("plain", fault))
     _, runner = load_runner(OPTIONS)
     assert runner.description["kernel_fault"] == fault

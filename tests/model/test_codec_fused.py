@@ -14,7 +14,8 @@ from torch import Tensor
 from testbed.parity_reference import REFERENCE
 from testbed.triton_here import Resources, Run
 from voiceagent_tts.checks.random_weights import PUBLISHED_CODEC, untrained_decoder
-from voiceagent_tts.engine.load import Qwen3Options, load_runner
+from voiceagent_tts.engine.load import load_runner
+from voiceagent_tts.engine.options import Qwen3Options
 from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.model import codec_layers
 from voiceagent_tts.model.codec_decoder import CodecDecoder

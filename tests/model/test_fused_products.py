@@ -14,7 +14,8 @@ from testbed.triton_here import Resources, Where
 from voiceagent_tts.checks.random_weights import PUBLISHED
 from voiceagent_tts.engine import load
 from voiceagent_tts.engine.generate import Request, generate_codes
-from voiceagent_tts.engine.load import Qwen3Options, load_runner
+from voiceagent_tts.engine.load import load_runner
+from voiceagent_tts.engine.options import Qwen3Options
 from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.model.attention import attend_sdpa
 from voiceagent_tts.model.checkpoint import load_checkpoint

@@ -17,7 +17,7 @@ from testbed.parity_reference import REFERENCE
 from testbed.tiny_aligner import write_tiny_aligner
 from voiceagent_tts.aligner.placement import Card, Placement
 from voiceagent_tts.core import AudioChunk
-from voiceagent_tts.engine.load import Qwen3Options
+from voiceagent_tts.engine.options import Qwen3Options
 from voiceagent_tts.seam.aligner_messages import Aligned, Expect, Finish, Follow
 from voiceagent_tts.seam.commands import Credit, SpeechOptions, Submit
 from voiceagent_tts.seam.events import AudioStep, ContextAudio, Done, SegmentEnd

@@ -257,7 +257,7 @@ def _aligner_place(settings: Settings) -> str:
     if importlib.util.find_spec("torch") is None:
         return f"(missing: {install_hint('qwen3')})"
     from voiceagent_tts.aligner.cards import place_in_own_process
-    from voiceagent_tts.engine.load import Qwen3Options
+    from voiceagent_tts.engine.options import Qwen3Options
     from voiceagent_tts.server.workers import forced_options, worker_specs
     from voiceagent_tts.worker.shared_gpu import place
 

@@ -15,7 +15,8 @@ def _espeak(options: dict[str, Any]) -> host.MakeEngine:
 
 
 def _qwen3(options: dict[str, Any]) -> host.MakeEngine:
-    from voiceagent_tts.engine.load import Qwen3Options, load_engine
+    from voiceagent_tts.engine.load import load_engine
+    from voiceagent_tts.engine.options import Qwen3Options
 
     aligner = options.pop("aligner", None)
     loading = Qwen3Options(**options)

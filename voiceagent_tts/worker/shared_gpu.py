@@ -18,7 +18,8 @@ from voiceagent_tts.aligner.placement import (
     place_as_set,
     place_beside,
 )
-from voiceagent_tts.engine.load import Qwen3Options, load_engine
+from voiceagent_tts.engine.load import load_engine
+from voiceagent_tts.engine.options import Qwen3Options
 from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.hub import find_model
 from voiceagent_tts.seam.engine import Engine, Inbox, Outbox

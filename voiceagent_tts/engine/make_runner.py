@@ -1,0 +1,137 @@
+"""Makes the runner of a loaded model: as many rows and pages as fit, and captured graphs."""
+
+import logging
+import time
+
+import torch
+from rich.console import Console
+from rich.progress import Progress
+
+from voiceagent_tts.engine.gpu_memory import budget_bytes, measure_needs
+from voiceagent_tts.engine.kv_cache import MemoryNeeds, rows_that_fit
+from voiceagent_tts.engine.options import Qwen3Options
+from voiceagent_tts.engine.runner import Runner
+from voiceagent_tts.engine.sizes import Sizes, exact_sizes, fixed_sizes, graph_sizes
+from voiceagent_tts.engine.warm_up import measure_costs
+from voiceagent_tts.model.checkpoint import Checkpoint
+from voiceagent_tts.model.codec import Codec
+
+CPU_ROWS = 8
+"""Rows on a CPU, unless the options say otherwise."""
+_CPU_PREFIX_BYTES = 2**30
+_PREFIX_SHARE = 0.05
+"""Share of the GPU memory budget for computed beginnings of prompts."""
+
+_logger = logging.getLogger(__name__)
+
+
+def make_runner(checkpoint: Checkpoint, codec: Codec, options: Qwen3Options) -> Runner:
+    """Make the rows of a loaded model, and capture its graphs.
+
+    Raises:
+        VoiceAgentError: the GPU has too little memory.
+    """
+    is_cpu = checkpoint.network.device.type == "cpu"
+    return (_make_cpu_runner if is_cpu else _make_gpu_runner)(checkpoint, codec, options)
+
+
+def _make_cpu_runner(checkpoint: Checkpoint, codec: Codec, options: Qwen3Options) -> Runner:
+    rows = options.rows or CPU_ROWS
+    sizes = fixed_sizes if options.is_deterministic else exact_sizes
+    runner = Runner(
+        checkpoint,
+        codec,
+        rows,
+        options.capacity,
+        sizes=sizes(rows, options.capacity),
+        has_graphs=options.has_graphs,
+        prefix_bytes=_CPU_PREFIX_BYTES,
+    )
+    _try_capture(runner)
+    return runner
+
+
+def _make_gpu_runner(checkpoint: Checkpoint, codec: Codec, options: Qwen3Options) -> Runner:
+    """Choose rows and pages for the memory budget, capture graphs, and measure step costs."""
+    device = checkpoint.network.device
+    budget = budget_bytes(options.gpu_memory_gb, device)
+    prefix_bytes = int(_PREFIX_SHARE * budget)
+
+    def needs_of(rows: int) -> MemoryNeeds:
+        return measure_needs(
+            checkpoint,
+            codec,
+            rows,
+            options.capacity,
+            _gpu_sizes(checkpoint, options, rows),
+            prefix_bytes,
+            options.beside_bytes,
+            has_graphs=options.has_graphs,
+        )
+
+    if options.rows is None:
+        rows, needs = rows_that_fit(needs_of, budget)
+        _logger.info("the GPU has memory for %d rows of a minute each", rows)
+    else:
+        rows, needs = options.rows, needs_of(options.rows)
+    runner = Runner(
+        checkpoint,
+        codec,
+        rows,
+        options.capacity,
+        pages=needs.pages_in(budget, rows),
+        sizes=_gpu_sizes(checkpoint, options, rows),
+        has_graphs=options.has_graphs,
+        prefix_bytes=prefix_bytes,
+    )
+    _capture_on_gpu(runner, needs, device)
+    runner.costs = measure_costs(runner, checkpoint.generation)
+    return runner
+
+
+def _gpu_sizes(checkpoint: Checkpoint, options: Qwen3Options, rows: int) -> Sizes:
+    if options.is_deterministic:
+        return fixed_sizes(rows, options.capacity)
+    has_windows = checkpoint.network.kernels == "plain"
+    return graph_sizes(rows, options.capacity, has_windows=has_windows)
+
+
+def _capture_on_gpu(runner: Runner, needs: MemoryNeeds, device: torch.device) -> None:
+    """Capture graphs, and measure and log their memory."""
+    before, _ = torch.cuda.mem_get_info(device)
+    _try_capture(runner)
+    if runner.has_graphs:
+        runner.graph_bytes = before - torch.cuda.mem_get_info(device)[0]
+    _logger.info(
+        "graphs use %.2f GB of the %.2f GB reserved for them; %d KV pages of %.1f MB",
+        runner.graph_bytes / 1e9,
+        needs.graphs / 1e9,
+        runner.pages,
+        needs.page / 1e6,
+    )
+
+
+def _try_capture(runner: Runner) -> None:
+    """Capture all graphs, with a progress bar; if that fails, run without graphs.
+
+    An engine without graphs is slower, but it still serves, and its benchmarks still have results.
+    """
+    if not runner.has_graphs:
+        return
+    began_s = time.perf_counter()
+    try:
+        with Progress(console=Console(stderr=True), transient=True) as progress:
+            task = progress.add_task("capturing graphs", total=runner.calls)
+            runner.capture(lambda done, total: progress.update(task, completed=done, total=total))
+    except Exception as error:  # raised by a driver, a library or a kernel, each with its own types
+        fault = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        _logger.warning(
+            "running without CUDA graphs, which is slower, because a capture failed: %s",
+            fault,
+            exc_info=True,
+        )
+    else:
+        _logger.info("captured %d graphs in %.1f s", runner.calls, time.perf_counter() - began_s)
+        return
+    # Not in the handler, because its traceback keeps the tensors of the failed capture alive.
+    runner.run_without_graphs(fault)

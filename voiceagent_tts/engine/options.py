@@ -1,0 +1,72 @@
+"""What an engine is asked to load, and where."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Literal
+
+from voiceagent_tts.engine.product_choice import Precision
+from voiceagent_tts.model.attention import AttentionBackend
+from voiceagent_tts.model.quantized import Quantization
+
+KernelChoice = Literal["auto", "plain", "fused", "skinny"]
+
+
+@dataclass(frozen=True, slots=True)
+class Qwen3Options:
+    """Settings of an engine: the model, the device, and their limits.
+
+    Attributes:
+        model: folder of a model, or the id of a downloaded model.
+        device: `cpu`, `cuda` or `cuda:N`. Default: a GPU if there is one.
+        precision: data type of talker and code predictor. Default: bfloat16 on a GPU, float16 on a
+            GPU without bfloat16, float32 on a CPU. On a CPU also `int8` and `int4`, whose layers
+            have weights of at most that many bits, and `auto`, the fastest of float32, bfloat16 and
+            int8 for every product; on a GPU `auto` is the default.
+        rows: maximum number of contexts at a time. Default: 8 on a CPU; on a GPU, the number of
+            rows that have memory for a minute each, at most 64.
+        capacity: positions of a row: its prompt and its frames, 12.5 per second.
+        gpu_memory_gb: maximum GPU memory of the process, in 10^9 bytes. Default: 90 % of the free
+            memory.
+        beside_bytes: GPU memory that other work of this process needs at times, in addition to what
+            it holds when the engine is loaded.
+        codec_device: another GPU for the codec. Default: `device`.
+        attention: `sdpa` or `flash`. Default: flash-attn if it is installed and supported.
+        kernels: kernels between the matrix products; `auto` uses fused kernels if they work.
+        codec_kernels: kernels of the codec; `fused` has half of the memory traffic, and rounds sums
+            elsewhere. Never run on a GPU.
+        has_graphs: whether passes are captured as CUDA graphs on a GPU.
+        quantize: 8-bit weights for talker and code predictor on a GPU. Default: none.
+        has_tf32: whether a GPU may compute float32 products in TF32. Default: only if `precision`
+            is not float32.
+        is_deterministic: whether every call has one size, so that a seed gives identical bits
+            whatever else runs.
+        voices: folder of cloned voices, for Base models.
+        initial_frames: as in `Pace`.
+        ramp: as in `Pace`.
+        max_load: as in `Pace`. Default: 0.9 on a GPU; infinite on a CPU, whose speed depends on
+            other processes.
+        threads: number of CPU threads. Default: PyTorch's choice. Workers on one machine should
+            divide its cores among them, because threads that wait for each other slow all workers
+            down.
+    """
+
+    model: str
+    device: str | None = None
+    precision: Precision | None = None
+    rows: int | None = None
+    capacity: int = 4096
+    gpu_memory_gb: float | None = None
+    beside_bytes: int = 0
+    codec_device: str | None = None
+    attention: AttentionBackend | None = None
+    kernels: KernelChoice = "auto"
+    codec_kernels: Literal["plain", "fused"] = "plain"
+    has_graphs: bool = True
+    quantize: Quantization | None = None
+    has_tf32: bool | None = None
+    is_deterministic: bool = False
+    voices: str | None = None
+    initial_frames: int = 1
+    ramp: Collection[int] = (1, 2, 4, 8, 12)
+    max_load: float | None = None
+    threads: int | None = None
