@@ -36,12 +36,12 @@ from voiceagent_tts.synthesizer.events import (
     ContextReport,
     ContextWarned,
     DoneReason,
-    Milestones,
     error_of,
 )
 from voiceagent_tts.synthesizer.flushes import FlushQueue
 from voiceagent_tts.synthesizer.intake import Intake
 from voiceagent_tts.synthesizer.options import ContextRequest, Limits
+from voiceagent_tts.synthesizer.outcome import Outcome
 from voiceagent_tts.synthesizer.pacer import Pacer
 from voiceagent_tts.synthesizer.segment_source import (
     SegmentSource,
@@ -103,11 +103,7 @@ class Context:
         self.language = request.language
         self._warnings = deque(request.warnings)
         self._limits = limits
-        self._opened_at = time.monotonic()
-        self._cancelled_at: float | None = None
         self._state = _State.OPEN
-        self._reason: DoneReason = "complete"
-        self._code: ErrorCode | None = None
         self._queue = EventQueue(on_event)
         self._on_audio = on_audio
         self._on_end = on_end
@@ -146,6 +142,7 @@ class Context:
             on_first=self._pacer.update,
             warn=self._queue.put,
         )
+        self._outcome = Outcome(self._intake, self._engine, self._words, self._pacer, self._clock)
         self._engine.prepare()
         self._idle_s = min(limits.context_idle_s, options.idle_s or limits.context_idle_s)
         self._idle.start(self._idle_s)
@@ -213,7 +210,7 @@ class Context:
             return None
         basis: Literal["played_ms", "clock"] = "clock" if played_samples is None else "played_ms"
         cut = self.cut(played_samples)
-        self._cancelled_at = self._cancelled_at or time.monotonic()
+        self._outcome.record_cancel()
         self._queue.clear()
         self._queue.put(ContextCancelled(cut, self._clock.sent_samples, basis))
         self._stop_work("cancelled")
@@ -286,7 +283,7 @@ class Context:
                 self._words.add_stored(words)
             case SegmentEnd(_, char_end, end_sample):
                 self._words.end_segment(char_end, end_sample)
-                self._put_breaks(char_end)
+                self._queue.put(*self._feed.pop_breaks(char_end))
                 self._mark_spoken(char_end)
             case Warned(_, code, message):
                 self._queue.put(ContextWarned(code, message))
@@ -296,7 +293,7 @@ class Context:
             case Failed():
                 self._words.stop_aligning()
                 error = error_of(event)
-                self._code = error.code
+                self._outcome.record_error(error.code)
                 self._queue.put(ContextFailed(error))
                 self._stop_work("error")
             case _:
@@ -309,13 +306,9 @@ class Context:
             self._words.stop_aligning()
             self._stop_work("limit")
 
-    def _put_breaks(self, char_end: int) -> None:
-        for silence in self._feed.pop_breaks(char_end):
-            self._queue.put(silence)
-
     def _end_audio(self) -> None:
         """Handle the end of the context's audio; only words may still be missing."""
-        self._put_breaks(self._intake.chars)
+        self._queue.put(*self._feed.pop_breaks(self._intake.chars))
         if (rest := self._words.timeline.end_audio()) is not None:
             self._queue.put(rest)
         self._mark_spoken(self._intake.chars)
@@ -329,21 +322,21 @@ class Context:
         self._engine.store_known()
         self._answer_flushes()
         if self._words.is_complete and self._state < _State.ENDED:
-            self._stop_work(self._reason)
+            self._stop_work(self._outcome.reason)
 
     def _answer_flushes(self) -> None:
         if self._state > _State.FINISHING:
             return
         timeline = self._words.timeline
-        for answer in self._flushes.pop_answers(
+        answers = self._flushes.pop_answers(
             self._intake.spoken_char_end, timeline.end_sample, timeline.next_char
-        ):
-            self._queue.put(answer)
+        )
+        self._queue.put(*answers)
 
     # The end.
 
     def _on_idle(self) -> None:
-        self._reason = "idle"
+        self._outcome.reason = "idle"
         self.finish()
 
     def _stop_work(self, reason: DoneReason) -> None:
@@ -351,7 +344,7 @@ class Context:
 
         The reader still receives queued events, then `ContextDone`.
         """
-        self._reason = reason
+        self._outcome.reason = reason
         self._state = _State.CANCELLED if reason == "cancelled" else _State.ENDED
         for part in (self._idle, self._intake, self._feed, self._pacer, self._words):
             part.stop()
@@ -365,38 +358,9 @@ class Context:
         self._words.stop()
         self._queue.clear()
         refined = self._words.refined() if self._words.is_complete else None
-        done = ContextDone(self._reason, self._report(), refined)
-        self._on_end(self, done.report)
-        return done
-
-    def _report(self) -> ContextReport:
-        now = time.monotonic()
-        audio_samples = self._words.timeline.end_sample
-        discarded_samples = 0
-        if self._reason == "cancelled":
-            discarded_samples = audio_samples - self._clock.played_samples(now)
-        return ContextReport(
-            reason=self._reason,
-            code=self._code,
-            chars=self._intake.chars,
-            audio_samples=audio_samples,
-            discarded_samples=discarded_samples,
-            milestones=Milestones(
-                self._opened_at,
-                now,
-                self._intake.first_text_at,
-                self._engine.submitted_at,
-                self._engine.first_audio_at,
-                self._pacer.first_sent_at,
-                self._cancelled_at,
-            ),
-            underrun_s=self._clock.underrun_s,
-            words=self._words.timeline.counts,
-            aligner_lag_s=self._words.aligner_lag_s,
-            word_lag_s=self._words.worst_lag_s,
-            cached_segments=self._engine.cached_segments,
-            stored_segments=self._engine.stored_segments,
-        )
+        report = self._outcome.report()
+        self._on_end(self, report)
+        return ContextDone(report.reason, report, refined)
 
     def _refuse_unless_open(self) -> None:
         if self._state is not _State.OPEN:

@@ -33,10 +33,11 @@ class EventQueue:
         is_audio = bool(self._events) and isinstance(self._events[0], AudioChunk)
         return is_audio and not self._words
 
-    def put(self, event: ContextEvent) -> None:
-        """Append an event."""
-        self._events.append(event)
-        self.notify()
+    def put(self, *events: ContextEvent) -> None:
+        """Append events."""
+        if events:
+            self._events += events
+            self.notify()
 
     def put_words(self, words: tuple[WordTimestamp, ...]) -> None:
         """Append words, which overtake all other events."""
