@@ -40,7 +40,7 @@ from voiceagent_tts.core import FRAME_SAMPLES
 from voiceagent_tts.engine.generate import Request, generate_codes
 from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.model.checkpoint import load_checkpoint
-from voiceagent_tts.model.clone import Cloner
+from voiceagent_tts.model.clone import ReferenceEncoder
 from voiceagent_tts.model.codec import load_codec
 from voiceagent_tts.model.codec_decoder import CodecDecoder
 from voiceagent_tts.model.prompt import Cloned, Prompt
@@ -188,8 +188,8 @@ class _Model:
         """
         assert self._checkpoint.speaker_encoder is not None and self._codec.encoder is not None
         samples = torch.from_numpy(read_audio((self._folder / reference).read_bytes()).copy())
-        cloner = Cloner(self._checkpoint.speaker_encoder, self._codec.encoder)
-        ours = cloner.clone(samples, text="-", tail_silence_s=0)
+        encoder = ReferenceEncoder(self._checkpoint.speaker_encoder, self._codec.encoder)
+        ours = encoder.clone(samples, text="-", tail_silence_s=0)
         official = official_voice(self._folder, reference)
         assert ours.reference_codes is not None and official.reference_codes is not None
         is_equal = torch.equal(ours.reference_codes, official.reference_codes)

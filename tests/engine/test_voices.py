@@ -11,7 +11,7 @@ from testbed.parity_reference import REFERENCE
 from voiceagent_tts.engine.priming import Priming
 from voiceagent_tts.engine.voice_cache import VoiceCache
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
-from voiceagent_tts.model.clone import load_cloner
+from voiceagent_tts.model.clone import load_reference_encoder
 from voiceagent_tts.model.config import read_model_config
 from voiceagent_tts.model.prompt import Cloned
 from voiceagent_tts.seam.commands import Append, Cancel, Prepare
@@ -244,5 +244,7 @@ def test_clones_need_a_folder() -> None:
 def test_the_cloner_s_voice_is_the_engine_s(driver: Driver, folder: VoiceFolder) -> None:
     """A voice that a checkpoint's encoders make can be spoken by that checkpoint."""
     samples = torch.sin(torch.arange(24_000) * 0.1) * 0.3
-    folder.save("heard", load_cloner(REFERENCE / BASE).clone(samples, "a tone").to_bytes())
+    folder.save(
+        "heard", load_reference_encoder(REFERENCE / BASE).clone(samples, "a tone").to_bytes()
+    )
     assert isinstance(last_of(driver.run(*driver.open(1, TEXT, voice="heard")), 1), Done)

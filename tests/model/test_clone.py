@@ -9,15 +9,15 @@ from testbed.parity_reference import REFERENCE, LoadTiny, reference_voice
 from voiceagent_tts.core import FRAME_SAMPLES
 from voiceagent_tts.engine.design import design_voice
 from voiceagent_tts.errors import InvalidRequestError
-from voiceagent_tts.model.clone import TAIL_SILENCE_S, Cloner, load_cloner
+from voiceagent_tts.model.clone import TAIL_SILENCE_S, ReferenceEncoder, load_reference_encoder
 from voiceagent_tts.model.codec import load_codec
 from voiceagent_tts.model.prompt import Cloned, PromptBuilder
 
 
 @pytest.fixture(scope="module")
-def cloner() -> Cloner:
+def encoder() -> ReferenceEncoder:
     """The encoders of the tiny Base checkpoint."""
-    return load_cloner(REFERENCE / "base-0b6")
+    return load_reference_encoder(REFERENCE / "base-0b6")
 
 
 @pytest.fixture(scope="module")
@@ -26,25 +26,29 @@ def samples() -> Tensor:
     return torch.from_numpy(soundfile.read(REFERENCE / "reference.wav", dtype="float32")[0])
 
 
-def test_without_its_words_a_reference_gives_its_speaker(cloner: Cloner, samples: Tensor) -> None:
+def test_without_its_words_a_reference_gives_its_speaker(
+    encoder: ReferenceEncoder, samples: Tensor
+) -> None:
     """A clone without a transcript has the official speaker embedding and no codes."""
-    voice = cloner.clone(samples)
+    voice = encoder.clone(samples)
     expected = reference_voice().speaker_embedding
     torch.testing.assert_close(voice.speaker_embedding, expected, rtol=0, atol=1e-4)
     assert voice.reference_codes is None
 
 
-def test_with_its_words_a_reference_gives_its_codes(cloner: Cloner, samples: Tensor) -> None:
+def test_with_its_words_a_reference_gives_its_codes(
+    encoder: ReferenceEncoder, samples: Tensor
+) -> None:
     """A clone with a transcript and no silence appended has the official package's codes."""
-    voice = cloner.clone(samples, " quick brown fox ", tail_silence_s=0)
+    voice = encoder.clone(samples, " quick brown fox ", tail_silence_s=0)
     assert voice.reference_codes is not None
     assert torch.equal(voice.reference_codes, reference_voice().reference_codes)
     assert voice.reference_text == "quick brown fox"
 
 
-def test_silence_follows_the_reference(cloner: Cloner, samples: Tensor) -> None:
+def test_silence_follows_the_reference(encoder: ReferenceEncoder, samples: Tensor) -> None:
     """By default silence is appended to the codes; the speaker embedding is computed without it."""
-    voice, cut = cloner.clone(samples, "fox"), cloner.clone(samples, "fox", tail_silence_s=0)
+    voice, cut = encoder.clone(samples, "fox"), encoder.clone(samples, "fox", tail_silence_s=0)
     assert voice.reference_codes is not None and cut.reference_codes is not None
     frames = -(-(len(samples) + round(TAIL_SILENCE_S * 24_000)) // FRAME_SAMPLES)
     assert len(voice.reference_codes) == frames
@@ -53,9 +57,9 @@ def test_silence_follows_the_reference(cloner: Cloner, samples: Tensor) -> None:
     assert torch.equal(voice.speaker_embedding, cut.speaker_embedding)
 
 
-def test_a_clone_survives_its_file(cloner: Cloner, samples: Tensor) -> None:
+def test_a_clone_survives_its_file(encoder: ReferenceEncoder, samples: Tensor) -> None:
     """A voice that was saved and loaded has the embedding, codes and text of the original."""
-    voice = cloner.clone(samples, "schneller, brauner Fuchs: 狐")
+    voice = encoder.clone(samples, "schneller, brauner Fuchs: 狐")
     stored = Cloned.from_bytes(voice.to_bytes())
     assert torch.equal(stored.speaker_embedding, voice.speaker_embedding)
     assert stored.reference_codes is not None and voice.reference_codes is not None
@@ -74,10 +78,10 @@ def test_a_file_of_another_kind_is_refused(stored: bytes) -> None:
 def test_other_models_clone_nothing(name: str) -> None:
     """A model without a speaker encoder refuses to clone and names the kind of model that can."""
     with pytest.raises(InvalidRequestError, match="expected a Base model to clone a voice"):
-        load_cloner(REFERENCE / name)
+        load_reference_encoder(REFERENCE / name)
 
 
-def test_a_designed_voice_can_be_cloned(load_tiny: LoadTiny, cloner: Cloner) -> None:
+def test_a_designed_voice_can_be_cloned(load_tiny: LoadTiny, encoder: ReferenceEncoder) -> None:
     """A voice designed from a description can be cloned, and the Base model accepts the clone."""
     designer, base = load_tiny("voice_design-1b7"), load_tiny("base-0b6")
     codec = load_codec(REFERENCE / "voice_design-1b7")
@@ -90,7 +94,7 @@ def test_a_designed_voice_can_be_cloned(load_tiny: LoadTiny, cloner: Cloner) -> 
     assert torch.equal(sound, design(seed=1))
     other = design(seed=2)
     assert len(other) != len(sound) or not torch.equal(sound, other)
-    voice = cloner.clone(sound, "Ahoy!")
+    voice = encoder.clone(sound, "Ahoy!")
     prompt = PromptBuilder(base.config, base.tokenizer).build("Hello.", voice, "English")
     assert prompt.reference_codes is voice.reference_codes
 

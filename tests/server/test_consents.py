@@ -19,7 +19,7 @@ from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.model.prompt import Cloned
 from voiceagent_tts.seam.cloner_messages import VoiceFile
-from voiceagent_tts.server.cloner import MAX_PLACES
+from voiceagent_tts.server.cloner_processes import MAX_PLACES
 from voiceagent_tts.server.clones import _save
 from voiceagent_tts.server.serve import RunningServer, running
 from voiceagent_tts.server.voice_records import Consent, VoiceRecord, VoiceRecords

@@ -11,7 +11,7 @@ import torch
 from testbed.parity_reference import REFERENCE
 from voiceagent_tts.core import FRAME_SAMPLES, SAMPLE_RATE_HZ
 from voiceagent_tts.errors import InvalidRequestError
-from voiceagent_tts.model.clone import load_cloner
+from voiceagent_tts.model.clone import load_reference_encoder
 from voiceagent_tts.training.dataset import read_dataset
 from voiceagent_tts.training.prepare import PrepareOptions, prepare
 
@@ -35,18 +35,18 @@ def test_recordings_become_codes_and_a_speaker(recordings: Path, tmp_path: Path)
     dataset = read_dataset(tmp_path / "data")
     assert [each.name for each in dataset.examples] == ["0.wav", "1.wav", "2.wav", "3.wav"]
     assert dataset.examples[0].text == (recordings / "0.txt").read_text()
-    cloner = load_cloner(BASE)
+    encoder = load_reference_encoder(BASE)
     clips = json.loads((tmp_path / "data/dataset.json").read_text())["clips"]
     samples, rate_hz = soundfile.read(
         tmp_path / "data/clips" / f"{clips[0]['key']}.wav", dtype="float32"
     )
     assert rate_hz == SAMPLE_RATE_HZ
-    codes = cloner.codec_encoder.encode(torch.from_numpy(samples))
+    codes = encoder.codec_encoder.encode(torch.from_numpy(samples))
     assert torch.equal(codes, dataset.examples[0].codes)
     assert len(codes) == -(-len(samples) // FRAME_SAMPLES)
     (named,) = [clip for clip in clips if clip["name"] == report["reference"]]
     samples, _ = soundfile.read(tmp_path / "data/clips" / f"{named['key']}.wav", dtype="float32")
-    embedding = cloner.speaker_encoder.embed(torch.from_numpy(samples))
+    embedding = encoder.speaker_encoder.embed(torch.from_numpy(samples))
     assert torch.equal(embedding, dataset.speaker_embedding)
 
 

@@ -21,7 +21,7 @@ from voiceagent_tts.engine.product_choice import Precision, choose_products
 from voiceagent_tts.engine.replay import choices_along
 from voiceagent_tts.errors import CheckpointError, ErrorCode, InvalidRequestError
 from voiceagent_tts.model.checkpoint import Checkpoint, load_checkpoint
-from voiceagent_tts.model.clone import Cloner
+from voiceagent_tts.model.clone import ReferenceEncoder
 from voiceagent_tts.model.codec import Codec, load_codec
 from voiceagent_tts.model.prompt import Cloned, Designed, Preset, PromptBuilder, Voice
 from voiceagent_tts.model.sampling import SamplingParams, SamplingSettings, sampling_params
@@ -171,8 +171,8 @@ class _Verifier:
                 code=ErrorCode.INVALID_PARAM,
             )
         assert self._checkpoint.speaker_encoder is not None and self._codec.encoder is not None
-        cloner = Cloner(self._checkpoint.speaker_encoder, self._codec.encoder)
-        return cloner.clone(reference.samples, reference.text)
+        encoder = ReferenceEncoder(self._checkpoint.speaker_encoder, self._codec.encoder)
+        return encoder.clone(reference.samples, reference.text)
 
     def _request(
         self, sampling: SamplingParams, max_frames: int, voice: Voice | None = None

@@ -343,13 +343,13 @@ def _clone(
     import torch
 
     from voiceagent_tts.cli.models import model_folder
-    from voiceagent_tts.model.clone import TAIL_SILENCE_S, load_cloner
+    from voiceagent_tts.model.clone import TAIL_SILENCE_S, load_reference_encoder
 
     folder = model_folder(model)
     with _working(f"cloning the voice with {folder.name}"):
-        cloner = load_cloner(folder)
+        encoder = load_reference_encoder(folder)
         tail_silence_s = TAIL_SILENCE_S if tail_silence else 0.0
-        return cloner.clone(torch.from_numpy(samples.copy()), text, tail_silence_s)
+        return encoder.clone(torch.from_numpy(samples.copy()), text, tail_silence_s)
 
 
 def _design(

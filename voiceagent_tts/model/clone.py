@@ -26,8 +26,8 @@ model continue that sound: its last phoneme or word would be audible before the 
 
 
 @dataclass(frozen=True, slots=True)
-class Cloner:
-    """Clones voices for one Base model.
+class ReferenceEncoder:
+    """Encodes reference recordings for one Base model: each becomes a voice.
 
     Attributes:
         speaker_encoder: speaker encoder of the model.
@@ -83,7 +83,7 @@ def load_speaker_encoder(folder: Path) -> SpeakerEncoder:
     return speaker_encoder
 
 
-def load_cloner(folder: Path) -> Cloner:
+def load_reference_encoder(folder: Path) -> ReferenceEncoder:
     """Load only the encoders of a Base model, on the CPU.
 
     Raises:
@@ -93,4 +93,4 @@ def load_cloner(folder: Path) -> Cloner:
     speaker_encoder = load_speaker_encoder(folder)
     codec_encoder = load_codec(folder, has_encoder=True).encoder
     assert codec_encoder is not None
-    return Cloner(speaker_encoder, codec_encoder)
+    return ReferenceEncoder(speaker_encoder, codec_encoder)

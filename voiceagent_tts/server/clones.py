@@ -22,7 +22,7 @@ from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.seam.cloner_messages import VoiceFile
 from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.server.auth import caller_of
-from voiceagent_tts.server.cloner import CloneModel
+from voiceagent_tts.server.cloner_processes import CloneModel
 from voiceagent_tts.server.speaking import speak_for
 from voiceagent_tts.server.state import ServerState
 from voiceagent_tts.server.voice_records import Consent, Tag, VoiceRecord
@@ -99,12 +99,12 @@ async def add_voice(
     )
     agreed = await asyncio.to_thread(_check_consent, state, consent, consent_id)
     await asyncio.to_thread(_check_quota, state, record)
-    with state.cloner.place():
+    with state.cloners.place():
         if audio_sample is not None and voice_file is None:
             samples = await read_upload(state, await audio_sample.read())
-            voice = await state.cloner.clone(model, samples, ref_text)
+            voice = await state.cloners.clone(model, samples, ref_text)
         elif voice_file is not None and audio_sample is None:
-            voice = await state.cloner.check(model, await voice_file.read())
+            voice = await state.cloners.check(model, await voice_file.read())
         else:
             raise InvalidRequestError(
                 "expected either audio_sample or voice_file", code=ErrorCode.INVALID_PARAM
@@ -137,9 +137,9 @@ async def design_voice(request: Request, body: DesignRequest) -> dict[str, Any]:
         wants_words=False,
         cache="off",
     )
-    with state.cloner.place():
+    with state.cloners.place():
         samples = await _record(request, body.text, options)
-        voice = await state.cloner.clone(model, samples, body.text)
+        voice = await state.cloners.clone(model, samples, body.text)
     saved = await _save(state, record, voice, replace=body.replace)
     note_change(request, "voice_added", voice=name, id=record.id, how="design")
     return saved

@@ -104,9 +104,9 @@ async def withdraw_consent(request: Request, consent_id: str) -> dict[str, Any]:
 
 
 async def _voice_of(state: ServerState, recording: UploadFile) -> bytes:
-    with state.cloner.place():
+    with state.cloners.place():
         samples = await read_upload(state, await recording.read())
-        return (await state.cloner.clone(clone_model(state), samples, "")).content
+        return (await state.cloners.clone(clone_model(state), samples, "")).content
 
 
 def _known_language(language: str) -> str:

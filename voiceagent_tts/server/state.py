@@ -17,7 +17,7 @@ from voiceagent_tts.cache.cache import PhraseCache
 from voiceagent_tts.cache.shared import SharedPhrases
 from voiceagent_tts.config import Settings
 from voiceagent_tts.lexicon import read_lexicon
-from voiceagent_tts.server.cloner import CloneModel, Cloner
+from voiceagent_tts.server.cloner_processes import CloneModel, ClonerProcesses
 from voiceagent_tts.server.context_log import ContextLog
 from voiceagent_tts.server.loop_lag import watch_loop_lag
 from voiceagent_tts.server.metrics import Metrics
@@ -95,7 +95,7 @@ class ServerState:
             settings.clones_address, settings.clones_folder, settings.voices_cache_mb * 1e6
         )
         self.voice_records = VoiceRecords(self.clones)
-        self.cloner = Cloner()
+        self.cloners = ClonerProcesses()
         self.decoders = asyncio.Semaphore(_MAX_DECODERS)
         """Limits how many uploads are decoded at the same time."""
         self.cache = _cache_of(settings, self.clones)

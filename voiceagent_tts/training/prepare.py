@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 
 from voiceagent_tts.core import FRAME_S, SAMPLE_RATE_HZ
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
-from voiceagent_tts.model.clone import Cloner, load_cloner
+from voiceagent_tts.model.clone import ReferenceEncoder, load_reference_encoder
 from voiceagent_tts.model.config import CODEC_FOLDER
 from voiceagent_tts.model.reference import LONGEST_S, SHORTEST_S
 from voiceagent_tts.training.dataset import (
@@ -126,8 +126,10 @@ class _ClipEncoder:
 
     def __init__(self, base: Path, folder: Path, limits: RecordingLimits) -> None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
-        cloner = load_cloner(base)
-        self._cloner = Cloner(cloner.speaker_encoder.to(device), cloner.codec_encoder.to(device))
+        encoder = load_reference_encoder(base)
+        self._encoder = ReferenceEncoder(
+            encoder.speaker_encoder.to(device), encoder.codec_encoder.to(device)
+        )
         self._device = device
         self._limits = limits
         self._folder = folder
@@ -159,7 +161,7 @@ class _ClipEncoder:
     def write_speaker(self, reference: ClipEntry, path: Path) -> None:
         """Write the speaker embedding of a clip."""
         samples = torch.from_numpy(self.samples(reference.key)).to(self._device)
-        embedding = self._cloner.speaker_encoder.embed(samples)
+        embedding = self._encoder.speaker_encoder.embed(samples)
         with written(path) as unfinished:
             save_file({SPEAKER_KEY: embedding.clone().cpu()}, unfinished)
 
@@ -170,7 +172,7 @@ class _ClipEncoder:
         # Encoded as stored, so that the sound in the folder is what the codes stand for.
         stored = torch.from_numpy(self.samples(target.stem)).to(self._device)
         with torch.inference_mode():
-            codes = self._cloner.codec_encoder.encode(stored).cpu().numpy().astype(np.int16)
+            codes = self._encoder.codec_encoder.encode(stored).cpu().numpy().astype(np.int16)
         with written(target) as unfinished:
             np.savez_compressed(unfinished, codes=codes, snr_db=np.float64(recording.snr_db))
 

@@ -48,7 +48,7 @@ class CloneModel:
     model: str
 
 
-class Cloner:
+class ClonerProcesses:
     """Clones voices in processes of their own; requests wait for each other."""
 
     def __init__(self) -> None:
