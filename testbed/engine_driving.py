@@ -117,7 +117,7 @@ class Driver:
             checkpoint, codec, rows, _CAPACITY, pages=pages, sizes=sizes, has_graphs=has_graphs
         )
         if has_graphs:
-            self.runner.capture(lambda done, total: None)
+            self.runner.graphs.capture(lambda done, total: None)
         self.runner.costs = costs
         self.engine = Qwen3Engine(
             self._take,

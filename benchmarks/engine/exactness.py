@@ -69,7 +69,7 @@ def graphs_against_plain(
     def speak(*, has_graphs: bool) -> Spoken:
         runner = Runner(checkpoint, codec, rows, _CAPACITY, sizes=sizes, has_graphs=has_graphs)
         try:
-            runner.capture(lambda done, total: None)
+            runner.graphs.capture(lambda done, total: None)
         except Exception as error:
             if has_graphs:
                 raise GraphFault(str(error)) from error

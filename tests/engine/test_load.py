@@ -157,8 +157,8 @@ def test_a_capture_that_works_is_shown() -> None:
     """With graphs and no fault, nothing is reported as missing."""
     with failing_captures(after=10**9):
         _, runner = load_runner(replace(OPTIONS, capacity=512, is_deterministic=True))
-    assert runner.has_graphs
-    assert runner.capture_fault is None
+    assert runner.graphs.are_used
+    assert runner.graphs.fault is None
 
 
 def test_a_missing_kernel_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,7 +42,7 @@ def make_runner(sizes: Sizes, *, has_graphs: bool) -> Runner:
     parts = load(is_packed=False)
     runner = Runner(*parts, 2, 512, sizes=sizes, has_graphs=has_graphs)
     if has_graphs:
-        runner.capture(lambda done, total: None)
+        runner.graphs.capture(lambda done, total: None)
     return runner
 
 
@@ -55,9 +55,10 @@ def test_replays_speak_as_plain_passes(sizes: Sizes) -> None:
     """Rows that start, pause, are cancelled and end have the codes and samples of plain passes."""
     with recorded_graphs() as totals:
         runner = make_runner(sizes, has_graphs=True)
-        assert totals.replays == totals.graphs == runner.calls  # each once before the first start
+        # Each graph is replayed once before the first start.
+        assert totals.replays == totals.graphs == runner.graphs.count
         replayed = converse(runner, 0, steps=14, contexts=5)
-        assert totals.graphs == runner.calls
+        assert totals.graphs == runner.graphs.count
         assert totals.replays > 2 * totals.graphs
     plain = converse(make_runner(sizes, has_graphs=False), 0, steps=14, contexts=5)
     assert replayed.keys() == plain.keys()

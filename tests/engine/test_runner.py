@@ -39,8 +39,8 @@ def test_a_size_that_was_not_captured_is_refused() -> None:
     """After the capture a new size is refused, because compiling it would stall active rows."""
     with failing_captures(after=10**9):
         runner = make_runner(sizes=sizes_of("one"), has_graphs=True)
-    assert runner.has_graphs
-    runner.capture(lambda done, total: None)
+    assert runner.graphs.are_used
+    runner.graphs.capture(lambda done, total: None)
     with pytest.raises(
         RuntimeError, match=r"captured at the start, got \('code_predictor', 3, 0, 0\)"
     ):
@@ -54,9 +54,9 @@ def test_a_runner_without_graphs_computes_as_before() -> None:
     with failing_captures(after=2):
         runner = make_runner(sizes=sizes_of("one"), has_graphs=True)
     with pytest.raises(RuntimeError, match=FAULT):
-        runner.capture(lambda done, total: None)
-    runner.run_without_graphs(FAULT)
-    assert not runner.has_graphs
+        runner.graphs.capture(lambda done, total: None)
+    runner.graphs.drop(FAULT)
+    assert not runner.graphs.are_used
     listener = Listener(runner)
     listener.start(0)
     assert listener.finish(0) == alone(sizes=sizes_of("one"))

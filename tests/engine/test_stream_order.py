@@ -38,7 +38,7 @@ def make_runner(*, is_queued: bool) -> Runner:
     parts = load(is_packed=False)
     runner = Runner(*parts, ROWS, CAPACITY, sizes=few_sizes(), has_graphs=is_queued)
     if is_queued:
-        runner.capture(lambda done, total: None)
+        runner.graphs.capture(lambda done, total: None)
     return runner
 
 

@@ -68,7 +68,7 @@ class Model:
             sizes=_few_sizes(rows),
             has_graphs=has_graphs,
         )
-        runner.capture(lambda done, total: None)
+        runner.graphs.capture(lambda done, total: None)
         return runner
 
 

@@ -7,16 +7,20 @@ are served, the runner computes, and the publisher sends the audio. Knows no wor
 and no users. One thread uses it.
 """
 
-import contextlib
 import itertools
 import secrets
 import time
-from collections import deque
 from collections.abc import Callable
 
 from voiceagent_tts.engine.gpu_usage import GpuUsage
-from voiceagent_tts.engine.metrics import Counts, context_metrics, device_metrics
+from voiceagent_tts.engine.metrics import (
+    Counts,
+    cache_metrics,
+    context_metrics,
+    device_metrics,
+)
 from voiceagent_tts.engine.open_context import OpenContext
+from voiceagent_tts.engine.preparations import Preparations
 from voiceagent_tts.engine.prompt_cache import PromptCache
 from voiceagent_tts.engine.publisher import Publisher
 from voiceagent_tts.engine.runner import Runner, StepResult
@@ -29,16 +33,14 @@ from voiceagent_tts.engine.sequence import (
 )
 from voiceagent_tts.engine.sequence_builder import SequenceBuilder
 from voiceagent_tts.engine.text_queue import TextQueue
-from voiceagent_tts.engine.voice_cache import LoadedVoice, VoiceCache
-from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError, VoiceAgentError
+from voiceagent_tts.engine.voice_cache import VoiceCache
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError
 from voiceagent_tts.model.checkpoint import Checkpoint
 from voiceagent_tts.model.prompt import LANGUAGE_CODES, Prompt
 from voiceagent_tts.model.sampling import sampling_params
 from voiceagent_tts.seam.commands import Append, Cancel, Command, Credit, Flush, Prepare, Submit
 from voiceagent_tts.seam.engine import Inbox, Outbox
 from voiceagent_tts.seam.events import Cancelled, Capabilities
-
-_MOST_PREPARATIONS = 64
 
 
 class Qwen3Engine:
@@ -88,8 +90,7 @@ class Qwen3Engine:
         self._publisher = Publisher(
             outbox, self._contexts, self._scheduler, runner, self._counts, clock
         )
-        self._preparations: deque[Prepare] = deque(maxlen=_MOST_PREPARATIONS)
-        self._preparing: tuple[Prepare, LoadedVoice] | None = None
+        self._preparations = Preparations(self._prompts, voices)
         self._arrivals = itertools.count()
 
     @property
@@ -126,33 +127,30 @@ class Qwen3Engine:
     def metrics(self) -> dict[str, float]:
         """Totals since the start, the load of the device, and the state of contexts."""
         contexts = self._contexts.values()
-        clones, prefixes = self._voices.counts, self._prompts.counts
         listeners = sum(not context.is_batch for context in contexts)
         return {
             **self._counts.metrics(),
             **context_metrics(contexts, self._clock()),
             **device_metrics(self._runner),
+            **cache_metrics(self._voices.counts, self._prompts.counts),
             **(self._gpu.metrics() if self._gpu is not None else {}),
             "free_pages": self._scheduler.free_pages,
             "load_ratio": self._scheduler.load(listeners),
             "retry_after_seconds": self._scheduler.retry_s(contexts),
-            "clone_cache_hits_total": clones.hits,
-            "clone_cache_misses_total": clones.misses,
-            "prefix_cache_hits_total": prefixes.hits,
-            "prefix_cache_misses_total": prefixes.misses,
         }
 
     def step(self) -> float | None:
         """Receive commands, schedule, run, record, and publish."""
         self._receive_commands()
         self._prime_one()
-        self._prepare_one()
+        if self._preparations.are_waiting and self.has_time:
+            self._preparations.compute_part()
         plan = self._schedule()  # starts, steps and windows; rows, pages and refusals
         result = self._run(plan)  # prefill, code predictor, codec and talker
         self._record(plan, result)  # frames, and rows that have ended or wait for text
         self._publisher.publish(plan.step, result.sounds)  # audio, and ends of sequences
         is_busy = plan.step or plan.decode or self._runner.has_sound_in_flight
-        waits = self._has_preparations or self._texts.is_busy or self._unprimed()
+        waits = self._preparations.are_waiting or self._texts.is_busy or self._unprimed()
         return 0.0 if is_busy or waits else None
 
     def close(self) -> None:
@@ -176,9 +174,9 @@ class Qwen3Engine:
             case Submit():
                 with self._publisher.failing(command.context):
                     self._submit(command)
-            case Append():
-                with self._publisher.failing(command.context):
-                    self._append(command)
+            case Append(id) if context := self._contexts.get(id):
+                with self._publisher.failing(id):
+                    self._append_text(context, command)
             case Flush(id) if context := self._contexts.get(id):
                 self._texts.push(context, command)
             case Cancel(id):
@@ -190,7 +188,7 @@ class Qwen3Engine:
             case Credit(id) if context := self._contexts.get(id):
                 context.update_credit(command)
             case Prepare():
-                self._preparations.append(command)
+                self._preparations.push(command)
             case _:
                 pass  # the context ended before the sender knew
 
@@ -226,10 +224,6 @@ class Qwen3Engine:
             self._counts.refused += 1
             raise
 
-    def _append(self, command: Append) -> None:
-        if context := self._contexts.get(command.context):
-            self._append_text(context, command)
-
     def _append_text(self, context: OpenContext, command: Submit | Append) -> None:
         if context.has_all_text:
             raise InvalidRequestError(
@@ -262,28 +256,6 @@ class Qwen3Engine:
         self._prompts.prime_part(first.voice)
         for context in unprimed:
             context.waits_for_voice = not self._prompts.is_primed(context.voice)
-
-    def _prepare_one(self) -> None:
-        """Compute what a context may need soon, while no listener waits."""
-        if not self._has_preparations or not self.has_time:
-            return
-        with contextlib.suppress(VoiceAgentError):  # reported when a context is opened
-            command, voice = self._preparing or self._next_preparation()
-            self._preparing = None
-            if not self._prompts.is_primed(voice):
-                self._prompts.prime_part(voice)
-                self._preparing = command, voice
-                return
-            instruct = command.options.instruct
-            self._prompts.prepare(voice, command.language, instruct, command.feeding)
-
-    @property
-    def _has_preparations(self) -> bool:
-        return bool(self._preparing or self._preparations)
-
-    def _next_preparation(self) -> tuple[Prepare, LoadedVoice]:
-        command = self._preparations.popleft()
-        return command, self._voices.find(command.voice, command.options.instruct)
 
     # Schedule.
 

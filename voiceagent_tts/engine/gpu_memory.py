@@ -71,7 +71,7 @@ def measure_needs(
             f"expected rows whose passes fit into this GPU, got {rows}; try fewer: {error}",
             code=ErrorCode.INVALID_PARAM,
         ) from error
-    count = runner.calls if has_graphs else 0
+    count = runner.graphs.count if has_graphs else 0
     clones = MAX_CLONES if checkpoint.config.has_speaker_encoder else 0
     voices = clones * runner.codec_row_bytes + prefix_bytes
     del runner, largest

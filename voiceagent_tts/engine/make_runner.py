@@ -100,11 +100,11 @@ def _capture_on_gpu(runner: Runner, needs: MemoryNeeds, device: torch.device) ->
     """Capture graphs, and measure and log their memory."""
     before, _ = torch.cuda.mem_get_info(device)
     _try_capture(runner)
-    if runner.has_graphs:
-        runner.graph_bytes = before - torch.cuda.mem_get_info(device)[0]
+    if runner.graphs.are_used:
+        runner.graphs.bytes = before - torch.cuda.mem_get_info(device)[0]
     _logger.info(
         "graphs use %.2f GB of the %.2f GB reserved for them; %d KV pages of %.1f MB",
-        runner.graph_bytes / 1e9,
+        runner.graphs.bytes / 1e9,
         needs.graphs / 1e9,
         runner.pages,
         needs.page / 1e6,
@@ -116,13 +116,14 @@ def _try_capture(runner: Runner) -> None:
 
     An engine without graphs is slower, but it still serves, and its benchmarks still have results.
     """
-    if not runner.has_graphs:
+    graphs = runner.graphs
+    if not graphs.are_used:
         return
     began_s = time.perf_counter()
     try:
         with Progress(console=Console(stderr=True), transient=True) as progress:
-            task = progress.add_task("capturing graphs", total=runner.calls)
-            runner.capture(lambda done, total: progress.update(task, completed=done, total=total))
+            task = progress.add_task("capturing graphs", total=graphs.count)
+            graphs.capture(lambda done, total: progress.update(task, completed=done, total=total))
     except Exception as error:  # raised by a driver, a library or a kernel, each with its own types
         fault = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
         _logger.warning(
@@ -131,7 +132,7 @@ def _try_capture(runner: Runner) -> None:
             exc_info=True,
         )
     else:
-        _logger.info("captured %d graphs in %.1f s", runner.calls, time.perf_counter() - began_s)
+        _logger.info("captured %d graphs in %.1f s", graphs.count, time.perf_counter() - began_s)
         return
     # Not in the handler, because its traceback keeps the tensors of the failed capture alive.
-    runner.run_without_graphs(fault)
+    graphs.drop(fault)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from voiceagent_tts.engine.runner import Runner
 from voiceagent_tts.engine.sequence import EngineContext, RowState
+from voiceagent_tts.engine.voice_cache import CacheCounts
 
 
 @dataclass(slots=True)
@@ -47,9 +48,19 @@ def device_metrics(runner: Runner) -> dict[str, float]:
         "talker_seconds_total": timings.talker_s,
         "codec_seconds_total": timings.codec_s,
         "host_seconds_total": timings.host_s,
-        "graph_memory_bytes": runner.graph_bytes,
-        "has_graphs": runner.has_graphs,
+        "graph_memory_bytes": runner.graphs.bytes,
+        "has_graphs": runner.graphs.are_used,
         "has_fused_kernels": runner.kernels == "fused",
+    }
+
+
+def cache_metrics(clones: CacheCounts, prefixes: CacheCounts) -> dict[str, float]:
+    """Return how often loaded clones and computed beginnings of prompts were there."""
+    return {
+        "clone_cache_hits_total": clones.hits,
+        "clone_cache_misses_total": clones.misses,
+        "prefix_cache_hits_total": prefixes.hits,
+        "prefix_cache_misses_total": prefixes.misses,
     }
 
 

@@ -6,7 +6,6 @@ captured graph and the codec has its own stream; on a CPU the same passes run pl
 also decides which row has which KV pages. Knows no contexts, no text and no deadlines.
 """
 
-import gc
 import time
 import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -19,6 +18,7 @@ from voiceagent_tts.engine.batch import Batch
 from voiceagent_tts.engine.codec_stream import CodecStream, Sound
 from voiceagent_tts.engine.cuda_graph import CODEC_PRIORITY, Stream, StreamEvent
 from voiceagent_tts.engine.generate import make_samplers
+from voiceagent_tts.engine.graphs import Graphs
 from voiceagent_tts.engine.prefixes import Prefix
 from voiceagent_tts.engine.priming import Priming
 from voiceagent_tts.engine.sizes import Sizes, exact_sizes
@@ -30,9 +30,6 @@ from voiceagent_tts.model.kv_pool import PAGE_POSITIONS, pages_for
 from voiceagent_tts.model.layers import Kernels
 from voiceagent_tts.model.prompt import Prompt
 from voiceagent_tts.model.sampling import SamplingParams, sampling_params
-
-Progress = Callable[[int, int], None]
-"""Called with the number of finished parts and the total."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +112,8 @@ class Runner:
         capacity: positions of a row: its prompt and its frames.
         pages: KV pages of all rows together; by default as many as the rows can fill.
         sizes: sizes that passes and codec calls are padded to; by default none are padded.
-        has_graphs: whether passes are captured, if the device has graphs; call `capture` before
-            the first start.
+        has_graphs: whether passes are captured, if the device has graphs; call `graphs.capture`
+            before the first start.
         prefix_bytes: maximum memory of all prefixes.
     """
 
@@ -136,10 +133,6 @@ class Runner:
         self.pages = rows * pages_for(capacity) if pages is None else pages
         """Number of KV pages, from 1; the caller decides which row has which."""
         self.timings = Timings()
-        self.graph_bytes = 0
-        """Memory of captured graphs."""
-        self.capture_fault: str | None = None
-        """Reason why passes run without graphs although they should have them."""
         self.kernel_fault: str | None = None
         """Reason why plain kernels run although fused ones were wanted."""
         self.kernels: Kernels = checkpoint.network.kernels
@@ -163,8 +156,9 @@ class Runner:
         stream = source
         if device != network.device:
             stream = Stream(device, is_captured=has_graphs, priority=CODEC_PRIORITY)
-        self._streams = (self._stream, source, stream)
         self._codec = CodecStream(codec, self._batch.codes, source, stream, sizes.codec)
+        self.graphs = Graphs(self._batch.passes, self._codec, (self._stream, source, stream))
+        """Graphs of all passes and codec calls."""
         self._prefixes = weakref.WeakSet[Prefix]()
         self._prefix_bytes = prefix_bytes
         if network.device.type == "cuda":
@@ -189,11 +183,6 @@ class Runner:
         return pages_for(prompt_positions + 1)
 
     @property
-    def calls(self) -> int:
-        """Number of passes and codec calls that `capture` compiles."""
-        return len([*self._batch.passes.keys(), *self._codec.keys()])
-
-    @property
     def page_bytes(self) -> int:
         """Memory of a KV page."""
         return self._batch.prefix_bytes(PAGE_POSITIONS)
@@ -215,61 +204,14 @@ class Runner:
         self._codec.run_largest()
 
     @property
-    def has_graphs(self) -> bool:
-        """Whether passes are replays of captured graphs."""
-        return self._stream.is_captured
-
-    @property
     def description(self) -> dict[str, str | bool]:
         """How this runner computes, for reports: kernels and graphs, and why either is missing."""
         return {
             "kernels": self.kernels,
             "kernel_fault": self.kernel_fault or "",
-            "has_graphs": self.has_graphs,
-            "capture_fault": self.capture_fault or "",
+            "has_graphs": self.graphs.are_used,
+            "capture_fault": self.graphs.fault or "",
         }
-
-    def capture(self, progress: Progress) -> None:
-        """Compile every pass and every call of the codec, and run each once on the scratch row.
-
-        The first replay of a graph uploads it to the GPU, for which no request should wait. Other
-        sizes are refused from then on.
-
-        If this raises, only `run_without_graphs` makes the runner usable.
-        """
-        tables = ((self._batch.passes.calls, self._batch.passes), (self._codec.calls, self._codec))
-        done, total = 0, self.calls
-        for calls, owner in tables:
-            for key in owner.keys():
-                calls[key]  # pyright: ignore[reportArgumentType]
-                progress(done := done + 1, total)
-            calls.seal()
-        self._run_all()
-
-    @torch.inference_mode()
-    def _run_all(self) -> None:
-        with self._stream.entered():
-            for pass_key in self._batch.passes.keys():
-                self._batch.passes.calls[pass_key]()
-        for call_key in self._codec.keys():
-            self._codec.calls[call_key]()
-        for stream in self._streams:
-            stream.mark().wait()
-
-    def run_without_graphs(self, fault: str) -> None:
-        """Drop all graphs, and run passes plainly from now on: slower, but with the same results.
-
-        Args:
-            fault: why graphs cannot be used.
-        """
-        self.capture_fault, self.graph_bytes = fault, 0
-        self._batch.passes.calls.clear()
-        self._codec.calls.clear()
-        for stream in self._streams:
-            stream.stop_capturing()
-        if self._stream.device.type == "cuda":
-            gc.collect()
-            torch.cuda.empty_cache()
 
     def reset_timings(self) -> None:
         """Count steps and their seconds from zero."""
