@@ -10,7 +10,7 @@ module knows no I/O, no clock, no text rules and no engine.
 from collections.abc import Sequence
 from typing import Any
 
-from voiceagent_tts.core import MAX_MESSAGE_PCM_BYTES, Cut, WarningCode, WordTimestamp
+from voiceagent_tts.core import Cut, WarningCode, WordTimestamp
 from voiceagent_tts.errors import ErrorCode, VoiceAgentError
 from voiceagent_tts.protocol.contexts import ContextState, context_exists, context_not_found
 from voiceagent_tts.protocol.dialects.dialect import (
@@ -23,7 +23,6 @@ from voiceagent_tts.protocol.dialects.dialect import (
 )
 from voiceagent_tts.protocol.messages import (
     AudioBase64Message,
-    AudioMessage,
     Basis,
     CancelledMessage,
     ClientMessage,
@@ -239,31 +238,19 @@ class ServerConnection:
                 before it.
         """
         context = self._opened_context(context_id)
-        assert 0 < len(pcm) <= MAX_MESSAGE_PCM_BYTES, len(pcm)
-        assert len(pcm) % context.audio.bytes_per_sample == 0, (len(pcm), context.audio.encoding)
-        assert sample_offset == context.samples_sent, (sample_offset, context.samples_sent)
-        message = AudioMessage(context.handle, context.messages_sent, sample_offset, pcm)
-        context.messages_sent += 1
-        context.samples_sent += len(pcm) // context.audio.bytes_per_sample
+        message = context.next_audio(pcm, sample_offset)
         if context.audio.transport == "binary":
             return self._dialect.write(message)
         return self._dialect.write(AudioBase64Message.of(context_id, message))
 
     def words(self, context_id: str, words: Sequence[WordTimestamp]) -> WireMessages:
         """The next words of a context; their positions are samples at 24 kHz."""
-        context = self._opened_context(context_id)
-        for timestamp in words:
-            word = timestamp.word
-            assert context.char_end <= word.char_start < word.char_end, timestamp
-            assert context.start_sample <= timestamp.start_sample, timestamp
-            context.char_end, context.start_sample = word.char_end, timestamp.start_sample
+        self._opened_context(context_id).record_words(words)
         return self._dialect.write(WordsMessage.of(words, context_id=context_id))
 
     def flushed(self, context_id: str, flush_id: int, audio_ms: int) -> WireMessages:
         """All audio of the text before the flush has been sent; it ends at `audio_ms`."""
-        context = self._opened_context(context_id)
-        assert context.flush_sent < flush_id <= context.flush_received, flush_id
-        context.flush_sent = flush_id
+        self._opened_context(context_id).record_flushed(flush_id)
         message = FlushedMessage(context_id=context_id, flush_id=flush_id, audio_ms=audio_ms)
         return self._dialect.write(message)
 
@@ -284,7 +271,7 @@ class ServerConnection:
             text_spoken=cut.text_spoken,
             text_remaining=cut.text_remaining,
             partial=cut.is_partial,
-            audio_sent_ms=context.audio.samples_to_ms(context.samples_sent),
+            audio_sent_ms=context.audio_sent_ms,
             basis=basis,
         )
         return self._dialect.write(message)
@@ -318,7 +305,7 @@ class ServerConnection:
         message = DoneMessage(
             context_id=context_id,
             reason=reason,
-            audio_ms=context.audio.samples_to_ms(context.samples_sent),
+            audio_ms=context.audio_sent_ms,
             chars=chars,
             ttfa_ms=ttfa_ms,
             gen_ms=gen_ms,

@@ -1,11 +1,13 @@
 """The contexts of one server socket: those that are open, and the ids of those that have ended."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
+from voiceagent_tts.core import MAX_MESSAGE_PCM_BYTES, WordTimestamp
 from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.protocol.contexts import ContextState, context_closed, context_not_found
-from voiceagent_tts.protocol.messages import AudioFormat
+from voiceagent_tts.protocol.messages import AudioFormat, AudioMessage
 from voiceagent_tts.protocol.refusals import RefusedMessageError
 
 MAX_HANDLE = 0xFFFF
@@ -16,7 +18,7 @@ NO_MORE_CONTEXTS = "this socket accepts no more contexts; open another socket"
 
 @dataclass(slots=True)
 class ServerContext:
-    """A context without its `done`."""
+    """A context without its `done`. What is sent for it is checked and counted here."""
 
     handle: int
     audio: AudioFormat
@@ -34,6 +36,34 @@ class ServerContext:
     def is_cancel_requested(self) -> bool:
         """Whether the client sent `cancel`; the context no longer counts against the maximum."""
         return self.state in (ContextState.CANCELLING, ContextState.CANCELLED)
+
+    @property
+    def audio_sent_ms(self) -> int:
+        """Length of the audio sent."""
+        return self.audio.samples_to_ms(self.samples_sent)
+
+    def next_audio(self, pcm: bytes, sample_offset: int) -> AudioMessage:
+        """Count the next audio, and return its message."""
+        assert 0 < len(pcm) <= MAX_MESSAGE_PCM_BYTES, len(pcm)
+        assert len(pcm) % self.audio.bytes_per_sample == 0, (len(pcm), self.audio.encoding)
+        assert sample_offset == self.samples_sent, (sample_offset, self.samples_sent)
+        message = AudioMessage(self.handle, self.messages_sent, sample_offset, pcm)
+        self.messages_sent += 1
+        self.samples_sent += len(pcm) // self.audio.bytes_per_sample
+        return message
+
+    def record_words(self, words: Sequence[WordTimestamp]) -> None:
+        """Record the next words sent; each follows the one before it in text and time."""
+        for timestamp in words:
+            word = timestamp.word
+            assert self.char_end <= word.char_start < word.char_end, timestamp
+            assert self.start_sample <= timestamp.start_sample, timestamp
+            self.char_end, self.start_sample = word.char_end, timestamp.start_sample
+
+    def record_flushed(self, flush_id: int) -> None:
+        """Record the answer to a flush; answers are in order."""
+        assert self.flush_sent < flush_id <= self.flush_received, flush_id
+        self.flush_sent = flush_id
 
 
 class ServerContexts:
