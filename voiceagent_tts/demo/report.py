@@ -109,26 +109,54 @@ def report(
         for turn in turns
         if turn.context_id in played
     ]
-    cuts = [score for score in scores if score.is_interrupted]
     whole = [score for score in scores if not score.is_interrupted]
-    onset_errors = [error for score in scores for error in score.onset_errors_ms]
-    summary = {
-        "cuts": len(cuts),
-        "exact": sum(score.is_exact for score in cuts),
-        "within_one": sum(abs(score.error_words) <= 1 for score in cuts),
-        "dropped_turns": len(turns) - len(scores),
-        "unspoken_committed": sum(score.unspoken_words for score in scores),
-        "ttfa_p50_ms": round(1000 * statistics.median(ttfa_s)) if ttfa_s else None,
-        "onset_p95_ms": round(float(np.percentile(onset_errors, 95))) if onset_errors else None,
-        "onsets": len(onset_errors),
-        "late_max_ms": round(1000 * transport.latest_s),
-    }
+    summary = _summary(scores, len(turns), ttfa_s, transport.latest_s)
     problems = find_problems(summary, whole, len(turns), has_native_words=has_native_words)
     transport.write(out / "demo.wav")
     has_all_words = draw(scores, agent, user, out / "demo.png")
     details = [_detail(score) for score in scores]
     document = {"summary": summary, "problems": problems, "turns": details}
     (out / "demo.json").write_text(json.dumps(document, ensure_ascii=False, indent=2) + "\n")
+    _print_results(scores, problems, out, console, has_all_words=has_all_words)
+    console.print(json.dumps(summary), soft_wrap=True, highlight=False, markup=False)
+    return not problems
+
+
+def _summary(
+    scores: list[Score], turns: int, ttfa_s: list[float], latest_s: float
+) -> dict[str, int | None]:
+    """Return the figures of the demo: how exact its history and its word times are, and how soon.
+
+    Args:
+        scores: scores of the turns that were played.
+        turns: number of all turns.
+        ttfa_s: times to first audio.
+        latest_s: how late the transport played at worst.
+    """
+    cuts = [score for score in scores if score.is_interrupted]
+    onset_errors = [error for score in scores for error in score.onset_errors_ms]
+    return {
+        "cuts": len(cuts),
+        "exact": sum(score.is_exact for score in cuts),
+        "within_one": sum(abs(score.error_words) <= 1 for score in cuts),
+        "dropped_turns": turns - len(scores),
+        "unspoken_committed": sum(score.unspoken_words for score in scores),
+        "ttfa_p50_ms": round(1000 * statistics.median(ttfa_s)) if ttfa_s else None,
+        "onset_p95_ms": round(float(np.percentile(onset_errors, 95))) if onset_errors else None,
+        "onsets": len(onset_errors),
+        "late_max_ms": round(1000 * latest_s),
+    }
+
+
+def _print_results(
+    scores: list[Score],
+    problems: list[str],
+    out: Path,
+    console: Console,
+    *,
+    has_all_words: bool,
+) -> None:
+    """Print the table, what is wrong, and where the results are."""
     console.print(_table(scores))
     for problem in problems:
         console.print(f"[red]{problem}[/]")
@@ -146,8 +174,6 @@ def report(
         highlight=False,
         soft_wrap=True,
     )
-    console.print(json.dumps(summary), soft_wrap=True, highlight=False, markup=False)
-    return not problems
 
 
 def score_turn(turn: Turn, utterance: Utterance, agent: npt.NDArray[np.int16]) -> Score:
