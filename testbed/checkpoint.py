@@ -18,13 +18,7 @@ import typer
 from rich.progress import Progress
 from safetensors.torch import save_file
 from torch import Tensor
-from transformers import (
-    Qwen2Tokenizer,
-    Qwen3ASRConfig,
-    Qwen3ASRFeatureExtractor,
-    Qwen3ASRForTokenClassification,
-    Qwen3ASRProcessor,
-)
+from transformers import Qwen2Tokenizer
 
 from testbed.published import (
     ALIGNER,
@@ -120,6 +114,14 @@ def write_aligner(
         seed: equal seeds give equal files.
         progress: shows the number of generated tensors.
     """
+    # Imported here: it takes seconds, and most checkpoints are no aligner's.
+    from transformers import (
+        Qwen3ASRConfig,
+        Qwen3ASRFeatureExtractor,
+        Qwen3ASRForTokenClassification,
+        Qwen3ASRProcessor,
+    )
+
     folder.mkdir(parents=True, exist_ok=True)
     _write_json(folder / "config.json", {"model_type": "qwen3_asr", **config})
     first_control = config["timestamp_token_id"] - max(ALIGNER_TOKENS)

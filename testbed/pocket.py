@@ -7,18 +7,19 @@ are used. What the model says is noise; how long it is follows from the text, or
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import safetensors.torch
 import sentencepiece
 import tokenizers
 import torch
 import yaml
-from pocket_tts import TTSModel, export_model_state
-from pocket_tts.utils.utils import get_predefined_voice
 
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.pocket.published import HubFile, config_path, parse_hub_file, weights_of
+
+if TYPE_CHECKING:
+    from pocket_tts import TTSModel
 
 SMALL_MODEL = "english_2m_2026-10"
 """The smallest published model: 1.9 million parameters that speak, 9.8 million that encode."""
@@ -47,6 +48,10 @@ class PocketHome:
 
     def store(self) -> None:
         """Write the files."""
+        # Imported on first use: it brings PyTorch's compiler, and takes seconds.
+        from pocket_tts import export_model_state
+        from pocket_tts.utils.utils import get_predefined_voice
+
         self.folder.mkdir(parents=True, exist_ok=True)
         weights = weights_of(self.model)
         (tokenizer,) = weights.shared
@@ -61,8 +66,10 @@ class PocketHome:
             assert file is not None
             export_model_state(state, self._path_of(file))
 
-    def _make_network(self, tokenizer: Path) -> TTSModel:
+    def _make_network(self, tokenizer: Path) -> "TTSModel":
         """A network of the model's sizes, with the random weights of its own initialization."""
+        from pocket_tts import TTSModel
+
         config = _config_of(self.model)
         config["weights_path"] = config["weights_path_without_voice_cloning"] = None
         config["flow_lm"]["lookup_table"]["tokenizer_path"] = str(tokenizer)

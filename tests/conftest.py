@@ -70,18 +70,15 @@ def pytest_configure() -> None:
 def pytest_collection() -> Generator[None, object, object]:
     """Keep the garbage collector away from the objects of modules, which live as long as tests.
 
-    There are a million of them, and every full collection would visit each one.
+    There are a million of them, and every full collection would visit each one, also at the end of
+    a worker. Triton is imported later, by the tests that need it: its library lists what is not
+    freed at the end.
     """
     gc.disable()
     collected = yield
     gc.freeze()
     gc.enable()
     return collected
-
-
-def pytest_unconfigure() -> None:
-    """Let the interpreter free everything at its end; Triton's library lists what it finds left."""
-    gc.unfreeze()
 
 
 @pytest.hookimpl(tryfirst=True)

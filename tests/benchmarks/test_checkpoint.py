@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import Qwen3ASRConfig, Qwen3ASRForTokenClassification
 
 from testbed.checkpoint import (
     META,
@@ -121,6 +120,9 @@ def test_the_codec_s_size_is_the_published(tmp_path: Path) -> None:
 
 def test_the_aligner_s_size_is_the_published() -> None:
     """918 million parameters: audio encoder 314, text model 596, times 5, projections 3."""
+    # Imported here: collection would take seconds longer, in every worker.
+    from transformers import Qwen3ASRConfig, Qwen3ASRForTokenClassification
+
     with META:
         network = Qwen3ASRForTokenClassification(Qwen3ASRConfig(**ALIGNER))
     parts = {

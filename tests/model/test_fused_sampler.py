@@ -13,7 +13,6 @@ from testbed.examples import examples
 from testbed.gpu import ON_GPU
 from testbed.triton_here import Resources
 from voiceagent_tts.engine.generate import make_samplers
-from voiceagent_tts.model.fused_sampler import FusedSampler
 from voiceagent_tts.model.sampling import (
     LogitRules,
     RowSettings,
@@ -70,14 +69,22 @@ class Case:
 Choose = Callable[[Case], Tensor]
 
 
+def sampling(case: Case) -> Callable[..., Tensor]:
+    """Return the method that chooses with the kernel."""
+    # Imported here, and with it Triton: never during collection (see `pytest_collection`).
+    from voiceagent_tts.model.fused_sampler import FusedSampler
+
+    return FusedSampler(case.bounds).sample
+
+
 @pytest.fixture(scope="module", params=["interpreted", pytest.param("cuda", marks=ON_GPU)])
 def fused(request: pytest.FixtureRequest) -> Iterator[Choose]:
     """Choose with the kernel: in Triton's interpreter, and on the GPU if there is one."""
     if request.param == "cuda":
-        yield lambda case: FusedSampler(case.bounds).sample(*on_gpu(case)).cpu()
+        yield lambda case: sampling(case)(*on_gpu(case)).cpu()
         return
     run = request.getfixturevalue("run_interpreted")
-    yield lambda case: run(FusedSampler(case.bounds).sample, *case.sampler_arguments)
+    yield lambda case: run(sampling(case), *case.sampler_arguments)
 
 
 def on_gpu(case: Case) -> tuple[Tensor, Tensor, RowSettings, LogitRules | None]:
@@ -255,13 +262,15 @@ def test_choosing_is_one_launch_that_spills_nothing(
 ) -> None:
     """On common rented GPUs the sampler is one launch that spills no registers."""
     case = published(name, torch.bfloat16, 2)
-    (kernel,) = compile_for(capability, FusedSampler(case.bounds).sample, *case.sampler_arguments)
+    (kernel,) = compile_for(capability, sampling(case), *case.sampler_arguments)
     assert kernel.spilled_bytes == 0
     assert kernel.registers < 128
 
 
 def test_a_top_p_is_chosen_plainly() -> None:
     """Where any row may use top-p, which the kernel lacks, the plain sampler is used."""
+    from voiceagent_tts.model.fused_sampler import FusedSampler
+
     params = SamplingParams(SamplingSettings(), SamplingSettings(top_p=0.9))
     talker, predictor = make_samplers([params, SamplingParams()], "fused")
     assert (type(talker), type(predictor)) == (FusedSampler, TorchSampler)

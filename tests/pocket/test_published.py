@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from pocket_tts.utils.utils import _ORIGINS_OF_PREDEFINED_VOICES
 
 from testbed.pocket import SMALL_MODEL
 from voiceagent_tts.errors import CheckpointError, InvalidRequestError
@@ -24,6 +23,9 @@ from voiceagent_tts.pocket.published import (
 
 def test_the_catalogue_is_that_of_the_package() -> None:
     """No voice is missing, and each language's own voice comes first."""
+    # Imported here: collection would take seconds longer, in every worker.
+    from pocket_tts.utils.utils import _ORIGINS_OF_PREDEFINED_VOICES
+
     names = {voice.name for voice in voices_for(("english",))}
     assert names == _ORIGINS_OF_PREDEFINED_VOICES.keys()
     first = {model: voices_for((model,))[0].name for model in LANGUAGE_MODELS}

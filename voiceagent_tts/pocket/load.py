@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Literal
 
 import torch
-from pocket_tts import TTSModel
 
 from voiceagent_tts.core import FRAME_SAMPLES, SAMPLE_RATE_HZ
 from voiceagent_tts.errors import CheckpointError
@@ -85,6 +84,9 @@ def load_model(name: str, *, quantize: bool = False) -> PocketModel:
     Raises:
         CheckpointError: its files are neither on this machine nor on the hub, or do not fit.
     """
+    # Imported on first use: it brings PyTorch's compiler, and takes seconds.
+    from pocket_tts import TTSModel
+
     # Its warnings quote the text to speak, which logs must never contain.
     logging.getLogger("pocket_tts").setLevel(logging.ERROR)
     path = config_path(name)

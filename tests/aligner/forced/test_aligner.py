@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -13,11 +13,6 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn.functional import one_hot
-from transformers import Qwen3ASRProcessor
-from transformers.models.qwen3_asr.processing_qwen3_asr import (
-    FORCED_ALIGNER_LANGUAGES,
-    LANGUAGE_CODE_TO_NAME,
-)
 
 from testbed.tiny_aligner import CONFIG, write_tiny_aligner
 from voiceagent_tts.aligner.forced.aligner import SHARED_DEVICE, ForcedAligner
@@ -30,6 +25,9 @@ from voiceagent_tts.engine.cuda_graph import CODEC_PRIORITY, TALKER_PRIORITY, St
 from voiceagent_tts.errors import CheckpointError, ErrorCode, InvalidRequestError
 from voiceagent_tts.text.morphemes import japanese_tokenizer
 from voiceagent_tts.text.words import split_words
+
+if TYPE_CHECKING:
+    from transformers import Qwen3ASRProcessor
 
 REFERENCE = Path(__file__).parents[2] / "reference"
 STEP_SAMPLES = ms_to_samples(80)
@@ -57,8 +55,11 @@ def aligner(folder: Path) -> ForcedAligner:
 
 
 @pytest.fixture(scope="module")
-def processor(folder: Path) -> Qwen3ASRProcessor:
+def processor(folder: Path) -> "Qwen3ASRProcessor":
     """The processor with which transformers prepares inputs."""
+    # Imported here and below: collection would take seconds longer, in every worker.
+    from transformers import Qwen3ASRProcessor
+
     return Qwen3ASRProcessor.from_pretrained(folder)
 
 
@@ -102,7 +103,7 @@ class Recording:
 
 @pytest.mark.parametrize("language", TEXTS)
 def test_inputs_equal_those_of_transformers(
-    aligner: ForcedAligner, processor: Qwen3ASRProcessor, language: str
+    aligner: ForcedAligner, processor: "Qwen3ASRProcessor", language: str
 ) -> None:
     """Prompt ids, features and their mask are those of `prepare_forced_aligner_inputs`."""
     clip = clip_of(TEXTS[language], 2.37, language)
@@ -117,7 +118,7 @@ def test_inputs_equal_those_of_transformers(
 
 
 def test_a_prompt_is_the_audio_and_the_words_alone(
-    aligner: ForcedAligner, processor: Qwen3ASRProcessor
+    aligner: ForcedAligner, processor: "Qwen3ASRProcessor"
 ) -> None:
     """Nothing is before the audio, and two timestamp tokens follow each word."""
     (given,) = Recording(aligner, [clip_of("Don't “stop” <timestamp>, <|audio_pad|>!", 1.2)]).inputs
@@ -129,7 +130,7 @@ def test_a_prompt_is_the_audio_and_the_words_alone(
 
 
 def test_logits_equal_those_of_transformers(
-    aligner: ForcedAligner, processor: Qwen3ASRProcessor
+    aligner: ForcedAligner, processor: "Qwen3ASRProcessor"
 ) -> None:
     """One pass over several clips has the timestamp logits of transformers' own pass."""
     clips = [clip_of(ENGLISH, seconds, seed=seed) for seed, seconds in enumerate((1.0, 3.4))]
@@ -308,7 +309,7 @@ def test_a_shared_aligner_s_memory_is_measured(
 
 
 def test_the_engines_streams_go_before_the_aligners(
-    aligner: ForcedAligner, processor: Qwen3ASRProcessor, monkeypatch: pytest.MonkeyPatch
+    aligner: ForcedAligner, processor: "Qwen3ASRProcessor", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a GPU the talker goes first, then the codec, and the aligner last with priority 0."""
     priorities = list[int]()
@@ -332,6 +333,11 @@ def test_the_engines_streams_go_before_the_aligners(
 
 def test_languages_are_the_published_ones(aligner: ForcedAligner) -> None:
     """The eleven of transformers are accepted, with or without a region; others are refused."""
+    from transformers.models.qwen3_asr.processing_qwen3_asr import (
+        FORCED_ALIGNER_LANGUAGES,
+        LANGUAGE_CODE_TO_NAME,
+    )
+
     names = {LANGUAGE_CODE_TO_NAME[code] for code in aligner.languages}
     assert names == FORCED_ALIGNER_LANGUAGES
     clip = clip_of("uno dos", 1.0, "es-419")

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers.models.qwen3_asr.processing_qwen3_asr import _fix_timestamps
 
 from voiceagent_tts.aligner.forced.clip_times import (
     WINDOW_SAMPLES,
@@ -32,6 +31,9 @@ NEARLY_IN_ORDER = st.lists(st.integers(-3, 6), min_size=1, max_size=60).map(
 @given(TIMES_MS | NEARLY_IN_ORDER)
 def test_repair_equals_that_of_transformers(times_ms: list[int]) -> None:
     """Every list is repaired exactly as by `_fix_timestamps`."""
+    # Imported here: collection would take seconds longer, in every worker.
+    from transformers.models.qwen3_asr.processing_qwen3_asr import _fix_timestamps
+
     assert make_monotonic(times_ms) == _fix_timestamps(np.array(times_ms, np.float32))
 
 

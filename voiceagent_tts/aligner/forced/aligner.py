@@ -11,13 +11,13 @@ Source: arXiv 2601.21337, section 3 (Qwen3-ForcedAligner).
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain, pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
-from transformers import Qwen3ASRForTokenClassification, Qwen3ASRProcessor
 
 from voiceagent_tts.aligner.forced.clip_times import (
     WINDOW_SAMPLES,
@@ -41,6 +41,9 @@ from voiceagent_tts.audio.pcm import pcm_to_float
 from voiceagent_tts.audio.resample import Resampler
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, Word, WordTimestamp, ms_to_samples
 from voiceagent_tts.text.words import split_words
+
+if TYPE_CHECKING:
+    from transformers import Qwen3ASRForTokenClassification, Qwen3ASRProcessor
 
 _MIN_WORD_SAMPLES = ms_to_samples(40)
 _CONFIDENCE = 0.99
@@ -120,8 +123,8 @@ class ForcedAligner:
 
     def __init__(
         self,
-        network: Qwen3ASRForTokenClassification,
-        processor: Qwen3ASRProcessor,
+        network: "Qwen3ASRForTokenClassification",
+        processor: "Qwen3ASRProcessor",
         limits: PassLimits = WHOLE_DEVICE,
     ) -> None:
         self.network = network

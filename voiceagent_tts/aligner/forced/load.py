@@ -4,11 +4,10 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from safetensors import SafetensorError
-from transformers import Qwen3ASRForTokenClassification, Qwen3ASRProcessor
 from transformers.utils.logging import disable_progress_bar
 
 from voiceagent_tts.aligner.cards import place_in_own_process
@@ -25,6 +24,9 @@ from voiceagent_tts.hub import ALIGNER_ID, find_model
 from voiceagent_tts.model.checkpoint import find_device
 from voiceagent_tts.seam.aligner_messages import AlignInbox, AlignOutbox
 from voiceagent_tts.text.morphemes import japanese_tokenizer
+
+if TYPE_CHECKING:
+    from transformers import Qwen3ASRForTokenClassification, Qwen3ASRProcessor
 
 Precision = Literal["float32", "bfloat16", "float16"]
 
@@ -147,7 +149,10 @@ def _check_model_type(folder: Path) -> None:
 
 def _load_network(
     folder: Path, dtype: torch.dtype, device: torch.device
-) -> Qwen3ASRForTokenClassification:
+) -> "Qwen3ASRForTokenClassification":
+    # Imported on first use: it brings half of PyTorch's compiler, and takes seconds.
+    from transformers import Qwen3ASRForTokenClassification
+
     disable_progress_bar()  # a worker process has no terminal
     try:
         loaded: Any = Qwen3ASRForTokenClassification.from_pretrained(
@@ -169,7 +174,9 @@ def _load_network(
     return network.to(device).eval()
 
 
-def _load_processor(folder: Path, network: Qwen3ASRForTokenClassification) -> Qwen3ASRProcessor:
+def _load_processor(folder: Path, network: "Qwen3ASRForTokenClassification") -> "Qwen3ASRProcessor":
+    from transformers import Qwen3ASRProcessor  # on first use, as the network
+
     try:
         processor = Qwen3ASRProcessor.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError, AttributeError) as error:
