@@ -7,7 +7,8 @@ import torch
 
 from testbed.parity_reference import REFERENCE, all_cases
 from voiceagent_tts.engine import product_choice
-from voiceagent_tts.engine.load import Qwen3Options, load_runner
+from voiceagent_tts.engine.load import load_runner
+from voiceagent_tts.engine.options import Qwen3Options
 from voiceagent_tts.engine.product_choice import (
     Precision,
     Products,
