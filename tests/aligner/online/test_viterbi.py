@@ -10,7 +10,6 @@ from voiceagent_tts.aligner.online.viterbi import (
     MAX_TRACED_FRAMES,
     PAUSE_ENTRY_COST,
     SKIP_COST,
-    STAY_COST,
     AlignmentPath,
     PathEnd,
     ViterbiSearch,
@@ -18,6 +17,7 @@ from voiceagent_tts.aligner.online.viterbi import (
 from voiceagent_tts.core import Word
 
 FAR = 20.0
+STAY_COST = 2.0
 
 
 def distances(path: list[int], length: int, renderings: int = 1) -> np.ndarray:
@@ -42,7 +42,19 @@ def advance(paths: ViterbiSearch, rows: np.ndarray) -> None:
 def step(paths: ViterbiSearch, window: range, rows: np.ndarray) -> None:
     """Advance the search without any pauses."""
     no_pause = np.full(len(rows), np.inf, np.float32)
-    paths.advance(window, rows, no_pause, np.zeros(len(window) + 1, np.bool_))
+    advance_with(paths, window, rows, no_pause, np.zeros(len(window) + 1, np.bool_))
+
+
+def advance_with(
+    paths: ViterbiSearch,
+    window: range,
+    rows: np.ndarray,
+    pause_costs: np.ndarray,
+    starts: np.ndarray,
+) -> None:
+    """Advance the search by frames that all cost the same where they repeat a reference frame."""
+    stay_costs = np.full(len(rows), STAY_COST, np.float32)
+    paths.advance(window, rows, pause_costs, stay_costs, starts)
 
 
 def trace(paths: ViterbiSearch, end: PathEnd) -> list[int]:
@@ -63,14 +75,15 @@ def test_the_path_that_costs_least_is_found(steps: list[int]) -> None:
 
 
 def plain_costs(
-    rows: np.ndarray, pause_costs: np.ndarray, starts: np.ndarray
+    rows: np.ndarray, pause_costs: np.ndarray, stay_costs: np.ndarray, starts: np.ndarray
 ) -> dict[PathEnd, float]:
     """Twin of the search: the cost of the cheapest path to each end, one state at a time."""
     costs: dict[PathEnd, float] = {PathEnd(0, is_pause=True): 0.0}
-    for number, (row, pause_cost) in enumerate(zip(rows, pause_costs, strict=True)):
+    each = zip(rows, pause_costs, stay_costs, strict=True)
+    for number, (row, pause_cost, stay_cost) in enumerate(each):
         found: dict[PathEnd, float] = {}
         for end, cost in costs.items():
-            for after, more in plain_steps(end, starts, is_first=number == 0):
+            for after, more in plain_steps(end, stay_cost, starts, is_first=number == 0):
                 own = pause_cost if after.is_pause else row[after.frame : after.frame + 1]
                 if np.size(own):
                     total = cost + more + float(np.squeeze(own))
@@ -80,7 +93,7 @@ def plain_costs(
 
 
 def plain_steps(
-    end: PathEnd, starts: np.ndarray, *, is_first: bool
+    end: PathEnd, stay_cost: float, starts: np.ndarray, *, is_first: bool
 ) -> Iterator[tuple[PathEnd, float]]:
     """Ends that one more audio frame can lead to, with the costs of the transitions."""
     frame = end.frame
@@ -90,7 +103,7 @@ def plain_steps(
         if is_first:
             yield PathEnd(frame + 1, is_pause=False), float(SKIP_COST)
         return
-    yield end, float(STAY_COST)
+    yield end, float(stay_cost)
     yield PathEnd(frame + 1, is_pause=False), 0.0
     yield PathEnd(frame + 2, is_pause=False), float(SKIP_COST)
     if starts[frame + 1]:
@@ -103,16 +116,21 @@ def test_the_search_agrees_with_its_plain_twin(seed: int, frames: int, length: i
     rng = np.random.default_rng(seed)
     rows = rng.integers(0, 12, (frames, length)).astype(np.float32)
     pause_costs = rng.integers(0, 9, frames).astype(np.float32)
+    stay_costs = rng.integers(0, 4, frames).astype(np.float32)
     starts = rng.random(length + 1) < 0.3
     paths = search_of(1)
-    paths.advance(range(length), rows[:, None], pause_costs, starts)
-    costs = plain_costs(rows, pause_costs, starts)
+    paths.advance(range(length), rows[:, None], pause_costs, stay_costs, starts)
+    costs = plain_costs(rows, pause_costs, stay_costs, starts)
     assert costs[paths.end] == min(costs.values())
-    assert path_cost(paths, rows, pause_costs) == pytest.approx(costs[paths.end], abs=1e-3)
+    assert path_cost(paths, rows, pause_costs, stay_costs) == pytest.approx(
+        costs[paths.end], abs=1e-3
+    )
     assert paths.end_near(length - 1).frame <= length
 
 
-def path_cost(paths: ViterbiSearch, rows: np.ndarray, pause_costs: np.ndarray) -> float:
+def path_cost(
+    paths: ViterbiSearch, rows: np.ndarray, pause_costs: np.ndarray, stay_costs: np.ndarray
+) -> float:
     """Cost of the path that is traced back from the end of the search."""
     path, is_speech = paths.backtrace(paths.end)
     steps = np.diff(path, prepend=0)
@@ -120,7 +138,7 @@ def path_cost(paths: ViterbiSearch, rows: np.ndarray, pause_costs: np.ndarray) -
     for number, frame in enumerate(path):
         cost += float(rows[number, frame] if is_speech[number] else pause_costs[number])
         if number and is_speech[number] and is_speech[number - 1]:
-            cost += (float(STAY_COST), 0.0, float(SKIP_COST))[steps[number]]
+            cost += (float(stay_costs[number]), 0.0, float(SKIP_COST))[steps[number]]
         elif number and is_speech[number - 1]:
             cost += float(PAUSE_ENTRY_COST)
     return cost
@@ -135,7 +153,21 @@ def test_a_pause_lies_between_words_only() -> None:
     pause_costs[3:23] = 4.0
     for start, expected in ((3, 20), (6, 0)):
         paths = search_of(1)
-        paths.advance(range(6), rows, pause_costs, np.arange(7) == start)
+        advance_with(paths, range(6), rows, pause_costs, np.arange(7) == start)
+        _, is_speech = paths.backtrace(paths.end)
+        assert (~is_speech).sum() == expected
+
+
+def test_sound_that_cannot_be_stretched_is_rather_in_a_pause() -> None:
+    """A word's first frame repeated 20 times is a part of the word, unless repeating costs much."""
+    path = [0, 1, 2, *[3] * 21, 4, 5]
+    rows = distances(path, 6)
+    rows[4:24, 0, 3] = 3.0
+    pause_costs = np.full(len(path), 6.0, np.float32)
+    for stay_cost, expected in ((2.0, 0), (5.0, 20)):
+        paths = search_of(1)
+        stay_costs = np.full(len(path), stay_cost, np.float32)
+        paths.advance(range(6), rows, pause_costs, stay_costs, np.arange(7) == 3)
         _, is_speech = paths.backtrace(paths.end)
         assert (~is_speech).sum() == expected
 
@@ -147,7 +179,7 @@ def test_noise_after_the_last_word_is_a_pause() -> None:
     rows[10:] = FAR
     pause_costs = np.full(len(path), 4.0, np.float32)
     paths = search_of(1)
-    paths.advance(range(10), rows, pause_costs, np.arange(11) == 10)
+    advance_with(paths, range(10), rows, pause_costs, np.arange(11) == 10)
     assert paths.end == paths.end_near(9) == PathEnd(10, is_pause=True)
     assert paths.head == 9
     frames, is_speech = paths.backtrace(paths.end)
@@ -254,8 +286,8 @@ HOP = 240
 
 def path_of(reference_frames: np.ndarray, centres: list[int]) -> AlignmentPath:
     """The path of a search that was sure."""
-    sure = np.tile(np.array((3.0, 60.0), np.float32), (len(centres), 1))
-    return AlignmentPath(reference_frames, centres, sure)
+    sure = np.tile(np.array((3.0, 60.0, 0.0), np.float32), (len(centres), 1))
+    return AlignmentPath(reference_frames, centres, sure, 3.0)
 
 
 def word(first: int, end: int) -> ReferenceWord:

@@ -12,7 +12,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from voiceagent_tts.aligner.online.espeak_reference import GrowingReference, ReferenceVoice
+from voiceagent_tts.aligner.online.confidence import skipped_frames
+from voiceagent_tts.aligner.online.espeak_reference import (
+    GrowingReference,
+    ReferenceVoice,
+    ReferenceWord,
+)
 from voiceagent_tts.aligner.online.features import Booleans, Floats, Frames, FrameStream
 from voiceagent_tts.aligner.online.viterbi import (
     MAX_TRACED_FRAMES,
@@ -27,6 +32,9 @@ from voiceagent_tts.lru import LRUCache
 
 _PAUSE_COST = np.float32(30.0)
 """Cost of a pause inside a word."""
+_STAY_VOICING, _STAY_COSTS = (0.55, 0.75), (3.0, 2.0)
+"""Cost of an audio frame that repeats a reference frame, by its voicing. Speakers stretch vowels;
+a consonant as long as that is a breath."""
 _FINAL_AFTER_FRAMES = 100
 """Speech frames after the end of a word from which its time is final: a path that ran ahead has
 met its mistake by then. Before, the word has a tentative time, which leaves at its deadline."""
@@ -100,6 +108,8 @@ class OnlineSession:
         """Audible frames whose words may not be written yet, and their costs in a pause."""
         self._centres: deque[int] = deque(maxlen=MAX_TRACED_FRAMES)
         """Centre samples of the frames that a backtrace includes."""
+        self._log_energies: deque[float] = deque(maxlen=MAX_TRACED_FRAMES)
+        """Log energies of the same frames."""
         self._searched_frames = 0
         self._last_centre = 0
         """Centre sample of the last frame, speech or silence."""
@@ -214,8 +224,11 @@ class OnlineSession:
         costs = _distances(frames.features, self._reference.features(window))
         is_inside = self._reference.is_inside_word(window)
         costs[self._is_after_pause(frames)] += is_inside * _PAUSE_COST
-        self._search.advance(window, costs, pause_costs, self._reference.starts(window))
+        stay_costs = np.interp(frames.voicing, _STAY_VOICING, _STAY_COSTS).astype(np.float32)
+        starts = self._reference.starts(window)
+        self._search.advance(window, costs, pause_costs, stay_costs, starts)
         self._centres.extend(frames.centres.tolist())
+        self._log_energies.extend(frames.log_energies.tolist())
         self._newest_path = None
         self._searched_frames += len(frames)
         if self._search.renderings > 1:
@@ -248,6 +261,7 @@ class OnlineSession:
             word = words.popleft()
             frames = path.frames_in(word)
             self._profile.rate = self._profile.rate.including(frames, word.normal_frames)
+            self._learn_cost(path, word)
             yield self._final(path.time_of(word))
         self._drop_before_words(path)
 
@@ -259,12 +273,20 @@ class OnlineSession:
         path = self._path_to(self._search.end_near(next_frame - 1))
         for word in synthesized:
             is_reached = path.has_reached(word)
+            if is_reached:
+                self._learn_cost(path, word)
             yield self._final(path.time_of(word) if is_reached else self._unreached(word.word))
         for word in waiting:
             yield self._final(self._unreached(word))
         self._centres.clear()
+        self._log_energies.clear()
         self._search.restart(next_frame)
         self._newest_path = None
+
+    def _learn_cost(self, path: AlignmentPath, word: ReferenceWord) -> None:
+        """Count a final word in what its voice's words usually cost."""
+        cost = path.cost_of(word)
+        self._profile.typical_cost = self._profile.typical_cost.including(cost)
 
     def _unreached(self, word: Word) -> WordTimestamp:
         """A word that the audio did not reach: at the end of the audio."""
@@ -315,7 +337,10 @@ class OnlineSession:
     def _path_to(self, end: PathEnd) -> AlignmentPath:
         frames, is_speech = self._search.backtrace(end)
         centres = np.array(self._centres)[is_speech].tolist()
-        return AlignmentPath(frames[is_speech], centres, self._search.evidence[is_speech])
+        skipped = skipped_frames(np.array(self._log_energies, np.float32), is_speech)
+        evidence = np.column_stack((self._search.evidence[is_speech], skipped))
+        typical_cost = self._profile.typical_cost.mean
+        return AlignmentPath(frames[is_speech], centres, evidence, typical_cost)
 
     def _drop_before_words(self, path: AlignmentPath) -> None:
         """Drop the frames before the first word that is not final."""
@@ -326,6 +351,7 @@ class OnlineSession:
             first = path.centres[before]
             while self._centres[0] < first:
                 self._centres.popleft()
+                self._log_energies.popleft()
                 self._search.drop_oldest(1)
             self._newest_path = None
         window = self._search.window(self._reference.length)

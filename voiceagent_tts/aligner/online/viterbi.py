@@ -14,14 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from voiceagent_tts.aligner.online.confidence import start_confidence
+from voiceagent_tts.aligner.online.confidence import cost_after, start_confidence
 from voiceagent_tts.aligner.online.espeak_reference import ReferenceWord
 from voiceagent_tts.aligner.online.features import Booleans, Floats, Integers
 from voiceagent_tts.core import WordTimestamp, ms_to_samples
 
-STAY_COST, SKIP_COST = np.float32(2.0), np.float32(1.0)
-"""Transition costs, added to the emission cost: of an audio frame that repeats a reference frame,
-and of a reference frame that is left out."""
+SKIP_COST = np.float32(1.0)
+"""Transition cost of a reference frame that is left out, added to the emission cost."""
 PAUSE_ENTRY_COST = np.float32(15.0)
 """Transition cost into a pause, which keeps the closure of a plosive from becoming one."""
 _LEFT_PAUSE, _ENTERED_PAUSE = 3, 4
@@ -126,7 +125,12 @@ class ViterbiSearch:
         return range(start, min(self.head + _FRAMES_AHEAD_OF_HEAD, reference_length))
 
     def advance(
-        self, window: range, emission_costs: Floats, pause_costs: Floats, starts: Booleans
+        self,
+        window: range,
+        emission_costs: Floats,
+        pause_costs: Floats,
+        stay_costs: Floats,
+        starts: Booleans,
     ) -> None:
         """Extend the paths by the next audio frames.
 
@@ -135,14 +139,16 @@ class ViterbiSearch:
             emission_costs: [N, renderings, len(window)], distance of each audio frame from the
                 reference frames of the window.
             pause_costs: [N], cost of each audio frame in a pause.
+            stay_costs: [N], transition cost of each audio frame that repeats the reference frame.
             starts: [len(window) + 1], whether a pause may lie before each frame of the window, and
                 before the one after it.
         """
         costs = self._moved_costs(window)
         entry_costs = np.where(starts, PAUSE_ENTRY_COST, np.float32(np.inf))
-        for row, pause_cost in zip(emission_costs, pause_costs, strict=True):
+        rows = zip(emission_costs, pause_costs, stay_costs, strict=True)
+        for row, pause_cost, stay_cost in rows:
             if self._has_paths:
-                costs, backpointers = _step(costs, row, pause_cost, entry_costs)
+                costs, backpointers = _step(costs, row, pause_cost, stay_cost, entry_costs)
             else:
                 costs = _initial_costs(row, pause_cost) + self._prior_costs[:, None]
                 backpointers = np.zeros(costs.shape[1:], np.uint8)
@@ -245,13 +251,17 @@ def _initial_costs(row: Floats, pause_cost: float) -> Floats:
 
 
 def _step(
-    costs: Floats, row: Floats, pause_cost: np.float32, entry_costs: Floats
+    costs: Floats,
+    row: Floats,
+    pause_cost: np.float32,
+    stay_cost: np.float32,
+    entry_costs: Floats,
 ) -> tuple[Floats, Backpointers]:
     """Costs [2, renderings, window + 1] after one more audio frame, and how they came about."""
     speech, pause = costs
     moved = np.full_like(costs, np.inf)
     best = moved[0, :, :-1]
-    np.add(speech[:, :-1], STAY_COST, out=best)
+    np.add(speech[:, :-1], stay_cost, out=best)
     backpointers = np.zeros(speech.shape, np.uint8)
     steps = backpointers[:, :-1]
     for step, arriving in ((1, speech[:, :-2]), (2, speech[:, :-3] + SKIP_COST)):
@@ -278,12 +288,15 @@ class AlignmentPath:
     Attributes:
         reference_frames: [N] int64, non-decreasing.
         centres: [N], sample at the centre of each speech frame.
-        evidence: [N, 2], how sure the search was at each of them (`ViterbiSearch.evidence`).
+        evidence: [N, 3], how sure the search was at each of them (`ViterbiSearch.evidence`), and
+            what it left out before (`skipped_frames`).
+        typical_cost: what the voice's words usually cost per frame.
     """
 
     reference_frames: Integers
     centres: Sequence[int]
     evidence: Floats
+    typical_cost: float
 
     def has_reached(self, word: ReferenceWord) -> bool:
         """Whether the audio has reached the word."""
@@ -294,13 +307,21 @@ class AlignmentPath:
         first, end = np.searchsorted(self.reference_frames, (word.first_frame, word.end_frame))
         return int(end - first)
 
+    def cost_of(self, word: ReferenceWord) -> float:
+        """Cost per frame from the start of a word that the audio has reached."""
+        return cost_after(
+            self.evidence, int(np.searchsorted(self.reference_frames, word.first_frame))
+        )
+
     def time_of(self, word: ReferenceWord) -> WordTimestamp:
         """Times of a word that the audio has reached; its end is None while it is not reached."""
         borders = (word.first_frame, word.first_frame + _ONSET_FRAMES, word.end_frame)
         first, onset, end = (
             int(place) for place in np.searchsorted(self.reference_frames, borders)
         )
-        confidence = start_confidence(self.evidence, first) if word.is_exact else 0.0
+        confidence = (
+            start_confidence(self.evidence, first, self.typical_cost) if word.is_exact else 0.0
+        )
         first = self._after_pause(first, onset)
         start = max(self.centres[first] + word.first_offset, 0)
         if end == len(self.reference_frames):
