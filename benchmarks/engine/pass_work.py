@@ -50,7 +50,8 @@ _GATHERS = ("embedding", "index", "index_select", "gather")
 """Operations that read as much as they return, whatever the size of their argument."""
 _SCATTERS = ("index_put_", "index_copy_", "scatter")
 """Operations that write as much as they are given, whatever the size of their goal."""
-_ATTENTION, _ACTIVATION, _WINDOW = "_attend", "_activate", "_attend_window"
+_ATTENTION, _INPUTS, _WINDOW = "_attend", "_write_inputs", "_attend_window"
+_MIXING = "_convolve_norm"
 _PROMPT_KERNELS = ("_write_heads", "_attend_prompt")
 
 
@@ -150,11 +151,12 @@ def counting(kernels: Kernels) -> Iterator[Work]:
 
 def _kernel_bytes(name: str, given: list[Tensor]) -> int:
     """Return what a Triton kernel reads and writes; of a pool of pages, what the rows have."""
-    if name == _ACTIVATION:
-        source, written, history = given[0], given[-1], given[4]
-        is_read = history is not source  # only the earlier inputs of the call's rows
-        earlier = _bytes([history]) * len(source) // len(history) if is_read else 0
-        return min(_bytes([source]), _bytes([written])) + _bytes([written]) + earlier
+    if name in (_INPUTS, _MIXING):
+        source, written, fresh = given[0], given[-2], given[-1]
+        # Of the state, the earlier inputs of the call's rows are read, and as many are written.
+        earlier = 0 if fresh is source else 2 * _bytes([fresh])
+        read = min(_bytes([source]), _bytes([written]))
+        return read + _bytes([written]) + earlier
     if name in _PROMPT_KERNELS:
         return _prompt_bytes(given)
     if name == _WINDOW:

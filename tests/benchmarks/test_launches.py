@@ -17,6 +17,7 @@ from benchmarks.engine.pass_work import (
     run_every_pass,
 )
 from testbed.triton_here import Run, separate_process
+from voiceagent_tts.checks.random_weights import PUBLISHED_CODEC
 from voiceagent_tts.model.layers import Kernels
 
 PREDICTOR_LAYERS = 15 * 5
@@ -100,6 +101,18 @@ def test_products_of_few_rows_leave_five_launches_a_layer(run: Run) -> None:
     assert counts["_gate_product"] == counts["_attend"] == layers
     assert counts["_gate"] == 0
     assert counts.total() <= 620
+
+
+def test_a_fused_codec_call_has_a_launch_between_two_products(run: Run) -> None:
+    """A fused call has at most 180 launches, stores the state in one, and moves a third."""
+    plain, fused = (run(codec_work, 64, 1, kernels) for kernels in ("plain", "fused"))
+    layers = PUBLISHED_CODEC.num_hidden_layers
+    counts = fused.launches
+    assert counts.total() <= 180
+    assert counts["_attend_window"] == counts["_gate"] == layers
+    assert counts["index_copy_"] == 2  # the inputs of all convolutions, and the positions
+    assert counts["sin_"] == counts["scaled_dot_product_attention"] == counts["index_put_"] == 0
+    assert fused.bytes.total() < 0.36 * plain.bytes.total()
 
 
 def test_a_fused_layer_of_a_prompt_has_two_kernels_of_attention(fused: dict[str, Work]) -> None:

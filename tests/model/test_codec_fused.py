@@ -82,6 +82,25 @@ def test_fused_activations_give_the_plain_samples(run_interpreted: Run, seed: in
     assert plain[0].abs().max() > 0.01
 
 
+def primed(kernels: str) -> Tensor:
+    """History of a row after the first part of a long reference, whose samples nothing needs."""
+    decoder = make_decoder(is_fused=kernels == "fused")
+    state = decoder.new_state(1, 3)
+    generator = torch.Generator().manual_seed(0)
+    state.history.copy_(torch.randn(state.history.shape, generator=generator))
+    with torch.inference_mode():
+        decoder.prime_part(torch.randint(32, (1, 4, 3), generator=generator), 50, state)
+    return state.history
+
+
+def test_a_part_that_runs_no_convolutions_keeps_their_inputs(run_interpreted: Run) -> None:
+    """Of a reference's early frames only the first convolution, before the transformer, is run."""
+    found, expected = run_interpreted(primed, "fused"), primed("plain")
+    assert (found - expected).abs().max() <= TOLERANCE
+    first = make_decoder(is_fused=False).new_state(1, 3).layout[0]
+    assert found[:, first.reach * first.channels :].std() > 0.5
+
+
 @pytest.mark.timeout(400)
 def test_the_check_at_load_finds_fused_activations_to_work(run_interpreted: Run) -> None:
     """A server's check of the codec passes where kernels compute correctly."""

@@ -135,7 +135,7 @@ def _load_codec(source: ModelSource, options: Qwen3Options, device: torch.device
 
 
 def _load_fused_codec(source: ModelSource, device: torch.device) -> Codec:
-    """Load the codec with fused activations.
+    """Load the codec with fused kernels.
 
     Raises:
         VoiceAgentError: they do not work on this device.
@@ -147,5 +147,5 @@ def _load_fused_codec(source: ModelSource, device: torch.device) -> Codec:
         )
     codec = source.codec(device)
     codec.decoder.fuse()
-    _logger.info("the codec runs with fused activations")
+    _logger.info("the codec runs with fused kernels")
     return codec

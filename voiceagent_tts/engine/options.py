@@ -32,8 +32,8 @@ class Qwen3Options:
         codec_device: another GPU for the codec. Default: `device`.
         attention: `sdpa` or `flash`. Default: flash-attn if it is installed and supported.
         kernels: kernels between the matrix products; `auto` uses fused kernels if they work.
-        codec_kernels: kernels of the codec; `fused` has half of the memory traffic, and rounds sums
-            elsewhere. Never run on a GPU.
+        codec_kernels: kernels of the codec; `fused` has a third of the launches and of the memory
+            traffic, and rounds sums elsewhere. Never run on a GPU.
         has_graphs: whether passes are captured as CUDA graphs on a GPU.
         quantize: 8-bit weights for talker and code predictor on a GPU. Default: none.
         has_tf32: whether a GPU may compute float32 products in TF32. Default: only if `precision`

@@ -61,14 +61,23 @@ class CodecDecoder(nn.Module):
         for number, convolution in enumerate(self._convolutions()):
             convolution.number = number
         self.requires_grad_(False)
-        self._finish: Callable[[Tensor, DecodeCall], Tensor] = self._run_blocks
+        self._new_call: Callable[[CodecState, int, Tensor | None], DecodeCall] = DecodeCall
+        self._run_convolutions: Callable[[Tensor, DecodeCall], Tensor] = self._convolve
 
     def fuse(self) -> None:
         """Use fused kernels from now on; the weights are loaded, and not packed."""
-        from voiceagent_tts.model.codec_fused import FusedSynthesis  # Triton is optional
+        from voiceagent_tts.model.codec_fused import FusedCall, FusedSynthesis  # needs Triton
 
         self.transformer.fuse()
-        self._finish = FusedSynthesis(list(self.blocks), self.activation, self.output)
+        self._new_call = FusedCall
+        self._run_convolutions = FusedSynthesis(
+            list(self.upsampling),
+            list(self.mixing),
+            self.head,
+            list(self.blocks),
+            self.activation,
+            self.output,
+        )
 
     @property
     def device(self) -> torch.device:
@@ -176,7 +185,7 @@ class CodecDecoder(nn.Module):
             raise ValueError(f"expected codes of {expected} rows, got {len(codes)}")
         if frames > state.max_frames:
             raise ValueError(f"expected at most {state.max_frames} frames per call, got {frames}")
-        return DecodeCall(state, frames, rows)
+        return self._new_call(state, frames, rows)
 
     def _transform(self, codes: Tensor, call: DecodeCall) -> Tensor:
         """[B, K, F] -> [B, F, latent]."""
@@ -184,14 +193,14 @@ class CodecDecoder(nn.Module):
 
     def _synthesize(self, latents: Tensor, call: DecodeCall) -> Tensor:
         """[B, F, latent] -> [B, F * 1920]."""
-        x = latents
-        for upsampling, mixing in zip(self.upsampling, self.mixing, strict=True):
-            x = mixing(upsampling(x, call), call)
-        x = self._finish(self.head(x, call), call)
+        x = self._run_convolutions(latents, call)
         return x.reshape(-1, latents.shape[1] * FRAME_SAMPLES).float().clamp_(-1.0, 1.0)
 
-    def _run_blocks(self, x: Tensor, call: DecodeCall) -> Tensor:
-        """[B, T, C] after the first convolution -> [B, T * rate, 1]."""
+    def _convolve(self, x: Tensor, call: DecodeCall) -> Tensor:
+        """[B, F, latent] -> [B, F * 1920, 1]."""
+        for upsampling, mixing in zip(self.upsampling, self.mixing, strict=True):
+            x = mixing(upsampling(x, call), call)
+        x = self.head(x, call)
         for block in self.blocks:
             x = block(x, call)
         return self.output(self.activation(x), call)

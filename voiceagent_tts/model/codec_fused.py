@@ -1,9 +1,11 @@
-"""The codec's convolutions with one Triton launch for each activation.
+"""The codec's convolutions with one Triton launch between two matrix products.
 
 A launch adds the bias of the layer before, activates, and writes where the next convolution reads:
-behind its earlier inputs, or once for each tap of a convolution that is a matrix product. Residual
-sums are part of a matrix product, whose bias the next activation adds. Numbers are rounded as in
-the plain layers, except that a bias is added after a sum. Importing this module needs Triton.
+behind its earlier inputs, or once for each tap of a convolution that is a matrix product. It also
+writes the inputs that the next call needs, which are stored in the state at the end of the call,
+in one launch for all convolutions. Residual sums are part of a matrix product, whose bias the next
+activation adds. Numbers are rounded as in the plain layers, except that a bias is added after a
+sum, and that sums are rounded once. Importing this module needs Triton.
 """
 
 # Functions under `triton.jit` are in Triton's language, which its releases type differently.
@@ -11,6 +13,7 @@ the plain layers, except that a bias is added after a sum. Importing this module
 # pyright: reportGeneralTypeIssues=false, reportIndexIssue=false, reportOperatorIssue=false
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 
 import torch.nn.functional as F
@@ -20,13 +23,15 @@ from torch import Tensor, nn
 
 from voiceagent_tts.model.codec_layers import (
     CausalConvolution,
+    ConvNeXt,
     DirectConvolution,
     ProductConvolution,
     ResidualUnit,
     SnakeBeta,
+    Upsampling,
     UpsamplingBlock,
 )
-from voiceagent_tts.model.codec_state import DecodeCall
+from voiceagent_tts.model.codec_state import CodecState, DecodeCall
 
 _BLOCK = 1024
 """Numbers that a program writes."""
@@ -34,63 +39,216 @@ _WARPS = 4
 
 
 @triton.jit
-def _activate(
-    x, bias, alpha, inverse_beta, history, rows, written,
-    length, begin, count, history_row,
-    HAS_BIAS: tl.constexpr, HAS_ROWS: tl.constexpr, REACH: tl.constexpr, CHANNELS: tl.constexpr,
-    TAPS: tl.constexpr, DILATION: tl.constexpr, BLOCK: tl.constexpr,
+def _write_inputs(
+    x, bias, alpha, inverse_beta, history, rows, written, fresh,
+    length, lines, history_row, fresh_row,
+    HAS_BIAS: tl.constexpr, HAS_SNAKE: tl.constexpr, HAS_ROWS: tl.constexpr, REACH: tl.constexpr,
+    CHANNELS: tl.constexpr, TAPS: tl.constexpr, DILATION: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Write `count` positions of a row's earlier and activated inputs, from `begin` on.
+    """Write `lines` lines of a row's earlier and activated inputs, and the last `REACH` to `fresh`.
 
-    Each position has `TAPS` inputs, `DILATION` positions apart. Position 0 is the oldest of the
-    `REACH` earlier inputs, which are activated already.
+    A position has `TAPS` lines, of inputs `DILATION` positions apart. Position 0 is the oldest of
+    the `REACH` earlier inputs, which are activated already.
     """
     row = tl.program_id(0).to(tl.int64)
     place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    is_in = place < count * TAPS * CHANNELS
     channel, line = place % CHANNELS, place // CHANNELS
-    source = begin + line // TAPS + (line % TAPS) * DILATION
+    is_line, is_in = line < lines, line < lines + REACH
+    source = line // TAPS + (line % TAPS) * DILATION
+    source = tl.where(is_line, source, length + line - lines)
     is_new = source >= REACH
     at = (row * length + source - REACH) * CHANNELS + channel
     new = tl.load(x + at, is_in & is_new, 0.0).to(tl.float32)
     if HAS_BIAS:
         new += tl.load(bias + channel, is_in, 0.0).to(tl.float32)
-    wave = tl.sin(new * tl.load(alpha + channel, is_in, 0.0))
-    new += wave * wave * tl.load(inverse_beta + channel, is_in, 0.0)
+    if HAS_SNAKE:
+        wave = tl.sin(new * tl.load(alpha + channel, is_in, 0.0))
+        new += wave * wave * tl.load(inverse_beta + channel, is_in, 0.0)
     if REACH > 0:
         stored = tl.load(rows + row) if HAS_ROWS else row
         old = history + stored * history_row + source * CHANNELS + channel
         new = tl.where(is_new, new, tl.load(old, is_in & (source < REACH), 0.0).to(tl.float32))
-    goal = written + row * count * TAPS * CHANNELS + place
-    tl.store(goal, new.to(written.dtype.element_ty), is_in)
+    number = new.to(written.dtype.element_ty)
+    tl.store(written + row * lines * CHANNELS + place, number, is_line)
+    if REACH > 0:
+        last = (line - lines) * CHANNELS + channel
+        tl.store(fresh + row * fresh_row + last, number, is_in & (line >= lines))
+
+
+@triton.jit
+def _earlier_or_new(history, x, source, is_in, REACH: tl.constexpr, WIDTH: tl.constexpr):
+    """Load the channels of one position; position 0 is the oldest of the earlier inputs."""
+    if source < REACH:
+        number = tl.load(history + source * WIDTH, is_in, 0.0)
+    else:
+        number = tl.load(x + (source - REACH) * WIDTH, is_in, 0.0)
+    return number
+
+
+@triton.jit
+def _convolve_norm(
+    x, taps, bias, weight, shift, history, rows, normed, fresh,
+    length, eps, history_row, fresh_row,
+    HAS_ROWS: tl.constexpr, REACH: tl.constexpr, WIDTH: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """Convolve each channel and normalise one position per program; the last ones write `fresh`.
+
+    `taps` are the weights [REACH + 1, WIDTH]; `WIDE` is `WIDTH` rounded up to a power of two.
+    """
+    dtype = x.dtype.element_ty
+    row, step = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    channel = tl.arange(0, WIDE)
+    is_in = channel < WIDTH
+    stored = tl.load(rows + row) if HAS_ROWS else row
+    x += row * length * WIDTH + channel
+    history += stored * history_row + channel
+    if step < length:
+        total = tl.zeros([WIDE], tl.float32)
+        for tap in tl.static_range(REACH + 1):
+            number = _earlier_or_new(history, x, step + tap, is_in, REACH, WIDTH).to(tl.float32)
+            total += number * tl.load(taps + tap * WIDTH + channel, is_in, 0.0).to(tl.float32)
+        total = (total + tl.load(bias + channel, is_in, 0.0).to(tl.float32)).to(dtype)
+        mean = tl.sum(total.to(tl.float32), 0) / WIDTH
+        off = tl.where(is_in, total.to(tl.float32) - mean, 0.0)
+        scaled = off * tl.rsqrt(tl.sum(off * off, 0) / WIDTH + eps)
+        scaled *= tl.load(weight + channel, is_in, 0.0).to(tl.float32)
+        scaled += tl.load(shift + channel, is_in, 0.0).to(tl.float32)
+        tl.store(normed + (row * length + step) * WIDTH + channel, scaled.to(dtype), is_in)
+    else:
+        goal = fresh + row * fresh_row + (step - length) * WIDTH + channel
+        tl.store(goal, _earlier_or_new(history, x, step, is_in, REACH, WIDTH), is_in)
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """What a launch writes: `positions` lines of `taps` inputs, after `reach` earlier ones."""
+
+    number: int = -1
+    reach: int = 0
+    positions: int = 0
+    taps: int = 1
+    dilation: int = 1
+
+
+class FusedCall(DecodeCall):
+    """A call whose launches write the next call's inputs beside the state; `advance` stores them.
+
+    Args:
+        state: as in `DecodeCall`.
+        frames: as in `DecodeCall`.
+        rows: as in `DecodeCall`.
+    """
+
+    def __init__(self, state: CodecState, frames: int, rows: Tensor | None) -> None:
+        super().__init__(state, frames, rows)
+        self._fresh = state.history.new_empty(len(self.positions), state.history.shape[1])
+        self._end = 0
+
+    def fresh(self, number: int) -> Tensor:
+        """Return where a convolution's last inputs are written: [B, reach, C].
+
+        Convolutions are called in the decoder's order, and the last ones need not be.
+        """
+        place = self._state.layout[number]
+        end = place.start + place.reach * place.channels
+        self._end = max(self._end, end)
+        return self._fresh[:, place.start : end].unflatten(1, (place.reach, place.channels))
+
+    def store_history(self, number: int, inputs: Tensor) -> None:
+        """See `DecodeCall`."""
+        self.fresh(number).copy_(inputs)
+
+    def taps(self, number: int, x: Tensor, kernel: int, dilation: int) -> Tensor:
+        """See `DecodeCall`."""
+        if kernel == 1:
+            return x
+        layout = _Layout(number, (kernel - 1) * dilation, x.shape[1], kernel, dilation)
+        return self.write_inputs(x, None, None, layout)
+
+    def advance(self) -> None:
+        """See `DecodeCall`."""
+        super().advance()
+        self._store(self._state.history[:, : self._end], self._fresh[:, : self._end])
+
+    def write_inputs(
+        self, x: Tensor, bias: Tensor | None, snake: SnakeBeta | None, layout: _Layout
+    ) -> Tensor:
+        """Add a bias to [B, T, C] and activate: [B, positions, taps * C]."""
+        x, (rows, length, channels) = x.contiguous(), x.shape
+        lines = layout.positions * layout.taps
+        written = x.new_empty(rows, layout.positions, layout.taps * channels)
+        history = fresh = x
+        if layout.reach:
+            history, fresh = self.history(layout.number), self.fresh(layout.number)
+        alpha, inverse_beta = (x, x) if snake is None else (snake.alpha, snake.inverse_beta)
+        _write_inputs[rows, triton.cdiv((lines + layout.reach) * channels, _BLOCK)](
+            x, x if bias is None else bias, alpha, inverse_beta, history,
+            x if self.rows is None else self.rows, written, fresh,
+            length, lines, history.stride(0), fresh.stride(0),
+            bias is not None, snake is not None, self.rows is not None, layout.reach, channels,
+            layout.taps, layout.dilation, _BLOCK,
+            num_warps=_WARPS, enable_fp_fusion=False,
+        )  # fmt: skip
+        return written
+
+    def convolve_norm(self, x: Tensor, mixing: ConvNeXt) -> Tensor:
+        """Convolve each channel of [B, T, C], and normalise the channels of each position."""
+        x, conv, norm = x.contiguous(), mixing.conv, mixing.norm
+        rows, length, width = x.shape
+        history, fresh = self.history(conv.number), self.fresh(conv.number)
+        normed, wide = x.new_empty(x.shape), triton.next_power_of_2(width)
+        _convolve_norm[rows, length + conv.reach](
+            x, conv.weight, conv.bias, norm.weight, norm.bias, history,
+            x if self.rows is None else self.rows, normed, fresh,
+            length, norm.eps, history.stride(0), fresh.stride(0),
+            self.rows is not None, conv.reach, width, wide,
+            num_warps=max(1, min(8, wide // 256)), enable_fp_fusion=True,
+        )  # fmt: skip
+        return normed
 
 
 class FusedSynthesis:
-    """Blocks of a decoder and its last convolution, with fused activations.
+    """The decoder's layers from latents to samples, with one launch between two products.
 
     Args:
+        upsampling: layers from frames to the positions of the first block.
+        mixing: the layer after each of these.
+        head: first convolution of the decoder.
         blocks: blocks of the decoder, whose weights are loaded.
         activation: activation after the blocks.
         output: convolution to samples.
     """
 
     def __init__(
-        self, blocks: Sequence[nn.Module], activation: SnakeBeta, output: CausalConvolution
+        self,
+        upsampling: Sequence[nn.Module],
+        mixing: Sequence[nn.Module],
+        head: CausalConvolution,
+        blocks: Sequence[nn.Module],
+        activation: SnakeBeta,
+        output: CausalConvolution,
     ) -> None:
+        self._upsampling = [layer for layer in upsampling if isinstance(layer, Upsampling)]
+        self._mixing = [layer for layer in mixing if isinstance(layer, ConvNeXt)]
+        self._head = head
         self._blocks = [block for block in blocks if isinstance(block, UpsamplingBlock)]
         self._units = [
             [unit for unit in block.units if isinstance(unit, ResidualUnit)]
             for block in self._blocks
         ]
         self._biases = [
-            list(accumulate(_of(unit.mix.bias) for unit in units)) for units in self._units
+            list(accumulate(_of(unit.mix.bias).float() for unit in units)) for units in self._units
         ]
         """Biases that the stream of a block lacks after each of its units."""
         self._activation, self._output = activation, output
 
     def __call__(self, x: Tensor, call: DecodeCall) -> Tensor:
-        """[B, T, C] after the first convolution -> [B, T * rate, 1]."""
-        bias = None
+        """[B, F, latent] -> [B, F * 1920, 1]."""
+        assert isinstance(call, FusedCall), type(call)
+        for upsampling, mixing in zip(self._upsampling, self._mixing, strict=True):
+            x = upsampling(x, call)
+            x = mixing.down(F.gelu(mixing.up(call.convolve_norm(x, mixing)))).add_(x)
+        x, bias = self._head(x, call), None
         for block, units, biases in zip(self._blocks, self._units, self._biases, strict=True):
             conv = block.upsampling.conv
             taps = _taps(x, bias, block.activation, conv, call)
@@ -99,12 +257,12 @@ class FusedSynthesis:
             for unit, following in zip(units, biases, strict=True):
                 x = _add_unit(x, bias, unit, call)
                 bias = following
-        padded = _padded(x, bias, self._activation, self._output, call)
         assert isinstance(self._output, DirectConvolution)
+        padded = _padded(x, bias, self._activation, self._output, call)
         return _convolve(padded, self._output, self._output.bias)
 
 
-def _add_unit(x: Tensor, bias: Tensor | None, unit: ResidualUnit, call: DecodeCall) -> Tensor:
+def _add_unit(x: Tensor, bias: Tensor | None, unit: ResidualUnit, call: FusedCall) -> Tensor:
     """Add a residual unit to `x`, without the bias of its last product."""
     conv, pending = unit.conv, None
     if isinstance(conv, ProductConvolution):
@@ -112,7 +270,8 @@ def _add_unit(x: Tensor, bias: Tensor | None, unit: ResidualUnit, call: DecodeCa
     else:
         inner = _convolve(_padded(x, bias, unit.activation, conv, call), conv, None)
         pending = conv.bias
-    active = _written(inner, pending, unit.mix_activation, count=inner.shape[1])
+    layout = _Layout(positions=inner.shape[1])
+    active = call.write_inputs(inner, pending, unit.mix_activation, layout)
     flat = x.reshape(-1, x.shape[-1]).addmm_(active.flatten(0, 1), unit.mix.weight.T)
     return flat.view(x.shape)
 
@@ -124,51 +283,19 @@ def _convolve(padded: Tensor, conv: DirectConvolution, bias: Tensor | None) -> T
 
 
 def _padded(
-    x: Tensor, bias: Tensor | None, snake: SnakeBeta, conv: CausalConvolution, call: DecodeCall
+    x: Tensor, bias: Tensor | None, snake: SnakeBeta, conv: CausalConvolution, call: FusedCall
 ) -> Tensor:
     """Activate [B, T, C], and prepend the convolution's earlier inputs: [B, reach + T, C]."""
-    padded = _written(x, bias, snake, conv, call, count=conv.reach + x.shape[1])
-    call.store_history(conv.number, padded[:, x.shape[1] :])
-    return padded
+    layout = _Layout(conv.number, conv.reach, conv.reach + x.shape[1])
+    return call.write_inputs(x, bias, snake, layout)
 
 
 def _taps(
-    x: Tensor, bias: Tensor | None, snake: SnakeBeta, conv: CausalConvolution, call: DecodeCall
+    x: Tensor, bias: Tensor | None, snake: SnakeBeta, conv: CausalConvolution, call: FusedCall
 ) -> Tensor:
     """Activate [B, T, C], and gather the inputs of each output: [B, T, kernel * C]."""
-    length = x.shape[1]
-    taps = _written(x, bias, snake, conv, call, count=length, taps=conv.kernel)
-    last = _written(x, bias, snake, conv, call, begin=length, count=conv.reach)
-    call.store_history(conv.number, last)
-    return taps
-
-
-def _written(
-    x: Tensor,
-    bias: Tensor | None,
-    snake: SnakeBeta,
-    conv: CausalConvolution | None = None,
-    call: DecodeCall | None = None,
-    *,
-    begin: int = 0,
-    count: int,
-    taps: int = 1,
-) -> Tensor:
-    """Launch the kernel: [B, count, taps * C], without earlier inputs if there is no `conv`."""
-    x, (rows, length, channels) = x.contiguous(), x.shape
-    written = x.new_empty(rows, count, taps * channels)
-    history, places = x, None
-    if conv is not None and call is not None:
-        history, places = call.history(conv.number), call.rows
-    _activate[rows, triton.cdiv(count * taps * channels, _BLOCK)](
-        x, x if bias is None else bias, snake.alpha, snake.inverse_beta, history,
-        x if places is None else places, written,
-        length, begin, count, history.stride(0),
-        bias is not None, places is not None, 0 if conv is None else conv.reach, channels, taps,
-        1 if conv is None else conv.dilation, _BLOCK,
-        num_warps=_WARPS, enable_fp_fusion=False,
-    )  # fmt: skip
-    return written
+    layout = _Layout(conv.number, conv.reach, x.shape[1], conv.kernel, conv.dilation)
+    return call.write_inputs(x, bias, snake, layout)
 
 
 def _of(bias: Tensor | None) -> Tensor:

@@ -72,10 +72,7 @@ class CausalConvolution(nn.Module):
 
     def taps(self, x: Tensor, call: DecodeCall) -> Tensor:
         """Gather the inputs of each output: [B, T, C] -> [B, T, kernel * C]."""
-        length = x.shape[1]
-        x = call.prepend_history(self.number, x)
-        starts = range(0, self.reach + 1, self.dilation)
-        return torch.cat([x[:, start : start + length] for start in starts], dim=-1)
+        return call.taps(self.number, x, self.kernel, self.dilation)
 
 
 class ProductConvolution(CausalConvolution):

@@ -190,6 +190,20 @@ class DecodeCall:
         self.store_history(number, inputs[:, x.shape[1] :])
         return inputs
 
+    def taps(self, number: int, x: Tensor, kernel: int, dilation: int) -> Tensor:
+        """Gather the inputs of each output of a convolution: [B, T, C] -> [B, T, kernel * C].
+
+        Args:
+            number: number of the convolution in the decoder's order.
+            x: new inputs; the last ones are stored for the next call.
+            kernel: number of taps.
+            dilation: positions between taps.
+        """
+        length, reach = x.shape[1], (kernel - 1) * dilation
+        x = self.prepend_history(number, x)
+        starts = range(0, reach + 1, dilation)
+        return torch.cat([x[:, start : start + length] for start in starts], dim=-1)
+
     def advance(self) -> None:
         """Advance the positions by the decoded frames."""
         self._store(self._state.positions, self.positions[:, -1] + 1)

@@ -51,8 +51,8 @@ class EngineSettings(SettingsGroup):
             succeeds. `skinny` is `fused` with a third fewer launches for steps of up to 16 rows;
             never run on a GPU, so try it by measuring.
         codec_kernels: Kernels of the audio codec: `plain` (PyTorch) or `fused` (Triton, NVIDIA
-            GPUs), which reads and writes half as much memory. Never run on a GPU; try it by
-            measuring.
+            GPUs), which reads and writes a third as much memory in a third of the launches. Never
+            run on a GPU; try it by measuring.
         graphs: Capture GPU work as CUDA graphs at start. Turn it off only to debug: speech becomes
             much slower to generate.
         quantize: Store weights in 8 bits: on a GPU `fp8` or `int8` (extra `quantize`), for Pocket
