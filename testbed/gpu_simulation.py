@@ -41,7 +41,7 @@ class GpuTimes:
     Attributes:
         table: counted work of the passes.
         figures: figures of a device.
-        codec: kernels of the codec in the table.
+        codec: kernels and precision of the codec, as the table names them.
         kernels: kernels of talker and code predictor: `fused` or `skinny`.
     """
 

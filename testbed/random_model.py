@@ -110,9 +110,15 @@ class RandomModel:
         generation = config_of(GenerationConfig, GENERATION)
         return Checkpoint(self.config, generation, self._tokenizer(), network, None)
 
-    def codec(self, device: torch.device, *, is_packed: bool = True) -> Codec:
-        """Make the codec's decoder in float32."""
-        with building(torch.float32, device):
+    def codec(
+        self,
+        device: torch.device,
+        dtype: torch.dtype = torch.float32,
+        *,
+        is_packed: bool = True,
+    ) -> Codec:
+        """Make the codec's decoder; arguments as of `load_codec`."""
+        with building(dtype, device):
             decoder = CodecDecoder(self.codec_config.decoder_config)
         self._fill(decoder.weights(), torch.float32)
         if is_packed:

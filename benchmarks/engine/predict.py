@@ -35,7 +35,7 @@ def predict(times: GpuTimes) -> dict[str, dict[str, float]]:
 
 
 def main(
-    codec: Annotated[str, typer.Option(help="Kernels of the codec: plain or fused.")] = "plain",
+    codec: Annotated[str, typer.Option(help="Codec: plain, fused or 'fused bfloat16'.")] = "plain",
     before: Annotated[
         str | None, typer.Option(help="Also predict with what was counted at this commit.")
     ] = None,
@@ -54,7 +54,8 @@ def main(
     if codec == "plain":
         fused = load_times(TABLE, "fused")
         columns["fused codec"] = predict(fused)
-        columns["and skinny"] = predict(replace(fused, kernels="skinny"))
+        columns["in bfloat16"] = predict(load_times(TABLE, "fused bfloat16"))
+        columns["fused, skinny"] = predict(replace(fused, kernels="skinny"))
     Console().print(_compared(columns, f"Predicted from {kind}; steps without the codec"))
     if save and codec == "plain":  # what a server runs by default
         SAVED.write_text(json_format.dumps(found, indent=2) + "\n")

@@ -80,6 +80,8 @@ def faults(ground: Ground) -> None:
             ):
                 notes.keep({"difference": difference, "bound": bound}, "fused", name)
             notes.keep(find_codec_fault(ground.device) or "", "fused_codec_fault")
+            half = find_codec_fault(ground.device, torch.bfloat16)
+            notes.keep(half or "", "half_codec_fault")
         except Exception:  # of an import, a compiler, a driver: all of it is worth knowing
             traceback.print_exc()
             notes.keep(traceback.format_exc(), "fused_traceback")

@@ -54,6 +54,7 @@ PLANS = {
     "sdpa": Plan(90),
     "plain": Plan(90),
     "fused-codec": Plan(90, needs_gpu=True),
+    "half-codec": Plan(90, needs_gpu=True),
     "fp8": Plan(90, ("torchao",)),
     "int8": Plan(90, ("torchao",)),
     "no-tf32": Plan(90),

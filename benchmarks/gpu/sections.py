@@ -49,6 +49,7 @@ SECTIONS: Mapping[str, Callable[[Ground], None]] = {
     "sdpa": partial(_engine, attention="sdpa"),
     "plain": partial(_engine, kernels="plain"),
     "fused-codec": partial(_engine, codec_kernels="fused"),
+    "half-codec": partial(_engine, codec_kernels="fused", codec_precision="bfloat16"),
     "fp8": partial(_engine, quantize="fp8"),
     "int8": partial(_engine, quantize="int8"),
     "no-tf32": partial(_engine, has_tf32=False),

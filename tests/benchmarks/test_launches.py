@@ -8,6 +8,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from benchmarks.engine.pass_work import (
+    CODECS,
     TABLE,
     Work,
     all_work,
@@ -54,9 +55,9 @@ def check_against_table(found: dict[str, dict[str, float]]) -> None:
 def test_no_pass_grows(run: Run, fused: dict[str, Work]) -> None:
     """Fused passes and a codec call of 64 rows launch and move what the committed table says."""
     found = {f"{name}, fused, 64 rows": work.totals for name, work in fused.items()}
-    for kernels in ("plain", "fused"):
-        work = run(codec_work, 64, 1, kernels)
-        found[f"codec, {kernels}, 64 rows of 1 frames"] = work.totals
+    for codec, (kernels, dtype) in CODECS.items():
+        work = run(codec_work, 64, 1, kernels, dtype)
+        found[f"codec, {codec}, 64 rows of 1 frames"] = work.totals
     check_against_table(found)
 
 
@@ -113,6 +114,13 @@ def test_a_fused_codec_call_has_a_launch_between_two_products(run: Run) -> None:
     assert counts["index_copy_"] == 2  # the inputs of all convolutions, and the positions
     assert counts["sin_"] == counts["scaled_dot_product_attention"] == counts["index_put_"] == 0
     assert fused.bytes.total() < 0.36 * plain.bytes.total()
+
+
+def test_a_codec_in_bfloat16_moves_half(run: Run) -> None:
+    """A fused call of 64 rows in bfloat16 has at most 180 launches, and moves at most 2.6 GB."""
+    half = run(codec_work, 64, 1, *CODECS["fused bfloat16"])
+    assert half.launches.total() <= 180
+    assert half.bytes.total() <= 2.6e9
 
 
 def test_a_fused_layer_of_a_prompt_has_two_kernels_of_attention(fused: dict[str, Work]) -> None:

@@ -124,28 +124,39 @@ def _choose_products(network: Network, options: Qwen3Options) -> None:
 
 
 def _load_codec(source: ModelSource, options: Qwen3Options, device: torch.device) -> Codec:
+    """Load the codec in the precision and with the kernels of the options.
+
+    Raises:
+        VoiceAgentError: this device does not have them.
+    """
+    if device.type == "cpu" and options.codec_precision != "float32":
+        raise VoiceAgentError(
+            f"expected a codec_precision for {device}, got {options.codec_precision}; try float32",
+            code=ErrorCode.INVALID_PARAM,
+        )
+    dtype = getattr(torch, options.codec_precision)
     if options.codec_kernels == "fused":
-        return _load_fused_codec(source, device)
+        return _load_fused_codec(source, device, dtype)
     if device.type != "cpu" or options.precision not in ("int8", "int4", "auto"):
-        return source.codec(device)
+        return source.codec(device, dtype)
     codec = source.codec(device, is_packed=False)
     timing = choose_codec_products(codec.decoder, is_timed=not options.is_deterministic)
     _logger.info("measuring products of the codec took %.1f s", timing.measured_s)
     return codec
 
 
-def _load_fused_codec(source: ModelSource, device: torch.device) -> Codec:
+def _load_fused_codec(source: ModelSource, device: torch.device, dtype: torch.dtype) -> Codec:
     """Load the codec with fused kernels.
 
     Raises:
         VoiceAgentError: they do not work on this device.
     """
-    if fault := find_codec_fault(device):
+    if fault := find_codec_fault(device, dtype):
         raise VoiceAgentError(
             f"expected codec_kernels that work on {device}, got fused: {fault}; try plain",
             code=ErrorCode.INVALID_PARAM,
         )
-    codec = source.codec(device)
+    codec = source.codec(device, dtype)
     codec.decoder.fuse()
     _logger.info("the codec runs with fused kernels")
     return codec

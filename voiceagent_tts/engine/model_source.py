@@ -38,8 +38,14 @@ class ModelSource(Protocol):
         """Load talker and code predictor; arguments as of `load_checkpoint`."""
         ...
 
-    def codec(self, device: torch.device, *, is_packed: bool = True) -> Codec:
-        """Load the codec's decoder in float32; arguments as of `load_codec`."""
+    def codec(
+        self,
+        device: torch.device,
+        dtype: torch.dtype = torch.float32,
+        *,
+        is_packed: bool = True,
+    ) -> Codec:
+        """Load the codec's decoder; arguments as of `load_codec`."""
         ...
 
 
@@ -77,6 +83,12 @@ class FolderSource:
             self.folder, dtype, device, backend, kernels=kernels, is_packed=is_packed
         )
 
-    def codec(self, device: torch.device, *, is_packed: bool = True) -> Codec:
+    def codec(
+        self,
+        device: torch.device,
+        dtype: torch.dtype = torch.float32,
+        *,
+        is_packed: bool = True,
+    ) -> Codec:
         """Read the codec that the folder contains."""
-        return load_codec(self.folder, torch.float32, device, is_packed=is_packed)
+        return load_codec(self.folder, dtype, device, is_packed=is_packed)

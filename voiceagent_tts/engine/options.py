@@ -34,6 +34,8 @@ class Qwen3Options:
         kernels: kernels between the matrix products; `auto` uses fused kernels if they work.
         codec_kernels: kernels of the codec; `fused` has a third of the launches and of the memory
             traffic, and rounds sums elsewhere. Never run on a GPU.
+        codec_precision: numbers of the codec on a GPU; `bfloat16` has half of the memory traffic.
+            Activations and sums are computed in float32. Never run on a GPU.
         has_graphs: whether passes are captured as CUDA graphs on a GPU.
         quantize: 8-bit weights for talker and code predictor on a GPU. Default: none.
         has_tf32: whether a GPU may compute float32 products in TF32. Default: only if `precision`
@@ -61,6 +63,7 @@ class Qwen3Options:
     attention: AttentionBackend | None = None
     kernels: KernelChoice = "auto"
     codec_kernels: Literal["plain", "fused"] = "plain"
+    codec_precision: Literal["float32", "bfloat16"] = "float32"
     has_graphs: bool = True
     quantize: Quantization | None = None
     has_tf32: bool | None = None

@@ -120,7 +120,7 @@ def _convolve_norm(
 
 
 @dataclass(frozen=True, slots=True)
-class _Layout:
+class Layout:
     """What a launch writes: `positions` lines of `taps` inputs, after `reach` earlier ones."""
 
     number: int = -1
@@ -162,7 +162,7 @@ class FusedCall(DecodeCall):
         """See `DecodeCall`."""
         if kernel == 1:
             return x
-        layout = _Layout(number, (kernel - 1) * dilation, x.shape[1], kernel, dilation)
+        layout = Layout(number, (kernel - 1) * dilation, x.shape[1], kernel, dilation)
         return self.write_inputs(x, None, None, layout)
 
     def advance(self) -> None:
@@ -171,7 +171,7 @@ class FusedCall(DecodeCall):
         self._store(self._state.history[:, : self._end], self._fresh[:, : self._end])
 
     def write_inputs(
-        self, x: Tensor, bias: Tensor | None, snake: SnakeBeta | None, layout: _Layout
+        self, x: Tensor, bias: Tensor | None, snake: SnakeBeta | None, layout: Layout
     ) -> Tensor:
         """Add a bias to [B, T, C] and activate: [B, positions, taps * C]."""
         x, (rows, length, channels) = x.contiguous(), x.shape
@@ -270,7 +270,7 @@ def _add_unit(x: Tensor, bias: Tensor | None, unit: ResidualUnit, call: FusedCal
     else:
         inner = _convolve(_padded(x, bias, unit.activation, conv, call), conv, None)
         pending = conv.bias
-    layout = _Layout(positions=inner.shape[1])
+    layout = Layout(positions=inner.shape[1])
     active = call.write_inputs(inner, pending, unit.mix_activation, layout)
     flat = x.reshape(-1, x.shape[-1]).addmm_(active.flatten(0, 1), unit.mix.weight.T)
     return flat.view(x.shape)
@@ -286,7 +286,7 @@ def _padded(
     x: Tensor, bias: Tensor | None, snake: SnakeBeta, conv: CausalConvolution, call: FusedCall
 ) -> Tensor:
     """Activate [B, T, C], and prepend the convolution's earlier inputs: [B, reach + T, C]."""
-    layout = _Layout(conv.number, conv.reach, conv.reach + x.shape[1])
+    layout = Layout(conv.number, conv.reach, conv.reach + x.shape[1])
     return call.write_inputs(x, bias, snake, layout)
 
 
@@ -294,7 +294,7 @@ def _taps(
     x: Tensor, bias: Tensor | None, snake: SnakeBeta, conv: CausalConvolution, call: FusedCall
 ) -> Tensor:
     """Activate [B, T, C], and gather the inputs of each output: [B, T, kernel * C]."""
-    layout = _Layout(conv.number, conv.reach, x.shape[1], conv.kernel, conv.dilation)
+    layout = Layout(conv.number, conv.reach, x.shape[1], conv.kernel, conv.dilation)
     return call.write_inputs(x, bias, snake, layout)
 
 

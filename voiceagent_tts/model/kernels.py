@@ -57,8 +57,8 @@ _TRIAL_CODEC = CodecDecoderConfig(
     decoder_dim=1024,
 )  # fmt: skip
 """A codec with both kinds of convolutions and little work."""
-_CODEC_TOLERANCE = 1e-4
-"""Maximum difference of the codec's results: it may amplify a rounding step of float32."""
+_CODEC_TOLERANCES = {torch.float32: 1e-4, torch.bfloat16: 0.05}
+"""Maximum difference of the codec's samples: it may amplify a rounding step of the dtype."""
 
 Draw = Callable[..., Tensor]
 """Function from a shape to random numbers, equal in every run."""
@@ -117,27 +117,30 @@ def find_fault(
     return None
 
 
-def find_codec_fault(device: torch.device) -> str | None:
-    """Return why the codec cannot use fused activations on this device, or None if it can."""
+def find_codec_fault(device: torch.device, dtype: torch.dtype = torch.float32) -> str | None:
+    """Return why a codec of `dtype` cannot use fused kernels on this device, or None if it can."""
     if device.type != "cuda" or torch.version.cuda is None:
         return f"{device} is not an NVIDIA GPU"
     try:
-        difference = codec_difference(device)
+        difference = codec_difference(device, dtype)
     except Exception as error:  # an import, the compiler or the driver may fail
         return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-    if difference <= _CODEC_TOLERANCE:
+    bound = _CODEC_TOLERANCES[dtype]
+    if difference <= bound:
         return None
-    return f"codec: {difference:.2g} from plain, expected at most {_CODEC_TOLERANCE:.2g}"
+    return f"codec: {difference:.2g} from plain, expected at most {bound:.2g}"
 
 
 @torch.inference_mode()
-def codec_difference(device: torch.device) -> float:
+def codec_difference(device: torch.device, dtype: torch.dtype = torch.float32) -> float:
     """Return the largest difference of a small codec's samples, fused on a device from plain.
 
     Relative to the largest sample. Several calls, so that the state between them is compared, too.
     """
     generator = torch.Generator().manual_seed(0)
     plain, fused = CodecDecoder(_TRIAL_CODEC), CodecDecoder(_TRIAL_CODEC)
+    for parameter in chain(plain.parameters(), fused.parameters()):
+        parameter.data = parameter.to(dtype)
     for name, tensor in plain.state_dict().items():
         if name.endswith(("frequencies", "first_rows")):
             continue

@@ -109,6 +109,7 @@ def _qwen3_specs(settings: Settings) -> dict[str, WorkerSpec]:
         "attention": settings.attention,
         "kernels": settings.kernels,
         "codec_kernels": settings.codec_kernels,
+        "codec_precision": settings.codec_precision,
         "has_graphs": settings.graphs,
         "quantize": settings.quantize,
         "has_tf32": settings.tf32,

@@ -53,6 +53,9 @@ class EngineSettings(SettingsGroup):
         codec_kernels: Kernels of the audio codec: `plain` (PyTorch) or `fused` (Triton, NVIDIA
             GPUs), which reads and writes a third as much memory in a third of the launches. Never
             run on a GPU; try it by measuring.
+        codec_precision: Numbers that the audio codec stores on a GPU: `float32`, or `bfloat16`,
+            which halves its memory and traffic; activations and sums stay float32. Samples differ
+            by noise some 33 dB below the signal, on random weights. Never run on a GPU.
         graphs: Capture GPU work as CUDA graphs at start. Turn it off only to debug: speech becomes
             much slower to generate.
         quantize: Store weights in 8 bits: on a GPU `fp8` or `int8` (extra `quantize`), for Pocket
@@ -86,6 +89,7 @@ class EngineSettings(SettingsGroup):
     attention: Literal["sdpa", "flash"] | None = None
     kernels: Literal["auto", "plain", "fused", "skinny"] = "auto"
     codec_kernels: Literal["plain", "fused"] = "plain"
+    codec_precision: Literal["float32", "bfloat16"] = "float32"
     graphs: bool = True
     quantize: Literal["fp8", "int8"] | None = None
     tf32: bool | None = None
