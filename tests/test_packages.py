@@ -116,7 +116,7 @@ PACKAGES = [
         "pydantic",
         "pydantic",
         frozenset({""}),
-        frozenset({"protocol", "config", "access", "server", "bench", "cli", "model"}),
+        frozenset({"protocol", "config", "settings", "access", "server", "bench", "cli", "model"}),
     ),
 ]
 
