@@ -20,15 +20,29 @@ from torch import Tensor
 from voiceagent_tts.model.attention import Pages
 from voiceagent_tts.model.layers import HeadNorm, Rotation
 
-_SMALLEST = 16
+_SMALLEST_SIDE = 16
 """Smallest side of a product of tensor cores."""
 _LINES_BYTES = 128
 """Queries of a program, times the bytes of a number: 64 in bfloat16, 32 in float32, which would
 spill registers with more. Queries are steps times the heads that share keys."""
-_KEYS_BYTES = 64
+KEYS_BYTES = 64
 """Keys that a program reads at once, times the bytes of a number."""
 _NOTHING = tl.constexpr(-1e30)
 """Initial maximum of the scores, below any real score. Finite, so a difference of two is finite."""
+
+
+@triton.jit
+def add_block(scores, values, highest, total, gathered):
+    """Take a block of keys into a softmax that is computed block by block.
+
+    Scores [N, K] are in powers of 2; values: [K, WIDE]. Returns the highest score so far [N], the
+    sum of the shares [N], and the weighed values [N, WIDE], all three as they were given.
+    Source: the online softmax of Milakov and Gimelshein (2018).
+    """
+    higher = tl.maximum(highest, tl.max(scores, 1))
+    shares, kept = tl.exp2(scores - higher[:, None]), tl.exp2(highest - higher)
+    brought = tl.dot(shares.to(values.dtype), values, input_precision="ieee")
+    return higher, total * kept + tl.sum(shares, 1), gathered * kept[:, None] + brought
 
 
 @triton.jit
@@ -117,11 +131,7 @@ def _attend_prompt(
         scores = tl.dot(queries, tl.trans(old_keys), input_precision="ieee") * scale
         is_visible = (start + ahead)[None, :] <= (begin + step)[:, None]
         scores = tl.where(is_visible, scores, float("-inf"))
-        higher = tl.maximum(highest, tl.max(scores, 1))
-        shares, kept = tl.exp2(scores - higher[:, None]), tl.exp2(highest - higher)
-        total = total * kept + tl.sum(shares, 1)
-        brought = tl.dot(shares.to(dtype), old_values, input_precision="ieee")
-        gathered, highest = gathered * kept[:, None] + brought, higher
+        highest, total, gathered = add_block(scores, old_values, highest, total, gathered)
     tl.store(attended + source, (gathered / total[:, None]).to(dtype), is_line)
 
 
@@ -130,10 +140,7 @@ def attend_prompt(heads: Tensor, norm: HeadNorm, rotated: Rotation, pages: Pages
     rows, steps, count, width = heads.shape
     heads, queries = heads.contiguous(), norm.queries
     groups, page = count - len(norm.weight), pages.keys.shape[1]
-    wide, block = (
-        max(_SMALLEST, triton.next_power_of_2(width)),
-        min(_KEYS_BYTES // heads.itemsize, page),
-    )
+    wide, block = side_of(width), min(KEYS_BYTES // heads.itemsize, page)
     assert pages.keys.is_contiguous() and pages.values.is_contiguous(), "expected contiguous pages"
     assert page % block == 0, f"pages of {page}, blocks of {block}"
     turned = torch.empty_like(heads[:, :, :queries], memory_format=torch.contiguous_format)
@@ -146,7 +153,7 @@ def attend_prompt(heads: Tensor, norm: HeadNorm, rotated: Rotation, pages: Pages
     )  # fmt: skip
     lines = steps * (queries // groups)
     most_lines = _LINES_BYTES // heads.itemsize
-    block_lines = max(_SMALLEST, min(most_lines, triton.next_power_of_2(lines)))
+    block_lines = min(most_lines, side_of(lines))
     attended = torch.empty_like(turned)
     _attend_prompt[rows, groups, triton.cdiv(lines, block_lines)](
         turned, pages.keys, pages.values, pages.table, pages.positions, attended,
@@ -155,3 +162,8 @@ def attend_prompt(heads: Tensor, norm: HeadNorm, rotated: Rotation, pages: Pages
         num_warps=4, num_stages=2, enable_fp_fusion=True,
     )  # fmt: skip
     return attended
+
+
+def side_of(size: int) -> int:
+    """Return the smallest side of a product of tensor cores that holds `size` numbers."""
+    return max(_SMALLEST_SIDE, triton.next_power_of_2(size))

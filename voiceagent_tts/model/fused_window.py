@@ -16,12 +16,8 @@ import triton.language as tl
 from torch import Tensor
 
 from voiceagent_tts.model.codec_state import DecodeCall
+from voiceagent_tts.model.fused_prompt import KEYS_BYTES, add_block, side_of
 from voiceagent_tts.model.layers import Rotation
-
-_SMALLEST = 16
-"""Smallest side of a product of tensor cores."""
-_KEYS_BYTES = 64
-"""Keys that a program reads at once, times the bytes of a number."""
 
 
 @triton.jit
@@ -101,11 +97,7 @@ def _attend_window(
         old_scores = tl.dot(queries, tl.trans(old_keys), input_precision="ieee") * scale
         is_seen = (place < begin)[None, :] & (place[None, :] > begin + step - window)
         old_scores = tl.where(is_seen, old_scores, float("-inf"))
-        higher = tl.maximum(highest, tl.max(old_scores, 1))
-        old_shares, kept = tl.exp2(old_scores - higher[:, None]), tl.exp2(highest - higher)
-        total = total * kept + tl.sum(old_shares, 1)
-        brought = tl.dot(old_shares.to(dtype), old_values, input_precision="ieee")
-        gathered, highest = gathered * kept[:, None] + brought, higher
+        highest, total, gathered = add_block(old_scores, old_values, highest, total, gathered)
 
     goal = ((row * STEPS + step) * QUERIES + head) * WIDTH + column
     tl.store(attended + goal, (gathered / total[:, None]).to(dtype), is_line)
@@ -124,12 +116,8 @@ def attend_window(
         heads, rotated.cos, rotated.sin, keys, values,
         heads if call.rows is None else call.rows, call.positions, attended,
         math.log2(math.e) / math.sqrt(width), keys.shape[1], call.window_frames,
-        call.rows is not None, steps, queries, groups, width, _side(steps * (queries // groups)),
-        _side(steps), _KEYS_BYTES // heads.itemsize, _side(width),
+        call.rows is not None, steps, queries, groups, width, side_of(steps * (queries // groups)),
+        side_of(steps), KEYS_BYTES // heads.itemsize, side_of(width),
         num_warps=4, num_stages=2, enable_fp_fusion=True,
     )  # fmt: skip
     return attended
-
-
-def _side(size: int) -> int:
-    return max(_SMALLEST, triton.next_power_of_2(size))
