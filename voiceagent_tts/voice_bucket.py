@@ -9,13 +9,13 @@ import json
 import logging
 import re
 import secrets
-import struct
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from voiceagent_tts.bucket import Bucket, BucketError, StoredObject, is_bucket
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError
+from voiceagent_tts.voice_file import read_header
 from voiceagent_tts.voices import (
     CLONE_SUFFIX,
     CONSENTS,
@@ -273,20 +273,16 @@ def _is_ours(file: str) -> bool:
 
 
 def _is_whole(file: str, content: bytes) -> bool:
-    """Whether a file has the form that its name says; a cut or foreign one has not.
-
-    Source: the safetensors format, a JSON header after its length, and then the tensors.
-    """
+    """Whether a file has the form that its name says; a cut or foreign one has not."""
     try:
         if file.endswith(".json"):
             return isinstance(json.loads(content), dict)
         if file.endswith(LEXICON_SUFFIX):
             return True  # read with an error that names the mistake
-        (length,) = struct.unpack("<Q", content[:8])
-        header = json.loads(content[8 : 8 + length])
+        header, tensors_at = read_header(content)
         ends = [each["data_offsets"][1] for name, each in header.items() if name != "__metadata__"]
-        return 8 + length + max(ends) == len(content)
-    except (struct.error, ValueError, KeyError, TypeError, IndexError, AttributeError):
+        return tensors_at + max(ends) == len(content)
+    except (ValueError, KeyError, TypeError, IndexError):
         return False
     except RecursionError:  # JSON in thousands of brackets
         return False

@@ -6,11 +6,9 @@ voice file's contents except the embedding width.
 
 import contextlib
 import fcntl
-import json
 import os
 import re
 import secrets
-import struct
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -20,6 +18,7 @@ from pathlib import Path
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.lexicon import Pronunciation, read_lexicon
 from voiceagent_tts.seam.events import Capabilities, Gender, VoiceDetails
+from voiceagent_tts.voice_file import read_header
 
 CLONE_SUFFIX = ".safetensors"
 LEXICON_SUFFIX = ".lexicon.toml"
@@ -172,16 +171,12 @@ class VoiceFolder:
         return read_lexicon(self._lexicon_file(name))
 
     def embedding_width(self, name: str) -> int | None:
-        """Return the size of the voice's speaker embedding; None if the file does not state it.
-
-        Source: the safetensors format, a JSON header after its length.
-        """
+        """Return the size of the voice's speaker embedding; None if the file does not state it."""
         try:
             with self._file(name).open("rb") as file:
-                (length,) = struct.unpack("<Q", file.read(8))
-                header = json.loads(file.read(min(length, _MAX_HEADER_BYTES)))
+                header, _ = read_header(file.read(8 + _MAX_HEADER_BYTES))
             (width,) = header["speaker_embedding"]["shape"]
-        except (OSError, struct.error, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError):
             return None
         return width if isinstance(width, int) else None
 

@@ -183,7 +183,7 @@ def remove(name: Name, engine: Engine = None) -> None:
     from voiceagent_tts.voices import clone_name
 
     folder = _folder(_settings(engine))
-    folder.read(name)  # an unknown name is an error
+    folder.remove(name)  # an unknown name is an error
     VoiceRecords(folder).remove_voice(clone_name(name))
 
 

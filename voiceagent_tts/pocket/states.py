@@ -5,8 +5,6 @@ A state belongs to the weights that made it. `pocket-tts` publishes the states o
 each of its models. A clone's file holds one state for each model that it was made for.
 """
 
-import json
-import struct
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -19,6 +17,7 @@ import torch
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.lru import LRUCache
 from voiceagent_tts.pocket.published import GATED_PAGE, voices_for
+from voiceagent_tts.voice_file import read_header
 from voiceagent_tts.voices import VoiceFolder, name_hint
 
 if TYPE_CHECKING:
@@ -162,9 +161,10 @@ def unpack_state(voice_file: bytes, model: PocketModel) -> State:
     """
     try:
         tensors = safetensors.torch.load(voice_file)
-        weights = _metadata(voice_file)
-    except (safetensors.SafetensorError, ValueError, struct.error):
+        header, _ = read_header(voice_file)
+    except (safetensors.SafetensorError, ValueError):
         raise _refused("expected a voice file of Pocket TTS, got another file") from None
+    weights: dict[str, str] = header.get("__metadata__", {})
     state: State = {}
     for path, tensor in tensors.items():
         key, _, rest = path.partition("/")
@@ -178,12 +178,6 @@ def unpack_state(voice_file: bytes, model: PocketModel) -> State:
             f"{made_for}; add it again with `voices add --engine pocket --replace`"
         )
     return state
-
-
-def _metadata(voice_file: bytes) -> dict[str, str]:
-    """Return the metadata of a safetensors file, a part of the JSON header after its length."""
-    (length,) = struct.unpack("<Q", voice_file[:8])
-    return json.loads(voice_file[8 : 8 + length]).get("__metadata__", {})
 
 
 def _refused(message: str) -> InvalidRequestError:

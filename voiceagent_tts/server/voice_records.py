@@ -4,10 +4,8 @@ The files are beside those of the voices, so that all servers that share these k
 no requests and nothing of how voices are made.
 """
 
-import json
 import logging
 import re
-import struct
 import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -19,7 +17,13 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
-from voiceagent_tts.voices import CLONE_SUFFIX, CONSENTS, RECORDS, VoiceFolder
+from voiceagent_tts.voice_file import read_header
+from voiceagent_tts.voices import (
+    CLONE_SUFFIX,
+    CONSENTS,
+    RECORDS,
+    VoiceFolder,
+)
 
 Tag = Literal["testing", "production"]
 
@@ -210,17 +214,14 @@ class VoiceRecords:
 
 
 def speaker_embedding(voice_file: bytes) -> npt.NDArray[np.float32] | None:
-    """The speaker embedding in a voice file: [D] float32; None if it has none.
-
-    Source: the safetensors format, a JSON header after its length, and then the tensors.
-    """
+    """The speaker embedding in a voice file: [D] float32; None if it has none."""
     try:
-        (length,) = struct.unpack("<Q", voice_file[:8])
-        entry = json.loads(voice_file[8 : 8 + length])["speaker_embedding"]
+        header, tensors_at = read_header(voice_file)
+        entry = header["speaker_embedding"]
         start, end = entry["data_offsets"]
         assert entry["dtype"] == "F32"
-        return np.frombuffer(voice_file[8 + length + start : 8 + length + end], "<f4")
-    except (struct.error, ValueError, KeyError, TypeError, AssertionError):
+        return np.frombuffer(voice_file[tensors_at + start : tensors_at + end], "<f4")
+    except (ValueError, KeyError, TypeError, AssertionError):
         return None
 
 
