@@ -41,8 +41,9 @@ from voiceagent_tts.bench.bargein.judge import Judge, Recording
 from voiceagent_tts.bench.bargein.pool import Conversation, SessionPool
 from voiceagent_tts.bench.bargein.run import user_speech
 from voiceagent_tts.bench.bargein.session import Call, Host, Reply
-from voiceagent_tts.bench.own_server import OwnServer, own_server
+from voiceagent_tts.bench.own_server import own_server
 from voiceagent_tts.client import DEFAULT_PATH
+from voiceagent_tts.demo.server import ServerProcess
 
 _ESPEAK_VOICE = "default"
 _SLOT_POLL_S = 0.005
@@ -64,7 +65,7 @@ _SUMMARY = (
 class Place:
     """A running server, and the folder to which its engine writes the truth."""
 
-    server: OwnServer
+    server: ServerProcess
     truth: Path
     voice: str
 

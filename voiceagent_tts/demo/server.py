@@ -1,16 +1,18 @@
-"""A voiceagent-tts server that runs as long as a demo agent needs it."""
+"""Starts servers as processes, which share no event loop with their clients; that of the demo."""
 
 import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from voiceagent_tts.errors import EngineError
 
 _OPTIONS = ("--host", "127.0.0.1", "--port", "0")
+_START_TIMEOUT_S = 120.0
+_STOP_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,19 @@ class DemoVoice:
 EMBEDDED = DemoVoice("espeak", ("en", "de", "es", "zh"))
 
 
+@dataclass(frozen=True, slots=True)
+class ServerProcess:
+    """A running server.
+
+    Attributes:
+        url: its address: a WebSocket's, or HTTP.
+        pid: its process.
+    """
+
+    url: str
+    pid: int
+
+
 @contextlib.asynccontextmanager
 async def demo_server(log: Path, engine: str = EMBEDDED.engine) -> AsyncIterator[str]:
     """Run a server; yields the URL of its WebSocket.
@@ -45,25 +60,49 @@ async def demo_server(log: Path, engine: str = EMBEDDED.engine) -> AsyncIterator
     Raises:
         EngineError: the server did not start; its log says why.
     """
-    log.parent.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "voiceagent_tts", "serve", *_OPTIONS, "--engine", engine]
-    environment = {**os.environ, "VOICEAGENT_TTS_API_KEYS": ""}
+    argv = ("-m", "voiceagent_tts", "serve", *_OPTIONS, "--engine", engine)
+    environment = {"VOICEAGENT_TTS_API_KEYS": ""}
     if engine == EMBEDDED.engine:
         environment["VOICEAGENT_TTS_MODELS"] = ""
+    async with server_process(argv, log, environment) as server:
+        yield server.url
+
+
+@contextlib.asynccontextmanager
+async def server_process(
+    argv: Sequence[str], log: Path, environment: Mapping[str, str]
+) -> AsyncIterator[ServerProcess]:
+    """Run Python with `argv` until the block ends; its first line is `ready` and an address.
+
+    Args:
+        argv: arguments of Python.
+        log: file for standard error; its folder is made.
+        environment: variables beside those of this process.
+
+    Raises:
+        EngineError: the server did not start; its log says why.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as stderr:
-        server = await asyncio.create_subprocess_exec(
-            *command,
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *argv,
             stdout=asyncio.subprocess.PIPE,
             stderr=stderr,
-            env=environment,
+            env={**os.environ, **environment},
         )
+    try:
+        assert process.stdout is not None
+        line = await asyncio.wait_for(process.stdout.readline(), _START_TIMEOUT_S)
+        word, _, url = line.decode().strip().partition(" ")
+        if word != "ready":
+            raise EngineError(f"the server did not start; see {log}")
+        yield ServerProcess(url, process.pid)
+    finally:
+        if process.returncode is None:
+            process.terminate()
         try:
-            assert server.stdout is not None
-            ready = (await server.stdout.readline()).decode().split()
-            if not ready:
-                raise EngineError(f"the server did not start; see {log}")
-            yield ready[1]
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                server.terminate()
-            await server.wait()
+            await asyncio.wait_for(process.wait(), _STOP_TIMEOUT_S)
+        except TimeoutError:
+            process.kill()
+            await process.wait()
