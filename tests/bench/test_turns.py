@@ -8,6 +8,7 @@ from testbed.waiting import undisturbed
 from voiceagent_tts.bench import livekit_turns, pipecat_turns
 from voiceagent_tts.bench.compare import differences
 from voiceagent_tts.bench.document import SCHEMA, read_document, write_document
+from voiceagent_tts.bench.run import Outputs
 from voiceagent_tts.bench.stage_clock import STAGES, Stage, StageClock, TurnLatency
 from voiceagent_tts.bench.targets.classes import ServiceClass
 from voiceagent_tts.bench.turn_report import render_turns, section_of
@@ -49,7 +50,7 @@ def test_hosts_are_known_and_their_classes_belong_to_one(
 ) -> None:
     """A plan that cannot be run is refused before a server is started."""
     with pytest.raises(InvalidRequestError, match=said):
-        run_turns(TurnPlan(hosts, tts, None, None, 1, tmp_path))
+        run_turns(TurnPlan(hosts, tts, None, None, 1), Outputs(tmp_path))
 
 
 def test_a_transcript_may_be_complete_before_the_end_of_speech_is_reported() -> None:

@@ -52,12 +52,14 @@ class Outputs:
         has_peers: whether the peers that run here are started and measured as well.
         json: file of the document; None to write none.
         html: file of the report; None to write none.
+        save: folder for the recordings of `bench quality`; None to keep none.
     """
 
     folder: Path
     json: Path | None = None
     html: Path | None = None
     has_peers: bool = False
+    save: Path | None = None
 
 
 @contextlib.asynccontextmanager
@@ -229,25 +231,42 @@ def run_latency(
         "texts": len(style.texts),
         "sections": documents,
     }
-    publish(document, Console(), outputs, table_of(documents), render)
+    publish(document, outputs, table_of(documents), render, warnings_of(documents))
     return document
 
 
 def publish(
     document: dict[str, Any],
-    console: Console,
     outputs: Outputs,
     table: RenderableType,
     render_page: Callable[[dict[str, Any]], str],
-    warnings: Callable[[Sequence[dict[str, Any]]], Iterable[str]] = warnings_of,
+    warnings: Iterable[str] = (),
+    *,
+    line_of: Callable[[dict[str, Any]], str] = last_line,
+    least_width: int = 0,
 ) -> None:
-    """Print the table, the warnings about its sections and the last line; write the files."""
+    """Print the table, the warnings and the last line, and write the files.
+
+    Args:
+        document: what was measured.
+        outputs: the files.
+        table: what is printed.
+        render_page: makes the report.
+        warnings: sentences that are printed below the table.
+        line_of: makes the last line.
+        least_width: columns that the table has at least.
+
+    Raises:
+        OSError: a file cannot be written.
+    """
+    console = Console()
+    console.width = max(least_width, console.width)
     console.print(table)
-    for warning in warnings(document["sections"]):
+    for warning in warnings:
         console.print(warning, style="yellow", highlight=False)
     if outputs.json is not None:
         write_document(document, outputs.json)
     if outputs.html is not None:
         outputs.html.parent.mkdir(parents=True, exist_ok=True)
         outputs.html.write_text(render_page(document), "utf-8")
-    sys.stdout.write(last_line(document) + "\n")
+    sys.stdout.write(line_of(document) + "\n")

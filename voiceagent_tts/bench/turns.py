@@ -1,17 +1,15 @@
 """Runs whole turns on hosts, and reports how long each stage takes."""
 
 import asyncio
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
-from voiceagent_tts.bench.document import SCHEMA, last_line, write_document
+from voiceagent_tts.bench.document import SCHEMA
 from voiceagent_tts.bench.machine import provenance
 from voiceagent_tts.bench.own_server import own_server
+from voiceagent_tts.bench.run import Outputs, publish
 from voiceagent_tts.bench.stage_clock import StageClock
 from voiceagent_tts.bench.targets.addresses import TargetAddress
 from voiceagent_tts.bench.targets.classes import ServiceClass
@@ -44,7 +42,7 @@ _SERVER_LOG = "bench-turn-server.log"
 
 @dataclass(frozen=True, slots=True)
 class TurnPlan:
-    """What is run, and where its results go.
+    """What is run.
 
     Attributes:
         hosts: names of `HOSTS`, in the order of the report.
@@ -52,9 +50,6 @@ class TurnPlan:
         stt: transcription in the same form; None for a stand-in.
         llm: language model in the same form; None for a stand-in.
         turns: turns in each host.
-        folder: folder for the log of the server.
-        json: file of the document; None to write none.
-        html: file of the report; None to write none.
     """
 
     hosts: Sequence[str]
@@ -62,9 +57,6 @@ class TurnPlan:
     stt: str | None
     llm: str | None
     turns: int
-    folder: Path
-    json: Path | None = None
-    html: Path | None = None
 
 
 def service_class(text: str | None, host: str) -> ServiceClass | None:
@@ -84,7 +76,7 @@ def service_class(text: str | None, host: str) -> ServiceClass | None:
     return ServiceClass(address.address.removeprefix(f"{host}:"), address.options.arguments)
 
 
-def run_turns(plan: TurnPlan) -> None:
+def run_turns(plan: TurnPlan, outputs: Outputs) -> None:
     """Measure, print a table, write the files, and end with one JSON object.
 
     Raises:
@@ -93,14 +85,8 @@ def run_turns(plan: TurnPlan) -> None:
     """
     _check(plan)
     document = {"schema": SCHEMA, "kind": "turn", **provenance(), "seed": 0}
-    document["sections"] = asyncio.run(_measure(plan))
-    Console().print(table_of(document["sections"]))
-    if plan.json is not None:
-        write_document(document, plan.json)
-    if plan.html is not None:
-        plan.html.parent.mkdir(parents=True, exist_ok=True)
-        plan.html.write_text(render_turns(document), "utf-8")
-    sys.stdout.write(last_line(document) + "\n")
+    document["sections"] = asyncio.run(_measure(plan, outputs.folder))
+    publish(document, outputs, table_of(document["sections"]), render_turns)
 
 
 def _check(plan: TurnPlan) -> None:
@@ -118,10 +104,10 @@ def _check(plan: TurnPlan) -> None:
         )
 
 
-async def _measure(plan: TurnPlan) -> list[dict[str, Any]]:
+async def _measure(plan: TurnPlan, folder: Path) -> list[dict[str, Any]]:
     """One section for each host."""
     sections: list[dict[str, Any]] = []
-    async with own_server(log=plan.folder / _SERVER_LOG) as server:
+    async with own_server(log=folder / _SERVER_LOG) as server:
         asked = [_QUESTIONS[number % len(_QUESTIONS)] for number in range(plan.turns)]
         voices = {text: await _spoken(server.url, text) for text, _ in set(asked)}
         questions = [Question(text, voices[text], answer) for text, answer in asked]

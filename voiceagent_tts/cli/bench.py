@@ -169,9 +169,10 @@ def turn(
     In Pipecat or LiveKit, in real time, with real voice activity detection. The last line is one
     JSON object.
     """
+    from voiceagent_tts.bench.run import Outputs
     from voiceagent_tts.bench.turns import TurnPlan, run_turns
 
-    run_turns(TurnPlan(names(host), tts, stt, llm, turns, out, json, html))
+    run_turns(TurnPlan(names(host), tts, stt, llm, turns), Outputs(out, json, html))
 
 
 @app.command()

@@ -91,7 +91,7 @@ def quality(
     from voiceagent_tts.bench.quality.codecs import open_codec
     from voiceagent_tts.bench.quality.instructions import open_judge
     from voiceagent_tts.bench.quality.opinions import open_predictor
-    from voiceagent_tts.bench.quality.run import PARTS, Plan, Results, Tools, run_quality
+    from voiceagent_tts.bench.quality.run import PARTS, Plan, Tools, run_quality
     from voiceagent_tts.bench.quality.test_sets import (
         instructions_in,
         items_of,
@@ -100,6 +100,7 @@ def quality(
     )
     from voiceagent_tts.bench.quality.transcribers import open_transcriber
     from voiceagent_tts.bench.quality.voices import open_encoder
+    from voiceagent_tts.bench.run import Outputs
     from voiceagent_tts.bench.targets.addresses import TargetAddress
     from voiceagent_tts.bench.targets.target import Options
 
@@ -135,7 +136,8 @@ def quality(
         for address in target or []
         for each in options
     ]
-    run_quality(addresses, recordings, plan, tools, Results(out, json, html, save), options[0])
+    outputs = Outputs(out, json, html, save=save)
+    run_quality(addresses, recordings, plan, tools, outputs, options[0])
 
 
 def names(text: str) -> list[str]:

@@ -186,6 +186,6 @@ def run_bargein(
         "sections": sections,
     }  # fmt: skip
     tables = Group(table_of(sections), "", judge_table_of(errors))
-    console = Console(width=max(_TABLE_WIDTH, Console().width))
-    publish(document, console, outputs, tables, render, warnings_of)
+    warnings = warnings_of(sections)
+    publish(document, outputs, tables, render, warnings, least_width=_TABLE_WIDTH)
     return document

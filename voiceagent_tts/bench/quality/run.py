@@ -1,7 +1,6 @@
 """Runs the parts of a quality benchmark on targets or recordings, and reports them."""
 
 import asyncio
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from voiceagent_tts.bench.document import SCHEMA, write_document
+from voiceagent_tts.bench.document import SCHEMA
 from voiceagent_tts.bench.machine import provenance
 from voiceagent_tts.bench.quality.clips import Clip, Item
 from voiceagent_tts.bench.quality.codecs import PassThrough, codec_values
@@ -29,7 +28,7 @@ from voiceagent_tts.bench.quality.speaking import Spoken, read_clips, speak_item
 from voiceagent_tts.bench.quality.test_sets import recordings_in
 from voiceagent_tts.bench.quality.transcribers import Transcribe
 from voiceagent_tts.bench.quality.voices import Embed, voice_values
-from voiceagent_tts.bench.run import targets_or_own
+from voiceagent_tts.bench.run import Outputs, publish, targets_or_own
 from voiceagent_tts.bench.targets.addresses import TargetAddress
 from voiceagent_tts.bench.targets.target import Options
 from voiceagent_tts.errors import InvalidRequestError
@@ -122,23 +121,6 @@ class Tools:
         return _NEEDS[part] if part in tools and tools[part] is None else None
 
 
-@dataclass(frozen=True, slots=True)
-class Results:
-    """Where results go.
-
-    Attributes:
-        folder: folder of logs.
-        json: file of the document; None to write none.
-        html: file of the report; None to write none.
-        save: folder for the recordings; None to keep none.
-    """
-
-    folder: Path
-    json: Path | None = None
-    html: Path | None = None
-    save: Path | None = None
-
-
 def measured(clips: dict[str, list[Clip]], plan: Plan, tools: Tools) -> Iterator[dict[str, Any]]:
     """The sections of one target: a document for each part and language or kind."""
     for part in plan.parts:
@@ -216,7 +198,7 @@ def run_quality(
     recordings: Path | None,
     plan: Plan,
     tools: Tools,
-    results: Results,
+    outputs: Outputs,
     options: Options,
 ) -> dict[str, Any]:
     """Speak or read, measure, print the table and the JSON line, write files; the document.
@@ -238,11 +220,11 @@ def run_quality(
         if recordings is not None:
             spoken = [(recordings.name, read_plan(recordings, plan), [])]
         else:
-            spoken = asyncio.run(_speak_all(addresses, plan, results, options, progress))
+            spoken = asyncio.run(_speak_all(addresses, plan, outputs, options, progress))
         sections: list[dict[str, Any]] = []
         for name, clips, failures in spoken:
-            if results.save is not None:
-                _save(clips, results.save / _file_name(name))
+            if outputs.save is not None:
+                _save(clips, outputs.save / _file_name(name))
             task = progress.add_task(f"{name}: measuring", total=None)
             sections += [{"target": name, **each} for each in measured(clips, plan, tools)]
             sections += [{"target": name, **_failed(failures)}] if failures else []
@@ -251,18 +233,19 @@ def run_quality(
         "schema": SCHEMA, "kind": "quality", **origin, "judged_by": tools.names,
         "not_run": not_run, "sections": sections,
     }  # fmt: skip
-    _publish(document, results)
+    skipped = (f"{part}: not run, {reason}" for part, reason in not_run.items())
+    publish(document, outputs, table_of(sections), render, skipped, line_of=last_line)
     return document
 
 
 async def _speak_all(
     addresses: Sequence[TargetAddress],
     plan: Plan,
-    results: Results,
+    outputs: Outputs,
     options: Options,
     progress: Progress,
 ) -> list[tuple[str, dict[str, list[Clip]], list[tuple[str, str]]]]:
-    async with targets_or_own(addresses, results.folder, options) as opened:
+    async with targets_or_own(addresses, outputs.folder, options) as opened:
         return [(each.name, *await speak_plan(each, plan, progress)) for each in opened]
 
 
@@ -279,16 +262,3 @@ def _save(clips: dict[str, list[Clip]], folder: Path) -> None:
 
 def _file_name(target: str) -> str:
     return "".join(each if each.isalnum() else "-" for each in target).strip("-")
-
-
-def _publish(document: dict[str, Any], results: Results) -> None:
-    console = Console()
-    console.print(table_of(document["sections"]))
-    for part, reason in document["not_run"].items():
-        console.print(f"{part}: not run, {reason}", style="yellow", highlight=False)
-    if results.json is not None:
-        write_document(document, results.json)
-    if results.html is not None:
-        results.html.parent.mkdir(parents=True, exist_ok=True)
-        results.html.write_text(render(document), "utf-8")
-    sys.stdout.write(last_line(document) + "\n")
