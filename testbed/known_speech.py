@@ -15,7 +15,6 @@ from testbed import flite_speech
 from voiceagent_tts.audio.levels import leading_silence_samples
 from voiceagent_tts.bench.bargein.known_speech import Spoken as Spoken
 from voiceagent_tts.bench.bargein.known_speech import espeak as espeak
-from voiceagent_tts.bench.bargein.known_speech import moved
 from voiceagent_tts.core import (
     BYTES_PER_SAMPLE,
     FRAME_SAMPLES,
@@ -67,7 +66,7 @@ def flite(
 def _without_lead(spoken: Spoken) -> Spoken:
     """Remove the silent frames before the first sound, as an engine does."""
     frames = leading_silence_samples(spoken.pcm, _SILENCE_LEVEL) // FRAME_SAMPLES
-    words = tuple(moved(word, -frames * FRAME_SAMPLES) for word in spoken.words)
+    words = tuple(word.later(-frames * FRAME_SAMPLES) for word in spoken.words)
     return replace(spoken, pcm=spoken.pcm[frames * FRAME_SAMPLES * BYTES_PER_SAMPLE :], words=words)
 
 
@@ -86,7 +85,7 @@ def with_pauses(spoken: Spoken, pauses_ms: Sequence[tuple[int, int]]) -> Spoken:
             replace(word, end_sample=min(word.end_sample or at, at))
             for word in spoken.words[:index]
         )
-        after = (moved(word, length) for word in spoken.words[index:])
+        after = (word.later(length) for word in spoken.words[index:])
         spoken = replace(spoken, pcm=pcm, words=(*before, *after))
     return spoken
 
@@ -94,7 +93,7 @@ def with_pauses(spoken: Spoken, pauses_ms: Sequence[tuple[int, int]]) -> Spoken:
 def with_lead(spoken: Spoken, lead_ms: int) -> Spoken:
     """Insert silence at the beginning."""
     length = ms_to_samples(lead_ms)
-    words = tuple(moved(word, length) for word in spoken.words)
+    words = tuple(word.later(length) for word in spoken.words)
     return replace(spoken, pcm=bytes(length * BYTES_PER_SAMPLE) + spoken.pcm, words=words)
 
 
@@ -120,7 +119,7 @@ def joined(parts: Sequence[Spoken]) -> Spoken:
         samples = len(pcm) // BYTES_PER_SAMPLE
         words += (
             replace(
-                moved(stamp, samples),
+                stamp.later(samples),
                 word=replace(
                     stamp.word,
                     char_start=stamp.word.char_start + len(text),

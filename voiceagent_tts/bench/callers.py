@@ -98,7 +98,7 @@ class Callers:
             new = max(0, together - len(self._idle))
             self._idle += await asyncio.gather(*(self._target.connect() for _ in range(new)))
             began = Recorder.now()
-        async with _sampled_lag() as lags_s:
+        async with sampled_lag() as lags_s:
             if load.per_s is not None:
                 spoken = await self._open_loop(section, load.per_s, requests, style.seed, began)
             else:
@@ -251,14 +251,14 @@ async def _interrupt(
 
 
 @contextlib.asynccontextmanager
-async def _sampled_lag() -> AsyncIterator[list[float]]:
-    """Sample how late this event loop runs within the block."""
+async def sampled_lag(interval_s: float = _LAG_SAMPLE_S) -> AsyncIterator[list[float]]:
+    """Sample how late this event loop runs within the block: the excess of each sleep."""
     lags_s: list[float] = []
 
     async def sample() -> None:
         while True:
-            due = Recorder.now() + _LAG_SAMPLE_S
-            await asyncio.sleep(_LAG_SAMPLE_S)
+            due = Recorder.now() + interval_s
+            await asyncio.sleep(interval_s)
             lags_s.append(Recorder.now() - due)
 
     sampling = asyncio.create_task(sample())

@@ -7,24 +7,24 @@ or stand-ins which answer as soon as they can.
 
 import asyncio
 import contextlib
-import re
+import itertools
 import time
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Sequence
 from typing import Any
 
 import aiohttp
-from livekit.agents import Agent, AgentSession, LanguageCode, inference, llm, stt
-from livekit.agents.types import DEFAULT_API_CONNECT_OPTIONS, APIConnectOptions
+from livekit.agents import Agent, AgentSession, LanguageCode, inference, stt
 from livekit.agents.voice import ModelSettings
 from livekit.agents.voice.events import UserInputTranscribedEvent, UserStateChangedEvent
 
 from livekit import rtc
 from voiceagent_tts.bench.livekit_devices import Loudspeaker, Microphone, Screen, on_devices
+from voiceagent_tts.bench.livekit_stand_ins import Script, ScriptedLLM
+from voiceagent_tts.bench.loads import tokens_of
 from voiceagent_tts.bench.stage_clock import StageClock
 from voiceagent_tts.bench.turn_script import PAUSE_S, Question, Services, TurnEvents
 from voiceagent_tts.errors import EngineError
 
-_TOKEN = re.compile(r"\s?\S{1,4}|\s")
 _TOKENS_PER_S = 50.0
 """Pace of the stand-in for a language model, as the one in Pipecat has it."""
 _POLL_S = 0.005
@@ -52,12 +52,13 @@ class _User:
         self.clock = StageClock()
         self._events = TurnEvents(self.clock)
         self._loudspeaker, self._microphone = Loudspeaker(), Microphone()
-        self._scripted_stt, self._scripted_llm = _ScriptedSTT(), _ScriptedLLM()
+        self._scripted_stt = _ScriptedSTT()
+        self._answer = ""
         self._voice = services.tts.make(http_session=http)
         self._session: AgentSession[None] = AgentSession(
             vad=inference.VAD(model="silero"),
             stt=services.stt.make(http_session=http) if services.stt else self._scripted_stt,
-            llm=services.llm.make(http_session=http) if services.llm else self._scripted_llm,
+            llm=services.llm.make(http_session=http) if services.llm else ScriptedLLM(self._script),
             tts=self._voice,
             # LiveKit's turn detector would wait for most questions to go on: it was trained on
             # people, and here a synthetic voice asks.
@@ -67,6 +68,10 @@ class _User:
         )
         self._session.on("user_state_changed", self._on_user_state)
         self._session.on("user_input_transcribed", self._on_transcript)
+
+    def _script(self) -> Script:
+        waits_s = itertools.chain((0.0,), itertools.repeat(1 / _TOKENS_PER_S))
+        return zip(waits_s, tokens_of(self._answer), strict=False)
 
     def _on_user_state(self, event: UserStateChangedEvent) -> None:
         if event.old_state == "speaking":
@@ -92,7 +97,7 @@ class _User:
         Raises:
             EngineError: there is none.
         """
-        self._scripted_stt.text, self._scripted_llm.answer = question.text, question.answer
+        self._scripted_stt.text, self._answer = question.text, question.answer
         self._loudspeaker.reset()
         self._microphone.say(question.pcm)
         try:
@@ -151,35 +156,3 @@ class _ScriptedSTT(stt.STT):
     async def _recognize_impl(self, *_: Any, **options: Any) -> stt.SpeechEvent:
         said = stt.SpeechData(language=LanguageCode("en"), text=self.text)
         return stt.SpeechEvent(stt.SpeechEventType.FINAL_TRANSCRIPT, alternatives=[said])
-
-
-class _ScriptedLLM(llm.LLM):
-    """Writes its answer at the pace of a language model, from the first moment on.
-
-    Attributes:
-        answer: what it writes.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.answer = ""
-
-    def chat(
-        self,
-        *,
-        chat_ctx: llm.ChatContext,
-        tools: list[llm.Tool] | None = None,
-        conn_options: APIConnectOptions = DEFAULT_API_CONNECT_OPTIONS,
-        **options: Any,
-    ) -> llm.LLMStream:
-        """Start to write."""
-        return _Writing(self, chat_ctx=chat_ctx, tools=tools or [], conn_options=conn_options)
-
-
-class _Writing(llm.LLMStream):
-    async def _run(self) -> None:
-        assert isinstance(self._llm, _ScriptedLLM)
-        for token in _TOKEN.findall(self._llm.answer):
-            delta = llm.ChoiceDelta(role="assistant", content=token)
-            self._event_ch.send_nowait(llm.ChatChunk(id="answer", delta=delta))
-            await asyncio.sleep(1 / _TOKENS_PER_S)

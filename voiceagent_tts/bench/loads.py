@@ -79,13 +79,18 @@ class Style:
                 )
 
 
+def tokens_of(text: str) -> list[str]:
+    """`text` in pieces like an LLM's tokens."""
+    return _TOKEN.findall(text)
+
+
 def written(text: str, rng: random.Random) -> Iterator[tuple[float, str]]:
     """`text` as a language model writes it: (seconds after the first token, characters).
 
     Tokens of four characters come at one speed in the mean, in bursts as networks deliver them.
     """
     tokens_per_s = rng.uniform(*TOKENS_PER_S)
-    tokens = _TOKEN.findall(text)
+    tokens = tokens_of(text)
     place = 0
     while place < len(tokens):
         burst = rng.randint(1, _MOST_TOKENS_IN_BURST)

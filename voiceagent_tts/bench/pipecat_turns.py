@@ -6,8 +6,7 @@ when sound was heard and played.
 """
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 
 from pipecat.audio.vad.silero import SileroVADAnalyzer
 from pipecat.frames.frames import (
@@ -25,12 +24,12 @@ from pipecat.processors.aggregators.llm_response_universal import (
     LLMUserAggregatorParams,
 )
 from pipecat.processors.frame_processor import FrameProcessor
-from pipecat.workers.runner import WorkerRunner
 
 from voiceagent_tts.audio.levels import leading_silence_samples
 from voiceagent_tts.bench.stage_clock import StageClock
 from voiceagent_tts.bench.targets.classes import ServiceClass
 from voiceagent_tts.bench.turn_script import PAUSE_S, Question, Services, TurnEvents
+from voiceagent_tts.demo.pipeline import running
 from voiceagent_tts.demo.realtime_file_transport import SPEAKER_RATE_HZ, RealtimeFileTransport
 from voiceagent_tts.demo.scripted import ScriptedLLM, ScriptedSTT
 from voiceagent_tts.errors import EngineError
@@ -46,7 +45,7 @@ async def measure_turns(services: Services, questions: Sequence[Question]) -> St
         EngineError: the agent does not answer.
     """
     agent = _Agent(services, questions)
-    async with agent.running():
+    async with running(agent.worker):
         for question in questions:
             await agent.turn(question)
     return agent.clock
@@ -59,7 +58,6 @@ class _Agent:
         self.clock = StageClock()
         self._events = TurnEvents(self.clock)
         self._transport = RealtimeFileTransport()
-        self._started = asyncio.Event()
         self._scripted_stt = ScriptedSTT() if services.stt is None else None
         replies = {question.text: ("en", question.answer) for question in questions}
         stand_in = ScriptedLLM(replies, first_token_s=0.0)
@@ -75,30 +73,12 @@ class _Agent:
             self._transport.output(),
             aggregators.assistant(),
         ]
-        self._worker = PipelineWorker(
+        self.worker = PipelineWorker(
             Pipeline(parts),
             observers=[_Watcher(self._events, self._transport)],
             cancel_on_idle_timeout=False,
             enable_rtvi=False,
         )
-
-    @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """Run the pipeline within the block."""
-
-        @self._worker.event_handler("on_pipeline_started")
-        async def on_started(*_: object) -> None:
-            self._started.set()
-
-        runner = WorkerRunner(handle_sigint=False)
-        await runner.add_workers(self._worker)
-        running = asyncio.create_task(runner.run())
-        try:
-            await self._started.wait()
-            yield
-        finally:
-            await self._worker.cancel()
-            await running
 
     async def turn(self, question: Question) -> None:
         """Ask, wait for the first sound of the answer, and cut it off.
@@ -121,7 +101,7 @@ class _Agent:
         except TimeoutError:
             raise EngineError("expected an answer of the agent; got no sound in time") from None
         self._events.heard(audible_s)
-        await self._worker.queue_frame(InterruptionFrame())
+        await self.worker.queue_frame(InterruptionFrame())
         await asyncio.sleep(PAUSE_S)
 
     def _audible_s(self, first: int) -> float | None:

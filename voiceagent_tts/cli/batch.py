@@ -431,10 +431,6 @@ class _ChapterSpeaker:
 
     def _placed(self, timestamp: WordTimestamp) -> WordTimestamp:
         """Move a timestamp to the chapter's clock and text."""
-        word, end = timestamp.word, timestamp.end_sample
-        return replace(
-            timestamp,
-            word=Word(word.text, word.char_start + self._chars, word.char_end + self._chars),
-            start_sample=timestamp.start_sample + self.samples,
-            end_sample=None if end is None else end + self.samples,
-        )
+        word = timestamp.word
+        placed = Word(word.text, word.char_start + self._chars, word.char_end + self._chars)
+        return replace(timestamp.later(self.samples), word=placed)

@@ -31,13 +31,13 @@ from pipecat.processors.aggregators.llm_response_universal import (
 )
 from pipecat.turns.user_stop import SpeechTimeoutUserTurnStopStrategy
 from pipecat.turns.user_turn_strategies import UserTurnStrategies
-from pipecat.workers.runner import WorkerRunner
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
+from voiceagent_tts.demo.pipeline import running
 from voiceagent_tts.demo.realtime_file_transport import MICROPHONE_RATE_HZ, RealtimeFileTransport
 from voiceagent_tts.demo.report import Turn, report
 from voiceagent_tts.demo.scripted import ScriptedLLM, ScriptedSTT
@@ -226,7 +226,6 @@ class Conversation:
         self._words: dict[str, list[WordTimestamp]] = {}
         self._answers: asyncio.Queue[str] = asyncio.Queue()  # TTS contexts, oldest first
         self._committed: asyncio.Queue[str] = asyncio.Queue()
-        self._started = asyncio.Event()
 
         self._stt = ScriptedSTT()
         llm = ScriptedLLM({turn.question: (turn.language, turn.answer) for turn in script})
@@ -260,10 +259,6 @@ class Conversation:
             enable_rtvi=False,
         )
 
-        @self._worker.event_handler("on_pipeline_started")
-        async def on_pipeline_started(*_: object) -> None:
-            self._started.set()
-
         @tts.event_handler("on_words")
         async def on_words(_: object, context_id: str, words: list[WordTimestamp]) -> None:
             if context_id not in self._words:
@@ -278,20 +273,15 @@ class Conversation:
         self, questions: list[bytes], interruptions_s: list[float | None], console: Console
     ) -> list[Turn]:
         """Ask every question, each interrupting the previous answer; returns the turns."""
-        runner = WorkerRunner(handle_sigint=False)
-        await runner.add_workers(self._worker)
-        running = asyncio.create_task(runner.run())
-        await self._started.wait()
         turns: list[Turn] = []
-        with _progress(console) as progress:
-            task = progress.add_task("talking", total=len(self._script))
-            steps = zip(self._script, questions, interruptions_s, strict=True)
-            for exchange, pcm, interrupt_at_s in steps:
-                progress.update(task, description=exchange.question)
-                turns.append(await self._ask(exchange, pcm, turns, interrupt_at_s))
-                progress.advance(task)
-        await self._worker.cancel()
-        await running
+        async with running(self._worker):
+            with _progress(console) as progress:
+                task = progress.add_task("talking", total=len(self._script))
+                steps = zip(self._script, questions, interruptions_s, strict=True)
+                for exchange, pcm, interrupt_at_s in steps:
+                    progress.update(task, description=exchange.question)
+                    turns.append(await self._ask(exchange, pcm, turns, interrupt_at_s))
+                    progress.advance(task)
         return turns
 
     async def _ask(

@@ -4,7 +4,7 @@ The variants of the voice differ from an aligner's reference in timbre, pitch an
 pronunciation.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 
 from voiceagent_tts.core import BYTES_PER_SAMPLE, Segment, WordTimestamp
@@ -53,16 +53,10 @@ def espeak(text: str, language: str, speaker: str, pace: float = 1.0) -> Spoken:
         )
         speech = speak(library, piece, delivery, lambda: True)
         assert speech is not None, "nothing stops the speech"
-        words += (moved(word, end) for word in speech.words)
+        words += (word.later(end) for word in speech.words)
         chunks.append(speech.pcm)
         end += len(speech.pcm) // BYTES_PER_SAMPLE
     return Spoken(language, speaker, text, b"".join(chunks), tuple(words))
-
-
-def moved(stamp: WordTimestamp, samples: int) -> WordTimestamp:
-    """`stamp`, `samples` later."""
-    end = None if stamp.end_sample is None else stamp.end_sample + samples
-    return replace(stamp, start_sample=stamp.start_sample + samples, end_sample=end)
 
 
 @cache

@@ -19,7 +19,6 @@ from livekit.agents import (
     APIConnectOptions,
     LanguageCode,
     inference,
-    llm,
     stt,
     tts,
 )
@@ -45,6 +44,7 @@ from voiceagent_tts.bench.livekit_devices import (
     Screen,
     on_devices,
 )
+from voiceagent_tts.bench.livekit_stand_ins import Script, ScriptedLLM
 from voiceagent_tts.core import WordTimestamp
 
 _SILENT_FRAMES = 5
@@ -102,13 +102,14 @@ class _Agent:
         self._inject_fault = inject_fault
         self.loudspeaker, self.microphone = Loudspeaker(), Microphone()
         self._call = call
-        self._llm = ScriptedLLM(cuts)
+        self._cuts = deque(cuts)
+        self._writing: asyncio.Queue[Cut] = asyncio.Queue()  # replies that have begun
         self._handle: SpeechHandle | None = None
         self._words: list[WordTimestamp] = []
         self.session: AgentSession[None] = AgentSession(
             stt=ScriptedSTT(),
             vad=inference.VAD(model="silero"),
-            llm=self._llm,
+            llm=ScriptedLLM(self._next_script),
             tts=voice,
             turn_handling=_TURNS,  # pyright: ignore[reportArgumentType]
             aec_warmup_duration=None,
@@ -118,6 +119,13 @@ class _Agent:
         )
         self.session.on("speech_created", self._note_handle)
         voice.on("words", self._note_words)  # only our plugin emits them
+
+    def _next_script(self) -> Script:
+        """The script of the next reply; none after the last one."""
+        if not self._cuts:
+            return ()
+        self._writing.put_nowait(cut := self._cuts.popleft())
+        return cut.script()
 
     def _note_handle(self, event: SpeechCreatedEvent) -> None:
         self._handle = event.speech_handle
@@ -144,7 +152,7 @@ class _Agent:
         """Wait for the agent's next reply; the user asks again if none starts."""
         for _ in range(TRIES):
             with contextlib.suppress(TimeoutError):
-                return await asyncio.wait_for(self._llm.begun.get(), ANSWER_PATIENCE_S)
+                return await asyncio.wait_for(self._writing.get(), ANSWER_PATIENCE_S)
             self.microphone.say(self._call.user_pcm)
         raise TimeoutError("the agent does not answer")
 
@@ -174,51 +182,6 @@ class _Agent:
             barge_in_ms=1000 * (played.ended_at - said_at),
             interrupted_at=played.stopped_at,
         )
-
-
-class ScriptedLLM(llm.LLM):
-    """Writes one reply after another at the pace of a language model.
-
-    Attributes:
-        begun: replies whose writing has started.
-    """
-
-    def __init__(self, cuts: Sequence[Cut]) -> None:
-        super().__init__()
-        self._cuts = deque(cuts)
-        self.begun: asyncio.Queue[Cut] = asyncio.Queue()
-
-    def chat(
-        self,
-        *,
-        chat_ctx: llm.ChatContext,
-        tools: list[llm.Tool] | None = None,
-        conn_options: APIConnectOptions = DEFAULT_API_CONNECT_OPTIONS,
-        **options: Any,
-    ) -> llm.LLMStream:
-        """Start the next reply; write nothing after the last one."""
-        cut = self._cuts.popleft() if self._cuts else None
-        if cut is not None:
-            self.begun.put_nowait(cut)
-        return _ScriptedWriting(self, chat_ctx, conn_options, cut)
-
-
-class _ScriptedWriting(llm.LLMStream):
-    def __init__(
-        self,
-        writer: ScriptedLLM,
-        chat_ctx: llm.ChatContext,
-        conn_options: APIConnectOptions,
-        cut: Cut | None,
-    ) -> None:
-        super().__init__(writer, chat_ctx=chat_ctx, tools=[], conn_options=conn_options)
-        self._script = [] if cut is None else list(cut.script())
-
-    async def _run(self) -> None:
-        for wait_s, token in self._script:
-            await asyncio.sleep(wait_s)
-            delta = llm.ChoiceDelta(role="assistant", content=token)
-            self._event_ch.send_nowait(llm.ChatChunk(id="reply", delta=delta))
 
 
 class ScriptedSTT(stt.STT):

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from pipecat.audio.vad.silero import SileroVADAnalyzer
@@ -36,7 +36,6 @@ from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.services.tts_service import TTSService
 from pipecat.turns.user_stop import SpeechTimeoutUserTurnStopStrategy
 from pipecat.turns.user_turn_strategies import UserTurnStrategies
-from pipecat.workers.runner import WorkerRunner
 
 from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
 from voiceagent_tts.bench.bargein.replies import USER_TEXT, Cut
@@ -48,6 +47,7 @@ from voiceagent_tts.bench.bargein.session import (
     Reply,
 )
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, WordTimestamp
+from voiceagent_tts.demo.pipeline import running
 from voiceagent_tts.demo.realtime_file_transport import (
     SPEAKER_RATE_HZ,
     RealtimeFileTransport,
@@ -70,23 +70,11 @@ async def talk(
     on_reply: Callable[[Reply], None],
 ) -> None:
     """Play `cuts` in a session of their own."""
-    async with _running(_Agent(call, cuts, inject_fault)) as agent:
+    agent = _Agent(call, cuts, inject_fault)
+    async with running(agent.worker):
         agent.say()
         for _ in cuts:
             on_reply(await agent.reply())
-
-
-@contextlib.asynccontextmanager
-async def _running(agent: "_Agent") -> AsyncIterator["_Agent"]:
-    runner = WorkerRunner(handle_sigint=False)
-    await runner.add_workers(agent.worker)
-    running = asyncio.create_task(runner.run())
-    try:
-        await agent.started.wait()
-        yield agent
-    finally:
-        await agent.worker.cancel()
-        await running
 
 
 class _Agent:
@@ -94,7 +82,6 @@ class _Agent:
 
     def __init__(self, call: Call, cuts: Sequence[Cut], inject_fault: Callable[[], object]) -> None:
         self.transport = RealtimeFileTransport()
-        self.started = asyncio.Event()
         self._call = call
         self._inject_fault = inject_fault
         self._stt = ScriptedSTT()
@@ -130,10 +117,6 @@ class _Agent:
         self._listen_to(aggregators)
 
     def _listen_to(self, aggregators: LLMContextAggregatorPair) -> None:
-        @self.worker.event_handler("on_pipeline_started")
-        async def on_pipeline_started(*_: object) -> None:
-            self.started.set()
-
         @aggregators.assistant().event_handler("on_assistant_turn_stopped")
         async def on_turn_stopped(_: object, message: AssistantTurnStoppedMessage) -> None:
             self._turns.put_nowait(message)

@@ -14,7 +14,7 @@ import time
 import warnings
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing.sharedctypes import Synchronized
 from types import TracebackType
 from typing import Self
@@ -22,8 +22,10 @@ from typing import Self
 from voiceagent_tts.bench.bargein.replies import Cut
 from voiceagent_tts.bench.bargein.session import Call, Host, Reply, Talk
 from voiceagent_tts.bench.bargein.wire import wire_to
+from voiceagent_tts.bench.callers import sampled_lag
 
 _POLL_S = 0.2
+_LAG_SAMPLE_S = 0.01
 _STAGGER_S = 0.15
 """Time between the starts of two sessions, so that their first replies do not coincide."""
 
@@ -141,17 +143,15 @@ async def _converse(here: _Here, call: Call, cuts: list[Cut], number: int) -> Co
         with here.done.get_lock():
             here.done.value += 1
 
-    watch = LoopLag()
-    watching = asyncio.create_task(watch.run())
     error = ""
-    await asyncio.sleep(number * _STAGGER_S)
-    try:
-        async with _with_fault(call) as (faulty, inject):
-            await here.talk(faulty, cuts, inject, note)
-    except Exception as reason:  # the other sessions continue, and the report shows it
-        error = f"{type(reason).__name__}: {reason}"
-    watching.cancel()
-    return Conversation(replies, watch.lags_s, error)
+    async with sampled_lag(_LAG_SAMPLE_S) as lags_s:
+        await asyncio.sleep(number * _STAGGER_S)
+        try:
+            async with _with_fault(call) as (faulty, inject):
+                await here.talk(faulty, cuts, inject, note)
+        except Exception as reason:  # the other sessions continue, and the report shows it
+            error = f"{type(reason).__name__}: {reason}"
+    return Conversation(replies, lags_s, error)
 
 
 @contextlib.asynccontextmanager
@@ -166,21 +166,3 @@ async def _with_fault(call: Call) -> AsyncIterator[tuple[Call, Callable[[], obje
 
 def _nothing() -> None:
     """No fault."""
-
-
-@dataclass
-class LoopLag:
-    """Samples the lag of the event loop, which a busy machine adds to every measurement.
-
-    Attributes:
-        lags_s: excess length of each sleep of 10 ms.
-    """
-
-    lags_s: list[float] = field(default_factory=list)
-
-    async def run(self) -> None:
-        """Sample until cancelled."""
-        while True:
-            started = time.monotonic()
-            await asyncio.sleep(0.01)
-            self.lags_s.append(time.monotonic() - started - 0.01)

@@ -5,15 +5,15 @@ module knows no agent framework, no server and no audio.
 """
 
 import random
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+
+from voiceagent_tts.bench.loads import tokens_of
 
 EARLIEST_CUT_S = 0.2
 LATEST_CUT_S = 3.4
 TOKENS_PER_S = 30.0
 _FIRST_TOKEN_S = 0.1
-_TOKEN = re.compile(r"\s?\S{1,4}|\s")
 
 USER_TEXT = "Oh wait a minute."
 """What the user says to interrupt a reply and to request the next one."""
@@ -93,11 +93,6 @@ class Cut:
                 wait_s += self.stall[1]
             yield wait_s, token
             wait_s = 1 / TOKENS_PER_S
-
-
-def tokens_of(text: str) -> list[str]:
-    """`text` in pieces like an LLM's tokens."""
-    return _TOKEN.findall(text)
 
 
 def plan(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from voiceagent_tts.bench.quality.clips import Clip, Samples
-from voiceagent_tts.bench.quality.outbursts import Mask
+from voiceagent_tts.bench.quality.outbursts import runs
 from voiceagent_tts.bench.quality.spectra import Values, levels_db, log_mel, powers
 from voiceagent_tts.core import SAMPLE_RATE_HZ, ms_to_samples
 
@@ -113,15 +113,9 @@ def _ratios(samples: Samples) -> Values:
 
 def _gaps(clip: Clip) -> Iterator[Break]:
     levels = np.abs(clip.samples)
-    for start, end in _runs(levels <= _SILENT):
+    for start, end in runs(levels <= _SILENT):
         before, after = levels[max(0, start - _EDGE_SAMPLES) : start], levels[end:][:_EDGE_SAMPLES]
         edge = min(before.max(initial=0.0), after.max(initial=0.0))
         if end - start >= _GAP_SAMPLES and edge >= _EDGE_LEVEL:
             is_joint = any(start - _JOINT_SAMPLES <= joint <= end for joint in clip.joints)
             yield Break("gap", start / SAMPLE_RATE_HZ, is_joint)
-
-
-def _runs(mask: Mask) -> list[tuple[int, int]]:
-    """(first, after the last) of every run of true values."""
-    edges = np.flatnonzero(np.diff(np.concatenate(([0], mask.astype(np.int8), [0]))))
-    return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))

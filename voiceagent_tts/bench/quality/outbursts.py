@@ -134,12 +134,14 @@ def _repeats_itself(text: str) -> bool:
 
 def longest_run(mask: Mask) -> tuple[int, int]:
     """(start, length) of the longest run of true values; the length is 0 if there is none."""
+    lengths = ((start, end - start) for start, end in runs(mask))
+    return max(lengths, key=lambda run: run[1], default=(0, 0))
+
+
+def runs(mask: Mask) -> list[tuple[int, int]]:
+    """(first, after the last) of every run of true values."""
     edges = np.flatnonzero(np.diff(np.concatenate(([0], mask.astype(np.int8), [0]))))
-    if not len(edges):
-        return 0, 0
-    starts, lengths = edges[::2], edges[1::2] - edges[::2]
-    longest = int(lengths.argmax())
-    return int(starts[longest]), int(lengths[longest])
+    return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
 
 
 def _moving_mean(values: Values, window: int) -> Values:

@@ -21,13 +21,13 @@ from pipecat.frames.frames import (
 from pipecat.pipeline.pipeline import Pipeline
 from pipecat.pipeline.worker import PipelineParams, PipelineWorker
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
-from pipecat.workers.runner import WorkerRunner
 
 from voiceagent_tts.bench.recorder import Recorder
 from voiceagent_tts.bench.targets.classes import class_at, make
 from voiceagent_tts.bench.targets.target import Options
 from voiceagent_tts.bench.utterance import Request
 from voiceagent_tts.core import SAMPLE_RATE_HZ
+from voiceagent_tts.demo.pipeline import running
 
 _START_S = 30.0
 
@@ -74,21 +74,14 @@ class PipecatConnection:
             cancel_on_idle_timeout=False,
             enable_rtvi=False,
         )
+        self._stack = contextlib.AsyncExitStack()
         self._running: asyncio.Task[None] | None = None
         self._turn = 0
 
     async def open(self) -> None:
         """Start the pipeline, and wait until it runs."""
-        started = asyncio.Event()
-
-        @self._worker.event_handler("on_pipeline_started")
-        async def on_started(*_: object) -> None:
-            started.set()
-
-        runner = WorkerRunner(handle_sigint=False)
-        await runner.add_workers(self._worker)
-        self._running = asyncio.create_task(runner.run())
-        await asyncio.wait_for(started.wait(), _START_S)
+        async with asyncio.timeout(_START_S):
+            self._running = await self._stack.enter_async_context(running(self._worker))
 
     @property
     def is_usable(self) -> bool:
@@ -115,10 +108,7 @@ class PipecatConnection:
 
     async def aclose(self) -> None:
         """See `Connection`."""
-        await self._worker.cancel()
-        if self._running is not None:
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._running
+        await self._stack.aclose()
 
 
 class _Reader(FrameProcessor):
