@@ -2,6 +2,10 @@
 
 import json
 import logging
+import math
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import chain, count, repeat
 from pathlib import Path
 
 import pytest
@@ -11,12 +15,14 @@ from voiceagent_tts.engine import product_times
 from voiceagent_tts.engine.product_times import (
     Shape,
     is_usable,
+    steady_times,
     stored_times,
     time_products,
     times_file,
 )
 from voiceagent_tts.model.products import Kernel
 
+AGREE = product_times._AGREE
 SHAPE = Shape(64, 96, torch.float32)
 WANTED: dict[Shape, list[Kernel]] = {
     SHAPE: [kernel for kernel in ("packed", "plain", "int8") if is_usable(kernel, SHAPE)]
@@ -25,8 +31,9 @@ WANTED: dict[Shape, list[Kernel]] = {
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Put the user's cache folder into the test's."""
+    """Put the user's cache folder into the test's, and take any times on a busy machine."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(product_times, "_AGREE", math.inf)
     return tmp_path / "cache"
 
 
@@ -55,6 +62,60 @@ def test_what_was_not_asked_before_is_measured() -> None:
     finally:
         torch.set_num_threads(before)
     assert time_products({SHAPE: ["plain"]}, rows=1).measured_s == 0
+
+
+class Machine:
+    """A clock, and products that take scripted times: their own and a delay."""
+
+    def __init__(self, seconds: dict[str, float], delays: Iterator[float]) -> None:
+        self.now = 0.0
+        self._seconds = seconds
+        self._delays = delays
+
+    def clock(self) -> float:
+        """Return the time."""
+        return self.now
+
+    def calls(self) -> dict[str, Callable[[], object]]:
+        """Return the products by their names."""
+        return {name: partial(self._call, name) for name in self._seconds}
+
+    def _call(self, name: str) -> None:
+        self.now += self._seconds[name] + next(self._delays)
+
+
+def test_a_disturbance_at_the_start_changes_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs that start beside ours take the processor for a second, and then it is quiet."""
+    monkeypatch.setattr(product_times, "_AGREE", AGREE)
+    machine = Machine(
+        {"fast": 1e-3, "slow": 2e-3}, chain((0.3 * 0.8**n for n in range(30)), repeat(0.0))
+    )
+    found = steady_times(machine.calls(), 2.0, machine.clock)
+    assert found == pytest.approx({"fast": 1e-3, "slow": 2e-3})
+
+
+def test_a_machine_without_rest_has_no_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no time is like another, none is better than a wrong one."""
+    monkeypatch.setattr(product_times, "_AGREE", AGREE)
+    machine = Machine({"fast": 1e-4, "slow": 1e-3}, (0.01 * 1.2**n for n in count()))
+    assert steady_times(machine.calls(), 1.0, machine.clock) == {}
+    assert machine.now < 2.0
+
+
+def test_a_busy_machine_stores_nothing_and_takes_the_first_kernels(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, cache: Path
+) -> None:
+    """What was measured before stays in use; the rest is measured at the next start."""
+    time_products({SHAPE: ["plain"]}, rows=1)
+    other = Shape(32, 96, torch.float32)
+    with monkeypatch.context() as busy:
+        busy.setattr(product_times, "_AGREE", 0.0)
+        busy.setattr(product_times, "_MOST_S", 0.01)
+        timing = time_products({SHAPE: ["plain"], other: ["packed", "plain"]}, rows=1)
+    assert set(timing.times) == {SHAPE}
+    assert "too busy" in caplog.text
+    assert set(stored_times()) == {str(SHAPE)}
+    assert set(time_products({other: ["plain"]}, rows=1).times) == {other}
 
 
 def test_nothing_to_time_writes_nothing(cache: Path) -> None:

@@ -1,9 +1,11 @@
 """Times the kernels for matrix products on this CPU, and remembers the times in a file.
 
 Kernels and shapes take turns, so that most weights have left the caches when their turn comes
-again, as in a frame. Times are stored per processor, number of threads and PyTorch release. A file
-that cannot be read is measured again; one that cannot be written costs the next start the same
-seconds. Knows no network.
+again, as in a frame. Turns are taken until every kernel has repeated its best time. Times are
+stored per processor, number of threads and PyTorch release. A machine that is too busy to repeat
+them has none: there the slowest kernel can look like the fastest, and stored, such times would slow
+every later start. A file that cannot be read is measured again; one that cannot be written costs
+the next start the same seconds. Knows no network.
 """
 
 import json
@@ -13,17 +15,23 @@ import os
 import platform
 import tempfile
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import torch
 
 from voiceagent_tts.model.layers import Linear
 from voiceagent_tts.model.products import Kernel, fits, make, works
 
-_ROUNDS = 4
+_REPEATS = 3
+"""Turns whose times have to agree."""
+_AGREE = 1.15
+"""Ratio of the slowest of these to the fastest. A busy machine slows turns by several times."""
+_MOST_S = 2.0
+"""Seconds of turns for one number of rows, after which measuring ends without times."""
 _PROC = Path("/proc/cpuinfo")
 _PROC_LINES = ("model name", "cpu family", "model", "cache size")
 
@@ -51,7 +59,8 @@ class Timing:
     """Times of products.
 
     Attributes:
-        times: of every shape that was asked for.
+        times: of every shape that was asked for; of a machine that is too busy to measure now, only
+            of those that the file had.
         measured_s: seconds that measuring took; 0 if the file had all times.
     """
 
@@ -84,12 +93,19 @@ def time_products(wanted: Mapping[Shape, Collection[Kernel]], rows: int) -> Timi
         if any(kernel not in here.get(str(shape), {}) for kernel in kernels)
     }
     began_s = time.perf_counter()
-    for shape, times in _measure(missing, rows).items():
-        here.setdefault(str(shape), {}).update(times)
+    measured = _measure(missing, rows)
     measured_s = time.perf_counter() - began_s if missing else 0.0
-    if missing:
+    for shape, times in measured.items():
+        here.setdefault(str(shape), {}).update(times)
+    if measured:
         _write(file, {**known, machine: here})
-    return Timing({shape: here[str(shape)] for shape in wanted}, measured_s)
+    elif missing:
+        _logger.warning(
+            "this machine is too busy to time matrix products: kernels are taken that are seldom "
+            "slow, and seldom the fastest; the next start times them again"
+        )
+    had = wanted.keys() - missing.keys() | measured.keys()
+    return Timing({shape: here[str(shape)] for shape in wanted if shape in had}, measured_s)
 
 
 def is_usable(kernel: Kernel, shape: Shape) -> bool:
@@ -108,10 +124,45 @@ def stored_times() -> dict[str, dict[str, float]]:
     return found
 
 
+Key = TypeVar("Key")
+
+
+def steady_times(
+    calls: Mapping[Key, Callable[[], object]],
+    most_s: float,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[Key, float]:
+    """Call each in turns until its best times agree; return its best.
+
+    Args:
+        calls: what is timed.
+        most_s: seconds after which times that do not agree are given up.
+        clock: seconds.
+
+    Returns:
+        Seconds by key; nothing if the times of one or more do not agree.
+    """
+    best_s: dict[Key, list[float]] = {key: [] for key in calls}
+    end_s = clock() + most_s
+    while clock() < end_s:
+        for key, call in calls.items():
+            began_s = clock()
+            call()
+            best_s[key] = sorted([*best_s[key], clock() - began_s])[:_REPEATS]
+        if all(map(_agree, best_s.values())):
+            return {key: times[0] for key, times in best_s.items()}
+    return {}
+
+
+def _agree(times: list[float]) -> bool:
+    return len(times) == _REPEATS and times[-1] <= _AGREE * times[0]
+
+
 @torch.inference_mode()
 def _measure(
     wanted: Mapping[Shape, Collection[Kernel]], rows: int
 ) -> dict[Shape, dict[str, float]]:
+    """Return microseconds by shape and kernel; nothing if the machine is too busy."""
     layers = {
         (shape, kernel): make(kernel, _linear(shape))
         for shape, kernels in wanted.items()
@@ -121,13 +172,11 @@ def _measure(
     counts = [2**power for power in range(rows.bit_length())]
     for count in counts:
         inputs = {shape: torch.randn(count, shape.inputs).to(shape.dtype) for shape in wanted}
-        best_s = dict.fromkeys(layers, math.inf)
-        for _ in range(_ROUNDS):
-            for (shape, kernel), layer in layers.items():
-                began_s = time.perf_counter()
-                layer(inputs[shape])
-                taken_s = time.perf_counter() - began_s
-                best_s[shape, kernel] = min(best_s[shape, kernel], taken_s)
+        best_s = steady_times(
+            {key: partial(layer, inputs[key[0]]) for key, layer in layers.items()}, _MOST_S
+        )
+        if not best_s:
+            return {}
         for key, taken_s in best_s.items():
             logarithms[key] += math.log(taken_s * 1e6) / len(counts)
     return {
