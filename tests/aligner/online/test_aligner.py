@@ -136,6 +136,35 @@ def test_audio_of_other_words_is_not_exact() -> None:
     assert np.mean(exact[1:]) <= exact[0] / 2  # one sentence has up to 0.43
 
 
+def hesitating(text: str, speaker: str, seed: int) -> Spoken:
+    """`text` with two "um" that it does not have."""
+    words = split_words(text)
+    said = [word.text for word in words]
+    places = sorted(random.Random(seed).sample(range(1, len(words)), 2))
+    for place in reversed(places):
+        said.insert(place, "um,")
+    spoken = espeak(" ".join(said), "en", speaker)
+    meant = [stamp for stamp in spoken.words if stamp.word.text != "um,"]
+    stamps = (replace(stamp, word=word) for stamp, word in zip(meant, words, strict=True))
+    return replace(spoken, text=text, words=tuple(stamps))
+
+
+def test_what_is_exact_is_right_though_the_voice_hesitates() -> None:
+    """At most 1 % of the exact words are over 200 ms off, beside sound that is no word."""
+    aligner = OnlineAligner()
+    off: list[bool] = []
+    count = 0
+    for seed, text in enumerate(islice(agent_sentences(3), 16)):
+        for speaker in ("f3", "m5"):
+            spoken = hesitating(text, speaker, seed)
+            words = align(aligner.open("en", speaker), spoken, ())
+            count += len(words)
+            pairs = zip(words, errors_ms(spoken, words), strict=True)
+            off += (error > 200 for word, error in pairs if word.is_exact)
+    assert len(off) >= 0.6 * count
+    assert sum(off) <= 0.01 * len(off)
+
+
 def test_a_tentative_word_is_delayed_once() -> None:
     """All next words wait by the length of a silence: their distances stay the reference's."""
     spoken = espeak(SENTENCE, "en", "f3")

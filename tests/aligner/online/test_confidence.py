@@ -1,90 +1,120 @@
 import numpy as np
 import pytest
 
-from voiceagent_tts.aligner.online.confidence import TypicalCost, skipped_frames, start_confidence
+from voiceagent_tts.aligner.online.confidence import path_evidence, start_confidence
 from voiceagent_tts.core import EXACT_CONFIDENCE
 
-USUAL = TypicalCost().mean
+
+def evidence(
+    cost: float, margin: float, frames: int = 60, bent: float = 0, left_out: float = 0
+) -> np.ndarray:
+    """A path with the same evidence at every frame."""
+    return np.tile(np.array((cost, margin, bent, left_out), np.float32), (frames, 1))
 
 
-def evidence(cost: float, margin: float, frames: int = 60, skipped: float = 0) -> np.ndarray:
-    """A path of equal costs and margins that left out as much before every frame."""
-    return np.tile(np.array((cost, margin, skipped), np.float32), (frames, 1))
+def is_exact(path: np.ndarray, place: int = 20) -> bool:
+    """Whether a word that begins at `place` is sent as exact."""
+    return start_confidence(path, place) >= EXACT_CONFIDENCE
 
 
 def test_a_word_that_fits_and_has_no_rival_is_exact() -> None:
     """A matched voice in a quiet room costs about 4.5 a frame."""
-    assert start_confidence(evidence(4.5, 50), 20, USUAL) >= EXACT_CONFIDENCE
+    assert is_exact(evidence(4.5, 50))
 
 
 @pytest.mark.parametrize(("cost", "margin"), [(8.0, 50), (6.0, 5), (7.0, 20)])
 def test_a_bad_fit_or_a_rival_makes_doubt(cost: float, margin: float) -> None:
     """Neither a path that costs much nor one beside another of its cost can be relied on."""
-    assert start_confidence(evidence(cost, margin), 20, USUAL) < EXACT_CONFIDENCE
+    assert not is_exact(evidence(cost, margin))
 
 
 def test_doubt_about_one_word_is_not_about_another() -> None:
     """A low margin counts for the words around it."""
     doubtful = evidence(5.0, 50, 200)
     doubtful[100:110, 1] = 0.0
-    there, elsewhere = start_confidence(doubtful, 95, USUAL), start_confidence(doubtful, 20, USUAL)
-    assert there < elsewhere
+    assert start_confidence(doubtful, 95) < start_confidence(doubtful, 20)
 
 
 def test_a_bad_fit_later_on_makes_doubt() -> None:
     """A path that ran ahead fits its words badly a second later."""
     ran_ahead = evidence(4.5, 50, 200)
-    assert start_confidence(ran_ahead, 20, USUAL) >= EXACT_CONFIDENCE
+    assert is_exact(ran_ahead)
     ran_ahead[100:, 0] = 8.0
-    assert start_confidence(ran_ahead, 20, USUAL) < EXACT_CONFIDENCE
+    assert not is_exact(ran_ahead)
+
+
+@pytest.mark.parametrize("first", [60, 100, 160])
+def test_a_quarter_of_a_second_that_is_no_word_makes_doubt(first: int) -> None:
+    """Sound of 240 ms that fits no word counts for the words beside it, though others fit."""
+    with_um = evidence(5.0, 35, 300)
+    with_um[first : first + 24, 0] = 9.0
+    assert not is_exact(with_um, 90)
+    assert is_exact(with_um, 5 if first > 110 else 220)
+
+
+def test_a_single_bad_frame_is_no_doubt() -> None:
+    """A click costs much for a frame or two."""
+    clicked = evidence(4.5, 45, 300)
+    clicked[92:94, 0] = 9.0
+    assert is_exact(clicked, 90)
 
 
 def test_confidence_grows_with_what_follows() -> None:
     """The first frames of a word are weak evidence."""
     whole = evidence(5.0, 30)
-    assert start_confidence(whole[:25], 20, USUAL) < start_confidence(whole, 20, USUAL)
+    assert start_confidence(whole[:25], 20) < start_confidence(whole, 20)
 
 
 def test_the_only_frame_is_enough_for_a_number() -> None:
     """A word of one frame has a confidence between 0 and 1."""
-    assert 0.0 < start_confidence(evidence(5.0, 0.0, 1), 0, USUAL) < 1.0
+    assert 0.0 < start_confidence(evidence(5.0, 0.0, 1), 0) < 1.0
 
 
-def test_sound_that_is_left_out_makes_doubt() -> None:
-    """A word before which speech was passed over may have begun there."""
-    certain, doubtful = (
-        start_confidence(evidence(5.0, 45, skipped=skipped), 20, USUAL) for skipped in (0, 15)
-    )
-    assert doubtful < EXACT_CONFIDENCE <= certain
+def test_a_path_that_is_bent_makes_doubt() -> None:
+    """Ordinary speech repeats or skips a quarter of the frames, which is no doubt; a half is."""
+    straight, bent = evidence(5.3, 30, 200), evidence(5.3, 30, 200)
+    bent[::4, 2] = 1.0
+    assert start_confidence(bent, 100) == start_confidence(straight, 100) >= EXACT_CONFIDENCE
+    bent[::2, 2] = 1.0
+    assert not is_exact(bent, 100)
 
 
-def test_only_loud_sound_in_pauses_is_counted_and_only_shortly_before() -> None:
-    """Ten frames as loud as speech count for the next 40 frames; quiet ones do not."""
-    energies = np.full(100, -4.0, np.float32)
-    is_speech = np.ones(100, np.bool_)
-    is_speech[20:40] = False
-    energies[20:30] = -9.0
-    skipped = skipped_frames(energies, is_speech)
-    assert len(skipped) == 80
-    assert skipped[:20].max() == 0  # before the pause
-    assert skipped[20] == 10  # frame 40, after it
-    assert skipped[55] == 5  # frame 75, whose last 40 frames begin with 35
-    assert skipped[60:].max() == 0
+def test_a_word_beside_sound_that_is_left_out_is_not_exact() -> None:
+    """However well it fits: the sound may be the word. A few frames are no doubt."""
+    certain, doubtful = (start_confidence(evidence(4.0, 60, left_out=n), 20) for n in (5, 6))
+    assert doubtful == 0.5
+    assert certain >= EXACT_CONFIDENCE
 
 
-def test_a_path_that_is_in_no_word_has_left_out_nothing() -> None:
+def test_only_loud_sound_in_pauses_is_counted_and_only_near() -> None:
+    """Ten frames as loud as speech count for 40 frames on either side; quiet ones do not."""
+    energies = np.full(140, -4.0, np.float32)
+    is_speech = np.ones(140, np.bool_)
+    is_speech[60:80] = False
+    energies[60:70] = -9.0
+    search = np.zeros((140, 2), np.float32)
+    left_out = path_evidence(search, np.arange(140), energies, is_speech)[:, 3]
+    assert len(left_out) == 120
+    assert left_out[:31].max() == 0  # frame 30 sees those before 70, all of them quiet
+    assert left_out[35] == 5  # frames 70 to 74
+    assert left_out[59] == left_out[60] == 10  # frames 59 and 80, on either side
+    assert left_out[95] == 5  # frame 115 sees 75 to 79
+    assert left_out[100:].max() == 0  # from frame 120 on
+
+
+def test_repeated_and_skipped_frames_are_bent() -> None:
+    """The first frame of a path is not; one after a pause is where the path goes on."""
+    frames = np.array([3, 4, 4, 6, 7, 7, 7, 8])
+    is_speech = np.array([1, 1, 1, 1, 1, 0, 0, 1], np.bool_)
+    search = np.arange(16, dtype=np.float32).reshape(8, 2)
+    found = path_evidence(search, frames, np.zeros(8, np.float32), is_speech)
+    assert found[:, 2].tolist() == [0, 0, 1, 1, 0, 0]
+    assert (found[:, :2] == search[is_speech]).all()
+
+
+def test_a_path_that_is_in_no_word_has_no_evidence() -> None:
     """Also one without any frame."""
     for frames in (0, 5):
         nothing = np.zeros(frames, np.bool_)
-        assert len(skipped_frames(np.zeros(frames, np.float32), nothing)) == 0
-
-
-def test_a_word_that_fits_as_well_as_others_of_its_voice_is_exact() -> None:
-    """What is a bad fit for a clear voice is the usual one in noise."""
-    unlike = evidence(6.0, 45)
-    assert start_confidence(unlike, 20, USUAL) < EXACT_CONFIDENCE
-    in_noise = TypicalCost()
-    for _ in range(200):
-        in_noise = in_noise.including(6.0)
-    assert in_noise.mean == pytest.approx(5.84, abs=0.01)
-    assert start_confidence(unlike, 20, in_noise.mean) >= EXACT_CONFIDENCE
+        search, quiet = np.zeros((frames, 2), np.float32), np.zeros(frames, np.float32)
+        assert path_evidence(search, np.zeros(frames, np.int64), quiet, nothing).shape == (0, 4)

@@ -286,8 +286,8 @@ HOP = 240
 
 def path_of(reference_frames: np.ndarray, centres: list[int]) -> AlignmentPath:
     """The path of a search that was sure."""
-    sure = np.tile(np.array((3.0, 60.0, 0.0), np.float32), (len(centres), 1))
-    return AlignmentPath(reference_frames, centres, sure, 3.0)
+    sure = np.tile(np.array((3.0, 60.0, 0.0, 0.0), np.float32), (len(centres), 1))
+    return AlignmentPath(reference_frames, centres, sure)
 
 
 def word(first: int, end: int) -> ReferenceWord:

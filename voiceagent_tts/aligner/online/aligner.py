@@ -12,12 +12,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from voiceagent_tts.aligner.online.confidence import skipped_frames
-from voiceagent_tts.aligner.online.espeak_reference import (
-    GrowingReference,
-    ReferenceVoice,
-    ReferenceWord,
-)
+from voiceagent_tts.aligner.online.confidence import path_evidence
+from voiceagent_tts.aligner.online.espeak_reference import GrowingReference, ReferenceVoice
 from voiceagent_tts.aligner.online.features import Booleans, Floats, Frames, FrameStream
 from voiceagent_tts.aligner.online.viterbi import (
     MAX_TRACED_FRAMES,
@@ -261,7 +257,6 @@ class OnlineSession:
             word = words.popleft()
             frames = path.frames_in(word)
             self._profile.rate = self._profile.rate.including(frames, word.normal_frames)
-            self._learn_cost(path, word)
             yield self._final(path.time_of(word))
         self._drop_before_words(path)
 
@@ -273,8 +268,6 @@ class OnlineSession:
         path = self._path_to(self._search.end_near(next_frame - 1))
         for word in synthesized:
             is_reached = path.has_reached(word)
-            if is_reached:
-                self._learn_cost(path, word)
             yield self._final(path.time_of(word) if is_reached else self._unreached(word.word))
         for word in waiting:
             yield self._final(self._unreached(word))
@@ -282,11 +275,6 @@ class OnlineSession:
         self._log_energies.clear()
         self._search.restart(next_frame)
         self._newest_path = None
-
-    def _learn_cost(self, path: AlignmentPath, word: ReferenceWord) -> None:
-        """Count a final word in what its voice's words usually cost."""
-        cost = path.cost_of(word)
-        self._profile.typical_cost = self._profile.typical_cost.including(cost)
 
     def _unreached(self, word: Word) -> WordTimestamp:
         """A word that the audio did not reach: at the end of the audio."""
@@ -337,10 +325,9 @@ class OnlineSession:
     def _path_to(self, end: PathEnd) -> AlignmentPath:
         frames, is_speech = self._search.backtrace(end)
         centres = np.array(self._centres)[is_speech].tolist()
-        skipped = skipped_frames(np.array(self._log_energies, np.float32), is_speech)
-        evidence = np.column_stack((self._search.evidence[is_speech], skipped))
-        typical_cost = self._profile.typical_cost.mean
-        return AlignmentPath(frames[is_speech], centres, evidence, typical_cost)
+        log_energies = np.array(self._log_energies, np.float32)
+        evidence = path_evidence(self._search.evidence, frames, log_energies, is_speech)
+        return AlignmentPath(frames[is_speech], centres, evidence)
 
     def _drop_before_words(self, path: AlignmentPath) -> None:
         """Drop the frames before the first word that is not final."""

@@ -1,100 +1,105 @@
 """How probable it is that a word begins where the search found it.
 
-The search is unsure where the audio fits its words worse than this voice usually does, where a path
-that ends elsewhere costs little more than the cheapest one, and where it has left out sound that is
-as loud as speech. This module knows no words and no reference.
+The search is unsure where the audio fits its words badly, where a path that ends elsewhere costs
+little more than the cheapest one, and where it had to repeat or skip more of the words than usual.
+Where it has left out sound that is as loud as speech, the word may as well have begun there. This
+module knows no words and no reference.
 """
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
-from voiceagent_tts.aligner.online.features import Booleans, Floats
+from voiceagent_tts.aligner.online.features import Booleans, Floats, Integers
 
 _COST_FRAMES = 150
 """Speech frames after the start of a word whose costs describe how well it fits: a path that ran
 ahead costs more from where it meets its mistake."""
+_WORST_FRAMES = 24
+_WORST_FRAMES_BEFORE, _WORST_FRAMES_AFTER = 48, 104
+"""Speech frames around the start of a word among which the worst `_WORST_FRAMES` in a row count, as
+long as a short word: sound that is no word of the text costs much, but not for long."""
 _MARGIN_FRAMES_BEFORE, _MARGIN_FRAMES_AFTER = 10, 40
 """Speech frames around the start of a word in which low margins are a doubt about it."""
 _MAX_FRAMES = 40
 """Speech frames since the start of a word from which more say nothing."""
-_SKIPPED_WITHIN_FRAMES = 40
-"""Frames before a speech frame in which loud sound that was left out is a doubt about it: the word
-may have begun there."""
-_MAX_SKIPPED = 15
+_BENT_FRAMES_BEFORE, _BENT_FRAMES_AFTER = 40, 60
+_USUAL_BENT = 0.25
+"""Share of the speech frames around the start of a word that repeat or skip a reference frame in
+ordinary speech. A path with more is bent to sound that is not its words."""
+_LEFT_OUT_WITHIN_FRAMES = 40
+"""Frames on either side of a speech frame in which loud sound that was left out is counted."""
+_MAX_LEFT_OUT = 5
+"""More is the length of a vowel, which may be the word itself."""
+_LEFT_OUT_CONFIDENCE = 0.5
+"""Highest confidence beside sound that was left out: the word lies on one side of it."""
 _LOUD_NATS = 1.0
 """How far below the mean log energy of speech a frame is as loud as speech; breaths are quieter."""
-_OFFSET = 2.475
-_PER_COST, _PER_TYPICAL_COST = -3.388, 2.946
-_PER_MARGIN, _PER_FRAME, _PER_SKIPPED = 0.1106, 0.0362, -0.2121
-"""Logistic regression of "the start is within 200 ms of the truth" for 5,144 words of flite's kal16
-and slt and of people in 19 conditions. The offset is lower by 0.56 than the regression's, which is
-the least at which no condition but "um" has more than 1.1 % of words from 0.95 on that are further
-off ("um" has 2.1 %, all of them 0.33 %)."""
-_MAX_COUNTED_WORDS = 300
+_OFFSET = 15.39
+_PER_COST, _PER_WORST_COST = -1.928, -0.998
+_PER_MARGIN, _PER_FRAME, _PER_BENT = 0.0592, 0.0740, -7.692
+"""Logistic regression of "the start is within 200 ms of the truth" for 19,008 words of people and
+of flite's kal16 and slt in 22 conditions. The offset is lower by 0.85 than the regression's: of the
+words from 0.95 on, at most 1.1 % are further off then in any condition, and 0.2 % in all."""
 
 
-@dataclass(frozen=True, slots=True)
-class TypicalCost:
-    """What a path through a voice's words usually costs per frame: more in noise, for example.
-
-    Attributes:
-        mean: over the words so far; at first that of clear voices in quiet rooms.
-        words: number of words that the mean rests on.
-    """
-
-    mean: float = 4.8
-    words: int = 30
-
-    def including(self, cost: float) -> "TypicalCost":
-        """The typical cost with one more word counted."""
-        words = self.words + 1
-        mean = self.mean + (cost - self.mean) / words
-        return TypicalCost(mean, min(words, _MAX_COUNTED_WORDS))
-
-
-def cost_after(evidence: Floats, place: int) -> float:
-    """Cost per frame of the path from the start of a word on; arguments as those below."""
-    return float(evidence[place : place + _COST_FRAMES, 0].mean())
-
-
-def skipped_frames(log_energies: Floats, is_speech: Booleans) -> Floats:
-    """Number of frames as loud as speech that a path left out shortly before each speech frame.
+def path_evidence(
+    search_evidence: Floats, reference_frames: Integers, log_energies: Floats, is_speech: Booleans
+) -> Floats:
+    """How sure the search was at each speech frame of a path.
 
     Args:
-        log_energies: [N], of the frames of a path.
+        search_evidence: [N, 2], cost and margin at each frame of the path.
+        reference_frames: [N], the reference frame that each is at.
+        log_energies: [N].
         is_speech: [N], whether the path has them in a word; the others are in a pause.
 
     Returns:
-        One number for each of the S speech frames, [S].
+        [S, 4] for the S speech frames: cost, margin, 1.0 where a reference frame is repeated or
+        skipped, and the number of frames as loud as speech that were left out near.
     """
-    if not is_speech.any():
+    frames = reference_frames[is_speech]
+    is_bent = np.diff(frames, prepend=frames[:1] - 1) != 1
+    left_out = _left_out_near(log_energies, is_speech)
+    return np.column_stack((search_evidence[is_speech], is_bent.astype(np.float32), left_out))
+
+
+def _left_out_near(log_energies: Floats, is_speech: Booleans) -> Floats:
+    """Number of frames as loud as speech that a path left out near each speech frame, [S]."""
+    places = np.flatnonzero(is_speech)
+    if not len(places):
         return np.zeros(0, np.float32)
     is_loud = log_energies > log_energies[is_speech].mean() - _LOUD_NATS
     left_out = np.concatenate(([0], np.cumsum(is_loud & ~is_speech)))
-    places = np.flatnonzero(is_speech)
-    before = np.maximum(places - _SKIPPED_WITHIN_FRAMES, 0)
-    return (left_out[places] - left_out[before]).astype(np.float32)
+    before = np.maximum(places - _LEFT_OUT_WITHIN_FRAMES, 0)
+    after = np.minimum(places + _LEFT_OUT_WITHIN_FRAMES, len(is_speech))
+    return (left_out[after] - left_out[before]).astype(np.float32)
 
 
-def start_confidence(evidence: Floats, place: int, typical_cost: float) -> float:
+def start_confidence(evidence: Floats, place: int) -> float:
     """Probability that a word begins within 200 ms of where its path says, rather too low.
 
     Args:
-        evidence: [N, 3], for each speech frame the cost of the path, its margin over another path,
-            and the frames left out before (`skipped_frames`).
+        evidence: [N, 4], of each speech frame (`path_evidence`).
         place: speech frame at which the word begins, below N.
-        typical_cost: mean of the voice's `TypicalCost`.
     """
-    margins, skipped = evidence[:, 1], evidence[:, 2]
-    around = slice(max(0, place - _MARGIN_FRAMES_BEFORE), place + _MARGIN_FRAMES_AFTER)
+    costs, margins, is_bent, left_out = evidence.T
+    margin = margins[max(0, place - _MARGIN_FRAMES_BEFORE) : place + _MARGIN_FRAMES_AFTER].mean()
+    bent = is_bent[max(0, place - _BENT_FRAMES_BEFORE) : place + _BENT_FRAMES_AFTER].mean()
     logit = (
         _OFFSET
-        + _PER_COST * cost_after(evidence, place)
-        + _PER_TYPICAL_COST * typical_cost
-        + _PER_MARGIN * float(margins[around].mean())
+        + _PER_COST * float(costs[place : place + _COST_FRAMES].mean())
+        + _PER_WORST_COST * _worst_cost(costs, place)
+        + _PER_MARGIN * float(margin)
         + _PER_FRAME * min(len(evidence) - place, _MAX_FRAMES)
-        + _PER_SKIPPED * min(float(skipped[place]), _MAX_SKIPPED)
+        + _PER_BENT * max(float(bent) - _USUAL_BENT, 0.0)
     )
-    return 1.0 / (1.0 + math.exp(-logit))
+    confidence = 1.0 / (1.0 + math.exp(-logit))
+    return min(confidence, _LEFT_OUT_CONFIDENCE) if left_out[place] > _MAX_LEFT_OUT else confidence
+
+
+def _worst_cost(costs: Floats, place: int) -> float:
+    """Highest mean cost of `_WORST_FRAMES` frames in a row near `place`."""
+    near = costs[max(0, place - _WORST_FRAMES_BEFORE) : place + _WORST_FRAMES_AFTER]
+    length = min(_WORST_FRAMES, len(near))
+    return float(np.convolve(near, np.full(length, 1 / length), "valid").max())

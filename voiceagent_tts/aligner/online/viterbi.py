@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from voiceagent_tts.aligner.online.confidence import cost_after, start_confidence
+from voiceagent_tts.aligner.online.confidence import start_confidence
 from voiceagent_tts.aligner.online.espeak_reference import ReferenceWord
 from voiceagent_tts.aligner.online.features import Booleans, Floats, Integers
 from voiceagent_tts.core import WordTimestamp, ms_to_samples
@@ -288,15 +288,12 @@ class AlignmentPath:
     Attributes:
         reference_frames: [N] int64, non-decreasing.
         centres: [N], sample at the centre of each speech frame.
-        evidence: [N, 3], how sure the search was at each of them (`ViterbiSearch.evidence`), and
-            what it left out before (`skipped_frames`).
-        typical_cost: what the voice's words usually cost per frame.
+        evidence: [N, 4], how sure the search was at each of them (`path_evidence`).
     """
 
     reference_frames: Integers
     centres: Sequence[int]
     evidence: Floats
-    typical_cost: float
 
     def has_reached(self, word: ReferenceWord) -> bool:
         """Whether the audio has reached the word."""
@@ -307,21 +304,13 @@ class AlignmentPath:
         first, end = np.searchsorted(self.reference_frames, (word.first_frame, word.end_frame))
         return int(end - first)
 
-    def cost_of(self, word: ReferenceWord) -> float:
-        """Cost per frame from the start of a word that the audio has reached."""
-        return cost_after(
-            self.evidence, int(np.searchsorted(self.reference_frames, word.first_frame))
-        )
-
     def time_of(self, word: ReferenceWord) -> WordTimestamp:
         """Times of a word that the audio has reached; its end is None while it is not reached."""
         borders = (word.first_frame, word.first_frame + _ONSET_FRAMES, word.end_frame)
         first, onset, end = (
             int(place) for place in np.searchsorted(self.reference_frames, borders)
         )
-        confidence = (
-            start_confidence(self.evidence, first, self.typical_cost) if word.is_exact else 0.0
-        )
+        confidence = start_confidence(self.evidence, first) if word.is_exact else 0.0
         first = self._after_pause(first, onset)
         start = max(self.centres[first] + word.first_offset, 0)
         if end == len(self.reference_frames):

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from voiceagent_tts.aligner.online.confidence import TypicalCost
 from voiceagent_tts.aligner.online.features import CEPSTRA, WIDTH, Booleans, Floats, Frames
 from voiceagent_tts.aligner.online.noise import SPEECH_DISTANCE, NoiseTracker, pause_costs
 
@@ -135,7 +134,6 @@ class VoiceProfile:
         normalizer: level and feature statistics.
         noise: sound of its pauses.
         rate: speaking rate.
-        typical_cost: how well the voice usually fits its words.
         vtln_warp: ratio of its frequencies to the embedded voice's; None while unknown.
         prior_costs: [VTLN_WARPS] float32, how much more each warp has cost than the best one, in
             the contexts that ended while the warp was unknown.
@@ -145,7 +143,6 @@ class VoiceProfile:
     normalizer: SpeechNormalizer = field(default_factory=SpeechNormalizer)
     noise: NoiseTracker = field(default_factory=NoiseTracker)
     rate: SpeakingRate = field(default_factory=SpeakingRate)
-    typical_cost: TypicalCost = field(default_factory=TypicalCost)
     vtln_warp: float | None = None
     prior_costs: Floats = field(default_factory=lambda: np.zeros(len(VTLN_WARPS), np.float32))
     trial_frames: int = 0
