@@ -114,23 +114,18 @@ async def measure(
         for address in addresses:
             meter = Meter(address.options.server_pid)
             target = address.open()
-            try:
-                for section in sections:
-                    task = progress.add_task(f"{address.name}, {section.name}", figures="")
-                    callers = Callers(target, _Display(progress, task, section))
-                    try:
-                        async with meter.section():
-                            traffic = await callers.run(section, style)
-                            usage = meter.usage()
-                    finally:
-                        await callers.aclose()
-                    figures = section_document(
-                        address.name, section, traffic, usd_per_hour, style.seed
-                    )
-                    documents.append(figures | usage.figures(traffic.audio_s, traffic.most_open))
-                    progress.remove_task(task)
-            finally:
-                await target.aclose()
+            for section in sections:
+                task = progress.add_task(f"{address.name}, {section.name}", figures="")
+                callers = Callers(target, _Display(progress, task, section))
+                try:
+                    async with meter.section():
+                        traffic = await callers.run(section, style)
+                        usage = meter.usage()
+                finally:
+                    await callers.aclose()
+                figures = section_document(address.name, section, traffic, usd_per_hour, style.seed)
+                documents.append(figures | usage.figures(traffic.audio_s, traffic.most_open))
+                progress.remove_task(task)
     return documents
 
 

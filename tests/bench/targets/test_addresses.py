@@ -70,7 +70,6 @@ async def test_an_utterance_opens_its_socket_with_its_own_request(has_new_socket
         plan = Section(Load(together=1), 1e-9, has_new_sockets=has_new_sockets)
         (spoken,) = (await callers.run(plan, Style([Text("en", "short", "Yes.")]))).utterances
         await callers.aclose()
-        await target.aclose()
     assert methods == (["post"] if has_new_sockets else ["options", "post"])
     assert spoken.failure is None
     if has_new_sockets:
@@ -106,6 +105,5 @@ async def test_the_form_of_pocket_tts_is_filled_in() -> None:
         await connection.end()
         await recorder.over.wait()
         await connection.aclose()
-        await target.aclose()
     assert asked[-1] == ("post /tts http/1.1", {"text": ["Hello."], "voice_url": ["alba"]})
     assert (recorder.utterance.failure, sum(recorder.utterance.sizes)) == (None, 2_400)

@@ -158,18 +158,15 @@ async def speak_plan(
     target = address.open()
     clips: dict[str, list[Clip]] = {}
     failures: list[tuple[str, str]] = []
-    try:
-        for name, items, has_tokens in plan.sets():
-            task = progress.add_task(f"{address.name}: {name}", total=len(items))
-            spoken: Spoken = await speak_items(
-                target, items, plan.together, has_tokens=has_tokens,
-                on_item=lambda task=task: progress.advance(task),
-            )  # fmt: skip
-            clips[name] = spoken.clips
-            failures += spoken.failures
-            progress.remove_task(task)
-    finally:
-        await target.aclose()
+    for name, items, has_tokens in plan.sets():
+        task = progress.add_task(f"{address.name}: {name}", total=len(items))
+        spoken: Spoken = await speak_items(
+            target, items, plan.together, has_tokens=has_tokens,
+            on_item=lambda task=task: progress.advance(task),
+        )  # fmt: skip
+        clips[name] = spoken.clips
+        failures += spoken.failures
+        progress.remove_task(task)
     return clips, failures
 
 

@@ -17,7 +17,7 @@ from voiceagent_tts.bench.targets.dialects import CartesiaClient, TtsV1Client, V
 from voiceagent_tts.bench.targets.sockets import SocketTarget
 from voiceagent_tts.bench.targets.target import Options, Target
 from voiceagent_tts.client import authorization, websocket_address
-from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.extras import install_hint
 from voiceagent_tts.protocol.messages import SUBPROTOCOL
 
@@ -121,6 +121,4 @@ class TargetAddress:
 
 
 def _invalid(expected: str, got: str) -> InvalidRequestError:
-    return InvalidRequestError(
-        f"target: expected {expected}; got {got!r}", code=ErrorCode.INVALID_PARAM
-    )
+    return InvalidRequestError(f"target: expected {expected}; got {got!r}")

@@ -41,9 +41,6 @@ class LiveKitTarget:
         voice.prewarm()
         return LiveKitConnection(voice, http)
 
-    async def aclose(self) -> None:
-        """Nothing is shared."""
-
 
 class LiveKitConnection:
     """A TTS, one stream at a time."""

@@ -59,9 +59,6 @@ class PipecatTarget:
         await connection.open()
         return connection
 
-    async def aclose(self) -> None:
-        """Nothing is shared."""
-
 
 class PipecatConnection:
     """A running pipeline; the reader is its last processor."""

@@ -106,9 +106,6 @@ class SocketTarget:
             dialect.greet(await asyncio.wait_for(websocket.recv(), _TIMEOUT_S))
         return SocketConnection(websocket, dialect)
 
-    async def aclose(self) -> None:
-        """Nothing is shared."""
-
 
 class SocketConnection:
     """An open socket, whose messages are read in a task of its own."""

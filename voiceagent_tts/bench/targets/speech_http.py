@@ -106,12 +106,11 @@ class SpeechTarget:
             ) from error
         return SpeechConnection(client, self._url, self._body_of)
 
-    async def aclose(self) -> None:
-        """Nothing is shared."""
-
 
 class SpeechConnection:
     """A kept-alive connection, for one request at a time."""
+
+    is_usable = True
 
     def __init__(self, client: aiohttp.ClientSession, url: str, body_of: BodyOf) -> None:
         self._client, self._url, self._body_of = client, url, body_of
@@ -119,11 +118,6 @@ class SpeechConnection:
         self._own: dict[str, Any] = {}
         self._recorder: Recorder | None = None
         self._reading: asyncio.Task[None] | None = None
-
-    @property
-    def is_usable(self) -> bool:
-        """See `Connection`."""
-        return True
 
     async def start(self, request: Request, recorder: Recorder) -> None:
         """See `Connection`."""

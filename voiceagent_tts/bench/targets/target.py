@@ -51,10 +51,6 @@ class Target(Protocol):
         """
         ...
 
-    async def aclose(self) -> None:
-        """Free what the connections share."""
-        ...
-
 
 @dataclass(frozen=True, slots=True)
 class Options:
