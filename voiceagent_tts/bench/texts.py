@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.errors import InvalidRequestError
 
 LANGUAGES = ("zh", "en", "ja", "ko", "de", "fr", "ru", "pt", "es", "it")
 """The languages of Qwen3-TTS."""
@@ -46,8 +46,7 @@ def choose_texts(languages: Iterable[str], kinds: Iterable[str]) -> list[Text]:
     for name, known in (("language", LANGUAGES), ("kind", KINDS)):
         if unknown := wanted[name] - set(known):
             raise InvalidRequestError(
-                f"{name}: expected some of {', '.join(known)}; got {', '.join(sorted(unknown))}",
-                code=ErrorCode.INVALID_PARAM,
+                f"{name}: expected some of {', '.join(known)}; got {', '.join(sorted(unknown))}"
             )
     return [
         text

@@ -21,7 +21,7 @@ from voiceagent_tts.bench.turn_script import (
     Services,
 )
 from voiceagent_tts.client import AudioFormat, ClientAudio, TTSClient
-from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.extras import install_hint
 
 HOSTS = {"pipecat": "Pipecat", "livekit": "LiveKit"}
@@ -93,14 +93,12 @@ def _check(plan: TurnPlan) -> None:
     unknown = [host for host in plan.hosts if host not in HOSTS]
     if unknown or not plan.hosts:
         raise InvalidRequestError(
-            f"--host: expected some of {', '.join(HOSTS)}; got {', '.join(unknown) or 'none'}",
-            code=ErrorCode.INVALID_PARAM,
+            f"--host: expected some of {', '.join(HOSTS)}; got {', '.join(unknown) or 'none'}"
         )
     if len(plan.hosts) > 1 and (plan.tts or plan.stt or plan.llm):
         raise InvalidRequestError(
             "--tts, --stt and --llm are classes of one host; expected one --host, got "
-            f"{len(plan.hosts)}",
-            code=ErrorCode.INVALID_PARAM,
+            f"{len(plan.hosts)}"
         )
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from voiceagent_tts.cli.bench_quality import names, quality
-from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.errors import InvalidRequestError
 
 app = typer.Typer(
     help="Measure speech servers, this one and others, at the client.",
@@ -234,18 +234,12 @@ def _numbers(option: str, text: str) -> list[float]:
     except ValueError:
         numbers = [-1.0]
     if any(not 0 < number < 1e6 for number in numbers):
-        raise InvalidRequestError(
-            f"--{option}: expected positive numbers as 1,4; got {text!r}",
-            code=ErrorCode.INVALID_PARAM,
-        )
+        raise InvalidRequestError(f"--{option}: expected positive numbers as 1,4; got {text!r}")
     return numbers
 
 
 def _counts(option: str, text: str) -> list[int]:
     numbers = _numbers(option, text)
     if any(number != int(number) for number in numbers):
-        raise InvalidRequestError(
-            f"--{option}: expected whole numbers as 1,4; got {text!r}",
-            code=ErrorCode.INVALID_PARAM,
-        )
+        raise InvalidRequestError(f"--{option}: expected whole numbers as 1,4; got {text!r}")
     return [int(number) for number in numbers]

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.errors import InvalidRequestError
 
 
 def quality(
@@ -107,8 +107,7 @@ def quality(
     chosen, spoken = names(parts) or list(PARTS), names(languages)
     if unknown := set(chosen) - set(PARTS):
         raise InvalidRequestError(
-            f"--parts: expected some of {', '.join(PARTS)}; got {', '.join(sorted(unknown))}",
-            code=ErrorCode.INVALID_PARAM,
+            f"--parts: expected some of {', '.join(PARTS)}; got {', '.join(sorted(unknown))}"
         )
     language = spoken[0] if spoken else "en"
     options = [Options(each, model, api_key) for each in names(voice) or [None]]

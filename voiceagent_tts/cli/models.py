@@ -87,18 +87,12 @@ def aligner_folder(model: str | None) -> str | None:
 
 
 def _check(folder: Path) -> None:
-    from rich.console import Console
-    from rich.progress import Progress
-
+    from voiceagent_tts.cli.progress import counted
     from voiceagent_tts.errors import CheckpointError
     from voiceagent_tts.hub import damaged_files
 
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("checking")
-        damaged = damaged_files(
-            folder, lambda done, total: bar.update(task, completed=done, total=total)
-        )
+    with counted("checking") as progress:
+        damaged = damaged_files(folder, progress)
     for file in damaged:
         file.resolve().unlink()  # so that the next attempt downloads it again
     if damaged:

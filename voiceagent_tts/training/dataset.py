@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.training.files import written
 
 DATASET_FILE = "dataset.json"
@@ -99,8 +99,7 @@ def read_dataset(folder: Path) -> Dataset:
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise InvalidRequestError(
             f"{folder}: expected a dataset of `voiceagent-tts finetune prepare`; "
-            f"{type(error).__name__}: {_detail(error)}; prepare it again",
-            code=ErrorCode.INVALID_PARAM,
+            f"{type(error).__name__}: {_detail(error)}; prepare it again"
         ) from error
     return Dataset(examples, speaker.float())
 

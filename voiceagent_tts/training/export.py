@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.model.config import ModelConfig, TalkerConfig
 from voiceagent_tts.training.dataset import read_dataset
 from voiceagent_tts.training.files import written
@@ -66,8 +66,7 @@ def export(job: ExportJob) -> None:
     _check_name(job.speaker)
     if job.output.exists():
         raise InvalidRequestError(
-            f"{job.output}: expected a folder that does not exist; remove it, or choose another",
-            code=ErrorCode.INVALID_PARAM,
+            f"{job.output}: expected a folder that does not exist; remove it, or choose another"
         )
     folder = RunFolder(job.run)
     run = folder.read()
@@ -108,8 +107,7 @@ def speaker_row(config: ModelConfig) -> int:
     row = talker.vocab_size - _ROW_FROM_END
     if row < talker.code_predictor_config.vocab_size or row in _used_ids(talker):
         raise InvalidRequestError(
-            f"config.json: expected row {row} of the codec embedding to be free; it is in use",
-            code=ErrorCode.INVALID_PARAM,
+            f"config.json: expected row {row} of the codec embedding to be free; it is in use"
         )
     return row
 
@@ -142,6 +140,5 @@ def _check_name(speaker: str) -> None:
     if len(speaker) > _MAX_NAME_CHARS or not _NAME.fullmatch(speaker):
         raise InvalidRequestError(
             f"--speaker: expected at most {_MAX_NAME_CHARS} lower-case letters and digits, joined "
-            f"by _ or -, got {speaker[:_MAX_NAME_CHARS]!r}",
-            code=ErrorCode.INVALID_PARAM,
+            f"by _ or -, got {speaker[:_MAX_NAME_CHARS]!r}"
         )

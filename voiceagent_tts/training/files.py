@@ -6,7 +6,7 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
-from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.replacing import replacing
 
 
@@ -24,6 +24,4 @@ def written(path: Path) -> Iterator[Path]:
             yield unfinished
     except (RuntimeError, SafetensorError) as error:  # libsndfile's error is a RuntimeError
         reason = " ".join(str(error).split())[:200]
-        raise InvalidRequestError(
-            f"{path}: cannot be written; {reason}", code=ErrorCode.INVALID_PARAM
-        ) from error
+        raise InvalidRequestError(f"{path}: cannot be written; {reason}") from error

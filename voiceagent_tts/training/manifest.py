@@ -11,7 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.errors import InvalidRequestError
 
 AUDIO_SUFFIXES = (".wav", ".flac", ".mp3", ".ogg", ".opus")
 MAX_TEXT_CHARS = 1_000
@@ -90,9 +90,11 @@ def read_clips(source: Path) -> tuple[list[Clip], list[Rejection]]:
             if line.strip()
         ]
     else:
-        raise _refused(f"{source}: expected a folder of recordings or a manifest; found neither")
+        raise InvalidRequestError(
+            f"{source}: expected a folder of recordings or a manifest; found neither"
+        )
     if not found:
-        raise _refused(
+        raise InvalidRequestError(
             f"{source}: expected audio files ({', '.join(AUDIO_SUFFIXES)}) with .txt files beside "
             "them, or a manifest with one JSON object per line; found no clips"
         )
@@ -133,7 +135,7 @@ def _lines(manifest: Path) -> list[str]:
     try:
         return manifest.read_text("utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
-        raise _refused(f"{manifest}: expected JSON lines in UTF-8; {error}") from error
+        raise InvalidRequestError(f"{manifest}: expected JSON lines in UTF-8; {error}") from error
 
 
 def _clip_of_line(line: str, number: int, manifest: Path) -> Clip | Rejection:
@@ -173,7 +175,3 @@ def _is_path(path: Path) -> bool:
         return path.is_file()
     except (OSError, ValueError):  # a name that is too long, or has NUL in it
         return False
-
-
-def _refused(message: str) -> InvalidRequestError:
-    return InvalidRequestError(message, code=ErrorCode.INVALID_PARAM)

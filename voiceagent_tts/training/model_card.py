@@ -8,7 +8,7 @@ from typing import Any
 
 from voiceagent_tts import __version__
 from voiceagent_tts.core import FRAME_S
-from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.training.dataset import Dataset
 
 CARD_FILE, CONSENT_FILE = "README.md", "consent.json"
@@ -30,8 +30,7 @@ class Consent:
         if not is_line or len(self.statement) > _MAX_CHARS:
             raise InvalidRequestError(
                 f"--consent: expected one line of at most {_MAX_CHARS} characters that says who "
-                "agreed, when, and to what",
-                code=ErrorCode.INVALID_PARAM,
+                "agreed, when, and to what"
             )
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 import torch
 
-from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.training.batches import Layout
 from voiceagent_tts.training.dataset import Example
 
@@ -84,8 +84,7 @@ def split_examples(
     if held >= len(ranked):
         raise InvalidRequestError(
             f"expected at least {held + 1} clips, got {len(ranked)}; add recordings, or train "
-            "with --validation-share 0",
-            code=ErrorCode.INVALID_PARAM,
+            "with --validation-share 0"
         )
     return ranked[held:], ranked[:held]
 
@@ -119,6 +118,4 @@ def _groups(items: list, size: int) -> list[list]:
 
 def _invalid(name: str, expected: str, got: object) -> InvalidRequestError:
     option = "--" + name.replace("_", "-")
-    return InvalidRequestError(
-        f"{option}: expected {expected}, got {got}", code=ErrorCode.INVALID_PARAM
-    )
+    return InvalidRequestError(f"{option}: expected {expected}, got {got}")

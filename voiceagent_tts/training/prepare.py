@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import save_file
 
 from voiceagent_tts.core import FRAME_S, SAMPLE_RATE_HZ
-from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.model.clone import ReferenceEncoder, load_reference_encoder
 from voiceagent_tts.model.config import CODEC_FOLDER
 from voiceagent_tts.model.reference import LONGEST_S, SHORTEST_S
@@ -227,8 +227,7 @@ def _choose_reference(kept: list[ClipEntry], name: str | None) -> ClipEntry | No
         found = next((entry for entry in kept if entry.name == name), None)
         if found is None:
             raise InvalidRequestError(
-                f"--reference: expected the name of a clip that was kept, got {name!r}",
-                code=ErrorCode.INVALID_PARAM,
+                f"--reference: expected the name of a clip that was kept, got {name!r}"
             )
         return found
     long_enough = [e for e in kept if SHORTEST_S <= e.frames * FRAME_S <= LONGEST_S]
@@ -244,6 +243,5 @@ def _refused(rejected: list[Rejection], output: Path) -> InvalidRequestError:
     more = len(rejected) - _NAMED_CLIPS
     return InvalidRequestError(
         f"{len(rejected)} clips cannot be trained on: {named}"
-        f"{f'; and {more} more' if more > 0 else ''}; see {output / 'report.json'}",
-        code=ErrorCode.INVALID_PARAM,
+        f"{f'; and {more} more' if more > 0 else ''}; see {output / 'report.json'}"
     )

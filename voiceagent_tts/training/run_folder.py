@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from voiceagent_tts.errors import CheckpointError, ErrorCode, InvalidRequestError
+from voiceagent_tts.errors import CheckpointError, InvalidRequestError
 from voiceagent_tts.training.files import written
 from voiceagent_tts.training.options import TrainOptions
 
@@ -85,8 +85,7 @@ class RunFolder:
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InvalidRequestError(
                 f"{self.path}: expected the folder of a run of `voiceagent-tts finetune train`; "
-                f"{type(error).__name__}",
-                code=ErrorCode.INVALID_PARAM,
+                f"{type(error).__name__}"
             ) from error
 
     def save_state(
@@ -171,6 +170,5 @@ def _check_equal(path: Path, before: dict[str, Any], now: dict[str, Any]) -> Non
     if changed:
         raise InvalidRequestError(
             f"{path}: holds a run with other options: {'; '.join(changed)}; resume it with the "
-            "same, or train into another folder",
-            code=ErrorCode.INVALID_PARAM,
+            "same, or train into another folder"
         )

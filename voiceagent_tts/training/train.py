@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from voiceagent_tts.errors import EngineError, ErrorCode, InvalidRequestError
+from voiceagent_tts.errors import EngineError, InvalidRequestError
 from voiceagent_tts.model.config import ModelConfig, read_model_config
 from voiceagent_tts.model.tokenizer import Tokenizer
 from voiceagent_tts.training.batches import Batch, BatchBuilder
@@ -281,6 +281,5 @@ def _check_fit(dataset: Dataset, builder: BatchBuilder, config: ModelConfig) -> 
 
 def _unfit(expected: str, got: object) -> InvalidRequestError:
     return InvalidRequestError(
-        f"dataset: expected {expected}, got {got}; prepare it with the model that is trained",
-        code=ErrorCode.INVALID_PARAM,
+        f"dataset: expected {expected}, got {got}; prepare it with the model that is trained"
     )

@@ -14,7 +14,7 @@ from voiceagent_tts.bench.bargein.replies import (
     with_stalls,
 )
 from voiceagent_tts.bench.bargein.session import Fault
-from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.errors import InvalidRequestError
 
 
 class Happening(StrEnum):
@@ -86,6 +86,5 @@ def conditions_of(happenings: Sequence[str], base: Condition) -> list[Condition]
 def _check(option: str, names: Sequence[str], known: Sequence[str]) -> None:
     if not names or set(names) - set(known):
         raise InvalidRequestError(
-            f"--{option}: expected some of {', '.join(known)}; got {', '.join(names) or 'none'}",
-            code=ErrorCode.INVALID_PARAM,
+            f"--{option}: expected some of {', '.join(known)}; got {', '.join(names) or 'none'}"
         )

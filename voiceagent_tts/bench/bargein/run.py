@@ -34,7 +34,7 @@ from voiceagent_tts.bench.run import Outputs, publish
 from voiceagent_tts.bench.targets.addresses import TargetAddress
 from voiceagent_tts.bench.targets.classes import ServiceClass
 from voiceagent_tts.core import SAMPLE_RATE_HZ
-from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.errors import InvalidRequestError
 
 _USER_SPEAKER, _USER_RATE_HZ = "f2", 16_000
 _SERVER_LOG = "bench-bargein-server.log"
@@ -63,8 +63,7 @@ def host_of(address: TargetAddress) -> Host:
             return host
     raise InvalidRequestError(
         "target: expected pipecat:MODULE.CLASS or livekit:MODULE.CLASS, because a history is its "
-        f"host's; got {address.address!r}",
-        code=ErrorCode.INVALID_PARAM,
+        f"host's; got {address.address!r}"
     )
 
 

@@ -14,7 +14,7 @@ from voiceagent_tts.bench.bargein.replies import Cut
 from voiceagent_tts.bench.bargein.score import Outcome
 from voiceagent_tts.bench.targets.classes import ServiceClass
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, WordTimestamp
-from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.errors import InvalidRequestError
 
 Host = Literal["livekit", "pipecat"]
 
@@ -72,8 +72,7 @@ class Call:
                 return value
         raise InvalidRequestError(
             "target: a connection can be cut where an argument is the server's address with "
-            f"ws:// or http://; got {sorted(self.service.arguments)}",
-            code=ErrorCode.INVALID_PARAM,
+            f"ws:// or http://; got {sorted(self.service.arguments)}"
         )
 
     def through(self, proxy_url: str) -> "Call":

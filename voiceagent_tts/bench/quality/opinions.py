@@ -19,7 +19,7 @@ import soxr
 from voiceagent_tts.bench.quality.clips import Samples
 from voiceagent_tts.client import authorization
 from voiceagent_tts.core import SAMPLE_RATE_HZ
-from voiceagent_tts.errors import EngineError, ErrorCode, InvalidRequestError
+from voiceagent_tts.errors import EngineError, InvalidRequestError
 from voiceagent_tts.extras import install_hint
 
 PredictOpinion = Callable[[Samples], float]
@@ -40,8 +40,7 @@ def open_predictor(address: str, key: str = "") -> PredictOpinion:
     path = Path(address)
     if path.suffix not in (".pt", ".onnx") or not path.is_file():
         raise InvalidRequestError(
-            f"--mos: expected http(s)://HOST/PATH or a .pt or .onnx file, got {address!r}",
-            code=ErrorCode.INVALID_PARAM,
+            f"--mos: expected http(s)://HOST/PATH or a .pt or .onnx file, got {address!r}"
         )
     try:
         run = _torch_script(path) if path.suffix == ".pt" else _onnx(path)

@@ -12,7 +12,7 @@ from typing import Any
 
 from voiceagent_tts.bench.quality.clips import Item
 from voiceagent_tts.bench.texts import LANGUAGES, choose_texts, texts_in
-from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.errors import InvalidRequestError
 
 PLAIN_KINDS = ("short", "menu", "blurb", "paragraph")
 """Kinds whose words a recogniser writes as the text does; numbers are tested as pronunciation."""
@@ -149,4 +149,4 @@ def _known(languages: Sequence[str]) -> Sequence[str]:
 
 
 def _invalid(expected: str, got: str) -> InvalidRequestError:
-    return InvalidRequestError(f"expected {expected}; got {got}", code=ErrorCode.INVALID_PARAM)
+    return InvalidRequestError(f"expected {expected}; got {got}")

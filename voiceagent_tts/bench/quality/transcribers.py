@@ -17,7 +17,7 @@ import soxr
 from voiceagent_tts.audio.pcm import float_to_pcm
 from voiceagent_tts.bench.quality.clips import Samples
 from voiceagent_tts.core import SAMPLE_RATE_HZ
-from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.extras import install_hint
 from voiceagent_tts.training.transcription import Recogniser
 
@@ -113,6 +113,4 @@ def _pocketsphinx() -> Transcribe:
 
 
 def _invalid(expected: str, got: str) -> InvalidRequestError:
-    return InvalidRequestError(
-        f"transcriber: expected {expected}; got {got!r}", code=ErrorCode.INVALID_PARAM
-    )
+    return InvalidRequestError(f"transcriber: expected {expected}; got {got!r}")
