@@ -8,7 +8,7 @@ import numpy as np
 
 from voiceagent_tts.audio.pcm import encode
 from voiceagent_tts.audio.resample import Resampler
-from voiceagent_tts.core import ENCODED_SAMPLE_BYTES, SAMPLE_RATE_HZ, Encoding
+from voiceagent_tts.core import SAMPLE_RATE_HZ, Encoding
 
 
 class OutputStream:
@@ -28,11 +28,6 @@ class OutputStream:
         self._resampler = (
             None if sample_rate_hz == SAMPLE_RATE_HZ else Resampler(SAMPLE_RATE_HZ, sample_rate_hz)
         )
-
-    @property
-    def sample_bytes(self) -> int:
-        """Size of one output sample."""
-        return ENCODED_SAMPLE_BYTES[self.encoding]
 
     def push(self, pcm: bytes) -> bytes:
         """Append whole samples; return the output so far. 24 kHz PCM16 is not copied."""

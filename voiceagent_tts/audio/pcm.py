@@ -40,22 +40,9 @@ def encode(pcm: bytes, encoding: Encoding) -> bytes:
             return _alaw_codes()[np.frombuffer(pcm, "<u2")].tobytes()
 
 
-def decode(data: bytes, encoding: Encoding) -> bytes:
-    """Turn samples in `encoding` into PCM16; for PCM16 itself `data` is returned unchanged."""
-    match encoding:
-        case "pcm_s16le":
-            return data
-        case "pcm_f32le":
-            return float_to_pcm(np.frombuffer(data, "<f4"))
-        case "pcm_mulaw":
-            return _mulaw_samples()[np.frombuffer(data, np.uint8)].tobytes()
-        case "pcm_alaw":
-            return _alaw_samples()[np.frombuffer(data, np.uint8)].tobytes()
-
-
 # G.711 divides magnitudes into eight segments, each twice as wide as the one before it, and each
 # into sixteen steps. A code is sign (1 bit), segment (3), step (4), with some bits inverted for
-# the line. Tables are indexed by the bits of the sample or code.
+# the line. Tables are indexed by the bits of the sample.
 #
 # Source: ITU-T G.711 (11/88), tables 1a/1b (A-law, 13 bits) and 2a/2b (mu-law, 14 bits).
 
@@ -71,14 +58,6 @@ def _mulaw_codes() -> npt.NDArray[np.uint8]:
 
 
 @cache
-def _mulaw_samples() -> npt.NDArray[np.int16]:
-    codes = np.arange(256) ^ 0xFF
-    segment, step = codes >> 4 & 0x07, codes & 0x0F
-    magnitude = ((2 * step + _MULAW_BIAS) << segment) - _MULAW_BIAS
-    return np.where(codes & 0x80, -4 * magnitude, 4 * magnitude).astype("<i2")
-
-
-@cache
 def _alaw_codes() -> npt.NDArray[np.uint8]:
     samples = _every_sample() >> 3  # 13 bits
     magnitude = np.where(samples < 0, -samples - 1, samples)
@@ -86,17 +65,6 @@ def _alaw_codes() -> npt.NDArray[np.uint8]:
     step = magnitude >> np.maximum(segment, 1) & 0x0F  # the first two segments have equal steps
     inverted = np.where(samples < 0, 0x55, 0xD5)
     return ((segment << 4 | step) ^ inverted).astype(np.uint8)
-
-
-@cache
-def _alaw_samples() -> npt.NDArray[np.int16]:
-    codes = np.arange(256) ^ 0x55
-    segment, step = codes >> 4 & 0x07, codes & 0x0F
-    from_segment_start = 2 * step + 1  # the middle of the step
-    magnitude = np.where(
-        segment == 0, from_segment_start, (from_segment_start + 32) << np.maximum(segment - 1, 0)
-    )
-    return np.where(codes & 0x80, 8 * magnitude, -8 * magnitude).astype("<i2")
 
 
 def _every_sample() -> npt.NDArray[np.int64]:

@@ -133,13 +133,6 @@ def _cell(value: Any) -> str:
     return value if isinstance(value, str) else f"{round(value, 1):g}"
 
 
-def markdown_of(sections: Sequence[dict[str, Any]]) -> str:
-    """The table as markdown, for documentation."""
-    rows = [["service", *COLUMNS.values()], ["---", *("---:" for _ in COLUMNS)]]
-    rows += [[name_of(section), *cells(section, COLUMNS)] for section in sections]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
-
-
 def warnings_of(sections: Sequence[dict[str, Any]]) -> Iterator[str]:
     """What makes figures doubtful."""
     for section in sections:
