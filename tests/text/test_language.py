@@ -4,12 +4,15 @@ import subprocess
 import sys
 
 import pytest
+from py3langid import langid
 
 from testbed.short_sentences import SHORT_SENTENCES
 from testbed.texts import TEXTS
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.text.language import (
     CODES,
+    LATIN,
+    LATIN_MODEL,
     NAMES,
     detect_language,
     nearest_accent,
@@ -121,6 +124,19 @@ def test_short_sentences_are_mostly_recognised() -> None:
         if detect_language(text, language) != language
     ]
     assert kept == []
+
+
+def test_the_model_of_latin_text_answers_as_the_whole_one() -> None:
+    """Sentences, letters and marks get the languages and probabilities of py3langid."""
+    ours = langid.LanguageIdentifier.from_model_file(LATIN_MODEL, norm_probs=True)
+    whole = langid.LanguageIdentifier.from_model_file(langid.MODEL_FILE, norm_probs=True)
+    whole.set_languages(list(LATIN))
+    sentences = [
+        text for language in LATIN for text in (*TEXTS[language], *SHORT_SENTENCES[language])
+    ]
+    letters = [chr(code) for code in range(0x20, 0x280)]
+    for text in (*sentences, *letters, "".join(letters), "€ 5 – “so” … ™ ½ →"):
+        assert ours.classify(text) == whole.classify(text)
 
 
 @pytest.mark.parametrize("text", ["OK.", "Yes, 42.", "42", "$42.50", "", "🎉", "No.", "مرحبا"])

@@ -9,6 +9,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Collection
 from functools import cache, lru_cache
+from pathlib import Path
 from typing import Protocol, cast
 
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
@@ -57,7 +58,10 @@ _AREA_OF, _SIMILAR_TO = (
     }
     for table in (_AREAS, _SIMILAR)
 )
-_LATIN = ("en", "de", "fr", "pt", "es", "it")
+LATIN = ("en", "de", "fr", "pt", "es", "it")
+"""Languages that are detected in Latin text."""
+LATIN_MODEL = Path(__file__).parent / "latin_languages.npz.xz"
+"""py3langid's model of these languages, made by `scripts/latin-languages`."""
 _DEFAULT = "en"
 
 _LIKELY = 0.5
@@ -182,17 +186,12 @@ def _latin_language(text: str, previous: str | None) -> str:
 
 
 class _Identifier(Protocol):
-    def set_languages(self, langs: list[str]) -> None: ...
-
     def classify(self, text: str) -> tuple[str, float]: ...
 
 
 @cache
 def _identifier() -> _Identifier:
-    # Imported on first use: the model takes half a second and 90 MB, and clients never need it.
-    from py3langid import langid  # pyright: ignore[reportMissingTypeStubs]
+    from py3langid import langid  # pyright: ignore[reportMissingTypeStubs]  # clients lack it
 
-    model = langid.LanguageIdentifier.from_model_file(langid.MODEL_FILE, norm_probs=True)  # pyright: ignore[reportUnknownMemberType]
-    identifier = cast("_Identifier", model)
-    identifier.set_languages(list(_LATIN))
-    return identifier
+    model = langid.LanguageIdentifier.from_model_file(LATIN_MODEL, norm_probs=True)  # pyright: ignore[reportUnknownMemberType]
+    return cast("_Identifier", model)
