@@ -27,7 +27,9 @@ def frame(
     if not masked:
         return head + payload
     mask = os.urandom(4)
-    return head + mask + bytes(byte ^ mask[i % 4] for i, byte in enumerate(payload))
+    masks = (mask * (size // 4 + 1))[:size]
+    masked_payload = int.from_bytes(payload) ^ int.from_bytes(masks)
+    return head + mask + masked_payload.to_bytes(size)
 
 
 class RawWebSocket:

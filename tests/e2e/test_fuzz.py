@@ -7,7 +7,6 @@ from typing import Any
 
 import httpx
 import pytest
-import schemathesis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from websockets.asyncio.client import connect
@@ -62,6 +61,8 @@ async def check_alive(url: str) -> None:
 @pytest.mark.thorough
 def test_every_route_answers_whatever_its_schema_permits(server: ServerProcess) -> None:
     """Requests made from the OpenAPI document, valid and invalid, are never answered by a 500."""
+    import schemathesis  # here: it loads slowly, and no other test needs it
+
     schema = schemathesis.openapi.from_url(f"{server.url}/openapi.json")
     modes = list(schemathesis.GenerationMode)
     operations = [found.ok() for found in schema.get_all_operations()]

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import soxr
-from pystoi import stoi
 
 from voiceagent_tts.bench.quality.clips import Clip, Samples
 from voiceagent_tts.bench.quality.measures import Values
@@ -71,6 +70,8 @@ def distances(original: Samples, changed: Samples) -> dict[str, float]:
         original: [S] float32 at 24 kHz.
         changed: the same speech, aligned; cut or padded to its length.
     """
+    from pystoi import stoi  # here: it loads SciPy, which other measures do without
+
     if np.abs(original).max(initial=0.0) < _SILENT:
         return {}
     changed = np.resize(np.pad(changed, (0, len(original))), len(original))
