@@ -1,4 +1,4 @@
-"""`voiceagent-tts batch` as a process, against a real server with the embedded voice."""
+"""`voiceagent-tts batch` against a real server with the embedded voice."""
 
 import asyncio
 import json
@@ -59,12 +59,12 @@ async def test_every_text_becomes_sound_and_words(
     assert len(list((tmp_path / "wavs").iterdir())) == 6
 
 
-async def test_a_warning_is_printed_once(
-    texts: Path, served: ServerProcess, command: Command
+def test_a_warning_is_printed_once(
+    texts: Path, served: ServerProcess, command_here: CommandHere
 ) -> None:
     """What the server warns of in every text is one line."""
     argv = ("batch", "texts", "-o", "wavs", "--instruct", "calm", "--url", served.websocket_url)
-    outcome = await command(*argv)
+    outcome = command_here(*argv)
     assert outcome.status == 0
     lines = [line for line in outcome.errors.splitlines() if line.startswith("warning: ")]
     assert len(lines) == 1
@@ -72,12 +72,17 @@ async def test_a_warning_is_printed_once(
 
 
 @pytest.mark.parametrize(("name", "kind"), [("flac", "FLAC"), ("mp3", "MP3"), ("ogg", "OGG")])
-async def test_sound_has_the_format_asked_for(
-    name: str, kind: str, texts: Path, served: ServerProcess, command: Command, tmp_path: Path
+def test_sound_has_the_format_asked_for(
+    name: str,
+    kind: str,
+    texts: Path,
+    served: ServerProcess,
+    command_here: CommandHere,
+    tmp_path: Path,
 ) -> None:
     """Compressed files state their duration; without --words there are no words files."""
     argv = ("batch", "texts", "-o", "out", "--format", name, "--url", served.websocket_url)
-    assert (await command(*argv)).status == 0
+    assert command_here(*argv).status == 0
     files = sorted((tmp_path / "out").iterdir())
     assert [file.name for file in files] == [f"{stem}.{name}" for stem in ("one", "three", "two")]
     for file in files:
@@ -95,21 +100,21 @@ async def test_a_server_is_started_where_none_is_named(
     assert len(list((tmp_path / "wavs").iterdir())) == 3
 
 
-async def test_what_is_finished_stays_as_it_is(
-    texts: Path, served: ServerProcess, command: Command, tmp_path: Path
+def test_what_is_finished_stays_as_it_is(
+    texts: Path, served: ServerProcess, command_here: CommandHere, tmp_path: Path
 ) -> None:
     """A second run speaks the missing texts; a third with --force speaks all of them."""
     (tmp_path / "wavs").mkdir()
     finished_before = tmp_path / "wavs" / "two.wav"
     finished_before.write_bytes(b"of another voice")
     argv = ("batch", "texts", "-o", "wavs", "--url", served.websocket_url)
-    outcome = await command(*argv)
+    outcome = command_here(*argv)
     assert outcome.status == 0
     assert outcome.errors.splitlines()[-1].startswith("2 spoken")
     assert "1 finished before" in outcome.errors
     assert finished_before.read_bytes() == b"of another voice"
-    assert "\n0 spoken" in (await command(*argv)).errors
-    assert "\n3 spoken" in (await command(*argv, "--force")).errors
+    assert "\n0 spoken" in command_here(*argv).errors
+    assert "\n3 spoken" in command_here(*argv, "--force").errors
     assert soundfile.info(finished_before).duration > 0.5
 
 
@@ -169,8 +174,8 @@ async def test_ctrl_c_leaves_nothing_half(
     assert list((tmp_path / "wavs").iterdir()) == []
 
 
-async def test_what_cannot_be_read_is_skipped(
-    texts: Path, served: ServerProcess, command: Command, tmp_path: Path
+def test_what_cannot_be_read_is_skipped(
+    texts: Path, served: ServerProcess, command_here: CommandHere, tmp_path: Path
 ) -> None:
     """Unreadable texts are skipped with a reason, the others are spoken, and the status is 1."""
     (texts / "latin.txt").write_bytes("Ça va ?".encode("latin-1"))
@@ -178,7 +183,7 @@ async def test_what_cannot_be_read_is_skipped(
     (texts / "empty.md").write_text("---\n")
     (texts / "bom.txt").write_bytes(b"\xef\xbb\xbfHello.")
     argv = ("batch", "texts", "-o", "wavs", "--words", "--url", served.websocket_url)
-    outcome = await command(*argv)
+    outcome = command_here(*argv)
     assert outcome.status == 1
     assert outcome.errors.splitlines()[:-1] == [
         "ignored texts/cover.jpg: expected .txt or .md",
@@ -230,38 +235,38 @@ def test_a_mistake_is_one_clear_line(
     assert not list((tmp_path / "out").glob("*"))
 
 
-async def test_two_texts_of_one_name_are_refused(texts: Path, command: Command) -> None:
+def test_two_texts_of_one_name_are_refused(texts: Path, command_here: CommandHere) -> None:
     """Two texts that would share an audio file are refused."""
     (texts / "two.txt").write_text("Also two.")
-    outcome = await command("batch", "texts", "-o", "out")
+    outcome = command_here("batch", "texts", "-o", "out")
     assert outcome.status == 1
     assert "two.md and two.txt would become two.wav" in outcome.errors
 
 
-async def test_a_suffix_may_be_in_capitals(
-    texts: Path, served: ServerProcess, command: Command, tmp_path: Path
+def test_a_suffix_may_be_in_capitals(
+    texts: Path, served: ServerProcess, command_here: CommandHere, tmp_path: Path
 ) -> None:
     """The suffix of a text may be in capitals."""
     (texts / "FOUR.TXT").write_text("Four.")
-    outcome = await command("batch", "texts", "-o", "wavs", "--url", served.websocket_url)
+    outcome = command_here("batch", "texts", "-o", "wavs", "--url", served.websocket_url)
     assert outcome.errors.splitlines()[-1].startswith("4 spoken"), outcome.errors
     assert (tmp_path / "wavs" / "FOUR.wav").exists()
 
 
-async def test_a_name_that_is_too_long_is_one_clear_line(
-    served: ServerProcess, command: Command, tmp_path: Path
+def test_a_name_that_is_too_long_is_one_clear_line(
+    served: ServerProcess, command_here: CommandHere, tmp_path: Path
 ) -> None:
     """A file name that is too long is reported like any other failure to write."""
     (tmp_path / "long").mkdir()
     (tmp_path / "long" / f"{'a' * 250}.txt").write_text("Hello.")
-    outcome = await command("batch", "long", "-o", "wavs", "--url", served.websocket_url)
+    outcome = command_here("batch", "long", "-o", "wavs", "--url", served.websocket_url)
     assert outcome.status == 1
     assert outcome.errors.endswith(".wav: cannot be written; File name too long\n")
     assert outcome.errors.count("\n") == 1
 
 
-async def test_a_long_chapter_is_one_file(
-    served: ServerProcess, command: Command, tmp_path: Path
+def test_a_long_chapter_is_one_file(
+    served: ServerProcess, command_here: CommandHere, tmp_path: Path
 ) -> None:
     """A text longer than one context has all its words on one clock."""
     (tmp_path / "book").mkdir()
@@ -269,7 +274,7 @@ async def test_a_long_chapter_is_one_file(
     assert len(text) > 20_000
     (tmp_path / "book" / "long.txt").write_text(text)
     argv = ("batch", "book", "-o", "wavs", "--words", "--url", served.websocket_url)
-    outcome = await command(*argv)
+    outcome = command_here(*argv)
     assert outcome.status == 0, outcome.errors
     words = json.loads((tmp_path / "wavs" / "long.json").read_text())["words"]
     assert [(w["word"], w["char_start"]) for w in words] == [
@@ -281,21 +286,21 @@ async def test_a_long_chapter_is_one_file(
     assert duration - 5 < starts[-1] < duration
 
 
-async def test_what_is_ignored_is_named_and_subfolders_are_an_option(
-    served: ServerProcess, command: Command, tmp_path: Path
+def test_what_is_ignored_is_named_and_subfolders_are_an_option(
+    served: ServerProcess, command_here: CommandHere, tmp_path: Path
 ) -> None:
     """Other files and subfolders are named; `--recursive` speaks the texts of subfolders."""
     for name in ("a.txt", "notes.pdf", ".hidden", "part/b.md"):
         (tmp_path / "book" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "book" / name).write_text("Hello there.")
     argv = ("batch", "book", "-o", "wavs", "--url", served.websocket_url)
-    outcome = await command(*argv)
+    outcome = command_here(*argv)
     assert outcome.status == 0
     assert outcome.errors.splitlines()[:2] == [
         "ignored book/notes.pdf: expected .txt or .md",
         "ignored book/part: is a folder; add --recursive to speak its texts",
     ]
-    outcome = await command(*argv, "--recursive")
+    outcome = command_here(*argv, "--recursive")
     assert "1 spoken" in outcome.errors and "1 finished before" in outcome.errors
     assert soundfile.info(tmp_path / "wavs" / "part" / "b.wav").duration > 0.3
 

@@ -1,4 +1,4 @@
-"""`voiceagent-tts say` and `voices` as processes against a real server."""
+"""`voiceagent-tts say` and `voices`, as processes and in this one, against a real server."""
 
 import asyncio
 import io
@@ -30,11 +30,11 @@ WORDS = TEXT.split()
 
 
 @pytest.mark.parametrize(("name", "kind"), [("a.wav", "WAV"), ("a.flac", "FLAC"), ("a.OGG", "OGG")])
-async def test_say_writes_sound(
-    name: str, kind: str, served: ServerProcess, command: Command, tmp_path: Path
+def test_say_writes_sound(
+    name: str, kind: str, served: ServerProcess, command_here: CommandHere, tmp_path: Path
 ) -> None:
     """A text becomes a mono file at 24 kHz in the format of its suffix; one line reports it."""
-    outcome = await command("say", TEXT, "-o", name, "--url", served.websocket_url)
+    outcome = command_here("say", TEXT, "-o", name, "--url", served.websocket_url)
     assert (outcome.status, outcome.output) == (0, "")
     assert re.fullmatch(rf"{name}: \d\.\d s of sound, {len(WORDS)} words\n", outcome.errors)
     information = soundfile.info(tmp_path / name)
@@ -44,10 +44,12 @@ async def test_say_writes_sound(
     assert np.abs(samples).max() > 0.1
 
 
-async def test_say_prints_what_the_server_warns_of(served: ServerProcess, command: Command) -> None:
+def test_say_prints_what_the_server_warns_of(
+    served: ServerProcess, command_here: CommandHere
+) -> None:
     """An instruction that has no effect is told, and the text is spoken."""
     argv = ("say", TEXT, "-o", "a.wav", "--instruct", "whisper", "--url", served.websocket_url)
-    outcome = await command(*argv)
+    outcome = command_here(*argv)
     warning, report = outcome.errors.splitlines()
     assert outcome.status == 0
     assert warning.startswith("warning: this voice follows no instruction")
@@ -64,11 +66,11 @@ async def test_say_starts_a_server_where_none_is_named(command: Command, tmp_pat
     assert soundfile.info(tmp_path / "a.wav").duration > 1.0
 
 
-async def test_say_writes_words_as_json(
-    served: ServerProcess, command: Command, tmp_path: Path
+def test_say_writes_words_as_json(
+    served: ServerProcess, command_here: CommandHere, tmp_path: Path
 ) -> None:
     """`--words` alone writes verbatim spans of the text, with times that never decrease."""
-    outcome = await command("say", TEXT, "--words", "a.json", "--url", served.websocket_url)
+    outcome = command_here("say", TEXT, "--words", "a.json", "--url", served.websocket_url)
     assert outcome.status == 0, outcome.errors
     words = json.loads((tmp_path / "a.json").read_text())["words"]
     assert [word["word"] for word in words] == WORDS
@@ -79,12 +81,17 @@ async def test_say_writes_words_as_json(
 
 
 @pytest.mark.parametrize(("suffix", "mark", "header"), [("srt", ",", ""), ("vtt", ".", "WEBVTT")])
-async def test_say_writes_words_as_subtitles(
-    suffix: str, mark: str, header: str, served: ServerProcess, command: Command, tmp_path: Path
+def test_say_writes_words_as_subtitles(
+    suffix: str,
+    mark: str,
+    header: str,
+    served: ServerProcess,
+    command_here: CommandHere,
+    tmp_path: Path,
 ) -> None:
     """Subtitles have one cue per sentence, without overlap, in the notation of each format."""
     name = f"a.{suffix}"
-    outcome = await command("say", TEXT, "--words", name, "--url", served.websocket_url)
+    outcome = command_here("say", TEXT, "--words", name, "--url", served.websocket_url)
     assert outcome.status == 0, outcome.errors
     content = (tmp_path / name).read_text()
     assert content.startswith(header)
@@ -266,11 +273,11 @@ def test_a_mistake_is_one_clear_line(
 
 
 @pytest.mark.parametrize("text", ["", "😀 ... 😀"])
-async def test_a_text_without_words_is_a_mistake(
-    text: str, served: ServerProcess, command: Command, tmp_path: Path
+def test_a_text_without_words_is_a_mistake(
+    text: str, served: ServerProcess, command_here: CommandHere, tmp_path: Path
 ) -> None:
     """A text without words is an error, and no empty file is written."""
-    outcome = await command("say", text, "-o", "a.wav", "--url", served.websocket_url)
+    outcome = command_here("say", text, "-o", "a.wav", "--url", served.websocket_url)
     assert outcome.status == 1
     assert outcome.errors == "voiceagent-tts: expected text with letters or digits to speak\n"
     assert list(tmp_path.iterdir()) == []
@@ -405,12 +412,12 @@ async def test_voices_of_another_server_are_a_mistake(
 @pytest.mark.parametrize(
     ("name", "subtype"), [("a.mp3", "MPEG_LAYER_III"), ("a.opus", "OPUS"), ("a.ogg", "VORBIS")]
 )
-async def test_the_suffix_selects_the_format(
-    served: ServerProcess, command: Command, tmp_path: Path, name: str, subtype: str
+def test_the_suffix_selects_the_format(
+    served: ServerProcess, command_here: CommandHere, tmp_path: Path, name: str, subtype: str
 ) -> None:
     """Compressed files are written by their suffix; style and seed are accepted."""
     options = ("--url", served.websocket_url, "--instruct", "calm", "--seed", "7")
-    outcome = await command("say", TEXT, "-o", name, *options)
+    outcome = command_here("say", TEXT, "-o", name, *options)
     assert outcome.status == 0, outcome.errors
     information = soundfile.info(tmp_path / name)
     assert information.subtype == subtype

@@ -13,7 +13,7 @@ import httpx
 import psutil
 import pytest
 
-from testbed.command_line import Command, finished, start
+from testbed.command_line import Command, CommandHere, finished, start
 from testbed.waiting import until
 from voiceagent_tts.cli.settings import read_settings
 from voiceagent_tts.client import DEFAULT_PATH, TTSClient
@@ -187,9 +187,9 @@ async def test_the_page_is_where_serve_says(tmp_path: Path) -> None:
     assert (await finished(process)).status == 0
 
 
-async def test_a_wrong_setting_ends_it_with_one_clear_line(command: Command) -> None:
+def test_a_wrong_setting_ends_it_with_one_clear_line(command_here: CommandHere) -> None:
     """The line says what was expected and what to do; the status is 1, and nothing was started."""
-    outcome = await command("serve", "--host", "0.0.0.0")
+    outcome = command_here("serve", "--host", "0.0.0.0")
     assert (outcome.status, outcome.output) == (1, "")
     assert outcome.errors == (
         "voiceagent-tts: expected keys where others can reach the server (host 0.0.0.0); set "
@@ -224,13 +224,13 @@ def test_a_wrong_setting_is_named_without_its_value(
     assert "\n" not in caught.value.message
 
 
-async def test_a_port_that_is_taken_is_one_clear_line(command: Command) -> None:
+def test_a_port_that_is_taken_is_one_clear_line(command_here: CommandHere) -> None:
     """The line names the address and says how to choose another."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         port = listener.getsockname()[1]
-        outcome = await command("serve", "--port", str(port))
+        outcome = command_here("serve", "--port", str(port))
     assert outcome.status == 1
     assert f"cannot bind 127.0.0.1:{port}" in outcome.errors
     assert "--port" in outcome.errors
