@@ -122,7 +122,7 @@ def test_frames_wait_until_they_are_asked_for() -> None:
 
 
 @pytest.mark.parametrize("sizes", ["exact", "few", "one"])
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.thorough)])
 def test_a_row_among_others_speaks_as_if_alone(seed: int, sizes: str) -> None:
     """Rows that join, end and are cancelled change another row's sound by rounding only."""
     expected, numbers = alone(), random.Random(seed)

@@ -29,7 +29,7 @@ def text(rng):
 
 driver = Driver()
 rng = random.Random(SEED)
-for context in range(100):
+for context in range(TEXTS):
     said = text(rng)
     language, voice = rng.choice(list(LANGUAGES)), rng.choice(driver.engine.capabilities.voices)
     options = SpeechOptions(speed=rng.choice((0.5, 1.0, 2.0)))
@@ -109,10 +109,13 @@ def run_program(program: str) -> None:
     assert done.returncode == 0, f"exit status {done.returncode}\n{done.stderr[-3000:]}"
 
 
-@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.thorough)])
-def test_random_texts_never_end_the_process(seed: int) -> None:
+@pytest.mark.parametrize(
+    ("seed", "texts"),
+    [(1, 30), *(pytest.param(seed, 100, marks=pytest.mark.thorough) for seed in (1, 2))],
+)
+def test_random_texts_never_end_the_process(seed: int, texts: int) -> None:
     """Every text, voice and speed ends with `Done`, with every word once inside the audio."""
-    run_program(RANDOM_TEXTS.replace("SEED", str(seed)))
+    run_program(RANDOM_TEXTS.replace("SEED", str(seed)).replace("TEXTS", str(texts)))
 
 
 def test_very_long_texts_never_end_the_process() -> None:

@@ -159,7 +159,7 @@ print((resident("VmHWM:") - after_imports) / wanted)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", [pytest.param("float32", marks=pytest.mark.thorough), "bfloat16"])
 def test_loading_needs_no_second_copy(folder: Path, dtype: str) -> None:
     """Peak memory while loading is at most 1.15 times the size of the loaded tensors."""
     config = json.loads((folder / "config.json").read_text())

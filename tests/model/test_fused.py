@@ -37,7 +37,7 @@ THOROUGH = pytest.mark.thorough
 DTYPES = pytest.mark.parametrize(
     "dtype",
     [
-        pytest.param(FLOAT32, id="fp32"),
+        pytest.param(FLOAT32, id="fp32", marks=THOROUGH),
         pytest.param(BFLOAT16, id="bf16"),
         pytest.param(FLOAT16, id="fp16", marks=THOROUGH),
     ],
@@ -57,7 +57,7 @@ def _differences(
 @pytest.mark.parametrize(
     ("config", "dtype"),
     [
-        pytest.param(TINY, FLOAT32, id="tiny-fp32"),
+        pytest.param(TINY, FLOAT32, id="tiny-fp32", marks=THOROUGH),
         pytest.param(TINY, BFLOAT16, id="tiny-bf16"),
         pytest.param(TINY, FLOAT16, id="tiny-fp16", marks=THOROUGH),
         pytest.param(PUBLISHED.talker_config, FLOAT32, id="full-fp32", marks=THOROUGH),

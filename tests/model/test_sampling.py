@@ -113,7 +113,14 @@ def chi_squared(drawn: Tensor, probabilities: Tensor) -> tuple[float, int]:
     return float(statistic), int(kept.sum()) - 1
 
 
-@pytest.mark.parametrize("history", [[], [3, 5, 3], [0, 1, 2, 3, 7, 11, 20]])
+@pytest.mark.parametrize(
+    "history",
+    [
+        pytest.param([], marks=pytest.mark.thorough),
+        pytest.param([3, 5, 3], marks=pytest.mark.thorough),
+        [0, 1, 2, 3, 7, 11, 20],
+    ],
+)
 @pytest.mark.parametrize(
     "settings",
     [
