@@ -14,6 +14,7 @@ async def test_settings_for_other_servers_do_not_apply(
 ) -> None:
     """It speaks without a key, with the embedded voice, whatever the environment configures."""
     monkeypatch.setenv("VOICEAGENT_TTS_API_KEYS", "secret-of-another-server")
+    monkeypatch.setenv("VOICEAGENT_TTS_KEYS", str(tmp_path / "keys-of-another-server.json"))
     monkeypatch.setenv("VOICEAGENT_TTS_ENGINE", "qwen3")
     monkeypatch.setenv("VOICEAGENT_TTS_PORT", "1")
     async with demo_server(tmp_path / "server.log") as url, TTSClient(url) as client:

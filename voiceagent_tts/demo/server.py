@@ -61,9 +61,7 @@ async def demo_server(log: Path, engine: str = EMBEDDED.engine) -> AsyncIterator
         EngineError: the server did not start; its log says why.
     """
     argv = ("-m", "voiceagent_tts", "serve", *_OPTIONS, "--engine", engine)
-    environment = {"VOICEAGENT_TTS_API_KEYS": ""}
-    if engine == EMBEDDED.engine:
-        environment["VOICEAGENT_TTS_MODELS"] = ""
+    environment = {"VOICEAGENT_TTS_MODELS": ""} if engine == EMBEDDED.engine else {}
     async with server_process(argv, log, environment) as server:
         yield server.url
 
@@ -74,6 +72,8 @@ async def server_process(
 ) -> AsyncIterator[ServerProcess]:
     """Run Python with `argv` until the block ends; its first line is `ready` and an address.
 
+    It has none of the keys that the environment configures for other servers.
+
     Args:
         argv: arguments of Python.
         log: file for standard error; its folder is made.
@@ -83,13 +83,14 @@ async def server_process(
         EngineError: the server did not start; its log says why.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
+    own = {name: of for name, of in os.environ.items() if name != "VOICEAGENT_TTS_KEYS"}
     with log.open("wb") as stderr:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             *argv,
             stdout=asyncio.subprocess.PIPE,
             stderr=stderr,
-            env={**os.environ, **environment},
+            env={**own, "VOICEAGENT_TTS_API_KEYS": "", **environment},
         )
     try:
         assert process.stdout is not None
