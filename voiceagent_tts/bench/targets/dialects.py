@@ -25,17 +25,12 @@ from voiceagent_tts.protocol.messages import (
 class TtsV1Client:
     """Our own protocol."""
 
-    greets = True
-
     def __init__(self, options: Options) -> None:
         self._options = options
         self._connection = ClientConnection()
+        self.read_greeting = self._connection.receive
         self._context_id = ""
         self._accepts_text = False
-
-    def greet(self, data: str | bytes) -> None:
-        """See `ClientDialect`."""
-        self._connection.receive(data)
 
     def start(self, request: Request) -> list[str]:
         """See `ClientDialect`."""
@@ -91,15 +86,12 @@ class TtsV1Client:
 class CartesiaClient:
     """Cartesia's protocol: audio as base64 in JSON, contexts by id."""
 
-    greets = False
+    read_greeting = None
 
     def __init__(self, options: Options) -> None:
         self._options = options
         self._context_id = ""
         self._fields: dict[str, Any] = {}
-
-    def greet(self, data: str | bytes) -> None:
-        """See `ClientDialect`: the server says nothing."""
 
     def start(self, request: Request) -> list[str]:
         """See `ClientDialect`."""
@@ -154,16 +146,13 @@ class CartesiaClient:
 class VllmOmniClient:
     """vLLM-Omni's protocol: binary audio in pieces called sentences; nothing cancels one."""
 
-    greets = False
+    read_greeting = None
 
     def __init__(self, options: Options) -> None:
         self._options = options
         self._config: dict[str, Any] | None = None
         self._rate_hz = SAMPLE_RATE_HZ
         self._piece_began_s = self._received_s = 0.0
-
-    def greet(self, data: str | bytes) -> None:
-        """See `ClientDialect`: the server says nothing."""
 
     def start(self, request: Request) -> list[str]:
         """See `ClientDialect`."""

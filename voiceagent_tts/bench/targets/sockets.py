@@ -21,15 +21,10 @@ class ClientDialect(Protocol):
     """Builds and reads the messages of one socket; knows no I/O."""
 
     @property
-    def greets(self) -> bool:
-        """Whether the server sends a message before it accepts one."""
-        ...
+    def read_greeting(self) -> Callable[[str | bytes], object] | None:
+        """Reads what the server sends before it accepts a message; None where that is nothing.
 
-    def greet(self, data: str | bytes) -> None:
-        """Read that message.
-
-        Raises:
-            VoiceAgentError: it is not the expected one.
+        The function raises VoiceAgentError for another message.
         """
         ...
 
@@ -102,8 +97,8 @@ class SocketTarget:
                 f"expected a WebSocket at the target, got {reason}; check its address"
             ) from error
         dialect = self._make_dialect()
-        if dialect.greets:
-            dialect.greet(await asyncio.wait_for(websocket.recv(), _TIMEOUT_S))
+        if dialect.read_greeting is not None:
+            dialect.read_greeting(await asyncio.wait_for(websocket.recv(), _TIMEOUT_S))
         return SocketConnection(websocket, dialect)
 
 
