@@ -98,7 +98,7 @@ async def test_the_history_of_an_interrupted_reply_is_what_was_heard(
     assert conversation.false_interruptions == 0
 
 
-@pytest.mark.parametrize("kind", ["mhm", "cough", "door"])
+@pytest.mark.parametrize("kind", ["mhm", pytest.param("cough", marks=pytest.mark.thorough), "door"])
 async def test_a_sound_that_is_no_utterance_does_not_stop_a_reply(
     served: ServerProcess, kind: str
 ) -> None:

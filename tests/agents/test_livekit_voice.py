@@ -10,7 +10,7 @@ import pytest
 from livekit.agents import llm
 from livekit.protocol.agent_pb.agent_session import ChatRole
 
-from agents import livekit_voice, stand_ins
+from agents import stand_ins
 from livekit import rtc
 from testbed.caller import RATE_HZ, calling
 from testbed.listening import words_of
@@ -54,6 +54,9 @@ async def test_a_conversation_at_the_console(server: RunningServer) -> None:
 
 def test_an_interrupted_line_is_quoted() -> None:
     """The stand-in quotes the last words that were heard, then speaks its next line."""
+    # Imported by the tests that use it: it loads a thousand modules.
+    from agents import livekit_voice
+
     history = llm.ChatContext.empty()
     assert livekit_voice.next_line(history) == stand_ins.LINES[0]
     history.add_message(role="assistant", content=stand_ins.LINES[0])
@@ -69,6 +72,8 @@ async def test_local_models_transcribe_and_answer(
     local_models: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The agent uses the servers that the environment names, without an API key."""
+    from agents import livekit_voice
+
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     for name in ("STT", "LLM"):
         monkeypatch.setenv(f"LOCAL_{name}_URL", local_models)

@@ -143,7 +143,7 @@ async def test_say_reads_a_file_on_standard_input(served: ServerProcess, tmp_pat
     assert [word["word"] for word in words] == WORDS
 
 
-@pytest.mark.parametrize("is_typed", [False, True])
+@pytest.mark.parametrize("is_typed", [pytest.param(False, marks=pytest.mark.thorough), True])
 async def test_a_text_of_any_length_is_spoken(
     is_typed: bool, start_server: StartServer, command: Command, tmp_path: Path
 ) -> None:

@@ -2,6 +2,8 @@
 
 import random
 
+import pytest
+
 from testbed.espeak_sentences import SENTENCES
 from testbed.servers import StartServer
 from testbed.wire import ReceivedContext, Wire
@@ -16,10 +18,15 @@ _TEXTS = [
 ]
 
 
-async def test_chunking_changes_no_word(start_server: StartServer) -> None:
+@pytest.mark.parametrize(
+    "lengths", [(4,), pytest.param((1, 30), marks=pytest.mark.thorough)], ids=str
+)
+async def test_chunking_changes_no_word(
+    start_server: StartServer, lengths: tuple[int, ...]
+) -> None:
     """Texts of ten languages, split at random, have the audio and times of the whole text."""
     whole = await _speak_all(start_server, longest=None)
-    for longest in (1, 4, 30):
+    for longest in lengths:
         chunked = await _speak_all(start_server, longest)
         for one, other in zip(chunked, whole, strict=True):
             assert len(one.words) > 15

@@ -6,6 +6,7 @@ from pathlib import Path
 from random import Random
 
 import numpy as np
+import pytest
 
 from testbed.engine_driving import Driver, last_of, load, pcm_of
 from voiceagent_tts.core import FRAME_SAMPLES
@@ -17,7 +18,6 @@ from voiceagent_tts.server.worker_metrics import WORKER_METRICS
 
 TEXT = "Hello there, somebody."
 LONG = "This sentence is one of many that follow each other. " * 9
-CONTEXTS = 5_000
 
 
 def chunks_of(events: list[Event], context: int) -> list[int]:
@@ -249,13 +249,14 @@ def test_every_metric_is_documented(driver: Driver) -> None:
     assert documented == {name: kinds[name.endswith("_total")] for name in driver.engine.metrics}
 
 
-def test_five_thousand_contexts_leave_nothing() -> None:
-    """After 5,000 contexts, however they ended, rows, pages and objects are as many as before."""
+@pytest.mark.parametrize("contexts", [2000, pytest.param(5000, marks=pytest.mark.thorough)])
+def test_thousands_of_contexts_leave_nothing(contexts: int) -> None:
+    """However contexts ended, rows, pages and objects are as many as before."""
     driver, random = Driver(parts=load(max_frames=4), rows=64), Random(1)
     driver.run(*driver.open(0, TEXT))  # objects that are created once
     pages, objects = driver.engine.metrics["free_pages"], list[int]()
     context = 0
-    while context < CONTEXTS:
+    while context < contexts:
         came = range(context + 1, context + 51)
         context = came[-1]
         for number in came:
@@ -276,7 +277,7 @@ def test_five_thousand_contexts_leave_nothing() -> None:
     assert not driver.engine._contexts
     assert driver.engine.metrics["free_pages"] == pages
     assert len(driver.runner.free_rows) == 64
-    assert objects[-1] - objects[0] < CONTEXTS / 10  # shapes that occur for the first time
+    assert objects[-1] - objects[0] < contexts / 10  # shapes that occur for the first time
 
 
 def test_every_metric_of_the_engine_is_named() -> None:

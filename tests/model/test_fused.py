@@ -58,7 +58,7 @@ def _differences(
     ("config", "dtype"),
     [
         pytest.param(TINY, FLOAT32, id="tiny-fp32", marks=THOROUGH),
-        pytest.param(TINY, BFLOAT16, id="tiny-bf16"),
+        pytest.param(TINY, BFLOAT16, id="tiny-bf16", marks=THOROUGH),
         pytest.param(TINY, FLOAT16, id="tiny-fp16", marks=THOROUGH),
         pytest.param(PUBLISHED.talker_config, FLOAT32, id="full-fp32", marks=THOROUGH),
         pytest.param(PUBLISHED.talker_config, BFLOAT16, id="full-bf16"),

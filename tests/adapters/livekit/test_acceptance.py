@@ -91,7 +91,13 @@ async def until_metric(server: RunningServer, name: str, value: float) -> None:
 # 1: the history has words that were not heard (#2607, #2580).
 
 
-@pytest.mark.parametrize("throttle", [None, {"rtf": 0.8}], ids=["fast", "slow"])
+@pytest.mark.parametrize(
+    "throttle",
+    [
+        pytest.param(None, id="fast", marks=pytest.mark.thorough),
+        pytest.param({"rtf": 0.8}, id="slow"),
+    ],
+)
 async def test_group_01_an_interrupted_reply_is_committed_as_far_as_it_was_heard(
     start_server: StartServer, make_voice: MakeVoice, throttle: dict[str, float] | None
 ) -> None:

@@ -15,7 +15,6 @@ import pytest
 from livekit.agents import tts
 from livekit.agents.types import USERDATA_TIMED_TRANSCRIPT, TimedString
 
-from livekit.plugins import baseten, cartesia, elevenlabs, openai, simplismart
 from testbed.listening import words_of
 from testbed.livekit_audio import check_frames, seconds, tokens
 from testbed.livekit_conversation import talking
@@ -38,6 +37,9 @@ MakeStock = Callable[..., tts.TTS]
 @pytest.fixture
 async def make_stock() -> AsyncIterator[MakeStock]:
     """Return a function that makes stock plugins for a server; sessions close their plugins."""
+    # Imported by the tests that use them: they load a thousand modules.
+    from livekit.plugins import baseten, cartesia, elevenlabs, openai, simplismart
+
     async with aiohttp.ClientSession() as session:
 
         def make(name: str, server: RunningServer | ServerProcess, **options: Any) -> tts.TTS:
@@ -171,6 +173,7 @@ async def test_group_16_an_unknown_voice_fails_its_turn_only(
     served: ServerProcess, make_stock: MakeStock
 ) -> None:
     """The plugin raises an error that names the known voices; with one of them it speaks."""
+    from livekit.plugins import baseten, cartesia, elevenlabs
 
     async def talk(name: str) -> None:
         voice = make_stock(name, served, voice="nobody")
@@ -191,6 +194,8 @@ async def test_group_16_an_unknown_voice_fails_its_turn_only(
 
 async def test_group_16_baseten_lists_the_voices(server: RunningServer) -> None:
     """The plugin's helper lists the voices from the server's address."""
+    from livekit.plugins import baseten
+
     url = f"ws{server.url.removeprefix('http')}/v1/audio/speech/stream"
     answer = await baseten.list_voices(model_endpoint=url, api_key="none")
     assert answer["voices"] == server.state.synthesizer.voices.names()

@@ -93,7 +93,7 @@ async def test_lexicon_and_markup_leave_the_history_verbatim(server: RunningServ
         assert not conversation.errors
 
 
-@pytest.mark.parametrize("rtf", [1 / 5, 1 / 1.2])
+@pytest.mark.parametrize("rtf", [pytest.param(1 / 5, marks=pytest.mark.thorough), 1 / 1.2])
 async def test_sixteen_cut_points_are_exact(start_server: StartServer, rtf: float) -> None:
     """Wherever the user interrupts, the history has exactly the words whose audio had started."""
     server = await start_server(throttle={"rtf": rtf})
