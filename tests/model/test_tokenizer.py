@@ -1,11 +1,15 @@
 """The tokenizer gives the reference tokenizer's ids, however the text is divided."""
 
+import json
+from pathlib import Path
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from transformers import Qwen2TokenizerFast
 
 from testbed.parity_reference import REFERENCE, LoadTiny
+from testbed.timing import is_linear
 from voiceagent_tts.model.tokenizer import ROLE_TOKENS, Tokenizer
 
 CONFIG = {"im_start": 356, "im_end": 357}
@@ -103,3 +107,48 @@ def test_the_checkpoint_s_ids_begin_a_turn(load_tiny: LoadTiny) -> None:
     """Turns begin with the id that config.json names."""
     checkpoint = load_tiny("base-0b6")
     assert checkpoint.tokenizer.encode_turn("user", "a")[0] == checkpoint.config.im_start_token_id
+
+
+@pytest.fixture(scope="module")
+def repeating(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    """A tokenizer with tokens of 2 to 16 equal letters, like the published one."""
+    folder: Path = tmp_path_factory.mktemp("repeating")
+    vocabulary = json.loads((REFERENCE / "base-0b6" / "vocab.json").read_text())
+    merges = ["#version: 0.2"]
+    for letter in ("a", "ha", "ã", "ĥ", "¼", "ãĥ¼"):
+        for size in (1, 2, 4, 8):
+            for token in (letter * size, letter * 2 * size):
+                vocabulary.setdefault(token, len(vocabulary))
+            if letter not in ("ã", "ĥ", "¼"):
+                merges.append(f"{letter * size} {letter * size}")
+    for merge in ("ãĥ ¼", "ã ĥ", "h a"):
+        vocabulary.setdefault(merge.replace(" ", ""), len(vocabulary))
+        merges.insert(1, merge)
+    (folder / "vocab.json").write_text(json.dumps(vocabulary))
+    (folder / "merges.txt").write_text("\n".join(merges))
+    return Tokenizer(folder, **CONFIG)
+
+
+@pytest.mark.parametrize("unit", ["a", "ha", "ー"])
+def test_a_word_without_borders_is_not_held_back(repeating: Tokenizer, unit: str) -> None:
+    """Of a syllable again and again, at most 256 letters are held back, and nothing is lost."""
+    turn, text = repeating.open_turn("assistant"), unit * (1_000 // len(unit))
+    ids = [id for character in text for id in turn.push(character)]
+    assert len(repeating.decode(ids)) >= len("assistant\n" + text) - 258
+    assert repeating.decode([*ids, *turn.finish()]) == "assistant\n" + text
+
+
+@pytest.mark.parametrize("unit", ["a", "ha", "ー", "hello", "!", "-"])
+def test_time_of_a_long_word_is_linear(repeating: Tokenizer, unit: str) -> None:
+    """A word that is eight times as long takes about eight times as long."""
+    assert is_linear(lambda text: repeating.open_turn("assistant").push(text), unit)
+
+
+@given(parts=st.lists(st.sampled_from(["a", "ha", "ー", "aa", "b", " ", "好", "é"]), max_size=60))
+def test_repeated_syllables_have_the_ids_of_the_whole(
+    repeating: Tokenizer, parts: list[str]
+) -> None:
+    """Words that consist of tokens of equal letters have the same ids in parts and at once."""
+    turn = repeating.open_turn("assistant")
+    ids = [id for part in parts for id in turn.push(part)] + turn.finish()
+    assert ids == repeating.encode_turn("assistant", "".join(parts))

@@ -90,3 +90,23 @@ def test_any_chunking_gives_the_same_runs(case: tuple[str, list[str]]) -> None:
     ends = [part.char_end for part in fed]
     assert ends == sorted(ends)
     assert ends[-1] == len(text)
+
+
+@given(
+    st.lists(st.sampled_from(["ab" * 300, "好", " ", "[x](", "\n" * 700, ". "]), max_size=8),
+    st.data(),
+)
+def test_long_words_are_fed_in_parts(parts: list[str], data: st.DataObject) -> None:
+    """A word of any length comes in parts of at most 1,000 characters, however it is written."""
+    text = "".join(parts)
+    whole, feed = TextFeed(40), TextFeed(40)
+    expected = whole.push(text) + whole.finish()
+    deltas = data.draw(st.lists(st.integers(1, 400), max_size=6))
+    fed, at = list[Fed](), 0
+    for chars in [*deltas, len(text)]:
+        fed += feed.push(text[at : at + chars])
+        at += chars
+    fed += feed.finish()
+    assert fed == expected
+    assert max(len(part.spoken.strip()) for part in fed) <= 1000
+    assert "".join(part.spoken for part in fed).count("b") == text.count("b")

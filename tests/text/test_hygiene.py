@@ -1,13 +1,16 @@
 """Hygiene keeps what a reader would say aloud, and the origin of each character."""
 
 import unicodedata
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from testbed.texts import ALL, agent_text, any_text
 from testbed.timing import is_linear
-from voiceagent_tts.text.hygiene import speakable
+from voiceagent_tts.text import hygiene
+from voiceagent_tts.text.hygiene import Speakable, speakable
 from voiceagent_tts.text.words import is_spoken
 
 
@@ -213,3 +216,32 @@ def test_time_is_linear(unit: str) -> None:
     """Eight times as many unbalanced markers take about eight times as long."""
     assert is_linear(speakable, unit)
     assert is_linear(lambda text: speakable("x " + text), unit)
+
+
+def by_the_rules(text: str) -> Speakable:
+    """The spoken text, for which every rule is tried."""
+    with patch.object(hygiene, "_CLEAN", hygiene.re.compile(r"(?!)")):
+        return speakable(text)
+
+
+def test_each_clean_character_stays_by_the_rules() -> None:
+    """No character that is taken as clean is changed by a rule, alone or beside others."""
+    characters = [chr(code) for code in range(0x110000)]
+    clean = "".join(filter(hygiene._CLEAN.fullmatch, characters))
+    assert len(clean) > 30_000
+    for text in (clean, "a".join(clean), "가".join(clean)):
+        assert by_the_rules(text) == Speakable(text, tuple(range(len(text))))
+
+
+@settings(max_examples=500)
+@given(
+    st.lists(
+        st.sampled_from(
+            [*"aZ1é가好か.,;:!?'\"()/- \n\u0301\u1161·・。，%&$—*_#", "mailto", "http:", "1. "]
+        ),
+        max_size=12,
+    ).map("".join)
+)
+def test_a_clean_text_stays_by_the_rules(text: str) -> None:
+    """A text that is taken as clean is what the rules make of it, with the same offsets."""
+    assert speakable(text) == by_the_rules(text)

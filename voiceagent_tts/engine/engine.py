@@ -31,7 +31,7 @@ from voiceagent_tts.engine.sequence import (
     Sequence,
     TextState,
 )
-from voiceagent_tts.engine.sequence_builder import SequenceBuilder
+from voiceagent_tts.engine.sequence_builder import SequenceBuilder, read_first_text
 from voiceagent_tts.engine.text_queue import TextQueue
 from voiceagent_tts.engine.voice_cache import VoiceCache
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError
@@ -73,6 +73,7 @@ class Qwen3Engine:
         self._config = checkpoint.config
         self._generation = checkpoint.generation
         self._tokenizer = checkpoint.tokenizer
+        read_first_text(self._tokenizer)
         self._runner = runner
         self._scheduler = Scheduler(pace or Pace(), runner.max_rows, runner.pages)
         for cost in runner.costs:

@@ -22,6 +22,16 @@ _MOST_IDS_TO_START = 16
 """Some ten words. A listener waits for this much text to be written, but not for more."""
 
 
+def read_first_text(tokenizer: Tokenizer) -> None:
+    """Read a text, so that the first one of a listener does not wait for what is loaded with it.
+
+    These are the rules of sentences in all languages, and the table of composed characters.
+    """
+    builder = SequenceBuilder(tokenizer, "token", None, ids_to_start=0)
+    builder.append("That is all. " * (2 * SEQUENCE_CHARS // len("That is all. ")), 0, None)
+    builder.flush()
+
+
 class SequenceBuilder:
     """Builds the sequences of one context from its text.
 
@@ -63,8 +73,7 @@ class SequenceBuilder:
         """
         if self._feed is not None:
             self._feed.skip_to(char_base)
-            for fed in self._feed.push(text, readings):
-                self._grow(fed)
+            self._grow_all(self._feed.push(text, readings))
         elif text:
             ids = self._tokenizer.encode_turn("assistant", said(text, char_base, readings).text)
             sequence = Sequence(False, ids, len(ids) - ROLE_TOKENS, language=language)
@@ -74,8 +83,16 @@ class SequenceBuilder:
     def flush(self) -> None:
         """Complete the growing sequence: all text so far is spoken to its end."""
         if self._feed is not None:
-            for fed in self._feed.finish():
-                self._grow(fed)
+            self._grow_all(self._feed.finish())
+
+    def _grow_all(self, words: list[Fed]) -> None:
+        """Add words; those of a sequence together, as a call of the tokenizer costs most."""
+        spoken = ""
+        for number, fed in enumerate(words):
+            spoken += fed.spoken
+            if fed.ends_run or number == len(words) - 1:
+                self._grow(Fed(spoken, fed.char_end, fed.ends_run))
+                spoken = ""
 
     def _grow(self, fed: Fed) -> None:
         growing = self._growing

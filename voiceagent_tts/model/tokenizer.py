@@ -1,16 +1,18 @@
 """Convert text to token ids by byte-level BPE, at once or while the text arrives.
 
 A turn is a role and its text, as in the model's training data. Ids returned while text is still
-arriving are always a prefix of the ids of the whole text: characters that a later character could
-merge with are held back. Control tokens in a text are treated as text. Knows no voices or prompts.
+arriving are a prefix of the ids of the whole text: characters that a later character could merge
+with are held back. Only a word that would hold back more than 256 letters is divided anywhere,
+because all of them are examined again with every part of the text. Control tokens in a text are
+treated as text. Knows no voices or prompts.
 
 Source: vocab.json, merges.txt and tokenizer_config.json of the published models (Qwen2's
 tokenizer); turns as in qwen-tts 0.1.1.
 """
 
 import json
+import re
 import unicodedata
-from bisect import bisect_left
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -25,10 +27,17 @@ from voiceagent_tts.errors import CheckpointError
 ROLE_TOKENS = 3
 """Number of ids before the text of a turn: start of turn, role, line end."""
 
+_MOST_HELD_CHARS = 256
+"""No word has more letters without a place to divide it, but the same syllable again and again."""
+
 _PIECES = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+
+_IN_WORDS = re.compile(r"(?s:.)[A-Za-z\x80-\xff\u0122-\u0143]*")
+"""Tokens that can be a part of a word. Bytes from 0x80 on, of other letters, are mapped to the
+characters from `\\x80`."""
 
 
 class Tokenizer:
@@ -46,9 +55,9 @@ class Tokenizer:
     def __init__(self, folder: Path, im_start: int, im_end: int) -> None:
         self._im_start, self._im_end = im_start, im_end
         self._bpe, vocabulary = _read(folder)
-        self._tokens = frozenset(vocabulary)
-        self._sorted = sorted(vocabulary)
-        self._longest = max(map(len, vocabulary))
+        self._word_tokens = frozenset(filter(_IN_WORDS.fullmatch, vocabulary))
+        self._beginnings = _beginnings(self._word_tokens)
+        self._longest = max(map(len, self._word_tokens))
         self._nfc = NFC()
         self._pieces = Sequence(
             [Split(Regex(_PIECES), "isolated"), ByteLevel(add_prefix_space=False, use_regex=False)]
@@ -68,6 +77,8 @@ class Tokenizer:
 
     def normalize(self, text: str) -> str:
         """Apply canonical composition (NFC)."""
+        if text.isascii():
+            return text
         return self._nfc.normalize_str(text)
 
     def encode(self, text: str) -> list[int]:
@@ -92,7 +103,10 @@ class Tokenizer:
             if end >= solid:
                 if start < solid - 1 and _is_word(text[start:solid]):
                     known = solid - 1 if _can_compose(text[solid - 1]) else end
-                    length = self._settled_length(text[start:known], solid - 1 - start)
+                    limit = solid - 1 - start
+                    length = self._settled_length(text[start:known], limit)
+                    if limit - length > _MOST_HELD_CHARS:
+                        length = limit
                     ids += self._ids(_mapped(text[start : start + length]))
                     settled = start + length
                 break
@@ -104,26 +118,40 @@ class Tokenizer:
         return [token.id for token in self._bpe.tokenize(piece)]
 
     def _settled_length(self, word: str, limit: int) -> int:
-        """Return the longest prefix of `word`, up to `limit`, whose end no token can cross."""
+        """Return the longest prefix of `word`, up to `limit`, whose end no token can cross.
+
+        Only prefixes of which less than the length of a token follows are judged: the others were,
+        when less followed, or are not found in words.
+        """
         mapped = _mapped(word)
-        for length in range(limit, 0, -1):
-            if not self._is_crossed(mapped, len(_mapped(word[:length]))):
-                return length
-        return 0
+        first = max(0, len(mapped) - 2 * self._longest)
+        reached = first + self._longest if first else 0  # borders before it are not judged
+        settled = 0
+        border = at = 0
+        for length in range(1, limit + 1):
+            border += len(word[length - 1].encode())
+            for start in range(max(at, first), border):
+                reached = max(reached, self._reach(mapped, start))
+            at = border
+            if reached > len(mapped):
+                break
+            if reached <= border:
+                settled = length
+        return settled
 
-    def _is_crossed(self, mapped: str, border: int) -> bool:
-        """Whether a token could span `border`, for any continuation of `mapped`."""
-        for start in range(max(0, border - self._longest + 1), border):
-            if self._begins_token(mapped[start:]):
-                return True
-            ends = range(border + 1, min(len(mapped), start + self._longest) + 1)
-            if any(mapped[start:end] in self._tokens for end in ends):
-                return True
-        return False
+    def _reach(self, mapped: str, start: int) -> int:
+        """Return the end of the longest token at `start`.
 
-    def _begins_token(self, start: str) -> bool:
-        place = bisect_left(self._sorted, start)
-        return place < len(self._sorted) and self._sorted[place].startswith(start)
+        It lies behind `mapped` where a continuation could make the token longer than that.
+        """
+        reached = end = start + 1
+        while mapped[start:end] in self._beginnings:
+            if end == len(mapped):
+                return end + 1
+            end += 1
+            if mapped[start:end] in self._word_tokens:
+                reached = end
+        return reached
 
 
 class OpenTurn:
@@ -149,6 +177,11 @@ class OpenTurn:
     def _take_start(self) -> list[int]:
         start, self._start = self._start, []
         return start
+
+
+def _beginnings(tokens: Iterable[str]) -> frozenset[str]:
+    """Return all that any longer token begins with."""
+    return frozenset(token[:end] for token in tokens for end in range(1, len(token)))
 
 
 def _read(folder: Path) -> tuple[BPE, dict[str, int]]:

@@ -11,13 +11,17 @@ from dataclasses import dataclass
 
 from voiceagent_tts.core import Reading
 from voiceagent_tts.text.borders import marks_before
+from voiceagent_tts.text.hygiene import speakable
 from voiceagent_tts.text.punctuation import SENTENCE_ENDS
-from voiceagent_tts.text.readings import said
+from voiceagent_tts.text.readings import said_word
 from voiceagent_tts.text.sentences import LOOKBACK_CHARS, Ending, ending_of
-from voiceagent_tts.text.words import is_spoken, is_syllabic
+from voiceagent_tts.text.words import is_spoken, next_word_start
 
 _MAX_LABEL_CHARS = 200
 """A bracket that is not closed within this many characters is no link."""
+_MAX_WORD_CHARS = 1_000
+"""A longer word is fed in parts of this length, so that no single part takes long. White space
+before the word is not counted."""
 _MAX_OVERRUN = 4
 """Factor on `run_chars` at which a run ends even inside a sentence."""
 
@@ -84,12 +88,17 @@ class TextFeed:
 
     def _word_end(self) -> int | None:
         text = self._text
-        for index in range(max(1, self._scanned), len(text)):
-            if _is_border(text, index) and not _is_in_label(text, index):
-                return index
-        # A bracket may close later, so text with one is scanned again.
-        self._scanned = 0 if "[" in text else max(0, len(text) - 1)
-        return None
+        index = next_word_start(text, max(1, self._scanned))
+        while index is not None and _is_in_label(text, index):
+            index = next_word_start(text, index + 1)
+        if len(text) > _MAX_WORD_CHARS and (index is None or index > _MAX_WORD_CHARS):
+            longest = len(text) - len(text.lstrip()) + _MAX_WORD_CHARS
+            if longest < len(text):
+                index = longest if index is None else min(index, longest)
+        if index is None:
+            # A bracket may close later, so text with one is scanned again.
+            self._scanned = 0 if "[" in text else max(0, len(text) - 1)
+        return index
 
     def _feed(self, written: str, *, is_end: bool) -> Fed:
         spoken = self._joined(written, self._said_for(written))
@@ -104,7 +113,9 @@ class TextFeed:
         readings: list[Reading] = []
         while self._readings and self._readings[0].char_start < self._char_end + len(written):
             readings.append(self._readings.popleft())
-        return said(written, self._char_end, readings).text
+        if readings:
+            written = said_word(written, self._char_end, readings)
+        return speakable(written.lstrip()).spoken
 
     def _joined(self, written: str, spoken: str) -> str:
         """`spoken`, which is said for `written`, with the white space or pause before it."""
@@ -126,16 +137,6 @@ class TextFeed:
         start, stop = marks_before(self._said, len(self._said))
         ending = ending_of(self._said[:stop], self._said[start:stop], self._language)
         return ending is Ending.SENTENCE
-
-
-def _is_border(text: str, index: int) -> bool:
-    """Whether a new word begins at `index`: after a visible character, at white space or Han."""
-    character, before = text[index], text[index - 1]
-    if before.isspace():
-        return False
-    if character.isspace():
-        return bool(text[:index].strip())
-    return is_syllabic(character) and is_syllabic(before)
 
 
 def _is_in_label(text: str, index: int) -> bool:

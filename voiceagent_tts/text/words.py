@@ -41,6 +41,7 @@ _CORE = re.compile(rf"{_SYLLABLE}|{_RUN}")
 _TOKEN = re.compile(r"\S+")
 _SCRIPT_WITHOUT_SPACES = re.compile(rf"[{_HAN}{_KANA}{_WIDE_PUNCTUATION}]")
 _SYLLABIC = re.compile(rf"[{_HAN}{_KANA}]")
+_NEXT_WORD = re.compile(rf"(?<=\S)(?=\s)|(?<=[{_HAN}{_KANA}])(?=[{_HAN}{_KANA}])")
 _SPOKEN = re.compile(r"[^\W_]")
 
 
@@ -52,6 +53,15 @@ def is_spoken(text: str) -> bool:
 def is_syllabic(character: str) -> bool:
     """Whether `character` is Han or Kana: scripts that put no white space between words."""
     return _SYLLABIC.match(character) is not None
+
+
+def next_word_start(text: str, start: int) -> int | None:
+    """Index from `start` on at which a word is over; None if there is none.
+
+    It has white space, or the second of two characters of Han or Kana.
+    """
+    found = _NEXT_WORD.search(text, start)
+    return None if found is None else found.start()
 
 
 _MAX_GROWING_CHARS = 1_000
