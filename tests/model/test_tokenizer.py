@@ -126,7 +126,7 @@ def repeating(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
         merges.insert(1, merge)
     (folder / "vocab.json").write_text(json.dumps(vocabulary))
     (folder / "merges.txt").write_text("\n".join(merges))
-    return Tokenizer(folder, **CONFIG)
+    return Tokenizer(folder, im_start=len(vocabulary), im_end=len(vocabulary) + 1)
 
 
 @pytest.mark.parametrize("unit", ["a", "ha", "ー"])

@@ -165,8 +165,10 @@ class Qwen3Engine:
         for command in self._inbox():
             self._receive(command)
         for context in self._texts.take_read():
-            if context.id in self._contexts:
-                self._publisher.skip_silent_text(context)
+            if self._contexts.get(context.id) is context:
+                with self._publisher.failing(context.id):
+                    context.raise_fault()
+                    self._publisher.skip_silent_text(context)
         for context in self._contexts.values():
             self._feed(context)
 
