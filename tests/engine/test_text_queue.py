@@ -1,18 +1,23 @@
-"""Long texts are read in portions: the same ids, in bounded work per step, in turn."""
+"""Texts are read in portions: the same ids, in bounded work per step, in turn.
 
+Text that no first sound waits for is read after a step was launched.
+"""
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testbed.engine_driving import Driver, load, pcm_of
+from testbed.engine_driving import Driver, last_of, load, pcm_of
 from voiceagent_tts.engine import text_queue
 from voiceagent_tts.engine.open_context import OpenContext
-from voiceagent_tts.engine.sequence import TextState
+from voiceagent_tts.engine.sequence import ActiveSequence, RowState, TextState
 from voiceagent_tts.engine.sequence_builder import SequenceBuilder
 from voiceagent_tts.engine.text_queue import PORTION_CHARS, TextQueue
 from voiceagent_tts.engine.voice_cache import LoadedVoice
+from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.model.prompt import Preset
 from voiceagent_tts.seam.commands import Append, Cancel, Feeding, Flush, Submit
-from voiceagent_tts.seam.events import Done
+from voiceagent_tts.seam.events import Done, Failed
 
 LONG = "The quick brown fox jumps over the lazy dog, and then it rests. " * 60
 
@@ -56,6 +61,81 @@ def test_portions_give_the_ids_of_the_whole_text(texts: list[str]) -> None:
         each.char_end for each in whole.sequences
     ]
     assert not context.expects_text
+
+
+Written = list[tuple[int, str | None]]
+"""Contexts, and the text that is written to each; None is a flush."""
+
+
+def sequences_of(context: OpenContext) -> list[tuple[list[int], int, TextState]]:
+    """Return what the sequences of a context consist of."""
+    return [(each.ids, each.char_end, each.text) for each in context.sequences]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 2),
+            st.sampled_from(["Hel", "lo ", LONG[:90], "Ein Wort. ", "好。", "ー", "", None]),
+        ),
+        max_size=25,
+    ),
+    st.lists(st.integers(0, 3), min_size=25, max_size=25),
+    st.booleans(),
+)
+def test_any_order_of_reads_gives_the_same_sequences(
+    written: Written, reads: list[int], has_spoken: bool
+) -> None:
+    """Whatever is read at once and whatever later, a context has the sequences of its text."""
+    contexts = {id: make_context(id) for id in range(3)}
+    whole = {id: make_context(id) for id in range(3)}
+    queue, bases = TextQueue(contexts), dict.fromkeys(contexts, 0)
+    if has_spoken:
+        contexts[0].record_sent(1920, 0.0)
+    for (id, text), count in zip(written, reads, strict=False):
+        if text is None:
+            queue.push(contexts[id], Flush(id))
+            whole[id].builder.flush()
+        else:
+            queue.push(contexts[id], Append(id, text, bases[id], True, "en"))
+            whole[id].builder.append(text, bases[id], "en")
+            bases[id] += len(text)
+        for _ in range(count):
+            queue.read()
+    while any(context.unread for context in contexts.values()):
+        queue.read()
+    for id, context in contexts.items():
+        assert sequences_of(context) == sequences_of(whole[id])
+
+
+def test_first_words_are_read_when_they_arrive() -> None:
+    """Until a context has sound, text is read at once when no row can speak without it."""
+    context = make_context()
+    queue = TextQueue({1: context})
+    queue.push(context, submit(1, "It", more=True))  # too little to start
+    queue.push(context, Append(1, " is a fine day", 2, True, "en"))
+    assert not context.unread
+    queue.push(context, Append(1, " for a walk", 16, True, "en"))
+    assert context.unread, "there is enough text to start"
+    context.active = ActiveSequence(0, state=RowState.STARVED)
+    queue.push(context, Append(1, " in the park", 27, True, "en"))
+    assert unread_chars(context) == len(" in the park")  # a portion a time, in order
+
+
+@pytest.mark.parametrize("feeding", ["token", "segment"])
+def test_text_of_a_context_with_sound_is_read_later(feeding: Feeding) -> None:
+    """What a listener hears next is read after the launch of a step, and not before."""
+    context = make_context(feeding=feeding)
+    queue = TextQueue({1: context})
+    queue.push(context, submit(1, "First words.", more=True))
+    context.record_sent(1920, 0.0)
+    for text in ("More of", " them", "."):
+        queue.push(context, Append(1, text, 12, True, "en"))
+    assert len(context.unread) == 3
+    assert queue.is_busy
+    queue.read()
+    assert not context.unread
 
 
 def test_a_step_reads_a_bounded_number_of_characters() -> None:
@@ -117,3 +197,50 @@ def test_unread_text_of_a_cancelled_context_is_dropped() -> None:
     assert driver.engine.rows_used == 0
     events = driver.run(*driver.open(2, "Hello there.", feeding="token"))
     assert isinstance(events[-1], Done)
+
+
+@pytest.mark.parametrize("text", ["Broken.", LONG[:PORTION_CHARS] + "Broken."])
+def test_a_fault_in_reading_fails_its_context_alone(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error of the tokenizer ends one context, whether its text is read at once or later."""
+    append = SequenceBuilder.append
+
+    def fail(builder: SequenceBuilder, portion: str, *how) -> None:
+        if "Broken" in portion:
+            raise RuntimeError(portion)
+        append(builder, portion, *how)
+
+    monkeypatch.setattr(SequenceBuilder, "append", fail)
+    driver = Driver(rows=2)
+    events = driver.run(
+        *driver.open(1, text, feeding="token"), *driver.open(2, "Hello there.", feeding="token")
+    )
+    failed = last_of(events, 1)
+    assert isinstance(failed, Failed)
+    assert failed.code is ErrorCode.ENGINE_ERROR
+    assert "Broken" not in failed.message
+    assert isinstance(last_of(events, 2), Done)
+    assert driver.engine.rows_used == 0
+
+
+def test_text_after_the_last_is_refused_before_that_is_read() -> None:
+    """A context whose last text is unread accepts no more."""
+    driver = Driver(rows=2)
+    driver.send(*driver.open(1, LONG * 10, feeding="token"))
+    driver.engine.step()
+    events = driver.run(Append(1, "more", len(LONG * 10), True, "en"))
+    failed = last_of(events, 1)
+    assert isinstance(failed, Failed)
+    assert failed.code is ErrorCode.CONTEXT_CLOSED
+    assert driver.engine.rows_used == 0
+
+
+def test_a_closed_engine_forgets_unread_text() -> None:
+    """After `close` nothing of a text is left to be read."""
+    driver = Driver(rows=2)
+    driver.send(*driver.open(1, LONG * 10, feeding="token"))
+    driver.engine.step()
+    driver.engine.close()
+    assert driver.run() == []
+    assert driver.engine.rows_used == 0
