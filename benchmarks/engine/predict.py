@@ -1,10 +1,10 @@
 """What would listeners get on a GPU that is not here? A prediction, never a measurement.
 
-The real scheduler is simulated at five loads. Passes take what their launches and bytes take, by
-the counted table of `benchmarks.engine.launches` and one file of figures of a device, which are
-guesses until a card has been measured. So the predictions compare two versions of this software; a
-test notices when a change makes them worse. `--before COMMIT` also predicts with the launches and
-bytes that were counted at a commit.
+The real scheduler is simulated at five loads, each with three schedules. Passes take what their
+launches and bytes take, by the counted table of `benchmarks.engine.launches` and one file of
+figures of a device, which are guesses until a card has been measured. So the predictions compare
+two versions of this software; a test notices when a change makes them worse. `--before COMMIT` also
+predicts with the launches and bytes that were counted at a commit.
 """
 
 import json as json_format
@@ -19,7 +19,7 @@ from rich.table import Table
 
 from benchmarks.common.report import provenance, publish
 from benchmarks.engine.pass_work import TABLE
-from testbed.gpu_simulation import SCENARIOS, GpuTimes, load_times
+from testbed.gpu_simulation import SCENARIOS, GpuTimes, load_times, predict_load
 
 SAVED = Path(__file__).parent / "predictions.json"
 """Predictions, as this program wrote them with `--save`."""
@@ -28,7 +28,7 @@ _ROWS = (1, 20, 64, 256)
 
 def predict(times: GpuTimes) -> dict[str, dict[str, float]]:
     """Return what listeners get at every load, and the step times without the codec."""
-    found = {name: asdict(make(times).predict()) for name, make in SCENARIOS.items()}
+    found = {name: asdict(predict_load(name, times)) for name in SCENARIOS}
     found["step_s"] = {str(rows): times.step_s(rows) for rows in _ROWS}
     found["codec_call_s"] = {str(frames): times.codec_s(frames) for frames in _ROWS}
     return found
