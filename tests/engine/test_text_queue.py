@@ -1,6 +1,6 @@
 """Texts are read in portions: the same ids, in bounded work per step, in turn.
 
-Text that no first sound waits for is read after a step was launched.
+Text that no row waits for is read after a step was launched.
 """
 
 import pytest
@@ -197,6 +197,23 @@ def test_unread_text_of_a_cancelled_context_is_dropped() -> None:
     assert driver.engine.rows_used == 0
     events = driver.run(*driver.open(2, "Hello there.", feeding="token"))
     assert isinstance(events[-1], Done)
+
+
+def test_rows_that_have_run_out_of_text_get_a_little_at_once() -> None:
+    """With sound, starved rows share a portion per step; without, each gets one."""
+    contexts = {id: make_context(id) for id in range(40)}
+    queue = TextQueue(contexts)
+    for context in contexts.values():
+        queue.push(context, submit(context.id, "First words", more=True))
+        context.active = ActiveSequence(context.id, state=RowState.STARVED)
+        context.record_sent(1920, 0.0)
+    for _ in range(2):
+        queue.take_read()
+        for context in contexts.values():
+            queue.push(context, Append(context.id, " and more", 11, True, "en"))
+        read = queue.take_read()
+        assert 0 < sum(len(" and more") for _ in read) < PORTION_CHARS + len(" and more")
+        assert sum(bool(context.unread) for context in contexts.values()) >= 30
 
 
 @pytest.mark.parametrize("text", ["Broken.", LONG[:PORTION_CHARS] + "Broken."])

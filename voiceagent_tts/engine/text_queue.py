@@ -1,10 +1,10 @@
 """Reads the text of contexts in portions, most of it while the device computes.
 
 Building the ids of a growing text takes 5 µs per character of English on the engine's thread, and
-12 µs per character of Chinese. So only text that a listener waits for is read when it arrives: the
-first words of a context, and more of them until there is sound. The rest is read after a step was
-launched, in every step more characters than the rows speak in that time, but not many more. Knows
-no time, and changes no rows.
+12 µs per character of Chinese. So only text that a row waits for is read when it arrives: the first
+words of every context and more of them until there is sound, and a little for rows that have run
+out of text. The rest is read after a step was launched, in every step more characters than the rows
+speak in that time, but not many more. Knows no time, and changes no rows.
 """
 
 from collections.abc import Mapping
@@ -31,6 +31,8 @@ class TextQueue:
 
     def __init__(self, contexts: Mapping[int, OpenContext]) -> None:
         self._contexts = contexts
+        self._spare_chars = PORTION_CHARS
+        """Characters that contexts with sound may read at once before the next step."""
         self._waiting: dict[int, OpenContext] = {}
         self._read_contexts: dict[int, OpenContext] = {}
 
@@ -40,10 +42,13 @@ class TextQueue:
         return bool(self._waiting or self._read_contexts)
 
     def push(self, context: OpenContext, command: Submit | Append | Flush) -> None:
-        """Append text, or a flush after the text so far; read a portion if a listener waits."""
+        """Append text, or a flush after the text so far; read a portion if the row waits for it."""
         context.unread.append(command)
         if _is_awaited(context):
-            self._read(context)
+            if not context.has_spoken:
+                self._read(context)
+            elif self._spare_chars > 0:
+                self._spare_chars -= self._read(context)
         if context.unread:
             self._waiting.setdefault(context.id, context)
 
@@ -60,7 +65,8 @@ class TextQueue:
                 self._waiting[context.id] = context
 
     def take_read(self) -> list[OpenContext]:
-        """Return the contexts of which text was read since the last call."""
+        """Return the contexts of which text was read since the last call, once per step."""
+        self._spare_chars = PORTION_CHARS
         read, self._read_contexts = self._read_contexts, {}
         return list(read.values())
 
@@ -97,9 +103,7 @@ class TextQueue:
 
 
 def _is_awaited(context: OpenContext) -> bool:
-    """Whether the first sound of a context waits for text."""
-    if context.has_spoken:
-        return False
+    """Whether a context cannot speak without more text."""
     if context.active is None:
         return not context.has_text_to_start
     return context.active.state is RowState.STARVED
