@@ -136,6 +136,17 @@ def test_an_empty_list_of_keys_is_no_key(monkeypatch: pytest.MonkeyPatch) -> Non
         Settings()
 
 
+def test_an_empty_variable_takes_away_the_keys_of_the_settings_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server of one's own beside one in production needs no key."""
+    (tmp_path / "voiceagent-tts.toml").write_text('keys = "keys.json"\n')
+    monkeypatch.chdir(tmp_path)
+    assert Settings().needs_key
+    monkeypatch.setenv("VOICEAGENT_TTS_KEYS", "")
+    assert not Settings().needs_key
+
+
 @pytest.mark.parametrize(
     ("values", "engine"),
     [

@@ -12,9 +12,11 @@ from voiceagent_tts.errors import EngineError
 async def test_settings_for_other_servers_do_not_apply(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It speaks without a key, with the embedded voice, whatever the environment configures."""
+    """It speaks without a key, with the embedded voice, whatever is configured."""
     monkeypatch.setenv("VOICEAGENT_TTS_API_KEYS", "secret-of-another-server")
-    monkeypatch.setenv("VOICEAGENT_TTS_KEYS", str(tmp_path / "keys-of-another-server.json"))
+    settings = tmp_path / "voiceagent-tts.toml"
+    settings.write_text('keys = "keys-of-another-server.json"\n')
+    monkeypatch.setenv("VOICEAGENT_TTS_CONFIG", str(settings))
     monkeypatch.setenv("VOICEAGENT_TTS_ENGINE", "qwen3")
     monkeypatch.setenv("VOICEAGENT_TTS_PORT", "1")
     async with demo_server(tmp_path / "server.log") as url, TTSClient(url) as client:

@@ -21,6 +21,7 @@ from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.lexicon import MAX_CLIENT_ENTRIES, as_json, read_lexicon
 from voiceagent_tts.protocol.messages import LexiconEntries
 from voiceagent_tts.replacing import replacing
+from voiceagent_tts.text.punctuation import SENTENCE_ENDS, last_mark
 
 if TYPE_CHECKING:
     import soundfile
@@ -39,7 +40,6 @@ _WORDS_SUFFIXES = (".json", ".srt", ".vtt")
 _MAX_CUE_CHARS = 42  # one line of a television subtitle
 _MAX_CUE_S = 6.0
 _UNKNOWN_END_S = 0.3
-_SENTENCE_ENDS = ".!?。！？"
 
 
 def check_audio_path(path: Path | None) -> None:
@@ -203,7 +203,7 @@ def _cues(words: Sequence[WordTimestamp]) -> Iterator[tuple[float, float, str]]:
             yield _cue(cue)
             cue = []
         cue.append(timestamp)
-        if timestamp.word.text[-1] in _SENTENCE_ENDS:
+        if last_mark(timestamp.word.text) in SENTENCE_ENDS:
             yield _cue(cue)
             cue = []
     if cue:

@@ -72,7 +72,7 @@ async def server_process(
 ) -> AsyncIterator[ServerProcess]:
     """Run Python with `argv` until the block ends; its first line is `ready` and an address.
 
-    It has none of the keys that the environment configures for other servers.
+    It has none of the keys that the environment or the settings file has for other servers.
 
     Args:
         argv: arguments of Python.
@@ -83,14 +83,14 @@ async def server_process(
         EngineError: the server did not start; its log says why.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
-    own = {name: of for name, of in os.environ.items() if name != "VOICEAGENT_TTS_KEYS"}
+    no_keys = {"VOICEAGENT_TTS_KEYS": "", "VOICEAGENT_TTS_API_KEYS": ""}
     with log.open("wb") as stderr:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             *argv,
             stdout=asyncio.subprocess.PIPE,
             stderr=stderr,
-            env={**own, "VOICEAGENT_TTS_API_KEYS": "", **environment},
+            env={**os.environ, **no_keys, **environment},
         )
     try:
         assert process.stdout is not None

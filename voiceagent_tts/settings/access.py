@@ -75,7 +75,8 @@ class AccessSettings(SettingsGroup):
 
     Attributes:
         keys: JSON file or Redis address (`redis://HOST:PORT/DB`) of the API keys that
-            `voiceagent-tts keys` manages. Changes take effect within two seconds.
+            `voiceagent-tts keys` manages. Changes take effect within two seconds. An empty value
+            is none.
         api_keys: API keys with all scopes, or their `sha256:` hashes, separated by commas. The
             server stores only hashes. Change them with a restart.
         allow_anonymous: Serve without API keys on an address that other machines can reach.
@@ -106,6 +107,11 @@ class AccessSettings(SettingsGroup):
     def needs_key(self) -> bool:
         """Whether a request needs a key. A file of keys may be empty; then none is accepted."""
         return bool(self.api_keys) or self.keys is not None
+
+    @field_validator("keys", mode="after")
+    @classmethod
+    def _has_name(cls, value: str | None) -> str | None:
+        return value or None  # so that the environment can take away what the settings file names
 
     @field_validator("api_keys", mode="after")
     @classmethod
