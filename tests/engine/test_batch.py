@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from testbed.engine_driving import load
 from testbed.parity_reference import GREEDY, REFERENCE, LoadTiny, all_cases
 from voiceagent_tts.engine.batch import Batch
 from voiceagent_tts.engine.generate import Request, generate_codes, make_samplers
@@ -95,6 +96,12 @@ def alone(checkpoint: Checkpoint, request: Request) -> Tensor:
     listener = Listener(checkpoint)
     listener.join(0, request)
     return listener.finish(0)
+
+
+@pytest.fixture(scope="module")
+def custom_voice() -> Checkpoint:
+    """The tiny CustomVoice checkpoint with few codebooks, whose steps are several times faster."""
+    return load()[0]
 
 
 @pytest.fixture(scope="module")

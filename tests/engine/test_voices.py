@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from testbed.engine_driving import Driver, last_of, pcm_of
+from testbed.engine_driving import Driver, last_of, load, pcm_of
 from testbed.parity_reference import REFERENCE
 from voiceagent_tts.engine.priming import Priming
 from voiceagent_tts.engine.voice_cache import VoiceCache
@@ -43,8 +43,8 @@ def folder(tmp_path: Path) -> VoiceFolder:
 
 @pytest.fixture
 def driver(folder: VoiceFolder) -> Driver:
-    """An engine with the tiny Base model and that folder."""
-    return Driver(BASE, voices=folder.path)
+    """An engine with the tiny Base model, whose runs are short, and that folder."""
+    return Driver(BASE, voices=folder.path, parts=load(BASE, max_frames=8))
 
 
 @pytest.mark.parametrize("voice", ["anna", "bert"])
@@ -91,9 +91,10 @@ def test_a_cached_clone_is_sooner(folder: VoiceFolder) -> None:
 
 
 def test_a_long_reference_delays_others_by_a_part_at_a_time(
-    driver: Driver, folder: VoiceFolder, monkeypatch: pytest.MonkeyPatch
+    folder: VoiceFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While the first use of a voice is computed, other rows make a frame in every step."""
+    driver = Driver(BASE, voices=folder.path)
     folder.save("long", clone(4, frames=200).to_bytes())
     parts, advance = list[int](), Priming.advance
 

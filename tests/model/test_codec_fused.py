@@ -5,6 +5,7 @@ Kernels run in Triton's interpreter, and are compiled for a GPU that this machin
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from unittest.mock import patch
 
 import pytest
@@ -17,7 +18,7 @@ from voiceagent_tts.checks.random_weights import PUBLISHED_CODEC, untrained_deco
 from voiceagent_tts.engine.load import load_runner
 from voiceagent_tts.engine.options import Qwen3Options
 from voiceagent_tts.errors import VoiceAgentError
-from voiceagent_tts.model import codec_layers
+from voiceagent_tts.model import codec_layers, kernels
 from voiceagent_tts.model.checkpoint import building
 from voiceagent_tts.model.codec_decoder import CodecDecoder
 from voiceagent_tts.model.codec_layers import SnakeBeta
@@ -129,10 +130,22 @@ def test_phases_are_float32_and_numbers_are_rounded_once(run_interpreted: Run) -
     assert (snake(biased.bfloat16()).float() - expected).abs().max() > 0.5
 
 
+def _difference_at(channels: int) -> float:
+    """Run the check with a codec of so many channels, the first blocks of which are wide."""
+    with (
+        patch.object(kernels, "_TRIAL_CODEC", replace(kernels._TRIAL_CODEC, decoder_dim=channels)),
+        patch.object(codec_layers, "_WIDE_CHANNELS", channels // 2),
+    ):
+        return codec_difference(CPU)
+
+
 @pytest.mark.timeout(400)
-def test_the_check_at_load_finds_fused_activations_to_work(run_interpreted: Run) -> None:
-    """A server's check of the codec passes where kernels compute correctly."""
-    assert run_interpreted(codec_difference, CPU) <= 1e-5
+@pytest.mark.parametrize("channels", [128, pytest.param(1024, marks=pytest.mark.thorough)])
+def test_the_check_at_load_finds_fused_activations_to_work(
+    run_interpreted: Run, channels: int
+) -> None:
+    """A server's check of the codec passes where kernels compute correctly; its codec has 1024."""
+    assert run_interpreted(_difference_at, channels) <= 1e-5
 
 
 def _wrong() -> float:
