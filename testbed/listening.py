@@ -36,3 +36,10 @@ async def words_of(url: str, text: str, **options: Any) -> list[WordTimestamp]:
     async with TTSClient(url) as client:
         events = client.say(text, max_lead_s=0.0, **options)
         return [event async for event in events if isinstance(event, WordTimestamp)]
+
+
+async def pcm_of(url: str, text: str, voice: str = "default") -> bytes:
+    """Return the audio of an English `text` from the server at `url`, which no host has touched."""
+    async with TTSClient(url) as client:
+        events = client.say(text, voice=voice, language="en", max_lead_s=0.0)
+        return b"".join([event.pcm async for event in events if isinstance(event, ClientAudio)])

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
-from typing import cast
+from typing import Any, cast
 
 from pipecat.frames.frames import (
     BotStoppedSpeakingFrame,
@@ -29,6 +29,7 @@ from pipecat.processors.frame_processor import FrameDirection
 from pipecat.services.tts_service import TTSService
 from pipecat.workers.runner import WorkerRunner
 
+from testbed.server_process import ServerProcess
 from testbed.waiting import PATIENCE_S
 from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
@@ -207,10 +208,17 @@ async def talking(tts: TTSService) -> AsyncIterator[Conversation]:
         running.result()
 
 
-def close_sockets(server: RunningServer) -> None:
-    """Close every socket with an internal error, as a failing server does."""
-    for session in list(server.state.sessions):
-        session.close(1011, "as a failing server does")
+def service(server: RunningServer | ServerProcess, **options: Any) -> VoiceAgentTTSService:
+    """Return a service for `server`, in English by default."""
+    return VoiceAgentTTSService(
+        url=server.websocket_url, **{"settings": ENGLISH, "response_timeout_s": 5.0} | options
+    )
+
+
+async def speaks(conversation: Conversation, text: str = "Yes, I can.") -> None:
+    """Check that a turn is spoken and committed whole."""
+    await conversation.reply(text)
+    assert await conversation.spoken() == text
 
 
 class _Watcher(BaseObserver):

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import httpx
 
+from testbed.waiting import until
 from voiceagent_tts.server.serve import RunningServer
 from voiceagent_tts.synthesizer.synthesizer import Synthesizer
 
@@ -30,6 +31,17 @@ def silent(server: RunningServer) -> Iterator[None]:
 def metric_value(server: RunningServer, name: str, **labels: str) -> float:
     """Return a metric of the server; 0 where it has not been counted yet."""
     return server.state.metrics.registry.get_sample_value(name, labels) or 0.0
+
+
+async def until_metric(server: RunningServer, name: str, value: float) -> None:
+    """Wait until a metric of the server has this value."""
+    await until(lambda: metric_value(server, name) == value, f"{name} is {value}")
+
+
+def close_sockets(server: RunningServer) -> None:
+    """Close every socket with an internal error, as a failing server does."""
+    for session in list(server.state.sessions):
+        session.close(1011, "as a failing server does")
 
 
 async def scrape(server: RunningServer) -> dict[str, float]:

@@ -123,12 +123,15 @@ def _small_socket(server: RunningServer) -> socket.socket:
 
 
 async def _flooded(server: RunningServer) -> Wire:
-    """Connect a client that requests minutes of audio and does not read them."""
+    """Connect a client that requests minutes of audio and does not read them.
+
+    Their texts are no longer than that takes, because reading them stops the event loop of the test.
+    """
     options = {"sock": _small_socket(server), "max_queue": 1, "ping_interval": None}
     wire = await Wire.connect(server.websocket_url, **options)
     for _ in range(4):
         received = await wire.open(max_lead_s=0, language="en")
-        await wire.text(received, SENTENCE * 300)
+        await wire.text(received, SENTENCE * 60)
         await wire.end(received)
     return wire
 

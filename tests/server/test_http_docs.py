@@ -9,11 +9,11 @@ import pytest
 from pydantic import AliasChoices
 
 from testbed.papers import ROOT, table_rows
+from testbed.server_process import ServerProcess
 from voiceagent_tts.audio.containers import CONTENT_TYPES
 from voiceagent_tts.errors import HTTP_STATUS, ErrorCode
 from voiceagent_tts.protocol.dialects.cartesia import BytesRequest
 from voiceagent_tts.protocol.dialects.elevenlabs_messages import TextRequest
-from voiceagent_tts.server.serve import RunningServer
 from voiceagent_tts.server.speech_request import SpeechRequest
 
 PAGE = "docs/http.md"
@@ -27,10 +27,10 @@ def fields_of(section: str, heading: str) -> list[str]:
     return [name for row in table for name in re.findall(r"`(\w+)`", row.split("|")[1])]
 
 
-async def test_every_route_is_documented(server: RunningServer) -> None:
+async def test_every_route_is_documented(served: ServerProcess) -> None:
     """The first table lists the routes of the OpenAPI schema, and no others."""
     async with httpx.AsyncClient() as http:
-        paths = (await http.get(f"{server.url}/openapi.json")).json()["paths"]
+        paths = (await http.get(f"{served.url}/openapi.json")).json()["paths"]
     routes = {f"{method.upper()} {path}" for path, methods in paths.items() for method in methods}
     assert {row[0] for row in table_rows(PAGE, "route")} == routes
 
@@ -71,10 +71,10 @@ def test_every_field_of_an_elevenlabs_request_is_documented() -> None:
     assert fields_of(section, "field | default") == list(TextRequest.model_fields)
 
 
-async def test_every_field_of_a_clone_request_is_documented(server: RunningServer) -> None:
+async def test_every_field_of_a_clone_request_is_documented(served: ServerProcess) -> None:
     """The tables have the fields of the form and of the description, as the schema has them."""
     async with httpx.AsyncClient() as http:
-        schema = (await http.get(f"{server.url}/openapi.json")).json()
+        schema = (await http.get(f"{served.url}/openapi.json")).json()
     for path in ("/v1/audio/voices", "/v1/audio/voices/design"):
         (content,) = schema["paths"][path]["post"]["requestBody"]["content"].values()
         body = schema["components"]["schemas"][content["schema"]["$ref"].rpartition("/")[2]]
@@ -86,20 +86,20 @@ async def test_every_field_of_a_clone_request_is_documented(server: RunningServe
 
 
 @pytest.mark.parametrize("path", ["/v1/audio/voices", "/health"])
-async def test_every_field_of_an_answer_is_documented(server: RunningServer, path: str) -> None:
+async def test_every_field_of_an_answer_is_documented(served: ServerProcess, path: str) -> None:
     """The tables of the voices and of the server's state have the fields that are sent."""
     async with httpx.AsyncClient() as http:
-        answer: dict[str, Any] = (await http.get(f"{server.url}{path}")).json()
+        answer: dict[str, Any] = (await http.get(f"{served.url}{path}")).json()
     fields = answer["voices"][0] if path.endswith("voices") else answer
     assert set(fields_of(f"GET {path}", "field")) == fields.keys()
 
 
-async def test_an_error_has_the_documented_form(server: RunningServer) -> None:
+async def test_an_error_has_the_documented_form(served: ServerProcess) -> None:
     """The example has the fields of a real answer, and its code is one of the server's."""
     (example,) = re.findall(r"```json\n(.*?)\n```", TEXT, re.DOTALL)
     body = {"input": "Hi.", "voice": "x"}
     async with httpx.AsyncClient() as http:
-        answer = await http.post(f"{server.url}/v1/audio/speech", json=body)
+        answer = await http.post(f"{served.url}/v1/audio/speech", json=body)
     shown, sent = json.loads(example)["error"], answer.json()["error"]
     assert shown.keys() == sent.keys()
     assert {**shown, "message": ""} == {**sent, "message": ""}

@@ -7,9 +7,9 @@ from pipecat.frames.frames import TTSAudioRawFrame, TTSUpdateSettingsFrame
 from pipecat.services.tts_service import TextAggregationMode
 from pipecat.utils.errors import ErrorCategory
 
-from testbed.pipecat_conversation import ENGLISH, Conversation, close_sockets, talking
+from testbed.pipecat_conversation import ENGLISH, Conversation, talking
 from testbed.proxy import Router, routing
-from testbed.servers import StartServer, silent
+from testbed.servers import StartServer, close_sockets, silent
 from testbed.waiting import undisturbed, until
 from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
 from voiceagent_tts.client import TTSClient

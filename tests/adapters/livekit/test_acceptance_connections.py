@@ -1,0 +1,208 @@
+"""Problems with connections that LiveKit's users have reported, group by group, on real sessions.
+
+Group numbers are those of the plugin's acceptance list; issue numbers are those of livekit/agents.
+"""
+
+import pytest
+
+from testbed.listening import pcm_of, words_of
+from testbed.livekit_audio import MakeVoice, tokens
+from testbed.livekit_conversation import (
+    count,
+    ended,
+    heard,
+    talking,
+)
+from testbed.proxy import routing
+from testbed.server_process import ServerProcess
+from testbed.servers import (
+    StartServer,
+    close_sockets,
+    metric_value,
+    silent,
+    until_metric,
+)
+from testbed.waiting import undisturbed, until
+from voiceagent_tts.config import Settings
+from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
+from voiceagent_tts.server.serve import RunningServer, running
+
+COUNTING = "One, two, three, four, five. Six, seven, eight, nine, ten."
+FIVE = "One, two, three, four, five."
+
+
+# 5: retries repeat or lose words (#5242, #4409, #4620, #4135).
+
+
+async def test_group_05_a_server_lost_before_sound_is_retried_once(
+    start_server: StartServer, make_voice: MakeVoice
+) -> None:
+    """LiveKit's retry speaks the whole text once."""
+    server = await start_server()
+    whole_s = len(await pcm_of(server.websocket_url, FIVE)) / BYTES_PER_SAMPLE / SAMPLE_RATE_HZ
+    async with talking(make_voice(server)) as conversation:
+        with silent(server):
+            handle = conversation.reply(FIVE)
+            await until_metric(server, "tts_contexts_active", 1)
+            close_sockets(server)
+        assert await ended(handle) == FIVE
+        (error,) = conversation.errors
+        assert error.recoverable
+        assert conversation.loudspeaker.played_s == pytest.approx(whole_s, abs=0.3)
+
+
+async def test_group_05_a_server_lost_in_mid_reply_goes_on_where_it_broke_off(
+    server: RunningServer, make_voice: MakeVoice
+) -> None:
+    """Each word is heard once and committed once, and no error is reported."""
+    whole_s = len(await pcm_of(server.websocket_url, COUNTING)) / BYTES_PER_SAMPLE / SAMPLE_RATE_HZ
+    async with talking(make_voice(server, max_lead_s=0.5)) as conversation:
+        handle = conversation.reply(*tokens(COUNTING))
+        await conversation.played(1.0)
+        close_sockets(server)
+        assert await ended(handle) == COUNTING
+        assert not conversation.errors
+        assert abs(conversation.loudspeaker.played_s - whole_s) < 0.8  # one word is started again
+
+
+async def test_group_05_audio_whose_words_are_not_known_yet_is_not_repeated(
+    start_server: StartServer, make_voice: MakeVoice
+) -> None:
+    """If words arrive just ahead of playback, the reply resumes near the end of its audio."""
+    server = await start_server(throttle={"without_words": True}, max_lead_s=2.5, aligner="online")
+    whole_s = len(await pcm_of(server.websocket_url, COUNTING)) / BYTES_PER_SAMPLE / SAMPLE_RATE_HZ
+    async with talking(make_voice(server)) as conversation:
+        handle = conversation.reply(*tokens(COUNTING))
+        await conversation.played(1.0)
+        close_sockets(server)
+        assert await ended(handle) == COUNTING
+        assert -0.8 < conversation.loudspeaker.played_s - whole_s < 1.6
+
+
+async def test_group_05_an_engine_that_dies_again_and_again_says_it_all(
+    start_server: StartServer, make_voice: MakeVoice
+) -> None:
+    """The reply resumes as long as each attempt speaks another word."""
+    server = await start_server(throttle={"rtf": 0.5, "crash_after_s": 1.5})
+    async with talking(make_voice(server)) as conversation:
+        assert await conversation.spoken(COUNTING) == COUNTING
+        assert not conversation.errors
+        assert metric_value(server, "tts_worker_restarts") >= 2
+
+
+async def test_group_05_what_a_dead_server_never_spoke_is_not_committed(
+    start_server: StartServer, make_voice: MakeVoice
+) -> None:
+    """A reply that cannot resume ends with the words that were heard."""
+
+    async def difference() -> int:
+        server = await start_server()
+        words = await words_of(server.websocket_url, COUNTING, voice="default", language="en")
+        async with talking(make_voice(server, max_lead_s=0.5)) as conversation:
+            handle = conversation.reply(COUNTING)
+            await conversation.played(1.2)
+            server.uvicorn_server.should_exit = True
+            close_sockets(server)
+            spoken = await ended(handle)
+            assert spoken and COUNTING.startswith(spoken.rstrip())
+            assert [error.recoverable for error in conversation.errors] == [False]
+            return count(words, spoken) - heard(words, conversation.loudspeaker.played_s)
+
+    assert -1 <= await undisturbed(difference) <= 0
+
+
+# 6: stale sockets, or a handshake for every turn (#5681, #6390, #2281, #2630, #6078).
+
+
+async def test_group_06_every_turn_finds_the_socket_open(
+    server: RunningServer, make_voice: MakeVoice
+) -> None:
+    """Every reply finds an open socket, also the first one and the one after a barge-in."""
+    voice = make_voice(server)
+    async with talking(voice) as conversation:
+        # The server counts a connection before the client knows that it may use it.
+        await until(lambda: voice.is_connected, "the session has connected")
+        await conversation.spoken("Yes.")
+        await conversation.cut(0.5, COUNTING)
+        await conversation.spoken("No.")
+        assert len(conversation.metrics) >= 2
+        assert all(metric.connection_reused for metric in conversation.metrics)
+        assert metric_value(server, "tts_ws_accepted_total") == 1
+
+
+async def test_group_06_a_restarted_server_is_found(
+    start_server: StartServer, make_voice: MakeVoice
+) -> None:
+    """The plugin reconnects between replies, so the next reply finds an open socket."""
+    server = await start_server()
+    voice = make_voice(server)
+    async with talking(voice) as conversation:
+        await conversation.spoken("Yes.")
+        server.uvicorn_server.should_exit = True
+        await server.serving
+        async with running(Settings(port=int(server.url.rpartition(":")[2]))) as again:
+            await until_metric(again, "tts_ws_connections", 1)
+            await until(lambda: voice.is_connected, "the plugin may use the new socket")
+            assert await conversation.spoken("Yes, I can.") == "Yes, I can."
+            assert conversation.metrics[-1].connection_reused
+            assert not conversation.errors
+
+
+async def test_group_06_an_idle_connection_that_nat_forgot_is_replaced(
+    server: RunningServer, make_voice: MakeVoice
+) -> None:
+    """The heartbeat finds the dead connection before the next reply."""
+    async with routing(server.websocket_url) as (router, url):
+        async with talking(make_voice(url, heartbeat_s=0.4)) as conversation:
+            await conversation.spoken("Yes.")
+            router.forget()
+            await until(lambda: router.accepted == 2, "the plugin connects again")
+            await until_metric(server, "tts_ws_accepted_total", 2)
+            assert await conversation.spoken("Yes, I can.") == "Yes, I can."
+            assert not conversation.errors
+
+
+async def test_group_06_a_turn_on_a_connection_that_nat_forgot_speaks(
+    served: ServerProcess, make_voice: MakeVoice
+) -> None:
+    """A ping goes with the first message, so the reply does not wait ten seconds for a timeout."""
+    async with routing(served.websocket_url) as (router, url):
+        async with talking(make_voice(url)) as conversation:
+            await conversation.spoken("Yes.")
+            router.forget()
+            assert await conversation.spoken("Yes, I can.") == "Yes, I can."
+            assert [error.recoverable for error in conversation.errors] == [True]
+
+
+async def test_group_06_a_draining_server_finishes_and_the_next_takes_over(
+    server: RunningServer, make_voice: MakeVoice
+) -> None:
+    """A reply ends on the draining socket; the next reply uses a new socket."""
+    async with talking(make_voice(server)) as conversation:
+        handle = conversation.reply(FIVE)
+        await conversation.played(0.5)
+        for session in list(server.state.sessions):
+            session.drain(30_000)
+        await until_metric(server, "tts_ws_accepted_total", 2)
+        assert await ended(handle) == FIVE
+        assert await conversation.spoken("Yes.") == "Yes."
+        await until_metric(server, "tts_ws_connections", 1)
+        assert not conversation.errors
+
+
+# 7: the server continues after an interruption (#5844, #5845, js#1985, #3859).
+
+
+async def test_group_07_thirty_interruptions_leave_one_socket_and_no_context(
+    start_server: StartServer, make_voice: MakeVoice
+) -> None:
+    """An interruption frees the row at once, and the next reply starts at once."""
+    server = await start_server(throttle={"rtf": 0.5})
+    async with talking(make_voice(server)) as conversation:
+        for number in range(30):
+            await conversation.cut(0.0 if number % 3 else 0.1, COUNTING)
+        await until_metric(server, "tts_contexts_active", 0)
+        await until_metric(server, "tts_slots_used", 0)
+        assert await conversation.spoken("Yes.") == "Yes."
+        assert metric_value(server, "tts_ws_accepted_total") == 1
+        assert not conversation.errors

@@ -1,0 +1,225 @@
+"""The Pipecat service on real pipelines: the history has the words that were heard."""
+
+import asyncio
+import time
+from functools import partial
+from typing import Any
+
+import pytest
+from pipecat.frames.frames import (
+    TTSAudioRawFrame,
+    TTSSpeakFrame,
+    TTSStoppedFrame,
+)
+from pipecat.services.tts_service import TextAggregationMode
+from pipecat.utils.text.simple_text_aggregator import SimpleTextAggregator
+
+from testbed.pipecat_conversation import service, speaks, talking
+from testbed.server_process import ServerProcess
+from testbed.servers import StartServer
+from testbed.waiting import undisturbed
+from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
+from voiceagent_tts.client import TTSClient
+from voiceagent_tts.core import SAMPLE_RATE_HZ
+from voiceagent_tts.protocol.client_connection import ClientAudio
+
+COUNTING = "One, two, three, four, five. Six, seven, eight, nine, ten."
+SIXTEEN = "Eight nine five seventy zero seventy. Nineteen thirteen four seventeen sixty eighty."
+CUT_POINTS_S = [0.4 + 0.31 * k for k in range(8)]
+
+
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [
+        ("en", "Dr. Smith's bill is $42.50 today.\n\nOne - two  three! 😊 And (four)?"),
+        ("en", "**Bold** words, `code` and\n- a list\n- of items."),
+        ("de", "Guten Tag! Das kostet 3,50 Euro, d. h. nicht viel."),
+        ("fr", "Bonjour ! Comment ça va ?"),
+        ("es", "¿Qué tal? ¡Muy bien!"),
+        ("zh", "你好。今天是Monday,我们去公园。"),
+        ("ja", "キャベツは100円です。ラーメンも。"),
+        ("ko", "안녕하세요. 오늘은 좋은 날입니다."),
+    ],
+)
+async def test_a_whole_turn_is_committed_verbatim(
+    served: ServerProcess, language: str, text: str
+) -> None:
+    """The history has the LLM's own text, including white space, in every script."""
+    settings = VoiceAgentTTSService.Settings(language=language, speed=2.0)
+    async with talking(service(served, settings=settings)) as conversation:
+        await conversation.reply(*text)
+        assert await conversation.spoken() == text
+        assert conversation.committed == [text]
+        assert not conversation.errors
+
+
+async def test_lexicon_and_markup_leave_the_history_verbatim(served: ServerProcess) -> None:
+    """The history has what the LLM wrote, tags included."""
+    text = 'Use nginx in New York. <break time="200ms"/> The code is <spell>A7-42X</spell>, go.'
+    lexicon = {"nginx": "engine x", "New York": {"say": "Noo Yawk"}}
+    tts = service(served, language="en", lexicon=lexicon, markup=True)
+    async with talking(tts) as conversation:
+        context_id = await conversation.reply(*text.partition("New"))
+        assert await conversation.spoken() == text
+        assert conversation.committed == [text]
+        words = [each.word.text for each in conversation.words[context_id]]
+        assert "New York." in words
+        assert not conversation.errors
+
+
+@pytest.mark.parametrize("rtf", [pytest.param(1 / 5, marks=pytest.mark.thorough), 1 / 1.2])
+async def test_sixteen_cut_points_are_exact(start_server: StartServer, rtf: float) -> None:
+    """Wherever the user interrupts, the history has exactly the words whose audio had started."""
+    server = await start_server(throttle={"rtf": rtf})
+    settings = VoiceAgentTTSService.Settings(language="en", speed=0.9)
+
+    async def check(cut_points_s: list[float]) -> None:
+        async with talking(service(server, settings=settings)) as conversation:
+
+            async def cut(at_s: float) -> tuple[str, str]:
+                context_id = await conversation.reply(SIXTEEN)
+                await conversation.play(context_id, at_s)
+                words = conversation.words[context_id]
+                assert min(abs(word.start_sample / SAMPLE_RATE_HZ - at_s) for word in words) > 0.08
+                return await conversation.interrupt(), conversation.heard(context_id, SIXTEEN)
+
+            for at_s in cut_points_s:
+                committed, heard = await undisturbed(partial(cut, at_s))
+                assert committed == heard
+
+    async with asyncio.TaskGroup() as group:
+        for first in range(4):
+            group.create_task(check(CUT_POINTS_S[first::4]))
+
+
+async def test_words_wait_for_sound_that_stalls(served: ServerProcess) -> None:
+    """If the LLM stalls in mid-turn, the words after the gap are committed with their audio."""
+
+    async def cut() -> tuple[str, str]:
+        async with talking(service(served)) as conversation:
+            first, second = "One, two. ", "Four, five, six, seven, eight."
+            context_id = await conversation.begin(first)
+            await conversation.until(TTSAudioRawFrame)
+            await asyncio.sleep(2.0)  # the stall: longer than the first sentence
+            played = conversation.transport.utterances[0].played_samples / SAMPLE_RATE_HZ
+            await conversation.append(second)
+            await conversation.end()
+            await conversation.play(context_id, played + 0.8)
+            committed = await conversation.interrupt()
+            return committed, conversation.heard(context_id, first + second)
+
+    committed, heard = await undisturbed(cut)
+    assert committed == heard
+    assert committed.startswith("One, two. Four,")
+    assert "seven" not in committed
+
+
+async def test_a_program_that_was_late_is_cut_exactly(served: ServerProcess) -> None:
+    """A delay of the agent's loop delays words and audio alike, so the cut stays exact."""
+
+    async def cut() -> tuple[str, str]:
+        async with talking(service(served)) as conversation:
+            context_id = await conversation.reply(COUNTING)
+            await conversation.play(context_id, 0.9)
+            time.sleep(0.8)  # another program has the CPU
+            await conversation.play(context_id, 1.0)
+            return await conversation.interrupt(), conversation.heard(context_id, COUNTING)
+
+    committed, heard = await undisturbed(cut, own_standstills=1)
+    assert committed == heard
+
+
+async def test_words_of_a_second_utterance_wait_for_the_first(served: ServerProcess) -> None:
+    """A context that plays after another is timed from the start of its own audio."""
+
+    async def cut() -> tuple[str, str]:
+        async with talking(service(served)) as conversation:
+            first, second = "One, two, three, four.", "Five, six, seven, eight."
+            await conversation.push(TTSSpeakFrame(first), TTSSpeakFrame(second))
+            await conversation.begun()
+            context_id = await conversation.begun()
+            assert await conversation.spoken() == first
+            await conversation.play(context_id, 0.9)
+            return await conversation.interrupt(), conversation.heard(context_id, second)
+
+    committed, heard = await undisturbed(cut)
+    assert committed == heard
+
+
+async def test_words_wait_for_speech_that_cannot_be_interrupted(served: ServerProcess) -> None:
+    """Audio that survives an interruption is heard before the next reply."""
+
+    async def cut() -> tuple[str, str]:
+        async with talking(service(served)) as conversation:
+            speech, reply = (
+                TTSSpeakFrame("Eight, nine, ten."),
+                "Eleven, twelve, thirteen, fourteen.",
+            )
+            speech.interruptible = False
+            await conversation.push(speech)
+            first = await conversation.begun()
+            await conversation.until(TTSStoppedFrame)
+            await conversation.play(first, 0.3)
+            await conversation.interrupt()
+            second = await conversation.reply(reply)
+            await conversation.play(second, 0.5)
+            return await conversation.interrupt(), conversation.heard(second, reply)
+
+    committed, heard = await undisturbed(cut)
+    assert heard and committed.endswith(heard)
+    assert committed.removesuffix(heard).rstrip().endswith("nine, ten.")
+
+
+async def test_without_word_times_a_whole_turn_is_committed(start_server: StartServer) -> None:
+    """Without word times and without an interruption, no text is lost (row D2)."""
+    server = await start_server(throttle={"without_words": True})
+    async with talking(service(server)) as conversation:
+        await speaks(conversation)
+
+
+async def test_a_late_first_audio_changes_nothing(start_server: StartServer) -> None:
+    """Audio that starts after four seconds is played and committed (row K)."""
+    server = await start_server(throttle={"first_audio_s": 3.6})
+
+    async def cut() -> tuple[str, str]:
+        async with talking(service(server)) as conversation:
+            context_id = await conversation.reply(COUNTING)
+            await conversation.play(context_id, 1.2)
+            return await conversation.interrupt(), conversation.heard(context_id, COUNTING)
+
+    committed, heard = await undisturbed(cut)
+    assert committed == heard != ""
+
+
+async def test_the_samples_are_the_servers(start_server: StartServer) -> None:
+    """No sample is lost, doubled or changed between the server and the transport."""
+    server, twin = (
+        await start_server(),
+        await start_server(),
+    )  # espeak's noise depends on its earlier texts
+    async with TTSClient(twin.websocket_url) as client:
+        events = client.say(COUNTING, language="en", voice="default")
+        expected = b"".join([event.pcm async for event in events if isinstance(event, ClientAudio)])
+    async with talking(service(server)) as conversation:
+        await conversation.reply(COUNTING)
+        await conversation.until(TTSStoppedFrame)
+        frames = [frame for frame in conversation.frames if isinstance(frame, TTSAudioRawFrame)]
+        assert b"".join(frame.audio for frame in frames) == expected
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"text_aggregator": SimpleTextAggregator()},
+        {"text_aggregation_mode": TextAggregationMode.TOKEN},
+        {"sample_rate": 16_000},
+        {"sample_rate": 44_100},
+        {"sample_rate": 32_000},
+    ],
+)
+async def test_other_ways_of_pipecat_work(served: ServerProcess, options: dict[str, Any]) -> None:
+    """Pipecat's own aggregator, its token mode, and other sample rates commit the same text."""
+    async with talking(service(served, **options)) as conversation:
+        await conversation.reply("One, ", "two. ", "Three, four.")
+        assert await conversation.spoken() == "One, two. Three, four."
+        assert not conversation.errors
