@@ -125,7 +125,7 @@ def _small_socket(server: RunningServer) -> socket.socket:
 async def _flooded(server: RunningServer) -> Wire:
     """Connect a client that requests minutes of audio and does not read them.
 
-    Their texts are no longer than that takes, because reading them stops the event loop of the test.
+    Its texts are as long as that takes: longer ones stop the event loop of the test.
     """
     options = {"sock": _small_socket(server), "max_queue": 1, "ping_interval": None}
     wire = await Wire.connect(server.websocket_url, **options)
