@@ -50,7 +50,7 @@ def _load(name: str, is_packed: bool) -> tuple[Checkpoint, Codec]:
         return _read(REFERENCE / name, is_packed)
     with tempfile.TemporaryDirectory() as parent:
         folder = Path(parent) / name
-        _link_with_few_codebooks(REFERENCE / name, folder)
+        link_with_few_codebooks(REFERENCE / name, folder)
         return _read(folder, is_packed)
 
 
@@ -58,7 +58,7 @@ def _read(folder: Path, is_packed: bool) -> tuple[Checkpoint, Codec]:
     return load_checkpoint(folder, is_packed=is_packed), load_codec(folder, is_packed=is_packed)
 
 
-def _link_with_few_codebooks(source: Path, folder: Path) -> None:
+def link_with_few_codebooks(source: Path, folder: Path) -> None:
     """Make a folder of links to a checkpoint that uses only the first codebooks.
 
     A step runs the code predictor once per codebook, so its steps are several times faster.
