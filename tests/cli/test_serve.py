@@ -30,7 +30,9 @@ async def ready_url(process: asyncio.subprocess.Process) -> str:
     return found[1]
 
 
-@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "end", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.thorough)]
+)
 async def test_serve_says_when_it_is_ready_and_ends_when_told(end: int, tmp_path: Path) -> None:
     """The ready line appears once the server can speak; a signal ends it with status 0."""
     process = await start("serve", "--port", "0", folder=tmp_path)
@@ -65,7 +67,9 @@ async def test_serve_names_an_address_that_opens(host: str, shown: str, tmp_path
     assert ("on another machine" in outcome.errors) == (host != "127.0.0.1")
 
 
-@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "end", [pytest.param(signal.SIGTERM, marks=pytest.mark.thorough), signal.SIGINT]
+)
 async def test_a_signal_ends_a_start_that_takes_long(end: int, tmp_path: Path) -> None:
     """A signal ends a server whose engine is still starting, and ends that process, too."""
     silent = ("serve", "--port", "0", "--throttle", '{"is_silent": true}')  # never ready
@@ -95,6 +99,7 @@ async def test_a_context_that_speaks_may_finish_after_sigterm(tmp_path: Path) ->
     assert (await finished(process)).status == 0
 
 
+@pytest.mark.thorough
 async def test_logs_can_be_json(tmp_path: Path) -> None:
     """With `--log-json` every line on standard error but the page's address is a JSON object."""
     process = await start("serve", "--port", "0", "--log-json", folder=tmp_path)

@@ -17,9 +17,17 @@ ROOT = Path(__file__).parents[2]
     ("options", "sentence"),
     [
         (["--url", "ws://127.0.0.1:1"], "no connection to 127.0.0.1:1"),
-        (["--url", "ftp://127.0.0.1:1"], "expected ws://host or wss://host"),
+        pytest.param(
+            ["--url", "ftp://127.0.0.1:1"],
+            "expected ws://host or wss://host",
+            marks=pytest.mark.thorough,
+        ),
         (["--out", str(ROOT / "README.md")], "File exists"),
-        (["--engine", "qwen3"], "expected espeak or pocket; got qwen3"),
+        pytest.param(
+            ["--engine", "qwen3"],
+            "expected espeak or pocket; got qwen3",
+            marks=pytest.mark.thorough,
+        ),
     ],
 )
 def test_a_mistake_is_one_clear_line(options: list[str], sentence: str, tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ async def test_a_second_sigterm_ends_at_once(start_process: StartProcess) -> Non
     server = start_process(drain_s="600")
     workers = server.worker_processes()
     async with Wire.connected(server.websocket_url) as wire:
-        received = await _speaking(wire, SENTENCE * 200)
+        received = await _speaking(wire, SENTENCE * 30)
         server.terminate()
         await wire.until(DrainingMessage)
         server.terminate()
@@ -116,7 +116,7 @@ async def test_the_deadline_ends_the_drain(start_process: StartProcess) -> None:
     """A context that still speaks after `drain_s` is ended, even if its audio is not paced."""
     server = start_process(drain_s="0.2")
     async with Wire.connected(server.websocket_url) as wire:
-        paced = await _speaking(wire, SENTENCE * 200)
+        paced = await _speaking(wire, SENTENCE * 30)
         unpaced = await wire.open(max_lead_s=0, language="en")
         for _ in range(10):
             await wire.text(unpaced, SENTENCE * 20)

@@ -214,7 +214,7 @@ async def test_the_samples_are_the_servers(start_server: StartServer) -> None:
         {"text_aggregation_mode": TextAggregationMode.TOKEN},
         {"sample_rate": 16_000},
         {"sample_rate": 44_100},
-        {"sample_rate": 32_000},
+        pytest.param({"sample_rate": 32_000}, marks=pytest.mark.thorough),
     ],
 )
 async def test_other_ways_of_pipecat_work(served: ServerProcess, options: dict[str, Any]) -> None:

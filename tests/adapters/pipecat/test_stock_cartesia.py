@@ -9,6 +9,7 @@ from pipecat.services.tts_service import TextAggregationMode
 
 from testbed.listening import words_of
 from testbed.pipecat_conversation import talking
+from testbed.server_process import ServerProcess
 from testbed.servers import StartServer
 from testbed.stock_pipecat import check_barge_in, check_turns
 from testbed.waiting import until
@@ -16,7 +17,9 @@ from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
 from voiceagent_tts.server.serve import RunningServer
 
 
-def service(server: RunningServer, voice: str | None = None, **options: Any) -> CartesiaTTSService:
+def service(
+    server: RunningServer | ServerProcess, voice: str | None = None, **options: Any
+) -> CartesiaTTSService:
     """A stock service for `server`."""
     url = f"ws{server.url.removeprefix('http')}/tts/websocket"
     settings = CartesiaTTSService.Settings(voice=voice)
@@ -37,21 +40,23 @@ async def test_a_barge_in_frees_the_row(start_server: StartServer) -> None:
     await check_barge_in(lambda: service(server), server)
 
 
-async def test_an_unknown_voice_is_an_error_of_pipecat(server: RunningServer) -> None:
+async def test_an_unknown_voice_is_an_error_of_pipecat(served: ServerProcess) -> None:
     """The service pushes an error that names the known voices, and continues to read."""
-    async with talking(service(server, voice="nobody")) as conversation:
+    async with talking(service(served, voice="nobody")) as conversation:
         await conversation.reply("Yes.")
         await until(lambda: bool(conversation.errors), "an error has come")
         assert "nobody" in conversation.errors[0].error
 
 
-@pytest.mark.parametrize("rate_hz", [8000, 22_050, 44_100])
-async def test_the_service_has_its_rate(server: RunningServer, rate_hz: int) -> None:
+@pytest.mark.parametrize(
+    "rate_hz", [8000, 22_050, pytest.param(44_100, marks=pytest.mark.thorough)]
+)
+async def test_the_service_has_its_rate(served: ServerProcess, rate_hz: int) -> None:
     """The audio has the requested rate and an equal duration at every rate."""
-    words = await words_of(server.websocket_url, "Yes, of course.", language="en")
+    words = await words_of(served.websocket_url, "Yes, of course.", language="en")
     end = words[-1].end_sample
     assert end is not None
-    async with talking(service(server, sample_rate=rate_hz)) as conversation:
+    async with talking(service(served, sample_rate=rate_hz)) as conversation:
         await conversation.reply("Yes, of course.")
         await conversation.spoken()
         frames = [f for f in conversation.frames if isinstance(f, TTSAudioRawFrame)]

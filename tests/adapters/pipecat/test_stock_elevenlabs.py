@@ -9,13 +9,16 @@ from pipecat.services.elevenlabs.tts import ElevenLabsHttpTTSService, ElevenLabs
 from pipecat.services.tts_service import TextAggregationMode
 
 from testbed.pipecat_conversation import talking
+from testbed.server_process import ServerProcess
 from testbed.servers import StartServer
 from testbed.stock_pipecat import PIECES, TEXT, check_barge_in, check_turns
 from testbed.waiting import until
 from voiceagent_tts.server.serve import RunningServer
 
 
-def service(server: RunningServer, voice: str = "default", **options: Any) -> ElevenLabsTTSService:
+def service(
+    server: RunningServer | ServerProcess, voice: str = "default", **options: Any
+) -> ElevenLabsTTSService:
     """A stock service for `server`."""
     url = f"ws{server.url.removeprefix('http')}"
     settings = ElevenLabsTTSService.Settings(voice=voice)
@@ -36,23 +39,23 @@ async def test_a_barge_in_frees_the_row(start_server: StartServer) -> None:
     await check_barge_in(lambda: service(server), server)
 
 
-async def test_an_unknown_voice_is_an_error_of_pipecat(server: RunningServer) -> None:
+async def test_an_unknown_voice_is_an_error_of_pipecat(served: ServerProcess) -> None:
     """The service pushes an error for a turn without audio; its log has the reason of the close."""
     reasons: list[str] = []
     sink = logger.add(lambda line: reasons.append(str(line)), level="WARNING")
-    async with talking(service(server, voice="nobody")) as conversation:
+    async with talking(service(served, voice="nobody")) as conversation:
         await conversation.reply("Yes.")
         await until(lambda: bool(conversation.errors), "an error has come")
     logger.remove(sink)
     assert any("expected the name of a voice, got 'nobody'" in reason for reason in reasons)
 
 
-async def test_the_http_service_has_words(server: RunningServer) -> None:
+async def test_the_http_service_has_words(served: ServerProcess) -> None:
     """The service without a socket speaks, and commits the words that were played."""
     settings = ElevenLabsHttpTTSService.Settings(voice="default")
     async with aiohttp.ClientSession() as session:
         tts = ElevenLabsHttpTTSService(
-            api_key="none", aiohttp_session=session, base_url=server.url, settings=settings
+            api_key="none", aiohttp_session=session, base_url=served.url, settings=settings
         )
         async with talking(tts) as conversation:
             await conversation.reply(*PIECES)
