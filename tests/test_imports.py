@@ -12,6 +12,7 @@ from testbed.base_install import make_base_install, run_in_base_install
 from voiceagent_tts.voices import VoiceFolder
 
 TESTS = Path(__file__).parent
+BASE = TESTS / "reference" / "base-0b6"
 HEAVY = {"torch", "fastapi", "zmq", "uvicorn", "soundfile", "av", "soxr", "espeakng_loader"}
 
 CPU_OF_HELP = """
@@ -84,12 +85,21 @@ def test_a_server_that_sends_pcm_needs_no_av(module: str) -> None:
     assert "av" not in modules_after(f"import {module}")
 
 
-def test_an_engine_needs_no_triton() -> None:
-    """Without Triton plain kernels run, and requesting fused ones is an error that names it."""
-    code = """if True:
+def test_an_engine_needs_no_triton_and_a_timbre_no_transformers() -> None:
+    """Without Triton plain kernels run, and requesting fused ones is an error that names it.
+
+    Transformers loads slowly: a Base model loads and clones a timbre without it.
+    """
+    code = f"""if True:
         import sys
-        sys.modules["triton"] = None
+        sys.modules["triton"] = sys.modules["transformers"] = None
         import torch
+        from pathlib import Path
+        from voiceagent_tts.model.checkpoint import load_checkpoint
+        from voiceagent_tts.model.clone import clone_voice
+        base = Path({str(BASE)!r})
+        assert load_checkpoint(base).speaker_encoder
+        clone_voice(base, torch.zeros(24_000))
         import voiceagent_tts.engine.load
         from voiceagent_tts.model.kernels import find_fault, make_operations
         from voiceagent_tts.model.attention import attend_sdpa

@@ -9,7 +9,12 @@ from testbed.parity_reference import REFERENCE, LoadTiny, reference_voice
 from voiceagent_tts.core import FRAME_SAMPLES
 from voiceagent_tts.engine.design import design_voice
 from voiceagent_tts.errors import InvalidRequestError
-from voiceagent_tts.model.clone import TAIL_SILENCE_S, ReferenceEncoder, load_reference_encoder
+from voiceagent_tts.model.clone import (
+    TAIL_SILENCE_S,
+    ReferenceEncoder,
+    clone_voice,
+    load_reference_encoder,
+)
 from voiceagent_tts.model.codec import load_codec
 from voiceagent_tts.model.prompt import Cloned, PromptBuilder
 
@@ -34,6 +39,15 @@ def test_without_its_words_a_reference_gives_its_speaker(
     expected = reference_voice().speaker_embedding
     torch.testing.assert_close(voice.speaker_embedding, expected, rtol=0, atol=1e-4)
     assert voice.reference_codes is None
+
+
+def test_one_voice_is_cloned_with_the_encoders_that_it_takes(
+    encoder: ReferenceEncoder, samples: Tensor
+) -> None:
+    """With a transcript and without, the voice is that of a model's two encoders."""
+    for text in ("", " quick brown fox "):
+        voice = clone_voice(REFERENCE / "base-0b6", samples, text, tail_silence_s=0.2)
+        assert voice.to_bytes() == encoder.clone(samples, text, tail_silence_s=0.2).to_bytes()
 
 
 def test_with_its_words_a_reference_gives_its_codes(

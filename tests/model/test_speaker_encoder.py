@@ -37,6 +37,22 @@ def test_a_tone_peaks_in_its_band(encoder: SpeakerEncoder) -> None:
     assert band.min() <= 1000 <= band.max()
 
 
+def test_filters_are_those_of_the_published_model(encoder: SpeakerEncoder) -> None:
+    """The filters equal those of `transformers` for the spectrogram of qwen-tts, to the bit."""
+    from transformers.audio_utils import mel_filter_bank  # slow
+
+    expected = mel_filter_bank(
+        num_frequency_bins=513,
+        num_mel_filters=128,
+        min_frequency=0.0,
+        max_frequency=12_000.0,
+        sampling_rate=24_000,
+        norm="slaney",
+        mel_scale="slaney",
+    )
+    assert torch.equal(encoder.filters, torch.tensor(expected.T, dtype=torch.float32))
+
+
 def test_audio_that_is_too_short_is_refused(encoder: SpeakerEncoder) -> None:
     """The shortest audio is embedded; one sample less is refused with both lengths."""
     shortest = torch.zeros(encoder.min_samples)

@@ -343,13 +343,12 @@ def _clone(
     import torch
 
     from voiceagent_tts.cli.models import model_folder
-    from voiceagent_tts.model.clone import TAIL_SILENCE_S, load_reference_encoder
+    from voiceagent_tts.model.clone import TAIL_SILENCE_S, clone_voice
 
     folder = model_folder(model)
     with _working(f"cloning the voice with {folder.name}"):
-        encoder = load_reference_encoder(folder)
         tail_silence_s = TAIL_SILENCE_S if tail_silence else 0.0
-        return encoder.clone(torch.from_numpy(samples.copy()), text, tail_silence_s)
+        return clone_voice(folder, torch.from_numpy(samples.copy()), text, tail_silence_s)
 
 
 def _design(

@@ -63,6 +63,28 @@ class ReferenceEncoder:
         return Cloned(embedding, codes.cpu(), text.strip())
 
 
+def clone_voice(
+    folder: Path, samples: Tensor, text: str = "", tail_silence_s: float = TAIL_SILENCE_S
+) -> Cloned:
+    """Clone one voice, with only the encoders that this takes.
+
+    Without a transcript, the codec's encoder is not loaded, which takes seconds.
+
+    Args:
+        folder: folder of a Base model.
+        samples: as in `ReferenceEncoder.clone`.
+        text: as in `ReferenceEncoder.clone`.
+        tail_silence_s: as in `ReferenceEncoder.clone`.
+
+    Raises:
+        CheckpointError: a file is missing, incomplete, or not supported by this network.
+        InvalidRequestError: the model is not a Base model, or the reference is too short.
+    """
+    if text.strip():
+        return load_reference_encoder(folder).clone(samples, text, tail_silence_s)
+    return Cloned(load_speaker_encoder(folder).embed(samples))
+
+
 def load_speaker_encoder(folder: Path) -> SpeakerEncoder:
     """Load only the speaker encoder of a Base model, on the CPU.
 

@@ -3,8 +3,12 @@
 Always float32, whatever the precision of the model: the network is small and runs once per voice.
 Knows no files; the sample rate is always 24 kHz.
 
-Source: Desplanques et al., "ECAPA-TDNN" (2020); spectrogram and sizes as in qwen-tts 0.1.1.
+Source: Desplanques et al., "ECAPA-TDNN" (2020); mel scale of Slaney, "Auditory Toolbox" (1998);
+spectrogram and sizes as in qwen-tts 0.1.1.
 """
+
+import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +23,11 @@ FFT_SAMPLES = 1024
 HOP_SAMPLES = 256
 _PADDING = (FFT_SAMPLES - HOP_SAMPLES) // 2
 _MEL_FLOOR = 1e-5
+_LINEAR_MEL_HZ = 200 / 3
+_LOG_FROM_HZ = 1000.0
+_LOG_FROM_MEL = _LOG_FROM_HZ / _LINEAR_MEL_HZ
+_LOG_MELS = 27 / math.log(6.4)
+"""Mels per factor of e above `_LOG_FROM_HZ`; below, the scale is linear."""
 _VARIANCE_FLOOR = 1e-12
 
 
@@ -103,9 +112,6 @@ class SpeakerEncoder(nn.Module):
     """Computes speaker embeddings. Parameters have the checkpoint's names."""
 
     def __init__(self, config: SpeakerEncoderConfig) -> None:
-        # A slow import, and only Base models have a speaker encoder.
-        from transformers.audio_utils import mel_filter_bank
-
         super().__init__()
         channels, kernels, dilations = (
             config.enc_channels,
@@ -121,17 +127,9 @@ class SpeakerEncoder(nn.Module):
         self.mfa = _Convolution(channels[-1], channels[-1], kernels[-1], dilations[-1])
         self.asp = _AttentivePooling(channels[-1], config.enc_attention_channels)
         self.fc = _conv(2 * channels[-1], config.enc_dim)
-        filters = mel_filter_bank(
-            num_frequency_bins=FFT_SAMPLES // 2 + 1,
-            num_mel_filters=config.mel_dim,
-            min_frequency=0.0,
-            max_frequency=SAMPLE_RATE_HZ / 2,
-            sampling_rate=SAMPLE_RATE_HZ,
-            norm="slaney",
-            mel_scale="slaney",
-        )
-        self.filters = nn.Buffer(torch.tensor(filters.T, dtype=torch.float32), persistent=False)
         self.window = nn.Buffer(torch.hann_window(FFT_SAMPLES), persistent=False)
+        filters = _mel_filters(config.mel_dim).to(self.window)
+        self.filters = nn.Buffer(filters, persistent=False)
 
     @torch.inference_mode()
     def embed(self, samples: Tensor) -> Tensor:
@@ -172,6 +170,29 @@ class SpeakerEncoder(nn.Module):
         """Yield all tensors under the checkpoint's names."""
         for name, parameter in self.named_parameters():
             yield f"speaker_encoder.{name}", parameter
+
+
+def _mel_filters(bands: int) -> Tensor:
+    """Return triangular filters of equal area, [M, bins] float64, from 0 Hz to half the rate."""
+    # On the CPU, also while a model is built on a device without float64.
+    kind: Any = {"dtype": torch.float64, "device": "cpu"}
+    rising_hz, centre_hz, falling_hz = _mel_to_hz(
+        torch.linspace(0, _hz_to_mel(SAMPLE_RATE_HZ / 2), bands + 2, **kind)
+    ).unfold(0, bands, 1)[..., None]
+    bin_hz = torch.linspace(0, SAMPLE_RATE_HZ / 2, FFT_SAMPLES // 2 + 1, **kind)
+    rising = (bin_hz - rising_hz) / (centre_hz - rising_hz)
+    falling = (falling_hz - bin_hz) / (falling_hz - centre_hz)
+    heights = torch.minimum(rising, falling).clamp(min=0)
+    return heights * (2 / (falling_hz - rising_hz))
+
+
+def _hz_to_mel(hz: float) -> float:
+    return _LOG_FROM_MEL + _LOG_MELS * math.log(hz / _LOG_FROM_HZ)
+
+
+def _mel_to_hz(mels: Tensor) -> Tensor:
+    logarithmic = _LOG_FROM_HZ * ((mels - _LOG_FROM_MEL) / _LOG_MELS).exp()
+    return torch.where(mels < _LOG_FROM_MEL, mels * _LINEAR_MEL_HZ, logarithmic)
 
 
 def _conv(inputs: int, outputs: int, kernel: int = 1, dilation: int = 1) -> nn.Conv1d:

@@ -66,9 +66,9 @@ def _clone(engine: str, model: str, samples: bytes, text: str) -> VoiceFile:
     if engine == "pocket":
         voice_file = _pocket_clone(model, trimmed)
     else:
-        from voiceagent_tts.model.clone import load_reference_encoder
+        from voiceagent_tts.model.clone import clone_voice
 
-        voice_file = load_reference_encoder(Path(model)).clone(trimmed, text).to_bytes()
+        voice_file = clone_voice(Path(model), trimmed, text).to_bytes()
     return VoiceFile(voice_file, tuple(examined.problems()))
 
 
