@@ -11,14 +11,13 @@ import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import torch
 import typer
 from rich.progress import Progress
 from safetensors.torch import save_file
 from torch import Tensor
-from transformers import Qwen2Tokenizer
 
 from testbed.published import (
     ALIGNER,
@@ -43,6 +42,9 @@ from voiceagent_tts.model.config import (
 )
 from voiceagent_tts.model.layers import Weights
 from voiceagent_tts.model.speaker_encoder import SpeakerEncoder
+
+if TYPE_CHECKING:
+    from transformers import Qwen2Tokenizer
 
 AnyKind = Literal["custom_voice", "voice_design", "base", "aligner"]
 
@@ -138,8 +140,10 @@ def write_aligner(
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
 
 
-def _aligner_tokenizer(first_control: int) -> Qwen2Tokenizer:
+def _aligner_tokenizer(first_control: int) -> "Qwen2Tokenizer":
     """Build a tokenizer with control tokens in its vocabulary, which fixes their numbers."""
+    from transformers import Qwen2Tokenizer
+
     vocabulary, merges = learn_vocabulary(first_control)
     vocabulary |= {
         ALIGNER_TOKENS.get(place, f"<unused {first_control + place}>"): first_control + place

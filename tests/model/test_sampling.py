@@ -4,15 +4,6 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from transformers import (
-    LogitsProcessorList,
-    MinNewTokensLengthLogitsProcessor,
-    RepetitionPenaltyLogitsProcessor,
-    SuppressTokensLogitsProcessor,
-    TemperatureLogitsWarper,
-    TopKLogitsWarper,
-    TopPLogitsWarper,
-)
 
 from testbed.parity_reference import REFERENCE
 from voiceagent_tts.errors import InvalidRequestError
@@ -46,6 +37,16 @@ def reference_probabilities(
     settings: SamplingSettings, history: list[int], penalty: float
 ) -> Tensor:
     """Apply the library's processors to `logits`, in the order of its `generate`."""
+    from transformers import (  # slow; here, so that workers without this test do not load it
+        LogitsProcessorList,
+        MinNewTokensLengthLogitsProcessor,
+        RepetitionPenaltyLogitsProcessor,
+        SuppressTokensLogitsProcessor,
+        TemperatureLogitsWarper,
+        TopKLogitsWarper,
+        TopPLogitsWarper,
+    )
+
     processors = LogitsProcessorList(
         [
             RepetitionPenaltyLogitsProcessor(penalty),

@@ -1,22 +1,22 @@
 """The tokenizer gives the reference tokenizer's ids, however the text is divided."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from transformers import Qwen2TokenizerFast
 
 from testbed.parity_reference import REFERENCE, LoadTiny
 from testbed.timing import is_linear
 from voiceagent_tts.model.tokenizer import ROLE_TOKENS, Tokenizer
 
+Library = Callable[[str], Any]
+
 CONFIG = {"im_start": 356, "im_end": 357}
 TOKENIZER = Tokenizer(REFERENCE / "base-0b6", **CONFIG)
-LIBRARY = Qwen2TokenizerFast(
-    str(REFERENCE / "base-0b6" / "vocab.json"), str(REFERENCE / "base-0b6" / "merges.txt")
-)
 
 TEXTS = [
     "Hello there, my friend!",
@@ -40,6 +40,15 @@ pieces = st.one_of(
 )
 
 
+@pytest.fixture(scope="module")
+def library() -> Library:
+    """The library's Qwen2 tokenizer."""
+    from transformers import Qwen2TokenizerFast  # slow
+
+    folder = REFERENCE / "base-0b6"
+    return Qwen2TokenizerFast(str(folder / "vocab.json"), str(folder / "merges.txt"))
+
+
 def in_parts(parts: list[str]) -> list[int]:
     """Return the ids of a turn whose text arrives in these parts."""
     turn = TOKENIZER.open_turn("assistant")
@@ -47,15 +56,15 @@ def in_parts(parts: list[str]) -> list[int]:
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_ids_are_those_of_the_reference_tokenizer(text: str) -> None:
+def test_ids_are_those_of_the_reference_tokenizer(library: Library, text: str) -> None:
     """A text has the ids that the library's Qwen2 tokenizer gives it."""
-    assert TOKENIZER.encode_turn("assistant", text)[1:] == LIBRARY(f"assistant\n{text}").input_ids
+    assert TOKENIZER.encode_turn("assistant", text)[1:] == library(f"assistant\n{text}").input_ids
 
 
 @given(text=st.text())
-def test_any_text_has_the_reference_ids(text: str) -> None:
+def test_any_text_has_the_reference_ids(library: Library, text: str) -> None:
     """For any text the ids equal the library's."""
-    assert TOKENIZER.encode(TOKENIZER.normalize(text)) == LIBRARY(text).input_ids
+    assert TOKENIZER.encode(TOKENIZER.normalize(text)) == library(text).input_ids
 
 
 @given(parts=st.lists(pieces))

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import numpy as np
-import pyloudnorm
 import pytest
 import soundfile
 import soxr
@@ -30,6 +29,8 @@ def test_rate_channels_silence_and_loudness_are_made_equal(
     assert recording.samples.dtype == np.float32
     assert recording.duration_s < len(sentence) / SAMPLE_RATE_HZ + 0.5
     assert 1.0 < recording.trimmed_s < 2.5
+    import pyloudnorm  # loads SciPy; here, so that workers without this test do not load it
+
     meter = pyloudnorm.Meter(SAMPLE_RATE_HZ)
     assert meter.integrated_loudness(recording.samples) == pytest.approx(-23.0, abs=0.1)
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import pyloudnorm
 import soundfile
 import soxr
 
@@ -110,6 +109,8 @@ def set_loudness(samples: Samples, loudness_lufs: float) -> Samples:
     """
     if len(samples) < _MIN_METER_S * SAMPLE_RATE_HZ:
         return samples
+    import pyloudnorm  # loads SciPy, which takes most of a second
+
     measured = pyloudnorm.Meter(SAMPLE_RATE_HZ).integrated_loudness(samples)
     if not np.isfinite(measured):
         return samples

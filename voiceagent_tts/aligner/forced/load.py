@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from safetensors import SafetensorError
-from transformers.utils.logging import disable_progress_bar
 
 from voiceagent_tts.aligner.cards import place_in_own_process
 from voiceagent_tts.aligner.forced.aligner import (
@@ -152,6 +151,7 @@ def _load_network(
 ) -> "Qwen3ASRForTokenClassification":
     # Imported on first use: it brings half of PyTorch's compiler, and takes seconds.
     from transformers import Qwen3ASRForTokenClassification
+    from transformers.utils.logging import disable_progress_bar
 
     disable_progress_bar()  # a worker process has no terminal
     try:
