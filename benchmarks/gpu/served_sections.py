@@ -57,11 +57,12 @@ def load(
     from voiceagent_tts.bench.callers import Section
     from voiceagent_tts.bench.loads import Load
 
-    seconds, frames = _SECONDS, _FRAMES
+    seconds, warm_up_s, frames = _SECONDS, _WARM_UP_S, _FRAMES
     if ground.is_tiny:
-        rates, together, seconds, frames = rates and (2.0,), (3,), 1.0, 12
+        rates, together = rates and (2.0,), (3,)
+        seconds, warm_up_s, frames = 1.0, 0.1, 12
     loads = [Load(per_s=rate) for rate in rates] + [Load(together=count) for count in together]
-    sections = [Section(each, seconds, _WARM_UP_S) for each in loads]
+    sections = [Section(each, seconds, warm_up_s) for each in loads]
     missing = [each for each in sections if not ground.notes.has("sections", each.name)]
     if missing:
         asyncio.run(_load(ground, size, missing, frames, max_lead_s))

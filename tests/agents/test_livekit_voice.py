@@ -88,18 +88,13 @@ async def test_local_models_transcribe_and_answer(
     assert "".join(said) == "said by tiny-LLM"
 
 
-def run_console(*options: str, environment: dict[str, str]) -> "subprocess.CompletedProcess[str]":
-    """Run the console in Python without a terminal."""
-    return subprocess.run(
-        [sys.executable, "-m", "agents.livekit_voice", "console", *options], cwd=ROOT,
-        env={**os.environ, **environment}, stdin=subprocess.DEVNULL, capture_output=True,
-        text=True, check=False,
-    )  # fmt: skip
-
-
 def test_a_console_without_sound_devices_says_what_is_missing(tmp_path: Path) -> None:
     """Status 1, and the last line names the package or the device; there is no traceback."""
-    result = run_console(environment={"PATH": str(tmp_path), "HOME": str(tmp_path)})
+    result = subprocess.run(
+        [sys.executable, "-m", "agents.livekit_voice", "console"], cwd=ROOT,
+        env={**os.environ, "PATH": str(tmp_path), "HOME": str(tmp_path)},
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+    )  # fmt: skip
     assert result.returncode == 1
     assert result.stderr.splitlines()[-1] in {
         "PortAudio library not found; try `apt-get install libportaudio2`; "
@@ -110,12 +105,16 @@ def test_a_console_without_sound_devices_says_what_is_missing(tmp_path: Path) ->
     assert "Traceback" not in result.stderr
 
 
-def test_a_console_without_a_terminal_says_so() -> None:
-    """Status 1: LiveKit's console would end with status 0, and say nothing."""
-    result = run_console("--text", environment={})
-    assert result.returncode == 1
-    last = result.stderr.splitlines()[-1]
-    assert last == "the console needs a terminal, and standard input is none"
+def test_a_console_without_a_terminal_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reason is one line: LiveKit's console would end with status 0, and say nothing."""
+    from agents import livekit_voice
+
+    monkeypatch.setattr(sys, "argv", ["livekit_voice", "console", "--text"])
+    with Path(os.devnull).open() as nothing, pytest.raises(SystemExit) as ended:
+        monkeypatch.setattr(sys, "stdin", nothing)
+        livekit_voice.main()
+    # A text as the status is printed to standard error, and the process ends with status 1.
+    assert ended.value.code == "the console needs a terminal, and standard input is none"
 
 
 def test_text_is_answered_at_the_console_without_sound_devices(server: RunningServer) -> None:

@@ -12,6 +12,7 @@ from testbed.parity_reference import REFERENCE
 from voiceagent_tts.checks import verify as verification
 from voiceagent_tts.checks.verify import Check, Reference, verify
 from voiceagent_tts.cli.verify import verify_model
+from voiceagent_tts.engine import guards
 from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.model.config import read_model_config
 
@@ -31,7 +32,8 @@ def run(folder: Path, reference: Reference | None = None) -> list[Check]:
 
 @pytest.fixture
 def few_frames(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compare speeches of 4 frames in place of 16: for tests whose claim is another check."""
+    """Speak two words, and compare speeches of 4 frames: for tests whose claim is another check."""
+    monkeypatch.setattr(verification, "_TEXT", "Hi there.")
     monkeypatch.setattr(verification, "_GREEDY_FRAMES", 4)
 
 
@@ -92,8 +94,9 @@ def test_a_codec_that_makes_no_numbers_is_found(broken: Path) -> None:
 
 
 @pytest.mark.usefixtures("few_frames")
-def test_a_model_that_never_ends_is_found(broken: Path) -> None:
+def test_a_model_that_never_ends_is_found(broken: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A model that makes the end unlikely speaks until it is stopped; the check fails."""
+    monkeypatch.setattr(guards, "_LEAST_FRAME_CAP", 1)
     path = broken / "model.safetensors"
     tensors = load_file(path)
     head = tensors["talker.codec_head.weight"].mul_(50)

@@ -31,10 +31,10 @@ from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.protocol.messages import DoneMessage, WarningMessage
 from voiceagent_tts.server.serve import RunningServer, running
 from voiceagent_tts.text.words import split_words
-from voiceagent_tts.voices import VoiceFolder
 
 REFERENCE = Path(__file__).parent.parent / "reference"
 MODELS = (str(REFERENCE / "custom_voice-1b7"), str(REFERENCE / "voice_design-1b7"))
+BASE = str(REFERENCE / "base-0b6")
 SENTENCE = "Hello there, this is a sentence that is being written. "
 
 
@@ -231,46 +231,51 @@ async def test_speech_over_http_is_stretched(qwen3: RunningServer) -> None:
         assert len(await anext(response.aiter_bytes())) > 0
 
 
-async def test_a_server_without_voices_says_how_to_get_one(
-    start_server: StartServer, tmp_path: Path
-) -> None:
-    """A Base model without clones answers with the command that adds one."""
-    server = await start_server(
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def cloned(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningServer]:
+    """A server of a Base model, for tests that keep no clone."""
+    settings = Settings(
+        port=0,
         engine="qwen3",
-        models=(str(REFERENCE / "base-0b6"),),
+        models=(BASE,),
         threads=1,
         aligner="off",
-        voices_folder=tmp_path,
+        voices_folder=tmp_path_factory.mktemp("voices"),
     )
-    async with TTSClient(server.websocket_url) as client:
+    async with running(settings) as server:
+        yield server
+
+
+@in_shared_loop
+async def test_a_server_without_voices_says_how_to_get_one(cloned: RunningServer) -> None:
+    """A Base model without clones answers with the command that adds one."""
+    async with TTSClient(cloned.websocket_url) as client:
         context = await client.open()
         with pytest.raises(InvalidRequestError, match="voices add"):
             await context.send_text(SENTENCE)
             async for _ in context:
                 pass
-    async with httpx.AsyncClient(base_url=server.url) as http:
+    async with httpx.AsyncClient(base_url=cloned.url) as http:
         assert (await http.get("/health/ready")).status_code == 503
 
 
-async def test_how_often_a_clone_was_at_hand_is_counted(
-    start_server: StartServer, tmp_path: Path
-) -> None:
+@in_shared_loop
+async def test_how_often_a_clone_was_at_hand_is_counted(cloned: RunningServer) -> None:
     """A clone is read once and then found in memory; `/metrics` counts both per worker."""
-    VoiceFolder(tmp_path).save("anna", Cloned(torch.zeros(64)).to_bytes())
-    model = str(REFERENCE / "base-0b6")
-    server = await start_server(
-        engine="qwen3", models=(model,), threads=1, aligner="off", voices_folder=tmp_path
-    )
-    async with TTSClient(server.websocket_url) as client:
-        async with await client.open(voice="anna", seed=1) as context:
-            await context.send_text(SENTENCE)
-            await anext(aiter(context))
-    worker = server.state.synthesizer.supervisors[model].worker
+    clones = cloned.state.clones
+    clones.save("anna", Cloned(torch.zeros(64)).to_bytes())
+    async with TTSClient(cloned.websocket_url) as client:
+        for _ in range(2):
+            async with await client.open(voice="anna", seed=1) as context:
+                await context.send_text(SENTENCE)
+                await anext(aiter(context))
+    clones.remove("anna")
+    worker = cloned.state.synthesizer.supervisors[BASE].worker
     assert worker is not None
     await until(lambda: worker.stats.metrics["clone_cache_hits_total"] > 0, "a heartbeat tells")
-    metrics = await scrape(server)
-    assert metrics[f'tts_worker_clone_cache_hits_total{{worker="{model}"}}'] > 0
-    assert metrics[f'tts_worker_clone_cache_misses_total{{worker="{model}"}}'] == 1
+    metrics = await scrape(cloned)
+    assert metrics[f'tts_worker_clone_cache_hits_total{{worker="{BASE}"}}'] > 0
+    assert metrics[f'tts_worker_clone_cache_misses_total{{worker="{BASE}"}}'] == 1
     documented = {name for name, _, _ in table_rows("docs/operations.md", "metric of qwen3")}
     assert documented == {f"tts_worker_{name}" for name in worker.stats.metrics}
 
