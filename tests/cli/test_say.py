@@ -193,16 +193,19 @@ async def test_what_a_limit_cut_off_is_kept_and_said(
 
 
 @pytest.mark.parametrize("name", ["a.wav", "a.json"])
-async def test_a_full_disk_is_said_and_leaves_what_was_there(
-    name: str, served: ServerProcess, tmp_path: Path, full_disk: FullDisk
+def test_a_full_disk_is_said_and_leaves_what_was_there(
+    name: str,
+    served: ServerProcess,
+    command_here: CommandHere,
+    tmp_path: Path,
+    full_disk: FullDisk,
 ) -> None:
     """If a file cannot be written, one line says so, and an older file stays unchanged."""
     (tmp_path / name).write_text("older")
     option = "--output" if name == "a.wav" else "--words"
     argv = ("say", TEXT, option, name, "--url", served.websocket_url)
     with full_disk():
-        process = await start(*argv, folder=tmp_path)
-    outcome = await finished(process)
+        outcome = command_here(*argv)
     assert outcome.status == 1
     assert outcome.errors == f"voiceagent-tts: {name}: cannot be written; File too large\n"
     assert [path.name for path in tmp_path.iterdir()] == [name]
@@ -330,7 +333,7 @@ async def test_voices_are_listed_one_a_line(server: RunningServer, command: Comm
     assert all(voices.resolve(name) for name in names)
 
 
-async def test_voices_are_asked_of_a_proxy(command: Command) -> None:
+async def test_voices_are_asked_of_a_proxy(command_here: CommandHere) -> None:
     """The prefix of the proxy's path stays, as in the address of the WebSocket."""
     asked = asyncio.get_running_loop().create_future()
 
@@ -341,19 +344,21 @@ async def test_voices_are_asked_of_a_proxy(command: Command) -> None:
     async with await asyncio.start_server(refuse, "127.0.0.1", 0) as listener:
         port = listener.sockets[0].getsockname()[1]
         url = f"ws://user:secret@127.0.0.1:{port}/voice/v1/tts/ws"
-        outcome = await command("voices", "list", "--url", url)
+        outcome = await asyncio.to_thread(command_here, "voices", "list", "--url", url)
     assert await asked == b"GET /voice/v1/audio/voices HTTP/1.1\r\n"
     assert "secret" not in outcome.errors
 
 
-async def test_voices_are_listed_by_what_they_are(server: RunningServer, command: Command) -> None:
+def test_voices_are_listed_by_what_they_are(
+    served: ServerProcess, command_here: CommandHere
+) -> None:
     """Each line has name, language, gender and kind, and options select lines."""
-    listed = "voices", "list", "--url", server.websocket_url
-    outcome = await command(*listed, "--gender", "female", "--kind", "preset", "NOV")
+    listed = "voices", "list", "--url", served.websocket_url
+    outcome = command_here(*listed, "--gender", "female", "--kind", "preset", "NOV")
     assert outcome.output.split() == ["nova", "any", "female", "preset"]
-    outcome = await command(*listed, "--kind", "language", "--language", "pt")
+    outcome = command_here(*listed, "--kind", "language", "--language", "pt")
     assert {line.split()[1] for line in outcome.output.splitlines()} == {"pt", "pt-br", "pt-pt"}
-    outcome = await command(*listed, "nobody")
+    outcome = command_here(*listed, "nobody")
     assert (outcome.status, outcome.output) == (1, "")
     assert "voices matches" in outcome.errors
 
@@ -391,7 +396,7 @@ def test_voices_of_an_absent_server_are_a_mistake(
     ],
 )
 async def test_voices_of_another_server_are_a_mistake(
-    answer: bytes, sentence: str, command: Command
+    answer: bytes, sentence: str, command_here: CommandHere
 ) -> None:
     """An answer from another kind of server is reported in one line."""
 
@@ -403,7 +408,8 @@ async def test_voices_of_another_server_are_a_mistake(
 
     async with await asyncio.start_server(reply, "127.0.0.1", 0) as stranger:
         port = stranger.sockets[0].getsockname()[1]
-        outcome = await command("voices", "list", "--url", f"ws://127.0.0.1:{port}")
+        url = f"ws://127.0.0.1:{port}"
+        outcome = await asyncio.to_thread(command_here, "voices", "list", "--url", url)
     assert outcome.status == 1
     assert sentence in outcome.errors
     assert outcome.errors.count("\n") == 1

@@ -27,7 +27,7 @@ def pieces_of(pcm: bytes, sizes: list[int]) -> list[bytes]:
 )
 def test_any_chunking_gives_the_same_samples(sizes: list[int], start: int) -> None:
     """However audio is cut into chunks, empty ones and single samples included, it is equal."""
-    pcm = speech_pcm()[2 * start : 2 * (start + 20_000)]
+    pcm = speech_pcm()[2 * start : 2 * (start + 8_000)]
     marker = Marker(TEST_KEY)
     marked = [marker.push(piece) for piece in pieces_of(pcm, sizes)]
     assert b"".join(marked) == mark(pcm, TEST_KEY)
