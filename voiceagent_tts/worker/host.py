@@ -67,6 +67,7 @@ class _Host:
             # What is loaded stays. A full collection that visits it stops every row for 0.15 s.
             gc.collect()
             gc.freeze()
+            gc.enable()
             self._send(Ready(engine.capabilities))
             self._loop(engine)
         except VoiceAgentError as error:
