@@ -32,6 +32,7 @@ from testbed.published import (
 )
 from testbed.random_model import random_tensor
 from testbed.vocabulary import learn_vocabulary, write_tokenizer
+from voiceagent_tts.garbage import without_collection
 from voiceagent_tts.model.checkpoint import build_network, building
 from voiceagent_tts.model.codec_decoder import CodecDecoder
 from voiceagent_tts.model.codec_encoder import CodecEncoder
@@ -117,12 +118,13 @@ def write_aligner(
         progress: shows the number of generated tensors.
     """
     # Imported here: it takes seconds, and most checkpoints are no aligner's.
-    from transformers import (
-        Qwen3ASRConfig,
-        Qwen3ASRFeatureExtractor,
-        Qwen3ASRForTokenClassification,
-        Qwen3ASRProcessor,
-    )
+    with without_collection():
+        from transformers import (
+            Qwen3ASRConfig,
+            Qwen3ASRFeatureExtractor,
+            Qwen3ASRForTokenClassification,
+            Qwen3ASRProcessor,
+        )
 
     folder.mkdir(parents=True, exist_ok=True)
     _write_json(folder / "config.json", {"model_type": "qwen3_asr", **config})

@@ -16,6 +16,7 @@ import torch
 import yaml
 
 from voiceagent_tts.core import SAMPLE_RATE_HZ
+from voiceagent_tts.garbage import without_collection
 from voiceagent_tts.pocket.published import HubFile, config_path, parse_hub_file, weights_of
 
 if TYPE_CHECKING:
@@ -49,8 +50,9 @@ class PocketHome:
     def store(self) -> None:
         """Write the files."""
         # Imported on first use: it brings PyTorch's compiler, and takes seconds.
-        from pocket_tts import export_model_state
-        from pocket_tts.utils.utils import get_predefined_voice
+        with without_collection():
+            from pocket_tts import export_model_state
+            from pocket_tts.utils.utils import get_predefined_voice
 
         self.folder.mkdir(parents=True, exist_ok=True)
         weights = weights_of(self.model)

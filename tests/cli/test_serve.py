@@ -96,7 +96,7 @@ async def test_a_signal_ends_a_start_that_takes_long(end: int, tmp_path: Path) -
     assert not worker.is_running()
 
 
-@pytest.mark.thorough  # as in tests/e2e/test_drain.py, without its settings
+@pytest.mark.thorough  # several contexts do in tests/e2e/test_drain.py
 async def test_a_context_that_speaks_may_finish_after_sigterm(tmp_path: Path) -> None:
     """A context in progress may finish after SIGTERM."""
     process = await start("serve", "--port", "0", folder=tmp_path)

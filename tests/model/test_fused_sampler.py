@@ -255,7 +255,7 @@ def test_codes_come_as_often_as_they_are_likely(fused: Choose, settings: Samplin
     assert (drawn > 0).sum() > 3
 
 
-@pytest.mark.parametrize("capability", [80, 90])
+@pytest.mark.parametrize("capability", [pytest.param(80, marks=pytest.mark.thorough), 90])
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_choosing_is_one_launch_that_spills_nothing(
     compile_for: Callable[..., list[Resources]], name: str, capability: int

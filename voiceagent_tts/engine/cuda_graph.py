@@ -5,13 +5,14 @@ CPU, or without graphs, the same calls run the functions plainly. Nothing else d
 this module makes the choice. Knows nothing of what the functions compute.
 """
 
-import gc
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Generic, TypeVar
 
 import torch
+
+from voiceagent_tts.garbage import without_collection
 
 _Key = TypeVar("_Key")
 
@@ -45,7 +46,8 @@ class GraphCapture:
     def __call__(self, function: Callable[[], None]) -> Callable[[], None]:
         """Run `function`, capture it, and return the replay of its graph."""
         graph = torch.cuda.CUDAGraph()
-        with _without_collection(), torch.inference_mode(), torch.cuda.device(self._device):
+        # Collecting an old graph would break the capture.
+        with without_collection(), torch.inference_mode(), torch.cuda.device(self._device):
             # The outer `stream` also makes the caller's stream current again if the capture fails.
             with torch.cuda.stream(self._stream):
                 for _ in range(_WARM_UPS):
@@ -194,15 +196,3 @@ class CompiledCalls(Generic[_Key]):
         """Drop every call; calls are compiled again when they are used."""
         self._calls.clear()
         self._is_sealed = False
-
-
-@contextmanager
-def _without_collection() -> Iterator[None]:
-    """Pause garbage collection: collecting an old graph would break a capture."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()

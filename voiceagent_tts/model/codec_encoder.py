@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from voiceagent_tts.core import FRAME_SAMPLES
+from voiceagent_tts.garbage import without_collection
 from voiceagent_tts.model.layers import Weights
 
 Progress = Callable[[int, int], None]
@@ -34,13 +35,14 @@ class CodecEncoder(nn.Module):
 
     def __init__(self, config: dict[str, Any], codebooks: int) -> None:
         # A slow import, and few processes encode.
-        from transformers import MimiConfig
-        from transformers.models.mimi.modeling_mimi import (
-            MimiConv1d,
-            MimiEncoder,
-            MimiSplitResidualVectorQuantizer,
-            MimiTransformerModel,
-        )
+        with without_collection():
+            from transformers import MimiConfig
+            from transformers.models.mimi.modeling_mimi import (
+                MimiConv1d,
+                MimiEncoder,
+                MimiSplitResidualVectorQuantizer,
+                MimiTransformerModel,
+            )
 
         super().__init__()
         mimi = MimiConfig(**config)

@@ -13,6 +13,7 @@ import torch
 
 from voiceagent_tts.core import FRAME_SAMPLES, SAMPLE_RATE_HZ
 from voiceagent_tts.errors import CheckpointError
+from voiceagent_tts.garbage import without_collection
 from voiceagent_tts.hub import fingerprint
 from voiceagent_tts.pocket.engine import PocketEngine
 from voiceagent_tts.pocket.published import (
@@ -85,7 +86,8 @@ def load_model(name: str, *, quantize: bool = False) -> PocketModel:
         CheckpointError: its files are neither on this machine nor on the hub, or do not fit.
     """
     # Imported on first use: it brings PyTorch's compiler, and takes seconds.
-    from pocket_tts import TTSModel
+    with without_collection():
+        from pocket_tts import TTSModel
 
     # Its warnings quote the text to speak, which logs must never contain.
     logging.getLogger("pocket_tts").setLevel(logging.ERROR)

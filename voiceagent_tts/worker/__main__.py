@@ -75,10 +75,7 @@ def main() -> int:
     parser.add_argument("--options", type=json.loads, default={}, help="its options, as JSON")
     parser.add_argument("--throttle", type=json.loads, help="fields of Throttle, as JSON")
     arguments = parser.parse_args()
-    # Modules are a million objects that stay: collections would visit them again and again, for a
-    # tenth of the time that torch takes to load, and a quarter of Transformers'. `host` enables
-    # collections again.
-    gc.disable()
+    gc.disable()  # as in `garbage.without_collection`; `host` enables it when the engine has loaded
     make_engine = _KINDS[arguments.kind](arguments.options)
     if arguments.throttle is not None:
         make_engine = _throttled(make_engine, Throttle(**arguments.throttle))

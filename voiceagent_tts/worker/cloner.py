@@ -34,7 +34,7 @@ def main() -> int:
     """Answer the message on standard input."""
     if hasattr(os, "nice"):  # not on Windows
         os.nice(_NICENESS)
-    gc.disable()  # the process ends soon, and collections would be a quarter of its time
+    gc.disable()  # as in `garbage.without_collection`; the process ends soon
     message = decode(sys.stdin.buffer.read())
     with contextlib.redirect_stdout(sys.stderr):  # packages may print
         answer = _answer(sys.argv[1], sys.argv[2], message)

@@ -19,6 +19,7 @@ from voiceagent_tts.aligner.forced.aligner import (
 from voiceagent_tts.aligner.forced.sessions import ForcedSessions, Pacing
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import CheckpointError
+from voiceagent_tts.garbage import without_collection
 from voiceagent_tts.hub import ALIGNER_ID, find_model
 from voiceagent_tts.model.checkpoint import find_device
 from voiceagent_tts.seam.aligner_messages import AlignInbox, AlignOutbox
@@ -150,8 +151,9 @@ def _load_network(
     folder: Path, dtype: torch.dtype, device: torch.device
 ) -> "Qwen3ASRForTokenClassification":
     # Imported on first use: it brings half of PyTorch's compiler, and takes seconds.
-    from transformers import Qwen3ASRForTokenClassification
-    from transformers.utils.logging import disable_progress_bar
+    with without_collection():
+        from transformers import Qwen3ASRForTokenClassification
+        from transformers.utils.logging import disable_progress_bar
 
     disable_progress_bar()  # a worker process has no terminal
     try:
