@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from testbed.base_install import make_base_install, run_in_base_install
-from testbed.command_line import Command
+from testbed.command_line import CommandHere
 from voiceagent_tts.checks.self_test import Speed
 from voiceagent_tts.checks.step_times import StepTime
 from voiceagent_tts.cli.gpu import card_finding, rows_finding, speed_finding
@@ -21,9 +21,9 @@ def speed(steps_ms: Sequence[tuple[int, float]], free_bytes: int) -> Speed:
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
-async def test_a_machine_without_a_gpu_is_told_what_to_do(command: Command) -> None:
+def test_a_machine_without_a_gpu_is_told_what_to_do(command_here: CommandHere) -> None:
     """Status 1, one finding with its remedy, and nothing is loaded."""
-    outcome = await command("doctor", "--gpu")
+    outcome = command_here("doctor", "--gpu")
     assert outcome.status == 1, outcome.output
     assert re.search(r"^bad +CUDA +torch \d\S+ ", outcome.output, re.MULTILINE)
     assert re.search(r"^ +-> install ", outcome.output, re.MULTILINE)
