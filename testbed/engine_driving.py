@@ -1,6 +1,5 @@
 """Drive the engine step by step over a tiny checkpoint."""
 
-import json
 import tempfile
 from collections.abc import Iterable
 from dataclasses import fields, replace
@@ -8,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from testbed.linked_models import link_with_few_codebooks
 from testbed.parity_reference import REFERENCE
 from voiceagent_tts.core import FRAME_S
 from voiceagent_tts.engine.engine import Qwen3Engine
@@ -17,7 +17,6 @@ from voiceagent_tts.engine.sizes import graph_sizes
 from voiceagent_tts.engine.voice_cache import VoiceCache
 from voiceagent_tts.model.checkpoint import Checkpoint, load_checkpoint
 from voiceagent_tts.model.codec import Codec, load_codec
-from voiceagent_tts.model.config import CODEC_FOLDER
 from voiceagent_tts.seam.commands import Command, Credit, SpeechOptions, Submit
 from voiceagent_tts.seam.events import AudioStep, Done, Event, Failed
 from voiceagent_tts.voices import VoiceFolder
@@ -26,7 +25,6 @@ UNLIMITED = 10**12
 CUSTOM_VOICE = "custom_voice-1b7"
 
 _CAPACITY = 1024
-_CODEBOOKS = 4
 MAX_FRAMES = 24
 """Frame limit of a run; random weights rarely emit the end-of-speech code."""
 
@@ -56,26 +54,6 @@ def _load(name: str, is_packed: bool) -> tuple[Checkpoint, Codec]:
 
 def _read(folder: Path, is_packed: bool) -> tuple[Checkpoint, Codec]:
     return load_checkpoint(folder, is_packed=is_packed), load_codec(folder, is_packed=is_packed)
-
-
-def link_with_few_codebooks(source: Path, folder: Path) -> None:
-    """Make a folder of links to a checkpoint that uses only the first codebooks.
-
-    A step runs the code predictor once per codebook, so its steps are several times faster.
-    """
-    (folder / CODEC_FOLDER).mkdir(parents=True)
-    for file in source.rglob("*.*"):
-        if file.name != "config.json":
-            (folder / file.relative_to(source)).symlink_to(file)
-    model = json.loads((source / "config.json").read_text())
-    talker = model["talker_config"]
-    for part in (talker, talker["code_predictor_config"]):
-        part["num_code_groups"] = _CODEBOOKS
-    (folder / "config.json").write_text(json.dumps(model))
-    codec = json.loads((source / CODEC_FOLDER / "config.json").read_text())
-    codec["decoder_config"]["num_quantizers"] = _CODEBOOKS
-    codec["encoder_valid_num_quantizers"] = _CODEBOOKS
-    (folder / CODEC_FOLDER / "config.json").write_text(json.dumps(codec))
 
 
 class Driver:

@@ -15,6 +15,7 @@ from typing import Any
 
 from benchmarks.engine.card import device_name
 from benchmarks.gpu.ground import Ground
+from testbed.linked_models import link_with_short_runs
 
 _REPOSITORY = Path(__file__).parents[2]
 _ROWS, _SECONDS, _FRAMES = 256, 15.0, 64
@@ -83,7 +84,9 @@ async def _load(
     from voiceagent_tts.bench.targets.target import Options
     from voiceagent_tts.bench.texts import choose_texts
 
-    model = ending_after(ground.checkpoint(size), frames, ground.folder / "load-model")
+    model = ground.folder / "load-model"
+    shutil.rmtree(model, ignore_errors=True)
+    link_with_short_runs(ground.checkpoint(size), model, frames)
     rows = 16 if ground.is_tiny else _ROWS  # a busy CPU has all arrivals open at once
     arguments = ["--model", str(model), "--rows", str(rows), "--device", ground.device_name]
     environment = {
@@ -111,21 +114,6 @@ async def _load(
                 await callers.aclose()
     finally:
         print(log.read_text(errors="replace"))
-
-
-def ending_after(model: Path, frames: int, folder: Path) -> Path:
-    """Link a model whose recommended settings end every sequence after `frames` frames.
-
-    Random weights rarely end a sequence.
-    """
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    for file in model.resolve().iterdir():
-        if file.name != "generation_config.json":
-            (folder / file.name).symlink_to(file)
-    config = json.loads((model / "generation_config.json").read_text())
-    (folder / "generation_config.json").write_text(json.dumps(config | {"max_new_tokens": frames}))
-    return folder
 
 
 def peers(ground: Ground, size: str) -> None:

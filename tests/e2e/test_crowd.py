@@ -1,13 +1,13 @@
 """A tiny model behind the real server with all rows in use, and with several workers."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from random import Random
 
 import pytest
 
+from testbed.linked_models import link_with_short_quick_runs
 from testbed.servers import StartServer
 from testbed.waiting import until
 from voiceagent_tts.client import TTSClient
@@ -23,15 +23,8 @@ SENTENCE = "Hello there, this is number {}."
 
 @pytest.fixture
 def short_runs(tmp_path: Path) -> str:
-    """A model whose recommended settings end every sequence after half a second."""
-    folder = tmp_path / "short"
-    folder.mkdir()
-    for file in MODEL.iterdir():
-        if file.name != "generation_config.json":
-            (folder / file.name).symlink_to(file)
-    advice = json.loads((MODEL / "generation_config.json").read_text()) | {"max_new_tokens": 6}
-    (folder / "generation_config.json").write_text(json.dumps(advice))
-    return str(folder)
+    """A model that ends every sequence after half a second."""
+    return link_with_short_quick_runs(MODEL, tmp_path, frames=6)
 
 
 @pytest.fixture

@@ -1,10 +1,9 @@
 """Tiny Qwen3-TTS models behind the real server, over the real wire.
 
-Their weights are random, so they speak noise without an end; credit and cancel limit them.
+Their weights are random, so they speak noise up to a limit; credit and cancel limit them, too.
 """
 
 import asyncio
-import json
 import os
 import signal
 import time
@@ -19,6 +18,7 @@ import pytest_asyncio
 import torch
 
 from testbed.agent_text import agent_sentences
+from testbed.linked_models import link_with_short_quick_runs
 from testbed.papers import table_rows
 from testbed.servers import StartServer, scrape
 from testbed.waiting import undisturbed, until
@@ -30,10 +30,11 @@ from voiceagent_tts.model.prompt import Cloned
 from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.protocol.messages import DoneMessage, WarningMessage
 from voiceagent_tts.server.serve import RunningServer, running
+from voiceagent_tts.synthesizer.supervisor import Supervisor
 from voiceagent_tts.text.words import split_words
 
 REFERENCE = Path(__file__).parent.parent / "reference"
-MODELS = (str(REFERENCE / "custom_voice-1b7"), str(REFERENCE / "voice_design-1b7"))
+SPEAKERS = REFERENCE / "custom_voice-1b7"
 BASE = str(REFERENCE / "base-0b6")
 SENTENCE = "Hello there, this is a sentence that is being written. "
 
@@ -42,15 +43,17 @@ in_shared_loop = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def qwen3() -> AsyncIterator[RunningServer]:
+async def qwen3(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningServer]:
     """A server of two models with a thread each, without aligners, which take long to load.
 
-    It probes once, at the start: a later probe would take one of the rows that tests count.
+    The one with speakers ends every sequence after 3.2 s. The server probes once, at the start: a
+    later probe would take one of the rows that tests count.
     """
+    speakers = link_with_short_quick_runs(SPEAKERS, tmp_path_factory.mktemp("speakers"), frames=40)
     settings = Settings(
         port=0,
         engine="qwen3",
-        models=MODELS,
+        models=(speakers, str(REFERENCE / "voice_design-1b7")),
         threads=1,
         rows=3,
         aligner="off",
@@ -67,6 +70,11 @@ async def client(qwen3: RunningServer) -> AsyncIterator[TTSClient]:
     async with TTSClient(qwen3.websocket_url) as connected:
         yield connected
     await until(lambda: all_free(qwen3), "every row is free")
+
+
+def speakers_of(server: RunningServer) -> Supervisor:
+    """Return the supervisor of the model with speakers, the first."""
+    return next(iter(server.state.synthesizer.supervisors.values()))
 
 
 def all_free(server: RunningServer) -> bool:
@@ -130,8 +138,8 @@ async def test_a_long_text_is_spoken_to_its_last_word(
     start_server: StartServer, tmp_path: Path
 ) -> None:
     """Pages of text continue from sequence to sequence: all words, on one clock, to a clean end."""
-    model = with_short_runs(Path(MODELS[0]), tmp_path / "short")
-    server = await start_server(engine="qwen3", models=(str(model),), threads=1)
+    model = link_with_short_quick_runs(SPEAKERS, tmp_path, frames=6)
+    server = await start_server(engine="qwen3", models=(model,), threads=1)
     text = " ".join(islice(agent_sentences(seed=3), 25))
     words = list[WordTimestamp]()
     async with TTSClient(server.websocket_url) as client:
@@ -144,21 +152,10 @@ async def test_a_long_text_is_spoken_to_its_last_word(
     assert [word.word for word in words] == split_words(text)
 
 
-def with_short_runs(model: Path, folder: Path) -> Path:
-    """Make a model whose recommended settings end every sequence after six frames."""
-    folder.mkdir()
-    for file in model.iterdir():
-        (folder / file.name).symlink_to(file)
-    (folder / "generation_config.json").unlink()
-    advice = json.loads((model / "generation_config.json").read_text()) | {"max_new_tokens": 6}
-    (folder / "generation_config.json").write_text(json.dumps(advice))
-    return folder
-
-
 @in_shared_loop
 async def test_cancel_and_disconnect_free_the_rows(qwen3: RunningServer, client: TTSClient) -> None:
     """Three contexts use three rows, a fourth is refused; all rows are free when they have gone."""
-    worker = qwen3.state.synthesizer.supervisors[MODELS[0]].worker
+    worker = speakers_of(qwen3).worker
     assert worker is not None
     contexts = [await client.open(voice="ryan", seed=seed) for seed in range(3)]
     for context in contexts:
@@ -206,13 +203,13 @@ async def test_a_killed_worker_is_replaced(qwen3: RunningServer, client: TTSClie
     context = await client.open(voice="vivian")
     await context.send_text(SENTENCE)
     await anext(aiter(context))
-    worker = qwen3.state.synthesizer.supervisors[MODELS[0]].worker
+    worker = speakers_of(qwen3).worker
     assert worker is not None
     os.kill(worker.pid, signal.SIGKILL)
     with pytest.raises(EngineError):
         async for _ in context:
             pass
-    supervisor = qwen3.state.synthesizer.supervisors[MODELS[0]]
+    supervisor = speakers_of(qwen3)
     await supervisor.wait_for_worker(60.0)
     async with await client.open(voice="vivian") as following:
         await following.send_text(SENTENCE)

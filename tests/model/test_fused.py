@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from testbed.engine_driving import link_with_few_codebooks
+from testbed.linked_models import link_with_few_codebooks
 from testbed.parity_reference import GREEDY, REFERENCE, all_cases
 from testbed.triton_here import Resources, Where
 from voiceagent_tts.checks.random_weights import PUBLISHED
