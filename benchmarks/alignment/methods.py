@@ -9,6 +9,7 @@ from benchmarks.alignment.playback import FORCED_S, BargeIn, Playback, play
 from testbed.known_speech import Spoken
 from voiceagent_tts.aligner.online.aligner import OnlineAligner
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp, ms_to_samples
+from voiceagent_tts.synthesizer.voice_levels import VoiceLevels
 
 _CHARS_PER_S = 15.0
 _FORCED_NOISE_MS = 25.0
@@ -24,11 +25,12 @@ def online(timer: CpuTimer | None = None) -> Method:
     Args:
         timer: counts the aligner's CPU time.
     """
-    aligner = OnlineAligner()
+    aligner, levels = OnlineAligner(), VoiceLevels()
 
     def play_online(spoken: Spoken, rtf: float) -> Playback:
         session = aligner.open(spoken.language, spoken.speaker)
-        return play(spoken, rtf, session if timer is None else TimedSession(session, timer))
+        timed = session if timer is None else TimedSession(session, timer)
+        return play(spoken, rtf, timed, levels=levels)
 
     return play_online
 
@@ -41,11 +43,11 @@ def forced(seed: int) -> Method:
 
 def hybrid(seed: int) -> Method:
     """Both aligners."""
-    random, aligner = Random(seed), OnlineAligner()
+    random, aligner, levels = Random(seed), OnlineAligner(), VoiceLevels()
 
     def play_both(spoken: Spoken, rtf: float) -> Playback:
         session = aligner.open(spoken.language, spoken.speaker)
-        return play(spoken, rtf, session, forced_times(spoken, random))
+        return play(spoken, rtf, session, forced_times(spoken, random), levels)
 
     return play_both
 

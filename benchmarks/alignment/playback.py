@@ -21,6 +21,7 @@ from voiceagent_tts.core import (
     WordTimestamp,
 )
 from voiceagent_tts.synthesizer.timeline import Timeline
+from voiceagent_tts.synthesizer.voice_levels import VoiceLevels
 from voiceagent_tts.synthesizer.word_policy import Source
 
 BARGE_IN_S = 0.13
@@ -69,6 +70,7 @@ def play(
     rtf: float,
     session: AlignSession | None,
     forced: Sequence[WordTimestamp] = (),
+    levels: VoiceLevels | None = None,
 ) -> Playback:
     """Generate `spoken` at a real-time factor, play it, and interrupt it every 130 ms.
 
@@ -77,8 +79,9 @@ def play(
         rtf: seconds to generate a second of audio.
         session: session of the online aligner; None without one.
         forced: word times of the forced aligner, known after all audio; empty without one.
+        levels: how loud the speakers of earlier contexts were; None for a voice that is unknown.
     """
-    return _Simulation(spoken, rtf, session, forced).run()
+    return _Simulation(spoken, rtf, session, forced, levels or VoiceLevels()).run()
 
 
 class _Simulation:
@@ -90,11 +93,13 @@ class _Simulation:
         rtf: float,
         session: AlignSession | None,
         forced: Sequence[WordTimestamp],
+        levels: VoiceLevels,
     ) -> None:
         sources = {Source.ONLINE} if session is not None else set[Source]()
         sources |= {Source.FORCED} if forced else set()
         self._spoken, self._rtf, self._session, self._forced = spoken, rtf, session, forced
-        self._timeline = Timeline(1.0, sources)
+        self._levels = levels
+        self._timeline = Timeline(1.0, sources, levels.level_of(spoken.speaker))
         self._clock = PlayoutClock()
         self._playback = Playback()
         self._events: list[tuple[float, int, Callable[[float], None]]] = []
@@ -111,6 +116,7 @@ class _Simulation:
             now, _, action = heapq.heappop(self._events)
             action(now)
             self._send_words(now)
+        self._levels.add(self._spoken.speaker, self._timeline.level)
         return self._playback
 
     def _at(self, time: float, action: Callable[[float], None]) -> None:

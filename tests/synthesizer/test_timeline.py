@@ -115,6 +115,8 @@ def test_words_after_a_break_wait_for_it() -> None:
     timeline.push_break(10, 2 * SAMPLE_RATE_HZ)
     clock.send(2 * SAMPLE_RATE_HZ, NOW)
     timeline.expect_text("        two", is_whole=True)
+    assert timeline.next_due_at(clock) is None, "an event decides: the audio of the word"
+    timeline.push_audio(AudioChunk(SAMPLE_RATE_HZ, SECOND))
     assert timeline.pop_due(clock, NOW + 2.5) == ()
     due = timeline.next_due_at(clock)
     assert due is not None

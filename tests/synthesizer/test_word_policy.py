@@ -131,20 +131,70 @@ def test_nothing_is_estimated_before_there_is_sound() -> None:
     assert starts_ms(policy.pop_due(0, 0)) == [0]
 
 
-@pytest.mark.parametrize(
-    ("lead_s", "sound_s", "start_ms"), [(0.05, 0.03, 50), (0.08, 0.0, 80), (0.5, 0.5, 500)]
-)
+@pytest.mark.parametrize(("lead_s", "start_ms"), [(0.0, 0), (0.05, 50), (0.5, 500)])
+@pytest.mark.parametrize("sources", [[], [Source.ONLINE]])
 def test_the_first_word_is_not_before_its_sound(
-    lead_s: float, sound_s: float, start_ms: int
+    lead_s: float, start_ms: int, sources: list[Source]
 ) -> None:
-    """It is published ahead of the first audio, however long that is, and begins with its sound.
+    """It begins with the first sound and is published at its deadline, as any other word."""
+    policy = WordPolicy(sources)
+    policy.expect(WORDS)
+    policy.push_audio(sound(lead_s, 0) + sound(0.5))
+    assert policy.pop_due(ms_to_samples(start_ms) - 1, 0) == ()
+    assert starts_ms(policy.pop_due(ms_to_samples(start_ms), 0)) == [start_ms]
 
-    If the first audio is silent, the word begins after it.
-    """
+
+def test_the_first_word_waits_for_a_sound() -> None:
+    """While all audio is silent, no word can be heard; it is published ahead of the first sound."""
     policy = WordPolicy([Source.ONLINE])
     policy.expect(WORDS)
-    policy.push_audio(sound(lead_s, 0) + sound(sound_s))
-    assert starts_ms(policy.pop_due(0, 0)) == [start_ms]
+    for _ in range(5):
+        policy.push_audio(sound(0.08, 0))
+        policy.set_tentative([at(WORDS[0], 0, confidence=0.0)])
+        assert policy.pop_due(NEVER, 0) == ()
+        assert policy.next_start is None, "an event decides: the next audio"
+    policy.push_audio(sound(0.08))
+    assert starts_ms(policy.pop_due(ms_to_samples(400), 0)) == [400]
+
+
+@pytest.mark.parametrize(
+    ("sources", "voice_level", "start_ms"),
+    [([Source.ONLINE], 5_000, 400), ([Source.ONLINE], 0, 0), ([], 5_000, 0)],
+)
+def test_the_first_word_waits_for_speech_of_a_voice_that_is_known(
+    sources: list[Source], voice_level: float, start_ms: int
+) -> None:
+    """Noise 30 dB below its loudest sounds is no word: an aligner would notice a whisper."""
+    policy = WordPolicy(sources, voice_level)
+    policy.expect(WORDS)
+    policy.push_audio(sound(0.4, 350))
+    taken = policy.pop_due(ms_to_samples(399), 0)
+    policy.push_audio(sound(0.4))
+    taken += policy.pop_due(ms_to_samples(400), 0)
+    assert starts_ms(taken)[0] == start_ms
+
+
+def test_a_whisper_is_not_taken_for_noise() -> None:
+    """A word that the aligner has heard needs no level; nor does any after three seconds."""
+    heard, unheard = (WordPolicy([Source.ONLINE], 5_000) for _ in range(2))
+    for policy in (heard, unheard):
+        policy.expect(WORDS)
+        policy.push_audio(sound(2.0, 350))
+        assert policy.pop_due(NEVER, 0) == ()
+    heard.set_tentative([at(WORDS[0], 300, confidence=0.4)])
+    assert starts_ms(heard.pop_due(NEVER, 0))[0] == 300
+    unheard.push_audio(sound(1.1, 350))
+    assert unheard.pop_due(NEVER, 0)
+
+
+def test_a_word_waits_for_its_audio() -> None:
+    """What is not generated cannot be heard, however far playback may reach."""
+    policy = policy_of(made_s=0.08)
+    assert [time.word.text for time in policy.pop_due(NEVER, 0)] == ["one"]
+    assert policy.next_start is None, "an event decides: the next audio"
+    policy.push_audio(sound(2.0))
+    assert policy.next_start is not None
+    assert policy.pop_due(policy.next_start, 0)
 
 
 def test_words_without_a_source_are_published_at_the_end() -> None:

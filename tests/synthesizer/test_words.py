@@ -9,6 +9,7 @@ from voiceagent_tts.core import AudioChunk, PlayoutClock, Segment, WordTimestamp
 from voiceagent_tts.seam.aligner_messages import Aligned
 from voiceagent_tts.synthesizer import words as module
 from voiceagent_tts.synthesizer.aligner_handles import Aligners, OnAlignerEvent
+from voiceagent_tts.synthesizer.voice_levels import VoiceLevels
 from voiceagent_tts.synthesizer.word_policy import Source
 from voiceagent_tts.synthesizer.words import WordPublisher
 from voiceagent_tts.text.words import split_words
@@ -72,6 +73,9 @@ class SlowAligner:
 class OneAligner:
     """`Aligners` with one process."""
 
+    def __init__(self) -> None:
+        self.voice_levels = VoiceLevels()
+
     def attach(self, on_event: OnAlignerEvent) -> list[SlowAligner]:
         """Connect the context."""
         self.handle = SlowAligner(on_event)
@@ -85,9 +89,8 @@ def manual_timers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "Timer", ManualTimer)
 
 
-def finished_publisher() -> tuple[WordPublisher, SlowAligner]:
-    """A publisher whose audio has all arrived and whose aligner has found nothing yet."""
-    aligners = OneAligner()
+def publisher_with(aligners: OneAligner) -> WordPublisher:
+    """A publisher that expects `TEXT`."""
     publisher = WordPublisher(
         cast("Aligners", aligners),
         verbatim=lambda word: word,
@@ -99,6 +102,13 @@ def finished_publisher() -> tuple[WordPublisher, SlowAligner]:
         on_progress=lambda: None,
     )
     publisher.expect(Segment(TEXT, 0), is_whole=True)
+    return publisher
+
+
+def finished_publisher() -> tuple[WordPublisher, SlowAligner]:
+    """A publisher whose audio has all arrived and whose aligner has found nothing yet."""
+    aligners = OneAligner()
+    publisher = publisher_with(aligners)
     publisher.push_audio(AudioChunk(0, b"\x00\x10" * 24_000))
     publisher.end_segment(len(TEXT), 24_000)
     publisher.timeline.end_audio()
@@ -134,3 +144,19 @@ def test_a_silent_aligner_is_left() -> None:
     ManualTimer.advance(0.2)
     assert publisher.is_complete and not aligner.is_following
     assert exactness(publisher) == [False, True, False]
+
+
+def test_noise_before_the_first_word_is_told_from_a_voice_that_is_known() -> None:
+    """How loud a voice was in one context decides in the next when its first word may begin."""
+    aligners = OneAligner()
+    noise, speech = b"\xa0\x01" * 1_920, b"\x00\x40" * 24_000
+    unknown = publisher_with(aligners)
+    unknown.push_audio(AudioChunk(0, noise))
+    assert len(unknown.published) == 1
+    unknown.push_audio(AudioChunk(1_920, speech))
+    unknown.stop()
+    known = publisher_with(aligners)
+    known.push_audio(AudioChunk(0, noise))
+    assert known.published == []
+    known.push_audio(AudioChunk(1_920, speech))
+    assert [word.start_sample for word in known.published] == [1_920]

@@ -73,6 +73,35 @@ def test_the_first_sound_is_known() -> None:
     assert clock.first_sound == pytest.approx(1500, abs=5)
 
 
+def test_the_first_speech_is_as_loud_as_the_voice() -> None:
+    """Noise 30 dB below the voice's loudest 10 ms is no speech; until there is some, the end."""
+    clock = SpeechClock(voice_level=clock_of(sound(1.0)).level)
+    clock.push(sound(0.5, level=400))
+    assert clock.first_speech == SECOND // 2 > clock.first_sound
+    clock.push(sound(0.5))
+    assert clock.first_speech == SECOND // 2
+    assert clock_of(sound(0.5, level=400)).first_speech < SECOND // 100, "no level is known"
+
+
+def test_speech_is_not_waited_for_without_end() -> None:
+    """After three seconds a voice that is quieter than before is taken for speech."""
+    clock = SpeechClock(voice_level=5_000)
+    clock.push(sound(2.9, level=400))
+    assert clock.first_speech == clock.made_samples
+    clock.push(sound(0.2, level=400))
+    assert clock.first_speech == clock.first_sound < SECOND // 100
+
+
+@given(st.integers(1, 5000))
+def test_the_push_size_changes_no_first_speech(step: int) -> None:
+    """To the samples after the last whole 10 ms."""
+    pcm = sound(0.31, level=400) + sound(0.3)
+    clock = SpeechClock(voice_level=5_000)
+    for start in range(0, len(pcm), 2 * step):
+        clock.push(pcm[start : start + 2 * step])
+    assert clock.first_speech == pytest.approx(0.31 * SECOND, abs=1)
+
+
 def test_a_quiet_beginning_does_not_make_a_voice_slow() -> None:
     """The rate is measured from the first audible sample on; noise before it is not speech."""
     clock = clock_of(sound(1.0, level=250) + sound(4.0))

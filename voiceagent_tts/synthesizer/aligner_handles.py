@@ -32,6 +32,7 @@ from voiceagent_tts.seam.events import (
     SegmentEnd,
 )
 from voiceagent_tts.synthesizer.supervisor import Supervisor
+from voiceagent_tts.synthesizer.voice_levels import VoiceLevels
 from voiceagent_tts.synthesizer.word_policy import Source
 from voiceagent_tts.synthesizer.worker_client import WorkerClient
 
@@ -51,6 +52,9 @@ class Aligners:
         supervisors: the processes by kind; contexts are spread over the processes of a kind.
         is_required: whether a missing aligner prevents the server's start.
         uses_native_words: whether word times that an engine sends itself are used.
+
+    Attributes:
+        voice_levels: how loud the voices speak whose words aligners find.
     """
 
     def __init__(
@@ -61,6 +65,7 @@ class Aligners:
         uses_native_words: bool = True,
     ) -> None:
         self.uses_native_words = uses_native_words
+        self.voice_levels = VoiceLevels()
         self._supervisors = {source: list(each) for source, each in supervisors.items()}
         self._is_required = is_required
         self._turns = itertools.count()

@@ -58,17 +58,18 @@ class Timeline:
         speed: how much faster than the engine's audio the listener's is; 1.0 where the engine
             itself speaks at the requested speed.
         sources: sources that may send word times.
+        voice_level: as for `SpeechClock`.
 
     Attributes:
         end_sample: end of the audio so far, on the listener's clock.
     """
 
-    def __init__(self, speed: float, sources: Iterable[Source]) -> None:
+    def __init__(self, speed: float, sources: Iterable[Source], voice_level: float = 0.0) -> None:
         sources = frozenset(sources)
         self.end_sample = 0
         self._speed = speed
         self._stretch = None if speed == 1.0 else TimeStretch(speed)
-        self._policy = WordPolicy(sources)
+        self._policy = WordPolicy(sources, voice_level)
         self._growing_words = None if Source.NATIVE in sources else GrowingWords()
         self._readings: deque[Reading] = deque()
         """Readings whose words are not complete."""
@@ -228,6 +229,11 @@ class Timeline:
     def awaits_aligners(self) -> bool:
         """Whether an aligner may still send times."""
         return self._policy.awaits_aligners
+
+    @property
+    def level(self) -> float:
+        """Loudness of the engine's audio, as of `SpeechClock`."""
+        return self._policy.level
 
     @property
     def next_char(self) -> int | None:

@@ -2,9 +2,10 @@
 
 Every word is published once, in order: when the best source that may still answer has answered, or
 else at its deadline, when playback is about to reach it, with the best time known by then. An
-estimate is better than a time that arrives too late. All positions are samples on the engine's
-clock. How far playback can reach is passed in, so this module applies the deadline without a clock;
-`Timeline` computes when the deadline is. Knows no processes.
+estimate is better than a time that arrives too late; but a word whose audio is not generated yet
+cannot be reached and waits for it. All positions are samples on the engine's clock. How far
+playback can reach is passed in, so this module applies the deadline without a clock; `Timeline`
+computes when the deadline is. Knows no processes.
 """
 
 from bisect import bisect_left
@@ -102,16 +103,17 @@ class WordPolicy:
 
     Args:
         sources: sources that may send times. A word without a time at its deadline is estimated.
+        voice_level: as for `SpeechClock`.
 
     Attributes:
         counts: sources and corrections of the published words.
         has_all_audio: whether the engine has sent all of its audio.
     """
 
-    def __init__(self, sources: Iterable[Source]) -> None:
+    def __init__(self, sources: Iterable[Source], voice_level: float = 0.0) -> None:
         self.counts = WordCounts()
         self._sources = set(sources)
-        self._speech_clock = SpeechClock()
+        self._speech_clock = SpeechClock(voice_level)
         self.has_all_audio = False
         self._spoken_char_end = 0  # the words before it lie before `_spoken_end_sample`
         self._spoken_end_sample = 0
@@ -190,11 +192,20 @@ class WordPolicy:
 
     @property
     def next_start(self) -> int | None:
-        """Return the best known start of the next word, in samples; None if none is expected."""
+        """The best known start of the next word, in samples.
+
+        None if no word is expected, or if the next one waits for its audio.
+        """
         if len(self._published) == len(self._words):
             return None
-        _, timestamp = self._best(len(self._published))
-        return max(timestamp.start_sample, self._last_start)
+        source, timestamp = self._best(len(self._published))
+        start = max(timestamp.start_sample, self._last_start)
+        return start if self._may_be_heard(source, start) else None
+
+    @property
+    def level(self) -> float:
+        """As of `SpeechClock`."""
+        return self._speech_clock.level
 
     def known_between(
         self, char_start: int, char_end: int, *, is_final: bool
@@ -248,6 +259,9 @@ class WordPolicy:
         if (known := self._known.get(place)) is not None:
             return known.source, _with_doubt(known)
         if (tentative := self._tentative.get(place)) is not None:
+            if place == 0 and tentative.confidence == 0.0:
+                start = max(tentative.start_sample, self._first_speech)
+                tentative = replace(tentative, start_sample=start)
             return Source.TENTATIVE, tentative
         return Source.ESTIMATE, WordTimestamp(
             self._words[place], self._estimate(place), None, ESTIMATE_CONFIDENCE
@@ -255,7 +269,7 @@ class WordPolicy:
 
     def _estimate(self, place: int) -> int:
         if place == 0:
-            return self._speech_clock.first_sound
+            return self._first_speech
         usual = self._usual_before[place] - self._usual_before[place - 1]
         start = self._speech_clock.sample_after(self._start_of(place - 1), usual)
         if self.has_all_audio:
@@ -263,6 +277,12 @@ class WordPolicy:
         is_spoken = self._words[place].char_start < self._spoken_char_end
         limit = min if is_spoken else max  # the word lies before the end of a segment, or after it
         return limit(start, self._spoken_end_sample)
+
+    @property
+    def _first_speech(self) -> int:
+        # Only the online aligner recognizes a voice that is quieter than before.
+        clock = self._speech_clock
+        return clock.first_speech if Source.ONLINE in self._sources else clock.first_sound
 
     def _start_of(self, place: int) -> int:
         """Return the start of a published word by the best time known now."""
@@ -277,11 +297,15 @@ class WordPolicy:
     def _is_due(self, source: Source, timestamp: WordTimestamp, reach_sample: int) -> bool:
         if self.has_all_audio and not self._sources:
             return True
-        if self._speech_clock.made_samples == 0:
-            return False
-        # An estimated first word leaves with the first audio, and never after it.
-        is_first_estimate = not self._published and source is Source.ESTIMATE
-        return is_first_estimate or max(timestamp.start_sample, self._last_start) <= reach_sample
+        start = max(timestamp.start_sample, self._last_start)
+        return self._may_be_heard(source, start) and start <= reach_sample
+
+    def _may_be_heard(self, source: Source, start: int) -> bool:
+        """Whether the next word, at `start`, may be in the audio so far, or its time is known."""
+        if self.has_all_audio or source >= Source.ONLINE:
+            return True
+        is_spoken = self._words[len(self._published)].char_start < self._spoken_char_end
+        return is_spoken or start < self._speech_clock.made_samples
 
     def _publish(self, source: Source, timestamp: WordTimestamp, played_sample: int) -> None:
         self.counts.sources[source] += 1

@@ -23,12 +23,15 @@ from voiceagent_tts.seam.aligner_messages import Aligned, AlignEvent
 from voiceagent_tts.synthesizer.aligner_handles import Aligners
 from voiceagent_tts.synthesizer.timeline import Timeline
 from voiceagent_tts.synthesizer.timers import Timer
+from voiceagent_tts.synthesizer.voice_levels import VoiceLevels
 from voiceagent_tts.synthesizer.word_policy import Source
 
 _ALIGNER_WAIT_S = 5.0
 """Longest wait for the aligners' next answer after all audio has arrived."""
 _REFINEMENT_WAIT_S = 0.25
 """Longest wait for better times after all words are published."""
+_MIN_LEVEL_SAMPLES = SAMPLE_RATE_HZ
+"""Audio from which a context shows how loud its voice speaks."""
 
 
 class WordPublisher:
@@ -62,10 +65,16 @@ class WordPublisher:
         publish: Callable[[tuple[WordTimestamp, ...]], None],
         on_progress: Callable[[], None],
     ) -> None:
+        self._levels = VoiceLevels() if aligners is None else aligners.voice_levels
         self._handles = [] if aligners is None else aligners.attach(self._on_aligner_event)
         sources = [handle.source for handle in self._handles]
         self._is_native = aligners is None
-        self.timeline = Timeline(speed, [Source.NATIVE] if self._is_native else sources)
+        self._levels = VoiceLevels() if aligners is None else aligners.voice_levels
+        self.timeline = Timeline(
+            speed,
+            [Source.NATIVE] if self._is_native else sources,
+            self._levels.level_of(voice),
+        )
         self.published: list[WordTimestamp] = []
         self.worst_lag_s = 0.0
         self._verbatim = verbatim
@@ -191,7 +200,12 @@ class WordPublisher:
             self._deadline.start(max(0.0, due - time.monotonic()))
 
     def stop(self) -> None:
-        """Disconnect the aligners and stop the timers; only `schedule` starts one again."""
+        """Disconnect the aligners and stop the timers; only `schedule` starts one again.
+
+        The voice's level is remembered for its next context.
+        """
+        if self.timeline.end_sample >= _MIN_LEVEL_SAMPLES and self.timeline.level:
+            self._levels.add(self._voice, self.timeline.level)
         for timer in (self._deadline, self._aligner_wait, self._refinement_wait):
             timer.stop()
         for handle in self._handles:
