@@ -44,6 +44,10 @@ else dropped: it has no words. Text arrives before its audio, except for the wor
 written yet."""
 _CERTAIN_SAMPLES = ms_to_samples(100)
 """Audio after a word's start from which a tentative time is more than a projection."""
+_FIRST_CERTAIN_SAMPLES = ms_to_samples(400)
+"""The same for the first word of a context, before which speakers breathe in."""
+_BREATH_CONFIDENCE = 0.5
+"""Highest confidence of what may be a breath: of the first word's times before that."""
 _TENTATIVE_SAMPLES = ms_to_samples(1_500)
 """Reach of the tentative words behind the last audio, unless `_TENTATIVE_WORDS` reach further."""
 _TENTATIVE_WORDS = 3
@@ -110,6 +114,8 @@ class OnlineSession:
         self._last_centre = 0
         """Centre sample of the last frame, speech or silence."""
         self._last_start = 0
+        self._is_at_start = True
+        """Whether no word of the context is final."""
         self._newest_path: AlignmentPath | None = None
         """The cheapest path of all audio so far; None where it is not traced yet."""
         self._is_closed = False
@@ -283,6 +289,7 @@ class OnlineSession:
 
     def _final(self, time: WordTimestamp) -> WordTimestamp:
         """`time` moved inside the audio and after the words before it."""
+        self._is_at_start = False
         end_of_audio = self._stream.pushed_samples
         start = self._last_start = min(max(time.start_sample, self._last_start), end_of_audio)
         end = end_of_audio if time.end_sample is None else min(time.end_sample, end_of_audio)
@@ -295,8 +302,8 @@ class OnlineSession:
         for count, word in enumerate(self._reference.words):
             if path.has_reached(word):
                 time = path.time_of(word)
-                is_certain = self._last_centre - time.start_sample >= _CERTAIN_SAMPLES
-                time = replace(time, confidence=time.confidence * is_certain)
+                is_first = self._is_at_start and count == 0
+                time = self._with_doubt(time, is_first=is_first)
             else:
                 start = self._projected_sample(path, word.first_frame)
                 if not delay:
@@ -306,6 +313,15 @@ class OnlineSession:
             if last_start > self._last_centre + _TENTATIVE_SAMPLES and count >= _TENTATIVE_WORDS:
                 return
             yield replace(time, start_sample=last_start)
+
+    def _with_doubt(self, time: WordTimestamp, *, is_first: bool) -> WordTimestamp:
+        """A tentative time with the confidence that the audio since its start allows."""
+        heard_samples = self._last_centre - time.start_sample
+        if heard_samples < _CERTAIN_SAMPLES:
+            return replace(time, confidence=0.0)
+        if is_first and heard_samples < _FIRST_CERTAIN_SAMPLES:
+            return replace(time, confidence=min(time.confidence, _BREATH_CONFIDENCE))
+        return time
 
     def _earliest_start(self, path: AlignmentPath) -> int:
         """Earliest sample at which the next word can begin."""
