@@ -1,4 +1,4 @@
-"""How loud each voice speaks: what tells the noise before a context's first word from speech.
+"""Remembers how loud each voice speaks, so that noise before the first word is not taken for it.
 
 Knows no audio, only figures of `text.estimate`.
 """
