@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import runpy
 import subprocess
 import sys
 import tomllib
@@ -255,16 +256,19 @@ def test_the_default_image_is_the_server_in_exec_form() -> None:
 
 
 @pytest.mark.parametrize("name", AGENTS)
-def test_an_agent_is_started_with_options_that_it_has(name: str) -> None:
+def test_an_agent_is_started_with_options_that_it_has(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The agent's own help knows every option of the Compose file's command line."""
     python, m, module, *arguments = SERVICES[name]["command"]
     assert [python, m] == json.loads(STAGES["agent"].arguments("CMD")[0])[:2]
-    result = subprocess.run(
-        [sys.executable, "-m", module, "--help"],
-        cwd=ROOT, capture_output=True, text=True, check=True,
-    )  # fmt: skip
+    monkeypatch.setattr(sys, "argv", [module, "--help"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module(module, run_name="__main__")
+    assert not ended.value.code
+    shown = capsys.readouterr().out
     commands_and_options = [argument for argument in arguments if re.match(r"--|[a-z]+$", argument)]
-    assert [known for known in commands_and_options if known not in result.stdout] == []
+    assert [known for known in commands_and_options if known not in shown] == []
 
 
 async def test_the_health_checks_notice_a_drain(start_server: StartServer) -> None:
