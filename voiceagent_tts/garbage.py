@@ -10,7 +10,7 @@ def without_collection() -> Iterator[None]:
     """Pause garbage collection within the block.
 
     Modules are a million objects that stay. While they load, collections would visit them again and
-    again: a tenth of the time that torch takes to load, and a quarter of Transformers'.
+    again: a tenth to a fifth of the time that torch and Transformers take to load.
     """
     was_enabled = gc.isenabled()
     gc.disable()
