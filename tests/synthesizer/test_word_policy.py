@@ -187,6 +187,18 @@ def test_a_whisper_is_not_taken_for_noise() -> None:
     assert unheard.pop_due(NEVER, 0)
 
 
+def test_a_word_waits_for_the_vowel_of_the_word_before() -> None:
+    """What follows a word is a breath or a pause until the voice was loud once."""
+    policy = WordPolicy([Source.ONLINE], 5_000)
+    policy.expect(WORDS)
+    policy.push_audio(sound(0.1, 500) + sound(0.5, 350))
+    policy.set_tentative([at(WORDS[0], 20, confidence=0.4), at(WORDS[1], 200, confidence=0.4)])
+    assert starts_ms(policy.pop_due(NEVER, 0)) == [20]
+    assert policy.next_start is None, "an event decides: the next audio"
+    policy.push_audio(sound(0.1))
+    assert starts_ms(policy.pop_due(ms_to_samples(200), 0)) == [200]
+
+
 def test_a_word_waits_for_its_audio() -> None:
     """What is not generated cannot be heard, however far playback may reach."""
     policy = policy_of(made_s=0.08)

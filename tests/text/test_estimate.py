@@ -92,6 +92,18 @@ def test_speech_is_not_waited_for_without_end() -> None:
     assert clock.first_speech == clock.first_sound < SECOND // 100
 
 
+def test_a_vowel_is_as_loud_as_the_voice() -> None:
+    """A breath has no vowel: 20 dB below the voice's loudest 10 ms, or below the context's own."""
+    level = clock_of(sound(1.0)).level
+    for known in (level, 0.0):
+        clock = SpeechClock(known)
+        clock.push(sound(0.5) + sound(0.5, level=400))
+        assert clock.was_loud_since(SECOND // 2 - 240)
+        assert not clock.was_loud_since(SECOND // 2)
+        clock.push(sound(0.1))
+        assert clock.was_loud_since(SECOND)
+
+
 @given(st.integers(1, 5000))
 def test_the_push_size_changes_no_first_speech(step: int) -> None:
     """To the samples after the last whole 10 ms."""

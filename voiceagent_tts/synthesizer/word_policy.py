@@ -304,8 +304,16 @@ class WordPolicy:
         """Whether the next word, at `start`, may be in the audio so far, or its time is known."""
         if self.has_all_audio or source >= Source.ONLINE:
             return True
-        is_spoken = self._words[len(self._published)].char_start < self._spoken_char_end
-        return is_spoken or start < self._speech_clock.made_samples
+        place = len(self._published)
+        if self._words[place].char_start < self._spoken_char_end:
+            return True
+        return start < self._speech_clock.made_samples and self._has_ended(place - 1)
+
+    def _has_ended(self, place: int) -> bool:
+        """Whether the word may be over: none ends before its vowel. Only aligners know whispers."""
+        if place < 0 or Source.ONLINE not in self._sources:
+            return True
+        return self._speech_clock.was_loud_since(self._start_of(place))
 
     def _publish(self, source: Source, timestamp: WordTimestamp, played_sample: int) -> None:
         self.counts.sources[source] += 1

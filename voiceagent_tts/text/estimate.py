@@ -9,6 +9,7 @@ from array import array
 from bisect import bisect_left
 
 import numpy as np
+import numpy.typing as npt
 
 from voiceagent_tts.audio.levels import leading_silence_samples
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, Word, ms_to_samples
@@ -32,8 +33,10 @@ _QUIET_BELOW_LOUDEST = 0.05
 `benchmarks.alignment`, 28 dB takes more of the noise before a word for it (86.9 % exact cuts in
 place of 91.9 where it lasts 1 s), and 23 dB holds the first word through a breath, after which more
 wrong times are sent as exact (22 words in place of 2)."""
+_LOUD_BELOW_LOUDEST = 0.1
+"""The same of the vowels: 20 dB. Every word has one."""
 _MAX_LEAD_SAMPLES = ms_to_samples(3_000)
-"""Audio in which the first word is waited for: a whisper is quieter than the voice was before."""
+"""Audio after which a voice that was not loud is quieter than it was before, as in a whisper."""
 _MAX_GAP_BLOCKS = 20
 """Longest quiet part inside speech, such as the closure of a plosive; a longer one is a pause and
 does not count as speech."""
@@ -58,8 +61,9 @@ class SpeechClock:
         self.made_samples: int = 0
         self.first_sound = 0
         self.level = 0.0
-        self._quiet_level = voice_level * _QUIET_BELOW_LOUDEST
+        self._voice_level = voice_level
         self._quiet_blocks = 0  # blocks before the first that is as loud as speech
+        self._loud_end = 0  # end of the last block that is as loud as a vowel
         self._voiced = array("L")  # number of speech blocks up to and including each block
         self._gap_blocks = _MAX_GAP_BLOCKS + 1  # blocks since the last one with sound
         self._rest = b""  # samples after the last whole block
@@ -81,28 +85,42 @@ class SpeechClock:
         samples = np.frombuffer(pcm, "<i2").astype(np.float32)
         loudness = np.abs(samples).reshape(-1, _BLOCK_SAMPLES)  # [blocks, samples]
         levels = loudness.mean(axis=1)
-        if self._quiet_blocks == len(self._voiced):
-            is_loud = np.append(levels >= self._quiet_level, True)
-            self._quiet_blocks += int(is_loud.argmax())
-        self.level = max(self.level, float(levels.max()))
+        self._follow_level(levels)
         peaks = np.maximum(np.maximum.accumulate(loudness.max(axis=1)), self._peak)  # so far
         self._peak = float(peaks[-1])
         floor = np.maximum(peaks * _SILENCE_BELOW_PEAK, _SILENT_LEVEL)
         for has_sound in (levels > floor).tolist():
             self._count(has_sound)
 
+    def _follow_level(self, levels: npt.NDArray[np.float32]) -> None:
+        """Find the first block as loud as speech, and the last as loud as a vowel."""
+        first = len(self._voiced)
+        if self._quiet_blocks == first:
+            is_speech = np.append(levels >= self._voice_level * _QUIET_BELOW_LOUDEST, True)
+            self._quiet_blocks += int(is_speech.argmax())
+        self.level = max(self.level, float(levels.max()))
+        loud = np.flatnonzero(levels >= max(self.level, self._voice_level) * _LOUD_BELOW_LOUDEST)
+        if len(loud):
+            self._loud_end = (first + int(loud[-1]) + 1) * _BLOCK_SAMPLES
+        elif not self._loud_end and self.made_samples > _MAX_LEAD_SAMPLES:
+            self._voice_level = 0.0
+
     @property
     def first_speech(self) -> int:
         """First sample as loud as the voice's speech; the length of the audio if there is none.
 
-        The first audible sample where the voice's level is unknown, and after three seconds of
-        audio without speech.
+        The first audible sample where the voice's level is unknown, and after three seconds in
+        which the voice was not loud.
         """
-        is_quiet = self._quiet_blocks == len(self._voiced)
-        if not self._quiet_level or (is_quiet and self.made_samples > _MAX_LEAD_SAMPLES):
+        if not self._voice_level:
             return self.first_sound
+        is_quiet = self._quiet_blocks == len(self._voiced)
         quiet = self.made_samples if is_quiet else self._quiet_blocks * _BLOCK_SAMPLES
         return max(self.first_sound, quiet)
+
+    def was_loud_since(self, sample: int) -> bool:
+        """Whether there was a vowel after `sample`, as far as loudness shows it."""
+        return self._loud_end > sample
 
     def sample_after(self, sample: int, typical_samples: float) -> int:
         """Estimate the end of speech that begins at `sample` and lasts `typical_samples`."""
