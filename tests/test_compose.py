@@ -263,6 +263,7 @@ def test_an_agent_is_started_with_options_that_it_has(
     python, m, module, *arguments = SERVICES[name]["command"]
     assert [python, m] == json.loads(STAGES["agent"].arguments("CMD")[0])[:2]
     monkeypatch.setattr(sys, "argv", [module, "--help"])
+    monkeypatch.delitem(sys.modules, module, raising=False)  # another test may have imported it
     with pytest.raises(SystemExit) as ended:
         runpy.run_module(module, run_name="__main__")
     assert not ended.value.code
