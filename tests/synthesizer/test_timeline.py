@@ -126,6 +126,26 @@ def test_words_after_a_break_wait_for_it() -> None:
     assert timeline.to_engine_samples(4 * SAMPLE_RATE_HZ) == 2 * SAMPLE_RATE_HZ
 
 
+@pytest.mark.parametrize("start", [SAMPLE_RATE_HZ, SAMPLE_RATE_HZ + 600])
+def test_words_before_a_break_leave_before_it(start: int) -> None:
+    """Playback that reaches a break has reached all words before it, wherever they were found."""
+    timeline, clock = Timeline(1.0, [Source.ONLINE]), PlayoutClock()
+    timeline.expect_text("one two", is_whole=True)
+    timeline.add_times(Source.ONLINE, (WORD,))
+    timeline.set_tentative((WordTimestamp(Word("two", 4, 7), start, None, 0.5),))
+    timeline.expect_break(7)
+    timeline.push_audio(AudioChunk(0, SECOND))
+    timeline.end_segment(7, SAMPLE_RATE_HZ)
+    timeline.push_break(7, 2 * SAMPLE_RATE_HZ)
+    assert timeline.pop_due(clock, NOW) == (WORD,)
+    clock.send(3 * SAMPLE_RATE_HZ, NOW)
+    due = timeline.next_due_at(clock)
+    assert due == pytest.approx(NOW + 1 - 0.17, abs=0.01)
+    assert timeline.pop_due(clock, due - 0.01) == ()
+    (word,) = timeline.pop_due(clock, due)
+    assert (word.word.text, word.start_sample) == ("two", SAMPLE_RATE_HZ)
+
+
 def test_words_after_a_break_wait_for_its_place() -> None:
     """Text after a break may be known long before the audio ahead of it: no estimate leaves."""
     timeline, clock = Timeline(1.0, ()), PlayoutClock()

@@ -200,10 +200,12 @@ class Timeline:
         reach = clock.sent_samples + ahead_s * SAMPLE_RATE_HZ
         on_arrival = clock.played_samples(now) + _DELIVERY_S * SAMPLE_RATE_HZ
         played = min(on_arrival, clock.sent_samples)
+        reached = bisect_right(self._breaks, reach, key=_start_sample)
         due = self._policy.pop_due(
             self._on_engine_clock(reach, in_break=-1),
             self._on_engine_clock(played, in_break=0),
-            self._char_limit,
+            reach_char=self._breaks[reached - 1].char_end if reached else 0,
+            char_limit=self._char_limit,
         )
         return tuple(map(self._place, due))
 

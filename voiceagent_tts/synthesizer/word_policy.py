@@ -170,7 +170,12 @@ class WordPolicy:
     # Words out.
 
     def pop_due(
-        self, reach_sample: int, played_sample: int, char_limit: int | None = None
+        self,
+        reach_sample: int,
+        played_sample: int,
+        *,
+        reach_char: int = 0,
+        char_limit: int | None = None,
     ) -> tuple[WordTimestamp, ...]:
         """Publish the words that are due.
 
@@ -178,6 +183,8 @@ class WordPolicy:
             reach_sample: furthest point that playback may reach before words can be sent again.
             played_sample: furthest point of playback when the words arrive; no word is published
                 with an earlier time.
+            reach_char: playback may reach the end of the text before this character, so all words
+                in it are due, whatever their times are.
             char_limit: no word that starts at this character or behind it is published.
         """
         first = len(self._published)
@@ -185,7 +192,8 @@ class WordPolicy:
             if char_limit is not None and char_start >= char_limit:
                 break
             source, timestamp = self._best(len(self._published))
-            if not self._is_settled(source) and not self._is_due(source, timestamp, reach_sample):
+            is_due = char_start < reach_char or self._is_due(source, timestamp, reach_sample)
+            if not is_due and not self._is_settled(source):
                 break
             self._publish(source, timestamp, played_sample)
         return tuple(self._published[first:])
