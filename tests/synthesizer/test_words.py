@@ -1,5 +1,6 @@
 """The publisher's waits for aligners, on timers that a test fires."""
 
+import time
 from collections.abc import Callable
 from typing import cast
 
@@ -89,19 +90,21 @@ def manual_timers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "Timer", ManualTimer)
 
 
-def publisher_with(aligners: OneAligner) -> WordPublisher:
-    """A publisher that expects `TEXT`."""
+def publisher_with(
+    aligners: OneAligner, text: str = TEXT, clock: PlayoutClock | None = None
+) -> WordPublisher:
+    """A publisher that expects `text`, and all its words if it is `TEXT`."""
     publisher = WordPublisher(
         cast("Aligners", aligners),
         verbatim=lambda word: word,
         voice="v",
         language=lambda: "en",
         speed=1.0,
-        clock=PlayoutClock(),
+        clock=clock or PlayoutClock(),
         publish=lambda _: None,
         on_progress=lambda: None,
     )
-    publisher.expect(Segment(TEXT, 0), is_whole=True)
+    publisher.expect(Segment(text, 0), is_whole=text == TEXT)
     return publisher
 
 
@@ -160,3 +163,15 @@ def test_noise_before_the_first_word_is_told_from_a_voice_that_is_known() -> Non
     assert known.published == []
     known.push_audio(AudioChunk(1_920, speech))
     assert [word.start_sample for word in known.published] == [1_920]
+
+
+def test_a_word_leaves_at_once_if_its_audio_came_before_it() -> None:
+    """The last word of a text may turn out to be complete after it was heard; no event follows."""
+    clock = PlayoutClock()
+    publisher = publisher_with(OneAligner(), "one two", clock)
+    publisher.push_audio(AudioChunk(0, b"\x00\x40" * 24_000))
+    clock.send(24_000, time.monotonic() - 10)
+    assert [word.word.text for word in publisher.published] == ["one"]
+    publisher.complete_word()
+    ManualTimer.advance(0.0)
+    assert [word.word.text for word in publisher.published] == ["one", "two"]

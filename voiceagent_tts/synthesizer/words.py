@@ -65,7 +65,6 @@ class WordPublisher:
         publish: Callable[[tuple[WordTimestamp, ...]], None],
         on_progress: Callable[[], None],
     ) -> None:
-        self._levels = VoiceLevels() if aligners is None else aligners.voice_levels
         self._handles = [] if aligners is None else aligners.attach(self._on_aligner_event)
         sources = [handle.source for handle in self._handles]
         self._is_native = aligners is None
@@ -116,10 +115,12 @@ class WordPublisher:
         words = self.timeline.expect_text(text, is_whole=is_whole, readings=readings)
         if is_live:
             self._expect(words)
+        self.schedule()
 
     def complete_word(self) -> None:
         """Expect the last word of the text so far; later text begins another word."""
         self._expect(self.timeline.expect_text("", is_whole=True))
+        self.schedule()
 
     def _expect(self, words: list[Word]) -> None:
         for handle in self._handles:
