@@ -13,4 +13,6 @@ def test_a_level_follows_the_contexts_of_its_voice() -> None:
     assert levels.level_of("a") == 8_000
     levels.add("a", 2_000)
     assert levels.level_of("a") == pytest.approx(4_000)
+    levels.add("a", 0.0)
+    assert levels.level_of("a") == pytest.approx(4_000), "a silent context shows no level"
     assert levels.level_of("b") == 0.0

@@ -175,3 +175,27 @@ def test_a_word_leaves_at_once_if_its_audio_came_before_it() -> None:
     publisher.complete_word()
     ManualTimer.advance(0.0)
     assert [word.word.text for word in publisher.published] == ["one", "two"]
+
+
+def test_a_context_counts_once_for_the_level_of_its_voice() -> None:
+    """A context is stopped when its work ends and again when it is done."""
+    aligners = OneAligner()
+    for amplitude, level in ((b"\x00\x40", 16_384), (b"\x00\x10", 8_192)):
+        publisher = publisher_with(aligners)
+        publisher.push_audio(AudioChunk(0, amplitude * 24_000))
+        publisher.stop()
+        publisher.stop()
+        assert aligners.voice_levels.level_of("v") == pytest.approx(level)
+
+
+def test_an_engine_that_fails_leaves_the_words_that_it_has_spoken() -> None:
+    """After the last audio of a context no word can follow, however far playback has come."""
+    clock = PlayoutClock()
+    publisher = publisher_with(OneAligner(), clock=clock)
+    publisher.push_audio(AudioChunk(0, b"\x00\x40" * 9_600))
+    clock.send(9_600, time.monotonic() + 10)
+    assert [word.word.text for word in publisher.published] == ["one"]
+    publisher.break_off()
+    publisher.stop()
+    assert [word.word.text for word in publisher.published] == ["one", "two"]
+    assert publisher.published[-1].start_sample < 9_600

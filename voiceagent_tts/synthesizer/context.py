@@ -291,7 +291,7 @@ class Context:
                 self._engine.release()
                 self._end_audio()
             case Failed():
-                self._words.stop_aligning()
+                self._words.break_off()
                 error = error_of(event)
                 self._outcome.record_error(error.code)
                 self._queue.put(ContextFailed(error))
@@ -303,7 +303,7 @@ class Context:
         if audio is not None:
             self._queue.put(audio)
         if self._words.timeline.end_sample > self._limits.max_audio_s * SAMPLE_RATE_HZ:
-            self._words.stop_aligning()
+            self._words.break_off()
             self._stop_work("limit")
 
     def _end_audio(self) -> None:

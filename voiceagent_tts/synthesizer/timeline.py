@@ -78,6 +78,7 @@ class Timeline:
         self._expected_breaks: deque[int] = deque()
         """`char_end` of the breaks whose place in the audio is not known."""
         self._silence_samples = 0
+        self._is_broken_off = False
 
     # The engine's clock.
 
@@ -187,6 +188,10 @@ class Timeline:
         self._policy.end_audio()
         return None if self._stretch is None else self._append(self._stretch.finish())
 
+    def break_off(self) -> None:
+        """Record that the engine sends no more audio, though it has not spoken all of the text."""
+        self._is_broken_off = True
+
     def to_engine_samples(self, samples: int) -> int:
         """Return the samples that the engine must generate so that `samples` can be played."""
         samples = max(0, samples - self._silence_samples)
@@ -198,6 +203,8 @@ class Timeline:
         """Return the words to publish at `now` (`time.monotonic()`)."""
         ahead_s = AHEAD_S - clock.lead_s(now)
         reach = clock.sent_samples + ahead_s * SAMPLE_RATE_HZ
+        if self._is_broken_off:  # no word can be sent once the audio so far has left
+            reach = max(reach, self.end_sample - 1)
         on_arrival = clock.played_samples(now) + _DELIVERY_S * SAMPLE_RATE_HZ
         played = min(on_arrival, clock.sent_samples)
         reached = bisect_right(self._breaks, reach, key=_start_sample)

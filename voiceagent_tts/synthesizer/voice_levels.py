@@ -19,5 +19,9 @@ class VoiceLevels:
         return self._levels.get(voice) or 0.0
 
     def add(self, voice: str, level: float) -> None:
-        """Count the loudness of a context: half of the new figure, by its logarithm."""
-        self._levels.put(voice, (level * (self._levels.get(voice) or level)) ** 0.5)
+        """Count the loudness of a context: half of the new figure, by its logarithm.
+
+        A context that was silent throughout counts nothing.
+        """
+        if level:
+            self._levels.put(voice, (level * (self._levels.get(voice) or level)) ** 0.5)

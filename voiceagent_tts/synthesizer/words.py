@@ -82,6 +82,7 @@ class WordPublisher:
         self._clock = clock
         self._publish = publish
         self._on_progress = on_progress
+        self._is_stopped = False
         self._stored_samples = 0
         """Audio of cached phrases so far: the distance between the aligners' clock and this one."""
         self._stored_before: list[tuple[int, int]] = []
@@ -187,6 +188,11 @@ class WordPublisher:
             self.timeline.drop_source(handle.source)
         self._publish_due()
 
+    def break_off(self) -> None:
+        """Publish the words that begin in the audio so far: the engine sends no more of it."""
+        self.timeline.break_off()
+        self.stop_aligning()
+
     def refined(self) -> tuple[WordTimestamp, ...] | None:
         """All published words with the best times known now; None where no time is better."""
         refined = self.timeline.refined()
@@ -203,10 +209,11 @@ class WordPublisher:
     def stop(self) -> None:
         """Disconnect the aligners and stop the timers; only `schedule` starts one again.
 
-        The voice's level is remembered for its next context.
+        The voice's level is remembered, once, for its next context.
         """
-        if self.timeline.end_sample >= _MIN_LEVEL_SAMPLES and self.timeline.level:
+        if not self._is_stopped and self.timeline.end_sample >= _MIN_LEVEL_SAMPLES:
             self._levels.add(self._voice, self.timeline.level)
+        self._is_stopped = True
         for timer in (self._deadline, self._aligner_wait, self._refinement_wait):
             timer.stop()
         for handle in self._handles:
