@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from testbed.texts import ALL, agent_text, any_text, chunked
 from testbed.timing import is_linear
 from voiceagent_tts.core import Word
+from voiceagent_tts.text import words as module
 from voiceagent_tts.text.words import GrowingWords, is_spoken, is_syllabic, split_words
 
 
@@ -167,3 +168,23 @@ def test_a_long_delta_that_ends_inside_a_word_splits_no_word() -> None:
     grown = growing.push(text[:1492]) + growing.push(text[1492:]) + growing.finish()
     assert text[1491:1493].isalpha()
     assert grown == split_words(text)
+
+
+@pytest.mark.parametrize("unit", ["- ", "🎉 ", "!", " ", "\0"])
+def test_text_without_words_is_scanned_once(unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long a text has no letter, each of its characters is examined once."""
+    scanned_chars = 0
+
+    def counting(text: str, char_base: int = 0) -> list[Word]:
+        nonlocal scanned_chars
+        scanned_chars += len(text)
+        return split_words(text, char_base)
+
+    monkeypatch.setattr(module, "split_words", counting)
+    growing, text = GrowingWords(), unit * 300
+    for character in text:
+        assert growing.push(character) == []
+    assert scanned_chars == len(text)
+    grown = growing.push("on") + growing.push("e two") + growing.finish()
+    assert grown[-1].text == "two"
+    assert " ".join(word.text for word in grown) == f"{text}one two".strip()

@@ -96,8 +96,9 @@ class TextFeed:
             if longest < len(text):
                 index = longest if index is None else min(index, longest)
         if index is None:
-            # A bracket may close later, so text with one is scanned again.
-            self._scanned = 0 if "[" in text else max(0, len(text) - 1)
+            # A bracket may close later, so the text after one is scanned again.
+            opened = text.find("[")
+            self._scanned = opened if opened >= 0 else max(0, len(text) - 1)
         return index
 
     def _feed(self, written: str, *, is_end: bool) -> Fed:

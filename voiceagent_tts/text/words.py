@@ -132,22 +132,39 @@ class GrowingWords:
     def __init__(self) -> None:
         self._rest = ""
         self._char_start: int = 0
+        self._unspoken_chars = 0
+        """Length of the start of `_rest` that has no letter or digit, and is not scanned again."""
 
     def push(self, delta: str) -> list[Word]:
         """Append text; return the words that it completes: all but the last, which may grow."""
         self._rest += delta
-        words = split_words(self._rest, self._char_start)
-        if words and self._char_start + len(self._rest) - words[-1].char_start < _MAX_GROWING_CHARS:
+        words = self._split()
+        if not words:
+            self._unspoken_chars = len(self._rest)
+            return words
+        if self._char_start + len(self._rest) - words[-1].char_start < _MAX_GROWING_CHARS:
             words.pop()
         if words:
             taken = words[-1].char_end - self._char_start
             self._rest = self._rest[taken:]
             self._char_start += taken
+            self._unspoken_chars = 0
         return words
 
     def finish(self) -> list[Word]:
         """Return the remaining words; later text begins another word."""
-        words = split_words(self._rest, self._char_start)
+        words = self._split()
         self._char_start += len(self._rest)
         self._rest = ""
+        self._unspoken_chars = 0
+        return words
+
+    def _split(self) -> list[Word]:
+        unspoken = self._unspoken_chars
+        words = split_words(self._rest[unspoken:], self._char_start + unspoken)
+        if words and unspoken:  # the first word begins with the first visible character
+            start = len(self._rest) - len(self._rest.lstrip())
+            end = words[0].char_end
+            text = self._rest[start : end - self._char_start]
+            words[0] = Word(text, self._char_start + start, end)
         return words
