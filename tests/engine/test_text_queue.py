@@ -216,6 +216,39 @@ def test_rows_that_have_run_out_of_text_get_a_little_at_once() -> None:
         assert sum(bool(context.unread) for context in contexts.values()) >= 30
 
 
+def test_rows_that_have_run_out_of_text_are_read_first() -> None:
+    """However many long texts wait, a starved row gets its text after the next launch."""
+    contexts = {id: make_context(id) for id in range(40)}
+    queue = TextQueue(contexts)
+    for context in contexts.values():
+        queue.push(context, submit(context.id, LONG, more=True))
+        context.active = ActiveSequence(context.id)
+        context.record_sent(1920, 0.0)
+    starved = contexts[17]
+    queue.read()
+    starved.unread.clear()
+    starved.active = ActiveSequence(17, state=RowState.STARVED)
+    queue.push(starved, Append(17, LONG[:PORTION_CHARS], len(LONG), True, "en"))
+    queue.push(starved, Append(17, "and more", len(LONG) + PORTION_CHARS, True, "en"))
+    assert starved.unread, "there was a portion to spare, and no more"
+    queue.read()
+    assert not starved.unread
+
+
+def test_a_number_that_is_used_again_is_another_context() -> None:
+    """Text of a context is read although the one that had its number before has text left."""
+    old, new = make_context(), make_context()
+    contexts = {1: old}
+    queue = TextQueue(contexts)
+    queue.push(old, submit(1, LONG))
+    contexts[1] = new
+    queue.push(new, submit(1, LONG))
+    while queue.is_busy:
+        queue.read()
+        queue.take_read()
+    assert not new.unread
+
+
 @pytest.mark.parametrize("text", ["Broken.", LONG[:PORTION_CHARS] + "Broken."])
 def test_a_fault_in_reading_fails_its_context_alone(
     text: str, monkeypatch: pytest.MonkeyPatch

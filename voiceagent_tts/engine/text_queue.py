@@ -23,7 +23,9 @@ id per step, which is four to five characters."""
 
 
 class TextQueue:
-    """Text that has arrived and is not read yet. Contexts take turns; each keeps its own order.
+    """Text that has arrived and is not read yet, in the order of each context.
+
+    Contexts take turns, in every step first those whose rows have run out of text.
 
     Args:
         contexts: open contexts by their number; the text of others is dropped.
@@ -50,11 +52,13 @@ class TextQueue:
             elif self._spare_chars > 0:
                 self._spare_chars -= self._read(context)
         if context.unread:
-            self._waiting.setdefault(context.id, context)
+            self._waiting[context.id] = context
 
     def read(self) -> None:
-        """Read a bounded part of the waiting text."""
+        """Read a bounded part of the waiting text, that of rows that wait for it first."""
         chars = PORTION_CHARS + _STEP_CHARS * len(self._waiting)
+        in_turn = sorted(self._waiting.values(), key=_is_awaited, reverse=True)
+        self._waiting = {context.id: context for context in in_turn}
         while self._waiting and chars > 0:
             context = self._waiting.pop(next(iter(self._waiting)))
             if self._contexts.get(context.id) is not context:
