@@ -2,7 +2,8 @@
 
 The output plays at the speed of a loudspeaker and records what it played, sample by sample, on the
 clock of the conversation. The input is a microphone in a silent room; `say` plays a user's audio
-into it. This module knows no agents, no words and no text.
+into it. This module knows no agents, no words and no text. It uses these private names of Pipecat's
+output transport: `_media_senders` and their `_audio_queue`.
 """
 
 import asyncio
@@ -30,8 +31,8 @@ from pipecat.transports.base_transport import BaseTransport, TransportParams
 
 SPEAKER_RATE_HZ = 24_000
 MICROPHONE_RATE_HZ = 16_000  # the sample rate of voice activity detection
-_CARD_BUFFER_S = 0.1
-"""Audio that a sound card buffers: audio that is late by less than this leaves no gap."""
+_ARRIVAL_S = 0.1
+"""Longest time that audio which the service has sent takes to arrive at the loudspeaker."""
 _TICK_S = 0.02
 _TICK_SAMPLES = round(MICROPHONE_RATE_HZ * _TICK_S)
 
@@ -127,7 +128,7 @@ class RealtimeFileTransport(BaseTransport):
             self._has_progress.clear()
             # Python 3.11's `wait_for` may swallow the cancel of a caller that has waited enough.
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_CARD_BUFFER_S):
+                async with asyncio.timeout(_ARRIVAL_S):
                     await self._has_progress.wait()
 
     @property
@@ -210,7 +211,8 @@ class _Speaker(BaseOutputTransport):
         super().__init__(params)
         self._transport = transport
         self._silent_from_s = 0.0  # end of the audio so far
-        self._free_at_s = 0.0  # since when it waits for more audio
+        self._free_at_s = 0.0  # since when it can play more audio
+        self._is_dry = True  # whether no more audio had arrived by then
         self._is_new = True  # whether the next audio starts a turn
 
     @property
@@ -218,7 +220,13 @@ class _Speaker(BaseOutputTransport):
         """Whether audio is played later than its time."""
         now_s = self._transport.now_s
         is_behind = now_s - self._silent_from_s > _TICK_S
-        return is_behind and now_s - self._free_at_s <= _CARD_BUFFER_S
+        return is_behind and (self._has_audio or now_s - self._free_at_s <= _ARRIVAL_S)
+
+    @property
+    def _has_audio(self) -> bool:
+        """Whether audio waits to be played."""
+        sender = self._media_senders.get(None)  # there is none before the start
+        return sender is not None and sender._audio_queue.has_frame(OutputAudioRawFrame)
 
     async def start(self, frame: StartFrame) -> None:
         await super().start(frame)
@@ -234,15 +242,14 @@ class _Speaker(BaseOutputTransport):
         now_s = self._transport.now_s
         if not self._is_new:
             self._transport.latest_s = max(self._transport.latest_s, now_s - self._silent_from_s)
-        # A delay of this program leaves no gap on a real card while audio is waiting to be played.
-        had_to_wait = now_s - self._free_at_s > _TICK_S
-        has_gap = self._is_new or (had_to_wait and now_s - self._silent_from_s > _CARD_BUFFER_S)
+        # Audio that waits while this program is held up leaves no gap on a real card.
+        has_gap = self._is_new or (self._is_dry and now_s - self._silent_from_s > _TICK_S)
         start_s = max(now_s, self._silent_from_s) if has_gap else self._silent_from_s
         self._is_new = False
         self._transport.record_played(start_s, frame.audio)
         self._silent_from_s = start_s + len(frame.audio) / 2 / SPEAKER_RATE_HZ
         await asyncio.sleep(max(0.0, self._silent_from_s - self._transport.now_s))
-        self._free_at_s = self._transport.now_s
+        self._free_at_s, self._is_dry = self._transport.now_s, not self._has_audio
         return True
 
 
