@@ -6,6 +6,8 @@ audio at 48 kHz.
 
 import asyncio
 import contextlib
+import os
+import signal
 import struct
 import time
 from collections import deque
@@ -42,10 +44,13 @@ class Caller:
         self._changed = asyncio.Condition()
 
     async def run(self) -> None:
-        """Send and receive audio until the agent disconnects."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._receive())
-            group.create_task(self._tick())
+        """Send and receive audio until the agent disconnects; then close the connection."""
+        with contextlib.closing(self._writer):
+            async with asyncio.TaskGroup() as group:
+                ticking = group.create_task(self._tick())
+                with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+                    await self._receive()
+                ticking.cancel()
 
     def say(self, pcm: bytes) -> None:
         """Play PCM16 at 48 kHz into the microphone."""
@@ -143,32 +148,40 @@ async def calling(*argv: str, cwd: str, env: dict[str, str]) -> AsyncIterator[Ca
         cwd: working directory of the process.
         env: environment of the process.
     """
-    arrived: asyncio.Queue[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = asyncio.Queue()
-    async with await asyncio.start_server(
-        lambda *streams: arrived.put_nowait(streams), "127.0.0.1", 0
-    ) as listener:
+    arrived: asyncio.Future[Caller] = asyncio.get_running_loop().create_future()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        caller = Caller(reader, writer)
+        arrived.set_result(caller)
+        await caller.run()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as listener:
         host, port = listener.sockets[0].getsockname()
         agent = await asyncio.create_subprocess_exec(
             *argv, "--connect-addr", f"{host}:{port}", cwd=cwd, env=env, start_new_session=True
         )
         try:
             async with asyncio.timeout(PATIENCE_S):
-                reader, writer = await arrived.get()
-            with contextlib.closing(writer):
-                async with _listening(Caller(reader, writer)) as caller:
-                    yield caller
+                caller = await arrived
+            yield caller
         finally:
-            with contextlib.suppress(ProcessLookupError):
-                agent.terminate()
-            async with asyncio.timeout(PATIENCE_S):
-                await agent.wait()
+            # The caller still listens: an agent that begins a line while it is asked to end waits
+            # until that line was played.
+            await _end(agent)
 
 
-@contextlib.asynccontextmanager
-async def _listening(caller: Caller) -> AsyncIterator[Caller]:
-    running = asyncio.create_task(caller.run())
+async def _end(agent: asyncio.subprocess.Process) -> None:
+    """Ask the agent to end; if it does not, kill it with the processes that it has started.
+
+    Raises:
+        TimeoutError: the agent had to be killed.
+    """
+    with contextlib.suppress(ProcessLookupError):
+        agent.terminate()
     try:
-        yield caller
-    finally:
-        running.cancel()
-        await asyncio.wait({running})
+        async with asyncio.timeout(PATIENCE_S):
+            await agent.wait()
+    except TimeoutError:
+        os.killpg(agent.pid, signal.SIGKILL)
+        await agent.wait()
+        raise
