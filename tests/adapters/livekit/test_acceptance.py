@@ -24,14 +24,14 @@ from testbed.servers import (
     silent,
     until_metric,
 )
-from testbed.waiting import undisturbed, until
+from testbed.waiting import PATIENCE_S, undisturbed, until
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, PlayoutClock
 from voiceagent_tts.protocol.messages import SampleRate
 from voiceagent_tts.server.serve import RunningServer
 
 COUNTING = "One, two, three, four, five. Six, seven, eight, nine, ten."
 FIVE = "One, two, three, four, five."
-ONE_ATTEMPT = APIConnectOptions(max_retry=0, timeout=5.0)
+ONE_ATTEMPT = APIConnectOptions(max_retry=0, timeout=PATIENCE_S)
 
 
 async def say(voice: tts.TTS, *texts: str) -> list[tts.SynthesizedAudio]:
@@ -219,8 +219,10 @@ async def test_group_13_sixty_four_replies_at_once_have_no_gap(
     async def listen() -> tuple[float, float]:
         stalls_s = [0.0]
         watching = asyncio.create_task(watch(stalls_s))
-        underruns_s = await asyncio.gather(*(underrun_s() for _ in range(64)))
-        watching.cancel()
+        try:
+            underruns_s = await asyncio.gather(*(underrun_s() for _ in range(64)))
+        finally:
+            watching.cancel()
         return max(underruns_s), max(stalls_s)
 
     longest_underrun_s, longest_stall_s = await undisturbed(listen)
@@ -309,12 +311,15 @@ async def test_group_17_a_pause_before_the_first_sound_loses_nothing(
     """The plugin does not see the pause; the reply waits and is complete."""
     server = await start_server()
     async with talking(make_voice(server)) as conversation:
+        output = conversation.session.output.audio
+        assert output is not None
+        output.pause()
         with silent(server):
             handle = conversation.reply(FIVE)
-            await until_metric(server, "tts_contexts_active", 1)
-            output = conversation.session.output.audio
-            assert output is not None
+            # LiveKit resumes the output once, when it begins to forward the reply.
+            await until(lambda: not conversation.loudspeaker.is_paused, "the output is resumed")
             output.pause()
+            await until_metric(server, "tts_contexts_active", 1)
         await until_metric(server, "tts_contexts_active", 0)
         assert conversation.loudspeaker.played_s == 0
         output.resume()
