@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from testbed.texts import ALL, TEXTS, agent_text, any_text, chunked
 from testbed.timing import is_linear
 from voiceagent_tts.core import Segment
+from voiceagent_tts.text import segmenter as module
 from voiceagent_tts.text.segmenter import Segmenter
 from voiceagent_tts.text.words import is_spoken, split_words
 
@@ -300,3 +301,12 @@ def test_time_is_linear(unit: str) -> None:
     """Eight times the text, pushed by characters, takes about eight times as long."""
     assert is_linear(lambda text: segments_of(*text, first_clause=True), unit)
     assert is_linear(lambda text: segments_of(*("x " + text), first_clause=True), unit)
+
+
+def test_text_without_speech_is_not_searched_for_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The owner asks after every delta, so white space without end must cost nothing."""
+    monkeypatch.delattr(module, "visible_end")
+    segmenter = Segmenter()
+    for _ in range(5):
+        assert segmenter.push("\n" * 100) == []
+        assert not segmenter.ends_sentence

@@ -204,9 +204,9 @@ class Segmenter:
         return best_border(self._text, start, at)
 
     def _settled_end(self) -> int | None:
-        end = visible_end(self._text, len(self._text))
-        if not self._speaks_before(end):
+        if self._speech_start is None:
             return None
+        end = visible_end(self._text, len(self._text))
         start, stop = marks_before(self._text, end)
         before = self._before(stop)
         ending = ending_of(before, self._joined(start, stop), self._language)
