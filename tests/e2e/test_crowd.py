@@ -9,7 +9,7 @@ import pytest
 
 from testbed.linked_models import link_with_short_quick_runs
 from testbed.servers import StartServer
-from testbed.waiting import until
+from testbed.waiting import PATIENCE_S, until
 from voiceagent_tts.client import TTSClient
 from voiceagent_tts.errors import OverloadedError
 from voiceagent_tts.protocol.client_connection import ClientAudio
@@ -80,7 +80,8 @@ async def come_and_go(url: str, random: Random) -> dict[str, int]:
     left = {"cancelled": 0, "hung up": 0}
 
     async def visit(seed: int, messages: int, *, is_polite: bool) -> None:
-        async with TTSClient(url) as client:
+        # All visitors share this process with the server, which may take long to answer them.
+        async with TTSClient(url, answer_timeout_s=PATIENCE_S) as client:
             context = await client.open(voice="ryan", seed=seed, max_lead_s=0)
             await context.send_text(SENTENCE.format("none"))
             await take(aiter(context), messages)
