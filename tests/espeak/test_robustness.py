@@ -62,6 +62,11 @@ for context, unit in enumerate(UNITS):
     words = [word.word for word in words_of(driver.events, context)]
     assert words == split_words(said)[: len(words)]
     driver.events.clear()
+INDIC = ("(-\\u0928\\u0915", "s\\u0928-\\u0928\\u0928", "'-\\u09ac\\u09ac")
+for context, said in enumerate(INDIC, 50):
+    for language in ("en", "es", "ko"):
+        submit = Submit(context, said, 0, False, "default", language)
+        assert isinstance(driver.run(submit, Credit(context, 0.0, UNLIMITED))[-1], Done)
 last = driver.run(Submit(99, "Hi.", 0, False, "f1", "de"), Credit(99, 0.0, UNLIMITED))[-1]
 assert isinstance(last, Done), last
 """

@@ -21,7 +21,7 @@ import numpy as np
 
 from voiceagent_tts.errors import EngineError
 from voiceagent_tts.espeak.ipa import IpaTable, phoneme_names
-from voiceagent_tts.espeak.long_words import divided
+from voiceagent_tts.espeak.readable import readable
 from voiceagent_tts.extras import install_hint
 from voiceagent_tts.seam.events import Gender
 
@@ -255,7 +255,7 @@ class EspeakLibrary:
         return not run.is_stopped
 
     def _synth(self, text: str, flags: int) -> int:
-        encoded = divided(text).encode("utf-8", errors="replace") + b"\0"
+        encoded = readable(text).encode("utf-8", errors="replace") + b"\0"
         return self._dll.espeak_Synth(
             encoded, len(encoded), 0, _POSITION_CHARACTER, 0, _CHARS_UTF8 | flags, None, None
         )
@@ -302,7 +302,7 @@ class EspeakLibrary:
         return both.removesuffix(vowel)
 
     def _phonemes(self, text: str, mode: int) -> str:
-        buffer = ctypes.create_string_buffer(divided(text).encode("utf-8", errors="replace"))
+        buffer = ctypes.create_string_buffer(readable(text).encode("utf-8", errors="replace"))
         position = ctypes.c_void_p(ctypes.addressof(buffer))
         clauses: list[str] = []
         while position.value:

@@ -1,29 +1,35 @@
-"""Words that are divided for espeak-ng. `test_robustness` speaks them."""
+"""Texts that are changed for espeak-ng. `test_robustness` speaks them."""
 
 import pytest
 
-from voiceagent_tts.espeak.long_words import divided
+from voiceagent_tts.espeak.readable import readable
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        "It's 5 o'clock. That's all? " * 20,
+        "It's a well-known 5 o'clock tea. That's all? " * 20,
         "https://example.com/a/path?with=a&long=query#and-a-fragment",
         "好的，我们走吧。" * 30,
+        "नमस्ते - यह",
         "[[" + "a|" * 99 + "a]]",
     ],
 )
-def test_words_that_espeak_can_read_stay(text: str) -> None:
+def test_what_espeak_can_read_stays(text: str) -> None:
     """Sentences, addresses, scripts without spaces and names of phonemes are not changed."""
-    assert divided(text) == text
+    assert readable(text) == text
 
 
 @pytest.mark.parametrize("unit", ["'s", "’s", "?s", ".é"])
 def test_a_word_with_many_marks_is_divided_in_its_place(unit: str) -> None:
     """No part has 20 marks, and every other character keeps its place."""
     text = "Hi. " + unit * 125
-    parts = divided(text)
+    parts = readable(text)
     assert len(parts) == len(text)
     assert all(part.count(unit[0]) < 20 for part in parts.split())
     assert all(one in (other, " ") for one, other in zip(parts, text, strict=True))
+
+
+def test_a_hyphen_in_an_indic_word_is_a_space() -> None:
+    """Other hyphens stay, and every character keeps its place."""
+    assert readable("well-known (-नमस्ते न-न") == "well-known ( नमस्ते न न"
