@@ -50,6 +50,17 @@ def test_the_delay_is_short(speed: float) -> None:
         assert fed <= HELD_SAMPLES
 
 
+@pytest.mark.parametrize("speed", [0.25, 0.5, 1.25, 4.0])
+@pytest.mark.parametrize("chunk", [700, 2_000, 24_000, 100_000])
+def test_a_long_chunk_is_not_held(speed: float, chunk: int) -> None:
+    """However long the chunks are, less than `HELD_SAMPLES` of the input are not in the output."""
+    stretcher = TimeStretch(speed)
+    out_samples = 0
+    for fed in range(chunk, 200_001, chunk):
+        out_samples += len(stretcher.push(tone(chunk / SAMPLE_RATE_HZ).tobytes())) // 2
+        assert fed - out_samples * speed <= HELD_SAMPLES
+
+
 def test_empty_input_has_empty_output() -> None:
     """A context without audio has no stretched audio."""
     stretcher = TimeStretch(2.0)

@@ -12,6 +12,8 @@ from voiceagent_tts.core import SAMPLE_RATE_HZ
 
 HELD_SAMPLES = 3_840
 """Maximum input that is not in the output yet."""
+_BLOCK_SAMPLES = 960
+"""Each `atempo` keeps what it made of its last input until the next, so input comes in blocks."""
 
 
 class TimeStretch:
@@ -49,12 +51,14 @@ class TimeStretch:
         import av
 
         samples = np.frombuffer(pcm, "<i2")[None]  # [1, S]
-        frame = av.AudioFrame.from_ndarray(samples, format="s16", layout="mono")
-        frame.sample_rate = SAMPLE_RATE_HZ
-        frame.time_base = Fraction(1, SAMPLE_RATE_HZ)
-        frame.pts = self._pushed_samples
-        self._pushed_samples += samples.shape[1]
-        self._graph.push(frame)
+        for start in range(0, samples.shape[1], _BLOCK_SAMPLES):
+            block = samples[:, start : start + _BLOCK_SAMPLES]
+            frame = av.AudioFrame.from_ndarray(block, format="s16", layout="mono")
+            frame.sample_rate = SAMPLE_RATE_HZ
+            frame.time_base = Fraction(1, SAMPLE_RATE_HZ)
+            frame.pts = self._pushed_samples
+            self._pushed_samples += block.shape[1]
+            self._graph.push(frame)
         return self._pull()
 
     def finish(self) -> bytes:
