@@ -267,6 +267,7 @@ class WordPolicy:
         if (known := self._known.get(place)) is not None:
             return known.source, _with_doubt(known)
         if (tentative := self._tentative.get(place)) is not None:
+            # The aligner has confidence 0 in a word that it has only just heard, or not at all.
             if place == 0 and tentative.confidence == 0.0:
                 start = max(tentative.start_sample, self._first_speech)
                 tentative = replace(tentative, start_sample=start)
