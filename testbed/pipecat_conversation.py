@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, cast
 
@@ -30,7 +31,7 @@ from pipecat.services.tts_service import TTSService
 from pipecat.workers.runner import WorkerRunner
 
 from testbed.server_process import ServerProcess
-from testbed.waiting import PATIENCE_S
+from testbed.waiting import PATIENCE_S, MovedError
 from voiceagent_tts.adapters.pipecat import VoiceAgentTTSService
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
 from voiceagent_tts.demo.realtime_file_transport import RealtimeFileTransport
@@ -38,6 +39,9 @@ from voiceagent_tts.server.serve import RunningServer
 
 HEARD_SAMPLES = 480
 """Played length from which a word counts as heard: the service's default `output_latency_s`."""
+_IN_FLIGHT_S = 0.04
+"""Longest time that a word or its audio takes from the service to the history or the loudspeaker,
+while the machine does not hold them up."""
 
 ENGLISH = VoiceAgentTTSService.Settings(voice="default", language="en")
 
@@ -151,6 +155,23 @@ class Conversation:
             await self._turns_begun.get()
             await self.push(InterruptionFrame())
             return (await self._turns.get()).content
+
+    async def cut(self, context_id: str, text: str) -> tuple[str, str]:
+        """Barge in; returns the turn's text in the history, and the part of `text` that was heard.
+
+        Raises:
+            MovedError: a word became audible while the interruption was on its way. Whether the
+                history has it is then decided by which of both arrives first.
+        """
+        interrupted_at = time.monotonic()
+        committed = await self.interrupt()
+        near_s = _IN_FLIGHT_S + time.monotonic() - interrupted_at
+        played = self.played_samples(context_id)
+        for word in self.words.get(context_id, []):
+            distance_s = abs(word.start_sample + HEARD_SAMPLES - played) / SAMPLE_RATE_HZ
+            if distance_s < near_s:
+                raise MovedError(f"{word.word.text!r} began {distance_s:.3f} s from the cut")
+        return committed, self.heard(context_id, text)
 
     async def spoken(self) -> str:
         """Wait for the end of the turn; returns its text in the history."""

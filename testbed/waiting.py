@@ -10,11 +10,16 @@ PATIENCE_S = 60.0
 """Seconds until a waiting test fails; not a claim about speed."""
 
 _ATTEMPTS = 6
+_MOVED_ATTEMPTS = 20
 _TICK_S = 0.01
 _STANDSTILL_S = 0.1
 """Ten times the longest time that a test keeps its event loop busy."""
 
 _Result = TypeVar("_Result")
+
+
+class MovedError(Exception):
+    """A busy machine moved what an attempt does to a moment at which its claim decides nothing."""
 
 
 async def until(condition: Callable[[], bool], what: str) -> None:
@@ -31,22 +36,31 @@ async def undisturbed(
     """Return the result of an attempt that other processes did not disturb.
 
     The attempt depends on real time, so it is repeated if a busy machine suspended this process.
-    The last of a few attempts counts even if it was disturbed.
+    The last of a few attempts counts even if it was disturbed. One that raises `MovedError` never
+    counts.
 
     Args:
         attempt: what to repeat.
         own_standstills: how often the attempt itself blocks the event loop.
+
+    Raises:
+        MovedError: all of many attempts have raised it.
     """
-    for _ in range(_ATTEMPTS - 1):
+    suspended = 0
+    for _ in range(_MOVED_ATTEMPTS - 1):
         ticks_s = [time.monotonic()]
         ticking = asyncio.create_task(_tick(ticks_s))
         try:
             result = await attempt()
+        except MovedError:
+            continue
         finally:
             ticking.cancel()
         ticks_s.append(time.monotonic())
         gaps_s = [late - early for early, late in pairwise(ticks_s)]
-        if sum(gap_s >= _STANDSTILL_S for gap_s in gaps_s) <= own_standstills:
+        is_disturbed = sum(gap_s >= _STANDSTILL_S for gap_s in gaps_s) > own_standstills
+        suspended += is_disturbed
+        if not is_disturbed or suspended == _ATTEMPTS:
             return result
     return await attempt()
 

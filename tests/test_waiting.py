@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from testbed import waiting
-from testbed.waiting import undisturbed
+from testbed.waiting import MovedError, undisturbed
 
 
 class Clock:
@@ -57,3 +57,18 @@ async def test_an_attempt_may_block_the_loop_itself(clock: Clock) -> None:
     """Only more standstills than its own are a disturbance."""
     attempts = Attempts(clock, [[0.2, 0.2], [0.2]])
     assert await undisturbed(attempts, own_standstills=1) == 2
+
+
+async def test_an_attempt_that_was_moved_never_counts(clock: Clock) -> None:
+    """It is made again, also after more attempts than are made for a suspended process."""
+    moved = [True] * 10 + [False]
+
+    async def attempt() -> int:
+        if moved.pop(0):
+            raise MovedError("the cut fell on a word")
+        return len(moved)
+
+    assert await undisturbed(attempt) == 0
+    moved = [True] * 1_000
+    with pytest.raises(MovedError, match="the cut fell on a word"):
+        await undisturbed(attempt)

@@ -81,7 +81,7 @@ async def test_sixteen_cut_points_are_exact(start_server: StartServer, rtf: floa
                 await conversation.play(context_id, at_s)
                 words = conversation.words[context_id]
                 assert min(abs(word.start_sample / SAMPLE_RATE_HZ - at_s) for word in words) > 0.08
-                return await conversation.interrupt(), conversation.heard(context_id, SIXTEEN)
+                return await conversation.cut(context_id, SIXTEEN)
 
             for at_s in cut_points_s:
                 committed, heard = await undisturbed(partial(cut, at_s))
@@ -105,8 +105,7 @@ async def test_words_wait_for_sound_that_stalls(served: ServerProcess) -> None:
             await conversation.append(second)
             await conversation.end()
             await conversation.play(context_id, played + 0.8)
-            committed = await conversation.interrupt()
-            return committed, conversation.heard(context_id, first + second)
+            return await conversation.cut(context_id, first + second)
 
     committed, heard = await undisturbed(cut)
     assert committed == heard
@@ -131,7 +130,7 @@ async def test_a_program_that_was_late_is_cut_exactly(
                 time.sleep(hold_s)  # another program has the CPU
                 await asyncio.sleep(0.001)
             await conversation.play(context_id, 1.0)
-            return await conversation.interrupt(), conversation.heard(context_id, COUNTING)
+            return await conversation.cut(context_id, COUNTING)
 
     committed, heard = await undisturbed(cut, own_standstills=1)
     assert committed == heard
@@ -148,7 +147,7 @@ async def test_words_of_a_second_utterance_wait_for_the_first(served: ServerProc
             context_id = await conversation.begun()
             assert await conversation.spoken() == first
             await conversation.play(context_id, 0.9)
-            return await conversation.interrupt(), conversation.heard(context_id, second)
+            return await conversation.cut(context_id, second)
 
     committed, heard = await undisturbed(cut)
     assert committed == heard
@@ -171,7 +170,7 @@ async def test_words_wait_for_speech_that_cannot_be_interrupted(served: ServerPr
             await conversation.interrupt()
             second = await conversation.reply(reply)
             await conversation.play(second, 0.5)
-            return await conversation.interrupt(), conversation.heard(second, reply)
+            return await conversation.cut(second, reply)
 
     committed, heard = await undisturbed(cut)
     assert heard and committed.endswith(heard)
@@ -193,7 +192,7 @@ async def test_a_late_first_audio_changes_nothing(start_server: StartServer) -> 
         async with talking(service(server)) as conversation:
             context_id = await conversation.reply(COUNTING)
             await conversation.play(context_id, 1.2)
-            return await conversation.interrupt(), conversation.heard(context_id, COUNTING)
+            return await conversation.cut(context_id, COUNTING)
 
     committed, heard = await undisturbed(cut)
     assert committed == heard != ""
