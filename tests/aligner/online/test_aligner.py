@@ -121,6 +121,16 @@ def test_pauses_may_be_noisy(below_db: float, gain_db: float, within_ms: float) 
     assert aligned_errors_ms(OnlineAligner(), [noisy]).max() <= within_ms
 
 
+def test_a_false_start_is_left_out() -> None:
+    """What is said before a sentence, and is not in its text, moves few of its words."""
+    contexts: list[Spoken] = []
+    for text in islice(agent_sentences(2), 6):
+        start, whole = (espeak(said, "en", "f3") for said in ("What I, I think,", text))
+        words = tuple(word.later(start.samples) for word in whole.words)
+        contexts.append(replace(whole, pcm=start.pcm + whole.pcm, words=words))
+    assert (aligned_errors_ms(OnlineAligner(), contexts) <= 200).mean() >= 0.9
+
+
 def test_audio_of_other_words_is_not_exact() -> None:
     """Few words that are not said are found for sure; what is said is, in noise too."""
     said = with_noise(espeak(SENTENCE, "en", "f3"), pink, 40, 1)

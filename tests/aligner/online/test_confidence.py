@@ -87,19 +87,19 @@ def test_a_word_beside_sound_that_is_left_out_is_not_exact() -> None:
 
 
 def test_only_loud_sound_in_pauses_is_counted_and_only_near() -> None:
-    """Ten frames as loud as speech count for 40 frames on either side; quiet ones do not."""
-    energies = np.full(140, -4.0, np.float32)
-    is_speech = np.ones(140, np.bool_)
-    is_speech[60:80] = False
-    energies[60:70] = -9.0
-    search = np.zeros((140, 2), np.float32)
-    left_out = path_evidence(search, np.arange(140), energies, is_speech)[:, 3]
-    assert len(left_out) == 120
-    assert left_out[:31].max() == 0  # frame 30 sees those before 70, all of them quiet
-    assert left_out[35] == 5  # frames 70 to 74
-    assert left_out[59] == left_out[60] == 10  # frames 59 and 80, on either side
-    assert left_out[95] == 5  # frame 115 sees 75 to 79
-    assert left_out[100:].max() == 0  # from frame 120 on
+    """Ten frames as loud as speech count for 60 frames on either side; quiet ones do not."""
+    energies = np.full(180, -4.0, np.float32)
+    is_speech = np.ones(180, np.bool_)
+    is_speech[80:100] = False
+    energies[80:90] = -9.0
+    search = np.zeros((180, 2), np.float32)
+    left_out = path_evidence(search, np.arange(180), energies, is_speech)[:, 3]
+    assert len(left_out) == 160
+    assert left_out[:31].max() == 0  # frame 30 sees those before 90, all of them quiet
+    assert left_out[35] == 5  # frames 90 to 94
+    assert left_out[79] == left_out[80] == 10  # frames 79 and 100, on either side
+    assert left_out[135] == 5  # frame 155 sees 95 to 99
+    assert left_out[140:].max() == 0  # from frame 160 on
 
 
 def test_repeated_and_skipped_frames_are_bent() -> None:

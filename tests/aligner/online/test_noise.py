@@ -8,6 +8,7 @@ from voiceagent_tts.aligner.online.features import CEPSTRA, Frames, frames_of
 from voiceagent_tts.aligner.online.noise import (
     SPEECH_DISTANCE,
     NoiseTracker,
+    distances_from,
     noise_in,
     pause_costs,
 )
@@ -41,7 +42,7 @@ def test_far_voices_are_noise_to_a_near_one() -> None:
     """Loudness tells a voice from a babble of voices, whose spectrum varies like its own."""
     frames, is_loud = noisy_speech(-40, babble)
     cepstra = frames.features[:, :CEPSTRA]
-    costs = pause_costs(noise_in(cepstra).distances(cepstra), frames.voicing)
+    costs = pause_costs(noise_in(cepstra).distances(cepstra), frames.voicing, 2.0)
     is_pause = np.arange(len(frames)) < 95
     assert costs[is_pause].mean() < 5.0
     assert costs[is_loud].mean() > 8.0
@@ -59,13 +60,38 @@ def test_a_quieter_frame_is_no_less_a_pause() -> None:
 def test_noise_is_unknown_at_first() -> None:
     """Until then only very quiet frames can be in a pause, and speech never is."""
     frames, _ = noisy_speech(-30)
-    tracker, distances = NoiseTracker().judge(frames.select(np.arange(len(frames)) < 10))
+    is_first = np.arange(len(frames)) < 10
+    first = frames.select(is_first)
+    tracker = NoiseTracker().including(first)
+    assert tracker.noise is None
+    distances = distances_from(None, first)
     assert np.isinf(distances).all()
-    assert pause_costs(distances, np.ones(10, np.float32)).tolist() == [10.0] * 10
-    _, distances = tracker.judge(frames.select(np.arange(len(frames)) >= 10))
-    assert np.isfinite(distances).all()
+    assert pause_costs(distances, np.ones(10, np.float32), 0.0).tolist() == [10.0] * 10
+    assert tracker.including(frames.select(~is_first)).noise is not None
     quiet, _ = noisy_speech(-80)
-    assert NoiseTracker().judge(quiet.select(np.arange(len(quiet)) < 10))[1].max() == 0.0
+    assert distances_from(None, quiet.select(np.arange(len(quiet)) < 10)).max() == 0.0
+
+
+def test_noise_that_rises_is_known_after_three_seconds_of_it() -> None:
+    """A pause in it sounds like one then, and a quieter room is forgotten."""
+    quiet, _ = noisy_speech(-60)
+    loud, _ = noisy_speech(-40)
+    pause = loud.select(np.arange(len(loud)) < 95)
+    tracker = NoiseTracker().including(quiet).including(quiet)
+    assert (distances_from(tracker.noise, pause) > SPEECH_DISTANCE).mean() > 0.9
+    for _ in range(4):
+        tracker = tracker.including(pause)
+    assert (distances_from(tracker.noise, pause) < SPEECH_DISTANCE).mean() > 0.9
+
+
+@pytest.mark.parametrize(("contrast", "limits"), [(1.0, (6.0, 10.0)), (6.0, (5.5, 6.5))])
+def test_what_is_no_word_may_be_left_out_of_clean_speech(
+    contrast: float, limits: tuple[float, float]
+) -> None:
+    """Sound unlike the noise costs less in a pause where words can be told from other words."""
+    voicing = np.array((0.3, 1.0), np.float32)
+    costs = pause_costs(np.full(2, np.inf, np.float32), voicing, contrast)
+    assert tuple(costs.tolist()) == limits
 
 
 def test_a_breath_is_rather_in_a_pause_than_a_vowel_is() -> None:
@@ -76,7 +102,7 @@ def test_a_breath_is_rather_in_a_pause_than_a_vowel_is() -> None:
     breathed = breathed.select(breathed.log_energies > breathed.log_energies.max() - 3.0)
     noise = noise_in(frames.features[:, :CEPSTRA])
     in_breath, in_speech = (
-        pause_costs(noise.distances(some.features[:, :CEPSTRA]), some.voicing)
+        pause_costs(noise.distances(some.features[:, :CEPSTRA]), some.voicing, 2.0)
         for some in (breathed, frames.select(is_loud))
     )
     assert in_breath.mean() < 7.5
@@ -88,24 +114,22 @@ def test_steady_vowels_are_no_noise() -> None:
     frames, _ = noisy_speech(-35)
     assert (frames.voicing[:95] < 0.7).mean() > 0.97
     is_voiced = frames.voicing >= 0.7
-    tracker, _ = NoiseTracker().judge(frames.select(is_voiced))
+    tracker = NoiseTracker().including(frames.select(is_voiced))
     assert is_voiced.sum() > 40
     assert len(tracker.recent) == 0
 
 
 def test_no_frames_change_nothing() -> None:
-    """Silence without an audible frame leaves the tracker as it was."""
+    """Without a frame the tracker stays as it was."""
     frames, _ = noisy_speech(-40)
-    tracker, _ = NoiseTracker().judge(frames)
-    same, distances = tracker.judge(frames.select(np.zeros(len(frames), np.bool_)))
-    assert same is tracker
-    assert len(distances) == 0
+    tracker = NoiseTracker().including(frames)
+    assert tracker.including(frames.select(np.zeros(len(frames), np.bool_))) is tracker
 
 
 def test_memory_is_bounded() -> None:
     """The last seconds are kept, whatever came before."""
     frames, _ = noisy_speech(-40)
     tracker = NoiseTracker()
-    for _ in range(12):
-        tracker, _ = tracker.judge(frames)
-    assert len(tracker.recent) == 500
+    for _ in range(6):
+        tracker = tracker.including(frames)
+    assert len(tracker.recent) == 300

@@ -12,7 +12,7 @@ from voiceagent_tts.aligner.online.voice_profile import (
 )
 
 
-def frames(log_energies: list[float], offset: float = 0.0) -> Frames:
+def frames(log_energies: list[float], offset: float = 0.0, voicing: float = 0.0) -> Frames:
     """Random features around `offset`, with these log energies."""
     rng = np.random.default_rng(1)
     features = rng.standard_normal((len(log_energies), WIDTH)).astype(np.float32) + offset
@@ -20,7 +20,7 @@ def frames(log_energies: list[float], offset: float = 0.0) -> Frames:
         np.arange(len(log_energies)),
         features.astype(np.float32),
         np.array(log_energies, np.float32),
-        np.ones(len(log_energies), np.float32),
+        np.full(len(log_energies), voicing, np.float32),
     )
 
 
@@ -31,6 +31,29 @@ def test_silence_is_far_below_the_loudest_frame_so_far() -> None:
     known, loud = SpeechNormalizer(level=-2.0).drop_silence(frames([-13.0, -11.0]))
     assert loud.centres.tolist() == [1]
     assert known.level == -2.0
+
+
+def test_a_speaker_who_moves_away_stays_audible() -> None:
+    """Vowels that are quieter lower the level, by 4 dB a second; pauses and noise do not."""
+    vowels, noise = (frames([-6.0] * 100, voicing=voicing) for voicing in (1.0, 0.3))
+    near = SpeechNormalizer(level=-2.0)
+    fallen, _ = near.drop_silence(vowels)
+    assert fallen.level == pytest.approx(-3.0, abs=0.01)
+    assert near.drop_silence(noise)[0].level == -2.0
+    for _ in range(4):
+        fallen, _ = fallen.drop_silence(vowels)
+    assert fallen.level == -6.0
+
+
+def test_what_is_left_out_as_silence_teaches_what_pauses_sound_like() -> None:
+    """Noise far below the voice is noise, or the quietest consonants would be."""
+    profile = VoiceProfile(normalizer=SpeechNormalizer(level=-2.0))
+    audible, _ = profile.observe(frames([-14.0] * 50))
+    assert len(audible) == 0
+    assert profile.noise.noise is not None
+    profile = VoiceProfile()
+    profile.observe(frames([-30.0] * 50))
+    assert profile.noise.noise is None
 
 
 def test_statistics_do_not_depend_on_the_parts() -> None:

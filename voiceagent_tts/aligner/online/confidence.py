@@ -27,7 +27,7 @@ _BENT_FRAMES_BEFORE, _BENT_FRAMES_AFTER = 40, 60
 _USUAL_BENT = 0.25
 """Share of the speech frames around the start of a word that repeat or skip a reference frame in
 ordinary speech. A path with more is bent to sound that is not its words."""
-_LEFT_OUT_WITHIN_FRAMES = 40
+_LEFT_OUT_WITHIN_FRAMES = 60
 """Frames on either side of a speech frame in which loud sound that was left out is counted."""
 _MAX_LEFT_OUT = 5
 """More is the length of a vowel, which may be the word itself."""

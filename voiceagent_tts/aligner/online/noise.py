@@ -1,9 +1,9 @@
 """What a voice's pauses sound like: the room, the microphone, the codec.
 
-A pause is rarely silent. Its sound is learnt from the quietest frames of the last seconds, so it
-needs no pause to be known in advance: stops inside words let the room through, too. Frames are
-judged by loudness and by spectrum, relative to what is learnt and never to the voice's peak. This
-module knows no words and no reference.
+A pause is rarely silent. Its sound is learnt from the quietest of the last frames without a pitch,
+so it needs no pause to be known in advance: stops inside words let the room through, too. Frames
+are judged by loudness and by spectrum, relative to what is learnt and never to the voice's peak.
+This module knows no words and no reference.
 """
 
 from dataclasses import dataclass, field
@@ -13,25 +13,30 @@ import numpy.typing as npt
 
 from voiceagent_tts.aligner.online.features import BANDS, CEPSTRA, Floats, Frames
 
-_VOICING, _MAX_PAUSE_COSTS = (0.5, 0.8), (6.0, 10.0)
-"""What a frame costs in a pause at most, by its voicing. A vowel is never in a pause, so it costs
-more than a word that fits badly. A breath or a click has no pitch and is passed over; so would a
-consonant be, but for the cost of a path into a pause."""
+_VOICING = (0.5, 0.8)
+_CONTRASTS = (3.5, 4.5)
+_MAX_PAUSE_COSTS = ((6.0, 5.5), (10.0, 6.5))
+"""What a frame costs in a pause at most: without a pitch and with one, each at these contrasts of
+the voice to the noise. A breath or a click has no pitch and is passed over; so would a consonant
+be, but for the cost of a path into a pause. In noise words fit badly, and a vowel costs more than
+any of them. In clean speech they fit, so what costs more is no word of the text: a false start, or
+a word that is said twice."""
 _MIN_PAUSE_COST = np.float32(4.0)
 """Cost of a frame in a pause that sounds like one: a little less than that of a word that fits."""
 _TYPICAL_DISTANCE, _COST_PER_DISTANCE = np.float32(1.4), np.float32(3.0)
 """Distance up to which a frame sounds like a pause, and what it costs beyond."""
 
-_VOICED = 0.7
+VOICED = 0.7
 """Voicing from which a frame is no noise: quiet vowels are steady, too."""
 SPEECH_DISTANCE = 2.0
 """Distance from which a frame is speech, whose features describe the voice."""
 _QUIET_LEVEL = -14.0
 """Log energy (-61 dBFS) below which a frame sounds like a pause while no noise is known."""
 
-_RECENT_FRAMES = 500
-_HALF_LIFE_FRAMES = 200
-"""Age at which a frame counts half: noise may change from one context to the next."""
+_RECENT_FRAMES = 300
+_HALF_LIFE_FRAMES = 150
+"""Age at which a frame counts half: noise may change from one context to the next. The lowest
+loudness counts until its frames are forgotten, so noise that has risen is known no sooner."""
 _MIN_FRAMES = 40
 """Frames from which noise is known."""
 _STEADY_FRAMES = 5
@@ -67,6 +72,11 @@ class Noise:
     mean: Floats
     deviation: Floats
 
+    @property
+    def loudness(self) -> float:
+        """Mean log energy of a band."""
+        return float(self.mean[0]) / BANDS
+
     def distances(self, cepstra: Floats) -> Floats:
         """How unlike the noise each frame is, [N], in standard deviations.
 
@@ -84,40 +94,47 @@ class Noise:
 
 @dataclass(frozen=True, slots=True)
 class NoiseTracker:
-    """Follows the sound of a voice's pauses; what it says about a frame rests on earlier ones.
+    """Follows the sound of a voice's pauses.
 
     Attributes:
-        recent: [N, CEPSTRA] float32, cepstra of the last audible frames that have no pitch, at most
+        recent: [N, CEPSTRA] float32, cepstra of the last frames that have no pitch, at most
             `_RECENT_FRAMES`.
     """
 
     recent: Floats = field(default_factory=lambda: np.zeros((0, CEPSTRA), np.float32))
 
-    def judge(self, frames: Frames) -> tuple["NoiseTracker", Floats]:
-        """Return the tracker updated by audible `frames`, and their distances from the noise, [N].
+    def including(self, frames: Frames) -> "NoiseTracker":
+        """The tracker with `frames` counted, too: speech and pauses, but no digital silence."""
+        unpitched = frames.features[frames.voicing < VOICED, :CEPSTRA]
+        if not len(unpitched):
+            return self
+        return NoiseTracker(np.concatenate((self.recent, unpitched))[-_RECENT_FRAMES:])
 
-        Distances are 0.0 or infinite while no noise is known.
-        """
-        if not len(frames):
-            return self, frames.log_energies
-        cepstra = frames.features[:, :CEPSTRA]
-        recent = np.concatenate((self.recent, cepstra[frames.voicing < _VOICED]))[-_RECENT_FRAMES:]
-        if len(recent) < _MIN_FRAMES:
-            distances = np.where(frames.log_energies < _QUIET_LEVEL, 0.0, np.inf)
-            return NoiseTracker(recent), distances.astype(np.float32)
-        return NoiseTracker(recent), noise_in(recent).distances(cepstra)
+    @property
+    def noise(self) -> Noise | None:
+        """The noise of the pauses; None while too few frames are known."""
+        return noise_in(self.recent) if len(self.recent) >= _MIN_FRAMES else None
 
 
-def pause_costs(distances: Floats, voicing: Floats) -> Floats:
+def distances_from(noise: Noise | None, frames: Frames) -> Floats:
+    """How unlike the noise each frame is, [N]; 0.0 or infinite where the noise is not known."""
+    if noise is not None:
+        return noise.distances(frames.features[:, :CEPSTRA])
+    return np.where(frames.log_energies < _QUIET_LEVEL, 0.0, np.inf).astype(np.float32)
+
+
+def pause_costs(distances: Floats, voicing: Floats, contrast: float) -> Floats:
     """Cost of each frame in a pause, [N].
 
     Args:
         distances: [N], from the noise.
         voicing: [N], as in `Frames`.
+        contrast: how much louder the voice is than the noise, in nats; 0.0 where it is not known.
     """
     excess = np.maximum(distances - _TYPICAL_DISTANCE, np.float32(0.0))
-    limits = np.interp(voicing, _VOICING, _MAX_PAUSE_COSTS).astype(np.float32)
-    return np.minimum(_MIN_PAUSE_COST + _COST_PER_DISTANCE * excess, limits)
+    limits = [float(np.interp(contrast, _CONTRASTS, costs)) for costs in _MAX_PAUSE_COSTS]
+    max_costs = np.interp(voicing, _VOICING, limits).astype(np.float32)
+    return np.minimum(_MIN_PAUSE_COST + _COST_PER_DISTANCE * excess, max_costs)
 
 
 def noise_in(cepstra: Floats) -> Noise:

@@ -9,8 +9,21 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from voiceagent_tts.aligner.online.features import CEPSTRA, WIDTH, Booleans, Floats, Frames
-from voiceagent_tts.aligner.online.noise import SPEECH_DISTANCE, NoiseTracker, pause_costs
+from voiceagent_tts.aligner.online.features import (
+    BANDS,
+    CEPSTRA,
+    WIDTH,
+    Booleans,
+    Floats,
+    Frames,
+)
+from voiceagent_tts.aligner.online.noise import (
+    SPEECH_DISTANCE,
+    VOICED,
+    NoiseTracker,
+    distances_from,
+    pause_costs,
+)
 
 VTLN_WARPS = (0.95, 1.05, 1.15, 1.25)
 """Warp factors tried for an unknown voice: from a man's to a woman's vocal tract, relative to the
@@ -21,6 +34,9 @@ WARP_TRIAL_FRAMES = 200
 _AUDIBLE_RANGE = 10.0
 """A frame is silent if its log energy is this far below the voice's level: 43 dB. What is left out
 is neither speech nor noise that could be taken for speech; pauses are found without this."""
+_LEVEL_FALL = np.float32(0.01)
+"""By how much the level falls with each frame that has a pitch and is quieter: about 4 dB a second.
+Speakers move away, and a voice may be made anew from a quieter recording."""
 SILENT_LEVEL = -20.0
 """Log energy (-87 dBFS) below which every frame is silent."""
 _MAX_COUNTED_FRAMES = 12_000
@@ -100,7 +116,7 @@ class SpeechNormalizer:
     """Drops one voice's silent frames and normalises the features of the others.
 
     Attributes:
-        level: log energy of the loudest frame so far.
+        level: log energy of the loudest frame, of late (`_LEVEL_FALL`).
         statistics: statistics of the speech frames so far.
     """
 
@@ -109,7 +125,9 @@ class SpeechNormalizer:
 
     def drop_silence(self, frames: Frames) -> tuple["SpeechNormalizer", Frames]:
         """Return the normalizer updated by the level of `frames`, and the audible frames."""
-        levels = np.maximum.accumulate(np.append(np.float32(self.level), frames.log_energies))
+        fall = _LEVEL_FALL * np.cumsum(np.append(0, frames.voicing >= VOICED), dtype=np.float32)
+        log_energies = np.append(np.float32(self.level), frames.log_energies)
+        levels = np.maximum.accumulate(log_energies + fall) - fall
         floor = np.maximum(levels[1:] - _AUDIBLE_RANGE, SILENT_LEVEL)
         audible = frames.select(frames.log_energies > floor)
         return replace(self, level=float(levels[-1])), audible
@@ -154,9 +172,16 @@ class VoiceProfile:
             The audible ones, normalised; and [N], the cost of each of them in a pause.
         """
         normalizer, audible = self.normalizer.drop_silence(frames)
-        self.noise, distances = self.noise.judge(audible)
+        self.noise = self.noise.including(frames.select(frames.log_energies > SILENT_LEVEL))
+        if not len(audible):
+            self.normalizer = normalizer
+            return audible, audible.log_energies
+        noise = self.noise.noise
+        distances = distances_from(noise, audible)
         self.normalizer, audible = normalizer.normalize(audible, distances > SPEECH_DISTANCE)
-        return audible, pause_costs(distances, audible.voicing)
+        loudness = float(self.normalizer.statistics.mean[0]) / BANDS
+        contrast = 0.0 if noise is None else loudness - noise.loudness
+        return audible, pause_costs(distances, audible.voicing, contrast)
 
     def add_trial(self, frames: int, costs: Floats) -> None:
         """Count a context that ended, and choose the warp once there is enough evidence.
