@@ -50,7 +50,8 @@ from voiceagent_tts.seam.events import AudioStep, Done
 from voiceagent_tts.text.words import split_words
 
 UNITS = ("a", "1", ".", "e\\u0301", "\\u0301", "\\n", "[[", "<", "x\\0\\1\\2", "&amp;", "1 ",
-    "'s", "\\u2019s", "?s", ".\\u00e9", "\\u4f60\\u597d\\uff0c", "This is a sentence, you know. ")
+    "'s", "\\u2019s", "?s", ".\\u00e9", ".\\u65e5 ", "\\u4f60\\u597d\\uff0c",
+    "This is a sentence, you know. ")
 driver = Driver()
 for context, unit in enumerate(UNITS):
     said = (unit * 100_000)[:100_000]

@@ -4,6 +4,8 @@ import itertools
 import re
 
 _PHONEMES = re.compile(r"(\[\[.*?\]\])")
+_INNER_DOT = re.compile(r"\.(?=\S)")
+_MAX_INNER_DOTS = 20
 _WORD = re.compile(r"\S+")
 _INDIC = re.compile(r"[\u0900-\u0dff]")
 _LONG_WORD_CHARS = 100
@@ -14,13 +16,21 @@ _MARKS_PER_WORD = 20
 def readable(text: str) -> str:
     """Return `text` with a space in place of each mark that espeak may not be able to read.
 
-    These are hyphens in words with letters of Devanagari, Bengali or a related script, which voices
-    of other languages read by a second dictionary: `(-नक` makes espeak read memory that is not its
-    own. And in a long word every 20th mark: 68 times `'s`, 100 times `?s` or 101 times `.é` make it
-    write beyond a buffer. Names of phonemes in double brackets stay as they are.
+    These are:
+
+    - hyphens in words with letters of Devanagari, Bengali or a related script, which voices of
+      other languages read by a second dictionary: `(-नक` makes espeak read memory that is not its
+      own;
+    - dots inside words, from the 21st: 83 times `.日 ` makes it write beyond a buffer;
+    - every 20th mark of a long word: 68 times `'s` does the same.
+
+    Names of phonemes in double brackets stay as they are.
     """
+    dots = itertools.count(1)
     parts = _PHONEMES.split(text)
-    parts[::2] = [_WORD.sub(_readable_word, part) for part in parts[::2]]
+    for place in range(0, len(parts), 2):
+        part = _INNER_DOT.sub(lambda _: "." if next(dots) <= _MAX_INNER_DOTS else " ", parts[place])
+        parts[place] = _WORD.sub(_readable_word, part)
     return "".join(parts)
 
 
