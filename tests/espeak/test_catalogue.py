@@ -38,7 +38,7 @@ def test_names_resolve(
 
 
 @pytest.mark.parametrize(
-    "name", ["", "+", "+f3", "de+", "de+f3+f3", "nobody", "en-us+nobody", "f3+en-us", "../x"]
+    "name", ["", "+", "+f3", "de+", "de+f3+f3", "nobody", "en-us+nobody", "f3+en-us", "../x", "si"]
 )
 def test_unknown_voices_are_refused(catalogue: VoiceCatalogue, name: str) -> None:
     """The error has the code of unknown voices, a few near names, and where all are listed."""

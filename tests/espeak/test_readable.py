@@ -42,3 +42,16 @@ def test_a_text_has_few_dots_inside_its_words(unit: str) -> None:
     parts = readable(text)
     assert parts.count(".") in (20, 21)
     assert all(one in (other, " ") for one, other in zip(parts, text, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("run `make test`", "run  make test "),
+        ("wait---can -- we-", "wait-- can -- we-"),
+        ("I" * 130, "I" * 59 + " " + "I" * 59 + " " + "I" * 10),
+    ],
+)
+def test_what_voices_of_some_languages_cannot_read_is_a_space(text: str, read: str) -> None:
+    """Backticks, a third hyphen, and every 60th letter of what is no word."""
+    assert readable(text) == read

@@ -68,6 +68,10 @@ for context, said in enumerate(INDIC, 50):
     for language in ("en", "es", "ko"):
         submit = Submit(context, said, 0, False, "default", language)
         assert isinstance(driver.run(submit, Credit(context, 0.0, UNLIMITED))[-1], Done)
+OTHERS = (("vi", "`a---c"), ("da", "ing" * 83), ("ro", "I" * 250))
+for context, (voice, said) in enumerate(OTHERS, 60):
+    submit = Submit(context, said, 0, False, voice, "en")
+    assert isinstance(driver.run(submit, Credit(context, 0.0, UNLIMITED))[-1], Done)
 last = driver.run(Submit(99, "Hi.", 0, False, "f1", "de"), Credit(99, 0.0, UNLIMITED))[-1]
 assert isinstance(last, Done), last
 """

@@ -72,6 +72,10 @@ PRESETS = {
 """`default`, and the voice names of OpenAI's API, each with a timbre of its own."""
 
 
+_UNSAFE_LANGUAGES = {"si"}
+"""Languages that are not offered: Sinhala writes beyond a buffer where a text has other letters."""
+
+
 @dataclass(frozen=True, slots=True)
 class EspeakVoice:
     """A voice as espeak-ng takes it.
@@ -100,7 +104,8 @@ class VoiceCatalogue:
     ) -> None:
         self._identifiers: dict[str, str] = {}
         for voice in installed:  # the first voice of a language is its main one
-            self._identifiers.setdefault(voice.language, voice.identifier)
+            if voice.language not in _UNSAFE_LANGUAGES:
+                self._identifiers.setdefault(voice.language, voice.identifier)
         for language, code in LANGUAGES.items():
             self._identifiers.setdefault(language, self._identifiers[code])
         self._genders: dict[str, Gender | None] = {"": None}

@@ -6,6 +6,8 @@ import re
 _PHONEMES = re.compile(r"(\[\[.*?\]\])")
 _INNER_DOT = re.compile(r"\.(?=\S)")
 _MAX_INNER_DOTS = 20
+_NEVER_READ = re.compile(r"`|(?<=--)-")
+_MANY_LETTERS = re.compile(r"([A-Za-z]{59})[A-Za-z]")
 _WORD = re.compile(r"\S+")
 _INDIC = re.compile(r"[\u0900-\u0dff]")
 _LONG_WORD_CHARS = 100
@@ -22,6 +24,8 @@ def readable(text: str) -> str:
       other languages read by a second dictionary: `(-नक` makes espeak read memory that is not its
       own;
     - dots inside words, from the 21st: 83 times `.日 ` makes it write beyond a buffer;
+    - backticks, and hyphens after two others: Vietnamese voices read neither `` ` `` nor `---c`;
+    - every 60th Latin letter in a row: Danish ends after 83 times `ing`, Romanian after 250 `I`;
     - every 20th mark of a long word: 68 times `'s` does the same.
 
     Names of phonemes in double brackets stay as they are.
@@ -30,6 +34,7 @@ def readable(text: str) -> str:
     parts = _PHONEMES.split(text)
     for place in range(0, len(parts), 2):
         part = _INNER_DOT.sub(lambda _: "." if next(dots) <= _MAX_INNER_DOTS else " ", parts[place])
+        part = _MANY_LETTERS.sub(r"\1 ", _NEVER_READ.sub(" ", part))
         parts[place] = _WORD.sub(_readable_word, part)
     return "".join(parts)
 
