@@ -143,6 +143,18 @@ class VoiceFolder:
             raise self._unknown(name) from error
         return status.st_mtime_ns, status.st_ino, status.st_size
 
+    def recording(self, name: str) -> str:
+        """Return a name for what a voice sounds like now, new whenever the voice is replaced.
+
+        That of a voice that is not stored here, such as an engine's own, is its name.
+        """
+        if name not in self:
+            return name
+        try:
+            return f"{name} {self.version(name)}"
+        except InvalidRequestError:  # removed at this moment
+            return name
+
     def read(self, name: str) -> bytes:
         """Read the file of a voice.
 

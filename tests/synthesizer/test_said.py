@@ -20,7 +20,7 @@ from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.synthesizer.supervisor import Supervisor
 from voiceagent_tts.synthesizer.word_policy import Source
 from voiceagent_tts.synthesizer.worker_client import WorkerSpec
-from voiceagent_tts.voices import VoiceFolder
+from voiceagent_tts.voices import CLONE_SUFFIX, VoiceFolder
 
 MARKUP = replace(UNPACED, has_markup=True)
 LEXICON = check_entries({"nginx": "engine x", "New York": "Noo Yawk"})
@@ -148,6 +148,28 @@ async def test_an_aligner_follows_what_is_said(start_synthesizer: StartSynthesiz
     assert [each.word for each in aligned] == [each.word for each in exact]
     late = [a.start_sample - e.start_sample for a, e in zip(aligned, exact, strict=True)]
     assert max(map(abs, late)) < ms_to_samples(250), late
+
+
+async def test_what_is_known_of_a_voice_ends_with_its_recording(
+    start_synthesizer: StartSynthesizer, tmp_path: Path
+) -> None:
+    """How a voice sounds is learnt anew once another recording has its name."""
+    aligners = Aligners(
+        {Source.ONLINE: [Supervisor(WorkerSpec("online"))]}, uses_native_words=False
+    )
+    folder = VoiceFolder(tmp_path)
+    synthesizer = await start_synthesizer(aligners=aligners, clones=folder)
+    options = replace(UNPACED, voice="nova")
+    clone = tmp_path / f"nova{CLONE_SUFFIX}"
+    clone.write_bytes(b"first")
+    first = folder.recording("nova")
+    await heard(await synthesizer.open(options), "This is long enough to tell how loud it is.")
+    clone.write_bytes(b"another")
+    second = folder.recording("nova")
+    assert aligners.voice_levels.level_of(first) > 0.0
+    assert aligners.voice_levels.level_of(second) == 0.0
+    await heard(await synthesizer.open(options), "This is long enough to tell how loud it is.")
+    assert aligners.voice_levels.level_of(second) > 0.0
 
 
 async def test_markup_is_off_unless_asked_for(start_synthesizer: StartSynthesizer) -> None:

@@ -97,7 +97,7 @@ def publisher_with(
     publisher = WordPublisher(
         cast("Aligners", aligners),
         verbatim=lambda word: word,
-        voice="v",
+        recording="v",
         language=lambda: "en",
         speed=1.0,
         clock=clock or PlayoutClock(),

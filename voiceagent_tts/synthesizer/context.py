@@ -125,7 +125,7 @@ class Context:
         self._words = WordPublisher(
             aligners,
             verbatim=self._intake.verbatim,
-            voice=request.voice.name,
+            recording=request.recording,
             language=self._intake.speech_language,
             speed=request.stretch,
             clock=self._clock,

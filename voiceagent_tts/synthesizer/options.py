@@ -81,6 +81,8 @@ class ContextRequest:
     Args:
         options: the client's choices.
         voice: the voice, with the worker that speaks it.
+        recording: name under which aligners store what they learn about the voice; a voice that is
+            replaced has another one (`VoiceFolder.recording`).
         language: lower-case code that the voice speaks; None to detect it for each segment.
         feeding: how text reaches the engine.
         speech: options for the engine; their speed is in the range of engines with native speed.
@@ -93,6 +95,7 @@ class ContextRequest:
 
     options: ContextOptions
     voice: Voice
+    recording: str
     language: str | None
     feeding: Feeding
     speech: SpeechOptions

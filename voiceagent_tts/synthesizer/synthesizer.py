@@ -273,6 +273,7 @@ class Synthesizer:
         return ContextRequest(
             options,
             voice,
+            voice.name if self._clones is None else self._clones.recording(voice.name),
             language,
             feeding,
             speech,

@@ -40,7 +40,7 @@ class WordPublisher:
     Args:
         aligners: find the times of words; None if the engine reports them.
         verbatim: returns a word with the client's characters.
-        voice: name under which aligners store what they learn about the voice.
+        recording: as of `ContextRequest`.
         language: returns the language of the speech so far.
         speed: how much faster than the engine's audio the listener's is.
         clock: the context's playback.
@@ -58,7 +58,7 @@ class WordPublisher:
         aligners: Aligners | None,
         *,
         verbatim: Callable[[Word], Word],
-        voice: str,
+        recording: str,
         language: Callable[[], str],
         speed: float,
         clock: PlayoutClock,
@@ -72,12 +72,12 @@ class WordPublisher:
         self.timeline = Timeline(
             speed,
             [Source.NATIVE] if self._is_native else sources,
-            self._levels.level_of(voice),
+            self._levels.level_of(recording),
         )
         self.published: list[WordTimestamp] = []
         self.worst_lag_s = 0.0
         self._verbatim = verbatim
-        self._voice = voice
+        self._recording = recording
         self._language = language
         self._clock = clock
         self._publish = publish
@@ -212,7 +212,7 @@ class WordPublisher:
         The voice's level is remembered, once, for its next context.
         """
         if not self._is_stopped and self.timeline.end_sample >= _MIN_LEVEL_SAMPLES:
-            self._levels.add(self._voice, self.timeline.level)
+            self._levels.add(self._recording, self.timeline.level)
         self._is_stopped = True
         for timer in (self._deadline, self._aligner_wait, self._refinement_wait):
             timer.stop()
@@ -222,7 +222,7 @@ class WordPublisher:
     def _align(self, chunk: AudioChunk) -> None:
         for handle in self._handles:
             if chunk.start_sample == 0:
-                handle.follow(self._language(), self._voice)
+                handle.follow(self._language(), self._recording)
             handle.push_audio(chunk)
 
     def _on_aligner_event(self, source: Source, event: AlignEvent) -> None:
