@@ -23,7 +23,7 @@ from testbed.disturbed_speech import (
 )
 from testbed.known_speech import Spoken, flite, pcm16, with_lead, with_pauses, with_reverb
 from testbed.noise import babble, pink
-from testbed.recordings import RecordingsMissingError, recordings
+from testbed.recordings import RecordingsMissingError, recordings, telephone_prompts
 from voiceagent_tts.core import WordTimestamp
 from voiceagent_tts.text.words import split_words
 
@@ -52,7 +52,7 @@ def conditions(speech: SpeechSet) -> dict[str, Callable[[], list[Spoken]]]:
     named["30 % slower"] = partial(speech.spoken, 0.7)
     for factor in (1.18, 0.85):
         named[f"voices {factor:.0%} as high"] = partial(_transposed, clean, factor)
-    return named | _people(speech)
+    return named | _people(speech) | _telephone_prompts(speech)
 
 
 def _people(speech: SpeechSet) -> dict[str, Callable[[], list[Spoken]]]:
@@ -66,6 +66,26 @@ def _people(speech: SpeechSet) -> dict[str, Callable[[], list[Spoken]]]:
     return {
         "people": lambda: people,
         "people, pink -40 dB, pauses": partial(_disturbed, long, disturb),
+    }
+
+
+def _telephone_prompts(speech: SpeechSet) -> dict[str, Callable[[], list[Spoken]]]:
+    """Conditions of one professional speaker in telephone quality, where they are installed."""
+    try:
+        prompts = telephone_prompts(speech.people)
+    except RecordingsMissingError:
+        return {}
+    disturbances: dict[str, Disturb] = {
+        "pink -40 dB, pauses": partial(_in_noise_with_pauses, pink, 40),
+        "pink -20 dB": partial(_in_noise, pink, 20),
+        "babble -20 dB": partial(_in_noise, babble, 20),
+    }
+    return {
+        "telephone prompts": lambda: prompts,
+        **{
+            f"telephone prompts, {name}": partial(_disturbed, prompts, disturb)
+            for name, disturb in disturbances.items()
+        },
     }
 
 

@@ -1,6 +1,7 @@
 """Speech with known word times: what parameters are tuned on, and what is reported.
 
-The two never share a voice, a text or a recording.
+The two never share a synthetic voice, a text of one, or a recording. All recorded telephone prompts
+have one speaker, and prompts of both share phrases.
 """
 
 from dataclasses import dataclass, replace
@@ -23,7 +24,7 @@ class SpeechSet:
         voices: names of the voices.
         texts: English sentences.
         numbers: English sentences with figures.
-        people: which recordings belong to the set.
+        people: which recordings and telephone prompts belong to the set.
     """
 
     voices: tuple[str, ...]

@@ -1,5 +1,6 @@
 from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 from random import Random
 
 import numpy as np
@@ -7,6 +8,7 @@ import numpy.typing as npt
 import pytest
 
 from benchmarks.alignment import methods
+from benchmarks.alignment.conditions import conditions
 from benchmarks.alignment.cuts import cuts_of, errors_ms
 from benchmarks.alignment.playback import BARGE_IN_S, FORCED_S, play
 from benchmarks.alignment.speech import DEVELOPMENT, HELD_OUT
@@ -15,7 +17,13 @@ from testbed.disturbed_speech import Noise, loudest_rms, with_breaths, with_clic
 from testbed.flite_speech import FliteMissingError
 from testbed.known_speech import Spoken, espeak, flite, joined, with_lead, with_pauses
 from testbed.noise import babble, pink
-from testbed.recordings import RecordingsMissingError, part_of, recordings
+from testbed.recordings import (
+    Part,
+    RecordingsMissingError,
+    part_of,
+    recordings,
+    telephone_prompts,
+)
 from voiceagent_tts.aligner.online.aligner import OnlineAligner
 from voiceagent_tts.audio.levels import onsets
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, ms_to_samples, samples_to_ms
@@ -120,6 +128,54 @@ def test_people_are_aligned_word_by_word() -> None:
         assert [row.word for row in spoken.words] == split_words(spoken.text)
         assert starts(spoken) == sorted(starts(spoken))
         assert 0 <= starts(spoken)[0] and starts(spoken)[-1] < spoken.samples
+
+
+@pytest.fixture(scope="module")
+def prompts() -> dict[Part, list[Spoken]]:
+    """The telephone prompts of both parts."""
+    try:
+        return {"development": telephone_prompts("development"), "test": telephone_prompts("test")}
+    except RecordingsMissingError as missing:
+        pytest.skip(str(missing))
+
+
+def test_both_parts_have_prompts_of_their_own(prompts: dict[Part, list[Spoken]]) -> None:
+    """No prompt is in both, none is lost, and each part has words enough for a claim."""
+    texts = {part: {spoken.text for spoken in said} for part, said in prompts.items()}
+    assert not texts["development"] & texts["test"]
+    assert not {spoken.pcm for spoken in prompts["development"]} & {
+        spoken.pcm for spoken in prompts["test"]
+    }
+    assert sum(map(len, prompts.values())) == 144
+    for said in prompts.values():
+        assert sum(len(spoken.words) for spoken in said) >= 400
+
+
+def test_prompts_are_aligned_word_by_word(prompts: dict[Part, list[Spoken]]) -> None:
+    """Every word is a piece of the text, and starts in order and inside of the audio."""
+    for spoken in [*prompts["development"], *prompts["test"]]:
+        assert len(spoken.words) >= 5
+        words = [row.word for row in spoken.words]
+        assert words == split_words(spoken.text)
+        assert [spoken.text[word.char_start : word.char_end] for word in words] == [
+            word.text for word in words
+        ]
+        assert starts(spoken) == sorted(starts(spoken))
+        assert 0 <= starts(spoken)[0] and starts(spoken)[-1] < spoken.samples
+
+
+def test_missing_prompts_are_reported_with_the_command_that_installs_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The error names the folder and the command; the benchmark leaves their rows out."""
+    monkeypatch.setattr("testbed.recordings.PROMPTS_FOLDER", tmp_path / "missing")
+    with pytest.raises(RecordingsMissingError, match=r"prompts in .*missing.*try make recordings"):
+        telephone_prompts("test")
+    try:
+        names = conditions(HELD_OUT.few(1))
+    except FliteMissingError as missing:
+        pytest.skip(str(missing))
+    assert not [name for name in names if name.startswith("telephone")]
 
 
 def test_joined_speech_has_the_words_of_the_joined_text(spoken: Spoken) -> None:
