@@ -118,9 +118,9 @@ gpu-versions: setup
 flite:
 	apt-get install --yes --no-install-recommends libflite1
 
-# Recordings of people, which are not in the repository.
+# Recordings of people, which are not in the repository: readings, commands and telephone prompts.
 recordings:
-	apt-get install --yes --no-install-recommends pocketsphinx-testdata
+	apt-get install --yes --no-install-recommends pocketsphinx-testdata asterisk-core-sounds-en-wav
 
 clean:
 	rm -rf $(VENV) out
