@@ -90,6 +90,11 @@ class EspeakVoice:
     pitch: int
     reads_kana_only: bool = False
 
+    @property
+    def is_english(self) -> bool:
+        """Whether its language is English, of any region."""
+        return self.identifier.rpartition("/")[2].partition("+")[0].partition("-")[0] == "en"
+
 
 class VoiceCatalogue:
     """The voices of one espeak installation.

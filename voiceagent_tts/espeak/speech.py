@@ -44,11 +44,36 @@ class Delivery:
 
 
 @dataclass(frozen=True, slots=True)
+class Phoneme:
+    """One of espeak's phonemes, or a pause.
+
+    Attributes:
+        name: espeak's name of it; that of a pause begins with "_".
+        start_sample: where it begins at 24 kHz, from the first sample of the speech.
+    """
+
+    name: str
+    start_sample: int
+
+    @property
+    def is_pause(self) -> bool:
+        """Whether silence begins here."""
+        return self.name.startswith("_")
+
+
+@dataclass(frozen=True, slots=True)
 class Speech:
-    """PCM16 at 24 kHz, and every word of the piece with its times from `pcm`'s first sample."""
+    """What was spoken.
+
+    Attributes:
+        pcm: PCM16 at 24 kHz.
+        words: every word of the piece, with its times from the first sample of `pcm`.
+        phonemes: all phonemes and pauses, in order.
+    """
 
     pcm: bytes
     words: tuple[WordTimestamp, ...]
+    phonemes: tuple[Phoneme, ...] = ()
 
     @classmethod
     def silence(cls, words: Iterable[Word]) -> "Speech":
@@ -103,7 +128,15 @@ def speak(
     lead = _removable_lead(pcm) if delivery.trims_lead else 0
     pcm = pcm[lead * BYTES_PER_SAMPLE :]
     end = len(pcm) // BYTES_PER_SAMPLE
-    return Speech(pcm, tuple(_timestamp(span, lead, end) for span in spans))
+    return Speech(
+        pcm,
+        tuple(_timestamp(span, lead, end) for span in spans),
+        tuple(
+            Phoneme(event.phoneme, _place(event.sample, lead, end))
+            for event in events
+            if event.kind is EventType.PHONEME
+        ),
+    )
 
 
 def can_say_ipa(piece: Piece, voice: EspeakVoice, library: EspeakLibrary) -> bool:
@@ -153,17 +186,21 @@ def _removable_lead(pcm: bytes) -> int:
 
 
 def _timestamp(span: WordSpan, lead: int, end: int) -> WordTimestamp:
-    """`span` on the 24 kHz clock of the trimmed audio.
+    """`span` on the 24 kHz clock of the trimmed audio; arguments as for `_place`."""
+    return WordTimestamp(
+        span.word,
+        _place(span.start, lead, end),
+        _place(span.end, lead, end),
+        1.0 if span.is_exact else _GUESS_CONFIDENCE,
+    )
+
+
+def _place(sample: int, lead: int, end: int) -> int:
+    """A sample on the 24 kHz clock of the trimmed audio.
 
     Args:
-        span: times at espeak's rate, before trimming.
+        sample: at espeak's rate, before trimming.
         lead: samples removed at the beginning.
         end: length of the trimmed audio in samples.
     """
-    start_sample, end_sample = (
-        min(max(round(sample * SAMPLE_RATE_HZ / ESPEAK_RATE_HZ) - lead, 0), end)
-        for sample in (span.start, span.end)
-    )
-    return WordTimestamp(
-        span.word, start_sample, end_sample, 1.0 if span.is_exact else _GUESS_CONFIDENCE
-    )
+    return min(max(round(sample * SAMPLE_RATE_HZ / ESPEAK_RATE_HZ) - lead, 0), end)
