@@ -8,8 +8,9 @@ Source: flite 2.2, `flite.h`, `cst_item.h`, `cst_wave.h` for every call and stru
 """
 
 import ctypes
+from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,8 @@ VOICES = ("kal16", "slt", "rms", "awb", "kal")
 _TOKEN_OF_SEGMENT = b"R:SylStructure.parent.parent.R:Token.parent"
 _DURATION_STRETCH = b"duration_stretch"
 _SEED = 1
+
+TimesT = TypeVar("TimesT")
 
 
 class FliteMissingError(RuntimeError):
@@ -37,7 +40,7 @@ class _Wave(ctypes.Structure):
 def speak(
     text: str, voice: str, stretch: float
 ) -> tuple[npt.NDArray[np.int16], int, list[tuple[float, float]]]:
-    """Speak `text`: the same sound at every call.
+    """Speak `text` with the times of its tokens: the same sound at every call.
 
     Args:
         text: English; white space separates the tokens that get times.
@@ -50,6 +53,23 @@ def speak(
     Raises:
         FliteMissingError: flite is not installed.
     """
+    return _spoken(text, voice, stretch, _token_times)
+
+
+def speak_segments(
+    text: str, voice: str, stretch: float
+) -> tuple[npt.NDArray[np.int16], int, list[tuple[str, float, float]]]:
+    """Speak `text` with the times of its phones; else as `speak`.
+
+    Returns:
+        Samples, their rate in Hz, and (name, start, end) of every phone and pause, in seconds.
+    """
+    return _spoken(text, voice, stretch, _segment_times)
+
+
+def _spoken(
+    text: str, voice: str, stretch: float, times_of: Callable[[Any, int], TimesT]
+) -> tuple[npt.NDArray[np.int16], int, TimesT]:
     flite = _library()
     speaker = _voice(voice)
     flite.flite_feat_set_float(_features(speaker), _DURATION_STRETCH, stretch)
@@ -59,18 +79,34 @@ def speak(
     try:
         wave = flite.utt_wave(utterance).contents
         samples = np.ctypeslib.as_array(wave.samples, (wave.num_samples,)).astype(np.int16)
-        return samples, wave.sample_rate, _token_times(flite, utterance)
+        return samples, wave.sample_rate, times_of(flite, utterance)
     finally:
         flite.delete_utterance(utterance)
 
 
-def _token_times(flite: Any, utterance: int) -> list[tuple[float, float]]:
-    """Return the times of the tokens; segments are contiguous, those of a token adjacent."""
-    times: list[tuple[float, float]] = []
-    current, start = 0, 0.0
+def _segments(flite: Any, utterance: int) -> Iterator[tuple[int, float, float]]:
+    """Every segment with its start and end in seconds; segments are contiguous."""
+    start = 0.0
     segment = flite.relation_head(flite.utt_relation(utterance, b"Segment"))
     while segment:
         end = flite.flite_ffeature_float(segment, b"end")
+        yield segment, start, end
+        start = end
+        segment = flite.item_next(segment)
+
+
+def _segment_times(flite: Any, utterance: int) -> list[tuple[str, float, float]]:
+    return [
+        (flite.flite_ffeature_string(segment, b"name").decode(), start, end)
+        for segment, start, end in _segments(flite, utterance)
+    ]
+
+
+def _token_times(flite: Any, utterance: int) -> list[tuple[float, float]]:
+    """Return the times of the tokens; the segments of a token are adjacent."""
+    times: list[tuple[float, float]] = []
+    current = 0
+    for segment, start, end in _segments(flite, utterance):
         item = flite.flite_path_to_item(segment, _TOKEN_OF_SEGMENT)
         # Items of one token in several relations share their contents, the first field.
         token = ctypes.c_void_p.from_address(item).value or 0 if item else 0
@@ -78,8 +114,7 @@ def _token_times(flite: Any, utterance: int) -> list[tuple[float, float]]:
             times[-1] = (times[-1][0], end)
         elif token:
             times.append((start, end))
-        current, start = token, end
-        segment = flite.item_next(segment)
+        current = token
     return times
 
 
@@ -118,6 +153,7 @@ def _library() -> Any:
     _declare(flite.relation_head, pointer, pointer)
     _declare(flite.item_next, pointer, pointer)
     _declare(flite.flite_ffeature_float, ctypes.c_float, pointer, ctypes.c_char_p)
+    _declare(flite.flite_ffeature_string, ctypes.c_char_p, pointer, ctypes.c_char_p)
     _declare(flite.flite_path_to_item, pointer, pointer, ctypes.c_char_p)
     _declare(flite.flite_feat_set_float, None, pointer, ctypes.c_char_p, ctypes.c_float)
     _declare(flite.delete_utterance, None, pointer)

@@ -1,10 +1,9 @@
 import itertools
 
-import numpy as np
 import pytest
 
 from voiceagent_tts.aligner.online.espeak_reference import GrowingReference, ReferenceVoice
-from voiceagent_tts.aligner.online.features import WIDTH
+from voiceagent_tts.aligner.online.phones import PHONES, SILENCE, VOWELS
 from voiceagent_tts.text.words import split_words
 
 TEXT = "Thanks for waiting, your order left our warehouse this morning and arrives on Friday."
@@ -16,11 +15,9 @@ def voice() -> ReferenceVoice:
     return ReferenceVoice()
 
 
-def reference_of(
-    voice: ReferenceVoice, text: str, vtln_warps: tuple[float, ...] = (1.0,), language: str = "en"
-) -> GrowingReference:
+def reference_of(voice: ReferenceVoice, text: str, language: str = "en") -> GrowingReference:
     """A reference with the words that are needed at first."""
-    reference = GrowingReference(voice, voice.voice_for(language), vtln_warps)
+    reference = GrowingReference(voice, voice.voice_for(language))
     reference.append(split_words(text))
     reference.extend(0, 1.0, is_urgent=True)
     return reference
@@ -37,15 +34,13 @@ def test_every_word_has_its_frames(voice: ReferenceVoice) -> None:
     assert words[-1].end_frame <= reference.length
 
 
-def test_renderings_have_equal_frames(voice: ReferenceVoice) -> None:
-    """Renderings for other vocal tract lengths have as many frames, with other features."""
-    reference_of(voice, "Something that was said before.", (1.15,))
-    reference = reference_of(voice, TEXT, (0.95, 1.15))
-    features = reference.features(range(reference.length))
-    assert features.shape == (reference.length, 2, WIDTH)
-    assert np.abs(features[:, 0] - features[:, 1]).mean() > 0.1
-    reference.keep_rendering(1)
-    assert np.array_equal(reference.features(range(reference.length))[:, 0], features[:, 1])
+def test_the_reference_has_the_phones_of_its_words(voice: ReferenceVoice) -> None:
+    """In order and in their length; a diphthong is two phones, and nothing is silent."""
+    reference = reference_of(voice, "See my boat.")
+    phones = [PHONES[phone] for phone in reference.phones(range(reference.length))]
+    assert [phone for phone, _ in itertools.groupby(phones)] == list("simæIbout")
+    assert sum(phone in VOWELS for phone in phones) > len(phones) / 2
+    assert SILENCE not in phones
 
 
 def test_pauses_are_left_out(voice: ReferenceVoice) -> None:
@@ -68,7 +63,7 @@ def test_no_more_is_synthesized_than_needed(voice: ReferenceVoice) -> None:
 
 def test_an_unfinished_clause_waits_unless_it_is_urgent(voice: ReferenceVoice) -> None:
     """A single word is synthesized only if audio waits for it."""
-    reference = GrowingReference(voice, voice.voice_for("en"), (1.0,))
+    reference = GrowingReference(voice, voice.voice_for("en"))
     reference.append(split_words("Hello"))
     reference.extend(0, 1.0, is_urgent=False)
     assert reference.length == 0
@@ -89,7 +84,7 @@ def test_words_are_popped_by_their_offset(voice: ReferenceVoice) -> None:
 
 def test_a_slow_voice_gets_a_slow_reference(voice: ReferenceVoice) -> None:
     """At almost half the pace it has almost twice the frames; normal lengths stay equal."""
-    normal, slow = (GrowingReference(voice, voice.voice_for("en"), (1.0,)) for _ in range(2))
+    normal, slow = (GrowingReference(voice, voice.voice_for("en")) for _ in range(2))
     for reference, duration_ratio in ((normal, 1.0), (slow, 1.8)):
         reference.append(split_words(TEXT))
         reference.extend(0, duration_ratio, is_urgent=True)

@@ -10,6 +10,7 @@ from voiceagent_tts.aligner.online.viterbi import (
     MAX_TRACED_FRAMES,
     PAUSE_ENTRY_COST,
     SKIP_COST,
+    STAY_COST,
     AlignmentPath,
     PathEnd,
     ViterbiSearch,
@@ -17,44 +18,26 @@ from voiceagent_tts.aligner.online.viterbi import (
 from voiceagent_tts.core import Word
 
 FAR = 20.0
-STAY_COST = 2.0
 
 
-def distances(path: list[int], length: int, renderings: int = 1) -> np.ndarray:
+def distances(path: list[int], length: int) -> np.ndarray:
     """Emission costs of audio that follows `path`: 0 on the path, `FAR` elsewhere."""
-    rows = np.full((len(path), renderings, length), FAR, np.float32)
-    rows[np.arange(len(path)), 0, path] = 0.0
+    rows = np.full((len(path), length), FAR, np.float32)
+    rows[np.arange(len(path)), path] = 0.0
     return rows
-
-
-def search_of(renderings: int) -> ViterbiSearch:
-    """A search over renderings with equal prior costs."""
-    return ViterbiSearch(np.zeros(renderings, np.float32))
 
 
 def advance(paths: ViterbiSearch, rows: np.ndarray) -> None:
     """Advance the search in blocks of eight frames, as a session does."""
     for start in range(0, len(rows), 8):
-        window = paths.window(rows.shape[2])
-        step(paths, window, rows[start : start + 8, :, window.start : window.stop])
+        window = paths.window(rows.shape[1])
+        step(paths, window, rows[start : start + 8, window.start : window.stop])
 
 
 def step(paths: ViterbiSearch, window: range, rows: np.ndarray) -> None:
     """Advance the search without any pauses."""
     no_pause = np.full(len(rows), np.inf, np.float32)
-    advance_with(paths, window, rows, no_pause, np.zeros(len(window) + 1, np.bool_))
-
-
-def advance_with(
-    paths: ViterbiSearch,
-    window: range,
-    rows: np.ndarray,
-    pause_costs: np.ndarray,
-    starts: np.ndarray,
-) -> None:
-    """Advance the search by frames that all cost the same where they repeat a reference frame."""
-    stay_costs = np.full(len(rows), STAY_COST, np.float32)
-    paths.advance(window, rows, pause_costs, stay_costs, starts)
+    paths.advance(window, rows, no_pause, np.zeros(len(window) + 1, np.bool_))
 
 
 def trace(paths: ViterbiSearch, end: PathEnd) -> list[int]:
@@ -68,22 +51,21 @@ def trace(paths: ViterbiSearch, end: PathEnd) -> list[int]:
 def test_the_path_that_costs_least_is_found(steps: list[int]) -> None:
     """Audio that stays, moves on and skips is traced back frame by frame."""
     path = [0, *np.cumsum(steps).tolist()]
-    paths = search_of(1)
+    paths = ViterbiSearch()
     advance(paths, distances(path, path[-1] + 1))
     assert paths.head == path[-1]
     assert trace(paths, paths.end) == path
 
 
 def plain_costs(
-    rows: np.ndarray, pause_costs: np.ndarray, stay_costs: np.ndarray, starts: np.ndarray
+    rows: np.ndarray, pause_costs: np.ndarray, starts: np.ndarray
 ) -> dict[PathEnd, float]:
     """Twin of the search: the cost of the cheapest path to each end, one state at a time."""
     costs: dict[PathEnd, float] = {PathEnd(0, is_pause=True): 0.0}
-    each = zip(rows, pause_costs, stay_costs, strict=True)
-    for number, (row, pause_cost, stay_cost) in enumerate(each):
+    for number, (row, pause_cost) in enumerate(zip(rows, pause_costs, strict=True)):
         found: dict[PathEnd, float] = {}
         for end, cost in costs.items():
-            for after, more in plain_steps(end, stay_cost, starts, is_first=number == 0):
+            for after, more in plain_steps(end, rows.shape[1], starts, is_first=number == 0):
                 own = pause_cost if after.is_pause else row[after.frame : after.frame + 1]
                 if np.size(own):
                     total = cost + more + float(np.squeeze(own))
@@ -93,7 +75,7 @@ def plain_costs(
 
 
 def plain_steps(
-    end: PathEnd, stay_cost: float, starts: np.ndarray, *, is_first: bool
+    end: PathEnd, length: int, starts: np.ndarray, *, is_first: bool
 ) -> Iterator[tuple[PathEnd, float]]:
     """Ends that one more audio frame can lead to, with the costs of the transitions."""
     frame = end.frame
@@ -103,7 +85,9 @@ def plain_steps(
         if is_first:
             yield PathEnd(frame + 1, is_pause=False), float(SKIP_COST)
         return
-    yield end, float(stay_cost)
+    if frame == length:  # behind the reference
+        return
+    yield end, float(STAY_COST)
     yield PathEnd(frame + 1, is_pause=False), 0.0
     yield PathEnd(frame + 2, is_pause=False), float(SKIP_COST)
     if starts[frame + 1]:
@@ -116,21 +100,16 @@ def test_the_search_agrees_with_its_plain_twin(seed: int, frames: int, length: i
     rng = np.random.default_rng(seed)
     rows = rng.integers(0, 12, (frames, length)).astype(np.float32)
     pause_costs = rng.integers(0, 9, frames).astype(np.float32)
-    stay_costs = rng.integers(0, 4, frames).astype(np.float32)
     starts = rng.random(length + 1) < 0.3
-    paths = search_of(1)
-    paths.advance(range(length), rows[:, None], pause_costs, stay_costs, starts)
-    costs = plain_costs(rows, pause_costs, stay_costs, starts)
+    paths = ViterbiSearch()
+    paths.advance(range(length), rows, pause_costs, starts)
+    costs = plain_costs(rows, pause_costs, starts)
     assert costs[paths.end] == min(costs.values())
-    assert path_cost(paths, rows, pause_costs, stay_costs) == pytest.approx(
-        costs[paths.end], abs=1e-3
-    )
+    assert path_cost(paths, rows, pause_costs) == pytest.approx(costs[paths.end], abs=1e-3)
     assert paths.end_near(length - 1).frame <= length
 
 
-def path_cost(
-    paths: ViterbiSearch, rows: np.ndarray, pause_costs: np.ndarray, stay_costs: np.ndarray
-) -> float:
+def path_cost(paths: ViterbiSearch, rows: np.ndarray, pause_costs: np.ndarray) -> float:
     """Cost of the path that is traced back from the end of the search."""
     path, is_speech = paths.backtrace(paths.end)
     steps = np.diff(path, prepend=0)
@@ -138,7 +117,7 @@ def path_cost(
     for number, frame in enumerate(path):
         cost += float(rows[number, frame] if is_speech[number] else pause_costs[number])
         if number and is_speech[number] and is_speech[number - 1]:
-            cost += (float(stay_costs[number]), 0.0, float(SKIP_COST))[steps[number]]
+            cost += (float(STAY_COST), 0.0, float(SKIP_COST))[steps[number]]
         elif number and is_speech[number - 1]:
             cost += float(PAUSE_ENTRY_COST)
     return cost
@@ -152,22 +131,8 @@ def test_a_pause_lies_between_words_only() -> None:
     pause_costs = np.full(len(path), np.inf, np.float32)
     pause_costs[3:23] = 4.0
     for start, expected in ((3, 20), (6, 0)):
-        paths = search_of(1)
-        advance_with(paths, range(6), rows, pause_costs, np.arange(7) == start)
-        _, is_speech = paths.backtrace(paths.end)
-        assert (~is_speech).sum() == expected
-
-
-def test_sound_that_cannot_be_stretched_is_rather_in_a_pause() -> None:
-    """A word's first frame repeated 20 times is a part of the word, unless repeating costs much."""
-    path = [0, 1, 2, *[3] * 21, 4, 5]
-    rows = distances(path, 6)
-    rows[4:24, 0, 3] = 3.0
-    pause_costs = np.full(len(path), 6.0, np.float32)
-    for stay_cost, expected in ((2.0, 0), (5.0, 20)):
-        paths = search_of(1)
-        stay_costs = np.full(len(path), stay_cost, np.float32)
-        paths.advance(range(6), rows, pause_costs, stay_costs, np.arange(7) == 3)
+        paths = ViterbiSearch()
+        paths.advance(range(6), rows, pause_costs, np.arange(7) == start)
         _, is_speech = paths.backtrace(paths.end)
         assert (~is_speech).sum() == expected
 
@@ -178,8 +143,8 @@ def test_noise_after_the_last_word_is_a_pause() -> None:
     rows = distances(path, 10)
     rows[10:] = FAR
     pause_costs = np.full(len(path), 4.0, np.float32)
-    paths = search_of(1)
-    advance_with(paths, range(10), rows, pause_costs, np.arange(11) == 10)
+    paths = ViterbiSearch()
+    paths.advance(range(10), rows, pause_costs, np.arange(11) == 10)
     assert paths.end == paths.end_near(9) == PathEnd(10, is_pause=True)
     assert paths.head == 9
     frames, is_speech = paths.backtrace(paths.end)
@@ -188,7 +153,7 @@ def test_noise_after_the_last_word_is_a_pause() -> None:
 
 def test_a_step_costs_the_same_however_long_the_reference_is() -> None:
     """Of an hour of reference only a window around the head is searched."""
-    paths = search_of(1)
+    paths = ViterbiSearch()
     advance(paths, distances(list(range(1_000)), 1_000))
     window = paths.window(360_000)
     assert paths.head in window
@@ -197,61 +162,38 @@ def test_a_step_costs_the_same_however_long_the_reference_is() -> None:
 
 def test_the_reference_may_grow() -> None:
     """Reference frames that are added later are reached from earlier ones."""
-    paths = search_of(1)
+    paths = ViterbiSearch()
     advance(paths, distances(list(range(8)), 8))
-    step(paths, paths.window(16), distances(list(range(8, 16)), 16)[:, :, :16])
+    step(paths, paths.window(16), distances(list(range(8, 16)), 16))
     assert trace(paths, paths.end) == list(range(16))
 
 
-def test_the_matching_rendering_wins() -> None:
-    """The best of three renderings is found, and stays when the others are dropped."""
-    rows = np.roll(distances(list(range(40)), 40, renderings=3), 2, axis=1)
-    paths = search_of(3)
-    advance(paths, rows[:24])
-    assert paths.best_rendering == 2
-    paths.keep_rendering(2)
-    window = paths.window(40)
-    step(paths, window, rows[24:, 2:, window.start : window.stop])
-    assert trace(paths, paths.end) == list(range(40))
-
-
-def test_costs_before_a_restart_become_prior_costs() -> None:
-    """A restart drops the paths, not the costs of the renderings."""
-    paths = search_of(2)
-    advance(paths, distances(list(range(16)), 32, renderings=2))
-    paths.restart(16)
-    step(paths, paths.window(32), np.zeros((4, 2, 16), np.float32))
-    assert paths.best_rendering == 0
+def test_a_restart_drops_the_paths() -> None:
+    """The search goes on at another frame, and traces nothing of what was before."""
+    paths = ViterbiSearch()
+    advance(paths, distances(list(range(16)), 32))
+    paths.restart(20)
+    step(paths, paths.window(32), np.zeros((4, 12), np.float32))
+    assert paths.window(32).start == 20
     assert len(trace(paths, paths.end)) == 4
-
-
-def test_prior_costs_of_another_context_count() -> None:
-    """A search can begin with the prior costs of another."""
-    first = search_of(2)
-    advance(first, distances(list(range(16)), 32, renderings=2))
-    second = ViterbiSearch(first.prior_costs)
-    assert second.prior_costs.tolist() == [0.0, first.prior_costs[1]]
-    advance(second, np.zeros((8, 2, 32), np.float32))
-    assert second.best_rendering == 0
-    assert second.prior_costs.tolist() == first.prior_costs.tolist()
 
 
 def test_a_frame_that_all_paths_have_passed_is_before_the_head() -> None:
     """If every path has passed the expected frame, the path ends at the head."""
-    paths = search_of(1)
+    paths = ViterbiSearch()
     advance(paths, distances(list(range(400)), 400))
     for last in (0, 100, 200):
         assert paths.end_near(last) == paths.end == PathEnd(399, is_pause=False)
     assert trace(paths, paths.end_near(100)) == list(range(400))
-    begun = search_of(1)
+    begun = ViterbiSearch()
     begun.restart(8)
-    step(begun, begun.window(40), np.zeros((1, 1, 32), np.float32))
+    step(begun, begun.window(40), np.zeros((1, 32), np.float32))
     assert begun.end_near(7) == begun.end == PathEnd(8, is_pause=False)
 
 
 def test_a_backtrace_is_limited() -> None:
     """The oldest audio frames are dropped; the others keep their reference frames."""
-    paths = search_of(1)
+    paths = ViterbiSearch()
     path = [0] * MAX_TRACED_FRAMES + list(range(50))
     advance(paths, distances(path, 50))
     assert trace(paths, paths.end) == path[-MAX_TRACED_FRAMES:]
@@ -259,7 +201,7 @@ def test_a_backtrace_is_limited() -> None:
 
 def test_a_path_ends_with_the_last_word_if_that_is_near() -> None:
     """A few missing frames are bridged; half of the words are not."""
-    paths = search_of(1)
+    paths = ViterbiSearch()
     advance(paths, distances(list(range(20)), 40))
     assert paths.end_near(21) == PathEnd(21, is_pause=False)
     assert paths.end_near(39) == PathEnd(19, is_pause=False)
@@ -267,9 +209,9 @@ def test_a_path_ends_with_the_last_word_if_that_is_near() -> None:
 
 def test_evidence_separates_like_from_unlike_audio() -> None:
     """Audio like the reference costs little and every other path much; other audio does neither."""
-    alike, unlike = search_of(1), search_of(1)
+    alike, unlike = ViterbiSearch(), ViterbiSearch()
     advance(alike, distances(list(range(100)), 100))
-    advance(unlike, np.full((100, 1, 100), FAR, np.float32))
+    advance(unlike, np.full((100, 100), FAR, np.float32))
     assert len(alike.evidence) == len(unlike.evidence) == 100
     costs, margins = alike.evidence[50:].T
     assert costs.max() == 0.0

@@ -1,9 +1,9 @@
 """The online aligner: word times while the audio is generated.
 
-The embedded voice speaks the same words and reports when each begins. A Viterbi search follows the
-audio through that reference, frame by frame and without looking ahead. What is learnt about a
-voice's sound and pace is kept under its key for its next context. This module knows no processes,
-no deadlines and no playout.
+The embedded voice speaks the same words and reports which phones it says when. A network names the
+phones of the audio, and a Viterbi search follows them through that reference, frame by frame. What
+is learnt about a voice's sound and pace is kept under its key for its next context. This module
+knows no processes, no deadlines and no playout.
 """
 
 from collections import deque
@@ -14,7 +14,8 @@ import numpy as np
 
 from voiceagent_tts.aligner.online.confidence import path_evidence
 from voiceagent_tts.aligner.online.espeak_reference import GrowingReference, ReferenceVoice
-from voiceagent_tts.aligner.online.features import Booleans, Floats, Frames, FrameStream
+from voiceagent_tts.aligner.online.features import Floats, Frames, FrameStream
+from voiceagent_tts.aligner.online.phones import PHONES, SILENCE
 from voiceagent_tts.aligner.online.viterbi import (
     MAX_TRACED_FRAMES,
     PAUSE_SAMPLES,
@@ -22,18 +23,22 @@ from voiceagent_tts.aligner.online.viterbi import (
     PathEnd,
     ViterbiSearch,
 )
-from voiceagent_tts.aligner.online.voice_profile import VTLN_WARPS, WARP_TRIAL_FRAMES, VoiceProfile
+from voiceagent_tts.aligner.online.voice_profile import VoiceProfile
 from voiceagent_tts.core import Word, WordTimestamp, ms_to_samples
 from voiceagent_tts.lru import LRUCache
 
-_PAUSE_COST = np.float32(30.0)
-"""Cost of a pause inside a word."""
-_STAY_VOICING, _STAY_COSTS = (0.55, 0.75), (3.0, 2.0)
-"""Cost of an audio frame that repeats a reference frame, by its voicing. Speakers stretch vowels;
-a consonant as long as that is a breath."""
+_COST_PER_PHONE_COST = np.float32(1.5)
+"""Cost of a frame in a word for each unit of its phone's cost."""
+_MIN_PAUSE_COST = np.float32(0.5)
+_COST_PER_SILENCE_COST, _MAX_SILENCE_COST = np.float32(1.5), np.float32(4.0)
+"""Cost of a frame in a pause: more the less it sounds like one, up to a limit, so that words which
+the text lacks are passed over as in a pause rather than taken for others."""
 _FINAL_AFTER_FRAMES = 100
 """Speech frames after the end of a word from which its time is final: a path that ran ahead has
 met its mistake by then. Before, the word has a tentative time, which leaves at its deadline."""
+_FINAL_AFTER_SAMPLES = ms_to_samples(5_000)
+"""Audio after the end of a word from which its time is final though little speech has followed:
+what a long pause lasts need not be remembered."""
 _REFERENCE_LEAD_FRAMES = 30
 """Reference frames that must lie ahead of the audio while text may still follow."""
 _MAX_QUEUED_FRAMES = 40
@@ -83,34 +88,28 @@ class OnlineAligner:
         if profile is None:
             profile = VoiceProfile()
             self._profiles.put(voice, profile)
-        warps = VTLN_WARPS if profile.vtln_warp is None else (profile.vtln_warp,)
-        reference = GrowingReference(self._reference_voice, espeak_voice, warps)
-        return OnlineSession(reference, profile)
+        return OnlineSession(GrowingReference(self._reference_voice, espeak_voice), profile)
 
 
 class OnlineSession:
     """Implements `aligner.sessions.AlignSession` for one context.
 
     Args:
-        reference: of this context; rendered for all `VTLN_WARPS` if the voice's own is unknown.
+        reference: of this context.
         profile: what is known about the voice; updated by this context.
     """
 
     def __init__(self, reference: GrowingReference, profile: VoiceProfile) -> None:
         self._reference = reference
         self._profile = profile
-        self._trial_frames_before = profile.trial_frames
-        has_one_warp = len(reference.vtln_warps) == 1
-        self._prior_costs = np.zeros(1, np.float32) if has_one_warp else profile.prior_costs
         self._stream = FrameStream()
-        self._search = ViterbiSearch(self._prior_costs)
+        self._search = ViterbiSearch()
         self._queued: deque[tuple[Frames, Floats]] = deque()
-        """Audible frames whose words may not be written yet, and their costs in a pause."""
+        """Frames whose words may not be written yet, and [N, PHONES], their phones' costs."""
         self._centres: deque[int] = deque(maxlen=MAX_TRACED_FRAMES)
         """Centre samples of the frames that a backtrace includes."""
         self._log_energies: deque[float] = deque(maxlen=MAX_TRACED_FRAMES)
         """Log energies of the same frames."""
-        self._searched_frames = 0
         self._last_centre = 0
         """Centre sample of the last frame, speech or silence."""
         self._last_start = 0
@@ -118,7 +117,6 @@ class OnlineSession:
         """Whether no word of the context is final."""
         self._newest_path: AlignmentPath | None = None
         """The cheapest path of all audio so far; None where it is not traced yet."""
-        self._is_closed = False
 
     @property
     def remembered_frames(self) -> int:
@@ -184,21 +182,16 @@ class OnlineSession:
 
     def close(self) -> None:
         """Release the context; what was learnt about its voice stays. Idempotent."""
-        if not self._is_closed and self._search.renderings > 1:
-            costs = self._search.prior_costs - self._prior_costs
-            self._profile.add_trial(self._searched_frames, costs)
-        self._is_closed = True
+        self._queued.clear()
 
     @property
     def _queued_frames(self) -> int:
         return sum(len(frames) for frames, _ in self._queued)
 
     def _enqueue(self, frames: Frames) -> None:
-        audible, pause_costs = self._profile.observe(frames)
         if len(frames):
             self._last_centre = int(frames.centres[-1])
-        if len(audible):
-            self._queued.append((audible, pause_costs))
+            self._queued.append((frames, self._profile.phone_costs(frames)))
 
     def _search_queued(self, *, is_last: bool) -> None:
         """Advance the search by the queued frames, as far as there are words for them."""
@@ -221,45 +214,35 @@ class OnlineSession:
         duration_ratio = self._profile.rate.duration_ratio
         self._reference.extend(self._search.head, duration_ratio, is_urgent=is_urgent)
 
-    def _advance(self, frames: Frames, pause_costs: Floats) -> None:
+    def _advance(self, frames: Frames, phone_costs: Floats) -> None:
         window = self._search.window(self._reference.length)
-        costs = _distances(frames.features, self._reference.features(window))
-        is_inside = self._reference.is_inside_word(window)
-        costs[self._is_after_pause(frames)] += is_inside * _PAUSE_COST
-        stay_costs = np.interp(frames.voicing, _STAY_VOICING, _STAY_COSTS).astype(np.float32)
-        starts = self._reference.starts(window)
-        self._search.advance(window, costs, pause_costs, stay_costs, starts)
+        phones = self._reference.phones(window)
+        self._search.advance(
+            window,
+            _COST_PER_PHONE_COST * phone_costs[:, phones],
+            _pause_costs(phone_costs),
+            self._reference.starts(window),
+        )
         self._centres.extend(frames.centres.tolist())
         self._log_energies.extend(frames.log_energies.tolist())
         self._newest_path = None
-        self._searched_frames += len(frames)
-        if self._search.renderings > 1:
-            self._choose_warp()
-
-    def _is_after_pause(self, frames: Frames) -> Booleans:
-        """[N], whether a pause lies before each frame."""
-        last = self._centres[-1] if self._centres else frames.centres[0]
-        return np.diff(frames.centres, prepend=last) > PAUSE_SAMPLES
-
-    def _choose_warp(self) -> None:
-        """Continue with the voice's own vocal tract length alone, once it is known."""
-        if self._profile.vtln_warp is None:
-            if self._trial_frames_before + self._searched_frames < WARP_TRIAL_FRAMES:
-                return
-            self._profile.vtln_warp = VTLN_WARPS[self._search.best_rendering]
-        best = VTLN_WARPS.index(self._profile.vtln_warp)
-        self._search.keep_rendering(best)
-        self._reference.keep_rendering(best)
 
     def _pop_final_words(self) -> Iterator[WordTimestamp]:
         """Remove and return the words that ended long enough ago."""
         words = self._reference.words
-        if not words or words[0].end_frame > self._search.head - _FINAL_AFTER_FRAMES // 2:
+        is_paused = self._search.end.is_pause
+        passed = (
+            self._search.head + 1 if is_paused else self._search.head - _FINAL_AFTER_FRAMES // 2
+        )
+        if not words or words[0].end_frame > passed:
             return
         path = self._path()
-        if len(path.reference_frames) < _FINAL_AFTER_FRAMES:
+        final_before = path.passed_before(
+            _FINAL_AFTER_FRAMES, self._last_centre - _FINAL_AFTER_SAMPLES
+        )
+        if words[0].end_frame > final_before:
             return
-        while words and words[0].end_frame <= path.reference_frames[-_FINAL_AFTER_FRAMES]:
+        while words and words[0].end_frame <= final_before:
             word = words.popleft()
             frames = path.frames_in(word)
             self._profile.rate = self._profile.rate.including(frames, word.normal_frames)
@@ -361,14 +344,11 @@ class OnlineSession:
         self._reference.drop_frames(min(kept, window.start) - 1)
 
 
-def _distances(features: Floats, reference: Floats) -> Floats:
-    """Euclidean distances [N, renderings, M] of frames from reference frames.
+def _pause_costs(phone_costs: Floats) -> Floats:
+    """Cost of each frame in a pause, [N].
 
     Args:
-        features: [N, WIDTH].
-        reference: [M, renderings, WIDTH].
+        phone_costs: [N, PHONES].
     """
-    flat = reference.reshape(-1, reference.shape[2])
-    squares = np.square(features).sum(axis=1)[:, None] + np.square(flat).sum(axis=1)
-    distances = np.sqrt(np.maximum(squares - 2.0 * (features @ flat.T), 0.0))
-    return distances.reshape(len(features), *reference.shape[:2]).transpose(0, 2, 1)
+    silence_costs = np.minimum(phone_costs[:, PHONES.index(SILENCE)], _MAX_SILENCE_COST)
+    return _MIN_PAUSE_COST + _COST_PER_SILENCE_COST * silence_costs

@@ -1,4 +1,4 @@
-"""The reference that audio is aligned to: the embedded voice's own speech of the same words.
+"""The reference that audio is aligned to: the phones of the embedded voice's speech, in its timing.
 
 Words are synthesized a clause at a time, shortly before they are needed. Pauses are left out, as
 every speaker pauses elsewhere. This module owns the process's espeak-ng and does not see the audio
@@ -11,20 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from voiceagent_tts.aligner.online.features import (
-    HOP_SAMPLES,
-    WIDTH,
-    Booleans,
-    Floats,
-    Frames,
-    Integers,
-    frames_of,
-)
-from voiceagent_tts.aligner.online.voice_profile import (
-    SILENT_LEVEL,
-    FeatureStatistics,
-    SpeechNormalizer,
-)
+from voiceagent_tts.aligner.online.features import HOP_SAMPLES, Booleans, Integers
+from voiceagent_tts.aligner.online.phones import phones_of
 from voiceagent_tts.core import BYTES_PER_SAMPLE, Word, ms_to_samples
 from voiceagent_tts.espeak.catalogue import EspeakVoice, VoiceCatalogue
 from voiceagent_tts.espeak.library import EspeakLibrary
@@ -46,8 +34,6 @@ _ENOUGH_FRAMES = 300
 """Reference frames ahead of the head at which no more is synthesized."""
 _FEW_FRAMES = 100
 """Reference frames ahead of the head below which an unfinished clause is synthesized."""
-_BORDER_FRAMES, _GUESSED_BORDER_FRAMES = 2, 6
-"""Distance from its start at which a word may begin, where the start is exact or a guess."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +69,6 @@ class ReferenceVoice:
     def __init__(self) -> None:
         self._library = EspeakLibrary.open()
         self._catalogue = VoiceCatalogue(self._library.voices(), self._library.variants())
-        self._levels: dict[str, float] = {}
-        self._statistics: dict[tuple[str, float], FeatureStatistics] = {}
 
     def voice_for(self, language: str) -> EspeakVoice:
         """The espeak voice that speaks `language`.
@@ -113,26 +97,6 @@ class ReferenceVoice:
         assert speech is not None, "nothing stops a reference"
         return speech
 
-    def render(
-        self, speech: Speech, voice: EspeakVoice, vtln_warps: Iterable[float]
-    ) -> list[Frames]:
-        """The speech frames of `speech`, normalised, once for each vocal tract length.
-
-        All renderings have the same frame centres; their features differ.
-        """
-        renderings: list[Frames] = []
-        for warp in vtln_warps:
-            frames = frames_of(speech.pcm, warp)
-            level = self._levels.get(voice.identifier, SILENT_LEVEL)
-            level = float(frames.log_energies.max(initial=level))
-            self._levels[voice.identifier] = level
-            statistics = self._statistics.get((voice.identifier, warp), FeatureStatistics())
-            normalizer, audible = SpeechNormalizer(level, statistics).drop_silence(frames)
-            normalizer, audible = normalizer.normalize(audible, np.ones(len(audible), np.bool_))
-            self._statistics[voice.identifier, warp] = normalizer.statistics
-            renderings.append(audible)
-        return renderings
-
 
 class GrowingReference:
     """The reference of one context, synthesized as far as it is needed.
@@ -142,21 +106,16 @@ class GrowingReference:
     Args:
         reference_voice: synthesizes the words.
         voice: the espeak voice of their language.
-        vtln_warps: vocal tract lengths to render, alike frame for frame.
     """
 
-    def __init__(
-        self, reference_voice: ReferenceVoice, voice: EspeakVoice, vtln_warps: tuple[float, ...]
-    ) -> None:
-        self.vtln_warps = vtln_warps
+    def __init__(self, reference_voice: ReferenceVoice, voice: EspeakVoice) -> None:
         self.words: deque[ReferenceWord] = deque()
         """Synthesized words that have not been popped, in order."""
         self._reference_voice, self._voice = reference_voice, voice
         self._waiting: deque[Word] = deque()
         """Words that are not synthesized yet."""
         self._first_frame = 0
-        self._features = np.zeros((0, len(vtln_warps), WIDTH), np.float32)
-        self._is_inside = np.zeros(0, np.bool_)
+        self._phones = np.zeros(0, np.int64)
         self._is_start = np.zeros(0, np.bool_)
         self._centres = np.zeros(0, np.int64)
         self._end_sample = 0
@@ -164,12 +123,12 @@ class GrowingReference:
     @property
     def length(self) -> int:
         """Number of frames synthesized so far."""
-        return self._first_frame + len(self._features)
+        return self._first_frame + len(self._phones)
 
     @property
     def kept_frames(self) -> int:
         """Number of frames in memory."""
-        return len(self._features)
+        return len(self._phones)
 
     def append(self, words: Iterable[Word]) -> None:
         """Append more words of the context, in order."""
@@ -204,13 +163,9 @@ class GrowingReference:
             waiting.append(self._waiting.popleft())
         return synthesized, waiting
 
-    def features(self, window: range) -> Floats:
-        """Features of the frames in `window`, [len(window), renderings, WIDTH]."""
-        return self._features[self._places(window)]
-
-    def is_inside_word(self, window: range) -> Booleans:
-        """[len(window)], false where a word may begin."""
-        return self._is_inside[self._places(window)]
+    def phones(self, window: range) -> Integers:
+        """Index in `PHONES` of each frame in `window`, [len(window)]."""
+        return self._phones[self._places(window)]
 
     def starts(self, window: range) -> Booleans:
         """[len(window) + 1], whether a pause may lie before each frame, and after the window."""
@@ -222,16 +177,11 @@ class GrowingReference:
         place = frame - self._first_frame
         return int(self._centres[place]) if place < len(self._centres) else self._end_sample
 
-    def keep_rendering(self, rendering: int) -> None:
-        """Continue with one rendering; drop the others."""
-        self.vtln_warps = self.vtln_warps[rendering : rendering + 1]
-        self._features = self._features[:, rendering : rendering + 1].copy()
-
     def drop_frames(self, before: int) -> None:
         """Drop the frames before `before`."""
         count = max(0, before - self._first_frame)
-        self._features, self._centres = self._features[count:], self._centres[count:]
-        self._is_inside, self._is_start = self._is_inside[count:], self._is_start[count:]
+        self._phones, self._centres = self._phones[count:], self._centres[count:]
+        self._is_start = self._is_start[count:]
         self._first_frame += count
 
     def _places(self, window: range) -> slice:
@@ -250,16 +200,31 @@ class GrowingReference:
 
     def _synthesize(self, words: Sequence[Word], duration_ratio: float) -> None:
         speech = self._reference_voice.synthesize(words, self._voice, duration_ratio)
-        renderings = self._reference_voice.render(speech, self._voice, self.vtln_warps)
-        centres = renderings[0].centres
+        phones, centres = _frames_of(speech, is_english=self._voice.is_english)
         placed = list(_placed(speech, centres, self.length, duration_ratio))
         self.words.extend(placed)
-        self._is_inside = np.append(self._is_inside, _inside(placed, self.length, len(centres)))
         self._is_start = np.append(self._is_start, _starts(placed, self.length, len(centres)))
-        features = np.stack([frames.features for frames in renderings], axis=1)
-        self._features = np.concatenate((self._features, features))
+        self._phones = np.append(self._phones, phones)
         self._centres = np.append(self._centres, centres + self._end_sample)
         self._end_sample += len(speech.pcm) // BYTES_PER_SAMPLE + _CLAUSE_PAUSE_SAMPLES
+
+
+def _frames_of(speech: Speech, *, is_english: bool) -> tuple[Integers, Integers]:
+    """The phone of each frame of `speech` that is in no pause, [N], and its centre, [N]."""
+    starts = [phoneme.start_sample for phoneme in speech.phonemes]
+    ends = [*starts[1:], len(speech.pcm) // BYTES_PER_SAMPLE]
+    phones: list[int] = []
+    centres: list[int] = []
+    for phoneme, start, end in zip(speech.phonemes, starts, ends, strict=False):  # none: one end
+        if phoneme.is_pause:
+            continue
+        passed = phones_of(phoneme.name, is_english=is_english)
+        # Centres lie on one grid for the whole speech.
+        first = -(-(start - HOP_SAMPLES // 2) // HOP_SAMPLES) * HOP_SAMPLES + HOP_SAMPLES // 2
+        for centre in range(first, end, HOP_SAMPLES):
+            phones.append(passed[(centre - start) * len(passed) // (end - start)])
+            centres.append(centre)
+    return np.array(phones, np.int64), np.array(centres, np.int64)
 
 
 def _placed(
@@ -289,16 +254,6 @@ def _offset(sample: int, centres: Integers, place: int) -> int:
     if not 0 <= place < len(centres):
         return 0
     return min(max(sample - int(centres[place]), -HOP_SAMPLES), HOP_SAMPLES)
-
-
-def _inside(words: Iterable[ReferenceWord], first_frame: int, count: int) -> Booleans:
-    """[count], false near the starts of `words`."""
-    is_inside = np.ones(count, np.bool_)
-    for word in words:
-        start = word.first_frame - first_frame
-        reach = _BORDER_FRAMES if word.is_exact else _GUESSED_BORDER_FRAMES
-        is_inside[max(0, start - reach) : start + reach + 1] = False
-    return is_inside
 
 
 def _starts(words: Iterable[ReferenceWord], first_frame: int, count: int) -> Booleans:

@@ -1,10 +1,9 @@
 """Viterbi search for the reference frame that the audio has reached, and the times of its words.
 
 A path stays at a reference frame, moves to the next one, or skips one; staying and skipping cost.
-Before a word it may be in a pause. Several renderings of the reference, alike frame for frame,
-compete, and a path keeps to one of them. Only a window of the reference around the head is
-searched, so a step costs the same however long the context is. This module knows no features and no
-text: costs are given to it.
+Before a word it may be in a pause. Only a window of the reference around the head is searched, so a
+step costs the same however long the context is. This module knows no phones and no text: costs are
+given to it.
 """
 
 from collections import deque
@@ -19,9 +18,11 @@ from voiceagent_tts.aligner.online.espeak_reference import ReferenceWord
 from voiceagent_tts.aligner.online.features import Booleans, Floats, Integers
 from voiceagent_tts.core import WordTimestamp, ms_to_samples
 
+STAY_COST = np.float32(2.0)
+"""Transition cost of an audio frame that repeats a reference frame."""
 SKIP_COST = np.float32(1.0)
 """Transition cost of a reference frame that is left out, added to the emission cost."""
-PAUSE_ENTRY_COST = np.float32(15.0)
+PAUSE_ENTRY_COST = np.float32(12.0)
 """Transition cost into a pause, which keeps the closure of a plosive from becoming one."""
 _LEFT_PAUSE, _ENTERED_PAUSE = 3, 4
 """Values of a backpointer: from the pause before a frame to that frame, and, added to the step of
@@ -37,8 +38,6 @@ _MAX_MARGIN = 60.0
 """Greater margins say no more."""
 MAX_TRACED_FRAMES = 3_000
 """Audio frames that can be traced back (30 s); the oldest are dropped first."""
-_MAX_PRIOR_COST = np.float32(1_000.0)
-"""Prior cost of a rendering that no path goes through any more."""
 
 PAUSE_SAMPLES = ms_to_samples(70)
 """Distance between the centres of two speech frames that counts as a pause: longer than the
@@ -58,62 +57,31 @@ class PathEnd:
 
 
 class ViterbiSearch:
-    """Finds the cheapest paths of the audio through a reference that may still grow.
+    """Finds the cheapest paths of the audio through a reference that may still grow."""
 
-    Args:
-        prior_costs: [renderings], how much more than the cheapest each rendering has cost in
-            earlier audio.
-    """
-
-    def __init__(self, prior_costs: Floats) -> None:
+    def __init__(self) -> None:
         self._window_start = 0
         """Reference frame at which the search window begins."""
-        self._costs = np.zeros((2, len(prior_costs), 0), np.float32)
-        """[2, renderings, window + 1], cost of the cheapest path to each frame of the window, and
+        self._costs = np.zeros((2, 0), np.float32)
+        """[2, window + 1], cost of the cheapest path to each frame of the window, and
         to a pause before that frame; the last frame is only a pause after the window."""
         self._backpointers: deque[tuple[int, Backpointers]] = deque(maxlen=MAX_TRACED_FRAMES)
         """For each audio frame: start of its window, and the steps that led to each frame and to
-        the pause before it, [renderings, window + 1]."""
-        self._prior_costs = prior_costs
-        """[renderings], prior costs at the last restart."""
+        the pause before it, [window + 1]."""
         self._evidence: deque[tuple[float, float]] = deque(maxlen=MAX_TRACED_FRAMES)
         """For each audio frame, as `evidence`."""
         self._has_paths = False
         """Whether an audio frame has come since the last restart."""
         self.end = PathEnd(0, is_pause=True)
         """Where the cheapest path ends."""
-        self.best_rendering = 0
-        """Rendering that the cheapest path goes through."""
 
     @property
     def head(self) -> int:
         """Reference frame that the cheapest path has reached; the next one before any audio."""
         return max(self.end.frame - self.end.is_pause, self._window_start)
 
-    @property
-    def renderings(self) -> int:
-        """Number of renderings that compete."""
-        return self._costs.shape[1]
-
-    @property
-    def prior_costs(self) -> Floats:
-        """[renderings], how much more than the cheapest each rendering has cost so far."""
-        if not self._has_paths:
-            return self._prior_costs
-        ends = self._costs.min(axis=(0, 2))
-        return np.minimum(ends - ends.min(), _MAX_PRIOR_COST)
-
-    def keep_rendering(self, rendering: int) -> None:
-        """Continue with one rendering; drop the paths through the others."""
-        self.best_rendering = 0
-        self._costs = self._costs[:, rendering : rendering + 1]
-        self._prior_costs = self._prior_costs[rendering : rendering + 1]
-        kept = ((start, row[rendering : rendering + 1]) for start, row in self._backpointers)
-        self._backpointers = deque(kept, maxlen=MAX_TRACED_FRAMES)
-
     def restart(self, reference_frame: int) -> None:
         """Drop all paths; the next audio frame is at `reference_frame` or one after it."""
-        self._prior_costs = self.prior_costs
         self.end, self._window_start = PathEnd(reference_frame, is_pause=True), reference_frame
         self._has_paths = False
         self._backpointers.clear()
@@ -129,35 +97,30 @@ class ViterbiSearch:
         window: range,
         emission_costs: Floats,
         pause_costs: Floats,
-        stay_costs: Floats,
         starts: Booleans,
     ) -> None:
         """Extend the paths by the next audio frames.
 
         Args:
             window: the last result of `window()`.
-            emission_costs: [N, renderings, len(window)], distance of each audio frame from the
-                reference frames of the window.
+            emission_costs: [N, len(window)], cost of each audio frame at the reference frames of
+                the window.
             pause_costs: [N], cost of each audio frame in a pause.
-            stay_costs: [N], transition cost of each audio frame that repeats the reference frame.
             starts: [len(window) + 1], whether a pause may lie before each frame of the window, and
                 before the one after it.
         """
         costs = self._moved_costs(window)
         entry_costs = np.where(starts, PAUSE_ENTRY_COST, np.float32(np.inf))
-        rows = zip(emission_costs, pause_costs, stay_costs, strict=True)
-        for row, pause_cost, stay_cost in rows:
+        for row, pause_cost in zip(emission_costs, pause_costs, strict=True):
             if self._has_paths:
-                costs, backpointers = _step(costs, row, pause_cost, stay_cost, entry_costs)
+                costs, backpointers = _step(costs, row, pause_cost, entry_costs)
             else:
-                costs = _initial_costs(row, pause_cost) + self._prior_costs[:, None]
+                costs = _initial_costs(row, pause_cost)
                 backpointers = np.zeros(costs.shape[1:], np.uint8)
                 self._has_paths = True
             self._backpointers.append((window.start, backpointers))
-        is_pause, self.best_rendering, place = map(
-            int, np.unravel_index(np.argmin(costs), costs.shape)
-        )
-        lowest = float(costs[is_pause, self.best_rendering, place])
+        is_pause, place = map(int, np.unravel_index(np.argmin(costs), costs.shape))
+        lowest = float(costs[is_pause, place])
         frames = len(emission_costs)
         margin = self._margin(costs - np.float32(lowest), place)
         self._evidence.extend([(lowest / frames, margin)] * frames)
@@ -186,7 +149,7 @@ class ViterbiSearch:
         place, is_pause = end.frame, end.is_pause
         for index, (start, backpointers) in enumerate(reversed(self._backpointers), start=1):
             path[-index], is_speech[-index] = place, not is_pause
-            step = int(backpointers[self.best_rendering, place - start])
+            step = int(backpointers[place - start])
             if is_pause:
                 is_pause = step < _ENTERED_PAUSE
                 place -= not is_pause
@@ -205,7 +168,7 @@ class ViterbiSearch:
         """
         if not self._has_paths:
             return PathEnd(expected, is_pause=False)
-        speech, pause = self._costs[:, self.best_rendering]
+        speech, pause = self._costs
         # The first entry is the pause before the window.
         speech = np.insert(speech, 0, np.inf)[:-1]
         costs = np.minimum(speech, pause)[: max(0, expected + 2 - self._window_start)]
@@ -226,15 +189,15 @@ class ViterbiSearch:
     @staticmethod
     def _margin(costs: Floats, place: int) -> float:
         """Lowest of `costs` that is not near `place`, at most `_MAX_MARGIN`."""
-        parts = np.split(costs, (max(0, place - _FAR_FRAMES), place + _FAR_FRAMES + 1), axis=2)
+        parts = np.split(costs, (max(0, place - _FAR_FRAMES), place + _FAR_FRAMES + 1), axis=1)
         return min(float(part.min(initial=_MAX_MARGIN)) for part in parts[::2])
 
     def _moved_costs(self, window: range) -> Floats:
-        """[2, renderings, len(window) + 1], the costs so far; infinite outside the last window."""
-        costs = np.full((2, self.renderings, len(window) + 1), np.inf, np.float32)
+        """[2, len(window) + 1], the costs so far; infinite outside the last window."""
+        costs = np.full((2, len(window) + 1), np.inf, np.float32)
         if self._has_paths:
-            kept = self._costs[:, :, window.start - self._window_start :][:, :, : len(window) + 1]
-            costs[:, :, : kept.shape[2]] = kept
+            kept = self._costs[:, window.start - self._window_start :][:, : len(window) + 1]
+            costs[:, : kept.shape[1]] = kept
         return costs
 
 
@@ -243,10 +206,10 @@ def _initial_costs(row: Floats, pause_cost: float) -> Floats:
 
     It is at the first reference frame, or skips it, or lies in a pause before it.
     """
-    costs = np.full((2, row.shape[0], row.shape[1] + 1), np.inf, np.float32)
-    costs[0, :, 0] = row[:, 0]
-    costs[0, :, 1:-1][:, :1] = row[:, 1:2] + SKIP_COST
-    costs[1, :, 0] = pause_cost
+    costs = np.full((2, len(row) + 1), np.inf, np.float32)
+    costs[0, 0] = row[0]
+    costs[0, 1:-1][:1] = row[1:2] + SKIP_COST
+    costs[1, 0] = pause_cost
     return costs
 
 
@@ -254,29 +217,28 @@ def _step(
     costs: Floats,
     row: Floats,
     pause_cost: np.float32,
-    stay_cost: np.float32,
     entry_costs: Floats,
 ) -> tuple[Floats, Backpointers]:
-    """Costs [2, renderings, window + 1] after one more audio frame, and how they came about."""
+    """Costs [2, window + 1] after one more audio frame, and how they came about."""
     speech, pause = costs
     moved = np.full_like(costs, np.inf)
-    best = moved[0, :, :-1]
-    np.add(speech[:, :-1], stay_cost, out=best)
+    best = moved[0, :-1]
+    np.add(speech[:-1], STAY_COST, out=best)
     backpointers = np.zeros(speech.shape, np.uint8)
-    steps = backpointers[:, :-1]
-    for step, arriving in ((1, speech[:, :-2]), (2, speech[:, :-3] + SKIP_COST)):
-        is_better = arriving < best[:, step:]
-        np.copyto(best[:, step:], arriving, where=is_better)
-        steps[:, step:][is_better] = step
-    is_better = pause[:, :-1] < best
-    np.copyto(best, pause[:, :-1], where=is_better)
+    steps = backpointers[:-1]
+    for step, arriving in ((1, speech[:-2]), (2, speech[:-3] + SKIP_COST)):
+        is_better = arriving < best[step:]
+        np.copyto(best[step:], arriving, where=is_better)
+        steps[step:][is_better] = step
+    is_better = pause[:-1] < best
+    np.copyto(best, pause[:-1], where=is_better)
     steps[is_better] = _LEFT_PAUSE
     best += row
     moved[1] = pause
-    entering = speech[:, :-1] + entry_costs[1:]
-    is_better = entering < pause[:, 1:]
-    np.copyto(moved[1, :, 1:], entering, where=is_better)
-    backpointers[:, 1:][is_better] += _ENTERED_PAUSE
+    entering = speech[:-1] + entry_costs[1:]
+    is_better = entering < pause[1:]
+    np.copyto(moved[1, 1:], entering, where=is_better)
+    backpointers[1:][is_better] += _ENTERED_PAUSE
     moved[1] += pause_cost
     return moved, backpointers
 
@@ -298,6 +260,12 @@ class AlignmentPath:
     def has_reached(self, word: ReferenceWord) -> bool:
         """Whether the audio has reached the word."""
         return len(self.reference_frames) > 0 and word.first_frame <= self.reference_frames[-1]
+
+    def passed_before(self, frames: int, sample: int) -> int:
+        """Reference frame that the audio had passed `frames` speech frames ago, or at `sample`."""
+        recent = int(self.reference_frames[-frames]) if len(self.reference_frames) >= frames else 0
+        spoken = int(np.searchsorted(self.centres, sample))
+        return max(recent, int(self.reference_frames[spoken - 1]) + 1 if spoken else 0)
 
     def frames_in(self, word: ReferenceWord) -> int:
         """Number of speech frames inside the word."""

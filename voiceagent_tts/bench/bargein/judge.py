@@ -3,7 +3,7 @@
 The judge knows the text of a reply and the audio that was played, and nothing that a service says
 about itself. Stretches without energy are pauses; the rest is aligned with the words
 (`aligner.online`, whose reference is the embedded voice). It listens to all recordings of a voice
-before it judges the first, so that it knows the voice's level, pace and vocal tract.
+before it judges the first, so that it knows the voice's spectrum and pace.
 """
 
 from collections.abc import Iterable

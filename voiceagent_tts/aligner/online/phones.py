@@ -1,0 +1,47 @@
+"""The phones that the aligner tells apart, and espeak's phonemes in terms of them.
+
+espeak has some 150 phonemes in the languages of the voices. Those that sound alike to a listener
+who does not know the language are one phone here; a diphthong is two phones one after the other.
+This module knows no audio.
+
+Source: the names of phonemes in espeak-ng's `docs/phonemes.md`, after Kirshenbaum (ASCII-IPA).
+"""
+
+from functools import cache
+
+SILENCE = "-"
+"""The phone of a pause, a breath or a noise."""
+
+VOWELS = ("i", "I", "e", "æ", "ɑ", "ʌ", "ə", "ɝ", "o", "u", "y")
+CONSONANTS = tuple("pbtdkgɾɹxhfvθðszʃʒmnŋlwj")
+PHONES = (SILENCE, *VOWELS, *CONSONANTS)
+"""All phones; their places are the indices in the phone model's output."""
+
+_OF_LETTERS = {
+    "i": "i", "I": "I", "8": "I", "e": "e", "E": "e", "a": "æ", "&": "æ", "A": "ɑ", "0": "ɑ",
+    "V": "ʌ", "6": "ʌ", "@": "ə", "3": "ɝ", "O": "o", "o": "o", "U": "u", "u": "u", "M": "u",
+    "Y": "y", "y": "y", "W": "y",
+    "p": "p", "b": "b", "t": "t", "d": "d", "k": "k", "c": "k", "g": "g", "q": "g", "Q": "g",
+    "G": "g", "J": "d", "*": "ɾ", "R": "ɾ", "r": "ɹ", "X": "x", "x": "x", "C": "x", "h": "h",
+    "H": "h",
+    "f": "f", "v": "v", "B": "v", "T": "θ", "D": "ð", "s": "s", "z": "z", "S": "ʃ", "Z": "ʒ",
+    "m": "m", "F": "m", "n": "n", "N": "ŋ", "l": "l", "L": "l", "w": "w", "j": "j",
+}  # fmt: skip
+"""Phones of the letters in espeak's names; other characters are stress, length or colour."""
+_TRILLED = "ɾ"
+
+
+@cache
+def phones_of(phoneme: str, *, is_english: bool) -> tuple[int, ...]:
+    """Indices in `PHONES` of the phones that one of espeak's phonemes passes through.
+
+    Args:
+        phoneme: espeak's name of it, such as "aI" or "tS".
+        is_english: whether its language is English, whose "r" is the only one that is no trill.
+    """
+    if phoneme.startswith(("_", "(")):  # a pause, or the name of another language
+        return (PHONES.index(SILENCE),)
+    if phoneme.startswith("r") and not is_english:
+        return (PHONES.index(_TRILLED),)
+    phones = [_OF_LETTERS[letter] for letter in phoneme if letter in _OF_LETTERS]
+    return tuple(map(PHONES.index, phones or (SILENCE,)))
