@@ -1,4 +1,4 @@
-"""`python -m testbed.phone_training`: make `phones.npz` anew, in a quarter of an hour."""
+"""`python -m testbed.phone_training`: train the network and write `phones.npz`, in ten minutes."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -75,7 +75,7 @@ def _clean_speech(share: float) -> Iterator[LabelledSpeech]:
 
 
 def _up_to(minutes: float, speak: Callable[[], LabelledSpeech | None]) -> Iterator[LabelledSpeech]:
-    """Sentences that last so long together."""
+    """Yield sentences until they last `minutes`."""
     frames = 0
     while frames < minutes * _FRAMES_PER_MINUTE:
         speech = speak()

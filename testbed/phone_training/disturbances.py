@@ -31,7 +31,7 @@ class Disturber:
     """Disturbs speech.
 
     Attributes:
-        rng: decides everything.
+        rng: the source of all random choices.
         voices: samples of other speech, for babble.
     """
 
@@ -42,7 +42,7 @@ class Disturber:
         """One random version of `clean`, rounded to PCM16."""
         speech = self._resampled(clean) if self._is(0.8) else clean
         speech = self._paused(speech) if self._is(0.4) else speech
-        loudest = _loudest_rms(speech.samples)
+        loudest = loudest_rms(speech.samples)
         samples = self._echoed(speech.samples) if self._is(0.3) else speech.samples
         samples = self._filtered(samples) if self._is(0.7) else samples
         if self._is(0.85):
@@ -65,9 +65,9 @@ class Disturber:
         return LabelledSpeech(samples, speech.labels[np.clip(places, 0, len(speech.labels) - 1)])
 
     def _paused(self, speech: LabelledSpeech) -> LabelledSpeech:
-        """Silence of 100 to 800 ms at up to three places."""
+        """Silence of 100 to 800 ms at up to three places, but not before the first frame."""
         count = int(self.rng.integers(1, 4))
-        places = np.sort(self.rng.choice(len(speech.labels), count, replace=False))
+        places = 1 + np.sort(self.rng.choice(len(speech.labels) - 1, count, replace=False))
         lengths = self.rng.integers(10, 80, count)
         samples = np.split(speech.samples, frame_centres(len(speech.labels))[places])
         labels = np.split(speech.labels, places)
@@ -141,7 +141,7 @@ class Disturber:
         return _unit(breath * np.sin(np.pi * np.linspace(0, 1, samples)))
 
 
-def _loudest_rms(samples: Samples) -> float:
+def loudest_rms(samples: Samples) -> float:
     """Root mean square of the loudest 20 ms."""
     whole = samples[: len(samples) // _LEVEL_SAMPLES * _LEVEL_SAMPLES].reshape(-1, _LEVEL_SAMPLES)
     return float(np.sqrt(np.square(whole).mean(axis=1).max()))

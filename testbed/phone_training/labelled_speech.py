@@ -21,8 +21,8 @@ import soxr
 
 from testbed import flite_speech
 from voiceagent_tts.aligner.online.features import HOP_SAMPLES, WINDOW_SAMPLES
-from voiceagent_tts.aligner.online.phones import PHONES, SILENCE, phones_of
-from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
+from voiceagent_tts.aligner.online.phones import PHONES, SILENCE, phone_spans
+from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.espeak.catalogue import EspeakVoice, VoiceCatalogue
 from voiceagent_tts.espeak.library import EspeakLibrary
 from voiceagent_tts.espeak.pieces import Piece
@@ -38,7 +38,7 @@ Labels = npt.NDArray[np.integer]
 HELD_OUT_VARIANTS = ("f2", "m2", "f4", "m7")
 """Variants of espeak that the benchmark reports."""
 _UNLIKE_PEOPLE = ("whisper", "whisperf", "unirobot", "anikarobot", "croak", "demonic", "fast")
-_FLITE_VOICES = ("kal16", "slt")
+FLITE_VOICES = ("kal16", "slt")
 _FESTIVAL_VOICE = "ked_diphone"
 
 _RADIO_PHONES = {
@@ -101,15 +101,11 @@ class EspeakSpeakers:
         speech = speak(self._library, piece, delivery, lambda: True)
         if speech is None or not speech.pcm:
             return None
-        ends = [phoneme.start_sample for phoneme in speech.phonemes[1:]]
-        ends.append(len(speech.pcm) // BYTES_PER_SAMPLE)
         spans = [
             _Span(
-                phoneme.start_sample / SAMPLE_RATE_HZ,
-                end / SAMPLE_RATE_HZ,
-                phones_of(phoneme.name, is_english=voice.is_english),
+                phoneme.start_sample / SAMPLE_RATE_HZ, phoneme.end_sample / SAMPLE_RATE_HZ, phones
             )
-            for phoneme, end in zip(speech.phonemes, ends, strict=True)
+            for phones, phoneme in phone_spans(speech.phonemes, is_english=voice.is_english)
         ]
         return _labelled(np.frombuffer(speech.pcm, "<i2").astype(np.float32), spans)
 
@@ -128,7 +124,7 @@ class FliteSpeakers:
         """Speak one sentence."""
         stretch = self._rng.uniform(0.8, 1.25)
         samples, rate_hz, segments = flite_speech.speak_segments(
-            text, self._rng.choice(_FLITE_VOICES), stretch
+            text, self._rng.choice(FLITE_VOICES), stretch
         )
         spans = [_Span(start_s, end_s, _radio_phones(name)) for name, start_s, end_s in segments]
         return _labelled(soxr.resample(samples.astype(np.float32), rate_hz, SAMPLE_RATE_HZ), spans)
@@ -155,7 +151,7 @@ def speak_with_festival(texts: Iterable[str]) -> Iterator[LabelledSpeech]:
         script = folder / "speak.scm"
         script.write_text("\n".join(lines))
         subprocess.run(["festival", "--batch", script], check=True, stdout=subprocess.DEVNULL)
-        for wave in folder.glob("*.wav"):
+        for wave in sorted(folder.glob("*.wav"), key=lambda wave: int(wave.stem)):
             samples, rate_hz = soundfile.read(wave, dtype="int16")
             ends = [line.split() for line in wave.with_suffix(".seg").read_text().splitlines()[1:]]
             times = [0.0, *(float(end) for end, _, _ in ends)]

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from testbed.phone_training.disturbances import loudest_rms
 from testbed.phone_training.labelled_speech import LabelledSpeech
 from voiceagent_tts.aligner.online.features import (
     BANDS,
@@ -106,7 +107,7 @@ class Corpus:
 
 
 def train(corpus: Corpus, epochs: int) -> nn.Sequential:
-    """Train the network; logits of `PHONES` come out."""
+    """Train the network. Its outputs are the logits of `PHONES`, [B, PHONES]."""
     sizes = (FRAMES_SEEN * BANDS, *_HIDDEN, len(PHONES))
     layers: list[nn.Module] = []
     for inputs, outputs in zip(sizes, sizes[1:], strict=False):
@@ -135,9 +136,7 @@ def typical_spectrum(clean: Sequence[LabelledSpeech]) -> Floats:
     """[BANDS], the usual spectrum of all voices together, at a usual level."""
     weights, totals = 0.0, np.zeros(BANDS)
     for speech in clean:
-        whole = len(speech.samples) // 480 * 480
-        loudest = np.sqrt(np.square(speech.samples[:whole].reshape(-1, 480)).mean(axis=1).max())
-        samples = speech.samples * (_TYPICAL_PEAK * (1 << 15) / loudest)
+        samples = speech.samples * (_TYPICAL_PEAK * (1 << 15) / loudest_rms(speech.samples))
         spectra = Utterance.of(LabelledSpeech(samples, speech.labels)).spectra
         weight, total = (sums[-1] for sums in _weighted_sums(spectra))
         weights, totals = weights + weight, totals + total

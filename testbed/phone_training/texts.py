@@ -1,8 +1,5 @@
 """Sentences to train on, from Debian's packages of quotations and translated manual pages.
 
-    apt-get install fortunes fortunes-br fortunes-de fortunes-es fortunes-it fortunes-ru \
-        fortunes-zh manpages-fr manpages-ja
-
 None of them is in the repository, and none is a text of the benchmark. Debian has no such texts in
 Korean: syllables are drawn at random.
 """
@@ -45,14 +42,17 @@ def sentences(rng: random.Random) -> dict[str, list[str]]:
     """Sentences of each language in random order.
 
     Raises:
-        FileNotFoundError: a package is missing; the message says how to install all.
+        FileNotFoundError: a package is missing.
     """
     found = {language: _quoted(language) for language in _QUOTATIONS}
     found |= {language: _in_manuals(name) for language, name in _TRANSLATED_MANUALS.items()}
     found["ko"] = [_korean(rng) for _ in range(_KOREAN_SENTENCES)]
     for language, texts in found.items():
         if not texts:
-            raise FileNotFoundError(f"no texts in {language!r}: {__doc__}")
+            raise FileNotFoundError(
+                f"expected texts in {language!r}, found none; install the packages that "
+                "testbed/phone_training/__init__.py lists"
+            )
         rng.shuffle(texts)
     return found
 

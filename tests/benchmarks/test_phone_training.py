@@ -8,8 +8,15 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.alignment.speech import ESPEAK_VOICES, HELD_OUT
 from testbed.phone_training.disturbances import Disturber
-from testbed.phone_training.labelled_speech import EspeakSpeakers, FliteSpeakers, LabelledSpeech
+from testbed.phone_training.labelled_speech import (
+    FLITE_VOICES,
+    HELD_OUT_VARIANTS,
+    EspeakSpeakers,
+    FliteSpeakers,
+    LabelledSpeech,
+)
 from testbed.phone_training.network import Corpus, Utterance, save, train, typical_spectrum
 from voiceagent_tts.aligner.online.features import BANDS, FRAMES_SEEN, HOP_SAMPLES, frames_of
 from voiceagent_tts.aligner.online.phone_model import phone_model
@@ -46,6 +53,12 @@ def test_espeak_and_flite_say_the_same_phones(clean: LabelledSpeech) -> None:
     ]
     assert strong[0] == strong[1]
     assert strong[0].startswith("simæ")
+
+
+def test_no_held_out_voice_is_used() -> None:
+    """What the benchmark of the aligner reports, the network has not heard."""
+    assert {name for name, _ in ESPEAK_VOICES} == set(HELD_OUT_VARIANTS)
+    assert not set(HELD_OUT.voices) & set(FLITE_VOICES)
 
 
 def test_labels_lie_where_the_sound_is(clean: LabelledSpeech) -> None:

@@ -193,11 +193,6 @@ class EspeakLibrary:
         """Version of espeak-ng, such as 1.52.0."""
         return self._dll.espeak_Info(None).decode().split()[0]
 
-    @property
-    def phoneme_names(self) -> list[str]:
-        """Names of all phonemes in espeak's data that are spoken, each once."""
-        return list(self._phoneme_names)
-
     def voices(self) -> list[InstalledVoice]:
         """List the language voices whose dictionary is installed."""
         self._check_thread()

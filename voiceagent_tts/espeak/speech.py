@@ -3,8 +3,9 @@
 This module knows no rows and no credit; samples count from the first of the piece.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -50,10 +51,12 @@ class Phoneme:
     Attributes:
         name: espeak's name of it; that of a pause begins with "_".
         start_sample: where it begins at 24 kHz, from the first sample of the speech.
+        end_sample: where the next one begins, or the speech ends.
     """
 
     name: str
     start_sample: int
+    end_sample: int
 
     @property
     def is_pause(self) -> bool:
@@ -131,11 +134,7 @@ def speak(
     return Speech(
         pcm,
         tuple(_timestamp(span, lead, end) for span in spans),
-        tuple(
-            Phoneme(event.phoneme, _place(event.sample, lead, end))
-            for event in events
-            if event.kind is EventType.PHONEME
-        ),
+        tuple(_phonemes(events, lead, end)),
     )
 
 
@@ -183,6 +182,14 @@ def _at_24_khz(samples: npt.NDArray[np.int16]) -> bytes:
 def _removable_lead(pcm: bytes) -> int:
     """Samples of silence that can be removed before the first sound."""
     return max(0, leading_silence_samples(pcm, _SILENCE_LEVEL) - _KEPT_LEAD_SAMPLES)
+
+
+def _phonemes(events: Iterable[SpeechEvent], lead: int, end: int) -> Iterator[Phoneme]:
+    """All phonemes and pauses; arguments as for `_place`."""
+    found = [event for event in events if event.kind is EventType.PHONEME]
+    borders = [*(_place(event.sample, lead, end) for event in found), end]
+    for event, (first, after) in zip(found, pairwise(borders), strict=True):
+        yield Phoneme(event.phoneme, first, after)
 
 
 def _timestamp(span: WordSpan, lead: int, end: int) -> WordTimestamp:

@@ -186,6 +186,58 @@ def test_words_before_a_long_pause_become_final_in_it() -> None:
     assert aligned_errors_ms(OnlineAligner(), [spoken]).max() <= 60
 
 
+@pytest.mark.parametrize("text", ["\u13a0 Hello there.", "Hello \u13a0 there, you."])
+def test_a_word_without_sound_beside_silence_has_a_time(text: str) -> None:
+    """Espeak says nothing for a letter that no voice has; silence before or after is no speech."""
+    spoken = espeak("Hello there, you.", "en", "f3")
+    session = OnlineAligner().open("en", "v")
+    session.append(split_words(text))
+    middle = spoken.words[1].start_sample * BYTES_PER_SAMPLE
+    silence = bytes(8 * SAMPLE_RATE_HZ * BYTES_PER_SAMPLE)
+    pcm = silence + spoken.pcm[:middle] + silence + spoken.pcm[middle:] + silence
+    final = [row for part in cut(pcm, ()) for row in session.push(part)]
+    final += session.finish()
+    assert [row.word for row in final] == split_words(text)
+
+
+def test_a_bang_is_not_taken_for_the_voice() -> None:
+    """After a second at full scale in one context, the next one of a quiet voice is aligned."""
+    spoken = with_gain(espeak(SENTENCE, "en", "f3"), -20)
+    bang = np.sign(np.sin(np.arange(SAMPLE_RATE_HZ) / 8)) * 32_767
+    loud = with_lead(spoken, 1_000)
+    loud = replace(loud, pcm=bang.astype("<i2").tobytes() + spoken.pcm)
+    aligner = OnlineAligner()
+    aligned_errors_ms(aligner, [spoken, loud])
+    assert aligned_errors_ms(aligner, [spoken]).mean() <= 30
+
+
+def test_a_long_pause_is_not_remembered() -> None:
+    """After a minute of silence in a context there are as few frames in memory as after ten s."""
+    spoken = espeak(SENTENCE, "en", "f3")
+    session = OnlineAligner().open("en", "v")
+    session.append(split_words(f"{SENTENCE} {SENTENCE}"))
+    for part in cut(spoken.pcm + bytes(10 * SAMPLE_RATE_HZ * BYTES_PER_SAMPLE), ()):
+        session.push(part)
+    after_10_s = session.remembered_frames
+    for part in cut(bytes(50 * SAMPLE_RATE_HZ * BYTES_PER_SAMPLE), ()):
+        session.push(part)
+    assert session.remembered_frames <= after_10_s <= 1_500
+
+
+def test_segments_do_not_add_up_in_memory() -> None:
+    """After a hundred short segments no more is in memory than after ten."""
+    reply = espeak("Yes, of course.", "en", "f3")
+    session = OnlineAligner().open("en", "v")
+    text = " ".join(["Yes, of course."] * 100)
+    session.append(split_words(text))
+    sizes: list[int] = []
+    for number in range(100):
+        session.push(reply.pcm)
+        assert len(session.end_segment(16 * (number + 1))) == 3
+        sizes.append(session.remembered_frames)
+    assert max(sizes[50:]) <= max(sizes[:10])
+
+
 def test_a_tentative_word_is_delayed_once() -> None:
     """All next words wait by the length of a silence: their distances stay the reference's."""
     spoken = espeak(SENTENCE, "en", "f3")
@@ -274,17 +326,21 @@ def generated_text(rng: random.Random, language: str) -> str:
 
 
 def test_the_aligner_is_causal(cached_reference: CachedReference) -> None:
-    """Final and tentative words do not depend on later audio."""
+    """Final words do not depend on later audio, nor do tentative ones on earlier pushes."""
     spoken = espeak(SENTENCE, "en", "f3")
     other = espeak("Something else is said from here on, by a much louder voice.", "en", "m8")
-    for frames in (10, 25, 40):
+    for frames in (25, 40):
         start = spoken.pcm[: frames * FRAME_BYTES]
-        alone, followed = (OnlineAligner(cached_reference).open("en", "v") for _ in range(2))
-        for session in (alone, followed):
+        alone, again, followed = (OnlineAligner(cached_reference).open("en", "v") for _ in range(3))
+        for session in (alone, again, followed):
             session.append(split_words(SENTENCE))
         final = alone.push(start)
+        assert final
         assert followed.push(start + other.pcm)[: len(final)] == final
-        assert alone.tentative()
+        for part in cut(start, ()):
+            again.push(part)
+            again.tentative()
+        assert alone.tentative() == again.tentative() != ()
 
 
 def test_tentative_words_are_near_the_truth() -> None:
@@ -432,15 +488,15 @@ def test_a_short_trace_moves_words_by_little(monkeypatch: pytest.MonkeyPatch) ->
     assert aligned_errors_ms(OnlineAligner(), [spoken]).max() <= 1_000
 
 
-def test_a_known_voice_is_aligned_better() -> None:
-    """The voice's pace and statistics are kept, so the next context is aligned at once."""
-    aligner = OnlineAligner()
+def test_a_known_voice_is_aligned_better(cached_reference: CachedReference) -> None:
+    """The voice's pace and spectrum are kept, so the next context is aligned at once."""
+    aligner = OnlineAligner(cached_reference)
     first, second = islice(agent_sentences(4), 2)
     slow = [espeak(text, "en", "f4", 0.6) for text in (first, second)]
     aligned_errors_ms(aligner, slow[:1])
     assert (
         aligned_errors_ms(aligner, slow[1:]).mean()
-        <= aligned_errors_ms(OnlineAligner(), slow[1:]).mean()
+        <= aligned_errors_ms(OnlineAligner(cached_reference), slow[1:]).mean()
     )
 
 

@@ -36,10 +36,14 @@ def test_costs_are_bounded() -> None:
 @pytest.mark.parametrize("below_db", [60, 30])
 def test_phones_are_heard(voice: str, below_db: float) -> None:
     """Of voices that it has not been trained on it names vowels and consonants, in noise too."""
-    for text, consonants, vowels in (("See", "s", "i"), ("Sue", "s", "u"), ("Shah", "ʃ", "ɑʌo")):
+    for text, consonant, vowels in (
+        ("I see.", "s", "i"),
+        ("My shoe.", "ʃ", "u"),
+        ("A saw.", "s", "ɑʌo"),
+    ):
         spoken = with_noise(espeak(text, "en", voice, 0.6), pink, below_db, 1)
         heard = [PHONES[phone] for phone in phone_costs(spoken.pcm).argmin(axis=1)]
-        assert any(phone in consonants for phone in heard), heard
+        assert heard.count(consonant) >= 2, heard
         assert sum(phone in vowels for phone in heard) >= 8, heard
 
 

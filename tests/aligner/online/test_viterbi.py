@@ -272,3 +272,21 @@ def test_a_word_without_sound_has_no_length() -> None:
     time = path_of(np.arange(5), [HOP * place for place in range(5)]).time_of(word(2, 2))
     assert time.start_sample == time.end_sample
     assert not time.is_exact
+
+
+def test_what_was_spoken_long_ago_is_passed() -> None:
+    """It is what lies before the speech frame of that many frames ago."""
+    trace = path_of(np.arange(10, 20), [HOP * place for place in range(10)])
+    assert trace.passed_before(10, 0) == 10
+    assert trace.passed_before(4, 0) == 16
+    assert trace.passed_before(11, 0) == 0
+    assert path_of(np.zeros(0, np.int64), []).passed_before(1, 99) == 0
+
+
+def test_what_was_spoken_before_a_sample_is_passed() -> None:
+    """The last frame before the sample is passed, too; whatever is later is not."""
+    trace = path_of(np.arange(10, 20), [HOP * place for place in range(10)])
+    assert trace.passed_before(99, 0) == 0
+    assert trace.passed_before(99, HOP + 1) == 12
+    assert trace.passed_before(99, 1_000 * HOP) == 20
+    assert trace.passed_before(2, HOP + 1) == 18, "the later of the two counts"

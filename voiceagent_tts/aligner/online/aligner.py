@@ -1,6 +1,6 @@
 """The online aligner: word times while the audio is generated.
 
-The embedded voice speaks the same words and reports which phones it says when. A network names the
+The embedded voice speaks the same words and reports its phones and their times. A network names the
 phones of the audio, and a Viterbi search follows them through that reference, frame by frame. What
 is learnt about a voice's sound and pace is kept under its key for its next context. This module
 knows no processes, no deadlines and no playout.
@@ -30,15 +30,16 @@ from voiceagent_tts.lru import LRUCache
 _COST_PER_PHONE_COST = np.float32(1.5)
 """Cost of a frame in a word for each unit of its phone's cost."""
 _MIN_PAUSE_COST = np.float32(0.5)
+"""Cost of a frame in a pause that sounds like one."""
 _COST_PER_SILENCE_COST, _MAX_SILENCE_COST = np.float32(1.5), np.float32(4.0)
-"""Cost of a frame in a pause: more the less it sounds like one, up to a limit, so that words which
-the text lacks are passed over as in a pause rather than taken for others."""
+"""What a frame in a pause costs more for each unit of the cost of silence, up to a limit: words
+that the text lacks are then passed over as in a pause, and not taken for others."""
 _FINAL_AFTER_FRAMES = 100
 """Speech frames after the end of a word from which its time is final: a path that ran ahead has
 met its mistake by then. Before, the word has a tentative time, which leaves at its deadline."""
 _FINAL_AFTER_SAMPLES = ms_to_samples(5_000)
-"""Audio after the end of a word from which its time is final though little speech has followed:
-what a long pause lasts need not be remembered."""
+"""Audio after the end of a word from which its time is final though little speech has followed, so
+a long pause need not stay in memory."""
 _REFERENCE_LEAD_FRAMES = 30
 """Reference frames that must lie ahead of the audio while text may still follow."""
 _MAX_QUEUED_FRAMES = 40
@@ -138,6 +139,7 @@ class OnlineSession:
             self._enqueue(frames)
             self._search_queued(is_last=False)
             final += self._pop_final_words()
+            self._drop_pause()
         return tuple(final)
 
     def tentative(self) -> tuple[WordTimestamp, ...]:
@@ -181,7 +183,7 @@ class OnlineSession:
         return tuple(self._final(path.time_of(word)) for word in reached)
 
     def close(self) -> None:
-        """Release the context; what was learnt about its voice stays. Idempotent."""
+        """Drop the audio that waits for words; what is known of the voice stays. Idempotent."""
         self._queued.clear()
 
     @property
@@ -240,9 +242,8 @@ class OnlineSession:
         final_before = path.passed_before(
             _FINAL_AFTER_FRAMES, self._last_centre - _FINAL_AFTER_SAMPLES
         )
-        if words[0].end_frame > final_before:
-            return
-        while words and words[0].end_frame <= final_before:
+        # A word without sound is reached with the next speech.
+        while words and words[0].end_frame <= final_before and path.has_reached(words[0]):
             word = words.popleft()
             frames = path.frames_in(word)
             self._profile.rate = self._profile.rate.including(frames, word.normal_frames)
@@ -263,6 +264,7 @@ class OnlineSession:
         self._centres.clear()
         self._log_energies.clear()
         self._search.restart(next_frame)
+        self._reference.drop_frames(next_frame - 1)
         self._newest_path = None
 
     def _unreached(self, word: Word) -> WordTimestamp:
@@ -334,14 +336,22 @@ class OnlineSession:
         kept = words[0].first_frame if words else self._search.head
         before = int(np.searchsorted(path.reference_frames, kept)) - 1
         if before > 0:
-            first = path.centres[before]
-            while self._centres[0] < first:
-                self._centres.popleft()
-                self._log_energies.popleft()
-                self._search.drop_oldest(1)
-            self._newest_path = None
+            self._drop_frames_before(path.centres[before])
         window = self._search.window(self._reference.length)
         self._reference.drop_frames(min(kept, window.start) - 1)
+
+    def _drop_pause(self) -> None:
+        """Drop the oldest frames of a long pause between final words and words to come."""
+        words, end = self._reference.words, self._search.end
+        if end.is_pause and not (words and words[0].first_frame < end.frame):
+            self._drop_frames_before(self._last_centre - _FINAL_AFTER_SAMPLES)
+
+    def _drop_frames_before(self, sample: int) -> None:
+        while self._centres and self._centres[0] < sample:
+            self._centres.popleft()
+            self._log_energies.popleft()
+            self._search.drop_oldest(1)
+            self._newest_path = None
 
 
 def _pause_costs(phone_costs: Floats) -> Floats:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from voiceagent_tts.aligner.online.features import HOP_SAMPLES, Booleans, Integers
-from voiceagent_tts.aligner.online.phones import phones_of
+from voiceagent_tts.aligner.online.phones import phone_spans
 from voiceagent_tts.core import BYTES_PER_SAMPLE, Word, ms_to_samples
 from voiceagent_tts.espeak.catalogue import EspeakVoice, VoiceCatalogue
 from voiceagent_tts.espeak.library import EspeakLibrary
@@ -211,14 +211,12 @@ class GrowingReference:
 
 def _frames_of(speech: Speech, *, is_english: bool) -> tuple[Integers, Integers]:
     """The phone of each frame of `speech` that is in no pause, [N], and its centre, [N]."""
-    starts = [phoneme.start_sample for phoneme in speech.phonemes]
-    ends = [*starts[1:], len(speech.pcm) // BYTES_PER_SAMPLE]
     phones: list[int] = []
     centres: list[int] = []
-    for phoneme, start, end in zip(speech.phonemes, starts, ends, strict=False):  # none: one end
+    for passed, phoneme in phone_spans(speech.phonemes, is_english=is_english):
         if phoneme.is_pause:
             continue
-        passed = phones_of(phoneme.name, is_english=is_english)
+        start, end = phoneme.start_sample, phoneme.end_sample
         # Centres lie on one grid for the whole speech.
         first = -(-(start - HOP_SAMPLES // 2) // HOP_SAMPLES) * HOP_SAMPLES + HOP_SAMPLES // 2
         for centre in range(first, end, HOP_SAMPLES):
@@ -233,7 +231,7 @@ def _placed(
     """The words of `speech`, whose frames are at `centres` [N] and begin with `first_frame`."""
     for time in speech.words:
         end_sample = time.end_sample or time.start_sample
-        borders = np.array((time.start_sample, end_sample)) - HOP_SAMPLES // 2
+        borders = (time.start_sample, end_sample)
         first, end = (int(place) for place in np.searchsorted(centres, borders))
         yield ReferenceWord(
             word=time.word,

@@ -7,7 +7,10 @@ This module knows no audio.
 Source: the names of phonemes in espeak-ng's `docs/phonemes.md`, after Kirshenbaum (ASCII-IPA).
 """
 
+from collections.abc import Iterable, Iterator
 from functools import cache
+
+from voiceagent_tts.espeak.speech import Phoneme
 
 SILENCE = "-"
 """The phone of a pause, a breath or a noise."""
@@ -29,6 +32,25 @@ _OF_LETTERS = {
 }  # fmt: skip
 """Phones of the letters in espeak's names; other characters are stress, length or colour."""
 _TRILLED = "ɾ"
+
+
+_ENGLISH_MARK = "(en)"
+
+
+def phone_spans(
+    phonemes: Iterable[Phoneme], *, is_english: bool
+) -> Iterator[tuple[tuple[int, ...], Phoneme]]:
+    """Each phoneme with the indices in `PHONES` of the phones that it passes through.
+
+    Args:
+        phonemes: of one speech; espeak marks a change of language between them.
+        is_english: whether the voice's language is English.
+    """
+    speaks_english = is_english
+    for phoneme in phonemes:
+        if phoneme.name.startswith("("):
+            speaks_english = phoneme.name == _ENGLISH_MARK
+        yield phones_of(phoneme.name, is_english=speaks_english), phoneme
 
 
 @cache

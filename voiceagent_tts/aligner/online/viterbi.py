@@ -262,7 +262,7 @@ class AlignmentPath:
         return len(self.reference_frames) > 0 and word.first_frame <= self.reference_frames[-1]
 
     def passed_before(self, frames: int, sample: int) -> int:
-        """Reference frame that the audio had passed `frames` speech frames ago, or at `sample`."""
+        """Reference frame before which the audio was `frames` speech frames ago, or at `sample`."""
         recent = int(self.reference_frames[-frames]) if len(self.reference_frames) >= frames else 0
         spoken = int(np.searchsorted(self.centres, sample))
         return max(recent, int(self.reference_frames[spoken - 1]) + 1 if spoken else 0)

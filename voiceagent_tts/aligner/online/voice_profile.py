@@ -13,9 +13,14 @@ from voiceagent_tts.aligner.online.phone_model import phone_model
 
 _HALF_LIFE_FRAMES = 1_000
 """Age at which a frame counts half (10 s): a speaker moves, a recording is made anew."""
-_UNKNOWN_AMPLITUDE = 10.0
+_UNKNOWN_WEIGHT = 10.0
 """Weight of the typical voice before anything is heard: that of 25 ms of ordinary speech, or of a
 second of speech that is 30 dB quieter."""
+_TYPICAL_AMPLITUDE = 8.0
+"""Mean amplitude of ordinary speech, each frame weighted by its own."""
+_MAX_RELATIVE_WEIGHT = 2.0
+"""What a frame counts at most, relative to the voice's mean amplitude: a bang or a whistle, louder
+than the voice, would else be taken for the voice for as long as it is remembered."""
 _MAX_COUNTED_FRAMES = 3_000
 """Reference frames (half a minute of speech) after which the pace adapts no more slowly."""
 
@@ -30,20 +35,23 @@ class UsualSpectrum:
 
     Attributes:
         weight: sum of the weights of all frames, halved every `_HALF_LIFE_FRAMES`.
-        total: [BANDS] float64, weighted sum of the spectra.
+        total: [BANDS] float32, weighted sum of the spectra.
+        amplitude: mean of the frames' weights, each weighted by itself.
     """
 
-    weight: float = _UNKNOWN_AMPLITUDE
-    total: np.ndarray = field(
-        default_factory=lambda: _UNKNOWN_AMPLITUDE * phone_model().typical_spectrum
-    )
+    weight: float = _UNKNOWN_WEIGHT
+    total: Floats = field(default_factory=lambda: _UNKNOWN_WEIGHT * phone_model().typical_spectrum)
+    amplitude: float = _TYPICAL_AMPLITUDE
 
     def including(self, spectra: Floats) -> "UsualSpectrum":
         """The mean with the next frames' `spectra` [N, BANDS] counted too."""
         amplitudes = np.sqrt(np.exp(spectra).sum(axis=1))
-        kept = 0.5 ** (len(spectra) / _HALF_LIFE_FRAMES)
+        weights = np.minimum(amplitudes, np.float32(_MAX_RELATIVE_WEIGHT * self.amplitude))
+        kept = np.float32(0.5 ** (len(spectra) / _HALF_LIFE_FRAMES))
+        before, added = float(kept) * self.weight, float(weights.sum())
+        squares = before * self.amplitude + float(np.square(weights).sum())
         return UsualSpectrum(
-            kept * self.weight + float(amplitudes.sum()), kept * self.total + amplitudes @ spectra
+            before + added, kept * self.total + weights @ spectra, squares / (before + added)
         )
 
     @property
