@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import soxr
-from scipy.fft import next_fast_len
 
 from testbed.phone_training.labelled_speech import LabelledSpeech, Samples, frame_centres
 from voiceagent_tts.aligner.online.features import HOP_SAMPLES
@@ -148,8 +147,8 @@ def loudest_rms(samples: Samples) -> float:
 
 
 def _fast_length(samples: int) -> int:
-    """At least `samples`, and a product of small primes, for which transforms are fast."""
-    return int(next_fast_len(samples, real=True) or samples)
+    """The next power of two from `samples` on: transforms of other lengths can be slow."""
+    return 1 << (samples - 1).bit_length()
 
 
 def _spectrum_times(samples: Samples, gain: npt.NDArray[Any], size: int) -> Samples:
