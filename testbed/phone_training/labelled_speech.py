@@ -40,6 +40,7 @@ HELD_OUT_VARIANTS = ("f2", "m2", "f4", "m7")
 _UNLIKE_PEOPLE = ("whisper", "whisperf", "unirobot", "anikarobot", "croak", "demonic", "fast")
 FLITE_VOICES = ("kal16", "slt")
 _FESTIVAL_VOICE = "ked_diphone"
+"""The voice of Debian's `festvox-kdlpc16k`."""
 
 _RADIO_PHONES = {
     "aa": "ɑ", "ae": "æ", "ah": "ʌ", "ao": "o", "aw": "æu", "ax": "ə", "axr": "ɝ", "ay": "æI",

@@ -21,6 +21,7 @@ from voiceagent_tts.aligner.online.features import (
     FRAMES_BEFORE,
     FRAMES_SEEN,
     Floats,
+    amplitudes_of,
     frames_of,
 )
 from voiceagent_tts.aligner.online.phones import PHONES, SILENCE
@@ -158,7 +159,7 @@ def save(network: nn.Sequential, corpus: Corpus, typical: Floats, path: Path) ->
 def _weighted_sums(spectra: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Running sums of the frames' amplitudes, [N + 1], and of the spectra weighted by them."""
     spectra = spectra.astype(np.float64)
-    amplitudes = np.sqrt(np.exp(spectra).sum(axis=1))
+    amplitudes = amplitudes_of(spectra)
     weights = np.append(0.0, np.cumsum(amplitudes))
     totals = np.cumsum(amplitudes[:, None] * spectra, axis=0)
     return weights, np.concatenate((np.zeros((1, BANDS)), totals)).astype(np.float32)

@@ -38,6 +38,22 @@ def test_names_resolve(
 
 
 @pytest.mark.parametrize(
+    ("name", "language", "is_english"),
+    [
+        ("nova", "en", True),
+        ("en-gb+f3", "de", True),
+        ("nova", "de", False),
+        ("default", "ja", False),
+    ],
+)
+def test_english_voices_are_known(
+    catalogue: VoiceCatalogue, name: str, language: str, is_english: bool
+) -> None:
+    """Whatever region and timbre; the voice decides, and not the language of the text."""
+    assert catalogue.resolve(name, language).is_english == is_english
+
+
+@pytest.mark.parametrize(
     "name", ["", "+", "+f3", "de+", "de+f3+f3", "nobody", "en-us+nobody", "f3+en-us", "../x", "si"]
 )
 def test_unknown_voices_are_refused(catalogue: VoiceCatalogue, name: str) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 from voiceagent_tts.aligner.online.confidence import path_evidence
 from voiceagent_tts.aligner.online.espeak_reference import GrowingReference, ReferenceVoice
 from voiceagent_tts.aligner.online.features import Floats, Frames, FrameStream
+from voiceagent_tts.aligner.online.phone_model import phone_model
 from voiceagent_tts.aligner.online.phones import PHONES, SILENCE
 from voiceagent_tts.aligner.online.viterbi import (
     MAX_TRACED_FRAMES,
@@ -76,6 +77,7 @@ class OnlineAligner:
 
     def __init__(self, reference_voice: ReferenceVoice | None = None) -> None:
         self._reference_voice = reference_voice or ReferenceVoice()
+        phone_model()  # loaded now, so that the first context does not wait for it
         self._profiles = LRUCache[str, VoiceProfile](_MAX_VOICES)
 
     def open(self, language: str, voice: str) -> "OnlineSession":

@@ -165,7 +165,7 @@ class GrowingReference:
 
     def phones(self, window: range) -> Integers:
         """Index in `PHONES` of each frame in `window`, [len(window)]."""
-        return self._phones[self._places(window)]
+        return self._phones[window.start - self._first_frame : window.stop - self._first_frame]
 
     def starts(self, window: range) -> Booleans:
         """[len(window) + 1], whether a pause may lie before each frame, and after the window."""
@@ -183,9 +183,6 @@ class GrowingReference:
         self._phones, self._centres = self._phones[count:], self._centres[count:]
         self._is_start = self._is_start[count:]
         self._first_frame += count
-
-    def _places(self, window: range) -> slice:
-        return slice(window.start - self._first_frame, window.stop - self._first_frame)
 
     def _next_clause(self) -> tuple[int, bool]:
         """Number of words to synthesize next, and whether their clause is complete."""

@@ -58,6 +58,11 @@ class Frames:
         return self.spectra[:, FRAMES_BEFORE]
 
 
+def amplitudes_of(spectra: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
+    """Amplitude of each frame, [N], from its spectrum without neighbours, [N, BANDS]."""
+    return np.sqrt(np.exp(spectra).sum(axis=1))
+
+
 class FrameStream:
     """Computes the frames of audio that arrives in parts of any length."""
 

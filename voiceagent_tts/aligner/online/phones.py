@@ -32,9 +32,8 @@ _OF_LETTERS = {
 }  # fmt: skip
 """Phones of the letters in espeak's names; other characters are stress, length or colour."""
 _TRILLED = "ɾ"
-
-
 _ENGLISH_MARK = "(en)"
+"""espeak's name of the language that the next phonemes are of."""
 
 
 def phone_spans(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from voiceagent_tts.aligner.online.features import Floats, Frames
+from voiceagent_tts.aligner.online.features import Floats, Frames, amplitudes_of
 from voiceagent_tts.aligner.online.phone_model import phone_model
 
 _HALF_LIFE_FRAMES = 1_000
@@ -17,7 +17,8 @@ _UNKNOWN_WEIGHT = 10.0
 """Weight of the typical voice before anything is heard: that of 25 ms of ordinary speech, or of a
 second of speech that is 30 dB quieter."""
 _TYPICAL_AMPLITUDE = 8.0
-"""Mean amplitude of ordinary speech, each frame weighted by its own."""
+"""Mean amplitude of ordinary speech, each frame weighted by its own: 4 to 8 for two voices of flite
+whose loudest 20 ms are at -12 dBFS."""
 _MAX_RELATIVE_WEIGHT = 2.0
 """What a frame counts at most, relative to the voice's mean amplitude: a bang or a whistle, louder
 than the voice, would else be taken for the voice for as long as it is remembered."""
@@ -45,8 +46,8 @@ class UsualSpectrum:
 
     def including(self, spectra: Floats) -> "UsualSpectrum":
         """The mean with the next frames' `spectra` [N, BANDS] counted too."""
-        amplitudes = np.sqrt(np.exp(spectra).sum(axis=1))
-        weights = np.minimum(amplitudes, np.float32(_MAX_RELATIVE_WEIGHT * self.amplitude))
+        heaviest = np.float32(_MAX_RELATIVE_WEIGHT * self.amplitude)
+        weights = np.minimum(amplitudes_of(spectra), heaviest)
         kept = np.float32(0.5 ** (len(spectra) / _HALF_LIFE_FRAMES))
         before, added = float(kept) * self.weight, float(weights.sum())
         squares = before * self.amplitude + float(np.square(weights).sum())
