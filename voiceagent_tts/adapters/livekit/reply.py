@@ -167,7 +167,7 @@ class Reply:
         self._turn = Turn(uuid4().hex)
         self._context: _Context | None = None
         self._error: APIError | None = None
-        self._failures = 0  # attempts to resume since audio last arrived
+        self._failures = 0  # attempts to resume since a word was spoken; silence is none
         self._received_at = time.monotonic()  # when the last item of the inbox was received
         self._playout = Playout(
             emitter,
@@ -342,7 +342,6 @@ class Reply:
         samples = self._turn.receive_audio(audio)
         self._expect_new_words()
         self._playout.play(audio.pcm, samples)
-        self._failures = 0
 
     def _expect_new_words(self) -> None:
         if self._is_audible:  # LiveKit accepts no word before the first audio
@@ -370,7 +369,10 @@ class Reply:
     async def _resume_after(self, error: APIError) -> None:
         """Speak the rest in a new context, if the reply is audible and a retry may help."""
         if self._context is not None:
+            unspoken = len(self._turn.rest)
             words = self._turn.break_off_context()
+            if len(self._turn.rest) < unspoken:
+                self._failures = 0
             if self._is_audible:
                 self._playout.expect(words)
             self._playout.forget_unheard()
