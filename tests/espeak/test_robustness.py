@@ -111,10 +111,12 @@ for context in opened:  # nothing follows an end but the answer to a cancel
 """
 
 
-def run_program(program: str) -> None:
+def run_program(program: str, *arguments: str) -> None:
     """Run `program` with assertions on; show its output if it crashes or fails."""
     done = subprocess.run(
-        [sys.executable, "-X", "faulthandler", "-c", program], capture_output=True, text=True
+        [sys.executable, "-X", "faulthandler", "-c", program, *arguments],
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, f"exit status {done.returncode}\n{done.stderr[-3000:]}"
 
@@ -136,3 +138,41 @@ def test_very_long_texts_never_end_the_process() -> None:
 def test_random_cancels_leave_no_row_behind() -> None:
     """After 2,000 commands in random order every context has ended once, and no row is left."""
     run_program(CANCELS)
+
+
+SHORT_TEXT = """
+import sys
+from testbed.espeak_driving import UNLIMITED, Driver, words_of
+from voiceagent_tts.seam.commands import Credit, Submit
+from voiceagent_tts.seam.events import Done
+from voiceagent_tts.text.words import split_words
+
+voice, language, said = sys.argv[1:]
+driver = Driver()
+events = driver.run(Submit(0, said, 0, False, voice, language), Credit(0, 0.0, UNLIMITED))
+assert isinstance(events[-1], Done), events[-1]
+assert [word.word for word in words_of(events, 0)] == split_words(said)
+"""
+
+
+@pytest.mark.parametrize(
+    ("voice", "language", "text"),
+    [
+        ("default", "pt", "©Øre"),
+        ("default", "pt", "Copyright ©Đorđević 2024"),
+        ("default", "pt", "©. Ж"),
+        ("default", "pt", "🥌 Жук"),
+        ("default", "de", "🤠 Жук"),
+        ("hi", "en", "☦ Жук"),
+        ("da", "en", ";-I"),
+        ("da", "en", "Ja, '-en"),
+        ("vi", "en", ";-I"),
+        ("pa", "en", "Metro Ⓜ ⓜ line"),
+        ("am", "en", "ⓜ"),
+        ("vi-vn-x-south", "en", "ૠ ॠ"),
+        ("tn", "en", "⣿ α"),
+    ],
+)
+def test_a_short_text_never_ends_the_process(voice: str, language: str, text: str) -> None:
+    """The text is spoken, with each of its words, in a process that has read nothing else."""
+    run_program(SHORT_TEXT, voice, language, text)

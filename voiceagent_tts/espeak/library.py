@@ -255,10 +255,14 @@ class EspeakLibrary:
         return not run.is_stopped
 
     def _synth(self, text: str, flags: int) -> int:
-        encoded = readable(text).encode("utf-8", errors="replace") + b"\0"
+        encoded = self._encoded(text) + b"\0"
         return self._dll.espeak_Synth(
             encoded, len(encoded), 0, _POSITION_CHARACTER, 0, _CHARS_UTF8 | flags, None, None
         )
+
+    def _encoded(self, text: str) -> bytes:
+        assert self._voice is not None
+        return readable(text, self._voice).encode("utf-8", errors="replace")
 
     def load_voice(self, voice: str) -> None:
         """Load a voice's data now; the next call with another voice replaces it.
@@ -302,7 +306,7 @@ class EspeakLibrary:
         return both.removesuffix(vowel)
 
     def _phonemes(self, text: str, mode: int) -> str:
-        buffer = ctypes.create_string_buffer(readable(text).encode("utf-8", errors="replace"))
+        buffer = ctypes.create_string_buffer(self._encoded(text))
         position = ctypes.c_void_p(ctypes.addressof(buffer))
         clauses: list[str] = []
         while position.value:

@@ -2,11 +2,24 @@
 
 import itertools
 import re
+import unicodedata
 
 _PHONEMES = re.compile(r"(\[\[.*?\]\])")
 _INNER_DOT = re.compile(r"\.(?=\S)")
 _MAX_INNER_DOTS = 20
-_NEVER_READ = re.compile(r"`|(?<=--)-")
+_NEVER_READ = re.compile(r"[`\u2800-\u28ff]|(?<=--)-|(?<=[^\s\w-]|_)-(?=[^\W\d_])")
+_SAME_LETTERS = {
+    # Circled letters, of which espeak's emoji have only a capital: its name is looked up without
+    # end in the small letter.
+    **{code: unicodedata.normalize("NFKC", chr(code)) for code in range(0x24B6, 0x24EA)},
+    ord("ॠ"): "ऋ",
+    ord("ૠ"): "ઋ",
+}
+_FOREIGN_LETTERS = {
+    "roa/pt": re.compile(r"(?=[^\W\d_])[^a-zãõçáéíóúâêôàü]", re.IGNORECASE),
+    "gmw/de": re.compile(r"(?=[^\W\d_])[^a-zäöüßé]", re.IGNORECASE),
+    "inc/hi": re.compile(r"(?=[^\W\d_])[^a-z\u0900-\u097f]", re.IGNORECASE),
+}
 _MANY_LETTERS = re.compile(r"([A-Za-z]{59})[A-Za-z]")
 _WORD = re.compile(r"\S+")
 _INDIC = re.compile(r"[\u0900-\u0dff]")
@@ -15,8 +28,8 @@ _MARK = re.compile(r"[!-/:-@\\^-`{}~\x91\x92´ʻʼ‘’′]")
 _MARKS_PER_WORD = 20
 
 
-def readable(text: str) -> str:
-    """Return `text` with a space in place of each mark that espeak may not be able to read.
+def readable(text: str, voice: str) -> str:
+    """Return `text` with a space in place of each mark that `voice` may not be able to read.
 
     These are:
 
@@ -25,18 +38,31 @@ def readable(text: str) -> str:
       own;
     - dots inside words, from the 21st: 83 times `.日 ` makes it write beyond a buffer;
     - backticks, and hyphens after two others: Vietnamese voices read neither `` ` `` nor `---c`;
+    - hyphens between another mark and a letter, `;-I` or `'-en`, which end Danish and Vietnamese;
+    - patterns of braille, whose names are too long for Setswana and Tigrinya;
+    - symbols with names, `©` or emoji, beside letters of another language in some voices: a name
+      with a word that is read as English, such as `copyright`, leaves the wrong phonemes for `Ж`;
     - every 60th Latin letter in a row: Danish ends after 83 times `ing`, Romanian after 250 `I`;
     - every 20th mark of a long word: 68 times `'s` does the same.
 
-    Names of phonemes in double brackets stay as they are.
+    Letters that end some voices are replaced by the same letter: `m` for `ⓜ`, `ऋ` for `ॠ`. Names of
+    phonemes in double brackets stay as they are.
     """
+    foreign_letters = _FOREIGN_LETTERS.get(voice.partition("+")[0])
+    has_names = foreign_letters is None or not foreign_letters.search(text)
     dots = itertools.count(1)
     parts = _PHONEMES.split(text)
     for place in range(0, len(parts), 2):
-        part = _INNER_DOT.sub(lambda _: "." if next(dots) <= _MAX_INNER_DOTS else " ", parts[place])
+        part = parts[place] if has_names else _without_symbols(parts[place])
+        part = part.translate(_SAME_LETTERS)
+        part = _INNER_DOT.sub(lambda _: "." if next(dots) <= _MAX_INNER_DOTS else " ", part)
         part = _MANY_LETTERS.sub(r"\1 ", _NEVER_READ.sub(" ", part))
         parts[place] = _WORD.sub(_readable_word, part)
     return "".join(parts)
+
+
+def _without_symbols(text: str) -> str:
+    return "".join(" " if unicodedata.category(char) == "So" else char for char in text)
 
 
 def _readable_word(match: re.Match[str]) -> str:
