@@ -163,6 +163,7 @@ assert [word.word for word in words_of(events, 0)] == split_words(said)
         ("default", "pt", "©. Ж"),
         ("default", "pt", "🥌 Жук"),
         ("default", "de", "🤠 Жук"),
+        ("default", "de", "☪ 🤠"),
         ("hi", "en", "☦ Жук"),
         ("da", "en", ";-I"),
         ("da", "en", "Ja, '-en"),

@@ -15,11 +15,7 @@ _SAME_LETTERS = {
     ord("ॠ"): "ऋ",
     ord("ૠ"): "ઋ",
 }
-_FOREIGN_LETTERS = {
-    "roa/pt": re.compile(r"(?=[^\W\d_])[^a-zãõçáéíóúâêôàü]", re.IGNORECASE),
-    "gmw/de": re.compile(r"(?=[^\W\d_])[^a-zäöüßé]", re.IGNORECASE),
-    "inc/hi": re.compile(r"(?=[^\W\d_])[^a-z\u0900-\u097f]", re.IGNORECASE),
-}
+_ENGLISH_NAMES = {"roa/pt": "©🤵🥌🥾", "gmw/de": "🆒🆓🆕🏂🏙🚼🛹🤠", "inc/hi": "☦"}
 _MANY_LETTERS = re.compile(r"([A-Za-z]{59})[A-Za-z]")
 _WORD = re.compile(r"\S+")
 _INDIC = re.compile(r"[\u0900-\u0dff]")
@@ -40,29 +36,21 @@ def readable(text: str, voice: str) -> str:
     - backticks, and hyphens after two others: Vietnamese voices read neither `` ` `` nor `---c`;
     - hyphens between another mark and a letter, `;-I` or `'-en`, which end Danish and Vietnamese;
     - patterns of braille, whose names are too long for Setswana and Tigrinya;
-    - symbols with names, `©` or emoji, beside letters of another language in some voices: a name
-      with a word that is read as English, such as `copyright`, leaves the wrong phonemes for `Ж`;
-    - every 60th Latin letter in a row: Danish ends after 83 times `ing`, Romanian after 250 `I`;
-    - every 20th mark of a long word: 68 times `'s` does the same.
+    - `©` and some emoji in Portuguese, German and Hindi: a name with a word that is read as
+      English, such as `copyright`, leaves the wrong phonemes for other scripts.
 
     Letters that end some voices are replaced by the same letter: `m` for `ⓜ`, `ऋ` for `ॠ`. Names of
     phonemes in double brackets stay as they are.
     """
-    foreign_letters = _FOREIGN_LETTERS.get(voice.partition("+")[0])
-    has_names = foreign_letters is None or not foreign_letters.search(text)
+    never_named = dict.fromkeys(map(ord, _ENGLISH_NAMES.get(voice.partition("+")[0], "")), " ")
     dots = itertools.count(1)
     parts = _PHONEMES.split(text)
     for place in range(0, len(parts), 2):
-        part = parts[place] if has_names else _without_symbols(parts[place])
-        part = part.translate(_SAME_LETTERS)
+        part = parts[place].translate(_SAME_LETTERS | never_named)
         part = _INNER_DOT.sub(lambda _: "." if next(dots) <= _MAX_INNER_DOTS else " ", part)
         part = _MANY_LETTERS.sub(r"\1 ", _NEVER_READ.sub(" ", part))
         parts[place] = _WORD.sub(_readable_word, part)
     return "".join(parts)
-
-
-def _without_symbols(text: str) -> str:
-    return "".join(" " if unicodedata.category(char) == "So" else char for char in text)
 
 
 def _readable_word(match: re.Match[str]) -> str:
