@@ -34,6 +34,8 @@ def readable(text: str, voice: str) -> str:
       own;
     - dots inside words, from the 21st: 83 times `.日 ` makes it write beyond a buffer;
     - backticks, and hyphens after two others: Vietnamese voices read neither `` ` `` nor `---c`;
+    - every 60th Latin letter in a row: Danish ends after 83 times `ing`, Romanian after 250 `I`;
+    - every 20th mark of a long word: 68 times `'s` does the same;
     - hyphens between another mark and a letter, `;-I` or `'-en`, which end Danish and Vietnamese;
     - patterns of braille, whose names are too long for Setswana and Tigrinya;
     - `©` and some emoji in Portuguese, German and Hindi: a name with a word that is read as
