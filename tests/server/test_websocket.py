@@ -150,6 +150,20 @@ async def test_a_flush_speaks_what_there_is(wire: Wire) -> None:
     assert received.done.reason == "complete"
 
 
+async def test_a_list_begins_after_a_break_or_a_flush(wire: Wire) -> None:
+    """A break or a flush in the white space before a list item does not end its context."""
+    text = 'Steps:\n<break time="50ms"/>1. Open the box.\n2. Close it.'
+    paused = await wire.say(text, language="en", markup=True, timestamps="none")
+    assert paused.done.reason == "complete"
+    flushed = await wire.open(max_lead_s=0, language="en")
+    await wire.text(flushed, "Steps:\n    ")
+    await wire.flush(flushed)
+    await wire.text(flushed, "1. Open the box.")
+    await wire.end(flushed)
+    await wire.finish(flushed)
+    assert flushed.done.reason == "complete"
+
+
 async def test_a_sentence_does_not_wait_for_the_next_letter(wire: Wire) -> None:
     """After a full stop a pause of the client is enough: no flush, no end, no more text."""
     received = await wire.open(max_lead_s=0, language="en", max_buffer_delay_ms=3000)

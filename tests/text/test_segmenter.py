@@ -1,7 +1,9 @@
 """Segments tile the text and do not depend on how it was split into deltas."""
 
+from itertools import chain
+
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from testbed.texts import ALL, TEXTS, agent_text, any_text, chunked
@@ -72,6 +74,41 @@ def test_segments_tile_the_text(text: str, actions: list[tuple[str, int]]) -> No
     for segment in segments:
         assert segment.text == text[segment.char_start : segment.char_end] != ""
         assert is_spoken(segment.text) or segment.char_end in flushed | {len(text)}
+
+
+TIMERS = ["flush", "settle", "release"]
+MARKS = ["", "1. ", "10) ", "- ", "# ", "> ", "| ", "```\n"]
+LINES = st.tuples(
+    st.sampled_from(["", " ", "   ", "\t ", "\n"]),
+    st.sampled_from(["", *TIMERS]),
+    st.sampled_from(MARKS),
+    st.sampled_from(["", *TIMERS]),
+    st.sampled_from(["", "Open it", "a- b. ", "好。"]),
+    st.sampled_from(["", *TIMERS]),
+    st.just("\n"),
+)
+
+
+@settings(deadline=None)
+@given(st.lists(LINES, min_size=1, max_size=6), st.booleans())
+@example([("   ", "flush", "1. ", "", "Open it", "", "\n")], False)
+@example([("\n", "", "1. ", "release", "Open it", "flush", "\n")], True)
+def test_lists_survive_timers_anywhere(lines: list[tuple[str, ...]], by_characters: bool) -> None:
+    """Segments tile a list wherever timers and flushes take the beginnings of its lines."""
+    segmenter = Segmenter()
+    segments: list[Segment] = []
+    text = ""
+    for piece in chain.from_iterable(lines):
+        if piece in TIMERS:
+            segments += getattr(segmenter, piece)()
+            continue
+        text += piece
+        for delta in piece if by_characters else [piece]:
+            segments += segmenter.push(delta)
+    segments += segmenter.finish()
+    assert "".join(texts(segments)) == text
+    for segment in segments:
+        assert segment.text == text[segment.char_start : segment.char_end] != ""
 
 
 @settings(deadline=None)
@@ -145,6 +182,25 @@ def test_sentences_end_segments(text: str, expected: list[str]) -> None:
 def test_blocks_end_segments(text: str, expected: list[str]) -> None:
     """Paragraphs, list items, headings and table rows are segments of their own."""
     assert segments_of(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ("Steps:\n", "1. Open.\n2. Close", ["1. Open.", "\n2. Close"]),
+        ("Steps:\n ", "1. Open it", ["1. Open it"]),
+        ("Steps:\n    ", "1. Open it", ["1. Open it"]),
+        ("Steps:\n    ", "  - a- b", ["  - a- b"]),
+        ("Steps:\n    1", "0. Open it", ["0. Open it"]),
+        ("    ", "# Title\nText", ["# Title", "\nText"]),
+    ],
+)
+def test_a_block_begins_after_a_flush(before: str, after: str, expected: list[str]) -> None:
+    """The white space or the half of a mark that a flush took from a line splits no word."""
+    segmenter = Segmenter(first_clause=False)
+    segmenter.push(before)
+    segmenter.flush()
+    assert texts(segmenter.push(after) + segmenter.finish()) == expected
 
 
 def test_a_sentence_is_certain_at_white_space() -> None:

@@ -155,22 +155,24 @@ class Lines:
         self._head = ""
         """First characters of the current line, without leading white space."""
         self._length = 0
+        """Length of the whole text so far, whatever has become of it."""
         self._is_block = False
 
     def border(self, character: str) -> int | None:
         """Process the next character.
 
         Returns:
-            Distance back to a block border in characters, this one included; None for no border.
+            Offset of a block border in the whole text; None for no border. The caller may already
+            have split after it: inside the block's mark, or in white space before the block.
         """
+        self._length += 1
         if character == "\n":
             is_border = self._is_block or not self._head
-            self._head, self._length, self._is_block = "", 0, False
-            return 1 if is_border else None
-        self._length += 1
+            self._head, self._is_block = "", False
+            return self._length - 1 if is_border else None
         if not self._head and character.isspace():
             return None
-        return self._length if self._starts_block(character) else None
+        return self._length - len(self._head) if self._starts_block(character) else None
 
     def _starts_block(self, character: str) -> bool:
         if self._is_block or len(self._head) >= _BLOCK_START_CHARS:

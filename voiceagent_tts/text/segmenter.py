@@ -88,9 +88,8 @@ class Segmenter:
         segments: list[Segment] = []
         for character in delta:
             border = self._lines.border(character)
-            if border is not None and self._speech_start is not None:
-                # `border` counts back from `character`, which is not yet in the pending text.
-                self._split(visible_end(self._text, len(self._text) + 1 - border), segments)
+            if border is not None and border > self._char_start and self._speech_start is not None:
+                self._split(visible_end(self._text, border - self._char_start), segments)
             self._accept(character, segments)
         return segments
 
