@@ -119,6 +119,13 @@ class VoiceAgentError(Exception):
         self.code = code or self.default_code
         self.retry_after_ms = retry_after_ms
 
+    @classmethod
+    def unexpected(cls, error: Exception) -> "VoiceAgentError":
+        """Report a mistake of this package by type alone: the message may quote the spoken text."""
+        failure = VoiceAgentError(f"the server failed with {type(error).__name__}")
+        failure.__cause__ = error
+        return failure
+
     @property
     def status(self) -> int:
         """HTTP status of this error."""

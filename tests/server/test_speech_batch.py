@@ -10,11 +10,13 @@ from typing import Any
 import httpx
 import pytest
 import soundfile
+from structlog.testing import capture_logs
 
 from testbed.waiting import until
 from voiceagent_tts.config import Settings
 from voiceagent_tts.server.serve import RunningServer, running
 from voiceagent_tts.server.speech_batch import MAX_ITEMS
+from voiceagent_tts.server.turns import Turn
 from voiceagent_tts.settings.access import Quota
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -118,6 +120,36 @@ async def test_a_text_that_fails_stops_no_other(http: httpx.AsyncClient) -> None
     wrong = ["text_unspeakable", "invalid_param", "invalid_voice", "invalid_language", None]
     assert codes == wrong
     assert (body["succeeded"], body["failed"]) == (1, 4)
+
+
+async def test_an_unexpected_failure_stops_no_other(
+    http: httpx.AsyncClient, shared_server: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its result has the code `internal`; the log says where, and neither has the text."""
+    turns = shared_server.state.turns
+    open_turn = turns.open
+    secret = "A secret."
+
+    async def open_or_fail(*args: Any, **options: Any) -> Turn:
+        if options["chars"] == len(secret):
+            raise IndexError(secret)
+        return await open_turn(*args, **options)
+
+    monkeypatch.setattr(turns, "open", open_or_fail)
+    items = [{"input": "Hello there."}, {"input": secret}, {"input": "And goodbye."}]
+    with capture_logs() as logs:
+        body = (await batch(http, items=items, language="en")).json()
+    assert (body["succeeded"], body["failed"]) == (2, 1)
+    error = body["results"][1]["error"]
+    assert error == {
+        "code": "internal",
+        "message": "the server failed with IndexError",
+        "retryable": True,
+    }
+    (failure,) = [entry for entry in logs if entry["event"] == "server_failed"]
+    assert (failure["problem"], failure["index"]) == ("IndexError", 1)
+    assert failure["request_id"] and "open_or_fail" in failure["calls"]
+    assert secret not in str(failure)
 
 
 @pytest.mark.parametrize(

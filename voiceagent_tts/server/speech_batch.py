@@ -16,6 +16,7 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError
+from voiceagent_tts.server.failures import log_if_unexpected
 from voiceagent_tts.server.speaking import Listener, listener_of, start_speaking
 from voiceagent_tts.server.speech_events import error_fields
 from voiceagent_tts.server.speech_file import SpeechFile, collect_file
@@ -103,8 +104,12 @@ async def _results(
             try:
                 return {"index": index, **_fields(await speak_file(state, listener, request))}
             except VoiceAgentError as error:
-                state.metrics.errors.labels(error.code).inc()
-                return {"index": index, "error": error_fields(error)}
+                failure = error
+            except Exception as error:  # one item must not fail the others
+                failure = VoiceAgentError.unexpected(error)
+            log_if_unexpected(failure, index=index, **listener.origin.ids)
+            state.metrics.errors.labels(failure.code).inc()
+            return {"index": index, "error": error_fields(failure)}
 
     tasks = [asyncio.create_task(result_of(*each)) for each in enumerate(requests)]
     try:

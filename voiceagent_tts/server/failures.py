@@ -1,0 +1,20 @@
+"""Logs failures that nobody expected: where they happened, and never what was to be spoken."""
+
+import traceback
+
+import structlog
+
+from voiceagent_tts.errors import ErrorCode, VoiceAgentError
+
+_log = structlog.get_logger(__name__)
+
+
+def log_if_unexpected(error: VoiceAgentError, **ids: str | int | None) -> None:
+    """Log the type and the calls of the mistake that `VoiceAgentError.unexpected` reports.
+
+    The message of the mistake is left out, because it may quote the text.
+    """
+    cause = error.__cause__
+    if error.code is ErrorCode.INTERNAL and cause is not None:
+        calls = "".join(traceback.format_tb(cause.__traceback__))
+        _log.error("server_failed", problem=type(cause).__name__, calls=calls, **ids)
