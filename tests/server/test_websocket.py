@@ -8,11 +8,13 @@ from typing import get_args
 import numpy as np
 import pytest
 import soundfile
+from structlog.testing import capture_logs
 from websockets.exceptions import ConnectionClosedOK
 
 from testbed.waiting import undisturbed, until
 from testbed.wire import Wire, check_coverage
-from voiceagent_tts.core import SAMPLE_RATE_HZ, Encoding, ms_to_samples
+from voiceagent_tts.core import SAMPLE_RATE_HZ, Encoding, Segment, ms_to_samples
+from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.protocol.messages import (
     AudioFormat,
@@ -30,8 +32,10 @@ from voiceagent_tts.protocol.server_connection import ServerConnection
 from voiceagent_tts.provenance.record import AudioRecord
 from voiceagent_tts.server.context_writer import ContextWriter
 from voiceagent_tts.server.serve import RunningServer
+from voiceagent_tts.server.turns import Turn
 from voiceagent_tts.synthesizer.options import ContextOptions
 from voiceagent_tts.text.cut import cut_text
+from voiceagent_tts.text.segmenter import Segmenter
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -162,6 +166,67 @@ async def test_a_list_begins_after_a_break_or_a_flush(wire: Wire) -> None:
     await wire.end(flushed)
     await wire.finish(flushed)
     assert flushed.done.reason == "complete"
+
+
+@pytest.mark.parametrize("call", ["push", "flush", "finish", "settle", "release"])
+async def test_an_unexpected_failure_ends_its_context_alone(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """In a message or a timer of a context; the others speak on, and the log has no text."""
+    secret = "Reading a secret"
+    work = getattr(Segmenter, call)
+    doomed: list[Segmenter] = []
+
+    def work_or_fail(segmenter: Segmenter, *args: str) -> list[Segment]:
+        if segmenter in doomed:
+            raise IndexError(secret)
+        return work(segmenter, *args)
+
+    push = Segmenter.push
+
+    def push_noted(segmenter: Segmenter, delta: str) -> list[Segment]:
+        if secret in delta:
+            doomed.append(segmenter)
+        return work_or_fail(segmenter, delta) if call == "push" else push(segmenter, delta)
+
+    monkeypatch.setattr(Segmenter, call, work_or_fail)
+    monkeypatch.setattr(Segmenter, "push", push_noted)
+    healthy = await wire.open(max_lead_s=0, language="en")
+    await wire.text(healthy, "Before it fails, ")
+    failing = await wire.open(max_lead_s=0, language="en", max_buffer_delay_ms=50)
+    with capture_logs() as logs:
+        await wire.text(failing, secret + ("." if call == "settle" else ", and"))
+        if call == "flush":
+            await wire.flush(failing)
+        if call == "finish":
+            await wire.end(failing)
+        await wire.finish(failing)
+    assert failing.done.reason == "error"
+    assert failing.error is not None and failing.error.code == ErrorCode.INTERNAL
+    (failure,) = [entry for entry in logs if entry["event"] == "server_failed"]
+    assert failure["context_id"] == failing.record.context_id and failure["session_id"]
+    assert "work_or_fail" in failure["calls"] and secret not in str(logs)
+    await wire.text(healthy, "and after it.")
+    await wire.end(healthy)
+    await wire.finish(healthy)
+    assert healthy.done.reason == "complete"
+
+
+async def test_an_open_that_fails_unexpectedly_leaves_the_socket(
+    wire: Wire, shared_server: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its context is over with `internal`, and the next one speaks."""
+
+    async def fail(*_: object, **__: object) -> Turn:
+        raise IndexError("a bug")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shared_server.state.turns, "open", fail)
+        failing = await wire.open(language="en")
+        await wire.finish(failing)
+    assert failing.error is not None and failing.error.code == ErrorCode.INTERNAL
+    assert failing.done.reason == "error"
+    assert (await wire.say(SENTENCE, language="en")).done.reason == "complete"
 
 
 async def test_a_sentence_does_not_wait_for_the_next_letter(wire: Wire) -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from voiceagent_tts.core import AudioChunk, PlayoutClock, Segment, WordTimestamp
 from voiceagent_tts.seam.aligner_messages import Aligned
-from voiceagent_tts.synthesizer import words as module
 from voiceagent_tts.synthesizer.aligner_handles import Aligners, OnAlignerEvent
+from voiceagent_tts.synthesizer.timers import MakeTimer
 from voiceagent_tts.synthesizer.voice_levels import VoiceLevels
 from voiceagent_tts.synthesizer.word_policy import Source
 from voiceagent_tts.synthesizer.words import WordPublisher
@@ -85,9 +85,8 @@ class OneAligner:
 
 @pytest.fixture(autouse=True)
 def manual_timers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the publishers of a test use timers of the test."""
+    """Forget the timers of the test before."""
     monkeypatch.setattr(ManualTimer, "started", [], raising=False)
-    monkeypatch.setattr(module, "Timer", ManualTimer)
 
 
 def publisher_with(
@@ -103,6 +102,7 @@ def publisher_with(
         clock=clock or PlayoutClock(),
         publish=lambda _: None,
         on_progress=lambda: None,
+        make_timer=cast("MakeTimer", ManualTimer),
     )
     publisher.expect(Segment(text, 0), is_whole=text == TEXT)
     return publisher

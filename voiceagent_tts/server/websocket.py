@@ -37,6 +37,7 @@ from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.server.auth import caller_of
 from voiceagent_tts.server.context_log import Origin
 from voiceagent_tts.server.context_writer import ContextWriter
+from voiceagent_tts.server.failures import log_if_unexpected
 from voiceagent_tts.server.socket_writer import SocketWriter
 from voiceagent_tts.server.state import SLOTS_HEADER, ServerState
 from voiceagent_tts.server.turns import Turn
@@ -158,6 +159,17 @@ class Session:
                 self._note(error, context_id)
                 self._writer.answer(self._connection.error(error, context_id))
                 self._count_refusal(error)
+            except Exception as error:  # one context must not end the others of the socket
+                self._fail(message, VoiceAgentError.unexpected(error))
+
+    def _fail(self, message: Command, failure: VoiceAgentError) -> None:
+        """Report a message that the server could not handle, and end its context."""
+        context_id = getattr(message, "context_id", None)
+        if context_id in self._writer.contexts and not isinstance(message, ContextCut):
+            self._writer.contexts[context_id].context.fail(failure)
+            return
+        self._note(failure, context_id)
+        self._writer.answer(self._connection.error(failure, context_id))
 
     # Act, and answer.
 
@@ -195,10 +207,10 @@ class Session:
         try:
             turn = await self._state.turns.open(origin, _options(message), mark_ready)
         except VoiceAgentError as error:
-            self._note(error, context_id, message.metadata)
-            self._writer.answer(self._connection.error(error, context_id))
-            self._writer.answer(self._connection.done(context_id, "error", chars=0))
-            self._count_refusal(error)
+            self._refuse_open(message, error)
+            return
+        except Exception as error:  # as in `_receive`; here there is no context yet
+            self._refuse_open(message, VoiceAgentError.unexpected(error))
             return
         self._refusals_in_a_row = 0
         context, self._turns[context_id] = turn.context, turn
@@ -225,6 +237,12 @@ class Session:
             queue_ms=round((time.monotonic() - started) * 1000),
         )
         self._writer.answer(opened)
+
+    def _refuse_open(self, message: ContextOpen, error: VoiceAgentError) -> None:
+        self._note(error, message.context_id, message.metadata)
+        self._writer.answer(self._connection.error(error, message.context_id))
+        self._writer.answer(self._connection.done(message.context_id, "error", chars=0))
+        self._count_refusal(error)
 
     async def _feed(self, turn: Turn, message: ContextText | ContextFlush | ContextEnd) -> None:
         match message:
@@ -300,6 +318,7 @@ class Session:
     ) -> None:
         """Count and log an error that is sent to the client."""
         self._state.metrics.errors.labels(error.code).inc()
+        log_if_unexpected(error, session_id=self.session_id, context_id=context_id)
         self._log.info(
             "message_refused", context_id=context_id, code=error.code.value, metadata=metadata
         )

@@ -12,6 +12,8 @@
 Knows no sockets, no wire messages and no torch.
 """
 
+import contextlib
+import functools
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
@@ -24,7 +26,7 @@ from voiceagent_tts.core import (
     Cut,
     PlayoutClock,
 )
-from voiceagent_tts.errors import ErrorCode, InvalidRequestError
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError
 from voiceagent_tts.seam.events import AudioStep, Done, Failed, SegmentEnd, Warned, Words
 from voiceagent_tts.synthesizer.aligner_handles import Aligners
 from voiceagent_tts.synthesizer.event_queue import EventQueue
@@ -109,7 +111,8 @@ class Context:
         self._on_end = on_end
         self._clock = PlayoutClock()
         self._flushes = FlushQueue()
-        self._idle = Timer(self._on_idle)
+        make_timer = functools.partial(Timer, on_failure=self._on_timer_failure)
+        self._idle = make_timer(self._on_idle)
         self._engine = SegmentSource(
             worker,
             request,
@@ -121,6 +124,7 @@ class Context:
             limits.settle_s,
             lambda *segment: self._feed.push(*segment),
             lambda pause: self._feed.push_break(pause),
+            make_timer,
         )
         self._words = WordPublisher(
             aligners,
@@ -131,9 +135,12 @@ class Context:
             clock=self._clock,
             publish=self._queue.put_words,
             on_progress=self._on_word_progress,
+            make_timer=make_timer,
         )
         to_engine = self._words.timeline.to_engine_samples
-        self._pacer = Pacer(self._engine, self._clock, to_engine, options.max_lead_s, limits)
+        self._pacer = Pacer(
+            self._engine, self._clock, to_engine, options.max_lead_s, limits, make_timer
+        )
         self._feed = SpeechFeed(
             request,
             self._intake,
@@ -141,6 +148,7 @@ class Context:
             self._words,
             on_first=self._pacer.update,
             warn=self._queue.put,
+            make_timer=make_timer,
         )
         self._outcome = Outcome(self._intake, self._engine, self._words, self._pacer, self._clock)
         self._engine.prepare()
@@ -222,6 +230,14 @@ class Context:
             self.cancel()
             self._report_done()
 
+    def fail(self, error: VoiceAgentError) -> None:
+        """End with `error`, for a caller whose call of this context has failed; idempotent.
+
+        The words and audio so far, `ContextFailed` and `ContextDone` follow.
+        """
+        if self._state < _State.ENDED:
+            self._fail(error)
+
     def cut(self, played_samples: int | None = None) -> Cut:
         """Return the cut at a playback position, also after the end. Arguments as for `cancel`."""
         now = time.monotonic()
@@ -291,11 +307,7 @@ class Context:
                 self._engine.release()
                 self._end_audio()
             case Failed():
-                self._words.break_off()
-                error = error_of(event)
-                self._outcome.record_error(error.code)
-                self._queue.put(ContextFailed(error))
-                self._stop_work("error")
+                self._fail(error_of(event))
             case _:
                 pass
 
@@ -335,9 +347,19 @@ class Context:
 
     # The end.
 
+    def _on_timer_failure(self, error: Exception) -> None:
+        self.fail(VoiceAgentError.unexpected(error))
+
     def _on_idle(self) -> None:
         self._outcome.reason = "idle"
         self.finish()
+
+    def _fail(self, error: VoiceAgentError) -> None:
+        with contextlib.suppress(Exception):  # what has failed may fail again
+            self._words.break_off()
+        self._outcome.record_error(error.code)
+        self._queue.put(ContextFailed(error))
+        self._stop_work("error")
 
     def _stop_work(self, reason: DoneReason) -> None:
         """Free the row and stop all timers.

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from voiceagent_tts.core import Reading, Segment, Word
 from voiceagent_tts.synthesizer.options import ContextRequest
-from voiceagent_tts.synthesizer.timers import Timer
+from voiceagent_tts.synthesizer.timers import MakeTimer
 from voiceagent_tts.text.language import detect_language
 from voiceagent_tts.text.reader import Passage, Pause, Reader
 from voiceagent_tts.text.segmenter import Segmenter
@@ -31,6 +31,7 @@ class Intake:
         settle_s: pause after which a sentence end is final.
         on_segment: receives each segment, and whether it is the last one.
         on_pause: receives each break, after the segments with all text before it.
+        make_timer: makes its timers.
 
     Attributes:
         chars: characters received.
@@ -46,6 +47,7 @@ class Intake:
         settle_s: float,
         on_segment: Callable[[Segment, bool], None],
         on_pause: Callable[[Pause], None],
+        make_timer: MakeTimer,
     ) -> None:
         self.chars = 0
         self.submitted_char_end = 0
@@ -63,9 +65,9 @@ class Intake:
         self._readings: deque[Reading] = deque()
         """Readings of text that is not submitted, in order."""
         self._segmenter = Segmenter(language=request.language)
-        self._settle = Timer(self._on_settle)
-        self._release = Timer(self._on_release)
-        self._hold = Timer(self._on_hold)
+        self._settle = make_timer(self._on_settle)
+        self._release = make_timer(self._on_release)
+        self._hold = make_timer(self._on_hold)
 
     @property
     def text(self) -> str:

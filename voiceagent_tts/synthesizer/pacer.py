@@ -6,7 +6,7 @@ from collections.abc import Callable
 from voiceagent_tts.core import SAMPLE_RATE_HZ, PlayoutClock
 from voiceagent_tts.synthesizer.options import Limits
 from voiceagent_tts.synthesizer.segment_source import SegmentSource
-from voiceagent_tts.synthesizer.timers import Timer
+from voiceagent_tts.synthesizer.timers import MakeTimer, Timer
 
 _MIN_LEAD_S = 0.2
 """Minimum lead: a shorter one is used up by timers and the delay of the resampler."""
@@ -23,6 +23,7 @@ class Pacer:
         max_lead_s: longest lead of generation over playback; None for the server's limit, 0 for no
             pacing.
         limits: the server's limits; the one of unsent audio also holds without pacing.
+        make_timer: makes its timer.
 
     Attributes:
         first_sent_at: `time.monotonic()` of the first audio sent; None before it.
@@ -35,6 +36,7 @@ class Pacer:
         to_engine: Callable[[int], int],
         max_lead_s: float | None,
         limits: Limits,
+        make_timer: MakeTimer = Timer,
     ) -> None:
         self.first_sent_at: float | None = None
         self._engine = engine
@@ -47,7 +49,7 @@ class Pacer:
         if self._is_paced:
             self._step_s = min(_LONGEST_STEP_S, self._lead_s / 4)
         self._granted_samples = 0
-        self._next = Timer(self.update)
+        self._next = make_timer(self.update)
 
     def record_sent(self, samples: int) -> None:
         """Record that `samples` have just left for the listener."""

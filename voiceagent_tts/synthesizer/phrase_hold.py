@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from voiceagent_tts.cache.context_phrases import ContextPhrases
 from voiceagent_tts.core import Reading, Segment
-from voiceagent_tts.synthesizer.timers import Timer
+from voiceagent_tts.synthesizer.timers import MakeTimer, Timer
 from voiceagent_tts.text.segmenter import Segmenter
 
 HOLD_S = 0.04
@@ -25,6 +25,7 @@ class PhraseHold:
         language: language of the context; None if the engine chooses.
         speak: receives all text, and whether the engine must speak it: not so the sentences that
             are in the cache.
+        make_timer: makes its timer.
     """
 
     def __init__(
@@ -32,11 +33,12 @@ class PhraseHold:
         phrases: ContextPhrases | None,
         language: str | None,
         speak: Callable[[Segment, bool], None],
+        make_timer: MakeTimer = Timer,
     ) -> None:
         self._phrases = phrases
         self._language = language
         self._speak = speak
-        self._deadline = Timer(self._give_up)
+        self._deadline = make_timer(self._give_up)
         self._is_first = True
         self._begin_run()
 

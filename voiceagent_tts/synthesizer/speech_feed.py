@@ -10,6 +10,7 @@ from voiceagent_tts.synthesizer.ipa import ipa_warning
 from voiceagent_tts.synthesizer.options import ContextRequest
 from voiceagent_tts.synthesizer.phrase_hold import PhraseHold
 from voiceagent_tts.synthesizer.segment_source import SegmentSource
+from voiceagent_tts.synthesizer.timers import MakeTimer
 from voiceagent_tts.synthesizer.words import WordPublisher
 from voiceagent_tts.text.reader import Pause
 
@@ -24,6 +25,7 @@ class SpeechFeed:
         words: expects their words.
         on_first: called when the engine has received the first text.
         warn: receives warnings for the client.
+        make_timer: makes its timer.
     """
 
     def __init__(
@@ -35,6 +37,7 @@ class SpeechFeed:
         *,
         on_first: Callable[[], None],
         warn: Callable[[ContextWarned], None],
+        make_timer: MakeTimer,
     ) -> None:
         self._is_token_fed = request.feeding == "token"
         self._reads_ipa = request.reads_ipa
@@ -43,7 +46,7 @@ class SpeechFeed:
         self._words = words
         self._on_first = on_first
         self._warn = warn
-        self._hold = PhraseHold(request.phrases, request.language, self._send)
+        self._hold = PhraseHold(request.phrases, request.language, self._send, make_timer)
         self._breaks: deque[Pause] = deque()
         """Breaks that wait for the audio of the text before them."""
 

@@ -5,10 +5,21 @@ from collections.abc import Callable
 
 
 class Timer:
-    """Calls a function once, some seconds after its last start, unless it is stopped before."""
+    """Calls a function once, some seconds after its last start, unless it is stopped before.
 
-    def __init__(self, callback: Callable[[], None]) -> None:
+    Args:
+        callback: what to call.
+        on_failure: receives an exception of `callback`; None to leave it to the event loop, which
+            logs it with its message.
+    """
+
+    def __init__(
+        self,
+        callback: Callable[[], None],
+        on_failure: Callable[[Exception], None] | None = None,
+    ) -> None:
         self._callback = callback
+        self._on_failure = on_failure
         self._handle: asyncio.TimerHandle | None = None
 
     @property
@@ -29,4 +40,13 @@ class Timer:
 
     def _fire(self) -> None:
         self._handle = None
-        self._callback()
+        try:
+            self._callback()
+        except Exception as error:
+            if self._on_failure is None:
+                raise
+            self._on_failure(error)
+
+
+MakeTimer = Callable[[Callable[[], None]], Timer]
+"""Makes the timers of one context, whose failures end it."""

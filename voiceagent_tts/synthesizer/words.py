@@ -22,7 +22,7 @@ from voiceagent_tts.core import (
 from voiceagent_tts.seam.aligner_messages import Aligned, AlignEvent
 from voiceagent_tts.synthesizer.aligner_handles import Aligners
 from voiceagent_tts.synthesizer.timeline import Timeline
-from voiceagent_tts.synthesizer.timers import Timer
+from voiceagent_tts.synthesizer.timers import MakeTimer
 from voiceagent_tts.synthesizer.voice_levels import VoiceLevels
 from voiceagent_tts.synthesizer.word_policy import Source
 
@@ -46,6 +46,7 @@ class WordPublisher:
         clock: the context's playback.
         publish: receives the words that are due.
         on_progress: called after every check for due words.
+        make_timer: makes its timers.
 
     Attributes:
         timeline: maps the engine's clock to the listener's.
@@ -64,6 +65,7 @@ class WordPublisher:
         clock: PlayoutClock,
         publish: Callable[[tuple[WordTimestamp, ...]], None],
         on_progress: Callable[[], None],
+        make_timer: MakeTimer,
     ) -> None:
         self._handles = [] if aligners is None else aligners.attach(self._on_aligner_event)
         sources = [handle.source for handle in self._handles]
@@ -87,9 +89,9 @@ class WordPublisher:
         """Audio of cached phrases so far: the distance between the aligners' clock and this one."""
         self._stored_before: list[tuple[int, int]] = []
         """Ends of segments in the text, and `_stored_samples` at each."""
-        self._deadline = Timer(self._publish_due)
-        self._aligner_wait = Timer(self.stop_aligning)
-        self._refinement_wait = Timer(self.stop_aligning)
+        self._deadline = make_timer(self._publish_due)
+        self._aligner_wait = make_timer(self.stop_aligning)
+        self._refinement_wait = make_timer(self.stop_aligning)
 
     @property
     def is_complete(self) -> bool:
