@@ -425,6 +425,10 @@ def doctor(
         from voiceagent_tts.cli.production import examine_production
 
         raise typer.Exit(0 if examine_production(url, api_key) else 1)
+    if url is not None:
+        raise InvalidRequestError(
+            "--url is used only with --production; add --production or leave --url out"
+        )
     if gpu:
         from voiceagent_tts.cli.gpu import examine_gpu
 
