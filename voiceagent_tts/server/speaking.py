@@ -33,6 +33,7 @@ from voiceagent_tts.synthesizer.events import (
     ContextWords,
 )
 from voiceagent_tts.synthesizer.options import ContextOptions
+from voiceagent_tts.text.words import is_spoken
 from voiceagent_tts.tracing.spans import TRACEPARENT
 
 _DISCONNECT_POLL_S = 0.2
@@ -180,7 +181,7 @@ async def start_speaking(
         await turn.push_text(text)
         context.finish()
         events = aiter(context)
-        first = await _first_audio(listener, events, state.settings.first_audio_s)
+        first = await _first_audio(listener, events, text, state.settings.first_audio_s)
     except BaseException:
         context.abandon()
         raise
@@ -188,10 +189,10 @@ async def start_speaking(
 
 
 async def _first_audio(
-    listener: Listener, events: AsyncIterator[ContextEvent], timeout_s: float
+    listener: Listener, events: AsyncIterator[ContextEvent], text: str, timeout_s: float
 ) -> list[AudioChunk | ContextWords]:
     """Wait for the first audio; raises if the listener is gone or no audio will come."""
-    waiting = asyncio.ensure_future(_until_audio(events))
+    waiting = asyncio.ensure_future(_until_audio(events, text))
     try:
         async with asyncio.timeout(timeout_s):
             while not waiting.done():
@@ -205,11 +206,16 @@ async def _first_audio(
         waiting.cancel()
 
 
-async def _until_audio(events: AsyncIterator[ContextEvent]) -> list[AudioChunk | ContextWords]:
-    error: VoiceAgentError = InvalidRequestError(
-        "expected letters or digits to speak, got only punctuation",
-        code=ErrorCode.TEXT_UNSPEAKABLE,
-    )
+async def _until_audio(
+    events: AsyncIterator[ContextEvent], text: str
+) -> list[AudioChunk | ContextWords]:
+    sentence = "expected letters or digits to speak, got only punctuation"
+    if is_spoken(text):
+        sentence = (
+            "expected letters or digits that this voice can speak in this language, got only "
+            "others; choose a voice or a language that has them"
+        )
+    error: VoiceAgentError = InvalidRequestError(sentence, code=ErrorCode.TEXT_UNSPEAKABLE)
     first: list[AudioChunk | ContextWords] = []
     async for event in events:
         match event:
