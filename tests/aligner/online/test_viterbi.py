@@ -7,12 +7,14 @@ from hypothesis import strategies as st
 
 from voiceagent_tts.aligner.online.espeak_reference import ReferenceWord
 from voiceagent_tts.aligner.online.viterbi import (
+    GAP_ENTRY_COSTS,
+    INITIAL_GAP_COSTS,
     MAX_TRACED_FRAMES,
-    PAUSE_ENTRY_COST,
     SKIP_COST,
     STAY_COST,
     AlignmentPath,
     PathEnd,
+    State,
     ViterbiSearch,
 )
 from voiceagent_tts.core import Word
@@ -35,13 +37,13 @@ def advance(paths: ViterbiSearch, rows: np.ndarray) -> None:
 
 
 def step(paths: ViterbiSearch, window: range, rows: np.ndarray) -> None:
-    """Advance the search without any pauses."""
-    no_pause = np.full(len(rows), np.inf, np.float32)
-    paths.advance(window, rows, no_pause, np.zeros(len(window) + 1, np.bool_))
+    """Advance the search without any gaps."""
+    no_gap = np.full((len(rows), 2), np.inf, np.float32)
+    paths.advance(window, rows, no_gap, np.zeros(len(window) + 1, np.bool_))
 
 
 def trace(paths: ViterbiSearch, end: PathEnd) -> list[int]:
-    """Reference frames of a path without pauses."""
+    """Reference frames of a path without gaps."""
     path, is_speech = paths.backtrace(end)
     assert is_speech.all()
     return path.tolist()
@@ -58,15 +60,18 @@ def test_the_path_that_costs_least_is_found(steps: list[int]) -> None:
 
 
 def plain_costs(
-    rows: np.ndarray, pause_costs: np.ndarray, starts: np.ndarray
+    rows: np.ndarray, gap_costs: np.ndarray, starts: np.ndarray
 ) -> dict[PathEnd, float]:
     """Twin of the search: the cost of the cheapest path to each end, one state at a time."""
-    costs: dict[PathEnd, float] = {PathEnd(0, is_pause=True): 0.0}
-    for number, (row, pause_cost) in enumerate(zip(rows, pause_costs, strict=True)):
+    costs: dict[PathEnd, float] = {
+        PathEnd(0, State.PAUSE): float(INITIAL_GAP_COSTS[0]),
+        PathEnd(0, State.UNWRITTEN): float(INITIAL_GAP_COSTS[1]),
+    }
+    for number, (row, gaps) in enumerate(zip(rows, gap_costs, strict=True)):
         found: dict[PathEnd, float] = {}
         for end, cost in costs.items():
             for after, more in plain_steps(end, rows.shape[1], starts, is_first=number == 0):
-                own = pause_cost if after.is_pause else row[after.frame : after.frame + 1]
+                own = gaps[after.state - 1] if after.is_gap else row[after.frame : after.frame + 1]
                 if np.size(own):
                     total = cost + more + float(np.squeeze(own))
                     found[after] = min(total, found.get(after, np.inf))
@@ -79,48 +84,62 @@ def plain_steps(
 ) -> Iterator[tuple[PathEnd, float]]:
     """Ends that one more audio frame can lead to, with the costs of the transitions."""
     frame = end.frame
-    if end.is_pause:
+    if end.is_gap:
         yield end, 0.0
-        yield PathEnd(frame, is_pause=False), 0.0
+        if is_first and end.state is State.UNWRITTEN:  # what begins a context begins as a pause
+            return
+        yield PathEnd(frame, State.WORD), 0.0
         if is_first:
-            yield PathEnd(frame + 1, is_pause=False), float(SKIP_COST)
+            yield PathEnd(frame + 1, State.WORD), float(SKIP_COST)
         return
     if frame == length:  # behind the reference
         return
     yield end, float(STAY_COST)
-    yield PathEnd(frame + 1, is_pause=False), 0.0
-    yield PathEnd(frame + 2, is_pause=False), float(SKIP_COST)
+    yield PathEnd(frame + 1, State.WORD), 0.0
+    yield PathEnd(frame + 2, State.WORD), float(SKIP_COST)
     if starts[frame + 1]:
-        yield PathEnd(frame + 1, is_pause=True), float(PAUSE_ENTRY_COST)
+        for state, entry_cost in zip((State.PAUSE, State.UNWRITTEN), GAP_ENTRY_COSTS, strict=True):
+            yield PathEnd(frame + 1, state), float(entry_cost)
 
 
 @given(seed=st.integers(0, 10_000), frames=st.integers(1, 40), length=st.integers(1, 30))
 def test_the_search_agrees_with_its_plain_twin(seed: int, frames: int, length: int) -> None:
-    """With random costs and pauses it finds the end and the cost of the cheapest path."""
+    """With random costs, pauses and unwritten speech it finds the cheapest path and its cost."""
     rng = np.random.default_rng(seed)
-    rows = rng.integers(0, 12, (frames, length)).astype(np.float32)
-    pause_costs = rng.integers(0, 9, frames).astype(np.float32)
+    rows = rng.integers(0, 20, (frames, length)).astype(np.float32)
+    gap_costs = rng.integers(0, (9, 5), (frames, 2)).astype(np.float32)
     starts = rng.random(length + 1) < 0.3
     paths = ViterbiSearch()
-    paths.advance(range(length), rows, pause_costs, starts)
-    costs = plain_costs(rows, pause_costs, starts)
+    paths.advance(range(length), rows, gap_costs, starts)
+    costs = plain_costs(rows, gap_costs, starts)
     assert costs[paths.end] == min(costs.values())
-    assert path_cost(paths, rows, pause_costs) == pytest.approx(costs[paths.end], abs=1e-3)
+    # Several paths may cost the same, so what is traced is compared by its cost.
+    assert plain_path_cost(paths, rows, gap_costs) == pytest.approx(min(costs.values()), abs=1e-3)
     assert paths.end_near(length - 1).frame <= length
 
 
-def path_cost(paths: ViterbiSearch, rows: np.ndarray, pause_costs: np.ndarray) -> float:
-    """Cost of the path that is traced back from the end of the search."""
+def plain_path_cost(paths: ViterbiSearch, rows: np.ndarray, gap_costs: np.ndarray) -> float:
+    """Cost of the path that is traced back from the end of the search, its gaps at their best."""
     path, is_speech = paths.backtrace(paths.end)
     steps = np.diff(path, prepend=0)
     cost = float(SKIP_COST) * (is_speech[0] and path[0] == 1)
     for number, frame in enumerate(path):
-        cost += float(rows[number, frame] if is_speech[number] else pause_costs[number])
-        if number and is_speech[number] and is_speech[number - 1]:
-            cost += (float(STAY_COST), 0.0, float(SKIP_COST))[steps[number]]
-        elif number and is_speech[number - 1]:
-            cost += float(PAUSE_ENTRY_COST)
+        if is_speech[number]:
+            cost += float(rows[number, frame])
+            if number and is_speech[number - 1]:
+                cost += (float(STAY_COST), 0.0, float(SKIP_COST))[steps[number]]
+    gap_starts = np.flatnonzero(np.diff(~is_speech, prepend=False, append=False))
+    for start, end in gap_starts.reshape(-1, 2):
+        entry_costs = GAP_ENTRY_COSTS if start else INITIAL_GAP_COSTS
+        cost += float((entry_costs + gap_costs[start:end].sum(axis=0)).min())
     return cost
+
+
+def gaps(frames: int, pauses: slice, cost: float) -> np.ndarray:
+    """Costs of gaps where only the frames `pauses` can be a pause, and none unwritten speech."""
+    costs = np.full((frames, 2), np.inf, np.float32)
+    costs[pauses, 0] = cost
+    return costs
 
 
 def test_a_pause_lies_between_words_only() -> None:
@@ -128,13 +147,35 @@ def test_a_pause_lies_between_words_only() -> None:
     path = [0, 1, 2, *[2] * 20, 3, 4, 5]
     rows = distances(path, 6)
     rows[3:23] = FAR
-    pause_costs = np.full(len(path), np.inf, np.float32)
-    pause_costs[3:23] = 4.0
     for start, expected in ((3, 20), (6, 0)):
         paths = ViterbiSearch()
-        paths.advance(range(6), rows, pause_costs, np.arange(7) == start)
+        gap_costs = gaps(len(path), slice(3, 23), 4.0)
+        paths.advance(range(6), rows, gap_costs, np.arange(7) == start)
         _, is_speech = paths.backtrace(paths.end)
         assert (~is_speech).sum() == expected
+
+
+def test_speech_that_the_text_lacks_is_left_out_if_it_lasts() -> None:
+    """Two words are passed over; a few frames that fit badly stay in the word."""
+    for unlike, expected in ((40, 40), (2, 0)):
+        path = [*range(20), *[19] * unlike, *range(20, 40)]
+        rows = distances(path, 40)
+        rows[20 : 20 + unlike] = FAR
+        gap_costs = np.full((len(path), 2), (FAR, 4.0), np.float32)
+        paths = ViterbiSearch()
+        paths.advance(range(40), rows, gap_costs, np.arange(41) == 20)
+        _, is_speech = paths.backtrace(paths.end)
+        assert (~is_speech).sum() == expected
+
+
+def test_while_the_audio_is_no_word_the_next_word_is_not_reached() -> None:
+    """The path of a false start ends in unwritten speech before the first word."""
+    rows = np.full((30, 10), FAR, np.float32)
+    gap_costs = np.full((30, 2), (FAR, 4.0), np.float32)
+    paths = ViterbiSearch()
+    paths.advance(range(10), rows, gap_costs, np.arange(11) == 0)
+    assert paths.end == PathEnd(0, State.UNWRITTEN)
+    assert not paths.backtrace(paths.end)[1].any()
 
 
 def test_noise_after_the_last_word_is_a_pause() -> None:
@@ -142,10 +183,9 @@ def test_noise_after_the_last_word_is_a_pause() -> None:
     path = [*range(10), *[9] * 30]
     rows = distances(path, 10)
     rows[10:] = FAR
-    pause_costs = np.full(len(path), 4.0, np.float32)
     paths = ViterbiSearch()
-    paths.advance(range(10), rows, pause_costs, np.arange(11) == 10)
-    assert paths.end == paths.end_near(9) == PathEnd(10, is_pause=True)
+    paths.advance(range(10), rows, gaps(len(path), slice(None), 4.0), np.arange(11) == 10)
+    assert paths.end == paths.end_near(9) == PathEnd(10, State.PAUSE)
     assert paths.head == 9
     frames, is_speech = paths.backtrace(paths.end)
     assert frames[is_speech].tolist() == list(range(10))
@@ -183,12 +223,12 @@ def test_a_frame_that_all_paths_have_passed_is_before_the_head() -> None:
     paths = ViterbiSearch()
     advance(paths, distances(list(range(400)), 400))
     for last in (0, 100, 200):
-        assert paths.end_near(last) == paths.end == PathEnd(399, is_pause=False)
+        assert paths.end_near(last) == paths.end == PathEnd(399, State.WORD)
     assert trace(paths, paths.end_near(100)) == list(range(400))
     begun = ViterbiSearch()
     begun.restart(8)
     step(begun, begun.window(40), np.zeros((1, 32), np.float32))
-    assert begun.end_near(7) == begun.end == PathEnd(8, is_pause=False)
+    assert begun.end_near(7) == begun.end == PathEnd(8, State.WORD)
 
 
 def test_a_backtrace_is_limited() -> None:
@@ -203,8 +243,8 @@ def test_a_path_ends_with_the_last_word_if_that_is_near() -> None:
     """A few missing frames are bridged; half of the words are not."""
     paths = ViterbiSearch()
     advance(paths, distances(list(range(20)), 40))
-    assert paths.end_near(21) == PathEnd(21, is_pause=False)
-    assert paths.end_near(39) == PathEnd(19, is_pause=False)
+    assert paths.end_near(21) == PathEnd(21, State.WORD)
+    assert paths.end_near(39) == PathEnd(19, State.WORD)
 
 
 def test_evidence_separates_like_from_unlike_audio() -> None:

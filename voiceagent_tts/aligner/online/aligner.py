@@ -32,9 +32,14 @@ _COST_PER_PHONE_COST = np.float32(1.5)
 """Cost of a frame in a word for each unit of its phone's cost."""
 _MIN_PAUSE_COST = np.float32(0.5)
 """Cost of a frame in a pause that sounds like one."""
-_COST_PER_SILENCE_COST, _MAX_SILENCE_COST = np.float32(1.5), np.float32(4.0)
-"""What a frame in a pause costs more for each unit of the cost of silence, up to a limit: words
-that the text lacks are then passed over as in a pause, and not taken for others."""
+_COST_PER_SILENCE_COST = np.float32(1.5)
+"""What a frame in a pause costs more for each unit of the cost of silence."""
+_MIN_UNWRITTEN_COST = np.float32(3.5)
+"""Cost of a frame in speech that the text lacks, where a phone is sure: more than that of a frame
+in a word that is pronounced somewhat otherwise, and less than that in another word."""
+_COST_PER_BEST_PHONE_COST = np.float32(1.5)
+"""What such a frame costs more for each unit of the cost of the phone that fits best. Where the
+network is unsure, every word costs more, and so must speech that is none."""
 _FINAL_AFTER_FRAMES = 100
 """Speech frames after the end of a word from which its time is final: a path that ran ahead has
 met its mistake by then. Before, the word has a tentative time, which leaves at its deadline."""
@@ -224,7 +229,7 @@ class OnlineSession:
         self._search.advance(
             window,
             _COST_PER_PHONE_COST * phone_costs[:, phones],
-            _pause_costs(phone_costs),
+            _gap_costs(phone_costs),
             self._reference.starts(window),
         )
         self._centres.extend(frames.centres.tolist())
@@ -234,9 +239,11 @@ class OnlineSession:
     def _pop_final_words(self) -> Iterator[WordTimestamp]:
         """Remove and return the words that ended long enough ago."""
         words = self._reference.words
-        is_paused = self._search.end.is_pause
+        is_between_words = self._search.end.is_gap
         passed = (
-            self._search.head + 1 if is_paused else self._search.head - _FINAL_AFTER_FRAMES // 2
+            self._search.head + 1
+            if is_between_words
+            else self._search.head - _FINAL_AFTER_FRAMES // 2
         )
         if not words or words[0].end_frame > passed:
             return
@@ -345,7 +352,7 @@ class OnlineSession:
     def _drop_pause(self) -> None:
         """Drop the oldest frames of a long pause between final words and words to come."""
         words, end = self._reference.words, self._search.end
-        if end.is_pause and not (words and words[0].first_frame < end.frame):
+        if end.is_gap and not (words and words[0].first_frame < end.frame):
             self._drop_frames_before(self._last_centre - _FINAL_AFTER_SAMPLES)
 
     def _drop_frames_before(self, sample: int) -> None:
@@ -356,11 +363,15 @@ class OnlineSession:
             self._newest_path = None
 
 
-def _pause_costs(phone_costs: Floats) -> Floats:
-    """Cost of each frame in a pause, [N].
+def _gap_costs(phone_costs: Floats) -> Floats:
+    """Cost of each frame in a pause and in speech that the text lacks, [N, 2].
 
     Args:
         phone_costs: [N, PHONES].
     """
-    silence_costs = np.minimum(phone_costs[:, PHONES.index(SILENCE)], _MAX_SILENCE_COST)
-    return _MIN_PAUSE_COST + _COST_PER_SILENCE_COST * silence_costs
+    silence = PHONES.index(SILENCE)
+    pause = _MIN_PAUSE_COST + _COST_PER_SILENCE_COST * phone_costs[:, silence]
+    best = np.delete(phone_costs, silence, axis=1).min(axis=1)
+    unwritten = _MIN_UNWRITTEN_COST + _COST_PER_BEST_PHONE_COST * best
+    # Speech may pause where the text lacks it, too.
+    return np.column_stack((pause, np.minimum(unwritten, pause)))

@@ -1,14 +1,15 @@
 """Viterbi search for the reference frame that the audio has reached, and the times of its words.
 
 A path stays at a reference frame, moves to the next one, or skips one; staying and skipping cost.
-Before a word it may be in a pause. Only a window of the reference around the head is searched, so a
-step costs the same however long the context is. This module knows no phones and no text: costs are
-given to it.
+Before a word it may be in a gap: a pause, or speech that the text lacks. Only a window of the
+reference around the head is searched, so a step costs the same however long the context is. This
+module knows no phones and no text: costs are given to it.
 """
 
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 
 import numpy as np
 import numpy.typing as npt
@@ -22,11 +23,15 @@ STAY_COST = np.float32(2.0)
 """Transition cost of an audio frame that repeats a reference frame."""
 SKIP_COST = np.float32(1.0)
 """Transition cost of a reference frame that is left out, added to the emission cost."""
-PAUSE_ENTRY_COST = np.float32(12.0)
-"""Transition cost into a pause, which keeps the closure of a plosive from becoming one."""
-_LEFT_PAUSE, _ENTERED_PAUSE = 3, 4
-"""Values of a backpointer: from the pause before a frame to that frame, and, added to the step of
-the frame itself, from the last frame into the pause."""
+GAP_ENTRY_COSTS = np.array((12.0, 40.0), np.float32)
+"""Transition costs into a pause, which keeps the closure of a plosive from becoming one, and into
+unwritten speech, which keeps a word that is pronounced otherwise from becoming that."""
+INITIAL_GAP_COSTS = np.array((0.0, 5.0), np.float32)
+"""What it costs that the audio begins with a pause, or with unwritten speech."""
+_STEP_BITS = 0b111
+"""Bits of a backpointer that say how the frame of a word was reached: how many reference frames
+further, or, from `_LEFT_GAP` on, from which gap."""
+_LEFT_GAP = 3
 _CLOSING_COST = 60.0
 """How much more a path that ends with the last word may cost than the cheapest path."""
 _FRAMES_BEHIND_HEAD = 150
@@ -48,12 +53,30 @@ _ONSET_FRAMES = 3
 Backpointers = npt.NDArray[np.uint8]
 
 
+class State(IntEnum):
+    """What a path takes an audio frame for; all but a word are gaps between words."""
+
+    WORD = 0
+    PAUSE = 1
+    UNWRITTEN = 2
+    """Speech that the text lacks."""
+
+
+_ENTERED_BITS = np.array((0, 0b01000, 0b10000), np.uint8)
+"""For each state, the bit of a backpointer that says that this gap was entered with the frame."""
+
+
 @dataclass(frozen=True, slots=True)
 class PathEnd:
-    """Where a path ends: at a reference frame, or in the pause before it."""
+    """Where a path ends: at a reference frame, or in a gap before it."""
 
     frame: int
-    is_pause: bool
+    state: State
+
+    @property
+    def is_gap(self) -> bool:
+        """Whether the path ends between words."""
+        return self.state is not State.WORD
 
 
 class ViterbiSearch:
@@ -62,27 +85,27 @@ class ViterbiSearch:
     def __init__(self) -> None:
         self._window_start = 0
         """Reference frame at which the search window begins."""
-        self._costs = np.zeros((2, 0), np.float32)
-        """[2, window + 1], cost of the cheapest path to each frame of the window, and
-        to a pause before that frame; the last frame is only a pause after the window."""
+        self._costs = np.zeros((len(State), 0), np.float32)
+        """[State, window + 1], cost of the cheapest path to each frame of the window, and to each
+        gap before that frame; the last place is only for gaps after the window."""
         self._backpointers: deque[tuple[int, Backpointers]] = deque(maxlen=MAX_TRACED_FRAMES)
         """For each audio frame: start of its window, and the steps that led to each frame and to
-        the pause before it, [window + 1]."""
+        the gaps before it, [window + 1]."""
         self._evidence: deque[tuple[float, float]] = deque(maxlen=MAX_TRACED_FRAMES)
         """For each audio frame, as `evidence`."""
         self._has_paths = False
         """Whether an audio frame has come since the last restart."""
-        self.end = PathEnd(0, is_pause=True)
+        self.end = PathEnd(0, State.PAUSE)
         """Where the cheapest path ends."""
 
     @property
     def head(self) -> int:
         """Reference frame that the cheapest path has reached; the next one before any audio."""
-        return max(self.end.frame - self.end.is_pause, self._window_start)
+        return max(self.end.frame - self.end.is_gap, self._window_start)
 
     def restart(self, reference_frame: int) -> None:
         """Drop all paths; the next audio frame is at `reference_frame` or one after it."""
-        self.end, self._window_start = PathEnd(reference_frame, is_pause=True), reference_frame
+        self.end, self._window_start = PathEnd(reference_frame, State.PAUSE), reference_frame
         self._has_paths = False
         self._backpointers.clear()
         self._evidence.clear()
@@ -96,7 +119,7 @@ class ViterbiSearch:
         self,
         window: range,
         emission_costs: Floats,
-        pause_costs: Floats,
+        gap_costs: Floats,
         starts: Booleans,
     ) -> None:
         """Extend the paths by the next audio frames.
@@ -105,28 +128,28 @@ class ViterbiSearch:
             window: the last result of `window()`.
             emission_costs: [N, len(window)], cost of each audio frame at the reference frames of
                 the window.
-            pause_costs: [N], cost of each audio frame in a pause.
-            starts: [len(window) + 1], whether a pause may lie before each frame of the window, and
+            gap_costs: [N, 2], cost of each audio frame in a pause and in unwritten speech.
+            starts: [len(window) + 1], whether a gap may lie before each frame of the window, and
                 before the one after it.
         """
         costs = self._moved_costs(window)
-        entry_costs = np.where(starts, PAUSE_ENTRY_COST, np.float32(np.inf))
-        for row, pause_cost in zip(emission_costs, pause_costs, strict=True):
+        entry_costs = np.where(starts, GAP_ENTRY_COSTS[:, None], np.float32(np.inf))
+        for row, gaps in zip(emission_costs, gap_costs, strict=True):
             if self._has_paths:
-                costs, backpointers = _step(costs, row, pause_cost, entry_costs)
+                costs, backpointers = _step(costs, row, gaps, entry_costs)
             else:
-                costs = _initial_costs(row, pause_cost)
+                costs = _initial_costs(row, gaps)
                 backpointers = np.zeros(costs.shape[1:], np.uint8)
                 self._has_paths = True
             self._backpointers.append((window.start, backpointers))
-        is_pause, place = map(int, np.unravel_index(np.argmin(costs), costs.shape))
-        lowest = float(costs[is_pause, place])
+        state, place = map(int, np.unravel_index(np.argmin(costs), costs.shape))
+        lowest = float(costs[state, place])
         frames = len(emission_costs)
         margin = self._margin(costs - np.float32(lowest), place)
         self._evidence.extend([(lowest / frames, margin)] * frames)
         # Costs are kept relative to the lowest, so they do not grow with the context.
         self._window_start, self._costs = window.start, costs - np.float32(lowest)
-        self.end = PathEnd(self._window_start + place, bool(is_pause))
+        self.end = PathEnd(self._window_start + place, State(state))
 
     @property
     def evidence(self) -> Floats:
@@ -141,44 +164,45 @@ class ViterbiSearch:
         """The cheapest path to `end`.
 
         Returns:
-            [N], reference frame of each audio frame, or the one after the pause that it is in; and
-            [N], whether it is in no pause.
+            [N], reference frame of each audio frame, or the one after the gap that it is in; and
+            [N], whether it is in no gap.
         """
         path = np.empty(len(self._backpointers), np.int64)
         is_speech = np.empty(len(path), np.bool_)
-        place, is_pause = end.frame, end.is_pause
+        place, state = end.frame, int(end.state)
         for index, (start, backpointers) in enumerate(reversed(self._backpointers), start=1):
-            path[-index], is_speech[-index] = place, not is_pause
+            path[-index], is_speech[-index] = place, state == State.WORD
             step = int(backpointers[place - start])
-            if is_pause:
-                is_pause = step < _ENTERED_PAUSE
-                place -= not is_pause
-            elif step % _ENTERED_PAUSE == _LEFT_PAUSE:
-                is_pause = True
+            reached = step & _STEP_BITS
+            if state != State.WORD:
+                if step & int(_ENTERED_BITS[state]):
+                    place, state = place - 1, State.WORD
+            elif reached >= _LEFT_GAP:
+                state = State.PAUSE + reached - _LEFT_GAP
             else:
-                place -= step % _ENTERED_PAUSE
+                place -= reached
         return path, is_speech
 
     def end_near(self, expected: int) -> "PathEnd":
         """Where a path ends that should have reached the reference frame `expected`.
 
-        That is there or in the pause after it if such a path costs little more than the cheapest,
+        That is there or in a gap after it if such a path costs little more than the cheapest,
         else the end of the cheapest path up to it, and that of the cheapest of all if every path
         has passed `expected`.
         """
         if not self._has_paths:
-            return PathEnd(expected, is_pause=False)
-        speech, pause = self._costs
-        # The first entry is the pause before the window.
-        speech = np.insert(speech, 0, np.inf)[:-1]
-        costs = np.minimum(speech, pause)[: max(0, expected + 2 - self._window_start)]
+            return PathEnd(expected, State.WORD)
+        # A gap lies before its frame, so each stands beside the word's frame before it.
+        by_state = self._costs.copy()
+        by_state[State.WORD] = np.insert(by_state[State.WORD], 0, np.inf)[:-1]
+        costs = by_state.min(axis=0)[: max(0, expected + 2 - self._window_start)]
         if not np.isfinite(costs).any():
             return self.end
         is_in_window = expected + 1 < self._window_start + len(costs)
         is_near = is_in_window and costs[-1] <= costs.min() + _CLOSING_COST
         place = len(costs) - 1 if is_near else int(np.argmin(costs))
-        is_pause = bool(pause[place] < speech[place])
-        return PathEnd(self._window_start + place - (not is_pause), is_pause)
+        state = State(int(np.argmin(by_state[:, place])))
+        return PathEnd(self._window_start + place - (state is State.WORD), state)
 
     def drop_oldest(self, count: int) -> None:
         """Drop the first `count` audio frames; a backtrace no longer includes them."""
@@ -193,53 +217,59 @@ class ViterbiSearch:
         return min(float(part.min(initial=_MAX_MARGIN)) for part in parts[::2])
 
     def _moved_costs(self, window: range) -> Floats:
-        """[2, len(window) + 1], the costs so far; infinite outside the last window."""
-        costs = np.full((2, len(window) + 1), np.inf, np.float32)
+        """[State, len(window) + 1], the costs so far; infinite outside the last window."""
+        costs = np.full((len(State), len(window) + 1), np.inf, np.float32)
         if self._has_paths:
             kept = self._costs[:, window.start - self._window_start :][:, : len(window) + 1]
             costs[:, : kept.shape[1]] = kept
         return costs
 
 
-def _initial_costs(row: Floats, pause_cost: float) -> Floats:
+def _initial_costs(row: Floats, gaps: Floats) -> Floats:
     """Costs after the first audio frame.
 
-    It is at the first reference frame, or skips it, or lies in a pause before it.
+    It is at the first reference frame, or skips it, or lies in a gap before it.
     """
-    costs = np.full((2, len(row) + 1), np.inf, np.float32)
-    costs[0, 0] = row[0]
-    costs[0, 1:-1][:1] = row[1:2] + SKIP_COST
-    costs[1, 0] = pause_cost
+    costs = np.full((len(State), len(row) + 1), np.inf, np.float32)
+    costs[State.WORD, 0] = row[0]
+    costs[State.WORD, 1:-1][:1] = row[1:2] + SKIP_COST
+    costs[State.PAUSE :, 0] = INITIAL_GAP_COSTS + gaps
     return costs
 
 
 def _step(
-    costs: Floats,
-    row: Floats,
-    pause_cost: np.float32,
-    entry_costs: Floats,
+    costs: Floats, row: Floats, gaps: Floats, entry_costs: Floats
 ) -> tuple[Floats, Backpointers]:
-    """Costs [2, window + 1] after one more audio frame, and how they came about."""
-    speech, pause = costs
+    """Costs [State, window + 1] after one more audio frame, and how they came about.
+
+    Args:
+        costs: [State, window + 1], before the frame.
+        row: [window], cost of the frame at each reference frame.
+        gaps: [2], its cost in a pause and in unwritten speech.
+        entry_costs: [2, window + 1], of both gaps before each reference frame.
+    """
+    words, before_words = costs[State.WORD], costs[State.PAUSE :]
     moved = np.full_like(costs, np.inf)
-    best = moved[0, :-1]
-    np.add(speech[:-1], STAY_COST, out=best)
-    backpointers = np.zeros(speech.shape, np.uint8)
+    best = moved[State.WORD, :-1]
+    np.add(words[:-1], STAY_COST, out=best)
+    backpointers = np.zeros(words.shape, np.uint8)
     steps = backpointers[:-1]
-    for step, arriving in ((1, speech[:-2]), (2, speech[:-3] + SKIP_COST)):
+    for step, arriving in ((1, words[:-2]), (2, words[:-3] + SKIP_COST)):
         is_better = arriving < best[step:]
         np.copyto(best[step:], arriving, where=is_better)
         steps[step:][is_better] = step
-    is_better = pause[:-1] < best
-    np.copyto(best, pause[:-1], where=is_better)
-    steps[is_better] = _LEFT_PAUSE
+    for step, leaving in enumerate(before_words[:, :-1], start=_LEFT_GAP):
+        is_better = leaving < best
+        np.copyto(best, leaving, where=is_better)
+        steps[is_better] = step
     best += row
-    moved[1] = pause
-    entering = speech[:-1] + entry_costs[1:]
-    is_better = entering < pause[1:]
-    np.copyto(moved[1, 1:], entering, where=is_better)
-    backpointers[1:][is_better] += _ENTERED_PAUSE
-    moved[1] += pause_cost
+    in_gaps = moved[State.PAUSE :]
+    in_gaps[:] = before_words
+    entering = words[:-1] + entry_costs[:, 1:]
+    is_better = entering < in_gaps[:, 1:]
+    np.copyto(in_gaps[:, 1:], entering, where=is_better)
+    backpointers[1:] |= _ENTERED_BITS[State.PAUSE :] @ is_better
+    in_gaps += gaps[:, None]
     return moved, backpointers
 
 
