@@ -249,26 +249,24 @@ def _step(
         entry_costs: [2, window + 1], of both gaps before each reference frame.
     """
     words, before_words = costs[State.WORD], costs[State.PAUSE :]
-    moved = np.full_like(costs, np.inf)
+    moved = np.empty_like(costs)
+    moved[State.WORD, -1] = np.inf
     best = moved[State.WORD, :-1]
     np.add(words[:-1], STAY_COST, out=best)
     backpointers = np.zeros(words.shape, np.uint8)
     steps = backpointers[:-1]
     for step, arriving in ((1, words[:-2]), (2, words[:-3] + SKIP_COST)):
-        is_better = arriving < best[step:]
-        np.copyto(best[step:], arriving, where=is_better)
-        steps[step:][is_better] = step
+        np.putmask(steps[step:], arriving < best[step:], step)
+        np.minimum(best[step:], arriving, out=best[step:])
     for step, leaving in enumerate(before_words[:, :-1], start=_LEFT_GAP):
-        is_better = leaving < best
-        np.copyto(best, leaving, where=is_better)
-        steps[is_better] = step
+        np.putmask(steps, leaving < best, step)
+        np.minimum(best, leaving, out=best)
     best += row
     in_gaps = moved[State.PAUSE :]
     in_gaps[:] = before_words
     entering = words[:-1] + entry_costs[:, 1:]
-    is_better = entering < in_gaps[:, 1:]
-    np.copyto(in_gaps[:, 1:], entering, where=is_better)
-    backpointers[1:] |= _ENTERED_BITS[State.PAUSE :] @ is_better
+    backpointers[1:] |= _ENTERED_BITS[State.PAUSE :] @ (entering < in_gaps[:, 1:])
+    np.minimum(in_gaps[:, 1:], entering, out=in_gaps[:, 1:])
     in_gaps += gaps[:, None]
     return moved, backpointers
 
