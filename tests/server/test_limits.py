@@ -17,6 +17,7 @@ from testbed.waiting import until
 from testbed.wire import Wire
 from voiceagent_tts.access.audit import verify
 from voiceagent_tts.protocol.messages import ContextOpened, DoneMessage, ErrorMessage
+from voiceagent_tts.server import serve
 from voiceagent_tts.server.serve import RunningServer
 from voiceagent_tts.server.websocket import MAX_REFUSALS
 from voiceagent_tts.settings.access import Quota, hash_key
@@ -344,3 +345,21 @@ async def test_the_audit_log_begins_with_the_servers_keys_and_limits(
     assert started["event"] == "server_started"
     assert started["keys"] == [f"settings-{hash_key('key')[7:15]}"]
     assert (started["key_limits"], started["ip_limits"]) == ({"contexts": 3}, {})
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /health HTTP/1.1\r\nHost: x\r\n"])
+async def test_a_connection_that_sends_no_request_is_closed(
+    start_server: StartServer, monkeypatch: pytest.MonkeyPatch, sent: bytes
+) -> None:
+    """Silent clients occupy no open files; sockets stay, and the next request is answered."""
+    monkeypatch.setattr(serve, "REQUEST_HEAD_S", 0.2)
+    server = await start_server()
+    async with Wire.connected(server.websocket_url) as wire:
+        port = int(server.url.rpartition(":")[2])
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(sent)
+        assert await reader.read() == b""  # until the server closes
+        writer.close()
+        assert (await wire.say("The socket is open.")).done.reason == "complete"
+    async with httpx.AsyncClient(base_url=server.url) as client:
+        assert (await client.get("/health")).status_code == 200

@@ -8,6 +8,7 @@ finish within `drain_s`.
 import asyncio
 import contextlib
 import ipaddress
+import resource
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Generator
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import uvicorn
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
@@ -28,6 +30,34 @@ from voiceagent_tts.server.tls import Certificate, certificate_of
 MAX_MESSAGE_BYTES = 1 << 20
 _MAX_FRAGMENTS = 1024
 _SEND_BUFFER_BYTES = 64 * 1024
+REQUEST_HEAD_S = 10.0
+"""How long a new connection may take for its first request line and headers; HAProxy's
+`timeout http-request` of deploy/haproxy.cfg is as long."""
+_MAX_OPEN_FILES = 65_536
+"""Each socket and connection is an open file. Many systems permit 1,024 until a process asks for
+more; some permit a billion, which would only cost memory."""
+
+
+class RequestProtocol(AutoHTTPProtocol):  # type: ignore[misc,valid-type]
+    """uvicorn's HTTP connection, which closes if its client sends no request.
+
+    uvicorn waits forever for the first request of a connection, and each connection is an open
+    file: a thousand silent clients would keep all others out.
+    """
+
+    loop: asyncio.AbstractEventLoop
+    transport: asyncio.Transport
+    cycle: Any  # of the newest request; None before the first
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Start to wait for the request."""
+        super().connection_made(transport)
+        self.loop.call_later(REQUEST_HEAD_S, self._close_without_request)
+
+    def _close_without_request(self) -> None:
+        # After an upgrade the connection belongs to another protocol, a WebSocket.
+        if self.cycle is None and self.transport.get_protocol() is self:
+            self.transport.close()
 
 
 class SocketProtocol(WebSocketsSansIOProtocol):
@@ -225,6 +255,14 @@ def _connectable(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
+def _permit_open_files() -> None:
+    """Raise this process's limit on open files, as far as the system permits."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit = _MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < limit:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+
+
 async def serve(
     settings: Settings, on_ready: Callable[[RunningServer], None] = lambda server: None
 ) -> None:
@@ -240,6 +278,7 @@ async def serve(
         OSError: the address cannot be bound.
         EngineError: the engine cannot start.
     """
+    _permit_open_files()
     ending, hurried = asyncio.Event(), asyncio.Event()
 
     def end() -> None:
@@ -270,6 +309,7 @@ def _uvicorn_config(
 ) -> uvicorn.Config:
     return uvicorn.Config(
         create_app(state, jobs),
+        http=RequestProtocol,
         ws=SocketProtocol,
         ws_max_size=MAX_MESSAGE_BYTES,
         ws_ping_interval=settings.ping_interval_s,
