@@ -28,7 +28,7 @@ PUBLISHED = {
     "Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice": "nine speakers, smaller",
     "Qwen/Qwen3-TTS-12Hz-0.6B-Base": "cloned voices, smaller",
     CODEC_ID: "the codec alone; models include it",
-    ALIGNER_ID: "exact word times for any voice",
+    ALIGNER_ID: "word times of complete audio; accuracy here not yet measured",
 }
 """Model ids on both hubs, and the purpose of each."""
 

@@ -1,4 +1,4 @@
-"""Test a device in about a minute: CUDA graphs, step times, and the number of rows that fit.
+"""Test a device: CUDA graphs, step times, and the number of rows that fit.
 
 Runs an engine's rows with the weights of a checkpoint, or random weights of the published size.
 Only a few sizes are captured to save time; a server captures more sizes and runs equally fast. This

@@ -402,7 +402,7 @@ def doctor(
         ),
     ] = None,
     gpu: Annotated[
-        bool, typer.Option("--gpu", help="Test the GPU instead; takes about a minute.")
+        bool, typer.Option("--gpu", help="Test the GPU instead.")
     ] = False,
     model: Annotated[
         str | None,

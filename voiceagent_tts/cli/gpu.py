@@ -1,4 +1,4 @@
-"""`voiceagent-tts doctor --gpu`: test the GPU in about a minute, and suggest --rows."""
+"""`voiceagent-tts doctor --gpu`: test the GPU, and suggest --rows."""
 
 import importlib.util
 import shutil
