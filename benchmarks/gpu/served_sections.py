@@ -107,7 +107,7 @@ async def _load(
                     before = await read_counters(server.url)
                     traffic = await callers.run(section, style)
                     after = await read_counters(server.url)
-                    document = section_document(address.name, section, traffic, 3.0, _SEED)
+                    document = section_document(address.name, section, traffic, None, _SEED)
                     figures = flat(document) | stages(before, after)
                     ground.notes.keep(figures, "sections", section.name)
             finally:

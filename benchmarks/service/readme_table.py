@@ -5,6 +5,7 @@ figures go to `benchmarks/results/readme.json`, and the table made of them to RE
 """
 
 import json
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -54,12 +55,18 @@ def table_of(document: dict[str, Any]) -> str:
             "|---" * (2 + len(_COLUMNS)) + "|",
             *rows,
             "",
-            f"`{document['command']}` on {document['started_at'][:10]}: {document['machine']}, "
-            f"which had a load of {document['load_1_min']:g} at the start; commit "
-            f"{document['commit']}.",
+            f"`{document['command']}` on {document['started_at'][:10]}: "
+            f"{_in_words(document['machine'])}; load {document['load_1_min']:g} at the "
+            f"start; commit {document['commit']}.",
             "",
         ]
     )
+
+
+def _in_words(machine: str) -> str:
+    """`2 x CPU, Linux` as `2 cores of a CPU, Linux`."""
+    machine = re.sub(r"^(\d+) x (?=[AEIOU])", r"\1 cores of an ", machine)
+    return re.sub(r"^(\d+) x ", r"\1 cores of a ", machine)
 
 
 def put(page: str, table: str) -> str:
@@ -84,7 +91,7 @@ def main(
         [],
         [Section(load, seconds, _WARM_UP_S) for load in _LOADS],
         Style(choose_texts(["en"], ["short", "menu"])),
-        0.0,
+        None,
         Outputs(out, has_peers=True),
         Options(),
         _COMMAND,

@@ -247,6 +247,8 @@ def test_a_section_s_rates_follow_from_its_utterances() -> None:
     chars_per_s = 2 * len(TEXTS[0].text) / 0.5
     assert figures["chars_per_s"] == pytest.approx(chars_per_s, abs=1e-3)
     assert figures["usd_per_million_chars"] == pytest.approx(1000 / chars_per_s, abs=1e-3)
+    unpriced = flat(section_document("t", plan, traffic, None, 1))
+    assert unpriced["usd_per_million_chars"] is None
     assert (figures["utterances"], figures["with_underruns"], figures["failed"]) == (2, 2, 0)
     assert figures["good_percent"] == 0  # 200 ms of underruns are too much
     assert figures["audible_p99_ms"] == to_the_sample(160)

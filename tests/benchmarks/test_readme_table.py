@@ -23,7 +23,7 @@ def test_the_table_names_the_machine_and_every_section() -> None:
     }  # fmt: skip
     table = table_of(document)
     assert "| a | 1 at once | – | 7.25 | – | 0 | 40 |" in table
-    assert "2 x CPU, which had a load of 0.5 at the start; commit abc." in table
+    assert "2 cores of a CPU; load 0.5 at the start; commit abc." in table
 
 
 @pytest.mark.parametrize("page", ["", START, END + START, START + END + END, START * 2 + END])

@@ -22,7 +22,7 @@ _DIGITS = 4
 
 
 def section_document(
-    target: str, section: Section, traffic: Traffic, usd_per_hour: float, seed: int
+    target: str, section: Section, traffic: Traffic, usd_per_hour: float | None, seed: int
 ) -> dict[str, Any]:
     """One section's counts, rates, measures and values.
 
@@ -30,7 +30,7 @@ def section_document(
         target: name of what spoke.
         section: the load.
         traffic: what was measured.
-        usd_per_hour: price of the machine that spoke.
+        usd_per_hour: price of the machine that spoke; None if unknown.
         seed: seed of the intervals.
     """
     values = values_of(traffic.utterances)
@@ -74,10 +74,10 @@ def _counts(traffic: Traffic) -> dict[str, Any]:
     }
 
 
-def _rates(traffic: Traffic, usd_per_hour: float) -> dict[str, Any]:
+def _rates(traffic: Traffic, usd_per_hour: float | None) -> dict[str, Any]:
     seconds = traffic.seconds or math.inf
     chars = sum(len(each.request.text) for each in traffic.utterances if each.is_complete)
-    usd = usd_per_million_chars(chars / seconds, usd_per_hour)
+    usd = None if usd_per_hour is None else usd_per_million_chars(chars / seconds, usd_per_hour)
     good = sum(map(_is_good, traffic.utterances)) / max(1, len(traffic.utterances))
     return {
         "audio_s_per_s": _rounded(sum(each.audio_s for each in traffic.utterances) / seconds),

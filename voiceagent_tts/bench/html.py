@@ -220,7 +220,7 @@ def provenance_list(document: dict[str, Any]) -> str:
         "Commit": document["commit"],
         "Seed": document["seed"],
         "Price": f"US$ {document['usd_per_hour']:g} an hour"
-        if "usd_per_hour" in document
+        if document.get("usd_per_hour") is not None
         else None,
     }
     rows = "".join(

@@ -30,6 +30,7 @@ _PEER_LOG = "bench-peer.log"
 
 
 _FEW_SECTIONS = 4
+_PRICE = "usd_per_million_chars"
 _MAIN_COLUMNS = {
     "n": "utterances",
     "failed": "failed",
@@ -38,7 +39,7 @@ _MAIN_COLUMNS = {
     "underruns": "with_underruns",
     "whole": "e2e_p50_ms",
     "chars/s": "chars_per_s",
-    "$/M": "usd_per_million_chars",
+    "$/M": _PRICE,
 }
 """Columns where every section is a row: heading -> name in `flat`."""
 
@@ -97,7 +98,7 @@ async def measure(
     addresses: Sequence[TargetAddress],
     sections: Sequence[Section],
     style: Style,
-    usd_per_hour: float,
+    usd_per_hour: float | None,
     console: Console,
 ) -> list[dict[str, Any]]:
     """Put every load on every target; show the progress on `console`.
@@ -169,11 +170,14 @@ def table_of(sections: Sequence[dict[str, Any]]) -> Table:
 def _table_of_many(sections: Sequence[dict[str, Any]]) -> Table:
     table = Table(title="First audible sample and load; times in ms", box=None)
     table.add_column("section")
-    for heading in _MAIN_COLUMNS:
-        table.add_column(heading, justify="right")
+    known = columns_of(sections)
+    names = [name for name in _MAIN_COLUMNS.values() if name != _PRICE or name in known]
+    for heading, name in _MAIN_COLUMNS.items():
+        if name in names:
+            table.add_column(heading, justify="right")
     for section in sections:
         figures = flat(section)
-        cells = (format_figure(figures.get(name)) for name in _MAIN_COLUMNS.values())
+        cells = (format_figure(figures.get(name)) for name in names)
         table.add_row(_name(section), *cells)
     return table
 
@@ -191,7 +195,7 @@ def run_latency(
     addresses: Sequence[TargetAddress],
     sections: Sequence[Section],
     style: Style,
-    usd_per_hour: float,
+    usd_per_hour: float | None,
     outputs: Outputs,
     options: Options,
     command: str | None = None,

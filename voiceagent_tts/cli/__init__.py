@@ -401,9 +401,7 @@ def doctor(
             min=0, max=65535, help="Port that the server would bind. [default: the settings']"
         ),
     ] = None,
-    gpu: Annotated[
-        bool, typer.Option("--gpu", help="Test the GPU instead.")
-    ] = False,
+    gpu: Annotated[bool, typer.Option("--gpu", help="Test the GPU instead.")] = False,
     model: Annotated[
         str | None,
         typer.Option(help="With --gpu: Qwen3-TTS model, folder or id. [default: random weights]"),

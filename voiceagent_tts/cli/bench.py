@@ -88,7 +88,14 @@ def latency(
     api_key: Annotated[
         str | None, typer.Option(envvar="VOICEAGENT_TTS_API_KEY", help="Key of the targets.")
     ] = None,
-    price: Annotated[float, typer.Option(min=0, help="US$ per hour of the machine.")] = 3.0,
+    price: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            help="US$ per hour of the machine; adds the price of a million characters to the "
+            "table.",
+        ),
+    ] = None,
     peers: Annotated[
         bool,
         typer.Option("--peers", help="Also start and measure the peers that run here."),

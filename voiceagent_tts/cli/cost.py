@@ -12,32 +12,47 @@ from voiceagent_tts.errors import InvalidRequestError
 
 def cost(
     hosted: Annotated[
-        list[str], typer.Option(help="NAME=USD per million characters; may be repeated.")
+        list[str],
+        typer.Option(
+            help="A hosted service and its price in US$ per million characters, as NAME=15; may be "
+            "repeated."
+        ),
     ],
-    price: Annotated[float, typer.Option(help="US$ per hour of one machine.")],
+    price: Annotated[float, typer.Option(help="Rent of one machine in US$ per hour.")],
     report: Annotated[
-        Path | None, typer.Option(help="Document of `bench latency --json`: the capacity.")
+        Path | None,
+        typer.Option(help="File of `bench latency --json`, which has what one machine can speak."),
     ] = None,
     chars_per_s: Annotated[
-        float | None, typer.Option(help="Capacity of one machine, in place of --report.")
+        float | None,
+        typer.Option(
+            help="What one machine can speak, in characters per second; in place of --report."
+        ),
     ] = None,
     traffic: Annotated[
-        Path | None, typer.Option(help="A server's request log: the traffic.")
+        Path | None, typer.Option(help="Request log of a server, which has the traffic.")
     ] = None,
     chars_per_month: Annotated[
-        float | None, typer.Option(help="The traffic, in place of --traffic.")
+        float | None, typer.Option(help="Characters per month; in place of --traffic.")
     ] = None,
     peak_factor: Annotated[
-        float, typer.Option(help="With it: the busiest minute divided by the mean minute.")
+        float,
+        typer.Option(help="With --chars-per-month: the busiest minute divided by the mean minute."),
     ] = 4.0,
-    spare: Annotated[int, typer.Option(min=0, help="Machines beyond those at the peak.")] = 0,
+    spare: Annotated[
+        int, typer.Option(min=0, help="Spare machines, in addition to those needed at the peak.")
+    ] = 0,
     limit_ms: Annotated[
-        float, typer.Option(help="With --report: limit of the p95 of the first audible sample.")
+        float,
+        typer.Option(
+            help="With --report: highest acceptable p95 of the time to the first audible sample."
+        ),
     ] = 300.0,
 ) -> None:
-    """Compute from which traffic machines of one's own are cheaper than hosted speech.
+    """Compare the cost of your own machines with that of a hosted speech service.
 
-    Every price is an input. The last line of standard output is one JSON object.
+    Says above which monthly traffic your machines are cheaper. You give every price. The last line
+    of standard output is one JSON object.
     """
     from voiceagent_tts.bench.cost import (
         Traffic,
