@@ -15,9 +15,9 @@ TORCH ?= torch==2.13.0
 help:
 	@echo "make demo             hear (and see) an agent that is interrupted, on the embedded voice"
 	@echo "make demo VOICE=pocket   the same with a natural voice, which is downloaded"
-	@echo "make test             run the tests, but for the thorough ones"
-	@echo "make test-thorough    run what \`make test\` leaves out, and property tests with more examples"
-	@echo "make check            formatting, lint, types, import rules, tests"
+	@echo "make test             run the tests, except the slow ones and those that need other software"
+	@echo "make test-thorough    run the tests that \`make test\` leaves out, and more random examples"
+	@echo "make check            check formatting, lint, types and import rules, and run the tests"
 	@echo "make bench-ttfa       time to first audio, as a client hears it"
 	@echo "make bench-transport  how many paced streams one server carries, and what each costs it"
 	@echo "make bench-load       what a server carries, and how soon it answers meanwhile"
@@ -30,7 +30,7 @@ help:
 	@echo "make bench-engine     a frame of 1 to 256 rows, by stage, beside what the card could do"
 	@echo "make bench-gpu        everything worth doing on a GPU, in less than ten minutes"
 	@echo "make gpu-wheels       wheels in .wheels/ for a GPU machine without a network"
-	@echo "make gpu-versions     tests and benchmarks with the versions of a GPU machine, on this CPU"
+	@echo "make gpu-versions     run tests and benchmarks on this CPU with a GPU machine's package versions"
 
 setup: $(VENV)/.installed
 
