@@ -9,6 +9,7 @@ import pytest
 from testbed.base_install import make_base_install, run_in_base_install
 from testbed.command_line import Command, CommandHere
 from testbed.parity_reference import REFERENCE
+from testbed.server_process import ServerProcess
 from voiceagent_tts.cli import models
 from voiceagent_tts.cli.doctor import _word_times
 from voiceagent_tts.cli.playback import output_device
@@ -38,7 +39,10 @@ def test_a_machine_without_the_extras_is_told_what_to_install(tmp_path: Path) ->
     assert result.returncode == 1, result.stderr
     assert re.search(r"^bad +extra server +missing: .*\bfastapi\b", result.stdout, re.MULTILINE)
     assert "-> pip install 'voiceagent-tts[server]'" in result.stdout
-    assert re.search(r"^bad +embedded voice ", result.stdout, re.MULTILINE)
+    assert re.search(r"^bad +embedded voice +missing: ", result.stdout, re.MULTILINE)
+    assert re.search(r"^note +voice +none yet", result.stdout, re.MULTILINE)
+    (agents,) = re.findall(r"^\w+ +extra agents +(.*)$", result.stdout, re.MULTILINE)
+    assert agents.count("pipecat-ai") == 1
     assert "-> pip install 'voiceagent-tts[server,espeak]'" in result.stdout
     assert re.search(r"^note +word times +estimates", result.stdout, re.MULTILINE)
     assert result.stdout.endswith("This machine cannot speak yet.\n")
@@ -97,6 +101,15 @@ def test_a_port_that_is_taken_is_noted(command_here: CommandHere) -> None:
     assert outcome.status == 0
     assert re.search(rf"^note +port {port} +Address already in use$", outcome.output, re.MULTILINE)
     assert "serve with --port 0" in outcome.output
+
+
+def test_a_port_of_our_own_server_is_fine(command_here: CommandHere, served: ServerProcess) -> None:
+    """A server of this project that runs there is no problem."""
+    port = served.url.rpartition(":")[2]
+    outcome = command_here("doctor", "--port", port)
+    assert re.search(
+        rf"^ok +port {port} +a voiceagent-tts server is running$", outcome.output, re.MULTILINE
+    )
 
 
 @pytest.mark.parametrize(

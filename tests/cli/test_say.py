@@ -256,7 +256,10 @@ MISTAKES = {
     "folder": (["-o", "no/such/a.wav"], "--output: no/such does not exist or is not writable"),
     "no suffix": (["-o", "a"], "--output: expected a file name with suffix"),
     "scheme": (["-o", "a.wav", "--url", "ftp://127.0.0.1:1"], "expected ws://host or wss://host"),
-    "nobody there": (["-o", "a.wav", "--url", "ws://127.0.0.1:1"], "no connection to "),
+    "nobody there": (
+        ["-o", "a.wav", "--url", "ws://127.0.0.1:1"],
+        "no server at 127.0.0.1:1; start one with `voiceagent-tts serve`",
+    ),
 }
 
 
@@ -366,8 +369,8 @@ def test_voices_are_listed_by_what_they_are(
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["ws://127.0.0.1:1"], "cannot list voices from http://127.0.0.1:1/"),
-        (["http://127.0.0.1:1"], "cannot list voices from http://127.0.0.1:1/"),
+        (["ws://127.0.0.1:1"], "no server at 127.0.0.1:1; start one with `voiceagent-tts serve`"),
+        (["http://127.0.0.1:1"], "no server at 127.0.0.1:1; start one with `voiceagent-tts serve`"),
         (["ftp://127.0.0.1:1"], "url: expected ws://host or wss://host"),
         (["ws://127.0.0.1:port"], "url: expected ws://host or wss://host"),
         (["ws://127.0.0.1:1", "--api-key", "k\r\n"], "api_key: expected printable ASCII"),

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--url", "ws://127.0.0.1:1"], "no connection to 127.0.0.1:1"),
+        (["--url", "ws://127.0.0.1:1"], "no server at 127.0.0.1:1; start one"),
         pytest.param(
             ["--url", "ftp://127.0.0.1:1"],
             "expected ws://host or wss://host",

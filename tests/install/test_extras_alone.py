@@ -171,7 +171,7 @@ def test_the_demo_runs_from_the_wheel_in_an_empty_folder(install: Install) -> No
     assert environment.size_bytes < MAX_DEMO_BYTES
     printed = environment.run(environment.command, "demo")
     summary = json.loads((environment.cwd / "out" / "demo.json").read_text())["summary"]
-    assert json.loads(printed.splitlines()[-1]) == summary
+    assert f"{summary['exact']} of {summary['cuts']} exact" in printed.splitlines()[-1]
     assert summary["cuts"] == summary["within_one"] >= 10
     assert "open http://127.0.0.1:8765/ in a browser" in printed
     for name in ("demo.wav", "demo.png"):

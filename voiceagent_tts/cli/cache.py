@@ -6,7 +6,7 @@ import urllib.request
 from http.client import HTTPException
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.error import HTTPError
+from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 
 import typer
@@ -79,7 +79,7 @@ def clear(url: Url = _DEFAULT_URL, api_key: ApiKey = None) -> None:
 def _ask(
     method: str, url: str, api_key: str | None, body: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    from voiceagent_tts.client import authorization, http_address
+    from voiceagent_tts.client import authorization, connection_problem, http_address
 
     parts = urlsplit(http_address(url, "/v1/cache"))
     place = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
@@ -91,6 +91,8 @@ def _ask(
             return json.load(response)
     except HTTPError as error:
         reason = _reason(error)
+    except URLError as error:
+        raise InvalidRequestError(connection_problem(request.host, error)) from error
     except (OSError, HTTPException, ValueError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
     raise InvalidRequestError(f"{place}: {reason}")

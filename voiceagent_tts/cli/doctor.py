@@ -1,16 +1,21 @@
 """`voiceagent-tts doctor`: report what works on this machine, and how to fix the rest."""
 
 import contextlib
+import errno
 import importlib.metadata
 import importlib.util
+import json
 import platform
 import re
 import shutil
 import socket
+import ssl
 import subprocess
 import time
+import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
+from http.client import HTTPException
 from typing import Any, Literal
 
 from rich.console import Console
@@ -36,6 +41,7 @@ _EXTRAS = (
     "demo",
     "agents",
 )
+_PROBE_TIMEOUT_S = 2.0
 _STYLES = {"ok": "green", "note": "yellow", "bad": "red"}
 
 
@@ -80,13 +86,14 @@ async def _findings(port: int | None) -> AsyncIterator[Finding]:
     for extra in _EXTRAS:
         yield _extra(extra, is_needed=extra in needed)
     yield _address(settings)
-    yield await _voice()
+    embedded = await _voice()
+    yield embedded
     yield _speaker()
     yield _gpu()
     yield _models()
     if settings.engine == "qwen3" and importlib.util.find_spec("torch") is not None:
         yield _products(settings)
-    yield _best_voice(settings)
+    yield _best_voice(settings, embedded)
     yield _word_times(settings)
 
 
@@ -109,9 +116,16 @@ def _read_settings(given: dict[str, Any]) -> tuple[Settings, Finding]:
     return settings, Finding("settings", "ok", detail)
 
 
+def own_address(settings: Settings) -> str:
+    """The HTTP address of the server that the settings describe, as seen from this machine."""
+    host = "127.0.0.1" if settings.host in ("0.0.0.0", "::") else settings.host
+    scheme = "https" if settings.ssl_certfile or settings.ssl_self_signed else "http"
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{settings.port}"
+
+
 def _extra(extra: str, *, is_needed: bool) -> Finding:
     versions, missing = list[str](), list[str]()
-    for package in _packages_of(extra):
+    for package in dict.fromkeys(_packages_of(extra)):  # extras share packages
         try:
             versions.append(f"{package} {importlib.metadata.version(package)}")
         except importlib.metadata.PackageNotFoundError:
@@ -145,9 +159,25 @@ def _address(settings: Settings) -> Finding:
         try:
             probe.bind((settings.host, port))
         except OSError as error:
+            if error.errno == errno.EADDRINUSE and _is_our_server(settings):
+                return Finding(f"port {port}", "ok", "a voiceagent-tts server is running")
             remedy = "stop the program that uses it, or serve with --port 0"
             return Finding(f"port {port}", "note", error.strerror or str(error), remedy)
     return Finding(f"port {port}", "ok", "free")
+
+
+def _is_our_server(settings: Settings) -> bool:
+    """Whether what listens at the address of the settings is a server of this project."""
+    tls = ssl.create_default_context()
+    tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE  # nothing secret is sent
+    try:
+        with urllib.request.urlopen(
+            f"{own_address(settings)}/health", timeout=_PROBE_TIMEOUT_S, context=tls
+        ) as response:
+            state = json.load(response)
+    except (OSError, HTTPException, ValueError):
+        return False
+    return isinstance(state, dict) and {"version", "workers"} <= state.keys()
 
 
 async def _voice() -> Finding:
@@ -172,7 +202,8 @@ async def _voice() -> Finding:
         finally:
             await synthesizer.close()
     except ImportError as error:
-        return Finding("embedded voice", "bad", str(error), install_hint("server", "espeak"))
+        detail = str(error) if error.name is None else f"missing: {error.name}"
+        return Finding("embedded voice", "bad", detail, install_hint("server", "espeak"))
     except VoiceAgentError as error:
         return Finding("embedded voice", "bad", error.message)
     detail = f"{samples / SAMPLE_RATE_HZ:.1f} s of speech in {took_ms:.0f} ms"
@@ -225,9 +256,18 @@ def _products(settings: Settings) -> Finding:
     return Finding(name, "ok", f"{precision}: {chosen}")
 
 
-def _best_voice(settings: Settings) -> Finding:
-    """Report with which engine `serve` would start, and how to get a better voice."""
+def _best_voice(settings: Settings, embedded: Finding) -> Finding:
+    """Report with which engine `serve` would start, and how to get a better voice.
+
+    Args:
+        settings: the settings.
+        embedded: what was found of the embedded voice.
+    """
     choice = choose_engine(settings)
+    if choice.settings.engine == "espeak" and embedded.verdict == "bad":
+        return Finding(
+            "voice", "note", "none yet: the embedded voice does not work here", embedded.remedy
+        )
     if choice.reason is None:
         return Finding("voice", "ok", f"{choice.settings.engine}, as the settings say")
     _, _, said = choice.reason.partition(": ")

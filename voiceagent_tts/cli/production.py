@@ -11,14 +11,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 
 from rich.console import Console
 
 from voiceagent_tts.bucket import is_bucket
-from voiceagent_tts.cli.doctor import Finding, print_finding
+from voiceagent_tts.cli.doctor import Finding, own_address, print_finding
 from voiceagent_tts.cli.settings import read_settings
-from voiceagent_tts.client import authorization
+from voiceagent_tts.client import authorization, connection_problem
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import CheckpointError, InvalidRequestError
 from voiceagent_tts.hub import parse_id
@@ -73,7 +74,7 @@ def _findings(url: str | None, api_key: str | None) -> Iterator[Finding]:
     except InvalidRequestError as error:
         yield Finding("settings", "bad", error.message)
         return
-    scrape = _scrape(url or _address(settings), api_key)
+    scrape = _scrape(url or own_address(settings), api_key)
     yield _server(scrape)
     yield _memory(scrape)
     yield _read("load test", _load, scrape)
@@ -96,20 +97,19 @@ def _read(what: str, check: Callable[[_Scrape], Finding], scrape: _Scrape) -> Fi
     return Finding(what, "note", "not known: the metrics of the server cannot be read")
 
 
-def _address(settings: Settings) -> str:
-    host = "127.0.0.1" if settings.host in ("0.0.0.0", "::") else settings.host
-    scheme = "https" if settings.ssl_certfile or settings.ssl_self_signed else "http"
-    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{settings.port}"
-
-
 def _scrape(url: str, api_key: str | None) -> _Scrape:
     parts = urlsplit(url)
     scheme = parts.scheme.replace("ws", "http")
-    address = f"{scheme}://{parts.netloc.rpartition('@')[2]}/metrics"
+    place = parts.netloc.rpartition("@")[2]
+    address = f"{scheme}://{place}/metrics"
     try:
         request = urllib.request.Request(address, headers=authorization(api_key))
         with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as response:
             text = response.read().decode()
+    except HTTPError as error:
+        return _Scrape({}, f"{address}: {error}")
+    except URLError as error:
+        return _Scrape({}, connection_problem(place, error))
     except (OSError, ValueError, UnicodeDecodeError) as error:
         return _Scrape({}, f"{address}: {error}")
     found = re.findall(r"^([^#\s].*) (\S+)$", text, re.MULTILINE)

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from http.client import HTTPException
 from typing import Any
+from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 
 from voiceagent_tts.cli.own_server import websocket_url
-from voiceagent_tts.client import authorization, http_address
+from voiceagent_tts.client import authorization, connection_problem, http_address
 from voiceagent_tts.errors import InvalidRequestError
 
 _COLUMNS = ("name", "language", "gender", "kind")
@@ -73,6 +74,10 @@ def _fetch(http_request: urllib.request.Request) -> list[dict[str, Any]]:
         with urllib.request.urlopen(http_request, timeout=10) as response:
             voices: list[dict[str, Any]] = json.load(response)["voices"]
             return [voice | {"id": str(voice["id"])} for voice in voices]
+    except URLError as error:
+        if not isinstance(error, HTTPError):
+            raise InvalidRequestError(connection_problem(http_request.host, error)) from error
+        reason = " ".join(str(error).split())
     except (OSError, HTTPException) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
     except (ValueError, TypeError, KeyError):

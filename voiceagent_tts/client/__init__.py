@@ -18,6 +18,7 @@ from voiceagent_tts.client.address import (
     DEFAULT_PATH,
     DEFAULT_URL,
     authorization,
+    connection_problem,
     http_address,
     websocket_address,
 )
@@ -51,6 +52,7 @@ __all__ = [
     "WarningMessage",
     "WordTimestamp",
     "authorization",
+    "connection_problem",
     "http_address",
     "websocket_address",
 ]

@@ -1,5 +1,7 @@
 """The address of a server, and the header that carries an API key."""
 
+import errno
+from urllib.error import URLError
 from urllib.parse import urlsplit, urlunsplit
 
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
@@ -57,6 +59,21 @@ def http_address(url: str, path: str) -> str:
 def public_address(url: str) -> str:
     """Host and port of `url`, without the secrets that its other parts may carry."""
     return urlsplit(url).netloc.rpartition("@")[2]
+
+
+def connection_problem(place: str, error: Exception) -> str:
+    """What to say of a server that could not be reached, and what to do where none listens.
+
+    Args:
+        place: address of the server, without secrets.
+        error: what connecting to it has raised.
+    """
+    cause = error.reason if isinstance(error, URLError) else error
+    reason = " ".join(str(cause).split()) or type(cause).__name__
+    # A name with several addresses raises one error that quotes those of all.
+    if isinstance(cause, ConnectionRefusedError) or f"[Errno {errno.ECONNREFUSED}]" in reason:
+        return f"no server at {place}; start one with `voiceagent-tts serve`"
+    return f"no connection to {place}: {reason}"
 
 
 def authorization(api_key: str | None) -> dict[str, str]:

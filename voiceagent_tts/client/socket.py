@@ -15,7 +15,7 @@ from websockets.exceptions import (
 )
 from websockets.typing import Subprotocol
 
-from voiceagent_tts.client.address import public_address
+from voiceagent_tts.client.address import connection_problem, public_address
 from voiceagent_tts.client.spans import ClientSpans
 from voiceagent_tts.core import Cut
 from voiceagent_tts.errors import (
@@ -222,8 +222,7 @@ async def open_socket(
         sentence = f"{address} is no {SUBPROTOCOL} server: {type(error).__name__}"
         raise InvalidRequestError(sentence, code=ErrorCode.NOT_FOUND) from error
     except (OSError, TimeoutError, ConnectionClosed) as error:
-        reason = str(error) or type(error).__name__
-        raise ConnectionLostError(f"no connection to {address}: {reason}") from error
+        raise ConnectionLostError(connection_problem(address, error)) from error
 
 
 async def _shake_hands(websocket: WebSocket, answer_timeout_s: float) -> ClientSocket:

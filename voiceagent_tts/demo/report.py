@@ -7,6 +7,7 @@ This module knows no Pipecat.
 
 import json
 import statistics
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -93,7 +94,7 @@ def report(
     *,
     has_native_words: bool = True,
 ) -> bool:
-    """Score the turns, write `demo.wav`, `demo.png` and `demo.json`, and print the table.
+    """Score the turns, write `demo.wav`, `demo.png` and `demo.json`, and print what they say.
 
     The words that were heard follow from the server's word times. Where the engine itself reports
     these, they are compared with the audio; an aligner's accuracy is `benchmarks.alignment`'s
@@ -118,7 +119,7 @@ def report(
     document = {"summary": summary, "problems": problems, "turns": details}
     (out / "demo.json").write_text(json.dumps(document, ensure_ascii=False, indent=2) + "\n")
     _print_results(scores, problems, out, console, has_all_words=has_all_words)
-    console.print(json.dumps(summary), soft_wrap=True, highlight=False, markup=False)
+    console.print(sentence_of(scores), highlight=False)
     return not problems
 
 
@@ -253,8 +254,8 @@ def _detail(score: Score) -> dict[str, object]:
 
 
 def _table(scores: list[Score]) -> Table:
-    table = Table(title="heard against committed", title_justify="left")
-    for name in ("", "cut at", "heard", "committed", ""):
+    table = Table(title="What was heard, and what the history has", title_justify="left")
+    for name in ("", "cut at", "heard", "in the history", "words off"):
         table.add_column(name, justify="right" if name == "cut at" else "left")
     for score in scores:
         at = f"{score.utterance.played_samples / SAMPLE_RATE_HZ:.2f} s"
@@ -272,7 +273,37 @@ def _table(scores: list[Score]) -> Table:
 
 
 def _tail(text: str, length: int = 36) -> str:
-    return text if len(text) <= length else "…" + text[-length:].lstrip()
+    """The last whole words of `text`, at most `length` characters, or its last characters."""
+    if len(text) <= length:
+        return text
+    tail = text[-length:]
+    _, _, whole = tail.partition(" ")
+    if text[-length - 1] != " " and whole:
+        tail = whole
+    return "…" + tail.lstrip()
+
+
+def sentence_of(scores: list[Score]) -> str:
+    """How many histories of interrupted answers are exact, and what the others are.
+
+    Args:
+        scores: scores of the turns that were played.
+    """
+    cuts = [score for score in scores if score.is_interrupted]
+    parts = [f"{sum(score.is_exact for score in cuts)} of {len(cuts)} exact"]
+    wrong = Counter(score.error_words for score in cuts if not score.is_exact)
+    parts += [
+        f"{'one' if count == 1 else count} {_distance(words)}"
+        for words, count in sorted(wrong.items())
+    ]
+    return f"Interrupted answers: {', '.join(parts)}."
+
+
+def _distance(words: int) -> str:
+    if words == 0:
+        return "with other characters"
+    which = "short" if words < 0 else "long"
+    return f"a word {which}" if abs(words) == 1 else f"{which} by {abs(words)} words"
 
 
 # The picture.
