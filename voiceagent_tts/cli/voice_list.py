@@ -74,10 +74,10 @@ def _fetch(http_request: urllib.request.Request) -> list[dict[str, Any]]:
         with urllib.request.urlopen(http_request, timeout=10) as response:
             voices: list[dict[str, Any]] = json.load(response)["voices"]
             return [voice | {"id": str(voice["id"])} for voice in voices]
-    except URLError as error:
-        if not isinstance(error, HTTPError):
-            raise InvalidRequestError(connection_problem(http_request.host, error)) from error
+    except HTTPError as error:
         reason = " ".join(str(error).split())
+    except URLError as error:
+        raise InvalidRequestError(connection_problem(http_request.host, error)) from error
     except (OSError, HTTPException) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
     except (ValueError, TypeError, KeyError):

@@ -15,7 +15,15 @@ _SAME_LETTERS = {
     ord("ॠ"): "ऋ",
     ord("ૠ"): "ઋ",
 }
-_ENGLISH_NAMES = {"roa/pt": "©🤵🥌🥾", "gmw/de": "🆒🆓🆕🏂🏙🚼🛹🤠", "inc/hi": "☦"}
+_REPLACED_BY_VOICE = {
+    voice: _SAME_LETTERS | dict.fromkeys(map(ord, with_english_names), " ")
+    for voice, with_english_names in (
+        ("roa/pt", "©🤵🥌🥾"),
+        ("gmw/de", "🆒🆓🆕🏂🏙🚼🛹🤠"),
+        ("inc/hi", "☦"),
+    )
+}
+"""What is replaced for the voices that have more of it than `_SAME_LETTERS`."""
 _MANY_LETTERS = re.compile(r"([A-Za-z]{59})[A-Za-z]")
 _WORD = re.compile(r"\S+")
 _INDIC = re.compile(r"[\u0900-\u0dff]")
@@ -44,11 +52,11 @@ def readable(text: str, voice: str) -> str:
     Letters that end some voices are replaced by the same letter: `m` for `ⓜ`, `ऋ` for `ॠ`. Names of
     phonemes in double brackets stay as they are.
     """
-    never_named = dict.fromkeys(map(ord, _ENGLISH_NAMES.get(voice.partition("+")[0], "")), " ")
+    replaced = _REPLACED_BY_VOICE.get(voice.partition("+")[0], _SAME_LETTERS)
     dots = itertools.count(1)
     parts = _PHONEMES.split(text)
     for place in range(0, len(parts), 2):
-        part = parts[place].translate(_SAME_LETTERS | never_named)
+        part = parts[place].translate(replaced)
         part = _INNER_DOT.sub(lambda _: "." if next(dots) <= _MAX_INNER_DOTS else " ", part)
         part = _MANY_LETTERS.sub(r"\1 ", _NEVER_READ.sub(" ", part))
         parts[place] = _WORD.sub(_readable_word, part)

@@ -209,13 +209,7 @@ async def _first_audio(
 async def _until_audio(
     events: AsyncIterator[ContextEvent], text: str
 ) -> list[AudioChunk | ContextWords]:
-    sentence = "expected letters or digits to speak, got only punctuation"
-    if is_spoken(text):
-        sentence = (
-            "expected letters or digits that this voice can speak in this language, got only "
-            "others; choose a voice or a language that has them"
-        )
-    error: VoiceAgentError = InvalidRequestError(sentence, code=ErrorCode.TEXT_UNSPEAKABLE)
+    failure: VoiceAgentError | None = None
     first: list[AudioChunk | ContextWords] = []
     async for event in events:
         match event:
@@ -223,10 +217,21 @@ async def _until_audio(
                 first.append(event)
             case AudioChunk():
                 return [*first, event]
-            case ContextFailed(cause):
-                error = cause
+            case ContextFailed(error):
+                failure = error
             case ContextDone():
                 break
             case _:
                 pass
-    raise error
+    raise failure or _unspeakable(text)
+
+
+def _unspeakable(text: str) -> InvalidRequestError:
+    """What to say of a text that was spoken to its end without any audio."""
+    sentence = "expected letters or digits to speak, got only punctuation"
+    if is_spoken(text):
+        sentence = (
+            "expected letters or digits that this voice can speak in this language, got only "
+            "others; choose a voice or a language that has them"
+        )
+    return InvalidRequestError(sentence, code=ErrorCode.TEXT_UNSPEAKABLE)
