@@ -20,6 +20,7 @@ from typing import Any
 import structlog
 import zmq
 import zmq.asyncio
+from zmq.utils.monitor import recv_monitor_message
 
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import EngineError, ErrorCode
@@ -48,6 +49,9 @@ OnFreed = Callable[[float], None]
 
 _CHECKS = 4
 """Checks for signs of life within the heartbeat timeout."""
+
+_LAST_MESSAGES_S = 10.0
+"""Longest wait for the last messages of a process that has ended; it was never needed."""
 
 _log = structlog.get_logger(__name__)
 
@@ -206,7 +210,8 @@ class WorkerClient:
             ) from error
         receiving = asyncio.create_task(self._receive())
         watching = asyncio.create_task(self._watch())
-        self._tasks = [receiving, watching, asyncio.create_task(self._reap(receiving, watching))]
+        reaping = asyncio.create_task(self._reap(receiving, watching))
+        self._tasks = [receiving, watching, reaping]
         try:
             # Not `asyncio.wait_for`: in Python 3.11 it ignores a cancellation that comes together
             # with the result, and a server that closes then would wait for this task forever.
@@ -228,6 +233,9 @@ class WorkerClient:
         self._socket = zmq.asyncio.Context.instance().socket(zmq.PAIR)
         self._socket.set_hwm(0)
         self._socket.setsockopt(zmq.LINGER, 0)
+        self._connections = self._socket.get_monitor_socket(
+            zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED
+        )
         try:
             self._socket.bind(endpoint)
             self._process = await asyncio.create_subprocess_exec(
@@ -241,6 +249,8 @@ class WorkerClient:
             raise
 
     def _release(self) -> None:
+        self._socket.disable_monitor()
+        self._connections.close()
         self._socket.close()
         self._directory.cleanup()
 
@@ -311,10 +321,24 @@ class WorkerClient:
         self._failure = f"the engine gave no sign of life for {timeout_s:g} s"
         self._process.kill()
 
+    async def _wait_for_last_messages(self) -> None:
+        """Wait until ZeroMQ's own thread has read all that the ended process sent.
+
+        On a busy machine the end of a process is known before its last messages are. ZeroMQ reports
+        a connection as closed when it has read to its end.
+        """
+        is_connected = await self._connections.poll(0)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_MESSAGES_S if is_connected else 0):
+                while True:
+                    event = await recv_monitor_message(self._connections)
+                    if event["event"] == zmq.EVENT_DISCONNECTED:
+                        return
+
     async def _reap(self, receiving: asyncio.Task[None], watching: asyncio.Task[None]) -> None:
         """Wait for the end of the process, release its resources and fail its contexts."""
         status = await self._process.wait()
-        # Receive its last messages and pass them on.
+        await self._wait_for_last_messages()
         while not receiving.done() and int(self._socket.get(zmq.EVENTS)) & zmq.POLLIN:
             await asyncio.sleep(0)
         await asyncio.sleep(0)

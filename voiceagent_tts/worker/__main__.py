@@ -3,10 +3,12 @@
 import argparse
 import gc
 import json
+import os
+import signal
 from typing import Any
 
 from voiceagent_tts.worker import host
-from voiceagent_tts.worker.throttled import Throttle, Throttled
+from voiceagent_tts.worker.throttled import CrashRequested, Throttle, Throttled
 
 
 def _espeak(options: dict[str, Any]) -> host.MakeEngine:
@@ -79,7 +81,11 @@ def main() -> int:
     make_engine = _KINDS[arguments.kind](arguments.options)
     if arguments.throttle is not None:
         make_engine = _throttled(make_engine, Throttle(**arguments.throttle))
-    return host.run(arguments.endpoint, make_engine)
+    try:
+        return host.run(arguments.endpoint, make_engine)
+    except CrashRequested:
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise
 
 
 def _throttled(make_inner: host.MakeEngine, throttle: Throttle) -> host.MakeEngine:

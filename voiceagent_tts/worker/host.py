@@ -24,6 +24,9 @@ from voiceagent_tts.worker.engine_spans import EngineSpans
 
 HEARTBEAT_S = 1.0
 
+_LINGER_MS = 1000
+"""Longest time to send the last messages when the process ends."""
+
 MakeEngine = Callable[[Callable[[], list[Any]], Callable[[Any], None]], Engine]
 """Creates an engine or aligner from its inbox and outbox. Both are stepped alike; their messages
 differ."""
@@ -39,7 +42,7 @@ def run(endpoint: str, make_engine: MakeEngine) -> int:
     with zmq.Context() as zmq_context, zmq_context.socket(zmq.PAIR) as socket:
         # Credit bounds the messages in flight; a high-water mark would drop or block them.
         socket.set_hwm(0)
-        socket.setsockopt(zmq.LINGER, 200)
+        socket.setsockopt(zmq.LINGER, _LINGER_MS)
         socket.connect(endpoint)
         return _Host(socket).run(make_engine)
 

@@ -9,7 +9,6 @@ import heapq
 import itertools
 import json
 import os
-import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -33,8 +32,13 @@ from voiceagent_tts.seam.events import (
 
 _NOISE_SAMPLES = 10 * SAMPLE_RATE_HZ
 _LOWEST_NOISE_BIN = 600  # 60 Hz
-_SENDING_S = 0.05
-"""Time for the socket's thread to send the last event: it dies with the process."""
+
+
+class CrashRequested(BaseException):
+    """Asks the process to kill itself, when its socket has sent the last event.
+
+    A handler for errors of an engine must not catch it.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +171,7 @@ class Throttled:
     def _crash_if_asked(self, end_sample: int) -> None:
         crash_after_s = self._throttle.crash_after_s
         if crash_after_s is not None and end_sample >= crash_after_s * SAMPLE_RATE_HZ:
-            time.sleep(_SENDING_S)
-            os.kill(os.getpid(), signal.SIGKILL)
+            raise CrashRequested
 
 
 class RoomNoise:
