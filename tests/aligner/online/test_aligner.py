@@ -1,7 +1,7 @@
 """The online aligner on real speech: espeak's voices, with known word times."""
 
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import islice
@@ -145,27 +145,44 @@ def test_audio_of_other_words_is_not_exact() -> None:
     assert np.mean(exact[1:]) <= exact[0] / 2  # one sentence has up to 0.43
 
 
-def hesitating(text: str, speaker: str, seed: int) -> Spoken:
-    """`text` with two "um" that it does not have."""
+def hesitating(text: str, unwritten: dict[int, str], speaker: str) -> Spoken:
+    """`text` with words that it does not have before some of its words."""
     words = split_words(text)
     said = [word.text for word in words]
-    places = sorted(random.Random(seed).sample(range(1, len(words)), 2))
-    for place in reversed(places):
-        said.insert(place, "um,")
+    is_written = [True] * len(words)
+    for place in sorted(unwritten, reverse=True):
+        more = unwritten[place].split()
+        said[place:place] = more
+        is_written[place:place] = [False] * len(more)
     spoken = espeak(" ".join(said), "en", speaker)
-    meant = [stamp for stamp in spoken.words if stamp.word.text != "um,"]
+    meant = (stamp for stamp, written in zip(spoken.words, is_written, strict=True) if written)
     stamps = (replace(stamp, word=word) for stamp, word in zip(meant, words, strict=True))
     return replace(spoken, text=text, words=tuple(stamps))
 
 
-def test_what_is_exact_is_right_though_the_voice_hesitates() -> None:
+def fillers(words: Sequence[str], rng: random.Random) -> dict[int, str]:
+    """Two "um" between the words."""
+    return dict.fromkeys(rng.sample(range(1, len(words)), 2), "um,")
+
+
+def repetition(words: Sequence[str], rng: random.Random) -> dict[int, str]:
+    """Two words that are said twice."""
+    place = rng.randrange(2, len(words))
+    return {place: f"{words[place - 2]} {words[place - 1]}"}
+
+
+@pytest.mark.parametrize("unwritten", [fillers, repetition])
+def test_what_is_exact_is_right_though_the_voice_hesitates(
+    unwritten: Callable[[Sequence[str], random.Random], dict[int, str]],
+) -> None:
     """At most 1 % of the exact words are over 200 ms off, beside sound that is no word."""
     aligner = OnlineAligner()
     off: list[bool] = []
     count = 0
     for seed, text in enumerate(islice(agent_sentences(3), 16)):
+        written = [word.text for word in split_words(text)]
         for speaker in ("f3", "m5"):
-            spoken = hesitating(text, speaker, seed)
+            spoken = hesitating(text, unwritten(written, random.Random(seed)), speaker)
             words = align(aligner.open("en", speaker), spoken, ())
             count += len(words)
             pairs = zip(words, errors_ms(spoken, words), strict=True)

@@ -46,6 +46,8 @@ met its mistake by then. Before, the word has a tentative time, which leaves at 
 _FINAL_AFTER_SAMPLES = ms_to_samples(5_000)
 """Audio after the end of a word from which its time is final though little speech has followed, so
 a long pause need not stay in memory."""
+_KEPT_SAMPLES = ms_to_samples(1_000)
+"""Audio before the first word that is not final which can still be a doubt about it."""
 _REFERENCE_LEAD_FRAMES = 30
 """Reference frames that must lie ahead of the audio while text may still follow."""
 _MAX_QUEUED_FRAMES = 40
@@ -345,7 +347,7 @@ class OnlineSession:
         kept = words[0].first_frame if words else self._search.head
         before = int(np.searchsorted(path.reference_frames, kept)) - 1
         if before > 0:
-            self._drop_frames_before(path.centres[before])
+            self._drop_frames_before(path.centres[before] - _KEPT_SAMPLES)
         window = self._search.window(self._reference.length)
         self._reference.drop_frames(min(kept, window.start) - 1)
 
