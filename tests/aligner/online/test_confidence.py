@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from voiceagent_tts.aligner.online.confidence import path_evidence, start_confidence
+from voiceagent_tts.aligner.online.confidence import PathEvidence
 from voiceagent_tts.core import EXACT_CONFIDENCE
 
 
@@ -14,7 +14,7 @@ def evidence(
 
 def is_exact(path: np.ndarray, place: int = 20) -> bool:
     """Whether a word that begins at `place` is sent as exact."""
-    return start_confidence(path, place) >= EXACT_CONFIDENCE
+    return PathEvidence(path).start_confidence(place) >= EXACT_CONFIDENCE
 
 
 def test_a_word_that_fits_and_has_no_rival_is_exact() -> None:
@@ -32,7 +32,7 @@ def test_doubt_about_one_word_is_not_about_another() -> None:
     """A low margin counts for the words around it."""
     doubtful = evidence(3.5, 50, 200)
     doubtful[100:110, 1] = 0.0
-    assert start_confidence(doubtful, 95) < start_confidence(doubtful, 20)
+    assert PathEvidence(doubtful).start_confidence(95) < PathEvidence(doubtful).start_confidence(20)
 
 
 def test_a_bad_fit_later_on_makes_doubt() -> None:
@@ -62,26 +62,32 @@ def test_a_single_bad_frame_is_no_doubt() -> None:
 def test_confidence_grows_with_what_follows() -> None:
     """The first frames of a word are weak evidence."""
     whole = evidence(4.0, 30)
-    assert start_confidence(whole[:25], 20) < start_confidence(whole, 20)
+    assert PathEvidence(whole[:25]).start_confidence(20) < PathEvidence(whole).start_confidence(20)
 
 
 def test_the_only_frame_is_enough_for_a_number() -> None:
     """A word of one frame has a confidence between 0 and 1."""
-    assert 0.0 < start_confidence(evidence(5.0, 0.0, 1), 0) < 1.0
+    assert 0.0 < PathEvidence(evidence(5.0, 0.0, 1)).start_confidence(0) < 1.0
 
 
 def test_a_path_that_is_bent_makes_doubt() -> None:
     """Ordinary speech repeats or skips a quarter of the frames, which is no doubt; a half is."""
     straight, bent = evidence(4.0, 30, 200), evidence(4.0, 30, 200)
     bent[::4, 2] = 1.0
-    assert start_confidence(bent, 100) == start_confidence(straight, 100) >= EXACT_CONFIDENCE
+    assert (
+        PathEvidence(bent).start_confidence(100)
+        == PathEvidence(straight).start_confidence(100)
+        >= EXACT_CONFIDENCE
+    )
     bent[::2, 2] = 1.0
     assert not is_exact(bent, 100)
 
 
 def test_a_word_beside_sound_that_is_left_out_is_not_exact() -> None:
     """However well it fits: the sound may be the word. A few frames are no doubt."""
-    certain, doubtful = (start_confidence(evidence(3.0, 60, left_out=n), 20) for n in (5, 6))
+    certain, doubtful = (
+        PathEvidence(evidence(3.0, 60, left_out=n)).start_confidence(20) for n in (5, 6)
+    )
     assert doubtful == 0.5
     assert certain >= EXACT_CONFIDENCE
 
@@ -93,7 +99,7 @@ def test_only_loud_sound_in_pauses_is_counted_and_only_near() -> None:
     is_speech[80:100] = False
     energies[80:90] = -9.0
     search = np.zeros((180, 2), np.float32)
-    left_out = path_evidence(search, np.arange(180), energies, is_speech)[:, 3]
+    left_out = PathEvidence.of(search, np.arange(180), energies, is_speech).frames[:, 3]
     assert len(left_out) == 160
     assert left_out[:31].max() == 0  # frame 30 sees those before 90, all of them quiet
     assert left_out[35] == 5  # frames 90 to 94
@@ -107,7 +113,7 @@ def test_repeated_and_skipped_frames_are_bent() -> None:
     frames = np.array([3, 4, 4, 6, 7, 7, 7, 8])
     is_speech = np.array([1, 1, 1, 1, 1, 0, 0, 1], np.bool_)
     search = np.arange(16, dtype=np.float32).reshape(8, 2)
-    found = path_evidence(search, frames, np.zeros(8, np.float32), is_speech)
+    found = PathEvidence.of(search, frames, np.zeros(8, np.float32), is_speech).frames
     assert found[:, 2].tolist() == [0, 0, 1, 1, 0, 0]
     assert (found[:, :2] == search[is_speech]).all()
 
@@ -117,4 +123,5 @@ def test_a_path_that_is_in_no_word_has_no_evidence() -> None:
     for frames in (0, 5):
         nothing = np.zeros(frames, np.bool_)
         search, quiet = np.zeros((frames, 2), np.float32), np.zeros(frames, np.float32)
-        assert path_evidence(search, np.zeros(frames, np.int64), quiet, nothing).shape == (0, 4)
+        path = PathEvidence.of(search, np.zeros(frames, np.int64), quiet, nothing)
+        assert path.frames.shape == (0, 4)

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from voiceagent_tts.aligner.online.confidence import PathEvidence
 from voiceagent_tts.aligner.online.espeak_reference import ReferenceWord
 from voiceagent_tts.aligner.online.viterbi import (
     GAP_ENTRY_COSTS,
@@ -135,6 +136,39 @@ def plain_path_cost(paths: ViterbiSearch, rows: np.ndarray, gap_costs: np.ndarra
     return cost
 
 
+@given(seed=st.integers(0, 10_000), length=st.integers(1, 60), drops=st.lists(st.integers(0, 12)))
+def test_a_backtrace_agrees_with_that_of_a_search_without_earlier_ones(
+    seed: int, length: int, drops: list[int]
+) -> None:
+    """What a backtrace remembers of the last one is what it would find."""
+    rng = np.random.default_rng(seed)
+    often, once = ViterbiSearch(), ViterbiSearch()
+    starts = rng.random(length + 1) < 0.3
+    for drop in (*drops, 0):
+        rows = rng.integers(0, 20, (8, length)).astype(np.float32)
+        gap_costs = rng.integers(0, (9, 5), (8, 2)).astype(np.float32)
+        for paths in (often, once):
+            paths.advance(range(length), rows, gap_costs, starts)
+            paths.drop_oldest(min(drop, len(paths.evidence) - 1))
+        remembered = often.backtrace(often.end)
+    assert often.end == once.end
+    for found, expected in zip(remembered, once.backtrace(once.end), strict=True):
+        assert found.tolist() == expected.tolist()
+    assert len(remembered[0]) == len(often.evidence)
+
+
+def test_dropped_frames_are_not_remembered() -> None:
+    """A path that stays where the last backtrace ended is as long as the frames that are kept."""
+    path = [*range(16), *[15] * 8]
+    rows = distances(path, 16)
+    paths = ViterbiSearch()
+    advance(paths, rows[:16])
+    trace(paths, paths.end)
+    paths.drop_oldest(8)
+    step(paths, paths.window(16), rows[16:])
+    assert trace(paths, paths.end) == path[8:]
+
+
 def gaps(frames: int, pauses: slice, cost: float) -> np.ndarray:
     """Costs of gaps where only the frames `pauses` can be a pause, and none unwritten speech."""
     costs = np.full((frames, 2), np.inf, np.float32)
@@ -236,7 +270,10 @@ def test_a_backtrace_is_limited() -> None:
     paths = ViterbiSearch()
     path = [0] * MAX_TRACED_FRAMES + list(range(50))
     advance(paths, distances(path, 50))
-    assert trace(paths, paths.end) == path[-MAX_TRACED_FRAMES:]
+    for _ in range(2):  # the second time as remembered
+        assert trace(paths, paths.end) == path[-MAX_TRACED_FRAMES:]
+    step(paths, paths.window(50), np.zeros((8, 50), np.float32))
+    assert trace(paths, PathEnd(49, State.WORD))[:-8] == path[-MAX_TRACED_FRAMES + 8 :]
 
 
 def test_a_path_ends_with_the_last_word_if_that_is_near() -> None:
@@ -269,7 +306,7 @@ HOP = 240
 def path_of(reference_frames: np.ndarray, centres: list[int]) -> AlignmentPath:
     """The path of a search that was sure."""
     sure = np.tile(np.array((3.0, 60.0, 0.0, 0.0), np.float32), (len(centres), 1))
-    return AlignmentPath(reference_frames, centres, sure)
+    return AlignmentPath(reference_frames, centres, PathEvidence(sure))
 
 
 def word(first: int, end: int) -> ReferenceWord:
@@ -297,6 +334,13 @@ def test_a_word_after_a_pause_does_not_begin_before_it() -> None:
     centres = [0, HOP, 2 * HOP, 50 * HOP, 51 * HOP, 52 * HOP]
     trace = path_of(np.array([0, 1, 2, 3, 4, 5]), centres)
     assert trace.time_of(word(2, 5)).start_sample == 50 * HOP + 50
+
+
+def test_a_short_word_before_a_pause_does_not_begin_after_it() -> None:
+    """A word of two frames, as an unstressed "to", ends at the pause."""
+    centres = [0, HOP, 2 * HOP, 50 * HOP, 51 * HOP]
+    time = path_of(np.arange(5), centres).time_of(word(1, 3))
+    assert (time.start_sample, time.end_sample) == (HOP + 50, 2 * HOP - 50)
 
 
 def test_the_end_of_a_word_is_unknown_until_it_is_reached() -> None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from voiceagent_tts.aligner.online.confidence import path_evidence
+from voiceagent_tts.aligner.online.confidence import PathEvidence
 from voiceagent_tts.aligner.online.espeak_reference import GrowingReference, ReferenceVoice
 from voiceagent_tts.aligner.online.features import Floats, Frames, FrameStream
 from voiceagent_tts.aligner.online.phone_model import phone_model
@@ -116,9 +116,9 @@ class OnlineSession:
         self._search = ViterbiSearch()
         self._queued: deque[tuple[Frames, Floats]] = deque()
         """Frames whose words may not be written yet, and [N, PHONES], their phones' costs."""
-        self._centres: deque[int] = deque(maxlen=MAX_TRACED_FRAMES)
+        self._centres = np.zeros(0, np.int64)
         """Centre samples of the frames that a backtrace includes."""
-        self._log_energies: deque[float] = deque(maxlen=MAX_TRACED_FRAMES)
+        self._log_energies = np.zeros(0, np.float32)
         """Log energies of the same frames."""
         self._last_centre = 0
         """Centre sample of the last frame, speech or silence."""
@@ -234,8 +234,9 @@ class OnlineSession:
             _gap_costs(phone_costs),
             self._reference.starts(window),
         )
-        self._centres.extend(frames.centres.tolist())
-        self._log_energies.extend(frames.log_energies.tolist())
+        self._centres = np.append(self._centres, frames.centres)[-MAX_TRACED_FRAMES:]
+        energies = np.append(self._log_energies, frames.log_energies)
+        self._log_energies = energies[-MAX_TRACED_FRAMES:]
         self._newest_path = None
 
     def _pop_final_words(self) -> Iterator[WordTimestamp]:
@@ -272,8 +273,7 @@ class OnlineSession:
             yield self._final(path.time_of(word) if is_reached else self._unreached(word.word))
         for word in waiting:
             yield self._final(self._unreached(word))
-        self._centres.clear()
-        self._log_energies.clear()
+        self._centres, self._log_energies = self._centres[:0], self._log_energies[:0]
         self._search.restart(next_frame)
         self._reference.drop_frames(next_frame - 1)
         self._newest_path = None
@@ -308,7 +308,8 @@ class OnlineSession:
             last_start = max(time.start_sample, last_start)
             if last_start > self._last_centre + _TENTATIVE_SAMPLES and count >= _TENTATIVE_WORDS:
                 return
-            yield replace(time, start_sample=last_start)
+            is_later = last_start > time.start_sample
+            yield replace(time, start_sample=last_start) if is_later else time
 
     def _with_doubt(self, time: WordTimestamp, *, is_first: bool) -> WordTimestamp:
         """A tentative time with the confidence that the audio since its start allows."""
@@ -336,9 +337,9 @@ class OnlineSession:
 
     def _path_to(self, end: PathEnd) -> AlignmentPath:
         frames, is_speech = self._search.backtrace(end)
-        centres = np.array(self._centres)[is_speech].tolist()
-        log_energies = np.array(self._log_energies, np.float32)
-        evidence = path_evidence(self._search.evidence, frames, log_energies, is_speech)
+        centres = self._centres[is_speech].tolist()
+        energies = self._log_energies
+        evidence = PathEvidence.of(self._search.evidence, frames, energies, is_speech)
         return AlignmentPath(frames[is_speech], centres, evidence)
 
     def _drop_before_words(self, path: AlignmentPath) -> None:
@@ -358,10 +359,9 @@ class OnlineSession:
             self._drop_frames_before(self._last_centre - _FINAL_AFTER_SAMPLES)
 
     def _drop_frames_before(self, sample: int) -> None:
-        while self._centres and self._centres[0] < sample:
-            self._centres.popleft()
-            self._log_energies.popleft()
-            self._search.drop_oldest(1)
+        if count := int(np.searchsorted(self._centres, sample)):
+            self._centres, self._log_energies = self._centres[count:], self._log_energies[count:]
+            self._search.drop_oldest(count)
             self._newest_path = None
 
 

@@ -44,25 +44,78 @@ were not said, which count 0.3 each. The offset is lower by 0.6 than the regress
 from 0.95 on, 0.1 % are further off then, and in no condition more than 1.5 %."""
 
 
-def path_evidence(
-    search_evidence: Floats, reference_frames: Integers, log_energies: Floats, is_speech: Booleans
-) -> Floats:
-    """How sure the search was at each speech frame of a path.
+class PathEvidence:
+    """How sure the search was along a path.
 
     Args:
-        search_evidence: [N, 2], cost and margin at each frame of the path.
-        reference_frames: [N], the reference frame that each is at.
-        log_energies: [N].
-        is_speech: [N], whether the path has them in a word; the others are in a pause.
-
-    Returns:
-        [S, 4] for the S speech frames: cost, margin, 1.0 where a reference frame is repeated or
-        skipped, and the number of frames as loud as speech that were left out near.
+        frames: [N, 4], of each speech frame: cost, margin, 1.0 where a reference frame is repeated
+            or skipped, and the number of frames as loud as speech that were left out near.
     """
-    frames = reference_frames[is_speech]
-    is_bent = np.diff(frames, prepend=frames[:1] - 1) != 1
-    left_out = _left_out_near(log_energies, is_speech)
-    return np.column_stack((search_evidence[is_speech], is_bent.astype(np.float32), left_out))
+
+    def __init__(self, frames: Floats) -> None:
+        self.frames = frames
+        self._sums = np.zeros((len(frames) + 1, 3))
+        """[N + 1, 3], sums of cost, margin and the third of all frames before each."""
+        np.cumsum(frames[:, :3], axis=0, out=self._sums[1:])
+        length = max(1, min(_WORST_FRAMES, len(frames)))
+        self._costs_in_a_row = (self._sums[length:, 0] - self._sums[:-length, 0]) / length
+        """Mean cost of the `_WORST_FRAMES` frames from each on, or of all where there are fewer."""
+
+    @classmethod
+    def of(
+        cls,
+        search_evidence: Floats,
+        reference_frames: Integers,
+        log_energies: Floats,
+        is_speech: Booleans,
+    ) -> "PathEvidence":
+        """The evidence along a path of N frames.
+
+        Args:
+            search_evidence: [N, 2], cost and margin at each frame of the path.
+            reference_frames: [N], the reference frame that each is at.
+            log_energies: [N].
+            is_speech: [N], whether the path has them in a word; the others are in a gap.
+        """
+        frames = reference_frames[is_speech]
+        found = np.empty((len(frames), 4), np.float32)
+        found[:, :2] = search_evidence[is_speech]
+        found[:, 2] = np.diff(frames, prepend=frames[:1] - 1) != 1
+        found[:, 3] = _left_out_near(log_energies, is_speech)
+        return cls(found)
+
+    def start_confidence(self, place: int) -> float:
+        """Probability that a word begins within 200 ms of where its path says, rather too low.
+
+        Args:
+            place: speech frame at which the word begins, below N.
+        """
+        cost, _, _ = self._means(place, place + _COST_FRAMES)
+        _, margin, _ = self._means(place - _MARGIN_FRAMES_BEFORE, place + _MARGIN_FRAMES_AFTER)
+        _, _, bent = self._means(place - _BENT_FRAMES_BEFORE, place + _BENT_FRAMES_AFTER)
+        logit = (
+            _OFFSET
+            + _PER_COST * cost
+            + _PER_WORST_COST * self._worst_cost(place)
+            + _PER_MARGIN * margin
+            + _PER_FRAME * min(len(self.frames) - place, _MAX_FRAMES)
+            + _PER_BENT * max(bent - _USUAL_BENT, 0.0)
+        )
+        confidence = 1.0 / (1.0 + math.exp(-logit))
+        is_beside_left_out = self.frames[place, 3] > _MAX_LEFT_OUT
+        return min(confidence, _LEFT_OUT_CONFIDENCE) if is_beside_left_out else confidence
+
+    def _means(self, first: int, end: int) -> list[float]:
+        """Mean cost, margin and share of bent frames of the frames in a range that exist."""
+        first, end = max(first, 0), min(end, len(self.frames))
+        means = (self._sums[end] - self._sums[first]) / (end - first)
+        return means.tolist()
+
+    def _worst_cost(self, place: int) -> float:
+        """Highest mean cost of `_WORST_FRAMES` frames in a row near `place`."""
+        end = min(place + _WORST_FRAMES_AFTER, len(self.frames)) - _WORST_FRAMES + 1
+        near = self._costs_in_a_row[max(place - _WORST_FRAMES_BEFORE, 0) : max(end, 1)]
+        return float(near.max())
 
 
 def _left_out_near(log_energies: Floats, is_speech: Booleans) -> Floats:
@@ -75,37 +128,3 @@ def _left_out_near(log_energies: Floats, is_speech: Booleans) -> Floats:
     before = np.maximum(places - _LEFT_OUT_WITHIN_FRAMES, 0)
     after = np.minimum(places + _LEFT_OUT_WITHIN_FRAMES, len(is_speech))
     return (left_out[after] - left_out[before]).astype(np.float32)
-
-
-def start_confidence(evidence: Floats, place: int) -> float:
-    """Probability that a word begins within 200 ms of where its path says, rather too low.
-
-    Args:
-        evidence: [N, 4], of each speech frame (`path_evidence`).
-        place: speech frame at which the word begins, below N.
-    """
-    costs, margins, is_bent, left_out = evidence.T
-    margin = _mean(margins[max(0, place - _MARGIN_FRAMES_BEFORE) : place + _MARGIN_FRAMES_AFTER])
-    bent = _mean(is_bent[max(0, place - _BENT_FRAMES_BEFORE) : place + _BENT_FRAMES_AFTER])
-    logit = (
-        _OFFSET
-        + _PER_COST * _mean(costs[place : place + _COST_FRAMES])
-        + _PER_WORST_COST * _worst_cost(costs, place)
-        + _PER_MARGIN * margin
-        + _PER_FRAME * min(len(evidence) - place, _MAX_FRAMES)
-        + _PER_BENT * max(bent - _USUAL_BENT, 0.0)
-    )
-    confidence = 1.0 / (1.0 + math.exp(-logit))
-    return min(confidence, _LEFT_OUT_CONFIDENCE) if left_out[place] > _MAX_LEFT_OUT else confidence
-
-
-def _worst_cost(costs: Floats, place: int) -> float:
-    """Highest mean cost of `_WORST_FRAMES` frames in a row near `place`."""
-    near = costs[max(0, place - _WORST_FRAMES_BEFORE) : place + _WORST_FRAMES_AFTER]
-    length = min(_WORST_FRAMES, len(near))
-    return float(np.convolve(near, np.full(length, 1 / length), "valid").max())
-
-
-def _mean(values: Floats) -> float:
-    """Mean of [N] values, N at least 1; for so few `ndarray.mean` takes several times as long."""
-    return float(values.sum()) / len(values)

@@ -7,7 +7,7 @@ Source: mel scale and filters as in HTK (Young et al., The HTK Book, sections 5.
 """
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import TypeAlias
 
 import numpy as np
@@ -120,7 +120,8 @@ class FrameStream:
         bands = np.log(_power(_windows(emphasized)) @ _mel_bank() + _BAND_ENERGY_FLOOR)
         if not len(self._bands):
             bands = np.pad(bands, ((FRAMES_BEFORE, 0), (0, 0)), "edge")
-        energies = np.square(_windows(joined[1:])).mean(axis=1)
+        windows = _windows(joined[1:])
+        energies = np.einsum("nw,nw->n", windows, windows) / np.float32(WINDOW_SAMPLES)
         starts = self._framed_samples + np.arange(0, len(samples), HOP_SAMPLES)
         centres = starts + HOP_SAMPLES - WINDOW_SAMPLES // 2
         self._bands = np.concatenate((self._bands, bands))
@@ -149,8 +150,7 @@ def _with_neighbours(bands: Floats, count: int) -> Floats:
     """[count, FRAMES_SEEN, BANDS] of consecutive spectra [count + FRAMES_SEEN - 1, BANDS]."""
     if not count:
         return np.zeros((0, FRAMES_SEEN, BANDS), np.float32)
-    seen = np.lib.stride_tricks.sliding_window_view(bands, FRAMES_SEEN, axis=0)
-    return np.ascontiguousarray(seen.transpose(0, 2, 1))
+    return bands[_windows_of(count, FRAMES_SEEN, 1)]
 
 
 def _floats(pcm: bytes) -> Floats:
@@ -159,7 +159,14 @@ def _floats(pcm: bytes) -> Floats:
 
 def _windows(samples: Floats) -> Floats:
     """[N, WINDOW_SAMPLES], one window per hop."""
-    return np.lib.stride_tricks.sliding_window_view(samples, WINDOW_SAMPLES)[::HOP_SAMPLES]
+    count = (len(samples) - WINDOW_SAMPLES) // HOP_SAMPLES + 1
+    return samples[_windows_of(count, WINDOW_SAMPLES, HOP_SAMPLES)]
+
+
+@lru_cache(maxsize=16)
+def _windows_of(count: int, length: int, hop: int) -> Integers:
+    """Indices [count, length] of overlapping windows."""
+    return np.arange(count)[:, None] * hop + np.arange(length)
 
 
 def _power(windows: Floats) -> Floats:

@@ -10,11 +10,12 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from voiceagent_tts.aligner.online.confidence import start_confidence
+from voiceagent_tts.aligner.online.confidence import PathEvidence
 from voiceagent_tts.aligner.online.espeak_reference import ReferenceWord
 from voiceagent_tts.aligner.online.features import Booleans, Floats, Integers
 from voiceagent_tts.core import WordTimestamp, ms_to_samples
@@ -28,10 +29,16 @@ GAP_ENTRY_COSTS = np.array((12.0, 40.0), np.float32)
 unwritten speech, which keeps a word that is pronounced otherwise from becoming that."""
 INITIAL_GAP_COSTS = np.array((0.0, 5.0), np.float32)
 """What it costs that the audio begins with a pause, or with unwritten speech."""
-_STEP_BITS = 0b111
+_STEPS = 8
+_STEP_BITS = _STEPS - 1
 """Bits of a backpointer that say how the frame of a word was reached: how many reference frames
 further, or, from `_LEFT_GAP` on, from which gap."""
 _LEFT_GAP = 3
+_UNIT = 1024 * _STEPS
+"""The search computes with integers: this many for a cost of 1.0. A path's last step is in the
+lowest bits of its cost, so that the minimum of two costs is the cheaper path with its step."""
+_UNREACHABLE = 1 << 28
+"""Cost of a path that does not exist, in units; three of them added up are an int32 still."""
 _CLOSING_COST = 60.0
 """How much more a path that ends with the last word may cost than the cheapest path."""
 _FRAMES_BEHIND_HEAD = 150
@@ -50,7 +57,7 @@ closure of a plosive."""
 _ONSET_FRAMES = 3
 """A word of which at most this many frames lie before a pause begins after the pause."""
 
-Backpointers = npt.NDArray[np.uint8]
+Units: TypeAlias = npt.NDArray[np.int32]
 
 
 class State(IntEnum):
@@ -62,8 +69,15 @@ class State(IntEnum):
     """Speech that the text lacks."""
 
 
-_ENTERED_BITS = np.array((0, 0b01000, 0b10000), np.uint8)
+_ENTERED_BITS = (0, 0b01000, 0b10000)
 """For each state, the bit of a backpointer that says that this gap was entered with the frame."""
+_PLACES_OF_STEPS = np.array((1, *_ENTERED_BITS[1:]), np.int32)
+"""Place of each state's step in a backpointer."""
+
+# What a step adds to a cost, and says about it.
+_STAY, _MOVE, _SKIP = int(STAY_COST * _UNIT), 1, int(SKIP_COST * _UNIT) + 2
+_LEAVE = np.array(((_LEFT_GAP,), (_LEFT_GAP + 1,)), np.int32)
+_ENTRIES = (GAP_ENTRY_COSTS[:, None] * _UNIT + 1).astype(np.int32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +99,19 @@ class ViterbiSearch:
     def __init__(self) -> None:
         self._window_start = 0
         """Reference frame at which the search window begins."""
-        self._costs = np.zeros((len(State), 0), np.float32)
+        self._costs = np.zeros((len(State), 0), np.int32)
         """[State, window + 1], cost of the cheapest path to each frame of the window, and to each
-        gap before that frame; the last place is only for gaps after the window."""
-        self._backpointers: deque[tuple[int, Backpointers]] = deque(maxlen=MAX_TRACED_FRAMES)
+        gap before that frame, in units; the last place is only for gaps after the window."""
+        self._backpointers: deque[tuple[int, bytes]] = deque(maxlen=MAX_TRACED_FRAMES)
         """For each audio frame: start of its window, and the steps that led to each frame and to
         the gaps before it, [window + 1]."""
-        self._evidence: deque[tuple[float, float]] = deque(maxlen=MAX_TRACED_FRAMES)
-        """For each audio frame, as `evidence`."""
+        self._traced: list[int] = []
+        """The last backtrace, without audio frames since then: for each frame its place, times
+        `len(State)`, plus its state."""
+        self.evidence = np.zeros((0, 2), np.float32)
+        """How sure the search was at each audio frame, [N, 2]: the cost of the cheapest path per
+        frame, and how much more the cheapest path cost that ended elsewhere. Both are those of the
+        frames that came together."""
         self._has_paths = False
         """Whether an audio frame has come since the last restart."""
         self.end = PathEnd(0, State.PAUSE)
@@ -108,7 +127,8 @@ class ViterbiSearch:
         self.end, self._window_start = PathEnd(reference_frame, State.PAUSE), reference_frame
         self._has_paths = False
         self._backpointers.clear()
-        self._evidence.clear()
+        self._traced.clear()
+        self.evidence = self.evidence[:0]
 
     def window(self, reference_length: int) -> range:
         """Reference frames that the next audio frames can reach."""
@@ -133,32 +153,28 @@ class ViterbiSearch:
                 before the one after it.
         """
         costs = self._moved_costs(window)
-        entry_costs = np.where(starts, GAP_ENTRY_COSTS[:, None], np.float32(np.inf))
-        for row, gaps in zip(emission_costs, gap_costs, strict=True):
+        entry_costs = np.where(starts, _ENTRIES, _UNREACHABLE)
+        own_costs = np.full((len(emission_costs), *costs.shape), _UNREACHABLE, np.int32)
+        own_costs[:, State.WORD, :-1] = _units(emission_costs)
+        own_costs[:, State.PAUSE :] = _units(gap_costs)[:, :, None]
+        steps = np.zeros(own_costs.shape, np.int32)
+        for number in range(len(own_costs)):
             if self._has_paths:
-                costs, backpointers = _step(costs, row, gaps, entry_costs)
+                costs = _step(costs, own_costs[number], entry_costs, steps[number])
             else:
-                costs = _initial_costs(row, gaps)
-                backpointers = np.zeros(costs.shape[1:], np.uint8)
+                costs = _initial_costs(own_costs[number])
                 self._has_paths = True
-            self._backpointers.append((window.start, backpointers))
+        self._remember(window, steps)
         state, place = map(int, np.unravel_index(np.argmin(costs), costs.shape))
-        lowest = float(costs[state, place])
-        frames = len(emission_costs)
-        margin = self._margin(costs - np.float32(lowest), place)
-        self._evidence.extend([(lowest / frames, margin)] * frames)
+        lowest = int(costs[state, place])
         # Costs are kept relative to the lowest, so they do not grow with the context.
-        self._window_start, self._costs = window.start, costs - np.float32(lowest)
+        self._costs = np.where(costs < _UNREACHABLE, costs - lowest, _UNREACHABLE)
+        self._window_start = window.start
         self.end = PathEnd(self._window_start + place, State(state))
-
-    @property
-    def evidence(self) -> Floats:
-        """How sure the search was at each audio frame, [N, 2].
-
-        The cost of the cheapest path per frame, and how much more the cheapest path cost that ended
-        elsewhere; both are those of the frames that came together.
-        """
-        return np.array(self._evidence, np.float32).reshape(-1, 2)
+        frames = len(emission_costs)
+        evidence = np.empty((frames, 2), np.float32)
+        evidence[:] = lowest / _UNIT / frames, self._margin(place)
+        self.evidence = np.concatenate((self.evidence, evidence))[-MAX_TRACED_FRAMES:]
 
     def backtrace(self, end: "PathEnd") -> tuple[Integers, Booleans]:
         """The cheapest path to `end`.
@@ -167,21 +183,29 @@ class ViterbiSearch:
             [N], reference frame of each audio frame, or the one after the gap that it is in; and
             [N], whether it is in no gap.
         """
-        path = np.empty(len(self._backpointers), np.int64)
-        is_speech = np.empty(len(path), np.bool_)
-        place, state = end.frame, int(end.state)
-        for index, (start, backpointers) in enumerate(reversed(self._backpointers), start=1):
-            path[-index], is_speech[-index] = place, state == State.WORD
-            step = int(backpointers[place - start])
+        place, state, word = end.frame, int(end.state), int(State.WORD)
+        states, traced, index = len(State), self._traced, len(self._backpointers)
+        newest: list[int] = []
+        for start, backpointers in reversed(self._backpointers):
+            index -= 1
+            position = place * states + state
+            if index < len(traced) and traced[index] == position:
+                break  # from here on as in the last backtrace
+            newest.append(position)
+            step = backpointers[place - start]
             reached = step & _STEP_BITS
-            if state != State.WORD:
-                if step & int(_ENTERED_BITS[state]):
-                    place, state = place - 1, State.WORD
+            if state != word:
+                if step & _ENTERED_BITS[state]:
+                    place, state = place - 1, word
             elif reached >= _LEFT_GAP:
                 state = State.PAUSE + reached - _LEFT_GAP
             else:
                 place -= reached
-        return path, is_speech
+        else:
+            index = -1
+        traced[index + 1 :] = reversed(newest)
+        path, path_states = np.divmod(np.array(traced, np.int64), states)
+        return path, path_states == word
 
     def end_near(self, expected: int) -> "PathEnd":
         """Where a path ends that should have reached the reference frame `expected`.
@@ -194,12 +218,12 @@ class ViterbiSearch:
             return PathEnd(expected, State.WORD)
         # A gap lies before its frame, so each stands beside the word's frame before it.
         by_state = self._costs.copy()
-        by_state[State.WORD] = np.insert(by_state[State.WORD], 0, np.inf)[:-1]
+        by_state[State.WORD] = np.insert(by_state[State.WORD], 0, _UNREACHABLE)[:-1]
         costs = by_state.min(axis=0)[: max(0, expected + 2 - self._window_start)]
-        if not np.isfinite(costs).any():
+        if costs.min(initial=_UNREACHABLE) == _UNREACHABLE:
             return self.end
         is_in_window = expected + 1 < self._window_start + len(costs)
-        is_near = is_in_window and costs[-1] <= costs.min() + _CLOSING_COST
+        is_near = is_in_window and costs[-1] <= costs.min() + _CLOSING_COST * _UNIT
         place = len(costs) - 1 if is_near else int(np.argmin(costs))
         state = State(int(np.argmin(by_state[:, place])))
         return PathEnd(self._window_start + place - (state is State.WORD), state)
@@ -208,67 +232,80 @@ class ViterbiSearch:
         """Drop the first `count` audio frames; a backtrace no longer includes them."""
         for _ in range(count):
             self._backpointers.popleft()
-            self._evidence.popleft()
+        self.evidence = self.evidence[count:]
+        del self._traced[:count]
 
-    @staticmethod
-    def _margin(costs: Floats, place: int) -> float:
-        """Lowest of `costs` that is not near `place`, at most `_MAX_MARGIN`."""
-        parts = np.split(costs, (max(0, place - _FAR_FRAMES), place + _FAR_FRAMES + 1), axis=1)
-        return min(float(part.min(initial=_MAX_MARGIN)) for part in parts[::2])
+    def _remember(self, window: range, steps: Units) -> None:
+        """Append the steps [N, State, window + 1] of the next audio frames to the backpointers."""
+        del self._traced[: max(0, len(self._backpointers) + len(steps) - MAX_TRACED_FRAMES)]
+        self._backpointers.extend(
+            (window.start, packed.tobytes())
+            for packed in np.einsum("nsw,s->nw", steps, _PLACES_OF_STEPS).astype(np.uint8)
+        )
 
-    def _moved_costs(self, window: range) -> Floats:
-        """[State, len(window) + 1], the costs so far; infinite outside the last window."""
-        costs = np.full((len(State), len(window) + 1), np.inf, np.float32)
+    def _margin(self, place: int) -> float:
+        """How much more the cheapest path cost that did not end near `place`."""
+        parts = (
+            self._costs[:, : max(0, place - _FAR_FRAMES)],
+            self._costs[:, place + _FAR_FRAMES + 1 :],
+        )
+        return min(int(part.min(initial=_MAX_MARGIN * _UNIT)) for part in parts) / _UNIT
+
+    def _moved_costs(self, window: range) -> Units:
+        """[State, len(window) + 1], the costs so far; unreachable outside the last window."""
+        costs = np.full((len(State), len(window) + 1), _UNREACHABLE, np.int32)
         if self._has_paths:
             kept = self._costs[:, window.start - self._window_start :][:, : len(window) + 1]
             costs[:, : kept.shape[1]] = kept
         return costs
 
 
-def _initial_costs(row: Floats, gaps: Floats) -> Floats:
-    """Costs after the first audio frame.
+def _units(costs: Floats) -> Units:
+    """`costs` in units, with no step in the lowest bits."""
+    whole = np.minimum(costs * np.float32(_UNIT // _STEPS), _UNREACHABLE // _STEPS)
+    return whole.astype(np.int32) * _STEPS
+
+
+def _initial_costs(own: Units) -> Units:
+    """Costs [State, window + 1] after the first audio frame.
 
     It is at the first reference frame, or skips it, or lies in a gap before it.
+
+    Args:
+        own: [State, window + 1], cost of the frame at each of them.
     """
-    costs = np.full((len(State), len(row) + 1), np.inf, np.float32)
-    costs[State.WORD, 0] = row[0]
-    costs[State.WORD, 1:-1][:1] = row[1:2] + SKIP_COST
-    costs[State.PAUSE :, 0] = INITIAL_GAP_COSTS + gaps
-    return costs
+    costs = np.full_like(own, _UNREACHABLE)
+    costs[State.WORD, 0] = own[State.WORD, 0]
+    costs[State.WORD, 1:-1][:1] = own[State.WORD, 1:-1][:1] + int(SKIP_COST * _UNIT)
+    costs[State.PAUSE :, 0] = own[State.PAUSE :, 0] + _units(INITIAL_GAP_COSTS)
+    return np.minimum(costs, _UNREACHABLE)
 
 
-def _step(
-    costs: Floats, row: Floats, gaps: Floats, entry_costs: Floats
-) -> tuple[Floats, Backpointers]:
-    """Costs [State, window + 1] after one more audio frame, and how they came about.
+def _step(costs: Units, own: Units, entry_costs: Units, steps: Units) -> Units:
+    """Costs [State, window + 1] after one more audio frame.
 
     Args:
         costs: [State, window + 1], before the frame.
-        row: [window], cost of the frame at each reference frame.
-        gaps: [2], its cost in a pause and in unwritten speech.
-        entry_costs: [2, window + 1], of both gaps before each reference frame.
+        own: [State, window + 1], cost of the frame at each of them.
+        entry_costs: [2, window + 1], of both gaps before each reference frame, with their step.
+        steps: [State, window + 1], receives the last step of each path.
     """
     words, before_words = costs[State.WORD], costs[State.PAUSE :]
     moved = np.empty_like(costs)
-    moved[State.WORD, -1] = np.inf
-    best = moved[State.WORD, :-1]
-    np.add(words[:-1], STAY_COST, out=best)
-    backpointers = np.zeros(words.shape, np.uint8)
-    steps = backpointers[:-1]
-    for step, arriving in ((1, words[:-2]), (2, words[:-3] + SKIP_COST)):
-        np.putmask(steps[step:], arriving < best[step:], step)
-        np.minimum(best[step:], arriving, out=best[step:])
-    for step, leaving in enumerate(before_words[:, :-1], start=_LEFT_GAP):
-        np.putmask(steps, leaving < best, step)
+    best, in_gaps = moved[State.WORD, :-1], moved[State.PAUSE :, 1:]
+    np.add(words[:-1], _STAY, out=best)
+    np.minimum(best[1:], words[:-2] + _MOVE, out=best[1:])
+    np.minimum(best[2:], words[:-3] + _SKIP, out=best[2:])
+    for leaving in before_words[:, :-1] + _LEAVE:
         np.minimum(best, leaving, out=best)
-    best += row
-    in_gaps = moved[State.PAUSE :]
-    in_gaps[:] = before_words
-    entering = words[:-1] + entry_costs[:, 1:]
-    backpointers[1:] |= _ENTERED_BITS[State.PAUSE :] @ (entering < in_gaps[:, 1:])
-    np.minimum(in_gaps[:, 1:], entering, out=in_gaps[:, 1:])
-    in_gaps += gaps[:, None]
-    return moved, backpointers
+    moved[State.WORD, -1] = _UNREACHABLE
+    np.add(words[:-1], entry_costs[:, 1:], out=in_gaps)
+    np.minimum(in_gaps, before_words[:, 1:], out=in_gaps)
+    moved[State.PAUSE :, 0] = before_words[:, 0]
+    np.bitwise_and(moved, _STEP_BITS, out=steps)
+    moved -= steps
+    moved += own
+    return np.minimum(moved, _UNREACHABLE, out=moved)
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,12 +315,12 @@ class AlignmentPath:
     Attributes:
         reference_frames: [N] int64, non-decreasing.
         centres: [N], sample at the centre of each speech frame.
-        evidence: [N, 4], how sure the search was at each of them (`path_evidence`).
+        evidence: how sure the search was at each of them.
     """
 
     reference_frames: Integers
     centres: Sequence[int]
-    evidence: Floats
+    evidence: PathEvidence
 
     def has_reached(self, word: ReferenceWord) -> bool:
         """Whether the audio has reached the word."""
@@ -306,8 +343,8 @@ class AlignmentPath:
         first, onset, end = (
             int(place) for place in np.searchsorted(self.reference_frames, borders)
         )
-        confidence = start_confidence(self.evidence, first) if word.is_exact else 0.0
-        first = self._after_pause(first, onset)
+        confidence = self.evidence.start_confidence(first) if word.is_exact else 0.0
+        first = self._after_pause(first, min(onset, end))  # a word may be shorter
         start = max(self.centres[first] + word.first_offset, 0)
         if end == len(self.reference_frames):
             return WordTimestamp(word.word, start, None, confidence)
