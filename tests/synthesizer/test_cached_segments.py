@@ -10,7 +10,9 @@ from testbed.contexts import NEVER_S, UNPACED, collect, first
 from testbed.servers import StartSynthesizer
 from testbed.waiting import undisturbed, until
 from voiceagent_tts.cache.cache import PhraseCache
+from voiceagent_tts.cache.phrase import Phrase
 from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk, Word, WordTimestamp
+from voiceagent_tts.errors import ErrorCode
 from voiceagent_tts.seam.aligner_messages import AlignEvent
 from voiceagent_tts.seam.commands import Command, SpeechOptions, Submit
 from voiceagent_tts.seam.events import Event
@@ -18,6 +20,7 @@ from voiceagent_tts.synthesizer.aligner_handles import Aligners
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.events import (
     ContextDone,
+    ContextFailed,
     ContextFlushed,
     ContextReport,
     ContextWords,
@@ -344,6 +347,29 @@ async def test_a_context_that_failed_or_was_cut_stores_only_whole_segments(start
     await until(lambda: synthesizer.contexts_active == 0, "the context is gone")
     again = await say(synthesizer, GREETING + REST)
     assert again.report.cached_segments == 0
+
+
+async def test_a_cached_phrase_that_fails_ends_its_context_alone(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With `internal`, and its row is free; the next context speaks the same text."""
+
+    def fail(*_: object) -> list[WordTimestamp]:
+        raise IndexError("a bug")
+
+    synthesizer = await start()
+    await say(synthesizer, GREETING)
+    with monkeypatch.context() as patch:
+        patch.setattr(Phrase, "place", fail)
+        context = await synthesizer.open(UNPACED)
+        context.push_text(GREETING)
+        context.finish()
+        failure = await first(context, ContextFailed)
+        assert failure.error.code is ErrorCode.INTERNAL
+        assert (await collect(context)).report.reason == "error"
+    worker = synthesizer.supervisors["espeak"].worker
+    assert worker is not None and worker.rows_used == 0
+    assert (await say(synthesizer, GREETING)).report.cached_segments == 1
 
 
 async def test_text_without_speech_needs_no_engine(start: Start) -> None:

@@ -118,6 +118,7 @@ class Context:
             request,
             self._on_engine_event,
             lambda *span: self._words.timeline.known_times(*span),
+            make_timer,
         )
         self._intake = Intake(
             request,

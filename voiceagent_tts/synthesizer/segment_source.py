@@ -7,7 +7,6 @@ behind live text waits for the end of that text's audio. So at any time either t
 a phrase does, and all audio comes in the order of the text.
 """
 
-import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -36,6 +35,7 @@ from voiceagent_tts.seam.events import (
 from voiceagent_tts.synthesizer.engine_handle import EngineHandle
 from voiceagent_tts.synthesizer.options import ContextRequest
 from voiceagent_tts.synthesizer.recorder import KnownTimes, Recorder
+from voiceagent_tts.synthesizer.timers import MakeTimer
 from voiceagent_tts.synthesizer.worker_client import WorkerClient
 
 _FIRST_CHUNK_SAMPLES = FRAME_SAMPLES  # small, so that it is marked, encoded and sent at once
@@ -87,6 +87,7 @@ class SegmentSource:
         request: the resolved options of the context.
         on_event: receives events on the context's clock; never during a call of this class.
         known_times: as for `Recorder`.
+        make_timer: makes its timer.
 
     Attributes:
         cached_segments: segments that came from the cache.
@@ -101,6 +102,7 @@ class SegmentSource:
         request: ContextRequest,
         on_event: Callable[[SourceEvent], None],
         known_times: KnownTimes,
+        make_timer: MakeTimer,
     ) -> None:
         self.cached_segments = 0
         self._engine = EngineHandle(worker, request, self._on_engine_event)
@@ -124,7 +126,7 @@ class SegmentSource:
         self._text_end: int | None = None
         """End of the text, once it is known and the worker has not been told."""
         self._is_released = False
-        self._pumping: asyncio.Handle | None = None
+        self._pumping = make_timer(self._pump)
 
     @property
     def is_speaking(self) -> bool:
@@ -207,8 +209,7 @@ class SegmentSource:
         """Release the row and send no more events; idempotent."""
         self._is_released = True
         self._waiting.clear()
-        if self._pumping is not None:
-            self._pumping.cancel()
+        self._pumping.stop()
         self._engine.release()
 
     def store_known(self, *, is_final: bool = False) -> None:
@@ -256,11 +257,10 @@ class SegmentSource:
         An event in the middle of a call of the context would reach it in a state that the events
         of a worker never meet.
         """
-        if self._pumping is None and not self._is_released:
-            self._pumping = asyncio.get_running_loop().call_soon(self._pump)
+        if not self._pumping.is_running and not self._is_released:
+            self._pumping.start(0.0)
 
     def _pump(self) -> None:
-        self._pumping = None
         while self._waiting:
             item = self._waiting[0]
             if item.phrase is None:
