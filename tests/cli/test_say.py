@@ -394,8 +394,8 @@ def test_voices_of_an_absent_server_are_a_mistake(
             "not that of a voiceagent-tts server",
         ),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]", "not that of a voiceagent-tts server"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{", "cannot list voices from "),
-        (b"SSH-2.0-OpenSSH_9.6\r\n", "cannot list voices from "),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{", "/v1/audio/voices: "),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", "/v1/audio/voices: "),
     ],
 )
 async def test_voices_of_another_server_are_a_mistake(

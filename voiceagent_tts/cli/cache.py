@@ -2,12 +2,8 @@
 
 import json
 import sys
-import urllib.request
-from http.client import HTTPException
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.error import HTTPError, URLError
-from urllib.parse import urlsplit
 
 import typer
 
@@ -79,28 +75,14 @@ def clear(url: Url = _DEFAULT_URL, api_key: ApiKey = None) -> None:
 def _ask(
     method: str, url: str, api_key: str | None, body: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    from voiceagent_tts.client import authorization, connection_problem, http_address
+    from voiceagent_tts.cli.server_request import ask
 
-    parts = urlsplit(http_address(url, "/v1/cache"))
-    place = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
-    data = None if body is None else json.dumps(body).encode()
-    headers = {**authorization(api_key), "Content-Type": "application/json"}
-    request = urllib.request.Request(place, data, headers, method=method)
-    try:
-        with urllib.request.urlopen(request, timeout=_PHRASE_TIMEOUT_S) as response:
-            return json.load(response)
-    except HTTPError as error:
-        reason = _reason(error)
-    except URLError as error:
-        raise InvalidRequestError(connection_problem(request.host, error)) from error
-    except (OSError, HTTPException, ValueError) as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-    raise InvalidRequestError(f"{place}: {reason}")
-
-
-def _reason(error: HTTPError) -> str:
-    """The server's own message, where the reply has one."""
-    try:
-        return str(json.load(error)["error"]["message"])
-    except (ValueError, KeyError, TypeError):
-        return f"expected the reply of a voiceagent-tts server, got HTTP {error.code}"
+    return ask(
+        url,
+        "/v1/cache",
+        api_key,
+        json.loads,
+        method=method,
+        body=body,
+        timeout_s=_PHRASE_TIMEOUT_S,
+    )

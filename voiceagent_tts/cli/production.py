@@ -6,20 +6,17 @@ program can judge names the page that says how to.
 
 import re
 import shutil
-import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from urllib.error import HTTPError, URLError
-from urllib.parse import urlsplit
 
 from rich.console import Console
 
 from voiceagent_tts.bucket import is_bucket
 from voiceagent_tts.cli.doctor import Finding, own_address, print_finding
+from voiceagent_tts.cli.server_request import ask
 from voiceagent_tts.cli.settings import read_settings
-from voiceagent_tts.client import authorization, connection_problem
 from voiceagent_tts.config import Settings
 from voiceagent_tts.errors import CheckpointError, InvalidRequestError
 from voiceagent_tts.hub import parse_id
@@ -98,21 +95,14 @@ def _read(what: str, check: Callable[[_Scrape], Finding], scrape: _Scrape) -> Fi
 
 
 def _scrape(url: str, api_key: str | None) -> _Scrape:
-    parts = urlsplit(url)
-    scheme = parts.scheme.replace("ws", "http")
-    place = parts.netloc.rpartition("@")[2]
-    address = f"{scheme}://{place}/metrics"
     try:
-        request = urllib.request.Request(address, headers=authorization(api_key))
-        with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as response:
-            text = response.read().decode()
-    except HTTPError as error:
-        return _Scrape({}, f"{address}: {error}")
-    except URLError as error:
-        return _Scrape({}, connection_problem(place, error))
-    except (OSError, ValueError, UnicodeDecodeError) as error:
-        return _Scrape({}, f"{address}: {error}")
-    found = re.findall(r"^([^#\s].*) (\S+)$", text, re.MULTILINE)
+        return ask(url, "/metrics", api_key, _read_metrics, timeout_s=_TIMEOUT_S)
+    except InvalidRequestError as error:
+        return _Scrape({}, error.message)
+
+
+def _read_metrics(reply: bytes) -> _Scrape:
+    found = re.findall(r"^([^#\s].*) (\S+)$", reply.decode(), re.MULTILINE)
     return _Scrape({name: float(value) for name, value in found})
 
 

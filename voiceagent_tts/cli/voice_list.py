@@ -3,16 +3,12 @@
 import asyncio
 import json
 import sys
-import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass
-from http.client import HTTPException
 from typing import Any
-from urllib.error import HTTPError, URLError
-from urllib.parse import urlsplit
 
 from voiceagent_tts.cli.own_server import websocket_url
-from voiceagent_tts.client import authorization, connection_problem, http_address
+from voiceagent_tts.cli.server_request import ask
 from voiceagent_tts.errors import InvalidRequestError
 
 _COLUMNS = ("name", "language", "gender", "kind")
@@ -55,12 +51,7 @@ async def print_voices(url: str | None, api_key: str | None, wanted: VoiceFilter
         InvalidRequestError: the server does not list its voices, or none matches.
     """
     async with websocket_url(url) as address:
-        parts = urlsplit(http_address(address, "/v1/audio/voices"))
-        place = parts.netloc.rpartition("@")[2]  # for messages, which show no secrets
-        http_request = urllib.request.Request(parts._replace(netloc=place).geturl())
-        for name, value in authorization(api_key).items():
-            http_request.add_header(name, value)
-        voices = await asyncio.to_thread(_fetch, http_request)
+        voices = await asyncio.to_thread(ask, address, "/v1/audio/voices", api_key, _voices)
     rows = [_row(voice) for voice in voices if wanted.matches(voice)]
     if not rows:
         raise InvalidRequestError(
@@ -69,20 +60,9 @@ async def print_voices(url: str | None, api_key: str | None, wanted: VoiceFilter
     sys.stdout.write(_table([_COLUMNS, *rows] if sys.stdout.isatty() else rows))
 
 
-def _fetch(http_request: urllib.request.Request) -> list[dict[str, Any]]:
-    try:
-        with urllib.request.urlopen(http_request, timeout=10) as response:
-            voices: list[dict[str, Any]] = json.load(response)["voices"]
-            return [voice | {"id": str(voice["id"])} for voice in voices]
-    except HTTPError as error:
-        reason = " ".join(str(error).split())
-    except URLError as error:
-        raise InvalidRequestError(connection_problem(http_request.host, error)) from error
-    except (OSError, HTTPException) as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-    except (ValueError, TypeError, KeyError):
-        reason = "the reply is not that of a voiceagent-tts server"
-    raise InvalidRequestError(f"cannot list voices from {http_request.full_url}: {reason}")
+def _voices(reply: bytes) -> list[dict[str, Any]]:
+    voices: list[dict[str, Any]] = json.loads(reply)["voices"]
+    return [voice | {"id": str(voice["id"])} for voice in voices]
 
 
 def _row(voice: dict[str, Any]) -> tuple[str, ...]:

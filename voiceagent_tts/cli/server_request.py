@@ -1,0 +1,71 @@
+"""Asks a running server over HTTP, and says what is wrong where it gives no answer."""
+
+import json
+import urllib.request
+from collections.abc import Callable
+from http.client import HTTPException
+from typing import Any, TypeVar
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlsplit
+
+from voiceagent_tts.client import authorization, connection_problem, http_address
+from voiceagent_tts.errors import InvalidRequestError
+
+_Answer = TypeVar("_Answer")
+
+_STRANGE = "the reply is not that of a voiceagent-tts server"
+
+
+def ask(
+    url: str,
+    path: str,
+    api_key: str | None,
+    read: Callable[[bytes], _Answer],
+    *,
+    method: str = "GET",
+    body: dict[str, Any] | None = None,
+    timeout_s: float = 10.0,
+) -> _Answer:
+    """The server's answer.
+
+    Args:
+        url: the server, as for `websocket_address`.
+        path: path of the route.
+        api_key: key of the caller; None for none.
+        read: makes the answer from the body of the reply; it raises `ValueError`, `TypeError` or
+            `KeyError` where the reply is none of this project's server.
+        method: HTTP method.
+        body: sent as JSON; None for an empty body.
+        timeout_s: longest wait for the connection, and for each part of the reply.
+
+    Raises:
+        InvalidRequestError: no server answers there, or it refuses; the message says which.
+    """
+    parts = urlsplit(http_address(url, path))
+    place = parts.netloc.rpartition("@")[2]  # messages show no secrets
+    address = parts._replace(netloc=place).geturl()
+    headers = authorization(api_key)
+    if body is not None:
+        headers["Content-Type"] = "application/json"
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(address, data, headers, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=timeout_s) as response:
+            return read(response.read())
+    except HTTPError as error:
+        reason = f"HTTP {error.code}: {_reason(error)}"
+    except URLError as error:
+        raise InvalidRequestError(connection_problem(place, error)) from error
+    except (OSError, HTTPException) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+    except (ValueError, TypeError, KeyError):
+        reason = _STRANGE
+    raise InvalidRequestError(f"{address}: {reason}")
+
+
+def _reason(error: HTTPError) -> str:
+    """The server's own message, where the reply has one."""
+    try:
+        return " ".join(str(json.load(error)["error"]["message"]).split())
+    except (OSError, HTTPException, ValueError, KeyError, TypeError):
+        return _STRANGE
