@@ -296,7 +296,7 @@ def _written(default: Any) -> str:
 
 
 async def test_the_metrics_table_is_what_the_server_shows(start_server: StartServer) -> None:
-    """docs/operations.md lists every metric of `/metrics` with its type."""
+    """docs/monitoring.md lists every metric of `/metrics` with its type."""
     server = await start_server(cache_mb=1)
     async with httpx.AsyncClient() as http:
         answer = (await http.get(f"{server.url}/metrics")).text
@@ -309,7 +309,7 @@ async def test_the_metrics_table_is_what_the_server_shows(start_server: StartSer
         "metric of the aligner",
     )
     documented = [
-        (row[0], row[1]) for table in tables for row in table_rows("docs/operations.md", table)
+        (row[0], row[1]) for table in tables for row in table_rows("docs/monitoring.md", table)
     ]
     # creation times, which accompany counters
     created = {name for name, _ in shown if name.endswith("_created")}

@@ -78,7 +78,7 @@ async def test_prometheus_scrapes_a_server_and_notices_a_drain(
 
 
 def test_the_page_lists_every_alert() -> None:
-    """docs/operations.md has each alert with its severity."""
-    page = FOLDER.parent.parent / "docs" / "operations.md"
+    """docs/monitoring.md has each alert with its severity."""
+    page = FOLDER.parent.parent / "docs" / "monitoring.md"
     listed = dict(re.findall(r"^\| `(\w+)` \| (warning|critical) \|", page.read_text(), re.M))
     assert listed == {rule["alert"]: rule["labels"]["severity"] for rule in ALERTS}

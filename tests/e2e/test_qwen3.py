@@ -273,7 +273,7 @@ async def test_how_often_a_clone_was_at_hand_is_counted(cloned: RunningServer) -
     metrics = await scrape(cloned)
     assert metrics[f'tts_worker_clone_cache_hits_total{{worker="{BASE}"}}'] > 0
     assert metrics[f'tts_worker_clone_cache_misses_total{{worker="{BASE}"}}'] == 1
-    documented = {name for name, _, _ in table_rows("docs/operations.md", "metric of qwen3")}
+    documented = {name for name, _, _ in table_rows("docs/monitoring.md", "metric of qwen3")}
     assert documented == {f"tts_worker_{name}" for name in worker.stats.metrics}
 
 

@@ -241,8 +241,8 @@ def test_a_load_beyond_real_time_is_refused() -> None:
 
 
 def test_every_metric_is_documented(driver: Driver) -> None:
-    """docs/operations.md lists each metric under its name, with its type."""
-    page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
+    """docs/monitoring.md lists each metric under its name, with its type."""
+    page = (Path(__file__).parents[2] / "docs" / "monitoring.md").read_text(encoding="utf-8")
     table = page[page.index("| metric of qwen3 |") :].partition("\n\n")[0]
     documented = dict(re.findall(r"^\| `tts_worker_(\w+)` \| (\w+) \|", table, re.MULTILINE))
     kinds = ("gauge", "counter")

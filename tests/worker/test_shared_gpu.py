@@ -80,7 +80,7 @@ def check_chain(engine: Qwen3Options, aligner: dict[str, Any], tmp_path: Path) -
     words = [word for event in events if isinstance(event, Aligned) for word in event.words]
     assert [word.word for word in words] == split_words(TEXT)
     assert events[-1] == Done(2, last_chunk(rows).end_sample)
-    documented = {name for name, *_ in table_rows("docs/operations.md", "metric of the aligner")}
+    documented = {name for name, *_ in table_rows("docs/monitoring.md", "metric of the aligner")}
     shown = {name for name in both.metrics if name.startswith("aligner_")}
     assert documented == {f"tts_worker_{name}" for name in shown}
     both.close()

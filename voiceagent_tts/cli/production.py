@@ -126,7 +126,7 @@ def _memory(scrape: _Scrape) -> Finding:
     place = "GPU" if shares else "memory"
     share = max(shares) if shares else _memory_share()
     if share is None:
-        return _page("headroom", "not known on this system", "operations.md#metrics")
+        return _page("headroom", "not known on this system", "monitoring.md#metrics")
     remedy = "GPU_MEMORY_GB limits a worker; move other programs away, or take fewer ROWS"
     verdict = "ok" if share < _FULL_SHARE else "bad"
     detail = f"{place} {share:.0%} in use"
