@@ -272,6 +272,17 @@ def test_an_agent_is_started_with_options_that_it_has(
     assert [known for known in commands_and_options if known not in shown] == []
 
 
+def test_what_the_demo_writes_outlives_its_container() -> None:
+    """Its folder is in a volume, at a place that belongs to the user of the image."""
+    agent = SERVICES["agent"]
+    out = agent["command"][agent["command"].index("--out") + 1]
+    (volume,) = agent["volumes"]
+    name, folder = volume.split(":")
+    assert name in COMPOSE["volumes"]
+    assert out.startswith(f"{folder}/")
+    assert f"--owner 10001 --group 10001 {folder}" in DOCKERFILE
+
+
 async def test_the_health_checks_notice_a_drain(start_server: StartServer) -> None:
     """Docker's health check succeeds on a server that speaks, and fails on one that drains."""
     (healthcheck,) = STAGES["server"].arguments("HEALTHCHECK")
