@@ -525,6 +525,20 @@ async def test_a_refused_handshake_has_its_error(
     assert len(small_server.authorizations) == attempts
 
 
+async def test_an_address_without_the_s_of_tls_is_told() -> None:
+    """A server with TLS answers `ws://` with bytes that are no HTTP."""
+
+    async def alert(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"\x15\x03\x03\x00\x02\x02\x46")  # fatal alert: protocol version
+        writer.close()
+
+    async with await asyncio.start_server(alert, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(InvalidRequestError, match="begins with wss://"):
+            await TTSClient(f"ws://127.0.0.1:{port}").connect()
+
+
 async def test_connecting_is_tried_again(small_server: SmallServer) -> None:
     """A server that is busy at first is reached by the next attempt."""
     small_server.status, small_server.refusals_left = HTTPStatus.SERVICE_UNAVAILABLE, 1

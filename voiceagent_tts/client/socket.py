@@ -1,6 +1,7 @@
 """One open socket of the client: its handshake, its reader, and the answers to `cut`."""
 
 import asyncio
+import json
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -10,9 +11,11 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import (
     ConnectionClosed,
     InvalidHandshake,
+    InvalidMessage,
     InvalidStatus,
     InvalidURI,
 )
+from websockets.http11 import Response
 from websockets.typing import Subprotocol
 
 from voiceagent_tts.client.address import connection_problem, public_address
@@ -217,9 +220,11 @@ async def open_socket(
             )
             return await _shake_hands(websocket, answer_timeout_s)
     except InvalidStatus as error:
-        raise _rejection(error.response.status_code) from error
+        raise _rejection(error.response) from error
     except (InvalidHandshake, InvalidURI) as error:
         sentence = f"{address} is no {SUBPROTOCOL} server: {type(error).__name__}"
+        if isinstance(error, InvalidMessage) and url.startswith("ws:"):
+            sentence += "; a server with TLS has an address that begins with wss://"
         raise InvalidRequestError(sentence, code=ErrorCode.NOT_FOUND) from error
     except (OSError, TimeoutError, ConnectionClosed) as error:
         raise ConnectionLostError(connection_problem(address, error)) from error
@@ -235,13 +240,14 @@ async def _shake_hands(websocket: WebSocket, answer_timeout_s: float) -> ClientS
     return ClientSocket(websocket, router, ready, answer_timeout_s)
 
 
-def _rejection(status: int) -> VoiceAgentError:
+def _rejection(response: Response) -> VoiceAgentError:
+    status = response.status_code
     sentence = f"the server answered the handshake with HTTP {status}"
     match status:
         case 401:
             return UnauthorizedError(f"{sentence}: the API key is missing or wrong")
         case 403:
-            return UnauthorizedError(sentence, code=ErrorCode.FORBIDDEN)
+            return UnauthorizedError(f"{sentence}{_reason(response)}", code=ErrorCode.FORBIDDEN)
         case 404:
             return InvalidRequestError(
                 f"{sentence}: expected a {SUBPROTOCOL} server there; try the URL without its path",
@@ -253,3 +259,11 @@ def _rejection(status: int) -> VoiceAgentError:
             return OverloadedError(sentence)
         case _:
             return InvalidRequestError(sentence, code=ErrorCode.NOT_FOUND)
+
+
+def _reason(response: Response) -> str:
+    """The server's own message after a colon; empty if the response has none."""
+    try:
+        return f": {json.loads(response.body or b'')['error']['message']}"
+    except (ValueError, TypeError, KeyError):
+        return ""
