@@ -17,7 +17,7 @@ from testbed.waiting import until
 from testbed.wire import Wire
 from voiceagent_tts.access.audit import verify
 from voiceagent_tts.protocol.messages import ContextOpened, DoneMessage, ErrorMessage
-from voiceagent_tts.server import serve
+from voiceagent_tts.server import app, serve
 from voiceagent_tts.server.serve import RunningServer
 from voiceagent_tts.server.websocket import MAX_REFUSALS
 from voiceagent_tts.settings.access import Quota, hash_key
@@ -347,7 +347,11 @@ async def test_the_audit_log_begins_with_the_servers_keys_and_limits(
     assert (started["key_limits"], started["ip_limits"]) == ({"contexts": 3}, {})
 
 
-@pytest.mark.parametrize("sent", [b"", b"GET /health HTTP/1.1\r\nHost: x\r\n"])
+HEAD = b"GET /health HTTP/1.1\r\nHost: x\r\n"
+SPEECH_HEAD = b"POST /v1/audio/speech HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+
+
+@pytest.mark.parametrize("sent", [b"", HEAD])
 async def test_a_connection_that_sends_no_request_is_closed(
     start_server: StartServer, monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:
@@ -355,11 +359,81 @@ async def test_a_connection_that_sends_no_request_is_closed(
     monkeypatch.setattr(serve, "REQUEST_HEAD_S", 0.2)
     server = await start_server()
     async with Wire.connected(server.websocket_url) as wire:
-        port = int(server.url.rpartition(":")[2])
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        reader, writer = await asyncio.open_connection("127.0.0.1", _port_of(server))
         writer.write(sent)
         assert await reader.read() == b""  # until the server closes
         writer.close()
         assert (await wire.say("The socket is open.")).done.reason == "complete"
     async with httpx.AsyncClient(base_url=server.url) as client:
         assert (await client.get("/health")).status_code == 200
+
+
+async def test_a_connection_that_does_not_complete_another_request_is_closed(
+    start_server: StartServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One answered request is no reason to wait longer for the next one."""
+    monkeypatch.setattr(serve, "REQUEST_HEAD_S", 0.2)
+    server = await start_server()
+    reader, writer = await asyncio.open_connection("127.0.0.1", _port_of(server))
+    writer.write(HEAD + b"\r\n")
+    assert b"200 OK" in await reader.readuntil(b"\r\n\r\n")
+    writer.write(HEAD)
+    async with asyncio.timeout(3):  # uvicorn closes a connection without any byte after 5 s
+        await reader.read()
+    writer.close()
+
+
+async def test_headers_without_end_are_refused(start_server: StartServer) -> None:
+    """They are not collected in memory, and the connection is closed."""
+    server = await start_server()
+    reader, writer = await asyncio.open_connection("127.0.0.1", _port_of(server), limit=1 << 20)
+    writer.write(HEAD + b"X: " + b"a" * serve.MAX_HEAD_BYTES)
+    answer = await reader.read()
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert answer.endswith(b"expected a request line and headers of at most 65536 bytes")
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    "sent", [b'Content-Length: 9\r\n\r\n{"input"', b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n"]
+)
+async def test_a_body_that_does_not_come_is_refused(
+    start_server: StartServer, monkeypatch: pytest.MonkeyPatch, sent: bytes
+) -> None:
+    """The answer says what was expected; a complete request may take as long as its speech."""
+    monkeypatch.setattr(app, "BODY_S", 0.2)
+    server = await start_server()
+    reader, writer = await asyncio.open_connection("127.0.0.1", _port_of(server))
+    writer.write(SPEECH_HEAD + sent)
+    assert b"408 Request Timeout" in await reader.readuntil(b"\r\n\r\n")
+    assert b"idle_timeout" in await reader.readuntil(b"}}")
+    writer.close()
+    async with httpx.AsyncClient(base_url=server.url) as client:
+        long_text = {**SPEECH, "input": "This is a sentence of some length. " * 200}
+        assert (await client.post("/v1/audio/speech", json=long_text)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"X: " + b"a" * 9000 + b"\r\n\r\n",
+        b"X: a\r\n" * 200 + b"\r\n",
+        b"Content-Length: 2\r\n\r\n{}",
+        b"Transfer-Encoding: chunked\r\n\r\n",
+    ],
+)
+async def test_a_handshake_that_cannot_be_read_is_refused(
+    start_server: StartServer, sent: bytes
+) -> None:
+    """The client gets an answer and the connection ends; uvicorn would leave it open for ever."""
+    server = await start_server()
+    reader, writer = await asyncio.open_connection("127.0.0.1", _port_of(server))
+    upgrade = b"Upgrade: websocket\r\nConnection: Upgrade\r\n"
+    writer.write(b"GET /v1/tts/ws HTTP/1.1\r\nHost: x\r\n" + upgrade + sent)
+    async with asyncio.timeout(5):
+        assert b"400 Bad Request" in await reader.read()
+    writer.close()
+
+
+def _port_of(server: RunningServer) -> int:
+    return int(server.url.rpartition(":")[2])

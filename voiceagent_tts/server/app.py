@@ -3,6 +3,8 @@
 Keys and origins are checked before anything else runs, and all HTTP errors have one form.
 """
 
+import asyncio
+
 from fastapi import FastAPI, Response
 from fastapi.middleware.cors import CORSMiddleware
 from starlette.exceptions import HTTPException
@@ -38,6 +40,11 @@ _UPLOAD_BYTES = {
     "/v1/provenance/detect": provenance.MAX_UPLOAD_BYTES,
 }
 """Longer bodies, of paths that receive files."""
+BODY_S = 10.0
+"""How long a body may take, besides the time that its bytes take at `_SLOWEST_BYTES_PER_S`."""
+_SLOWEST_BYTES_PER_S = 4096
+"""A body that comes more slowly is refused: a client that sends a part of it and waits would occupy
+an open file as long as it likes."""
 _OPEN_PATHS = ("/health", *page.OPEN_PATHS, FILES_PATH)
 """Paths without keys: of probes, of browsers, and of links that are signed."""
 _ROUTES = (
@@ -114,24 +121,46 @@ def _is_open(path: str) -> bool:
 
 
 class _BodyGuard:
-    """Refuses a request while it is read, when its body becomes too long."""
+    """Refuses a request while it is read, when its body becomes too long or comes too slowly."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        max_bytes = _max_body_bytes(scope["path"])
-        left_bytes = max_bytes
+        if scope["type"] == "http":
+            receive = _GuardedBody(receive, _max_body_bytes(scope["path"])).receive
+        await self._app(scope, receive, send)
 
-        async def receive_some() -> Message:
-            nonlocal left_bytes
-            message = await receive()
-            left_bytes -= len(message.get("body", b""))
-            if left_bytes < 0:
-                raise HTTPException(413, f"expected a body of at most {max_bytes} bytes")
-            return message
 
-        await self._app(scope, receive_some if scope["type"] == "http" else receive, send)
+class _GuardedBody:
+    """The body of one request."""
+
+    def __init__(self, receive: Receive, max_bytes: int) -> None:
+        self._receive = receive
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        self._deadline = asyncio.get_running_loop().time() + BODY_S
+        self._is_complete = False
+
+    async def receive(self) -> Message:
+        """Receive a part of the body; when it is complete, wait for the client to disconnect.
+
+        Raises:
+            HTTPException: 413, the body is too long; 408, it comes too slowly.
+        """
+        if self._is_complete:
+            return await self._receive()
+        try:
+            async with asyncio.timeout_at(self._deadline + self._bytes / _SLOWEST_BYTES_PER_S):
+                message = await self._receive()
+        except TimeoutError:
+            sentence = f"expected a body within {BODY_S:g} s, or {_SLOWEST_BYTES_PER_S} bytes/s"
+            raise HTTPException(408, sentence) from None
+        self._bytes += len(message.get("body", b""))
+        self._is_complete = not message.get("more_body", False)
+        if self._bytes > self._max_bytes:
+            raise HTTPException(413, f"expected a body of at most {self._max_bytes} bytes")
+        return message
 
 
 def _max_body_bytes(path: str) -> int:

@@ -57,6 +57,8 @@ def refused_request(error: HTTPException) -> VoiceAgentError:
             return InvalidRequestError(
                 "this path requires another method", code=ErrorCode.METHOD_NOT_ALLOWED
             )
+        case 408:
+            return InvalidRequestError(str(error.detail), code=ErrorCode.IDLE_TIMEOUT)
         case 413:
             return InvalidRequestError(str(error.detail), code=ErrorCode.MESSAGE_TOO_BIG)
         case _:
