@@ -136,6 +136,19 @@ async def test_a_bad_address_is_refused(shared_server: RunningServer) -> None:
         assert refused.value.response.status_code == status
 
 
+@pytest.mark.parametrize("voice", ["%00", "a" * 129])
+async def test_an_id_that_no_voice_can_have_is_refused(
+    shared_server: RunningServer, http: httpx.AsyncClient, voice: str
+) -> None:
+    """Sockets are refused before the upgrade, with the error of HTTP; nothing fails."""
+    answer = await http.post(f"/v1/text-to-speech/{voice}", json={"text": "Yes."})
+    with pytest.raises(InvalidStatus) as refused:
+        async with connected(shared_server, "stream", voice):
+            pass
+    assert refused.value.response.status_code == answer.status_code == 400
+    assert answer.json()["detail"]["status"] == "voice_id_does_not_exist"
+
+
 async def test_http_speaks_in_every_format(http: httpx.AsyncClient) -> None:
     """`POST /v1/text-to-speech/{voice_id}` and `/stream` send the format asked for."""
     for path in ("", "/stream"):

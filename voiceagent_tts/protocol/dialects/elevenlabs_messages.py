@@ -10,12 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, cast, get_args
 
-from pydantic import Field, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from voiceagent_tts.audio.containers import ContainerFormat
 from voiceagent_tts.core import SAMPLE_RATE_HZ, Encoding
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.protocol.messages import (
+    MAX_ID_CHARS,
     AudioFormat,
     Count,
     Name,
@@ -103,8 +104,23 @@ class SocketOptions(WireModel):
             raise refusal_of(error) from None
 
 
+_NAME = TypeAdapter[str](Name)
+
+
 def voice_name(voice_id: str, known: Mapping[str, object] | list[str]) -> str | None:
-    """Name of a voice on this server; None, the first one, for a voice of ElevenLabs' library."""
+    """Name of a voice on this server; None, the first one, for a voice of ElevenLabs' library.
+
+    Raises:
+        InvalidRequestError: the id cannot be the name of a voice.
+    """
+    try:
+        _NAME.validate_python(voice_id)
+    except ValidationError:
+        raise InvalidRequestError(
+            f"voice_id: expected at most {MAX_ID_CHARS} printable characters, got "
+            f"{voice_id[:32]!r}; GET /v1/voices lists the voices",
+            code=ErrorCode.INVALID_VOICE,
+        ) from None
     is_foreign = voice_id not in known and _LIBRARY_VOICE.fullmatch(voice_id)
     return None if is_foreign else voice_id
 
