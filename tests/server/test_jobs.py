@@ -228,6 +228,7 @@ async def test_a_job_that_cannot_be_spoken_fails(http: httpx.AsyncClient) -> Non
         ({"input": 5}, 400),
         ({"input": "x" * 100_000}, 400),
         ({**HELLO, "voice": "nobody"}, 400),
+        ({**HELLO, "language": "klingon"}, 400),
         ({**HELLO, "speed": 100}, 400),
         ({**HELLO, "webhook": "file:///etc/passwd"}, 400),
         ({**HELLO, "webhook": 7}, 400),

@@ -207,10 +207,19 @@ class Synthesizer:
         self._contexts.add(context)
         return context
 
+    def check(self, options: ContextOptions) -> ContextRequest:
+        """Check options for a context that is opened later; return what its engine would receive.
+
+        Raises:
+            InvalidRequestError: an unknown voice or language, or options that the voice's engine
+                cannot serve.
+        """
+        voice = self.voices.resolve(options.voice)
+        return self._resolve(options, voice, self._supervisors[voice.worker].capabilities)
+
     async def prepare(self, options: ContextOptions) -> None:
         """Ask workers to compute ahead what would delay the first audio of such a context."""
-        voice = self.voices.resolve(options.voice)
-        request = self._resolve(options, voice, self._supervisors[voice.worker].capabilities)
+        request = self.check(options)
         command = Prepare(request.voice.name, request.language, request.feeding, request.speech)
         for supervisor in self._supervisors_of(request.voice):
             if supervisor.worker is not None:
