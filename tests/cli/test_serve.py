@@ -168,7 +168,7 @@ def check_contexts(lines: list[dict[str, Any]]) -> None:
 
 
 async def send_requests(url: str) -> list[str]:
-    """Send a handshake, a probe and two requests; return the ids of the last two."""
+    """Send a handshake, a probe and three requests; return the ids of the last three."""
     with pytest.raises(UnauthorizedError):
         await TTSClient(url, "wrong").connect()
     http_url = websocket_to_http(url)
@@ -176,8 +176,9 @@ async def send_requests(url: str) -> list[str]:
         await http.get("/health/ready")
         refused = await http.post("/v1/audio/speech?api_key=secret", json={"input": ""})
         chosen = await http.get("/v1/models", headers={"X-Request-Id": "from-the-proxy"})
+        escaped = await http.get("/%1b[2Jpage")
     assert chosen.headers["X-Request-Id"] == "from-the-proxy"
-    return [refused.headers["X-Request-Id"], "from-the-proxy"]
+    return [refused.headers["X-Request-Id"], "from-the-proxy", escaped.headers["X-Request-Id"]]
 
 
 def check_requests(lines: list[dict[str, Any]], request_ids: list[str]) -> None:
@@ -191,6 +192,7 @@ def check_requests(lines: list[dict[str, Any]], request_ids: list[str]) -> None:
         ("socket_refused", "GET", "/v1/tts/ws", 401, "unauthorized"),
         ("http_request", "POST", "/v1/audio/speech", 400, "invalid_param"),
         ("http_request", "GET", "/v1/models", 200, None),
+        ("http_request", "GET", "/%1B%5B2Jpage", 404, "not_found"),
     ]
     ids = [line["request_id"] for line in lines if line["event"] == "http_request"]
     assert ids == request_ids

@@ -4,6 +4,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable
+from urllib.parse import quote
 
 import structlog
 from starlette.datastructures import Headers, MutableHeaders
@@ -30,11 +31,17 @@ def request_id_of(scope: Scope) -> str:
     return scope[_REQUEST_ID_KEY]
 
 
+def path_of(scope: Scope) -> str:
+    """The path of a request, percent-encoded, without its query."""
+    return quote(scope["path"])
+
+
 class RequestLog:
     """Gives each HTTP request an id, returns it as `X-Request-Id`, and logs the request's end.
 
     An id that a proxy has chosen is kept. The line has no query, no body and no header: those may
-    hold keys and text to be spoken. A WebSocket is logged here only if it is refused.
+    hold keys and text to be spoken. Its path is percent-encoded, because a decoded one could hold
+    escape sequences of terminals. A WebSocket is logged here only if it is refused.
 
     Args:
         app: serves the requests.
@@ -70,7 +77,7 @@ class RequestLog:
                     "http_request" if scope["type"] == "http" else "socket_refused",
                     request_id=request_id,
                     method=scope.get("method", "GET"),
-                    path=scope["path"],
+                    path=path_of(scope),
                     status=status or 500,  # an exception passes here before it is answered
                     code=scope.get(_ERROR_CODE),
                     seconds=round(time.monotonic() - started, 3),

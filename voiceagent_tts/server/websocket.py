@@ -38,6 +38,7 @@ from voiceagent_tts.server.auth import caller_of
 from voiceagent_tts.server.context_log import Origin
 from voiceagent_tts.server.context_writer import ContextWriter
 from voiceagent_tts.server.failures import log_if_unexpected
+from voiceagent_tts.server.request_log import path_of
 from voiceagent_tts.server.socket_writer import SocketWriter
 from voiceagent_tts.server.state import SLOTS_HEADER, ServerState
 from voiceagent_tts.server.turns import Turn
@@ -88,7 +89,7 @@ class Session:
         await self._websocket.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None, [slots])
         self._state.sessions.add(self)
         self._state.metrics.sockets.inc()
-        path = self._websocket.scope["path"]
+        path = path_of(self._websocket.scope)
         self._log.info("socket_opened", path=path, key_id=self.caller.key_id)
         self._writer.answer(self._connection.ready(session_id=self.session_id, model=self._model()))
         tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._writer.run())]
