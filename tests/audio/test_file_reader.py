@@ -136,6 +136,13 @@ def test_silence_is_refused() -> None:
     assert not read_audio(silence, replace(REFERENCE_LIMITS, may_be_silent=True)).any()
 
 
+def test_samples_far_beyond_full_scale_are_refused() -> None:
+    """The voice of such a recording would not be finite; floats in the range of int16 are read."""
+    huge = audio_file(tone(1.0) * 1e30, subtype="FLOAT")
+    assert "expected samples from -1 to 1" in refusal(huge).message
+    assert len(read_audio(audio_file(tone(1.0) * 32_768, subtype="FLOAT"))) == SAMPLE_RATE_HZ
+
+
 @pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
 def test_samples_that_are_not_finite_are_refused(number: float) -> None:
     """A single sample that is not finite is enough."""

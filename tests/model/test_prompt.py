@@ -267,6 +267,14 @@ def test_an_embedding_is_float32_however_it_was_stored() -> None:
     assert read.speaker_embedding.dtype is torch.float32
 
 
+def with_reference(**others: torch.Tensor) -> bytes:
+    """A voice file with a reference whose text or codes are others than `to_bytes` writes."""
+    codes = others.get("codes", torch.zeros(2, 16, dtype=torch.int32))
+    text = others.get("text", torch.tensor([65]))
+    tensors = {"reference_codes": codes, "reference_text": text}
+    return save({"speaker_embedding": torch.zeros(2), **tensors})
+
+
 @pytest.mark.parametrize(
     "stored",
     [
@@ -274,6 +282,12 @@ def test_an_embedding_is_float32_however_it_was_stored() -> None:
         b"\x80\x04N.",
         b"\x08\0\0\0\0\0\0\0{}      ",
         Cloned(torch.tensor([0.5, torch.inf])).to_bytes(),
+        save({"speaker_embedding": torch.tensor([1e300], dtype=torch.float64)}),
+        save({"speaker_embedding": torch.zeros(2).to(torch.float8_e4m3fn)}),
+        save({"speaker_embedding": torch.zeros(2, dtype=torch.int64)}),
+        with_reference(text=torch.zeros(3)),
+        with_reference(text=torch.tensor(10**9)),  # bytes(10**9) would be a gigabyte of zeros
+        with_reference(codes=torch.full((2, 16), torch.nan)),
     ],
 )
 def test_other_bytes_are_no_voice(stored: bytes) -> None:

@@ -108,10 +108,20 @@ async def test_a_voice_file_becomes_a_voice(cloning: httpx.AsyncClient) -> None:
 
 
 @pytest.mark.thorough
-async def test_a_voice_file_of_another_model_is_refused(cloning: httpx.AsyncClient) -> None:
-    """A voice with an embedding of another width belongs to another model."""
+@pytest.mark.parametrize(
+    "file",
+    [
+        Cloned(torch.zeros(7)).to_bytes(),
+        Cloned(torch.zeros(64), torch.full((2, 16), 10**6), "Ahoy!").to_bytes(),
+        Cloned(torch.zeros(64), torch.zeros(2, 3), "Ahoy!").to_bytes(),
+    ],
+)
+async def test_a_voice_file_of_another_model_is_refused(
+    cloning: httpx.AsyncClient, file: bytes
+) -> None:
+    """An embedding of another width, or other codes: no context could speak with this voice."""
     fields = {"name": "berta", "consent": CONSENT}
-    answer = await cloning.post(PATH, data=fields, files={"voice_file": voice_file(width=7)})
+    answer = await cloning.post(PATH, data=fields, files={"voice_file": file})
     assert answer.json()["error"]["code"] == "invalid_voice"
     assert "cloned for another model" in answer.json()["error"]["message"]
 

@@ -18,6 +18,9 @@ from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 
 _FORMATS = "WAV, FLAC, MP3 or Ogg"
 _SILENCE_LEVEL = 0.001  # -60 dBFS, below the noise of a recording in a quiet room
+_MAX_LEVEL = 2.0**16
+"""Some programs write floats in the range of 16-bit integers. The energy of far larger samples is
+not finite, and neither is the voice of such a recording."""
 _TIMEOUT_S = 60.0
 
 
@@ -57,7 +60,8 @@ def read_audio(data: bytes, limits: AudioLimits = REFERENCE_LIMITS) -> npt.NDArr
 
     Raises:
         InvalidRequestError: the file has another format, is damaged, too short, too long, too big
-            or silent, has samples that are not finite, or needs more memory or time than `limits`.
+            or silent, has samples that are not finite or far beyond full scale, or needs more
+            memory or time than `limits`.
         ModuleNotFoundError: the package `soxr` is not installed.
     """
     # Checked here, because the decoder process could not report a missing package (extra `server`).
@@ -66,7 +70,10 @@ def read_audio(data: bytes, limits: AudioLimits = REFERENCE_LIMITS) -> npt.NDArr
     samples = _decode(data, limits)
     if not np.isfinite(samples).all():
         raise _refused("audio: expected finite samples, got NaN or infinite ones")
-    if not limits.may_be_silent and np.abs(samples).max() < _SILENCE_LEVEL:
+    level = np.abs(samples).max()
+    if level > _MAX_LEVEL:
+        raise _refused(f"audio: expected samples from -1 to 1, got one of {level:.2g}")
+    if not limits.may_be_silent and level < _SILENCE_LEVEL:
         raise _refused("audio: expected a voice, got silence")
     return samples
 

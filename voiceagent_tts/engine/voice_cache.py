@@ -139,16 +139,7 @@ class VoiceCache:
 
     def _check_fits(self, name: str, clone: Cloned) -> None:
         """Refuse a clone that was made with the encoders of another model."""
-        talker = self._config.talker_config
-        codes = clone.reference_codes
-        is_ours = clone.speaker_embedding.shape == (self.clone_width,) and (
-            codes is None
-            or codes.ndim == 2
-            and codes.shape[1] == talker.num_code_groups
-            and 0 < len(codes)
-            and 0 <= codes.min() <= codes.max() < talker.code_predictor_config.vocab_size
-        )
-        if not is_ours:
+        if not clone.fits(self.clone_width, self._config.talker_config):
             raise InvalidRequestError(
                 f"the voice {name!r} was cloned for another model than this one "
                 f"({self._config.tts_model_size}): add it again with `voices add --model`",

@@ -21,6 +21,8 @@ from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.model.config import ModelConfig, TalkerConfig
 from voiceagent_tts.model.tokenizer import ROLE_TOKENS, Tokenizer
 
+_FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+_INTEGERS = (torch.int64, torch.int32)
 NO_CODEC = -1
 """Codec-column value: add nothing to the text embedding at this position."""
 SPEAKER = -2
@@ -72,7 +74,9 @@ class Cloned:
         tensors = {"speaker_embedding": self.speaker_embedding.float().cpu().contiguous()}
         if self.reference_codes is not None:
             tensors["reference_codes"] = self.reference_codes.to("cpu", torch.int32).contiguous()
-            tensors["reference_text"] = torch.tensor(list(self.reference_text.encode()))
+            tensors["reference_text"] = torch.tensor(
+                list(self.reference_text.encode()), dtype=torch.int64
+            )
         return save(tensors)
 
     @classmethod
@@ -85,19 +89,53 @@ class Cloned:
         try:
             tensors = load(stored)
             embedding, codes = tensors["speaker_embedding"], tensors.get("reference_codes")
-            text = bytes(tensors["reference_text"].tolist()).decode() if codes is not None else ""
+            _check_type("speaker_embedding", embedding, _FLOATS)
+            text = ""
+            if codes is not None:
+                _check_type("reference_codes", codes, _INTEGERS)
+                _check_type("reference_text", tensors["reference_text"], _INTEGERS)
+                # A list, because `bytes` of a number would be as many zeros.
+                text = bytes(tensors["reference_text"].flatten().tolist()).decode()
         except (SafetensorError, KeyError, ValueError) as error:
             raise InvalidRequestError(
                 f"expected a voice file (safetensors with speaker_embedding); {error}",
                 code=ErrorCode.INVALID_VOICE,
             ) from error
+        embedding = embedding.float()
         if not embedding.isfinite().all():
             # It would put NaN into KV pages that other rows reuse, and a mask does not hide NaN.
             raise InvalidRequestError(
                 "expected a voice file with finite values; its speaker_embedding is not finite",
                 code=ErrorCode.INVALID_VOICE,
             )
-        return cls(embedding.float(), None if codes is None else codes.long(), text)
+        return cls(embedding, None if codes is None else codes.long(), text)
+
+    def fits(self, width: int | None, config: TalkerConfig) -> bool:
+        """Whether the voice was made with the encoders of a model.
+
+        Args:
+            width: numbers in the speaker embeddings of the model; None if it speaks no clones.
+            config: of the model's talker.
+        """
+        codes = self.reference_codes
+        return self.speaker_embedding.shape == (width,) and (
+            codes is None
+            or codes.ndim == 2
+            and codes.shape[1] == config.num_code_groups
+            and 0 < len(codes)
+            and 0 <= int(codes.min())
+            and int(codes.max()) < config.code_predictor_config.vocab_size
+        )
+
+
+def _check_type(name: str, tensor: Tensor, types: Sequence[torch.dtype]) -> None:
+    """Refuse a tensor with another type of numbers, such as floats instead of codes.
+
+    Raises:
+        ValueError: its type is none of `types`.
+    """
+    if tensor.dtype not in types:
+        raise ValueError(f"{name}: expected {types[0]}, got {tensor.dtype}")
 
 
 Voice = Preset | Designed | Cloned

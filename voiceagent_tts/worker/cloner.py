@@ -105,11 +105,13 @@ def _check(model: str, voice_file: bytes) -> VoiceFile:
     from voiceagent_tts.model.prompt import Cloned
 
     voice = Cloned.from_bytes(voice_file)
-    expected = read_model_config(Path(model)).speaker_encoder_config.enc_dim
-    if tuple(voice.speaker_embedding.shape) != (expected,):
+    config = read_model_config(Path(model))
+    width = config.speaker_encoder_config.enc_dim
+    if not voice.fits(width, config.talker_config):
+        codes = "none" if voice.reference_codes is None else tuple(voice.reference_codes.shape)
         raise InvalidRequestError(
-            f"expected a voice with an embedding of {expected} numbers, got "
-            f"{tuple(voice.speaker_embedding.shape)}: it was cloned for another model",
+            f"expected a voice with an embedding of {width} numbers and codes of this model, got "
+            f"{tuple(voice.speaker_embedding.shape)} and {codes}: it was cloned for another model",
             code=ErrorCode.INVALID_VOICE,
         )
     return VoiceFile(voice.to_bytes())
