@@ -125,3 +125,18 @@ async def test_the_deadline_ends_the_drain(start_process: StartProcess) -> None:
         assert await _close_code(wire) == 1001
         assert paced.record.done is None
     assert await _exit_status(server) == 0
+
+
+async def test_the_deadline_answers_requests_without_an_answer(start_process: StartProcess) -> None:
+    """A file that is not complete after `drain_s` is refused with `draining`, not with a 500."""
+    server = start_process(drain_s="0.2")
+    body = {"input": SENTENCE * 200, "stream": False}
+    async with httpx.AsyncClient(base_url=server.url, timeout=PATIENCE_S) as http:
+        asking = asyncio.create_task(http.post("/v1/audio/speech", json=body))
+        async with asyncio.timeout(PATIENCE_S):
+            while not (await http.get("/health")).json()["contexts_active"]:
+                await asyncio.sleep(0.02)
+        server.terminate()
+        answer = await asking
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "draining")
+    assert await _exit_status(server) == 0

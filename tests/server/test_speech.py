@@ -13,6 +13,7 @@ import openai
 import pytest
 import pytest_asyncio
 import soundfile
+from structlog.testing import capture_logs
 
 from testbed.servers import StartServer, metric_value
 from testbed.waiting import until
@@ -380,3 +381,27 @@ async def test_an_answer_that_is_too_long_to_collect_is_an_error(
         answer = await http.post("/v1/audio/speech", json=body)
     assert answer.status_code == 400
     assert answer.json()["error"]["code"] == "text_too_long"
+
+
+@pytest.mark.asyncio(loop_scope="function")
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/audio/speech", {"input": "Hello there. " * 40}),
+        ("/v1/text-to-speech/en", {"text": "Hello there. " * 40}),
+    ],
+)
+async def test_a_body_that_ends_early_is_counted_and_logged_with_its_code(
+    start_server: StartServer, caplog: pytest.LogCaptureFixture, path: str, body: dict[str, Any]
+) -> None:
+    """The client misses the last chunk; the log has the code of the error and no traceback."""
+    server = await start_server(max_audio_s=1.0)
+    async with httpx.AsyncClient(base_url=server.url) as http:
+        with capture_logs() as logs, pytest.raises(httpx.RemoteProtocolError):
+            await http.post(path, json=body)
+        await until(
+            lambda: metric_value(server, "tts_errors_total", code="text_too_long") == 1, "counted"
+        )
+    request = next(line for line in logs if line["event"] == "http_request")
+    assert (request["status"], request["code"]) == (200, "text_too_long")
+    assert not [record for record in caplog.records if record.exc_info]

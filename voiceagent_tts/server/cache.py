@@ -6,13 +6,13 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from voiceagent_tts.cache.cache import PhraseCache
-from voiceagent_tts.errors import ErrorCode, InvalidRequestError, OverloadedError
+from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.protocol.messages import Speed
 from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.server.auth import caller_of
 from voiceagent_tts.server.context_log import Origin
 from voiceagent_tts.server.request_log import request_id_of
-from voiceagent_tts.server.state import ServerState
+from voiceagent_tts.server.state import ServerState, draining_error
 from voiceagent_tts.synthesizer.events import ContextDone, ContextFailed, ContextReport
 from voiceagent_tts.synthesizer.options import ContextOptions
 
@@ -103,7 +103,7 @@ async def clear_cache(request: Request) -> dict[str, Any]:
 async def _speak(request: Request, body: WarmRequest, times: int) -> ContextReport:
     state: ServerState = request.app.state.server
     if state.is_draining:
-        raise OverloadedError("the server is shutting down", code=ErrorCode.DRAINING)
+        raise draining_error()
     origin = Origin(
         caller_of(request.scope), request.url.path, {"request_id": request_id_of(request.scope)}
     )

@@ -18,7 +18,7 @@ from voiceagent_tts.protocol.dialects.vllm_omni import VllmOmni
 from voiceagent_tts.server import auth, elevenlabs
 from voiceagent_tts.server.error_answers import error_response, refused_request
 from voiceagent_tts.server.request_log import note_error
-from voiceagent_tts.server.state import ServerState
+from voiceagent_tts.server.state import ServerState, draining_error
 from voiceagent_tts.server.websocket import Session
 
 
@@ -112,7 +112,7 @@ def _refusal(
     except UnauthorizedError as error:
         return error
     if state.is_draining:
-        return OverloadedError("the server is shutting down", code=ErrorCode.DRAINING)
+        return draining_error()
     if len(state.sessions) >= state.settings.max_sockets:
         return OverloadedError(
             f"all {state.settings.max_sockets} sockets of this server are in use",

@@ -15,7 +15,6 @@ from contextlib import aclosing
 from typing import Any
 
 from fastapi import APIRouter, Request, WebSocket, WebSocketDisconnect
-from fastapi.responses import StreamingResponse
 from pydantic import ValidationError
 from starlette.types import Message
 
@@ -37,6 +36,7 @@ from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.server.speaking import speak_for
 from voiceagent_tts.server.speech import provenance_headers
 from voiceagent_tts.server.speech_file import encoded
+from voiceagent_tts.server.speech_response import SpeechResponse
 from voiceagent_tts.server.state import ServerState
 from voiceagent_tts.synthesizer.events import ContextWords
 from voiceagent_tts.synthesizer.options import ContextOptions
@@ -91,33 +91,31 @@ async def list_voices(request: Request) -> dict[str, Any]:
     }
 
 
-@router.post("/v1/text-to-speech/{voice_id}", response_class=StreamingResponse)
-@router.post("/v1/text-to-speech/{voice_id}/stream", response_class=StreamingResponse)
+@router.post("/v1/text-to-speech/{voice_id}", response_class=SpeechResponse)
+@router.post("/v1/text-to-speech/{voice_id}/stream", response_class=SpeechResponse)
 async def speak_as_elevenlabs(
     request: Request, voice_id: str, body: TextRequest, output_format: str = _DEFAULT_FORMAT
-) -> StreamingResponse:
+) -> SpeechResponse:
     """Speak `text` and stream the audio in `output_format`, as ElevenLabs' API does."""
     output = OutputFormat.parse(output_format)
     speech = await speak_for(request, body.text, _options(request, voice_id, body))
     media_type = "audio/pcm" if output.container is None else CONTENT_TYPES[output.container]
     audio = encoded(speech.pcm(), _encoder(output))
     headers = provenance_headers(speech.provenance(is_complete=False))
-    return StreamingResponse(audio, media_type=media_type, headers=headers)
+    return SpeechResponse(audio, media_type=media_type, headers=headers)
 
 
-@router.post(
-    "/v1/text-to-speech/{voice_id}/stream/with-timestamps", response_class=StreamingResponse
-)
+@router.post("/v1/text-to-speech/{voice_id}/stream/with-timestamps", response_class=SpeechResponse)
 async def speak_with_timestamps(
     request: Request, voice_id: str, body: TextRequest, output_format: str = _DEFAULT_FORMAT
-) -> StreamingResponse:
+) -> SpeechResponse:
     """Speak `text` and stream audio and times of characters, one JSON object in each line."""
     output = OutputFormat.parse(output_format)
     options = _options(request, voice_id, body, wants_words=True)
     speech = await speak_for(request, body.text, options)
     lines = _lines(speech.events(), body.text, _encoder(output))
     headers = provenance_headers(speech.provenance(is_complete=False))
-    return StreamingResponse(lines, media_type="application/json", headers=headers)
+    return SpeechResponse(lines, media_type="application/json", headers=headers)
 
 
 def _options(

@@ -17,14 +17,13 @@ from voiceagent_tts.errors import (
     EngineError,
     ErrorCode,
     InvalidRequestError,
-    OverloadedError,
     VoiceAgentError,
 )
 from voiceagent_tts.provenance.record import AudioRecord, Provenance
 from voiceagent_tts.server.auth import caller_of
 from voiceagent_tts.server.context_log import Origin
 from voiceagent_tts.server.request_log import request_id_of
-from voiceagent_tts.server.state import ServerState
+from voiceagent_tts.server.state import ServerState, draining_error
 from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.events import (
     ContextDone,
@@ -173,7 +172,7 @@ async def start_speaking(
         ConnectionLostError: the listener is gone.
     """
     if state.is_draining:
-        raise OverloadedError("the server is shutting down", code=ErrorCode.DRAINING)
+        raise draining_error()
     check_text(state, text)
     turn = await state.turns.open(listener.origin, options, chars=len(text))
     context = turn.context

@@ -10,7 +10,6 @@ client that disconnects cancels its context.
 import json
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import StreamingResponse
 
 from voiceagent_tts.audio.containers import (
     CONTENT_TYPES,
@@ -26,6 +25,7 @@ from voiceagent_tts.server.speaking import listener_of, speak_for, start_speakin
 from voiceagent_tts.server.speech_events import as_json_lines, as_server_sent_events
 from voiceagent_tts.server.speech_file import collect_file, encoded
 from voiceagent_tts.server.speech_request import SpeechRequest
+from voiceagent_tts.server.speech_response import SpeechResponse
 from voiceagent_tts.server.state import ServerState
 from voiceagent_tts.synthesizer.options import ContextOptions
 
@@ -34,7 +34,7 @@ _L16 = "audio/l16"
 router = APIRouter(tags=["speech"])
 
 
-@router.post("/v1/audio/speech", response_class=StreamingResponse)
+@router.post("/v1/audio/speech", response_class=SpeechResponse)
 async def speak(request: Request, body: SpeechRequest) -> Response:
     """Speak `input` and stream the audio in `response_format`."""
     state: ServerState = request.app.state.server
@@ -55,11 +55,11 @@ async def speak(request: Request, body: SpeechRequest) -> Response:
             parts, content_type = as_json_lines(speech, encoder), "application/x-ndjson"
         case "audio":
             parts = encoded(speech.pcm(), encoder)
-    return StreamingResponse(parts, media_type=content_type, headers=headers)
+    return SpeechResponse(parts, media_type=content_type, headers=headers)
 
 
-@router.post("/tts/bytes", response_class=StreamingResponse)
-async def speak_as_cartesia(request: Request, body: BytesRequest) -> StreamingResponse:
+@router.post("/tts/bytes", response_class=SpeechResponse)
+async def speak_as_cartesia(request: Request, body: BytesRequest) -> SpeechResponse:
     """Speak `transcript` and stream the samples, as Cartesia's API does."""
     options = ContextOptions(
         voice=body.voice.name,
@@ -75,7 +75,7 @@ async def speak_as_cartesia(request: Request, body: BytesRequest) -> StreamingRe
     headers = _pcm_headers(body.output_format.sample_rate)
     headers |= provenance_headers(speech.provenance(is_complete=False))
     audio = encoded(speech.pcm(), output)
-    return StreamingResponse(audio, media_type="audio/pcm", headers=headers)
+    return SpeechResponse(audio, media_type="audio/pcm", headers=headers)
 
 
 def provenance_headers(provenance: Provenance) -> dict[str, str]:

@@ -16,6 +16,7 @@ from voiceagent_tts.access.redis_server import connect
 from voiceagent_tts.cache.cache import PhraseCache
 from voiceagent_tts.cache.shared import SharedPhrases
 from voiceagent_tts.config import Settings
+from voiceagent_tts.errors import ErrorCode, OverloadedError
 from voiceagent_tts.lexicon import read_lexicon
 from voiceagent_tts.server.cloner_processes import CloneModel, ClonerProcesses
 from voiceagent_tts.server.context_log import ContextLog
@@ -210,8 +211,9 @@ class ServerState:
                 session.close(1008, "the key was revoked")
 
     async def drain(self, drain_s: float, is_hurried: Callable[[], bool] = lambda: False) -> None:
-        """Refuse new contexts, let open ones finish, then close the sockets with 1001.
+        """Refuse new contexts, let open ones finish, then end the others.
 
+        Sockets are closed with 1001, and the contexts of HTTP requests fail with `draining`.
         Returns when every socket has sent its last message and its close, or when a client has not
         read for 2 s after the close.
 
@@ -232,6 +234,7 @@ class ServerState:
         deadline = time.monotonic() + CLOSE_GRACE_S
         while self.sessions and time.monotonic() < deadline:
             await asyncio.sleep(_DRAIN_INTERVAL_S)
+        self.synthesizer.fail_contexts(draining_error())
 
     def _has_contexts(self) -> bool:
         # A context may have ended in the synthesizer while its last message waits for a socket.
@@ -251,6 +254,11 @@ class ServerState:
         self._context_log.close()
         if self._exporter is not None:
             await asyncio.to_thread(self._exporter.close)
+
+
+def draining_error() -> OverloadedError:
+    """The refusal of a server that is shutting down."""
+    return OverloadedError("the server is shutting down", code=ErrorCode.DRAINING)
 
 
 def _cache_of(settings: Settings, clones: VoiceFolder) -> PhraseCache | None:

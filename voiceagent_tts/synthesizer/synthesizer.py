@@ -126,6 +126,11 @@ class Synthesizer:
             closing.append(self._overflow.close())
         await asyncio.gather(*closing, self._aligners.close())
 
+    def fail_contexts(self, error: VoiceAgentError) -> None:
+        """End every open context with `error`."""
+        for context in list(self._contexts):
+            context.fail(error)
+
     @property
     def contexts_active(self) -> int:
         """Contexts that are open and have not ended, without the server's own probes."""
