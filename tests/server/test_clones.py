@@ -179,6 +179,7 @@ def wav(seconds: float) -> bytes:
     [
         ({"name": "../anna"}, {"audio_sample": SOUND}, "invalid_voice", "a voice's name"),
         ({"consent": ""}, {"audio_sample": SOUND}, "invalid_param", "consent"),
+        ({"consent": " \n"}, {"audio_sample": SOUND}, "invalid_param", "consent"),
         ({}, {}, "invalid_param", "audio_sample or voice_file"),
         ({}, {"audio_sample": SOUND, "voice_file": SOUND}, "invalid_param", "either"),
         ({}, {"audio_sample": b"This is no sound."}, "invalid_param", "WAV, FLAC, MP3 or Ogg"),
@@ -193,7 +194,7 @@ def wav(seconds: float) -> bytes:
         ),
         ({}, {"audio_sample": bytes(17 << 20)}, "message_too_big", "at most"),
     ],
-    ids=["name", "consent", "none", "both", "text", "silent", "long", "file", "big"],
+    ids=["name", "consent", "blank", "none", "both", "text", "silent", "long", "file", "big"],
 )
 async def test_what_cannot_be_a_voice_is_refused(
     cloning: httpx.AsyncClient,

@@ -245,6 +245,8 @@ async def test_only_so_many_uploads_wait_for_a_clone(
     [
         ({"language": "xx"}, 400, "invalid_language"),
         ({"attest": ""}, 400, "invalid_param"),
+        ({"attest": " \n"}, 400, "invalid_param"),
+        ({"name": "  "}, 400, "invalid_param"),
         ({"attest": None}, 400, "invalid_param"),
         ({"name": "x" * 201}, 400, "invalid_param"),
     ],

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import structlog
 from fastapi import APIRouter, File, Form, Request, Response, UploadFile
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from voiceagent_tts.audio.file_reader import REFERENCE_LIMITS, read_audio
 from voiceagent_tts.audio.pcm import pcm_to_float
@@ -31,6 +31,9 @@ from voiceagent_tts.voices import CLONE_SUFFIX, clone_name
 
 MAX_UPLOAD_BYTES = 16 << 20
 """Maximum body of an upload: 60 s of stereo WAV at 48 kHz, and room for the other fields."""
+
+Statement = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=2000)]
+"""Who agreed to a clone, in the words of the caller. White space states nothing."""
 
 router = APIRouter(tags=["voices"])
 _log = structlog.get_logger(__name__)
@@ -61,12 +64,8 @@ async def add_voice(
     request: Request,
     name: Annotated[str, Form(description="Name of the new voice.")],
     consent: Annotated[
-        str | None,
-        Form(
-            min_length=1,
-            max_length=2000,
-            description="Who agreed to this clone, in one line; the server logs it.",
-        ),
+        Statement | None,
+        Form(description="Who agreed to this clone, in one line; the server logs it."),
     ] = None,
     consent_id: Annotated[
         str | None, Form(description="A consent of `POST /v1/audio/voice_consents` instead.")

@@ -8,10 +8,11 @@ import asyncio
 from typing import Annotated, Any
 
 from fastapi import APIRouter, File, Form, Request, UploadFile
+from pydantic import StringConstraints
 
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.server.auth import caller_of
-from voiceagent_tts.server.clones import clone_model, note_change, read_upload
+from voiceagent_tts.server.clones import Statement, clone_model, note_change, read_upload
 from voiceagent_tts.server.state import ServerState
 from voiceagent_tts.server.voice_records import Consent
 
@@ -30,23 +31,23 @@ PHRASES = {
 }
 """What a person says in the recording, by language."""
 
+_PersonName = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200)]
+
 router = APIRouter(tags=["voices"])
 
 
 @router.post(PATH, status_code=201)
 async def add_consent(
     request: Request,
-    name: Annotated[str, Form(min_length=1, max_length=200, description="Who agrees.")],
+    name: Annotated[_PersonName, Form(description="Who agrees.")],
     language: Annotated[str, Form(description="Language of the phrase, such as `en`.")],
     recording: Annotated[
         UploadFile | None,
         File(description="Recording of the phrase: WAV, FLAC, MP3 or Ogg."),
     ] = None,
     attest: Annotated[
-        str | None,
+        Statement | None,
         Form(
-            min_length=1,
-            max_length=2000,
             description="Instead of a recording: how the person agreed, which the caller attests.",
         ),
     ] = None,
