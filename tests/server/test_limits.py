@@ -388,9 +388,7 @@ async def test_headers_without_end_are_refused(start_server: StartServer) -> Non
     server = await start_server()
     reader, writer = await asyncio.open_connection("127.0.0.1", _port_of(server), limit=1 << 20)
     writer.write(HEAD + b"X: " + b"a" * serve.MAX_HEAD_BYTES)
-    answer = await reader.read()
-    assert answer.startswith(b"HTTP/1.1 400 ")
-    assert answer.endswith(b"expected a request line and headers of at most 65536 bytes")
+    assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
     writer.close()
 
 
