@@ -6,6 +6,7 @@ is learnt about a voice's sound and pace is kept under its key for its next cont
 knows no processes, no deadlines and no playout.
 """
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -16,7 +17,6 @@ from voiceagent_tts.aligner.online.confidence import PathEvidence
 from voiceagent_tts.aligner.online.espeak_reference import GrowingReference, ReferenceVoice
 from voiceagent_tts.aligner.online.features import Floats, Frames, FrameStream
 from voiceagent_tts.aligner.online.phone_model import phone_model
-from voiceagent_tts.aligner.online.phones import PHONES, SILENCE
 from voiceagent_tts.aligner.online.viterbi import (
     MAX_TRACED_FRAMES,
     PAUSE_SAMPLES,
@@ -234,8 +234,9 @@ class OnlineSession:
             _gap_costs(phone_costs),
             self._reference.starts(window),
         )
-        self._centres = np.append(self._centres, frames.centres)[-MAX_TRACED_FRAMES:]
-        energies = np.append(self._log_energies, frames.log_energies)
+        centres = np.concatenate((self._centres, frames.centres))
+        energies = np.concatenate((self._log_energies, frames.log_energies))
+        self._centres = centres[-MAX_TRACED_FRAMES:]
         self._log_energies = energies[-MAX_TRACED_FRAMES:]
         self._newest_path = None
 
@@ -340,13 +341,13 @@ class OnlineSession:
         centres = self._centres[is_speech].tolist()
         energies = self._log_energies
         evidence = PathEvidence.of(self._search.evidence, frames, energies, is_speech)
-        return AlignmentPath(frames[is_speech], centres, evidence)
+        return AlignmentPath(frames[is_speech].tolist(), centres, evidence)
 
     def _drop_before_words(self, path: AlignmentPath) -> None:
         """Drop the frames before the first word that is not final."""
         words = self._reference.words
         kept = words[0].first_frame if words else self._search.head
-        before = int(np.searchsorted(path.reference_frames, kept)) - 1
+        before = bisect_left(path.reference_frames, kept) - 1
         if before > 0:
             self._drop_frames_before(path.centres[before] - _KEPT_SAMPLES)
         window = self._search.window(self._reference.length)
@@ -371,9 +372,8 @@ def _gap_costs(phone_costs: Floats) -> Floats:
     Args:
         phone_costs: [N, PHONES].
     """
-    silence = PHONES.index(SILENCE)
-    pause = _MIN_PAUSE_COST + _COST_PER_SILENCE_COST * phone_costs[:, silence]
-    best = np.delete(phone_costs, silence, axis=1).min(axis=1)
-    unwritten = _MIN_UNWRITTEN_COST + _COST_PER_BEST_PHONE_COST * best
+    silence, speech = phone_costs[:, 0], phone_costs[:, 1:]  # silence is the first of `PHONES`
+    pause = _MIN_PAUSE_COST + _COST_PER_SILENCE_COST * silence
+    unwritten = _MIN_UNWRITTEN_COST + _COST_PER_BEST_PHONE_COST * speech.min(axis=1)
     # Speech may pause where the text lacks it, too.
     return np.column_stack((pause, np.minimum(unwritten, pause)))

@@ -125,8 +125,9 @@ class FrameStream:
         starts = self._framed_samples + np.arange(0, len(samples), HOP_SAMPLES)
         centres = starts + HOP_SAMPLES - WINDOW_SAMPLES // 2
         self._bands = np.concatenate((self._bands, bands))
-        self._log_energies = np.append(self._log_energies, np.log(energies + _FRAME_ENERGY_FLOOR))
-        self._centres = np.append(self._centres, np.maximum(centres, 0))
+        energies = np.log(energies + _FRAME_ENERGY_FLOOR)
+        self._log_energies = np.concatenate((self._log_energies, energies))
+        self._centres = np.concatenate((self._centres, np.maximum(centres, 0)))
         self._framed_samples += len(samples)
 
     def _pop_frames(self, waiting: int) -> Frames:

@@ -6,6 +6,7 @@ reference around the head is searched, so a step costs the same however long the
 module knows no phones and no text: costs are given to it.
 """
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,8 +38,9 @@ _LEFT_GAP = 3
 _UNIT = 1024 * _STEPS
 """The search computes with integers: this many for a cost of 1.0. A path's last step is in the
 lowest bits of its cost, so that the minimum of two costs is the cheaper path with its step."""
-_UNREACHABLE = 1 << 28
-"""Cost of a path that does not exist, in units; three of them added up are an int32 still."""
+_UNREACHABLE = 1 << 24
+"""Cost of a path that does not exist, in units, and of one that costs 2,048 more than the cheapest,
+which is dropped. A block of frames can add it up 100 times before an int32 overflows."""
 _CLOSING_COST = 60.0
 """How much more a path that ends with the last word may cost than the cheapest path."""
 _FRAMES_BEHIND_HEAD = 150
@@ -278,7 +280,7 @@ def _initial_costs(own: Units) -> Units:
     costs[State.WORD, 0] = own[State.WORD, 0]
     costs[State.WORD, 1:-1][:1] = own[State.WORD, 1:-1][:1] + int(SKIP_COST * _UNIT)
     costs[State.PAUSE :, 0] = own[State.PAUSE :, 0] + _units(INITIAL_GAP_COSTS)
-    return np.minimum(costs, _UNREACHABLE)
+    return costs
 
 
 def _step(costs: Units, own: Units, entry_costs: Units, steps: Units) -> Units:
@@ -305,7 +307,7 @@ def _step(costs: Units, own: Units, entry_costs: Units, steps: Units) -> Units:
     np.bitwise_and(moved, _STEP_BITS, out=steps)
     moved -= steps
     moved += own
-    return np.minimum(moved, _UNREACHABLE, out=moved)
+    return moved
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,12 +315,12 @@ class AlignmentPath:
     """The reference frame that the audio was at, for each of its speech frames.
 
     Attributes:
-        reference_frames: [N] int64, non-decreasing.
+        reference_frames: [N], non-decreasing.
         centres: [N], sample at the centre of each speech frame.
         evidence: how sure the search was at each of them.
     """
 
-    reference_frames: Integers
+    reference_frames: Sequence[int]
     centres: Sequence[int]
     evidence: PathEvidence
 
@@ -328,21 +330,22 @@ class AlignmentPath:
 
     def passed_before(self, frames: int, sample: int) -> int:
         """Reference frame before which the audio was `frames` speech frames ago, or at `sample`."""
-        recent = int(self.reference_frames[-frames]) if len(self.reference_frames) >= frames else 0
-        spoken = int(np.searchsorted(self.centres, sample))
-        return max(recent, int(self.reference_frames[spoken - 1]) + 1 if spoken else 0)
+        recent = self.reference_frames[-frames] if len(self.reference_frames) >= frames else 0
+        spoken = bisect_left(self.centres, sample)
+        return max(recent, self.reference_frames[spoken - 1] + 1 if spoken else 0)
 
     def frames_in(self, word: ReferenceWord) -> int:
         """Number of speech frames inside the word."""
-        first, end = np.searchsorted(self.reference_frames, (word.first_frame, word.end_frame))
-        return int(end - first)
+        return self._place(word.end_frame) - self._place(word.first_frame)
+
+    def _place(self, frame: int) -> int:
+        """Speech frame at which the audio was at a reference frame, or after it."""
+        return bisect_left(self.reference_frames, frame)
 
     def time_of(self, word: ReferenceWord) -> WordTimestamp:
         """Times of a word that the audio has reached; its end is None while it is not reached."""
-        borders = (word.first_frame, word.first_frame + _ONSET_FRAMES, word.end_frame)
-        first, onset, end = (
-            int(place) for place in np.searchsorted(self.reference_frames, borders)
-        )
+        first, end = self._place(word.first_frame), self._place(word.end_frame)
+        onset = self._place(word.first_frame + _ONSET_FRAMES)
         confidence = self.evidence.start_confidence(first) if word.is_exact else 0.0
         first = self._after_pause(first, min(onset, end))  # a word may be shorter
         start = max(self.centres[first] + word.first_offset, 0)
