@@ -94,7 +94,7 @@ async def test_errors_are_counted_by_code(server: RunningServer) -> None:
 
 
 async def test_contexts_of_a_dead_engine_are_errors(server: RunningServer) -> None:
-    """A context of a dead engine counts as an error, not as a cancel."""
+    """A context of a dead engine counts as an error, not as a cancel, and so does what ends it."""
     worker = server.state.synthesizer.supervisors["espeak"].worker
     assert worker is not None
     body = {"input": SENTENCE * 400, "response_format": "pcm"}
@@ -117,7 +117,7 @@ async def test_contexts_of_a_dead_engine_are_errors(server: RunningServer) -> No
     metrics = await scrape(server)
     assert metrics['tts_contexts_total{reason="error"}'] == 2
     assert metrics['tts_contexts_total{reason="cancelled"}'] == 0
-    assert metrics['tts_errors_total{code="engine_error"}'] == 1
+    assert metrics['tts_errors_total{code="engine_error"}'] == 2
 
 
 async def test_no_figure_holds_what_was_said(server: RunningServer) -> None:
