@@ -1,5 +1,6 @@
 """Asks a running server over HTTP, and says what is wrong where it gives no answer."""
 
+import contextlib
 import json
 import urllib.request
 from collections.abc import Callable
@@ -8,7 +9,12 @@ from typing import Any, TypeVar
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 
-from voiceagent_tts.client import authorization, connection_problem, http_address
+from voiceagent_tts.client import (
+    authorization,
+    connection_problem,
+    http_address,
+    server_message,
+)
 from voiceagent_tts.errors import InvalidRequestError
 
 _Answer = TypeVar("_Answer")
@@ -65,7 +71,6 @@ def ask(
 
 def _reason(error: HTTPError) -> str:
     """The server's own message, where the reply has one."""
-    try:
-        return " ".join(str(json.load(error)["error"]["message"]).split())
-    except (OSError, HTTPException, ValueError, KeyError, TypeError):
-        return _STRANGE
+    with contextlib.suppress(OSError, HTTPException):  # the reply may break off
+        return server_message(error.read()) or _STRANGE
+    return _STRANGE

@@ -20,6 +20,7 @@ from voiceagent_tts.client.address import (
     authorization,
     connection_problem,
     http_address,
+    server_message,
     websocket_address,
 )
 from voiceagent_tts.client.context import ClientContext, Event
@@ -54,5 +55,6 @@ __all__ = [
     "authorization",
     "connection_problem",
     "http_address",
+    "server_message",
     "websocket_address",
 ]

@@ -1,6 +1,7 @@
 """The address of a server, and the header that carries an API key."""
 
 import errno
+import json
 from urllib.error import URLError
 from urllib.parse import urlsplit, urlunsplit
 
@@ -74,6 +75,18 @@ def connection_problem(place: str, error: Exception) -> str:
     if isinstance(cause, ConnectionRefusedError) or f"[Errno {errno.ECONNREFUSED}]" in reason:
         return f"no server at {place}; start one with `voiceagent-tts serve`"
     return f"no connection to {place}: {reason}"
+
+
+def server_message(body: bytes | bytearray | None) -> str | None:
+    """The message of an HTTP reply with which a server of this project refuses, on one line.
+
+    Returns:
+        None where the body is none of this project's server.
+    """
+    try:
+        return " ".join(str(json.loads(body or b"")["error"]["message"]).split())
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def authorization(api_key: str | None) -> dict[str, str]:

@@ -1,7 +1,6 @@
 """One open socket of the client: its handshake, its reader, and the answers to `cut`."""
 
 import asyncio
-import json
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -18,7 +17,7 @@ from websockets.exceptions import (
 from websockets.http11 import Response
 from websockets.typing import Subprotocol
 
-from voiceagent_tts.client.address import connection_problem, public_address
+from voiceagent_tts.client.address import connection_problem, public_address, server_message
 from voiceagent_tts.client.spans import ClientSpans
 from voiceagent_tts.core import Cut
 from voiceagent_tts.errors import (
@@ -247,7 +246,9 @@ def _rejection(response: Response) -> VoiceAgentError:
         case 401:
             return UnauthorizedError(f"{sentence}: the API key is missing or wrong")
         case 403:
-            return UnauthorizedError(f"{sentence}{_reason(response)}", code=ErrorCode.FORBIDDEN)
+            reason = server_message(response.body)
+            told = sentence if reason is None else f"{sentence}: {reason}"
+            return UnauthorizedError(told, code=ErrorCode.FORBIDDEN)
         case 404:
             return InvalidRequestError(
                 f"{sentence}: expected a {SUBPROTOCOL} server there; try the URL without its path",
@@ -259,11 +260,3 @@ def _rejection(response: Response) -> VoiceAgentError:
             return OverloadedError(sentence)
         case _:
             return InvalidRequestError(sentence, code=ErrorCode.NOT_FOUND)
-
-
-def _reason(response: Response) -> str:
-    """The server's own message after a colon; empty if the response has none."""
-    try:
-        return f": {json.loads(response.body or b'')['error']['message']}"
-    except (ValueError, TypeError, KeyError):
-        return ""

@@ -51,7 +51,8 @@ _CHECKS = 4
 """Checks for signs of life within the heartbeat timeout."""
 
 _LAST_MESSAGES_S = 10.0
-"""Longest wait for the last messages of a process that has ended; it was never needed."""
+"""Longest wait for the last messages of a process that has ended; a busy machine needs a part of
+a second."""
 
 _log = structlog.get_logger(__name__)
 
@@ -210,8 +211,7 @@ class WorkerClient:
             ) from error
         receiving = asyncio.create_task(self._receive())
         watching = asyncio.create_task(self._watch())
-        reaping = asyncio.create_task(self._reap(receiving, watching))
-        self._tasks = [receiving, watching, reaping]
+        self._tasks = [receiving, watching, asyncio.create_task(self._reap(receiving, watching))]
         try:
             # Not `asyncio.wait_for`: in Python 3.11 it ignores a cancellation that comes together
             # with the result, and a server that closes then would wait for this task forever.

@@ -186,13 +186,16 @@ class ViterbiSearch:
             [N], whether it is in no gap.
         """
         place, state, word = end.frame, int(end.state), int(State.WORD)
-        states, traced, index = len(State), self._traced, len(self._backpointers)
+        states, traced, kept = len(State), self._traced, 0
         newest: list[int] = []
-        for start, backpointers in reversed(self._backpointers):
-            index -= 1
+        places = zip(
+            range(len(self._backpointers), 0, -1), reversed(self._backpointers), strict=True
+        )
+        for count, (start, backpointers) in places:
             position = place * states + state
-            if index < len(traced) and traced[index] == position:
-                break  # from here on as in the last backtrace
+            if count <= len(traced) and traced[count - 1] == position:
+                kept = count  # up to here as in the last backtrace
+                break
             newest.append(position)
             step = backpointers[place - start]
             reached = step & _STEP_BITS
@@ -203,9 +206,7 @@ class ViterbiSearch:
                 state = State.PAUSE + reached - _LEFT_GAP
             else:
                 place -= reached
-        else:
-            index = -1
-        traced[index + 1 :] = reversed(newest)
+        traced[kept:] = reversed(newest)
         path, path_states = np.divmod(np.array(traced, np.int64), states)
         return path, path_states == word
 
