@@ -16,7 +16,8 @@ from testbed.parity_reference import GREEDY, REFERENCE, LoadTiny, all_cases
 from voiceagent_tts.engine.batch import Batch
 from voiceagent_tts.engine.generate import Request, generate_codes, make_samplers
 from voiceagent_tts.engine.guards import frame_cap
-from voiceagent_tts.engine.sizes import Shapes
+from voiceagent_tts.engine.passes import Passes
+from voiceagent_tts.engine.sizes import Shapes, graph_sizes
 from voiceagent_tts.errors import InvalidRequestError
 from voiceagent_tts.model.checkpoint import Checkpoint, load_checkpoint
 from voiceagent_tts.model.prompt import Preset, Prompt, PromptBuilder
@@ -260,7 +261,8 @@ def test_each_frame_has_random_numbers_of_its_own(custom_voice: Checkpoint) -> N
         batch.step([0] if step % 3 else [])
     frames = batch.frames(0)
     assert frames > 33
-    expected = uniforms(7, np.arange(frames + 1), custom_voice.network.codebooks)
+    codebooks = custom_voice.network.codebooks
+    (expected,) = uniforms(np.array([7], np.uint64), np.arange(frames + 1)[None], codebooks)
     following = np.concatenate((expected[:-1, 1:], expected[1:, :1]), axis=1)
     assert drawn == [expected[0, 0], *following.flatten()]
 
@@ -274,6 +276,26 @@ def test_talker_and_predictor_have_settings_of_their_own(custom_voice: Checkpoin
     usual, same_first, other = generate_codes(custom_voice.network, requests, 1, CAPACITY)
     assert same_first[0, 0] == usual[0, 0] != other[0, 0]
     assert not torch.equal(same_first, usual)
+
+
+def test_prompts_of_a_burst_share_passes(
+    custom_voice: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Short prompts that start together are prefilled sixteen at a time."""
+    shared: list[int] = []
+    run = Passes.prefill
+
+    def record(passes: Passes, count: int, length: int, window: int) -> None:
+        shared.append(count)
+        run(passes, count, length, window)
+
+    monkeypatch.setattr(Passes, "prefill", record)
+    shapes = graph_sizes(40, 512, has_windows=False).talker
+    batch = Batch(custom_voice.network, 40, 512, shapes=shapes)
+    for row in range(39):
+        batch.join(row, prompt_of(custom_voice, "Yes."), SAMPLED, 4)
+    batch.prefill()
+    assert shared == [16, 16, 8]
 
 
 def in_parts(checkpoint: Checkpoint, text: str, seed: int) -> Tensor:

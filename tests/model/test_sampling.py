@@ -83,7 +83,9 @@ def draw(
 
 def one_number_each(rows: int, frame: int = 0) -> Tensor:
     """Return the first random number of each seed: [rows]."""
-    return torch.tensor([uniforms(seed, np.array([frame]), 1)[0, 0] for seed in range(rows)])
+    return torch.from_numpy(
+        uniforms(np.arange(rows, dtype=np.uint64), np.array([[frame]]), 1)[:, 0, 0]
+    )
 
 
 def sample(
@@ -228,17 +230,20 @@ def test_philox_gives_its_published_words(
     counter: list[int], key: list[int], words: list[int]
 ) -> None:
     """The generator reproduces its authors' known answers (Random123, kat_vectors)."""
-    x0, x1, x2, x3 = (np.array([word], np.uint64) for word in counter)
-    assert [int(word) for (word,) in philox((x0, x1, x2, x3), (key[0], key[1]))] == words
+    x0, x1, x2, x3, k0, k1 = (np.array([word], np.uint64) for word in (*counter, *key))
+    assert [int(word) for (word,) in philox((x0, x1, x2, x3), (k0, k1))] == words
 
 
 def test_random_numbers_are_of_seed_frame_and_codebook() -> None:
     """A random number depends only on seed, frame and codebook, and differs for each of them."""
-    frames = np.array([0, 1, 3, 2**31])
-    together = np.stack([uniforms(seed, frames, 16) for seed in (1, 2, -7, 2**62 + 1, 2**64 - 1)])
-    alone = uniforms(2**62 + 1, frames[2:3], 16)[0]
+    frames = np.array([[0, 1, 3, 2**31]])
+    seeds = np.array([1, 2, 2**64 - 7, 2**62 + 1, 2**64 - 1], np.uint64)
+    together = uniforms(seeds, frames, 16)
+    alone = uniforms(seeds[3:4], frames[:, 2:3], 16)[0]
     assert (together[3, 2] == alone).all()
-    assert (uniforms(-7, frames, 5) == together[2, :, :5]).all()
+    assert (uniforms(seeds[2:3], frames, 5) == together[2, :, :5]).all()
+    shifted = uniforms(seeds, frames + np.arange(5)[:, None], 16)
+    assert (shifted[3] == uniforms(seeds[3:4], frames + 3, 16)).all()
     assert len(np.unique(together)) == together.size
     assert together.dtype == np.float32
     assert 0 <= together.min() and together.max() < 1
@@ -246,7 +251,7 @@ def test_random_numbers_are_of_seed_frame_and_codebook() -> None:
 
 def test_random_numbers_are_even() -> None:
     """Mean and variance over many frames are those of the unit interval."""
-    numbers = uniforms(3, np.arange(4000), 16)
+    numbers = uniforms(np.array([3], np.uint64), np.arange(4000)[None], 16)
     assert float(numbers.mean()) == pytest.approx(0.5, abs=0.005)
     assert float(numbers.var()) == pytest.approx(1 / 12, abs=0.001)
 

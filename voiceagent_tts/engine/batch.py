@@ -212,6 +212,7 @@ class Batch:
     def prefill(self) -> None:
         """Process the prompts of rows that have started since the last step."""
         prefills, self._prefills = self._prefills, []
+        self._table.begin(np.array([prefill.row for prefill in prefills], np.int64))
         self._prefiller.run(prefills)
 
     @torch.inference_mode()

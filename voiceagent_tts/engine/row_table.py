@@ -14,6 +14,7 @@ from voiceagent_tts.model.sampling import MIN_FRAMES, RowSettings, SamplingParam
 
 _NOISE_FRAMES = 32
 """Number of frames of a row for which random numbers are drawn at once."""
+_SEED_BITS = 2**64 - 1
 _ENDLESS = 2**62
 """Number of text ids, in effect infinite, of a row whose text is still being written."""
 
@@ -65,8 +66,9 @@ class RowTable:
         is_open: [R], whether more text may follow.
         needs_all_text: [R], whether the row must be fed all of its text before it ends.
         is_over: [R], whether the row makes no more frames.
-        noise: [R, F, K], random numbers of the next frames.
-        seeds: seed of each row.
+        noise: [R, F, K], random numbers of the frames from `noise_start` on.
+        noise_start: [R], the first frame in `noise`.
+        seeds: [R] uint64, seed of each row.
         scratch: index of the scratch row.
     """
 
@@ -84,11 +86,12 @@ class RowTable:
             np.zeros(rows, bool) for _ in range(4)
         )
         self.noise = np.zeros((rows, _NOISE_FRAMES + 1, codebooks), np.float32)
-        self.seeds = [0] * rows
+        self.noise_start = np.zeros(rows, np.int64)
+        self.seeds = np.zeros(rows, np.uint64)
         self.scratch = rows
 
     def join(self, row: int, sampling: SamplingParams, max_frames: int) -> None:
-        """Start a row at frame 0, without text."""
+        """Start a row at frame 0, without text; call `begin` before its prompt is processed."""
         record = self.records[row : row + 1]
         record["frame"] = record["may_end"] = record["position"] = 0
         record["penalty"] = sampling.repetition_penalty
@@ -97,12 +100,15 @@ class RowTable:
             record[name]["temperature"] = settings.temperature
             record[name]["top_k"] = settings.top_k
             record[name]["top_p"] = settings.top_p
-        self.seeds[row] = sampling.seed
+        self.seeds[row] = sampling.seed & _SEED_BITS
         self.frames_left[row] = max_frames
         self.text_ids[row] = 0
         self.is_used[row], self.is_over[row] = True, False
-        self._draw(row, 0)
-        record["noise"][:, 0] = self.noise[row, 0, 0]
+
+    def begin(self, rows: np.ndarray) -> None:
+        """Draw the first random numbers of rows that have joined."""
+        self._draw(rows)
+        self.records["noise"][rows, 0] = self.noise[rows, 0, 0]
 
     def write(self, row: int, text_ids: Sequence[int]) -> None:
         """Append text ids to a row; ids beyond its capacity are counted but never spoken."""
@@ -119,9 +125,10 @@ class RowTable:
     def prepare(self, rows: np.ndarray, pad: int) -> None:
         """Fill the records of `rows` for their next frame; `pad` is the text id after the text."""
         records, frames = self.records, self.records["frame"][rows]
-        offsets = frames % _NOISE_FRAMES
-        for row in rows[(offsets == 0) & (frames > 0)]:
-            self._draw(row, int(records["frame"][row]))
+        # Rows that started together draw in different steps, so that no step is long.
+        is_due = (frames > self.noise_start[rows]) & ((frames + rows) % _NOISE_FRAMES == 0)
+        self._draw(rows[is_due])
+        offsets = frames - self.noise_start[rows]
         records["noise"][rows] = self.noise[rows, offsets]
         records["noise"][rows, 0] = self.noise[rows, offsets + 1, 0]
         has_text = frames < self.text_ids[rows]
@@ -144,9 +151,13 @@ class RowTable:
         of_text = np.where(self.is_open[rows], _ENDLESS, self.text_ids[rows])
         return np.maximum(MIN_FRAMES, np.where(self.needs_all_text[rows], of_text, 0))
 
-    def _draw(self, row: int, frame: int) -> None:
-        frames = np.arange(frame, frame + _NOISE_FRAMES + 1)
-        self.noise[row] = uniforms(self.seeds[row], frames, self.noise.shape[-1])
+    def _draw(self, rows: np.ndarray) -> None:
+        if not len(rows):
+            return
+        start = self.records["frame"][rows].astype(np.int64)
+        frames = start[:, None] + np.arange(_NOISE_FRAMES + 1)
+        self.noise_start[rows] = start
+        self.noise[rows] = uniforms(self.seeds[rows], frames, self.noise.shape[-1])
 
 
 class DeviceRecords:

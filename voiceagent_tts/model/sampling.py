@@ -241,38 +241,44 @@ def corrected_scores(logits: Tensor, rules: LogitRules | None) -> Tensor:
     return torch.where(rules.seen, penalized, logits).masked_fill(is_banned, float("-inf"))
 
 
-def uniforms(seed: int, frames: np.ndarray, codebooks: int) -> np.ndarray:
-    """Return the random numbers of some frames of a sequence, one for each code.
+def uniforms(seeds: np.ndarray, frames: np.ndarray, codebooks: int) -> np.ndarray:
+    """Return the random numbers of some frames of some sequences, one for each code.
 
     Args:
-        seed: 64 bits, signed or unsigned.
-        frames: [F] frame numbers, of any integer type.
+        seeds: [R] uint64, one per sequence.
+        frames: [R, F] frame numbers of each sequence, of any integer type; [1, F] if all have the
+            same.
         codebooks: K.
 
     Returns:
-        [F, K] float32, multiples of 2^-23 in [0, 1).
+        [R, F, K] float32, multiples of 2^-23 in [0, 1).
     """
     blocks = np.arange(-(-codebooks // _PHILOX_WORDS), dtype=np.uint64)
-    frame, block = np.broadcast_arrays(frames.astype(np.uint64)[:, None], blocks)
+    seed, frame, block = np.broadcast_arrays(
+        seeds[:, None, None], frames.astype(np.uint64)[..., None], blocks
+    )
     zeros = np.zeros_like(frame)
-    words = philox((frame, block, zeros, zeros), (seed & _WORD, seed >> 32 & _WORD))
-    numbers = np.stack(words, axis=-1).reshape(len(frames), -1)[:, :codebooks]
-    return (numbers >> np.uint64(9)).astype(np.float32) * np.float32(2.0**-23)
+    words = philox((frame, block, zeros, zeros), (seed & np.uint64(_WORD), seed >> np.uint64(32)))
+    numbers = np.stack(words, axis=-1).reshape(*frame.shape[:2], _PHILOX_WORDS * len(blocks))
+    numbers = numbers[..., :codebooks] >> np.uint64(9)
+    return numbers.astype(np.float32) * np.float32(2.0**-23)
 
 
 def philox(
-    counter: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray], key: tuple[int, int]
+    counter: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
+    key: tuple[np.ndarray, np.ndarray],
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Compute Philox4x32-10 on 32-bit words stored in uint64 arrays of one shape."""
     x0, x1, x2, x3 = counter
     k0, k1 = key
     word, half = np.uint64(_WORD), np.uint64(32)
     low_factor, high_factor = (np.uint64(factor) for factor in _PHILOX_MULTIPLIERS)
+    weyl_0, weyl_1 = (np.uint64(weyl) for weyl in _PHILOX_WEYL)
     for _ in range(_PHILOX_ROUNDS):
         low, high = x0 * low_factor, x2 * high_factor
-        x0, x1 = (high >> half) ^ x1 ^ np.uint64(k0), high & word
-        x2, x3 = (low >> half) ^ x3 ^ np.uint64(k1), low & word
-        k0, k1 = k0 + _PHILOX_WEYL[0] & _WORD, k1 + _PHILOX_WEYL[1] & _WORD
+        x0, x1 = (high >> half) ^ x1 ^ k0, high & word
+        x2, x3 = (low >> half) ^ x3 ^ k1, low & word
+        k0, k1 = k0 + weyl_0 & word, k1 + weyl_1 & word
     return x0, x1, x2, x3
 
 
