@@ -11,10 +11,11 @@ from testbed.engine_driving import Driver, last_of, load, pcm_of
 from voiceagent_tts.engine import text_queue
 from voiceagent_tts.engine.open_context import OpenContext
 from voiceagent_tts.engine.sequence import ActiveSequence, RowState, TextState
-from voiceagent_tts.engine.sequence_builder import SequenceBuilder
+from voiceagent_tts.engine.sequence_builder import SequenceBuilder, read_first_text
 from voiceagent_tts.engine.text_queue import PORTION_CHARS, TextQueue
 from voiceagent_tts.engine.voice_cache import LoadedVoice
 from voiceagent_tts.errors import ErrorCode
+from voiceagent_tts.model import tokenizer
 from voiceagent_tts.model.prompt import Preset
 from voiceagent_tts.seam.commands import Append, Cancel, Feeding, Flush, Submit
 from voiceagent_tts.seam.events import Done, Failed
@@ -37,6 +38,18 @@ def submit(context: int, text: str, *, more: bool = False) -> Submit:
 def unread_chars(context: OpenContext) -> int:
     """Characters of a context that its builder has not received."""
     return sum(len(part.text) for part in context.unread if not isinstance(part, Flush))
+
+
+def test_a_first_text_finds_everything_loaded() -> None:
+    """After `read_first_text` no text that grows inside a word loads the composed characters."""
+    composing = tokenizer._composing
+    composing.cache_clear()
+    read_first_text(load()[0].tokenizer)
+    loaded = composing.cache_info().misses
+    context = make_context()
+    for number, part in enumerate(("I met Jos", "é, Zo", "ë and 한", "국")):
+        context.builder.append(part, 10 * number, "en")
+    assert composing.cache_info().misses == loaded == 1
 
 
 @settings(max_examples=30, deadline=None)

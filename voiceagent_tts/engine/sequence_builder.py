@@ -25,10 +25,12 @@ _MOST_IDS_TO_START = 16
 def read_first_text(tokenizer: Tokenizer) -> None:
     """Read a text, so that the first one of a listener does not wait for what is loaded with it.
 
-    These are the rules of sentences in all languages, and the table of composed characters.
+    These are the rules of sentences in all languages, and the table of composed characters, which
+    only a text that ends inside a word needs.
     """
+    text = "That is all. " * (2 * SEQUENCE_CHARS // len("That is all. "))
     builder = SequenceBuilder(tokenizer, "token", None, ids_to_start=0)
-    builder.append("That is all. " * (2 * SEQUENCE_CHARS // len("That is all. ")), 0, None)
+    builder.append(text.removesuffix(". "), 0, None)
     builder.flush()
 
 
