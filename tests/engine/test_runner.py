@@ -62,6 +62,21 @@ def test_a_runner_without_graphs_computes_as_before() -> None:
     assert listener.finish(0) == alone(sizes=sizes_of("one"))
 
 
+def test_memory_that_cannot_be_released_does_not_hide_why_graphs_are_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """PyTorch 2.11 and 2.12 refuse to release memory after CUDA has invalidated a capture."""
+
+    def assert_none_underway() -> None:
+        raise RuntimeError("captures_underway.empty() INTERNAL ASSERT FAILED")
+
+    monkeypatch.setattr(torch.cuda, "empty_cache", assert_none_underway)
+    graphs = make_runner(has_graphs=True).graphs
+    monkeypatch.setattr(graphs._streams[0], "device", torch.device("cuda", 0))
+    graphs.drop(FAULT)
+    assert graphs.fault == FAULT
+
+
 def alone(text: str = TEXT, seed: int = 7, max_frames: int = 20, **options: object) -> Spoken:
     """Speak in one row of a batch whose other rows are free."""
     listener = Listener(make_runner(**options))  # type: ignore[arg-type]
