@@ -27,7 +27,6 @@ from voiceagent_tts.engine.sizes import graph_sizes
 
 FIGURES = Path(__file__).parent / "device_figures.json"
 _MANY_ROWS = 64
-_SKINNY_ROWS = 16
 _AUDIBLE_FRAMES = 2
 UTTERANCE_FRAMES = 64
 
@@ -43,13 +42,11 @@ class GpuTimes:
         table: counted work of the passes.
         figures: figures of a device.
         codec: kernels and precision of the codec, as the table names them.
-        kernels: kernels of talker and code predictor: `fused` or `skinny`.
     """
 
     table: Table
     figures: dict[str, Any]
     codec: str = "plain"
-    kernels: str = "fused"
 
     def predictor_s(self, rows: int) -> float:
         """Seconds of the code predictor for a frame."""
@@ -78,11 +75,7 @@ class GpuTimes:
         return self.predictor_s(rows) + self.talker_s(rows) + self.host_s(rows)
 
     def _pass_s(self, name: str, rows: int) -> float:
-        seconds = self._of_rows(f"{name}, fused, {{}} rows", rows)
-        if self.kernels == "fused" or rows > _SKINNY_ROWS:
-            return seconds
-        fused, skinny = (self.table[f"{name}, {one}, 1 rows"] for one in ("fused", "skinny"))
-        return seconds - self._seconds(fused["launches"] - skinny["launches"], 0.0)
+        return self._of_rows(f"{name}, fused, {{}} rows", rows)
 
     def _of_rows(self, name: str, rows: int) -> float:
         """Interpolate between the counts of one row and of many."""

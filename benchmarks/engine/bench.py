@@ -52,6 +52,8 @@ class Line:
             "ms_per_frame": _ms(took.step_s),
             **stages,
             "prefill_ms": _ms(took.prefill_s),
+            "p99_ms": _ms(took.p99_s),
+            "max_ms": _ms(took.max_s),
             "audio_s_per_s": round(took.audio_s_per_s, 1),
             "roofline_ms": _ms(least.total_s),
             "roofline_talker_ms": _ms(least.talker_s),

@@ -10,11 +10,13 @@ from collections.abc import Callable
 import torch
 
 from benchmarks.engine.roofline import Card, known_card
+from voiceagent_tts.engine.cuda_graph import Stream
 
 _ROUNDS = 10
 _GPU_COPY_BYTES, _CPU_COPY_BYTES = 2**32, 2**26
 """Several times the size of any cache; on a small GPU an eighth of its memory."""
 _GPU_WIDTH, _CPU_WIDTH = 8192, 512
+_NODES, _NODE_WIDTH = 1000, 2048
 
 
 def device_name(device: torch.device) -> str:
@@ -34,6 +36,40 @@ def measured_card(device: torch.device) -> Card:
 def card_of(device: torch.device) -> Card:
     """Return the datasheet's figures if the name is known, else measured ones."""
     return known_card(device_name(device)) or measured_card(device)
+
+
+@torch.inference_mode()
+def node_seconds(device: torch.device) -> dict[str, float]:
+    """Return the seconds of one of many small operations that wait for each other, in one graph.
+
+    `node` adds to a vector of 2,048 numbers; `product_node` multiplies one with a matrix that stays
+    in the cache, as cuBLAS does for a lone row. What they take beyond their work is the price of a
+    launch.
+    """
+    vector = torch.zeros(_NODE_WIDTH, dtype=torch.bfloat16, device=device)
+    row = torch.zeros(1, _NODE_WIDTH, dtype=torch.bfloat16, device=device)
+    weight = torch.zeros(_NODE_WIDTH, _NODE_WIDTH, dtype=torch.bfloat16, device=device)
+    into = torch.zeros_like(row)
+    count = _NODES if device.type == "cuda" else 1
+
+    def add() -> None:
+        for _ in range(count):
+            vector.add_(1)
+
+    def multiply() -> None:
+        for _ in range(count // 2 or 1):
+            torch.mm(row, weight, out=into)
+            torch.mm(into, weight, out=row)
+
+    stream = Stream(device, is_captured=True)
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)  # the tensors were made on another stream
+    with stream.entered():
+        adding, multiplying = stream.compile(add), stream.compile(multiply)
+        return {
+            "node": _seconds(adding, device) / count,
+            "product_node": _seconds(multiplying, device) / (2 * (count // 2 or 1)),
+        }
 
 
 def _bytes_per_s(device: torch.device, count: int) -> float:

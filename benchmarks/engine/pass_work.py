@@ -281,9 +281,6 @@ def all_work(rows: Iterable[int] = _ROWS) -> dict[str, dict[str, float]]:
         for count in rows:
             for name, work in pass_work(kernels, count).items():
                 found[f"{name}, {kernels}, {count} rows"] = work.totals
-    for name, work in pass_work("skinny", 1).items():
-        if not name.startswith("prefill"):  # prompts have too many rows for these products
-            found[f"{name}, skinny, 1 rows"] = work.totals
     for count, frames in _CODEC_CALLS:
         for codec, (kernels, dtype) in CODECS.items():
             work = codec_work(count, frames, kernels, dtype)

@@ -55,7 +55,6 @@ def main(
         fused = load_times(TABLE, "fused")
         columns["fused codec"] = predict(fused)
         columns["in bfloat16"] = predict(load_times(TABLE, "fused bfloat16"))
-        columns["fused, skinny"] = predict(replace(fused, kernels="skinny"))
     Console().print(_compared(columns, f"Predicted from {kind}; steps without the codec"))
     if save and codec == "plain":  # what a server runs by default
         SAVED.write_text(json_format.dumps(found, indent=2) + "\n")

@@ -89,10 +89,11 @@ def frame_parts(
         least = roofline.talker(count, positions).bytes
         yield Part(f"talker, {count} rows", talker, size, least)
     for count, frames in windows:
-        yield _codec_part(decoder, roofline, count, frames)
+        yield codec_part(decoder, roofline, count, frames)
 
 
-def _codec_part(decoder: CodecDecoder, roofline: Roofline, rows: int, frames: int) -> Part:
+def codec_part(decoder: CodecDecoder, roofline: Roofline, rows: int, frames: int) -> Part:
+    """Return a call of the codec that decodes `frames` frames of `rows` rows."""
     device, config = decoder.device, decoder.config
 
     def run(compile: Compile) -> Callable[[], None]:

@@ -9,12 +9,14 @@ import platform
 import subprocess
 import time
 import traceback
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from benchmarks.engine.bench import build_bench, rows_figures
-from benchmarks.engine.card import device_name, measured_card
+from benchmarks.engine.card import device_name, measured_card, node_seconds
+from benchmarks.engine.codec_noise import signal_to_noise
 from benchmarks.engine.exactness import (
     choices_against_cpu,
     graphs_against_plain,
@@ -23,14 +25,16 @@ from benchmarks.engine.exactness import (
 from benchmarks.engine.loading import load_rows
 from benchmarks.engine.products import ROWS as PRODUCT_ROWS
 from benchmarks.engine.products import matrix_shapes, time_product
-from benchmarks.engine.profile import frame_parts, profile_part
+from benchmarks.engine.profile import codec_part, frame_parts, profile_part
 from benchmarks.engine.roofline import Roofline
 from benchmarks.gpu.ground import Ground
 from voiceagent_tts.model.kernels import differences, find_codec_fault
 
 _PACKAGES = ("torch", "transformers", "numpy", "triton", "flash_attn", "flash_attn_3", "torchao")
-_PROFILED_ROWS = (1, 64)
+_PROFILED_ROWS = (1, 64, 256)
 _PROFILED_WINDOWS = ((1, 1), (5, 12))
+_MANY_ROWS = 64
+_CARD_STATE = "clocks.sm,clocks.mem,power.draw,temperature.gpu,clocks_throttle_reasons.active"
 
 
 def machine(ground: Ground) -> None:
@@ -52,6 +56,8 @@ def machine(ground: Ground) -> None:
         figures["has_bfloat16"] = torch.cuda.is_bf16_supported(including_emulation=False)
         figures["driver"] = _nvidia_smi("driver_version")
     ground.notes.keep_all(figures)
+    for name, seconds in node_seconds(ground.device).items():
+        ground.notes.keep(round(seconds * 1e6, 3), f"{name}_us")
 
 
 def _version(package: str) -> str:
@@ -64,6 +70,27 @@ def _version(package: str) -> str:
 def _nvidia_smi(field: str) -> str:
     query = ["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader,nounits"]
     return subprocess.run(query, capture_output=True, text=True, check=True).stdout.splitlines()[0]
+
+
+def _card_state(ground: Ground) -> str:
+    """Return clocks in MHz, power in watts, temperature and throttle reasons: a card under load."""
+    if ground.device.type == "cpu":
+        return ""
+    try:
+        return _nvidia_smi(_CARD_STATE)
+    except subprocess.CalledProcessError as error:  # of a driver that lacks one of the fields
+        return str(error)
+
+
+def codec_faults(ground: Ground) -> None:
+    """Keep whether the codec's fused kernels work here, and how their samples differ from plain."""
+    try:
+        ground.notes.keep(find_codec_fault(ground.device) or "", "fused_codec_fault")
+        decibels = signal_to_noise(ground.model("1.7b"), ground.device)
+        ground.notes.keep(decibels, "fused_codec_snr_db")
+    except Exception:  # of a compiler, a driver: all of it is worth knowing
+        traceback.print_exc()
+        ground.notes.keep(traceback.format_exc(), "fused_codec_traceback")
 
 
 def faults(ground: Ground) -> None:
@@ -79,9 +106,6 @@ def faults(ground: Ground) -> None:
                 model.config.talker_config, ground.dtype, ground.device
             ):
                 notes.keep({"difference": difference, "bound": bound}, "fused", name)
-            notes.keep(find_codec_fault(ground.device) or "", "fused_codec_fault")
-            half = find_codec_fault(ground.device, torch.bfloat16)
-            notes.keep(half or "", "half_codec_fault")
         except Exception:  # of an import, a compiler, a driver: all of it is worth knowing
             traceback.print_exc()
             notes.keep(traceback.format_exc(), "fused_traceback")
@@ -129,8 +153,10 @@ def engine(ground: Ground, size: str, rows: tuple[int, ...], **options: Any) -> 
     notes.keep_all({**bench.described, "load_s": round(time.perf_counter() - began_s, 1)})
     ran = {name: bench.described[name] for name in ("kernels", "has_graphs")}
     for count in missing:
-        line = bench.measure(count, ground.positions, ground.steps(24)).figures()
-        notes.keep({**line, **ran}, "lines", str(count))
+        # Few steps do not show a codec that is slower than the talker by little.
+        steps = ground.steps(24 if count < _MANY_ROWS else 96)
+        line = bench.measure(count, ground.positions, steps).figures()
+        notes.keep({**line, **ran, "card": _card_state(ground)}, "lines", str(count))
     if not notes.has("first_audio"):
         notes.keep(bench.first_sounds(ground.steps(20)), "first_audio")
     notes.keep_all(rows_figures(list(notes.figures()["lines"].values())))
@@ -173,13 +199,24 @@ def profile(ground: Ground, size: str) -> None:
     decoder, codec = model.codec(device).decoder, model.codec_config.decoder_config
     roofline = Roofline(model.config, codec, ground.dtype.itemsize)
     rows = ground.rows(_PROFILED_ROWS)
-    parts = frame_parts(
-        checkpoint.network, decoder, roofline, rows, ground.positions, _PROFILED_WINDOWS
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)  # the weights were made on another stream
+    parts = list(
+        frame_parts(
+            checkpoint.network, decoder, roofline, rows, ground.positions, _PROFILED_WINDOWS
+        )
     )
+    if device.type == "cuda" and find_codec_fault(device) is None:
+        fused = model.codec(device).decoder
+        fused.fuse()
+        parts += (
+            replace(codec_part(fused, roofline, *window), name=f"fused codec, {window}")
+            for window in _PROFILED_WINDOWS
+        )
     for part in parts:
         if not ground.notes.has("parts", part.name):
             found = profile_part(part, device, has_graphs=ground.has_graphs)
-            ground.notes.keep(found, "parts", part.name)
+            ground.notes.keep(found | {"card": _card_state(ground)}, "parts", part.name)
 
 
 def products(ground: Ground) -> None:

@@ -14,7 +14,8 @@ _PARTS = ("engine", "server")
 def install_missing(wheels: Path, folder: Path) -> dict[str, str]:
     """Install what is missing, where there are wheels, beside what the machine has.
 
-    What is installed can be imported by this process, too.
+    What is installed can be imported by this process, too. A wheel that pip refuses, for another
+    Python say, is named on standard error and left out: sections that need it are skipped.
 
     Args:
         wheels: folder that `benchmarks.gpu.wheels` fills; it may not exist.
@@ -30,11 +31,21 @@ def install_missing(wheels: Path, folder: Path) -> dict[str, str]:
     target = folder / "-".join(("site", *parts))
     if not target.exists():
         files = [str(file) for part in parts for file in sorted((wheels / part).glob("*.whl"))]
-        pip = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps"]
         partial = folder / "site.partial"
-        subprocess.run([*pip, "--upgrade", "--target", str(partial), *files], check=True)
+        partial.mkdir(parents=True, exist_ok=True)
+        # Together is fast; where pip refuses one wheel, it installs none of them.
+        if not _install(files, partial):
+            for file in files:
+                if not _install([file], partial):
+                    print(f"not installed: {file}", file=sys.stderr)
         partial.rename(target)
     sys.path.append(str(target))
     importlib.invalidate_caches()
     path = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(target))))
     return {"PYTHONPATH": path}
+
+
+def _install(files: list[str], target: Path) -> bool:
+    """Install wheels without their requirements; returns False where pip refuses one."""
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps"]
+    return subprocess.run([*pip, "--upgrade", "--target", str(target), *files]).returncode == 0

@@ -16,12 +16,11 @@ from benchmarks.gpu.record import RESULTS, Record, fallbacks
 Found = Mapping[str, Mapping[str, Any]]
 """Section -> its figures."""
 
-_MOST_LETTERS = 160
 _TOP_SHOWN = 8
 """Kernels of a part that are printed; all are in the results."""
 _STEP_COLUMNS = (
-    "rows", "ms_per_frame", "predictor_ms", "talker_ms", "codec_ms", "host_ms", "prefill_ms",
-    "audio_s_per_s", "roofline_ms", "times_roofline",
+    "rows", "ms_per_frame", "max_ms", "predictor_ms", "talker_ms", "codec_ms", "host_ms",
+    "prefill_ms", "audio_s_per_s", "roofline_ms", "times_roofline",
 )  # fmt: skip
 _NOT_PRINTED = ("lines", "parts", "outcomes", "capture_fault", "fused_traceback")
 
@@ -119,7 +118,7 @@ def report(out: Path) -> Iterator[str]:
 def _section_lines(figures: Mapping[str, Any]) -> Iterator[str]:
     for name, value in figures.items():
         if name not in _NOT_PRINTED:
-            yield f"{name}: {json.dumps(value)[:_MOST_LETTERS]}"
+            yield from _figure_lines(name, value)
     if "lines" in figures:
         lines = sorted(figures["lines"].values(), key=lambda line: line["rows"])
         rows = [[f"{line[name]:g}" for name in _STEP_COLUMNS] for line in lines]
@@ -129,6 +128,14 @@ def _section_lines(figures: Mapping[str, Any]) -> Iterator[str]:
         top = (part["kernels"] or part["operations"])[:_TOP_SHOWN]
         rows = [[line["us"], line["calls"], line["gb_per_s"], line["name"][:70]] for line in top]
         yield from text_table(("us", "calls", "GB/s", "kernel"), rows)
+
+
+def _figure_lines(name: str, value: Any) -> Iterator[str]:
+    """Yield a figure; of an object of objects, each on a line of its own."""
+    if isinstance(value, dict) and all(isinstance(inner, dict) for inner in value.values()):
+        yield from (f"{name}, {inner}: {json.dumps(value[inner])}" for inner in value)
+    else:
+        yield f"{name}: {json.dumps(value)}"
 
 
 def _states(sections: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:

@@ -5,6 +5,7 @@ process starts itself again without graphs: a failed capture can leave the GPU u
 """
 
 import argparse
+import logging
 import os
 import signal
 import sys
@@ -31,28 +32,31 @@ _engine = partial(driven.engine, size="1.7b", rows=_VARIANT_ROWS)
 SECTIONS: Mapping[str, Callable[[Ground], None]] = {
     "machine": driven.machine,
     "faults": driven.faults,
+    "codec-faults": driven.codec_faults,
     "quick-1.7b": partial(driven.engine, size="1.7b", rows=_QUICK_ROWS),
-    "profile-1.7b": partial(driven.profile, size="1.7b"),
+    "fused-codec": partial(driven.engine, size="1.7b", rows=_QUICK_ROWS, codec_kernels="fused"),
     "products": driven.products,
+    "profile-1.7b": partial(driven.profile, size="1.7b"),
     "checkpoints": served.checkpoints,
-    "load-1.7b": partial(served.load, size="1.7b", rates=(1, 20), together=(256, 64)),
+    "load-1.7b": partial(served.load, size="1.7b", rates=(1, 20, 60), together=(256, 64)),
+    "load-aligned": partial(
+        served.load, size="1.7b", rates=(20,), together=(64,), aligner="online"
+    ),
     "exactness": driven.exactness,
-    "peers-1.7b": partial(served.peers, size="1.7b"),
     "tests": served.tests,
+    "paced-1.7b": partial(served.load, size="1.7b", rates=(), together=(256,), max_lead_s=0.5),
     "engine-1.7b": partial(driven.engine, size="1.7b", rows=ROWS),
+    "engine-0.6b": partial(driven.engine, size="0.6b", rows=ROWS),
     "cap-1.7b": partial(driven.memory_cap, size="1.7b", gigabytes=8.0),
     "cap-0.6b": partial(driven.memory_cap, size="0.6b", gigabytes=6.0),
-    "engine-0.6b": partial(driven.engine, size="0.6b", rows=ROWS),
-    "paced-1.7b": partial(served.load, size="1.7b", rates=(), together=(256,), max_lead_s=0.5),
     "aligner": served.aligner,
-    "flash": partial(_engine, attention="flash"),
     "sdpa": partial(_engine, attention="sdpa"),
     "plain": partial(_engine, kernels="plain"),
-    "fused-codec": partial(_engine, codec_kernels="fused"),
-    "half-codec": partial(_engine, codec_kernels="fused", codec_precision="bfloat16"),
+    "flash": partial(_engine, attention="flash", kernels="plain"),
     "fp8": partial(_engine, quantize="fp8"),
     "int8": partial(_engine, quantize="int8"),
     "no-tf32": partial(_engine, has_tf32=False),
+    "peers-1.7b": partial(served.peers, size="1.7b"),
 }
 
 
@@ -71,6 +75,7 @@ def main() -> None:
     options = _parser().parse_args()
     if options.parent is not None:
         _end_with(options.parent)
+    logging.basicConfig(format="%(asctime)s %(name)s: %(message)s", level=logging.INFO)
     notes = Notes(Record(options.out / RESULTS), options.section)
     ground = Ground(
         options.device, options.size == "tiny", options.folder, notes, options.wheels,

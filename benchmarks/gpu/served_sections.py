@@ -23,10 +23,18 @@ _WARM_UP_S = 1.0
 """Of a server under load; sentences of five seconds."""
 _BARGE_INS, _SEED = 0.15, 1
 _PEER_ROUNDS, _PEER_FRAMES, _TINY_PEER_FRAMES = 5, 96, 16
+_CODECS = (
+    ("quick-1.7b", "", {}),
+    ("fused-codec", "fused_codec_fault", {"VOICEAGENT_TTS_CODEC_KERNELS": "fused"}),
+)
+"""Section, the figure that says why its codec cannot run, and its settings of a server."""
 _TESTS = (
     "tests/engine",
     "tests/model/test_fused.py",
     "tests/model/test_fused_sampler.py",
+    "tests/model/test_fused_row.py",
+    "tests/model/test_fused_window.py",
+    "tests/model/test_codec_fused.py",
     "tests/benchmarks/test_exactness.py",
 )
 """Others need packages that a GPU machine has no use for."""
@@ -53,8 +61,12 @@ def load(
     rates: Sequence[float],
     together: Sequence[int],
     max_lead_s: float | None = None,
+    aligner: str = "off",
 ) -> None:
-    """Keep the figures of a server under load, each load as soon as it ends."""
+    """Keep the figures of a server under load, each load as soon as it ends.
+
+    The codec runs with the options that were fastest in the sections before.
+    """
     from voiceagent_tts.bench.callers import Section
     from voiceagent_tts.bench.loads import Load
 
@@ -66,14 +78,35 @@ def load(
     sections = [Section(each, seconds, warm_up_s) for each in loads]
     missing = [each for each in sections if not ground.notes.has("sections", each.name)]
     if missing:
-        asyncio.run(_load(ground, size, missing, frames, max_lead_s))
+        environment = {"VOICEAGENT_TTS_ALIGNER": aligner, **_best_codec(ground)}
+        ground.notes.keep(environment, "environment")
+        asyncio.run(_load(ground, size, missing, frames, max_lead_s, environment))
     of_all = ground.notes.figures()["sections"].values()
     for name in ("utterances", "failed", "silent", "underruns"):
         ground.notes.keep(sum(one[name] for one in of_all), name)
 
 
+def _best_codec(ground: Ground) -> dict[str, str]:
+    """Return the settings of the codec that made most audio, of those that had no fault."""
+    found = ground.notes.record.figures()
+    faults, best, most = found.get("codec-faults", {}), dict[str, str](), 0.0
+    for section, fault, settings in _CODECS:
+        made = max(
+            (line["audio_s_per_s"] for line in found.get(section, {}).get("lines", {}).values()),
+            default=0.0,
+        )
+        if made > most and not faults.get(fault):
+            best, most = settings, made
+    return best
+
+
 async def _load(
-    ground: Ground, size: str, sections: Sequence[Any], frames: int, max_lead_s: float | None
+    ground: Ground,
+    size: str,
+    sections: Sequence[Any],
+    frames: int,
+    max_lead_s: float | None,
+    settings: Mapping[str, str],
 ) -> None:
     from benchmarks.gpu.server_counters import read_counters, stages
     from voiceagent_tts.bench.callers import Callers
@@ -90,7 +123,7 @@ async def _load(
     rows = 16 if ground.is_tiny else _ROWS  # a busy CPU has all arrivals open at once
     arguments = ["--model", str(model), "--rows", str(rows), "--device", ground.device_name]
     environment = {
-        "VOICEAGENT_TTS_ALIGNER": "off",
+        **settings,
         "PYTHONPATH": os.pathsep.join(
             filter(None, (str(_REPOSITORY), os.environ.get("PYTHONPATH")))
         ),

@@ -1,11 +1,12 @@
 """Download wheels for a GPU machine that has torch, transformers and numpy, but no network.
 
 Fills a folder with the other packages that the benchmarks use, in the versions of this environment:
-`engine` with this project and the requirements of its command line; `server` with the further
+`engine` with the requirements of this project's command line; `server` with the further
 requirements of a server and of the tests; `peers` with the packages that `benchmarks.engine.peers`
-compares. Sections whose packages are missing are skipped, so any subset of the folders is useful.
-All wheels together must stay under 64 MiB, the limit of such a machine; otherwise the program
-fails. For Linux on x86-64.
+compares. This project runs from its checkout. Sections whose packages are missing are skipped, so
+any subset of the folders is useful: a first run takes `engine` and `server`, and a later one
+`peers`. Each of the two, together with the tree, must stay under 60 MiB, because such a machine may
+accept 64; otherwise the program fails. For Linux on x86-64.
 """
 
 import importlib.metadata
@@ -41,10 +42,12 @@ _THERE = (
     "torch", "tqdm", "transformers",
 )  # fmt: skip
 """torch, transformers and numpy, and the packages that always accompany them."""
-_NOT_USED = ("av",)
-"""Large packages that only compressed audio needs; the load benchmark receives PCM."""
+_NOT_USED = ("av", "cryptography", "pygments")
+"""Large packages that only compressed audio, signed audio and coloured tracebacks need."""
 _PARTS = ("engine", "server", "peers")
-_MOST_BYTES = 64 * 2**20
+_MOST_BYTES = 60 * 2**20
+_RUNS = (("engine", "server"), ("peers",))
+"""Folders that are copied together, beside the tree."""
 _PLATFORMS = tuple(f"manylinux_2_{minor}_x86_64" for minor in (28, 27, 26, 24, 17)) + (
     "manylinux2014_x86_64",
     "manylinux1_x86_64",
@@ -133,13 +136,6 @@ def _download(requirements: Collection[str], folder: Path, python: str) -> None:
     )  # fmt: skip
 
 
-def _build_project(folder: Path) -> None:
-    """Build this project's wheel; the code that runs is that of the checkout."""
-    root = str(Path(__file__).parents[2])
-    argv = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(folder), root]
-    subprocess.run(argv, check=True, stdout=sys.stderr)
-
-
 def main(
     out: Annotated[Path, typer.Option(help="Folder to fill.")] = Path(".wheels"),
     python: Annotated[str, typer.Option(help="Of the GPU machine.")] = "3.12",
@@ -150,22 +146,36 @@ def main(
     with Console(stderr=True).status("downloading"):
         for name, requirements in pinned(python).items():
             _download(requirements, out / name, python)
-        _build_project(out / "engine")
         for requirement in {*OFFICIAL.requirements, *FASTER.requirements}:
             _download([requirement], out / "peers", python)  # together pip would refuse them
-    sizes = {file.name: file.stat().st_size for file in out.glob("*/*.whl")}
-    for name, size in sorted(sizes.items(), key=lambda item: -item[1])[:12]:
-        print(f"{size / 1e6:7.1f} MB  {name}")
-    folders = {name: _megabytes(out / name) for name in _PARTS}
-    print(json.dumps({"wheels": len(sizes), "mb": folders}))
-    check_total(sizes)
+    sizes = {file: file.stat().st_size for file in out.glob("*/*.whl")}
+    for file, size in sorted(sizes.items(), key=lambda item: -item[1])[:12]:
+        print(f"{size / 1e6:7.1f} MB  {file.name}")
+    tree = tree_bytes(Path(__file__).parents[2])
+    folders = {
+        name: {file.name: size for file, size in sizes.items() if file.parent.name == name}
+        for name in _PARTS
+    }
+    megabytes = {name: round(sum(folders[name].values()) / 1e6, 1) for name in _PARTS}
+    print(json.dumps({"wheels": len(sizes), "mb": {"tree": round(tree / 1e6, 1), **megabytes}}))
+    for parts in _RUNS:
+        check_total({"the tree": tree} | {n: s for part in parts for n, s in folders[part].items()})
+
+
+def tree_bytes(root: Path) -> int:
+    """Return the bytes of the files that git tracks, and that are copied beside the wheels."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=root, check=True, capture_output=True, text=True
+    ).stdout
+    paths = (root / name for name in listed.split("\0") if name)
+    return sum(path.lstat().st_size for path in paths if path.exists())
 
 
 def check_total(sizes: Mapping[str, int]) -> None:
-    """Fail if wheels are larger than a GPU machine may accept.
+    """Fail if what is copied together is larger than a GPU machine may accept.
 
     Args:
-        sizes: name of each file -> its bytes.
+        sizes: name of each file, or of the tree -> its bytes.
 
     Raises:
         SystemExit: they are; the message names the largest.
@@ -174,13 +184,9 @@ def check_total(sizes: Mapping[str, int]) -> None:
     if total > _MOST_BYTES:
         largest = max(sizes, key=lambda name: sizes[name])
         sys.exit(
-            f"the wheels have {total / 2**20:.1f} MiB, expected at most "
+            f"what is copied has {total / 2**20:.1f} MiB, expected at most "
             f"{_MOST_BYTES / 2**20:.0f} MiB; the largest is {largest}"
         )
-
-
-def _megabytes(folder: Path) -> float:
-    return round(sum(file.stat().st_size for file in folder.glob("*.whl")) / 1e6, 1)
 
 
 if __name__ == "__main__":

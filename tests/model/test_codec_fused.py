@@ -66,7 +66,9 @@ def decoded(kernels: str, seed: int) -> list[Tensor]:
         decoder.prime(torch.randint(32, (1, 4, 4), generator=generator), primed)
         state.copy_row(2, primed, 0)
         for _ in range(4):
-            rows = torch.tensor(choices.sample(range(4), choices.randint(1, 3)))
+            numbers = choices.sample(range(4), choices.randint(1, 3))
+            # A column of a table, as the engine's codes have it: its numbers are not adjacent.
+            rows = torch.tensor([[number, 99] for number in numbers])[:, 0]
             codes = torch.randint(32, (len(rows), 4, choices.randint(1, 2)), generator=generator)
             results.append(decoder.decode(codes, state, rows))
     return [*results, state.history]

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from voiceagent_tts.core import FRAME_S
 from voiceagent_tts.engine.kv_cache import PageAllocator
@@ -35,6 +36,8 @@ class StepTime:
         codec_s: time of the codec on its device.
         host_s: host time during which the device was idle.
         prefill_s: device time per prompt when all prompts are prefilled together.
+        p99_s: wall time that one step in a hundred exceeds.
+        max_s: wall time of the longest step.
     """
 
     rows: int
@@ -45,6 +48,8 @@ class StepTime:
     codec_s: float
     host_s: float
     prefill_s: float
+    p99_s: float = 0.0
+    max_s: float = 0.0
 
     @property
     def audio_s_per_s(self) -> float:
@@ -69,14 +74,14 @@ def time_steps(
     with _speaking(runner, prompt, sampling, rows, frames) as speaking:
         for number in range(WINDOW_FRAMES):
             _step(runner, speaking, number)
-        warm, began_s = replace(runner.timings), time.perf_counter()
+        warm, ends_s = replace(runner.timings), [time.perf_counter()]
         for number in range(WINDOW_FRAMES, frames):
             _step(runner, speaking, number)
-        step_s = (time.perf_counter() - began_s) / steps
+            ends_s.append(time.perf_counter())
         after = replace(runner.timings)
     prefill_s = (warm.prefill_s - before.prefill_s) / rows
     positions = len(prompt) + WINDOW_FRAMES + steps // 2
-    return _time_of(warm, after, rows, positions, step_s, prefill_s)
+    return _time_of(warm, after, rows, positions, ends_s, prefill_s)
 
 
 def rows_in_time(times: Sequence[StepTime], budget_s: float) -> int:
@@ -100,18 +105,26 @@ def rows_in_time(times: Sequence[StepTime], budget_s: float) -> int:
 
 
 def _time_of(
-    warm: Timings, after: Timings, rows: int, positions: int, step_s: float, prefill_s: float
+    warm: Timings,
+    after: Timings,
+    rows: int,
+    positions: int,
+    ends_s: Sequence[float],
+    prefill_s: float,
 ) -> StepTime:
     steps = after.steps - warm.steps
+    took_s = sorted(end_s - begin_s for begin_s, end_s in pairwise(ends_s))
     return StepTime(
         rows,
         positions,
-        step_s,
+        sum(took_s) / steps,
         (after.predictor_s - warm.predictor_s) / steps,
         (after.talker_s - warm.talker_s) / steps,
         (after.codec_s - warm.codec_s) / steps,
         (after.host_s - warm.host_s) / steps,
         prefill_s,
+        p99_s=took_s[int(0.99 * steps)],
+        max_s=took_s[-1],
     )
 
 

@@ -26,8 +26,6 @@ def check_bits(options: Qwen3Options, device: torch.device) -> None:
         got, other = f"quantize {options.quantize} on a CPU", "precision int8"
     elif device.type != "cpu" and options.precision in ("int8", "int4"):
         got, other = f"precision {options.precision} on a GPU", "quantize int8"
-    elif options.kernels == "skinny" and options.quantize is not None:
-        got, other = f"quantize {options.quantize} with kernels skinny", "kernels fused"
     else:
         return
     raise VoiceAgentError(
@@ -107,10 +105,9 @@ def choose_kernels(
     """
     if wanted == "plain" or (wanted == "auto" and device.type == "cpu"):
         return "plain", None
-    kernels: Kernels = "fused" if wanted == "auto" else wanted
-    fault = find_fault(config.talker_config, dtype, device, kernels)
+    fault = find_fault(config.talker_config, dtype, device)
     if fault is None:
-        return kernels, None
+        return "fused", None
     if wanted != "auto":
         raise VoiceAgentError(
             f"expected kernels that work on {device}, got {wanted}: {fault}; try auto or plain",

@@ -8,7 +8,7 @@ from voiceagent_tts.engine.product_choice import Precision
 from voiceagent_tts.model.attention import AttentionBackend
 from voiceagent_tts.model.quantized import Quantization
 
-KernelChoice = Literal["auto", "plain", "fused", "skinny"]
+KernelChoice = Literal["auto", "plain", "fused"]
 
 
 @dataclass(frozen=True, slots=True)

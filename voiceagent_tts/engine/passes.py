@@ -218,5 +218,5 @@ class Passes:
         talker, may_end = self._network.talker, records.integer("may_end")[:, None]
         penalty = records.number("penalty")
         rules = LogitRules(seen, penalty, may_end, talker.is_control, talker.is_end)
-        logits, settings = talker.head(hidden), records.settings("talker")
+        logits, settings = talker.logits(hidden), records.settings("talker")
         return self._talker_sampler.sample(logits, records.noise[:, 0], settings, rules)

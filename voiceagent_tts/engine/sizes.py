@@ -16,7 +16,7 @@ FRAMES_A_CALL = 64
 
 _ROWS = (1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512)
 _WINDOWS = (PAGE_POSITIONS, 2 * PAGE_POSITIONS, 4 * PAGE_POSITIONS)
-_PROMPTS = (32, 128, 512)
+_PROMPTS = (32, 128, 256, 512)
 _PROMPT_ROWS = (1, 2, 4, 8, 16)
 _WINDOW = 64
 """Without graphs, the window of a pass is a multiple of this many positions."""

@@ -107,6 +107,7 @@ class CodePredictor(nn.Module):
             Linear(config.hidden_size, width, bias=True) if config.hidden_size != width else None
         )
         self.transformer = Transformer(self.config, operations)
+        self._operations = operations
         positions = torch.arange(self.config.num_code_groups)[None]
         frequencies = inverse_frequencies(self.config.head_dim, self.config.rope_theta)
         rotated = rotation(positions, frequencies, self.embeddings.dtype)
@@ -155,7 +156,7 @@ class CodePredictor(nn.Module):
         start = 0
         for book, head in enumerate(self.heads, start=1):
             state = self._run(x, start, buffers)
-            codes.append(sample(head(state), book))
+            codes.append(sample(self._operations.product(state, head), book))  # type: ignore[arg-type]
             start += x.shape[1]
             if book < len(self.heads):
                 x = self._inputs[book][codes[-1]][:, None]

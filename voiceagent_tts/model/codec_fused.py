@@ -140,7 +140,8 @@ class FusedCall(DecodeCall):
     """
 
     def __init__(self, state: CodecState, frames: int, rows: Tensor | None) -> None:
-        super().__init__(state, frames, rows)
+        # Kernels read one row number after the other, and callers may pass a column of a table.
+        super().__init__(state, frames, None if rows is None else rows.contiguous())
         self._fresh = state.history.new_empty(len(self.positions), state.history.shape[1])
         self._end = 0
 

@@ -106,7 +106,7 @@ class CodecTransformer(nn.Module):
             attended = self._attend(heads, layer.heads, rotated, call, number)
             attended = layer.out(attended.flatten(2))
             x, normed = self._operations.add_norm(x, attended, layer.mlp_norm)
-            added = self._operations.gate_product(layer.mlp.gate_up(normed), layer.mlp.down)
+            added = layer.mlp.down(self._operations.gate(layer.mlp.gate_up(normed)))
         return self.output(self._operations.add_norm(x, added, self.norm)[1])
 
     def weights(self, name: str) -> Weights:

@@ -5,14 +5,13 @@ Attention reads pages in place, up to each row's own position: no window, no mas
 over more than two positions (prompts) use the attention of `fused_prompt`. Importing this module
 needs Triton.
 
-One program of the attention kernel computes the queries of a row that share keys. The figures here
-are counted, not measured, for the 1.7B model on an H200. Dot products are plain sums: two queries
-would leave seven eighths of a tensor core's tile empty, and the 2 ms per frame that the sums take
-for 256 rows of 1,024 positions overlap with 7 ms of memory reads. Keys are not split over several
-programs. The 8 programs of a single row read 32 positions in about 1 µs: 0.2 ms per frame for 200
-positions, where a split would gain little more than its 28 extra launches cost; 0.9 ms for 1,024;
-and 4 ms for the maximum of 4,608 positions, where a split would pay. Rows of voice agents are
-short, and from 32 rows on the programs fill the GPU.
+One program of the attention kernel computes the queries of a row that share keys. Its warps wait
+for each other at every reduction, so that few warps are fast wherever other programs fill the GPU.
+For a layer of 1 / 64 / 256 rows an H100 took 2.9 / 4.5 / 8.0 us over the positions of a frame
+(5.5 / 16 / 60 with 8 warps), and 7.9 / 26.5 / 81 us over 200 positions (8.6 / 35 / 127); the last
+reads 210 MB, which take 70 us. With products on tensor cores it was 5.6 / 23 / 80 us: not worth a
+second kernel. Keys are not split over several programs, which would pay for a lone row of more than
+1,000 positions.
 """
 
 # Functions under `triton.jit` are in Triton's language, which its releases type differently.
@@ -28,18 +27,22 @@ from torch import Tensor
 
 from voiceagent_tts.model.attention import KVCache
 from voiceagent_tts.model.fused_prompt import attend_prompt, turn
-from voiceagent_tts.model.layers import HeadNorm, RMSNorm, Rotation, SeparateProducts
+from voiceagent_tts.model.fused_row import multiply_row
+from voiceagent_tts.model.layers import HeadNorm, Linear, RMSNorm, Rotation
 
 _MOST_STEPS = 2
 """Maximum new positions per row of the attention kernel: one of a step, two of a frame's start."""
-_WARPS = 8
-"""Warps per program of the attention kernel."""
+_FRAME_WARPS, _WARPS, _LONE_WARPS = 1, 2, 4
+"""Warps per program of the attention kernel: over the positions of a frame; over more positions,
+where the programs of all rows fill a GPU; and where they do not."""
+_FRAME_POSITIONS = 32
+"""Most positions of a row that are a frame's: those of its codebooks."""
+_FILLING_PROGRAMS = 264
+"""Programs that fill a GPU: two for every multiprocessor of an H100."""
 _THREAD_BYTES = 16
 """Bytes that a thread loads at once."""
-_BLOCK_BYTES = 8_192
-"""Bytes of keys that a program reads at once, plus the same of values. They stay in registers, and
-two programs fit on one multiprocessor with every release of Triton: 3.7 to 3.9 keep more of a block
-in registers than 3.6 and spilled with blocks of twice the size."""
+_WARP_BYTES = 2_048
+"""Bytes of keys that a warp reads at once, plus the same of values. They stay in registers."""
 _GATE_BLOCK = 1024
 # `enable_fp_fusion` is explicit because Triton no longer fuses by default from 3.10 on.
 _NOTHING = tl.constexpr(-1e30)
@@ -170,8 +173,11 @@ def _attend(
     tl.store(goal, tl.reshape(result, [LINES, WIDE]).to(dtype), is_line)
 
 
-class FusedOperations(SeparateProducts):
-    """Operations by Triton: one launch each, two for the attention of a prompt."""
+class FusedOperations:
+    """Operations by Triton: one launch each, two for the attention of a prompt.
+
+    Products of several rows are PyTorch's.
+    """
 
     def add_norm(self, x: Tensor, added: Tensor | None, norm: RMSNorm) -> tuple[Tensor, Tensor]:
         """See `Operations`."""
@@ -196,8 +202,9 @@ class FusedOperations(SeparateProducts):
         queries, groups, page = norm.queries, count - len(norm.weight), pages.keys.shape[1]
         wide, lines = _power(width), _power(steps * (queries // groups))
         head_bytes = heads.element_size() * wide
-        slots = min(_power(page), 32 * _WARPS * _THREAD_BYTES // head_bytes)
-        block = min(_power(page), _BLOCK_BYTES // head_bytes)
+        warps = _attention_warps(page, rows * groups)
+        slots = min(_power(page), max(1, 32 * warps * _THREAD_BYTES // head_bytes))
+        block = min(_power(page), max(slots, warps * _WARP_BYTES // head_bytes))
         assert pages.keys.is_contiguous() and pages.values.is_contiguous(), (
             "expected contiguous pages"
         )
@@ -209,7 +216,7 @@ class FusedOperations(SeparateProducts):
             rotated.cos.stride(0) if len(rotated.cos) > 1 else 0, pages.table.stride(0),
             pages.positions.stride(0), steps, queries, groups, width, page, lines, _power(steps),
             wide, block // slots, slots,
-            num_warps=_WARPS, enable_fp_fusion=True,
+            num_warps=warps, enable_fp_fusion=True,
         )  # fmt: skip
         return attended
 
@@ -227,6 +234,17 @@ class FusedOperations(SeparateProducts):
             enable_fp_fusion=True,
         )
         return gated
+
+    def product(self, x: Tensor, linear: Linear) -> Tensor:
+        """See `Operations`."""
+        is_row = x.numel() == x.shape[-1]
+        return multiply_row(x, linear.weight) if is_row else linear(x)
+
+
+def _attention_warps(page: int, programs: int) -> int:
+    if page <= _FRAME_POSITIONS:
+        return _FRAME_WARPS
+    return _WARPS if programs >= _FILLING_PROGRAMS else _LONE_WARPS
 
 
 def _power(size: int) -> int:

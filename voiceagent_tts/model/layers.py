@@ -23,9 +23,9 @@ from voiceagent_tts.model.config import TransformerConfig
 Weights = Iterator[tuple[str, Tensor]]
 """Pairs of a tensor name in the checkpoint and the part of our parameter that it fills."""
 
-Kernels = Literal["plain", "fused", "skinny"]
-"""Implementation of everything between matrix products: PyTorch or Triton (`model/fused.py`). With
-`skinny`, products of few rows are Triton's, too (`model/fused_products.py`)."""
+Kernels = Literal["plain", "fused"]
+"""Implementation of everything between matrix products, and of the products of a single row:
+PyTorch or Triton (`model/fused.py`)."""
 
 
 class Linear(nn.Module):
@@ -120,7 +120,7 @@ def rotation(positions: Tensor, frequencies: Tensor, dtype: torch.dtype) -> Rota
 
 
 class Operations(Protocol):
-    """Operations of a layer between its matrix products."""
+    """Operations of a layer."""
 
     def add_norm(self, x: Tensor, added: Tensor | None, norm: RMSNorm) -> tuple[Tensor, Tensor]:
         """Add `added` to the stream `x` ([..., hidden] both); return the sum and its norm."""
@@ -147,33 +147,12 @@ class Operations(Protocol):
         """Compute `silu(gate) * up`: [..., 2 intermediate], gate first -> [..., intermediate]."""
         ...
 
-    def norm_product(
-        self, x: Tensor, added: Tensor | None, norm: RMSNorm, linear: Linear
-    ) -> tuple[Tensor, Tensor]:
-        """As `add_norm`; return the sum, and the product of `linear` with its norm."""
-        ...
-
-    def gate_product(self, gate_up: Tensor, linear: Linear) -> Tensor:
-        """As `gate`; return the product of `linear` with the result."""
+    def product(self, x: Tensor, linear: Linear) -> Tensor:
+        """Multiply [..., inputs] by the weight of `linear`, which has no bias."""
         ...
 
 
-class SeparateProducts:
-    """Products that follow the operation before them, each on its own."""
-
-    def norm_product(
-        self: Operations, x: Tensor, added: Tensor | None, norm: RMSNorm, linear: Linear
-    ) -> tuple[Tensor, Tensor]:
-        """See `Operations`."""
-        total, normed = self.add_norm(x, added, norm)
-        return total, linear(normed)
-
-    def gate_product(self: Operations, gate_up: Tensor, linear: Linear) -> Tensor:
-        """See `Operations`."""
-        return linear(self.gate(gate_up))
-
-
-class PlainOperations(SeparateProducts):
+class PlainOperations:
     """Operations by PyTorch.
 
     Args:
@@ -203,6 +182,10 @@ class PlainOperations(SeparateProducts):
         """See `Operations`."""
         return silu_gate(gate_up)
 
+    def product(self, x: Tensor, linear: Linear) -> Tensor:
+        """See `Operations`."""
+        return linear(x)
+
 
 def silu_gate(gate_up: Tensor) -> Tensor:
     """Compute `silu(gate) * up`: [..., 2 intermediate], gate first -> [..., intermediate]."""
@@ -223,12 +206,12 @@ class Attention(nn.Module):
         self.norm = HeadNorm(self.heads, self.groups, self.head_dim, config.rms_norm_eps)
 
     def forward(
-        self, heads: Tensor, rotated: Rotation, cache: KVCache, layer: int, operations: Operations
+        self, x: Tensor, rotated: Rotation, cache: KVCache, layer: int, operations: Operations
     ) -> Tensor:
-        """Products of `qkv` [B, T, ...] -> [B, T, hidden]; `cache` stores new keys and values."""
-        heads = heads.view(*heads.shape[:2], -1, self.head_dim)
+        """[B, T, hidden] -> [B, T, hidden]; `cache` stores new keys and values."""
+        heads = operations.product(x, self.qkv).view(*x.shape[:2], -1, self.head_dim)
         attended = operations.attend(heads, self.norm, rotated, cache, layer)
-        return self.out(attended.flatten(2))
+        return operations.product(attended.flatten(2), self.out)
 
     def weights(self, name: str) -> Weights:
         """Yield this module's tensors under the checkpoint's `name`."""
@@ -294,10 +277,11 @@ class Layer(nn.Module):
         Returns:
             The residual stream, and this layer's MLP output, not yet added to it.
         """
-        x, heads = operations.norm_product(x, added, self.attention_norm, self.attention.qkv)
-        attended = self.attention(heads, rotated, cache, layer, operations)
-        x, gate_up = operations.norm_product(x, attended, self.mlp_norm, self.mlp.gate_up)
-        return x, operations.gate_product(gate_up, self.mlp.down)
+        x, normed = operations.add_norm(x, added, self.attention_norm)
+        attended = self.attention(normed, rotated, cache, layer, operations)
+        x, normed = operations.add_norm(x, attended, self.mlp_norm)
+        gated = operations.gate(operations.product(normed, self.mlp.gate_up))
+        return x, operations.product(gated, self.mlp.down)
 
     def weights(self, name: str) -> Weights:
         """Yield this module's tensors under the checkpoint's `name`."""

@@ -46,6 +46,7 @@ class Talker(nn.Module):
             torch.empty(config.vocab_size, width), requires_grad=False
         )
         self.transformer = Transformer(config, operations)
+        self._operations = operations
         self.head = Linear(width, config.vocab_size)
         self.frequencies = nn.Buffer(inverse_frequencies(config.head_dim, config.rope_theta))
         ids = torch.arange(config.vocab_size)
@@ -77,6 +78,10 @@ class Talker(nn.Module):
             [B, T, hidden].
         """
         return self.transformer(x, rotation(positions, self.frequencies, x.dtype), cache)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Score every id: [B, hidden] -> [B, V]."""
+        return self._operations.product(hidden, self.head)
 
     def weights(self) -> Weights:
         """Yield this module's tensors under the checkpoint's names."""

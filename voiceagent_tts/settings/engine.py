@@ -48,8 +48,7 @@ class EngineSettings(SettingsGroup):
             `flash`). Default: `flash` if it is installed.
         kernels: Kernels between the matrix products of talker and code predictor: `fused` (Triton,
             NVIDIA GPUs), `plain` (PyTorch), or `auto`, which uses fused kernels if a check at start
-            succeeds. `skinny` is `fused` with a third fewer launches for steps of up to 16 rows;
-            never run on a GPU, so try it by measuring.
+            succeeds.
         codec_kernels: Kernels of the audio codec: `plain` (PyTorch) or `fused` (Triton, NVIDIA
             GPUs), which reads and writes a third as much memory in a third of the launches. Never
             run on a GPU; try it by measuring.
@@ -87,7 +86,7 @@ class EngineSettings(SettingsGroup):
     gpu_memory_gb: float | None = Field(default=None, gt=0)
     codec_device: str | None = None
     attention: Literal["sdpa", "flash"] | None = None
-    kernels: Literal["auto", "plain", "fused", "skinny"] = "auto"
+    kernels: Literal["auto", "plain", "fused"] = "auto"
     codec_kernels: Literal["plain", "fused"] = "plain"
     codec_precision: Literal["float32", "bfloat16"] = "float32"
     graphs: bool = True
