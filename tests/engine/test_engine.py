@@ -249,10 +249,14 @@ def test_audio_of_earlier_steps_is_sent_while_the_device_computes(
 ) -> None:
     """Audio that is complete once a step was launched does not wait until the step ends."""
 
+    past: list[bool] = []
+
     class Held(StreamEvent):
         """An event of the codec's stream that is past when the test says so."""
 
-        is_past = False  # pyright: ignore[reportIncompatibleMethodOverride]
+        @property
+        def is_past(self) -> bool:
+            return bool(past)
 
     stream = driver.runner._codec._stream
     monkeypatch.setattr(stream, "mark", lambda: Held(None))
@@ -270,7 +274,7 @@ def test_audio_of_earlier_steps_is_sent_while_the_device_computes(
         return collect()
 
     monkeypatch.setattr(driver.runner._batch, "collect", note)
-    monkeypatch.setattr(Held, "is_past", True)
+    past.append(True)
     driver.engine.step()
     assert sent == [[1, 2]]
     driver.run(Cancel(2))
