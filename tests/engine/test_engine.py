@@ -248,7 +248,6 @@ def test_audio_of_earlier_steps_is_sent_while_the_device_computes(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Audio that is complete once a step was launched does not wait until the step ends."""
-
     past: list[bool] = []
 
     class Held(StreamEvent):

@@ -206,12 +206,11 @@ class Runner:
 
     @property
     def description(self) -> dict[str, str | bool]:
-        """How this runner computes, for reports: kernels and graphs, and why either is missing."""
+        """How this runner computes, for reports: its kernels, why not others, and graphs."""
         return {
             "kernels": self.kernels,
             "kernel_fault": self.kernel_fault or "",
             "has_graphs": self.graphs.are_used,
-            "capture_fault": self.graphs.fault or "",
         }
 
     def reset_timings(self) -> None:
