@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 if TYPE_CHECKING:
     import torch
@@ -92,16 +93,38 @@ def _call(sent: bytes) -> bytes:
     return pickle.dumps(function(*arguments))
 
 
+def variants(function: Callable[..., Any], *arguments: Any) -> set[tuple[str, str]]:
+    """Return the names and keys of the kernels that a call launches: one for each binary.
+
+    Nothing is compiled or run. Call it in a process of its own, as it replaces Triton's driver.
+    """
+    from triton import JITFunction
+
+    def key_of(kernel: Any, key: str, *_: Any) -> SimpleNamespace:
+        return SimpleNamespace(key=key)
+
+    with patch.object(JITFunction, "_do_compile", key_of):
+        launched = _launches(90, function, *arguments)
+    return {(name, one.key) for name, one in launched}
+
+
 def _launched(capability: int, function: Callable[..., Any], *arguments: Any) -> list[Resources]:
+    return [_resources(kernel) for _, kernel in _launches(capability, function, *arguments)]
+
+
+def _launches(
+    capability: int, function: Callable[..., Any], *arguments: Any
+) -> list[tuple[str, Any]]:
     from triton import JITFunction
     from triton.backends.compiler import GPUTarget
     from triton.runtime.driver import driver
 
-    compiled: list[Any] = []
+    compiled: list[tuple[str, Any]] = []
     launch = JITFunction.run
 
     def compile(kernel: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> None:
-        compiled.append(launch(kernel, *args, grid=grid, warmup=True, **options))
+        found = launch(kernel, *args, grid=grid, warmup=True, **options)
+        compiled.append((kernel.__name__, found))
 
     nowhere = SimpleNamespace(
         get_current_target=lambda: GPUTarget("cuda", capability, 32),
@@ -114,7 +137,7 @@ def _launched(capability: int, function: Callable[..., Any], *arguments: Any) ->
         function(*arguments)
     finally:
         JITFunction.run = launch
-    return [_resources(kernel) for kernel in compiled]
+    return compiled
 
 
 def _resources(kernel: Any) -> Resources:

@@ -85,7 +85,7 @@ def test_a_row_gets_what_it_has(stream: CodecStream) -> None:
     assert [(s.row, s.frames) for s in decode(stream, {0: 5, 2: 1}, made=3)] == [(0, 3), (2, 1)]
     assert [(s.row, s.frames) for s in decode(stream, {0: 5, 2: 2}, made=3)] == [(2, 2)]
     assert decode(stream, {0: 5, 2: 2}, made=3) == ()
-    assert not stream.is_busy
+    assert not stream.calls_in_flight
 
 
 @torch.inference_mode()

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from testbed.engine_driving import CUSTOM_VOICE, load
-from testbed.failing_captures import FAULT, failing_captures
+from testbed.failing_captures import failing_captures
 from testbed.official_cases import read_cases
 from testbed.parity_reference import REFERENCE
 from testbed.runner_driving import TEXT, Listener, Spoken, difference, prompt_of, sampling
@@ -47,34 +47,6 @@ def test_a_size_that_was_not_captured_is_refused() -> None:
         runner._batch.passes.code_predictor_step(3)
     with pytest.raises(RuntimeError, match=r"captured at the start, got \(4, 12\)"):
         runner._codec.calls[4, 12]()
-
-
-def test_a_runner_without_graphs_computes_as_before() -> None:
-    """After a failed capture every pass runs plainly, and no size is refused."""
-    with failing_captures(after=2):
-        runner = make_runner(sizes=sizes_of("one"), has_graphs=True)
-    with pytest.raises(RuntimeError, match=FAULT):
-        runner.graphs.capture(lambda done, total: None)
-    runner.graphs.drop(FAULT)
-    assert not runner.graphs.are_used
-    listener = Listener(runner)
-    listener.start(0)
-    assert listener.finish(0) == alone(sizes=sizes_of("one"))
-
-
-def test_memory_that_cannot_be_released_does_not_hide_why_graphs_are_missing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """PyTorch 2.11 and 2.12 refuse to release memory after CUDA has invalidated a capture."""
-
-    def assert_none_underway() -> None:
-        raise RuntimeError("captures_underway.empty() INTERNAL ASSERT FAILED")
-
-    monkeypatch.setattr(torch.cuda, "empty_cache", assert_none_underway)
-    graphs = make_runner(has_graphs=True).graphs
-    monkeypatch.setattr(graphs._streams[0], "device", torch.device("cuda", 0))
-    graphs.drop(FAULT)
-    assert graphs.fault == FAULT
 
 
 def alone(text: str = TEXT, seed: int = 7, max_frames: int = 20, **options: object) -> Spoken:

@@ -1,6 +1,11 @@
 """The warm-up measures costs with real rows, and the scheduler starts from them."""
 
+from typing import Any
+
+import pytest
+
 from testbed.engine_driving import Driver, load
+from voiceagent_tts.engine import warm_up
 from voiceagent_tts.engine.runner import StepCost
 from voiceagent_tts.engine.warm_up import measure_costs
 
@@ -21,6 +26,21 @@ def test_costs_are_of_few_half_and_all_rows() -> None:
     assert len(driver.runner.free_rows) == 5
     assert not driver.runner.has_sound_in_flight
     assert driver.runner.timings.steps == 0
+
+
+def test_a_start_costs_what_the_host_does_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The measured cost of starts includes building the rows on the host."""
+    driver, now = Driver(rows=2), [0.0]
+    monkeypatch.setattr(warm_up.time, "perf_counter", lambda: now[0])
+    start = driver.runner.start
+
+    def slow_start(*how: Any, **more: Any) -> None:
+        now[0] += 1
+        start(*how, **more)
+
+    monkeypatch.setattr(driver.runner, "start", slow_start)
+    costs = measure_costs(driver.runner, load()[0].generation)
+    assert {(cost.starts, cost.seconds) for cost in costs} == {(0, 0), (1, 1), (2, 2)}
 
 
 def test_a_warm_up_changes_no_sound() -> None:

@@ -3,9 +3,9 @@
 Kernels run in Triton's interpreter, and are compiled for a GPU that this machine lacks.
 """
 
+import math
 import random
 from collections.abc import Callable
-from dataclasses import replace
 from unittest.mock import patch
 
 import pytest
@@ -23,7 +23,7 @@ from voiceagent_tts.model.checkpoint import building
 from voiceagent_tts.model.codec_decoder import CodecDecoder
 from voiceagent_tts.model.codec_layers import SnakeBeta
 from voiceagent_tts.model.config import CodecDecoderConfig
-from voiceagent_tts.model.kernels import codec_difference
+from voiceagent_tts.model.kernels import codec_difference, fuse_codec
 
 CPU = torch.device("cpu")
 TOLERANCE = 1e-5
@@ -132,13 +132,30 @@ def test_phases_are_float32_and_numbers_are_rounded_once(run_interpreted: Run) -
     assert (snake(biased.bfloat16()).float() - expected).abs().max() > 0.5
 
 
-def _difference_at(channels: int) -> float:
-    """Run the check with a codec of so many channels, the first blocks of which are wide."""
-    with (
-        patch.object(kernels, "_TRIAL_CODEC", replace(kernels._TRIAL_CODEC, decoder_dim=channels)),
-        patch.object(codec_layers, "_WIDE_CHANNELS", channels // 2),
-    ):
-        return codec_difference(CPU)
+def trial_decoder(channels: int, dtype: torch.dtype) -> CodecDecoder:
+    """A decoder with random weights, both kinds of convolutions and little work."""
+    config = CodecDecoderConfig(
+        codebook_size=16, codebook_dim=16, hidden_size=32, latent_dim=32, intermediate_size=48,
+        num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=16,
+        sliding_window=2, num_quantizers=4, upsample_rates=(2, 2, 2, 2, 2, 2, 15),
+        upsampling_ratios=(2,), decoder_dim=channels,
+    )  # fmt: skip
+    with patch.object(codec_layers, "_WIDE_CHANNELS", channels // 2):
+        decoder = CodecDecoder(config)
+    generator = torch.Generator().manual_seed(0)
+    for parameter in decoder.parameters():
+        parameter.data = parameter.to(dtype)
+    for name, tensor in decoder.state_dict().items():
+        if not name.endswith(("frequencies", "first_rows")):
+            width = tensor[0].numel() if tensor.ndim > 1 else 16
+            tensor.copy_(torch.randn(tensor.shape, generator=generator) / 2 / width**0.5)
+            if name.endswith(("norm.weight", "alpha", "inverse_beta")):
+                tensor.add_(1)
+    return decoder
+
+
+def _difference(channels: int, dtype: torch.dtype = torch.float32) -> float:
+    return codec_difference(trial_decoder(channels, dtype), 12)
 
 
 @pytest.mark.timeout(400)
@@ -146,20 +163,20 @@ def _difference_at(channels: int) -> float:
 def test_the_check_at_load_finds_fused_activations_to_work(
     run_interpreted: Run, channels: int
 ) -> None:
-    """A server's check of the codec passes where kernels compute correctly; its codec has 1024."""
-    assert run_interpreted(_difference_at, channels) <= 1e-5
+    """A server's check of its decoder passes where kernels compute correctly."""
+    assert run_interpreted(_difference, channels) <= 1e-5
 
 
 def _wrong() -> float:
     with patch.object(SnakeBeta, "forward", lambda self, x: x * 1.01):
-        return codec_difference(CPU)
+        return _difference(128)
 
 
 @pytest.mark.thorough
 @pytest.mark.timeout(400)
 def test_the_check_at_load_finds_fused_kernels_in_bfloat16_to_work(run_interpreted: Run) -> None:
     """In bfloat16, fused and plain samples differ by rounding, less than the check allows."""
-    assert 0 < run_interpreted(codec_difference, CPU, torch.bfloat16) <= 0.03
+    assert 0 < run_interpreted(_difference, 1024, torch.bfloat16) <= 0.03
 
 
 @pytest.mark.thorough
@@ -167,6 +184,35 @@ def test_the_check_at_load_finds_fused_kernels_in_bfloat16_to_work(run_interpret
 def test_the_check_at_load_finds_a_wrong_activation(run_interpreted: Run) -> None:
     """Samples that differ in one percent of an activation are found."""
     assert run_interpreted(_wrong) > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("mistake", "fault"),
+    [
+        (1.0, None),
+        (1.2, "codec: 0.2 from plain, expected at most 0.0001"),
+        (math.nan, "codec: nan"),
+    ],
+)
+def test_the_loaded_decoder_is_what_is_checked(
+    mistake: float, fault: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The samples of a loaded decoder are compared before and after it was fused."""
+
+    def fuse(decoder: CodecDecoder) -> None:
+        plain = decoder._run_convolutions
+        decoder._run_convolutions = lambda x, call: plain(x, call) * mistake
+
+    def on_cpu(decoder: CodecDecoder, max_frames: int) -> float:
+        with patch.object(CodecDecoder, "device", CPU):
+            return codec_difference(decoder, max_frames)
+
+    monkeypatch.setattr(CodecDecoder, "fuse", fuse)
+    monkeypatch.setattr(CodecDecoder, "device", torch.device("cuda"))
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(kernels, "codec_difference", on_cpu)
+    found = fuse_codec(make_decoder(is_fused=False), 3)
+    assert found == fault or (found is not None and fault is not None and found.startswith(fault))
 
 
 def test_fused_activations_need_a_gpu() -> None:

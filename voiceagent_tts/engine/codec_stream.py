@@ -149,9 +149,9 @@ class CodecStream:
         """Device time of the calls whose audio was collected, in seconds."""
 
     @property
-    def is_busy(self) -> bool:
-        """Whether any call is in flight."""
-        return bool(self._calls)
+    def calls_in_flight(self) -> int:
+        """Number of calls whose audio was not collected."""
+        return len(self._calls)
 
     @property
     def state_bytes(self) -> int:
@@ -206,12 +206,13 @@ class CodecStream:
             for window in windows:
                 self._decoded[window.row] += frames
 
-    def collect(self, *, is_waiting: bool) -> tuple[Sound, ...]:
+    def collect(self, *, is_waiting: bool, newest: int = 0) -> tuple[Sound, ...]:
         """Return the audio that was completed since the last call, at most one sound per row.
 
         Args:
             is_waiting: whether to wait for the oldest call in flight. If too many calls are in
                 flight, this method waits in any case.
+            newest: number of the newest calls that are left for a later collection.
         """
         if is_waiting and self._calls:
             self._calls[0].done.wait()
@@ -219,7 +220,7 @@ class CodecStream:
             self._calls[-1 - MOST_CALLS].done.wait()
         pcm: dict[int, list[bytes]] = {}
         frames: dict[int, int] = {}
-        while self._calls and self._calls[0].done.is_past:
+        while len(self._calls) > newest and self._calls[0].done.is_past:
             call = self._calls.popleft()
             self.spent_s += call.done.seconds_since(call.began)
             for row, part in self._parts(call):

@@ -155,11 +155,6 @@ class Stream:
         self.graphs += 1
         return replay
 
-    def stop_capturing(self) -> None:
-        """Run functions plainly from now on."""
-        self._capture = None
-        self.graphs = 0
-
 
 class CompiledCalls(Generic[_Key]):
     """Calls over fixed tensors by key, each compiled once.
@@ -191,8 +186,3 @@ class CompiledCalls(Generic[_Key]):
     def seal(self) -> None:
         """Refuse keys that are not compiled yet."""
         self._is_sealed = True
-
-    def clear(self) -> None:
-        """Drop every call; calls are compiled again when they are used."""
-        self._calls.clear()
-        self._is_sealed = False

@@ -102,6 +102,8 @@ def choose_kernels(
 
     Raises:
         VoiceAgentError: kernels were named, and they do not work.
+        RuntimeError: fused kernels have failed in a way that leaves the device unusable for this
+            process.
     """
     if wanted == "plain" or (wanted == "auto" and device.type == "cpu"):
         return "plain", None
@@ -113,7 +115,19 @@ def choose_kernels(
             f"expected kernels that work on {device}, got {wanted}: {fault}; try auto or plain",
             code=ErrorCode.INVALID_PARAM,
         )
+    if not _is_usable(device):
+        raise RuntimeError(f"fused kernels have left {device} unusable: {fault}")
     _logger.warning(
         "using plain kernels, which are slower, because fused kernels failed: %s", fault
     )
     return "plain", fault
+
+
+def _is_usable(device: torch.device) -> bool:
+    """Whether the device still computes; after an illegal access, every call of CUDA fails."""
+    if device.type == "cuda" and torch.cuda.is_initialized():
+        try:
+            torch.cuda.synchronize(device)
+        except RuntimeError:
+            return False
+    return True

@@ -146,10 +146,15 @@ class Qwen3Engine:
         self._prime_one()
         if self._preparations.are_waiting and self.has_time:
             self._preparations.compute_part()
+        began, started = self._clock(), self._counts.starts
         plan = self._schedule()  # starts, steps and windows; rows, pages and refusals
         result = self._run(plan)  # prefill, code predictor, codec and talker
         self._record(plan, result)  # frames, and rows that have ended or wait for text
-        self._publisher.publish(plan.step, result.sounds)  # audio, and ends of sequences
+        self._publisher.send(result.sounds)
+        self._publisher.end_finished(plan.step)
+        if result.frames:  # the host's share, that of starts included, delays listeners, too
+            starts = self._counts.starts - started
+            self._scheduler.record_step(len(result.frames), starts, self._clock() - began)
         is_busy = plan.step or plan.decode or self._runner.has_sound_in_flight
         waits = self._preparations.are_waiting or self._texts.is_busy or self._unprimed()
         return 0.0 if is_busy or waits else None
@@ -158,6 +163,8 @@ class Qwen3Engine:
         """Drop every context; idempotent."""
         for context in list(self._contexts.values()):
             self._publisher.drop(context)
+        if self._gpu is not None:
+            self._gpu.close()
 
     # Commands.
 
@@ -318,15 +325,15 @@ class Qwen3Engine:
     # Run and record.
 
     def _run(self, plan: Plan) -> StepResult:
-        """Make frames, decode frames, and measure how long the step took."""
+        """Make frames and decode frames."""
         rows = [context.active.row for context in plan.step if context.active and context.can_step]
         decode = {c.active.row: frames for c, frames in plan.decode if c.active}
-        starts = sum(context.active is not None for context in plan.start)
-        began = self._clock()
-        result = self._runner.step(rows, decode, meanwhile=self._texts.read)
-        if result.frames:
-            self._scheduler.record_step(len(result.frames), starts, self._clock() - began)
-        return result
+        return self._runner.step(rows, decode, self._work_beside)
+
+    def _work_beside(self) -> None:
+        """Do what needs no result of the step while the device computes."""
+        self._publisher.send(self._runner.collect_earlier())
+        self._texts.read()
 
     def _record(self, plan: Plan, result: StepResult) -> None:
         """Record what each row made, which rows wait for text, and what the codec decodes."""

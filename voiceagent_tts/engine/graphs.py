@@ -1,8 +1,6 @@
 """The graphs of a runner: all passes and codec calls, captured before the first start."""
 
-import gc
 from collections.abc import Callable
-from contextlib import suppress
 
 import torch
 
@@ -15,7 +13,7 @@ Progress = Callable[[int, int], None]
 
 
 class Graphs:
-    """Captures the passes and codec calls of one runner, or lets them run without graphs.
+    """Captures the passes and codec calls of one runner.
 
     Args:
         passes: passes over the rows.
@@ -24,12 +22,10 @@ class Graphs:
 
     Attributes:
         bytes: memory of captured graphs, where it was measured.
-        fault: reason why passes run without graphs although they should have them.
     """
 
     def __init__(self, passes: Passes, codec: CodecStream, streams: tuple[Stream, ...]) -> None:
         self.bytes = 0
-        self.fault: str | None = None
         self._passes = passes
         self._codec = codec
         self._streams = streams
@@ -48,9 +44,10 @@ class Graphs:
         """Compile every pass and every call of the codec, and run each once on the scratch row.
 
         The first replay of a graph uploads it to the GPU, for which no request should wait. Other
-        sizes are refused from then on.
+        sizes are refused from then on. On streams without graphs every pass and call runs once, so
+        that kernels are loaded, and what fails does so before the first request.
 
-        If this raises, only `drop` makes the runner usable.
+        If this raises, the runner cannot be used, and after some faults not even its process.
         """
         done, total = 0, self.count
         for owner in (self._passes, self._codec):
@@ -69,21 +66,3 @@ class Graphs:
             self._codec.calls[call_key]()
         for stream in self._streams:
             stream.mark().wait()
-
-    def drop(self, fault: str) -> None:
-        """Drop all graphs, and run passes plainly from now on: slower, but with the same results.
-
-        Args:
-            fault: why graphs cannot be used.
-        """
-        self.fault, self.bytes = fault, 0
-        self._passes.calls.clear()
-        self._codec.calls.clear()
-        for stream in self._streams:
-            stream.stop_capturing()
-        if self._streams[0].device.type == "cuda":
-            gc.collect()
-            # PyTorch 2.11 and 2.12 still count a capture that CUDA invalidated as underway, and
-            # refuse to release memory. Passes run without that memory, too.
-            with suppress(RuntimeError):
-                torch.cuda.empty_cache()

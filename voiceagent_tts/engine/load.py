@@ -22,12 +22,13 @@ from voiceagent_tts.engine.options import Qwen3Options
 from voiceagent_tts.engine.product_choice import choose_codec_products, choose_products
 from voiceagent_tts.engine.runner import Runner
 from voiceagent_tts.engine.scheduler import Pace
+from voiceagent_tts.engine.sizes import WINDOWS_FRAMES
 from voiceagent_tts.engine.voice_cache import VoiceCache
 from voiceagent_tts.errors import ErrorCode, VoiceAgentError
 from voiceagent_tts.hub import find_model, fingerprint
 from voiceagent_tts.model.checkpoint import Checkpoint, find_device
 from voiceagent_tts.model.codec import Codec
-from voiceagent_tts.model.kernels import find_codec_fault
+from voiceagent_tts.model.kernels import fuse_codec
 from voiceagent_tts.model.layers import Kernels
 from voiceagent_tts.model.network import Network
 from voiceagent_tts.model.quantized import quantize
@@ -151,12 +152,11 @@ def _load_fused_codec(source: ModelSource, device: torch.device, dtype: torch.dt
     Raises:
         VoiceAgentError: they do not work on this device.
     """
-    if fault := find_codec_fault(device, dtype):
+    codec = source.codec(device, dtype, is_packed=False)
+    if fault := fuse_codec(codec.decoder, max(WINDOWS_FRAMES)):
         raise VoiceAgentError(
             f"expected codec_kernels that work on {device}, got fused: {fault}; try plain",
             code=ErrorCode.INVALID_PARAM,
         )
-    codec = source.codec(device, dtype)
-    codec.decoder.fuse()
     _logger.info("the codec runs with fused kernels")
     return codec

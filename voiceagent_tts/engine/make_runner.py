@@ -47,7 +47,8 @@ def _make_cpu_runner(checkpoint: Checkpoint, codec: Codec, options: Qwen3Options
         has_graphs=options.has_graphs,
         prefix_bytes=_CPU_PREFIX_BYTES,
     )
-    _try_capture(runner)
+    if runner.graphs.are_used:
+        _capture(runner)
     return runner
 
 
@@ -99,7 +100,7 @@ def _gpu_sizes(checkpoint: Checkpoint, options: Qwen3Options, rows: int) -> Size
 def _capture_on_gpu(runner: Runner, needs: MemoryNeeds, device: torch.device) -> None:
     """Capture graphs, and measure and log their memory."""
     before, _ = torch.cuda.mem_get_info(device)
-    _try_capture(runner)
+    _capture(runner)
     if runner.graphs.are_used:
         runner.graphs.bytes = before - torch.cuda.mem_get_info(device)[0]
     _logger.info(
@@ -111,28 +112,11 @@ def _capture_on_gpu(runner: Runner, needs: MemoryNeeds, device: torch.device) ->
     )
 
 
-def _try_capture(runner: Runner) -> None:
-    """Capture all graphs, with a progress bar; if that fails, run without graphs.
-
-    An engine without graphs is slower, but it still serves, and its benchmarks still have results.
-    """
-    graphs = runner.graphs
-    if not graphs.are_used:
-        return
-    began_s = time.perf_counter()
-    try:
-        with Progress(console=Console(stderr=True), transient=True) as progress:
-            task = progress.add_task("capturing graphs", total=graphs.count)
-            graphs.capture(lambda done, total: progress.update(task, completed=done, total=total))
-    except Exception as error:  # raised by a driver, a library or a kernel, each with its own types
-        fault = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-        _logger.warning(
-            "running without CUDA graphs, which is slower, because a capture failed: %s",
-            fault,
-            exc_info=True,
-        )
-    else:
-        _logger.info("captured %d graphs in %.1f s", graphs.count, time.perf_counter() - began_s)
-        return
-    # Not in the handler, because its traceback keeps the tensors of the failed capture alive.
-    graphs.drop(fault)
+def _capture(runner: Runner) -> None:
+    """Capture all graphs, with a progress bar."""
+    graphs, began_s = runner.graphs, time.perf_counter()
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("capturing graphs", total=graphs.count)
+        graphs.capture(lambda done, total: progress.update(task, completed=done, total=total))
+    kind = "graphs" if graphs.are_used else "passes without graphs"
+    _logger.info("%d %s took %.1f s", graphs.count, kind, time.perf_counter() - began_s)

@@ -51,21 +51,25 @@ class Publisher:
         self._runner = runner
         self._counts = counts
         self._clock = clock
+        self._sounding: dict[int, EngineContext] = {}
+        """Contexts whose audio was sent since `end_finished`."""
 
-    def publish(self, stepped: Sequence[EngineContext], sounds: Sequence[Sound]) -> None:
-        """Send the audio of a step in one message, then end the sequences that are finished.
-
-        Args:
-            stepped: contexts whose rows took part in the step.
-            sounds: audio that the step has brought.
-        """
+    def send(self, sounds: Sequence[Sound]) -> None:
+        """Send audio of any rows in one message. Nothing ends, so no row changes."""
+        if not sounds:
+            return
         by_row = {c.active.row: c for c in self._contexts.values() if c.active}
-        sounding = [by_row[sound.row] for sound in sounds]
+        self._sounding |= {by_row[sound.row].id: by_row[sound.row] for sound in sounds}
         now = self._clock()
         audio = [self._audio_of(by_row[sound.row], sound, now) for sound in sounds]
         if rows := tuple(row for row in audio if row is not None):
             self._outbox(AudioStep(rows))
-        for context in {context.id: context for context in (*stepped, *sounding)}.values():
+
+    def end_finished(self, stepped: Sequence[EngineContext]) -> None:
+        """End what is finished among contexts whose rows took part in a step, or have sounded."""
+        ending = {context.id: context for context in stepped} | self._sounding
+        self._sounding = {}
+        for context in ending.values():
             self._end_if_finished(context)
 
     def skip_silent_text(self, context: EngineContext) -> None:

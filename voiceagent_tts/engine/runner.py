@@ -137,6 +137,7 @@ class Runner:
         """Reason why plain kernels run although fused ones were wanted."""
         self.kernels: Kernels = checkpoint.network.kernels
         """Kernels between the network's matrix products."""
+        self._calls_of_step = 0
         self.costs: tuple[StepCost, ...] = ()
         """Durations of warm-up steps, for the scheduler's first decisions."""
         sizes = sizes or exact_sizes(rows, capacity)
@@ -173,7 +174,7 @@ class Runner:
     @property
     def has_sound_in_flight(self) -> bool:
         """Whether a later step will return audio that is being decoded now."""
-        return self._codec.is_busy
+        return self._codec.calls_in_flight > 0
 
     def pages_needed(self, prompt_positions: int) -> int:
         """Return the number of pages for a prompt of this length and its first frame.
@@ -205,12 +206,11 @@ class Runner:
 
     @property
     def description(self) -> dict[str, str | bool]:
-        """How this runner computes, for reports: kernels and graphs, and why either is missing."""
+        """How this runner computes, for reports: its kernels, why not others, and graphs."""
         return {
             "kernels": self.kernels,
             "kernel_fault": self.kernel_fault or "",
             "has_graphs": self.graphs.are_used,
-            "capture_fault": self.graphs.fault or "",
         }
 
     def reset_timings(self) -> None:
@@ -323,7 +323,9 @@ class Runner:
             prefilled = self._stream.mark()
             made = self._batch.code_predictor_step(speak)
             coded = self._stream.mark()
+        earlier_calls = self._codec.calls_in_flight
         self._decode(decode, made, coded)
+        self._calls_of_step = self._codec.calls_in_flight - earlier_calls
         decoding = self._stream.mark()
         with self._stream.entered():
             self._batch.talker_step()
@@ -339,6 +341,13 @@ class Runner:
             for row, code in zip(step.made, step.first, strict=True)
         )
         return StepResult(tuple(frames), sounds)
+
+    def collect_earlier(self) -> tuple[Sound, ...]:
+        """Return audio of earlier steps that has been completed since; for `meanwhile` of `step`.
+
+        What the step itself has launched is left to its end, when its frames are counted.
+        """
+        return self._codec.collect(is_waiting=False, newest=self._calls_of_step)
 
     def _decode(self, decode: Mapping[int, int], made: tuple[int, ...], coded: StreamEvent) -> None:
         if decode:

@@ -42,12 +42,12 @@ def _step_rows(runner: Runner, generation: GenerationConfig, count: int) -> Iter
     # Text without end keeps every row alive, whatever the model samples.
     endless_text = (0,) * (_STEPS + 2)
     prompt = Prompt((0,) * _PROMPT_POSITIONS, (NO_CODEC,) * _PROMPT_POSITIONS, endless_text)
-    for row in rows:
-        sampling = sampling_params(generation, seed=row)
-        runner.start(row, prompt, sampling, _STEPS + 2, is_open=True, pages=[row + 1])
     try:
         for number in range(1 + _STEPS):
             began_s = time.perf_counter()
+            for row in () if number else rows:
+                sampling = sampling_params(generation, seed=row)
+                runner.start(row, prompt, sampling, _STEPS + 2, is_open=True, pages=[row + 1])
             runner.step(rows, dict.fromkeys(rows, 1))
             yield StepCost(count, 0 if number else count, time.perf_counter() - began_s)
     finally:

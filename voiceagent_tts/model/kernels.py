@@ -1,11 +1,14 @@
 """Select the kernels between a network's matrix products: PyTorch's or fused ones.
 
 Fused kernels need Triton, which is imported only when they are selected, and an NVIDIA GPU.
-`find_fault` runs them on the device and compares their results with PyTorch's. Knows no checkpoint.
+`find_fault` and `fuse_codec` run them on the device and compare their results with PyTorch's. Knows
+no checkpoint.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import chain
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,7 +16,7 @@ from torch import Tensor
 from voiceagent_tts.model.attention import Attend, KVCache, attend_sdpa
 from voiceagent_tts.model.code_predictor import FrameBuffers, FrameKVCache, predictor_dtype
 from voiceagent_tts.model.codec_decoder import CodecDecoder
-from voiceagent_tts.model.config import CodecDecoderConfig, TalkerConfig, TransformerConfig
+from voiceagent_tts.model.config import TalkerConfig, TransformerConfig
 from voiceagent_tts.model.kv_pool import PAGE_POSITIONS, KVPool, PagedKVCache
 from voiceagent_tts.model.layers import (
     HeadNorm,
@@ -47,14 +50,6 @@ _PROMPT_STEPS = 40
 _CHOICES = 16
 """Sampled codes: few enough that no random number lies at the border between two codes."""
 
-_TRIAL_CODEC = CodecDecoderConfig(
-    codebook_size=16, codebook_dim=16, hidden_size=32, latent_dim=32, intermediate_size=48,
-    num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=16,
-    sliding_window=2, num_quantizers=4, upsample_rates=(2, 2, 2, 2, 2, 2, 15),
-    upsampling_ratios=(2,),
-    decoder_dim=1024,
-)  # fmt: skip
-"""A codec with both kinds of convolutions and little work."""
 _CODEC_TOLERANCES = {torch.float32: 1e-4, torch.bfloat16: 0.05}
 """Maximum difference of the codec's samples: it may amplify a rounding step of the dtype."""
 _CODEC_TF32_TOLERANCE = 2e-3
@@ -108,12 +103,20 @@ def find_fault(config: TalkerConfig, dtype: torch.dtype, device: torch.device) -
     return None
 
 
-def find_codec_fault(device: torch.device, dtype: torch.dtype = torch.float32) -> str | None:
-    """Return why a codec of `dtype` cannot use fused kernels on this device, or None if it can."""
+def fuse_codec(decoder: CodecDecoder, max_frames: int) -> str | None:
+    """Fuse a loaded decoder, and return why it must not be used, or None if it may.
+
+    Compares its samples with those that it made before, with the weights and sizes that are served.
+
+    Args:
+        decoder: with its weights, not packed.
+        max_frames: frames of a call for which the state of the rows is made.
+    """
+    device, dtype = decoder.device, decoder.codebooks.table.dtype
     if device.type != "cuda" or torch.version.cuda is None:
         return f"{device} is not an NVIDIA GPU"
     try:
-        difference = codec_difference(device, dtype)
+        difference = codec_difference(decoder, max_frames)
     except Exception as error:  # an import, the compiler or the driver may fail
         return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
     bound = _CODEC_TOLERANCES[dtype]
@@ -125,34 +128,43 @@ def find_codec_fault(device: torch.device, dtype: torch.dtype = torch.float32) -
 
 
 @torch.inference_mode()
-def codec_difference(device: torch.device, dtype: torch.dtype = torch.float32) -> float:
-    """Return the largest difference of a small codec's samples, fused on a device from plain.
+def codec_difference(decoder: CodecDecoder, max_frames: int) -> float:
+    """Fuse a decoder, and return the largest difference of its samples from those before.
 
-    Relative to the largest sample. Several calls, so that the state between them is compared, too.
+    Relative to the largest sample. Several calls of two rows and one frame, so that the state
+    between them is compared, too.
     """
-    generator = torch.Generator().manual_seed(0)
-    plain, fused = CodecDecoder(_TRIAL_CODEC), CodecDecoder(_TRIAL_CODEC)
-    for parameter in chain(plain.parameters(), fused.parameters()):
-        parameter.data = parameter.to(dtype)
-    for name, tensor in plain.state_dict().items():
-        if name.endswith(("frequencies", "first_rows")):
-            continue
-        width = tensor[0].numel() if tensor.ndim > 1 else 16
-        tensor.copy_(torch.randn(tensor.shape, generator=generator) / 2 / width**0.5)
-        if name.endswith(("norm.weight", "alpha", "inverse_beta")):
-            tensor.add_(1)
-    fused.load_state_dict(plain.state_dict())
-    fused.to(device).fuse()
-    states = plain.new_state(3, 1), fused.new_state(3, 1)
-    largest = 0.0
-    shape = (2, _TRIAL_CODEC.num_quantizers, 1)
+    with _without_tf32():  # products of other shapes round elsewhere, which would hide a fault
+        expected = _samples(decoder, max_frames)
+        decoder.fuse()
+        found = _samples(decoder, max_frames)
+    return float((found - expected).abs().max() / expected.abs().max())
+
+
+def _samples(decoder: CodecDecoder, max_frames: int) -> Tensor:
+    generator, config = torch.Generator().manual_seed(0), decoder.config
+    state, shape = decoder.new_state(3, max_frames), (2, config.num_quantizers, 1)
+    samples = list[Tensor]()
     for rows in ([2, 0], [0, 1], [0, 2]):
-        codes = torch.randint(_TRIAL_CODEC.codebook_size, shape, generator=generator)
-        places = torch.tensor(rows)
-        expected = plain.decode(codes, states[0], places)
-        found = fused.decode(codes.to(device), states[1], places.to(device)).cpu()
-        largest = max(largest, float((found - expected).abs().max() / expected.abs().max()))
-    return largest
+        codes = torch.randint(config.codebook_size, shape, generator=generator)
+        places = torch.tensor(rows, device=decoder.device)
+        samples.append(decoder.decode(codes.to(decoder.device), state, places).clone())
+    return torch.cat(samples)
+
+
+@contextmanager
+def _without_tf32() -> Iterator[None]:
+    """Let float32 products compute in float32 within the block."""
+    cudnn: Any = torch.backends.cudnn  # its stubs lack this interface
+    backends = torch.backends.cuda.matmul, cudnn.conv
+    before = [backend.fp32_precision for backend in backends]
+    try:
+        for backend in backends:
+            backend.fp32_precision = "ieee"
+        yield
+    finally:
+        for backend, precision in zip(backends, before, strict=True):
+            backend.fp32_precision = precision
 
 
 def differences(

@@ -7,6 +7,7 @@ import os
 import signal
 from typing import Any
 
+from voiceagent_tts.seam.engine import Engine, Inbox, Outbox
 from voiceagent_tts.worker import host
 from voiceagent_tts.worker.throttled import CrashRequested, Throttle, Throttled
 
@@ -20,14 +21,20 @@ def _espeak(options: dict[str, Any]) -> host.MakeEngine:
 def _qwen3(options: dict[str, Any]) -> host.MakeEngine:
     from voiceagent_tts.engine.load import load_engine
     from voiceagent_tts.engine.options import Qwen3Options
+    from voiceagent_tts.worker.ladder import load_lower
 
     aligner = options.pop("aligner", None)
-    loading = Qwen3Options(**options)
-    if aligner is None:
-        return lambda inbox, outbox: load_engine(loading, inbox, outbox)
-    from voiceagent_tts.worker.shared_gpu import load_with_aligner
+    wanted = Qwen3Options(**options)
 
-    return lambda inbox, outbox: load_with_aligner(loading, aligner, inbox, outbox)
+    def load(allowed: Qwen3Options, inbox: Inbox, outbox: Outbox) -> Engine:
+        # A lower rung has no aligner either: the server then starts one in a process of its own.
+        if aligner is None or allowed != wanted:
+            return load_engine(allowed, inbox, outbox)
+        from voiceagent_tts.worker.shared_gpu import load_with_aligner
+
+        return load_with_aligner(allowed, aligner, inbox, outbox)
+
+    return lambda inbox, outbox: load_lower(wanted, lambda allowed: load(allowed, inbox, outbox))
 
 
 def _pocket(options: dict[str, Any]) -> host.MakeEngine:

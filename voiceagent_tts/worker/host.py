@@ -43,15 +43,14 @@ def run(endpoint: str, make_engine: MakeEngine) -> int:
         # Credit bounds the messages in flight; a high-water mark would drop or block them.
         socket.set_hwm(0)
         socket.setsockopt(zmq.LINGER, _LINGER_MS)
-        socket.connect(endpoint)
-        return _Host(socket).run(make_engine)
+        return _Host(socket, endpoint).run(make_engine)
 
 
 class _Host:
     """Steps one engine, and carries its messages over `socket`."""
 
-    def __init__(self, socket: "zmq.Socket[bytes]") -> None:
-        self._socket = socket
+    def __init__(self, socket: "zmq.Socket[bytes]", endpoint: str) -> None:
+        self._socket, self._endpoint = socket, endpoint
         self._parent = sys.stdin.fileno()
         self._poller = zmq.Poller()
         self._poller.register(socket, zmq.POLLIN)
@@ -64,7 +63,7 @@ class _Host:
     def run(self, make_engine: MakeEngine) -> int:
         exporter = start_exporter()
         try:
-            engine = make_engine(self._receive, self._send)
+            engine = self._make(make_engine)
             if exporter is not None:
                 self._spans = EngineSpans(exporter.tracer, engine.capabilities)
             # What is loaded stays. A full collection that visits it stops every row for 0.15 s.
@@ -85,6 +84,13 @@ class _Host:
                 exporter.close()
         engine.close()
         return 0
+
+    def _make(self, make_engine: MakeEngine) -> Engine:
+        """Make the engine, which may start this process anew, and only then connect."""
+        try:
+            return make_engine(self._receive, self._send)
+        finally:
+            self._socket.connect(self._endpoint)
 
     def _loop(self, engine: Engine) -> None:
         while True:

@@ -16,7 +16,7 @@ _RESUME_ATTEMPTS = 3
 """Attempts in a row that may fail without one more word spoken."""
 
 WordTime = tuple[str, float]
-"""A word with all text since the word before it, and its start in seconds of the turn."""
+"""A word, or a part of the text since the word before it, and its start in seconds of the turn."""
 
 
 class TurnState(enum.Enum):
@@ -105,7 +105,9 @@ class PipecatTurn(Turn):
         for timestamp in words:
             char_end = timestamp.word.char_end
             if char_end > self._committed_chars:
-                text = self.text[self._committed_chars : char_end].strip()
-                commits.append((text, timestamp.start_sample / SAMPLE_RATE_HZ))
+                # Tags before the word are part of it. Pipecat looks for each word in one piece of
+                # the text, and pieces end at white space.
+                parts = self.text[self._committed_chars : char_end].split()
+                commits += [(part, timestamp.start_sample / SAMPLE_RATE_HZ) for part in parts]
                 self._committed_chars = char_end
         return commits
