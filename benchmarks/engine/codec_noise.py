@@ -4,27 +4,25 @@ import math
 
 import torch
 
-from voiceagent_tts.engine.model_source import ModelSource
+from voiceagent_tts.model.codec_decoder import CodecDecoder
 
 _ROWS, _FRAMES, _CALL_FRAMES = 4, 48, 12
 
 
 @torch.inference_mode()
-def signal_to_noise(source: ModelSource, device: torch.device) -> float:
+def signal_to_noise(plain: CodecDecoder, fused: CodecDecoder) -> float:
     """Return the ratio of the plain codec's power to that of the difference, in dB.
 
     Both decode equal random codes in several calls, so that the state between them counts, too.
 
     Args:
-        source: the model.
-        device: a GPU whose fused kernels work.
+        plain: a decoder.
+        fused: a decoder with the same weights on the same device, after `fuse_codec`.
     """
-    plain, fused = source.codec(device).decoder, source.codec(device).decoder
-    fused.fuse()
     config = plain.config
     shape = (_ROWS, config.num_quantizers, _FRAMES)
     generator = torch.Generator().manual_seed(0)
-    codes = torch.randint(config.codebook_size, shape, generator=generator).to(device)
+    codes = torch.randint(config.codebook_size, shape, generator=generator).to(plain.device)
     expected, found = (
         torch.cat(
             [decoder.decode(part, state).double() for part in codes.split(_CALL_FRAMES, -1)], 1

@@ -28,7 +28,8 @@ from benchmarks.engine.products import matrix_shapes, time_product
 from benchmarks.engine.profile import codec_part, frame_parts, profile_part
 from benchmarks.engine.roofline import Roofline
 from benchmarks.gpu.ground import Ground
-from voiceagent_tts.model.kernels import differences, find_codec_fault
+from voiceagent_tts.engine.sizes import WINDOWS_FRAMES
+from voiceagent_tts.model.kernels import differences, fuse_codec
 
 _PACKAGES = ("torch", "transformers", "numpy", "triton", "flash_attn", "flash_attn_3", "torchao")
 _PROFILED_ROWS = (1, 64, 256)
@@ -85,8 +86,10 @@ def _card_state(ground: Ground) -> str:
 def codec_faults(ground: Ground) -> None:
     """Keep whether the codec's fused kernels work here, and how their samples differ from plain."""
     try:
-        ground.notes.keep(find_codec_fault(ground.device) or "", "fused_codec_fault")
-        decibels = signal_to_noise(ground.model("1.7b"), ground.device)
+        model = ground.model("1.7b")
+        fused = model.codec(ground.device, is_packed=False).decoder
+        ground.notes.keep(fuse_codec(fused, max(WINDOWS_FRAMES)) or "", "fused_codec_fault")
+        decibels = signal_to_noise(model.codec(ground.device).decoder, fused)
         ground.notes.keep(decibels, "fused_codec_snr_db")
     except Exception:  # of a compiler, a driver: all of it is worth knowing
         traceback.print_exc()
@@ -206,9 +209,8 @@ def profile(ground: Ground, size: str) -> None:
             checkpoint.network, decoder, roofline, rows, ground.positions, _PROFILED_WINDOWS
         )
     )
-    if device.type == "cuda" and find_codec_fault(device) is None:
-        fused = model.codec(device).decoder
-        fused.fuse()
+    fused = model.codec(device, is_packed=False).decoder
+    if device.type == "cuda" and fuse_codec(fused, max(WINDOWS_FRAMES)) is None:
         parts += (
             replace(codec_part(fused, roofline, *window), name=f"fused codec, {window}")
             for window in _PROFILED_WINDOWS
