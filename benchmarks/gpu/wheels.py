@@ -28,7 +28,7 @@ from benchmarks.engine.peer_packages import FASTER, OFFICIAL
 _PROJECT = "voiceagent-tts"
 _ENGINE = (_PROJECT, "soxr", "soundfile", "safetensors", "psutil")
 _SERVER = (
-    f"{_PROJECT}[server]",
+    f"{_PROJECT}[server,espeak]",
     "httpx",
     "pytest",
     "pytest-asyncio",
