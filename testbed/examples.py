@@ -9,7 +9,7 @@ import pytest
 _THOROUGH = 100
 _QUICK = 25
 _SAMPLED_ONE_OF = 5
-NOT_QUICK = ("thorough", "services", "browser", "install", "soak")
+NOT_QUICK = ("thorough", "services", "browser", "install", "soak", "tools")
 """Markers of the tests that `make test` leaves out."""
 
 

@@ -16,6 +16,7 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Generator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -49,6 +50,7 @@ register_profiles()
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SKIPS = AllowedSkips.read()
+BENCHMARKS = Path(__file__).parent / "benchmarks"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -89,15 +91,17 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Group tests that play on the wall clock, before workers name their tests by group."""
+    """Mark tests by lists and folders; group those that play, before workers name them by group."""
     mark_realtime(items)
+    for item in items:
+        if name_of(item) in SKIPS.optional_part:
+            item.add_marker(pytest.mark.optional_part)
+        if item.path.is_relative_to(BENCHMARKS):
+            item.add_marker(pytest.mark.tools)
     if commit := config.getoption("--sample"):
         left_out = {item for item in items if is_left_out(item, commit)}
         config.hook.pytest_deselected(items=list(left_out))
         items[:] = [item for item in items if item not in left_out]
-    for item in items:
-        if name_of(item) in SKIPS.optional_part:
-            item.add_marker(pytest.mark.optional_part)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -1,9 +1,11 @@
 """Which property tests a commit chooses for more examples."""
 
+import re
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from testbed.examples import is_left_out
+from testbed.examples import NOT_QUICK, is_left_out
 
 
 def property_test(number: int, *markers: str) -> Any:
@@ -32,3 +34,10 @@ def test_only_what_the_quick_run_has_tried_is_left_out() -> None:
     slow = [property_test(number, "soak") for number in range(50)]
     plain = SimpleNamespace(nodeid="tests/test_it.py::test_it", obj=object())
     assert not any(is_left_out(test, "0") for test in [*slow, plain])
+
+
+def test_make_test_leaves_out_these_markers() -> None:
+    """The Makefile names the same markers."""
+    makefile = (Path(__file__).parents[1] / "Makefile").read_text(encoding="utf-8")
+    (expression,) = re.findall(r"^LEFT_OUT := (.*)$", makefile, re.MULTILINE)
+    assert tuple(expression.split(" or ")) == NOT_QUICK
