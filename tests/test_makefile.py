@@ -70,7 +70,7 @@ def test_uv_gets_what_pip_is_configured_with(
     install = runpy.run_path(str(ROOT / "scripts" / "install"))
     settings = install["pip_settings"]()
     assert settings["cert"] == "/ca.pem"
-    assert install["uv_options"](settings)[2:] == [
+    assert install["uv_options"](settings)[1:] == [
         "--extra-index-url=https://two/simple",
         "--extra-index-url=https://three/simple",
         "--find-links=/a",
