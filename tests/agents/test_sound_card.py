@@ -26,6 +26,7 @@ from voiceagent_tts.core import SAMPLE_RATE_HZ
 pytestmark = [
     pytest.mark.services,
     pytest.mark.realtime,
+    pytest.mark.alone,  # sound servers give up where the machine is busy
 ]
 
 ROOT = Path(__file__).parents[2]
