@@ -37,42 +37,49 @@ setup: $(VENV)/.installed
 # The demo needs a tenth of what the tests need, and no PyTorch: two stamps in one environment.
 define environment
 	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV) || python3 -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
 endef
+INSTALL := $(BIN)/python scripts/install
 
 $(VENV)/.demo: pyproject.toml
 	$(environment)
-	$(BIN)/python -m pip install --quiet --editable ".[demo]"
+	$(INSTALL) --editable ".[demo]"
 	touch $@
 
 $(VENV)/.installed: pyproject.toml
 	$(environment)
-	$(BIN)/python -m pip install --quiet "$(TORCH)"
-	$(BIN)/python -m pip install --quiet --editable ".[$(EXTRAS)]"
+	$(INSTALL) "$(TORCH)" --editable ".[$(EXTRAS)]"
 	touch $(VENV)/.demo $(VENV)/.demo-pocket $@
 
 # Pocket TTS needs PyTorch, whose small build comes as above.
 $(VENV)/.demo-pocket: $(VENV)/.demo
-	$(BIN)/python -m pip install --quiet "$(TORCH)"
-	$(BIN)/python -m pip install --quiet --editable ".[demo,pocket]"
+	$(INSTALL) "$(TORCH)" --editable ".[demo,pocket]"
 	touch $@
 
 VOICE ?= espeak
 demo: $(VENV)/.demo $(if $(filter pocket,$(VOICE)),$(VENV)/.demo-pocket)
 	$(BIN)/voiceagent-tts demo --engine $(VOICE)
 
-# Two of the workers compute at a lower priority; the others play and mostly wait (testbed/workers.py).
-WORKERS ?= 5
+# Two of the workers compute at a lower priority; the others play and mostly wait (testbed/workers.py). Each takes
+# up to 0.9 GB.
+WORKERS ?= 8
+LEFT_OUT := thorough or services or browser or install or soak or tools
+REPORTS := out/reports
 # Bytecode is written even where the environment says not to: each worker, and each of hundreds of
 # processes that tests start, would compile the same modules again.
-PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST_OPTIONS)
-LEFT_OUT := thorough or services or browser or install or soak
+PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
+# $(call tests,MARKERS,OPTIONS): those tests, then those of them that want the machine to themselves (5: none).
+define tests
+	@rm -f $(REPORTS)/$@.xml $(REPORTS)/$@-alone.xml
+	$(PYTEST) -n $(WORKERS) --dist loadgroup -m "($1) and not alone" --junitxml=$(REPORTS)/$@.xml $2 $(PYTEST_OPTIONS)
+	$(PYTEST) -m "($1) and alone" --junitxml=$(REPORTS)/$@-alone.xml $2 $(PYTEST_OPTIONS) || [ $$? = 5 ]
+endef
 
 test: setup
-	$(PYTEST) -m "not ($(LEFT_OUT))"
+	$(call tests,not ($(LEFT_OUT)))
 
+# SAMPLE=COMMIT tries more examples in a fifth of the property tests, which the commit chooses.
 test-thorough: setup
-	$(PYTEST) -m "hypothesis or $(LEFT_OUT)" --hypothesis-profile=thorough
+	$(call tests,hypothesis or optional_part or $(LEFT_OUT),--hypothesis-profile=thorough $(if $(SAMPLE),--sample=$(SAMPLE)))
 
 check: setup
 	scripts/check

@@ -45,7 +45,7 @@ from livekit.plugins.openai import LLM as OpenAILLM
 from livekit.plugins.openai import STT as OpenAISTT
 
 from agents import stand_ins
-from agents.sound_card import SoundError, check_devices
+from agents.sound_card import SoundError, check_devices, load_portaudio
 from agents.voice_server import voice_server
 from livekit.plugins import voiceagent
 
@@ -143,10 +143,15 @@ def check_console(options: list[str]) -> None:
     """Check what LiveKit's console needs: without it, the console ends silently, with status 0.
 
     Raises:
-        SystemExit: there is no terminal or, unless it is a console for text, no sound device.
+        SystemExit: there is no terminal, no PortAudio, which a console for text loads too, or,
+            unless it is for text, no sound device.
     """
     if {"--help", "--list-devices"} & set(options):
         return
+    try:
+        load_portaudio()
+    except SoundError as error:
+        raise SystemExit(str(error)) from error
     if "--text" not in options:
         try:
             check_devices()

@@ -65,7 +65,7 @@ class SoundCard:
     ) -> None:
         self.notes: list[str] = []
         self._playback = playback
-        self._portaudio = _load_portaudio()
+        self._portaudio = load_portaudio()
         self._input = self._choose("microphone", microphone, MICROPHONE_RATE_HZ)
         self._output = self._choose("loudspeaker", loudspeaker, SAMPLE_RATE_HZ)
         self._canceller = _EchoCanceller() if cancels_echo else None
@@ -185,7 +185,7 @@ def check_devices() -> None:
     Raises:
         SoundError: there is none, or PortAudio is missing.
     """
-    portaudio = _load_portaudio()
+    portaudio = load_portaudio()
     for kind in _DIRECTIONS:
         _find(portaudio, kind, None)
 
@@ -196,7 +196,7 @@ def list_devices() -> str:
     Raises:
         SoundError: PortAudio is missing.
     """
-    return str(_load_portaudio().query_devices()) or "this machine has no sound devices"
+    return str(load_portaudio().query_devices()) or "this machine has no sound devices"
 
 
 _Kind = Literal["microphone", "loudspeaker"]
@@ -209,7 +209,12 @@ _DIRECTIONS: dict[_Kind, Literal["input", "output"]] = {
 _Device = collections.namedtuple("_Device", ["kind", "number", "rate_hz"])
 
 
-def _load_portaudio() -> Any:
+def load_portaudio() -> Any:
+    """Return the module that finds and opens devices.
+
+    Raises:
+        SoundError: PortAudio is missing.
+    """
     try:
         import sounddevice
     except OSError as error:

@@ -1,7 +1,6 @@
 """Open the server's page in headless Chromium; record what it plays, and when its words light."""
 
 import contextlib
-import shutil
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from playwright.async_api import Browser, ConsoleMessage, Page, Request, WebSocket, async_playwright
 
+from testbed.missing import require_program
 from voiceagent_tts.core import SAMPLE_RATE_HZ
 
 _ARGUMENTS = (
@@ -78,11 +78,6 @@ addEventListener("DOMContentLoaded", () => {
 """
 
 
-def chromium() -> str | None:
-    """Return the path of Debian's Chromium, or None."""
-    return shutil.which("chromium")
-
-
 @dataclass(frozen=True, slots=True)
 class LitWord:
     """A word that lit.
@@ -137,7 +132,9 @@ class PageLog:
 async def headless() -> AsyncIterator[Browser]:
     """Run Chromium within the block."""
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=chromium(), args=_ARGUMENTS)
+        browser = await playwright.chromium.launch(
+            executable_path=require_program("chromium"), args=_ARGUMENTS
+        )
         yield browser
         await browser.close()
 

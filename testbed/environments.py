@@ -1,6 +1,7 @@
 """Fresh environments with the built package and one extra, and nothing of this environment."""
 
 import os
+import runpy
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -71,10 +72,12 @@ class Environment:
 
 
 def install_with_uv(folder: Path, *requirements: str) -> Environment:
-    """Make an environment with uv, as the README says."""
+    """Make an environment with uv, as the README says, from where pip is configured to look."""
     environment = _empty(folder)
+    script = runpy.run_path(str(ROOT / "scripts" / "install"))
+    options = [*script["uv_options"](script["pip_settings"]()), "--python", environment.python]
     _check("uv", "venv", "--quiet", "--python", sys.executable, environment.folder)
-    _check("uv", "pip", "install", "--quiet", "--python", environment.python, *requirements)
+    _check("uv", "pip", "install", "--quiet", *options, *requirements)
     return environment
 
 

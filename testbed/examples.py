@@ -1,11 +1,16 @@
 """Set how many examples property tests try: fewer in `make test` than in `make test-thorough`."""
 
+import hashlib
 import math
 
 import hypothesis
+import pytest
 
 _THOROUGH = 100
 _QUICK = 25
+_SAMPLED_ONE_OF = 5
+NOT_QUICK = ("thorough", "services", "browser", "install", "soak", "tools")
+"""Markers of the tests that `make test` leaves out."""
 
 
 def register_profiles() -> None:
@@ -16,6 +21,19 @@ def register_profiles() -> None:
     hypothesis.settings.register_profile("quick", deadline=None, max_examples=_QUICK)
     hypothesis.settings.register_profile("thorough", deadline=None, max_examples=_THOROUGH)
     hypothesis.settings.load_profile("quick")
+
+
+def is_left_out(item: pytest.Item, commit: str) -> bool:
+    """Return whether a property test is not one of the fifth that the commit chooses.
+
+    Other tests, and those that `make test` leaves out, are never left out here.
+    """
+    if not getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+        return False
+    if any(map(item.get_closest_marker, NOT_QUICK)):
+        return False
+    name = item.nodeid.partition("[")[0]
+    return hashlib.sha256(f"{commit} {name}".encode()).digest()[0] % _SAMPLED_ONE_OF != 0
 
 
 def examples(thorough: int) -> int:

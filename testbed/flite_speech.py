@@ -15,6 +15,8 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from testbed.missing import MissingPartError
+
 VOICES = ("kal16", "slt", "rms", "awb", "kal")
 _TOKEN_OF_SEGMENT = b"R:SylStructure.parent.parent.R:Token.parent"
 _DURATION_STRETCH = b"duration_stretch"
@@ -23,7 +25,7 @@ _SEED = 1
 TimesT = TypeVar("TimesT")
 
 
-class FliteMissingError(RuntimeError):
+class FliteMissingError(MissingPartError):
     """The library or one of its voices is not installed."""
 
 
@@ -125,7 +127,7 @@ def _voice(name: str) -> int:
         library = ctypes.CDLL(path)
     except OSError as error:
         raise FliteMissingError(
-            f"flite's voice {name} is not installed: {path} is missing"
+            f"flite's voice {name} is not installed: {path} is missing; try make flite"
         ) from error
     register = getattr(library, f"register_cmu_us_{name}")
     register.restype = ctypes.c_void_p
@@ -145,7 +147,7 @@ def _library() -> Any:
         for name in ("libflite_usenglish.so.1", "libflite_cmulex.so.1"):
             ctypes.CDLL(name, mode=ctypes.RTLD_GLOBAL)
     except OSError as error:
-        raise FliteMissingError("flite is not installed: apt-get install libflite1") from error
+        raise FliteMissingError("flite is not installed; try make flite") from error
     pointer = ctypes.c_void_p
     _declare(flite.flite_synth_text, pointer, ctypes.c_char_p, pointer)
     _declare(flite.utt_wave, ctypes.POINTER(_Wave), pointer)

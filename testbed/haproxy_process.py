@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
+from testbed.missing import require_program
+
 _PATIENCE_S = 20.0
 
 
@@ -54,7 +56,7 @@ class HAProxyProcess:
             time.sleep(0.02)
 
     def __enter__(self) -> Self:
-        argv = ["haproxy", "-db", "-f", str(self._config)]
+        argv = [require_program("haproxy"), "-db", "-f", str(self._config)]
         self._process = subprocess.Popen(argv, env={**os.environ, **self._environment})
         deadline = time.monotonic() + _PATIENCE_S
         while not self._answers():

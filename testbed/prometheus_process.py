@@ -11,6 +11,8 @@ from typing import Any, Self
 
 import yaml
 
+from testbed.missing import require_program
+
 _PATIENCE_S = 30.0
 
 
@@ -45,7 +47,8 @@ class PrometheusProcess:
 
     def __enter__(self) -> Self:
         argv = [
-            "prometheus", f"--config.file={self._config}", f"--web.listen-address={self._listen}",
+            require_program("prometheus"), f"--config.file={self._config}",
+            f"--web.listen-address={self._listen}",
             f"--storage.tsdb.path={self._folder / 'data'}", "--log.level=warn",
         ]  # fmt: skip
         self._process = subprocess.Popen(argv)

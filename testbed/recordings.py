@@ -22,6 +22,7 @@ import soundfile
 import soxr
 
 from testbed.known_speech import Spoken, pcm16
+from testbed.missing import MissingPartError
 from voiceagent_tts.core import SAMPLE_RATE_HZ, WordTimestamp
 from voiceagent_tts.text.words import split_words
 
@@ -55,7 +56,7 @@ _PRONUNCIATIONS = {
 Part = Literal["development", "test"]
 
 
-class RecordingsMissingError(RuntimeError):
+class RecordingsMissingError(MissingPartError):
     """The recordings or pocketsphinx are not installed."""
 
 

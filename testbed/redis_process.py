@@ -1,7 +1,6 @@
 """A real Redis server, which can go away and come back. Needs Debian's `redis-server`."""
 
 import contextlib
-import shutil
 import signal
 import socket
 import subprocess
@@ -9,12 +8,9 @@ import time
 from collections.abc import Iterator
 from typing import Self
 
+from testbed.missing import require_program
+
 _PATIENCE_S = 20.0
-
-
-def has_redis_server() -> bool:
-    """Whether the program is on this machine."""
-    return shutil.which("redis-server") is not None
 
 
 class RedisProcess:
@@ -31,7 +27,7 @@ class RedisProcess:
 
     def start(self) -> None:
         """Start the server, empty; returns when it answers."""
-        argv = ["redis-server", "--port", str(self._port), "--bind", "127.0.0.1",
+        argv = [require_program("redis-server"), "--port", str(self._port), "--bind", "127.0.0.1",
                 "--save", "", "--appendonly", "no"]  # fmt: skip
         self._process = subprocess.Popen(argv, stdout=subprocess.DEVNULL)
         deadline = time.monotonic() + _PATIENCE_S

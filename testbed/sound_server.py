@@ -9,7 +9,6 @@ with a single sample rate. Needs Debian's `pulseaudio`, `pulseaudio-utils`, `lib
 import contextlib
 import math
 import os
-import shutil
 import subprocess
 import threading
 import time
@@ -18,6 +17,8 @@ from pathlib import Path
 from typing import Self
 
 import numpy as np
+
+from testbed.missing import require_program
 
 _RATE_HZ = 48_000
 _AUDIBLE = 600
@@ -123,7 +124,10 @@ class SoundServer:
             "PULSE_SERVER": f"unix:{folder}/native",
         }
         modules = [f"--load={module.format(folder=folder)}" for module in _MODULES]
-        command = ["pulseaudio", "-n", "--daemonize=no", "--exit-idle-time=-1", "--use-pid-file=no"]
+        for program in ("pactl", "pacat", "parec"):
+            require_program(program, package="pulseaudio-utils")
+        command = [require_program("pulseaudio"), "-n", "--daemonize=no", "--exit-idle-time=-1",
+                   "--use-pid-file=no"]  # fmt: skip
         self._log = (folder / "pulseaudio.log").open("wb")
         self._process = subprocess.Popen(
             [*command, *modules], env=self.environment, stderr=self._log
@@ -165,11 +169,6 @@ class SoundServer:
         )
 
 
-def has_sound_servers() -> bool:
-    """Whether the packages are installed."""
-    return all(shutil.which(program) for program in ("pulseaudio", "parec", "jackd"))
-
-
 @contextlib.contextmanager
 def sound_server(folder: Path) -> Iterator[SoundServer]:
     """Run a sound server in `folder` within the block."""
@@ -183,10 +182,11 @@ def sound_server(folder: Path) -> Iterator[SoundServer]:
 @contextlib.contextmanager
 def devices_at_44100_hz(folder: Path) -> Iterator[dict[str, str]]:
     """Run JACK with silent devices of 44,100 Hz; yields the environment of programs that use it."""
+    jackd = require_program("jackd", package="jackd2")
     environment = {**os.environ, "JACK_DEFAULT_SERVER": folder.name, "JACK_NO_START_SERVER": "1"}
     with (folder / "jackd.log").open("wb") as log:
         process = subprocess.Popen(
-            ["jackd", "--no-realtime", "-d", "dummy", "-r", "44100", "-p", "512"],
+            [jackd, "--no-realtime", "-d", "dummy", "-r", "44100", "-p", "512"],
             env=environment, stdout=log, stderr=log,
         )  # fmt: skip
     try:

@@ -16,19 +16,24 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Generator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from testbed.cost import cpu_recorded, fixture_recorded
 from testbed.ending import (
     cancel_when_it_hangs,
     note_time_limit,
     repeated_alarm,
     start_clock_again,
 )
-from testbed.examples import register_profiles
+from testbed.examples import is_left_out, register_profiles
+from testbed.missing import skipped_if_missing
+from testbed.redis_process import RedisProcess
 from testbed.server_process import ServerProcess, serving
 from testbed.servers import StartServer, StartSynthesizer
+from testbed.skips import AllowedSkips, name_of, refuse_skip
 from testbed.watermarks import WATERMARK_SECRET
 from testbed.workers import lower_priority, mark_realtime
 from voiceagent_tts.config import Settings
@@ -44,15 +49,18 @@ register_profiles()
 # inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-HARDWARE = ("gpu", "weights")
+SKIPS = AllowedSkips.read()
+BENCHMARKS = Path(__file__).parent / "benchmarks"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--complete`, for machines on which every test must run."""
     parser.addoption(
-        "--complete", action="store_true", help="a skipped test fails, unless it needs hardware"
+        "--complete",
+        action="store_true",
+        help="a skipped test fails, unless it needs another machine (tests/skips.toml)",
     )
-    parser.addoption("--may-skip", default="", help="with --complete: a module that may be missing")
+    parser.addoption("--sample", default="", help="run the property tests that this commit chooses")
 
 
 def pytest_configure() -> None:
@@ -82,9 +90,18 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Group tests that play on the wall clock, before workers name their tests by group."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark tests by lists and folders; group those that play, before workers name them by group."""
     mark_realtime(items)
+    for item in items:
+        if name_of(item) in SKIPS.optional_part:
+            item.add_marker(pytest.mark.optional_part)
+        if item.path.is_relative_to(BENCHMARKS):
+            item.add_marker(pytest.mark.tools)
+    if commit := config.getoption("--sample"):
+        left_out = {item for item in items if is_left_out(item, commit)}
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -100,16 +117,27 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """With `--complete`, report a skipped test as failed."""
+    """Report a test that was skipped, and may not be, as failed."""
     report = yield
-    option = item.config.getoption
-    if option("--complete") and report.skipped and not hasattr(report, "wasxfail"):
-        missing = option("--may-skip")
-        is_allowed = bool(missing) and f"'{missing}'" in str(report.longrepr)
-        if not is_allowed and not any(item.get_closest_marker(name) for name in HARDWARE):
-            report.outcome = "failed"
-            report.longrepr = f"skipped with --complete: {report.longrepr}"
+    if report.skipped and not hasattr(report, "wasxfail"):
+        refuse_skip(report, objection(item))
     return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Report a file that was skipped as a whole, and may not be, as failed."""
+    report = yield
+    if report.skipped:
+        refuse_skip(report, objection(collector))
+    return report
+
+
+def objection(node: pytest.Item | pytest.Collector) -> str | None:
+    """Why a test or a file must not be skipped in this run, if it must not."""
+    return SKIPS.objection(node, complete=node.config.getoption("--complete"))
 
 
 @pytest.hookimpl(tryfirst=True, optionalhook=True)
@@ -119,9 +147,30 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> None:
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
+    """Skip a test whose fixtures miss a part of this machine."""
+    with skipped_if_missing(), cpu_recorded(item):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(
+    fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
+) -> Generator[None, object, object]:
+    """Record what a fixture takes with the test that sets it up."""
+    with fixture_recorded(request._pyfuncitem, fixturedef.argname):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """Let a test that hangs end what it has started."""
-    with repeated_alarm(item), cancel_when_it_hangs(item):
+    """Let a test that hangs end what it has started; skip one that misses a part."""
+    with (
+        skipped_if_missing(),
+        cpu_recorded(item),
+        repeated_alarm(item),
+        cancel_when_it_hangs(item),
+    ):
         return (yield)
 
 
@@ -147,6 +196,13 @@ def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return listener.getsockname()[1]
+
+
+@pytest.fixture
+def redis(free_port: int) -> Iterator[RedisProcess]:
+    """A Redis server of this test, empty."""
+    with RedisProcess(free_port) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

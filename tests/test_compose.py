@@ -73,6 +73,7 @@ def lineage(name: str) -> list[Stage]:
         ("vendor.github-workflows", ".github/workflows/ci.yml"),
         ("vendor.github-workflows", ".github/workflows/docs.yml"),
         ("vendor.github-workflows", ".github/workflows/release.yml"),
+        ("vendor.github-workflows", ".github/workflows/weekly.yml"),
     ],
 )
 def test_a_file_for_others_follows_their_schema(schema: str, path: str) -> None:

@@ -22,6 +22,7 @@ from testbed.caller import RATE_HZ as CONSOLE_RATE_HZ
 from testbed.caller import calling
 from testbed.listening import words_of
 from testbed.livekit_conversation import count, heard
+from testbed.missing import require_program
 from testbed.papers import table_rows
 from voiceagent_tts.client import ClientAudio, TTSClient
 from voiceagent_tts.config import Settings
@@ -206,9 +207,9 @@ async def test_the_key_that_the_keys_page_makes_opens_the_door(
                 assert (await http.get(path, headers=headers)).status_code == expected
 
 
-@pytest.mark.skipif(shutil.which("curl") is None, reason="the line is for people who have curl")
 async def test_the_curl_line_of_the_readme_runs(server: RunningServer, tmp_path: Path) -> None:
     """The README's curl line writes an mp3 file."""
+    require_program("curl")
     (code,) = [block for block in blocks("README.md", "sh") if block.startswith("curl")]
     argv = shlex.split(at(server, code).replace("\\\n", ""))
     await run(*argv, "--fail", "--silent", cwd=tmp_path)

@@ -15,6 +15,7 @@ from livekit import rtc
 from testbed.caller import RATE_HZ, calling
 from testbed.listening import words_of
 from testbed.livekit_conversation import count, heard
+from testbed.missing import import_portaudio
 from voiceagent_tts.client import ClientAudio, TTSClient
 from voiceagent_tts.protocol.messages import AudioFormat
 from voiceagent_tts.server.serve import RunningServer
@@ -97,18 +98,33 @@ def test_a_console_without_sound_devices_says_what_is_missing(tmp_path: Path) ->
     )  # fmt: skip
     assert result.returncode == 1
     assert result.stderr.splitlines()[-1] in {
-        "PortAudio library not found; try `apt-get install libportaudio2`; "
-        "without devices: console --text",
+        "PortAudio library not found; try `apt-get install libportaudio2`",
         "no microphone was found; connect one, or choose one of those that --list-devices shows; "
         "without devices: console --text",
     }
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.parametrize("option", ["--text", "--record"])
+def test_a_console_without_portaudio_says_so(
+    option: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """LiveKit's console would end with a traceback, also where it is for text."""
+    from agents import livekit_voice
+
+    (tmp_path / "sounddevice.py").write_text("raise OSError('PortAudio library not found')")
+    monkeypatch.delitem(sys.modules, "sounddevice", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        livekit_voice.check_console([option])
+    assert ended.value.code == "PortAudio library not found; try `apt-get install libportaudio2`"
+
+
 def test_a_console_without_a_terminal_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """The reason is one line: LiveKit's console would end with status 0, and say nothing."""
     from agents import livekit_voice
 
+    import_portaudio()
     monkeypatch.setattr(sys, "argv", ["livekit_voice", "console", "--text"])
     with Path(os.devnull).open() as nothing, pytest.raises(SystemExit) as ended:
         monkeypatch.setattr(sys, "stdin", nothing)
@@ -119,12 +135,14 @@ def test_a_console_without_a_terminal_says_so(monkeypatch: pytest.MonkeyPatch) -
 
 def test_text_is_answered_at_the_console_without_sound_devices(server: RunningServer) -> None:
     """`console --text` greets in a terminal, on a machine without sound devices."""
+    import_portaudio()
     terminal, inside = pty.openpty()
     agent = subprocess.Popen(
         [sys.executable, "-m", "agents.livekit_voice", "console", "--text"], cwd=ROOT,
         env={**os.environ, "VOICEAGENT_TTS_URL": server.websocket_url, "COLUMNS": "200"},
         stdin=inside, stdout=inside, stderr=inside, start_new_session=True,
     )  # fmt: skip
+    os.close(inside)  # else nothing would tell that the agent has ended
     shown = b""
     try:
         while stand_ins.LINES[0].split("!")[0].encode() not in shown:
@@ -132,5 +150,4 @@ def test_text_is_answered_at_the_console_without_sound_devices(server: RunningSe
     finally:
         agent.terminate()
         agent.wait()
-        os.close(inside)
         os.close(terminal)

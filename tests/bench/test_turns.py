@@ -77,7 +77,13 @@ async def _asked(server: RunningServer) -> Question:
 
 
 @pytest.mark.realtime
-@pytest.mark.parametrize("host", [pipecat_turns, livekit_turns], ids=["pipecat", "livekit"])
+@pytest.mark.parametrize(
+    "host",
+    [
+        pytest.param(pipecat_turns, id="pipecat", marks=pytest.mark.thorough),
+        pytest.param(livekit_turns, id="livekit"),
+    ],
+)
 async def test_the_stages_of_a_turn_are_measured_in_a_host(
     host: ModuleType, server: RunningServer
 ) -> None:

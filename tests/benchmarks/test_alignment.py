@@ -14,7 +14,6 @@ from benchmarks.alignment.playback import BARGE_IN_S, FORCED_S, play
 from benchmarks.alignment.speech import DEVELOPMENT, HELD_OUT
 from testbed.aligned_texts import ENGLISH, OTHERS
 from testbed.disturbed_speech import Noise, loudest_rms, with_breaths, with_clicks, with_noise
-from testbed.flite_speech import FliteMissingError
 from testbed.known_speech import Spoken, espeak, flite, joined, with_lead, with_pauses
 from testbed.noise import babble, pink
 from testbed.recordings import (
@@ -90,12 +89,9 @@ def test_breaths_and_clicks_lie_in_pauses_of_their_own(
 
 def test_unwritten_words_are_spoken_and_have_no_time() -> None:
     """They move the words after them; the text and its words stay."""
-    try:
-        plain, hesitating = (
-            flite("We open at nine.", "slt", unwritten=unwritten) for unwritten in ({}, {2: "um,"})
-        )
-    except FliteMissingError as missing:
-        pytest.skip(str(missing))
+    plain, hesitating = (
+        flite("We open at nine.", "slt", unwritten=unwritten) for unwritten in ({}, {2: "um,"})
+    )
     assert plain is not None and hesitating is not None
     assert hesitating.text == plain.text
     assert [word.word for word in hesitating.words] == [word.word for word in plain.words]
@@ -119,10 +115,7 @@ def test_a_recording_belongs_to_one_part_by_its_name() -> None:
 
 def test_people_are_aligned_word_by_word() -> None:
     """Every word of a recording has a start, in order and inside of the audio."""
-    try:
-        people = [*recordings("development"), *recordings("test")]
-    except RecordingsMissingError as missing:
-        pytest.skip(str(missing))
+    people = [*recordings("development"), *recordings("test")]
     assert len(people) == 10
     for spoken in people:
         assert [row.word for row in spoken.words] == split_words(spoken.text)
@@ -133,10 +126,7 @@ def test_people_are_aligned_word_by_word() -> None:
 @pytest.fixture(scope="module")
 def prompts() -> dict[Part, list[Spoken]]:
     """The telephone prompts of both parts."""
-    try:
-        return {"development": telephone_prompts("development"), "test": telephone_prompts("test")}
-    except RecordingsMissingError as missing:
-        pytest.skip(str(missing))
+    return {"development": telephone_prompts("development"), "test": telephone_prompts("test")}
 
 
 def test_both_parts_have_prompts_of_their_own(prompts: dict[Part, list[Spoken]]) -> None:
@@ -171,10 +161,7 @@ def test_missing_prompts_are_reported_with_the_command_that_installs_them(
     monkeypatch.setattr("testbed.recordings.PROMPTS_FOLDER", tmp_path / "missing")
     with pytest.raises(RecordingsMissingError, match=r"prompts in .*missing.*try make recordings"):
         telephone_prompts("test")
-    try:
-        names = conditions(HELD_OUT.few(1))
-    except FliteMissingError as missing:
-        pytest.skip(str(missing))
+    names = conditions(HELD_OUT.few(1))
     assert not [name for name in names if name.startswith("telephone")]
 
 
@@ -188,10 +175,7 @@ def test_joined_speech_has_the_words_of_the_joined_text(spoken: Spoken) -> None:
 
 def test_flite_reports_where_its_words_are() -> None:
     """Words after a pause begin where sound begins."""
-    try:
-        spoken = flite("Wait, please! Nobody knew. Are you there?", "slt")
-    except FliteMissingError as missing:
-        pytest.skip(str(missing))
+    spoken = flite("Wait, please! Nobody knew. Are you there?", "slt")
     assert spoken is not None
     heard = onsets(spoken.pcm, min_pause_ms=60)
     for word in ("Wait,", "Nobody", "Are"):

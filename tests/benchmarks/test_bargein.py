@@ -119,7 +119,7 @@ def test_quick_runs_have_the_main_condition_first(host: Host) -> None:
 # A whole run
 
 
-@pytest.mark.parametrize("host", ["livekit", "pipecat"])
+@pytest.mark.parametrize("host", [pytest.param("livekit", marks=pytest.mark.thorough), "pipecat"])
 async def test_a_real_session_is_measured(host: Host, tmp_path: Path) -> None:
     """Host and server each run in a process of their own, in real time."""
     condition = Condition(MAIN, 2, sessions=2, latest_s=0.8)

@@ -38,6 +38,7 @@ def write_tiny(folder: Path, seed: int) -> Path:
     return folder
 
 
+@pytest.mark.thorough
 def test_a_random_checkpoint_speaks(tmp_path: Path) -> None:
     """A random checkpoint loads like a published one and speaks up to its frame limit."""
     folder = write_tiny(tmp_path, 1)
@@ -118,6 +119,7 @@ def test_the_codec_s_size_is_the_published(tmp_path: Path) -> None:
     assert 4 * numbers == pytest.approx(682e6, rel=2e-3)
 
 
+@pytest.mark.thorough
 def test_the_aligner_s_size_is_the_published() -> None:
     """918 million parameters: audio encoder 314, text model 596, times 5, projections 3."""
     # Imported here: collection would take seconds longer, in every worker.

@@ -30,6 +30,7 @@ def test_graphs_make_what_plain_passes_make(device: str) -> None:
     }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_device_chooses_as_a_cpu_does(device: str) -> None:
     """In float32 nearly all choices are equal, the others near ties; in bfloat16 most are."""

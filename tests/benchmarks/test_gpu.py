@@ -104,7 +104,15 @@ def test_budgets_fit_what_sections_take() -> None:
 
 
 @pytest.mark.parametrize(
-    "section", ["machine", "faults", "exactness", "quick-1.7b", "load-1.7b", "cap-0.6b"]
+    "section",
+    [
+        "machine",
+        "faults",
+        "exactness",
+        "quick-1.7b",
+        pytest.param("load-1.7b", marks=pytest.mark.thorough),
+        "cap-0.6b",
+    ],
 )
 def test_sections_run_on_a_cpu(tmp_path: Path, section: str) -> None:
     """Each section keeps figures that JSON can represent, including those of its targets."""
@@ -123,6 +131,7 @@ def test_sections_run_on_a_cpu(tmp_path: Path, section: str) -> None:
         assert figures["failed"] == 0
 
 
+@pytest.mark.thorough
 def test_the_profile_names_what_takes_the_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -81,6 +81,7 @@ def test_a_child_that_dies_is_told_of(tmp_path: Path) -> None:
             child.ask(word="die")
 
 
+@pytest.mark.thorough
 def test_our_side_speaks_as_many_frames_as_asked(sides: Sides) -> None:
     """The first audio arrives before the last, and the peak memory is reported."""
     with sides.ours("float32", "packed") as child:

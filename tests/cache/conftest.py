@@ -1,26 +1,17 @@
-"""Fixtures: a real Redis server, and caches that share it."""
+"""Fixtures: caches that share a Redis server."""
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 
 import pytest
 
-from testbed.redis_process import RedisProcess, has_redis_server
+from testbed.redis_process import RedisProcess
 from voiceagent_tts.access.redis_server import connect
 from voiceagent_tts.cache.cache import PhraseCache
 from voiceagent_tts.cache.shared import SharedPhrases
 from voiceagent_tts.voices import VoiceFolder
 
 StartCache = Callable[..., PhraseCache]
-
-
-@pytest.fixture
-def redis(free_port: int) -> Iterator[RedisProcess]:
-    """A Redis server of this test, empty."""
-    if not has_redis_server():
-        pytest.skip("no redis-server: see testbed/redis_process.py")
-    with RedisProcess(free_port) as server:
-        yield server
 
 
 @pytest.fixture

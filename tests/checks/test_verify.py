@@ -67,6 +67,7 @@ def test_weights_that_compute_are_told_from_weights_that_were_trained(name: str)
     assert failures(checks) == [UNTRAINED]
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("few_frames")
 def test_a_base_model_needs_a_recording() -> None:
     """With a recording, a clone speaks and the cached voice is timed; without, it is required."""
@@ -113,6 +114,7 @@ def test_a_partial_file_is_found_first(broken: Path) -> None:
     assert not check.holds and "the download is not complete" in check.found
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("few_frames")
 def test_the_table_ends_with_the_verdict(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -8,6 +8,7 @@ import pytest
 
 from testbed.base_install import make_base_install, run_in_base_install
 from testbed.command_line import Command, CommandHere
+from testbed.missing import import_portaudio
 from testbed.parity_reference import REFERENCE
 from testbed.server_process import ServerProcess
 from voiceagent_tts.cli import models
@@ -84,7 +85,7 @@ def test_a_misspelt_variable_is_told(
 
 def test_a_machine_without_an_output_device_is_told_so() -> None:
     """What is missing has a name: the package, the library PortAudio, or a device."""
-    sounddevice = pytest.importorskip("sounddevice")
+    sounddevice = import_portaudio()
     if any(device["max_output_channels"] for device in sounddevice.query_devices()):
         pytest.skip("this machine has an output device")
     with pytest.raises(InvalidRequestError, match=r"no output device \(PortAudio works\); connect"):

@@ -7,7 +7,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from testbed.command_line import Command, CommandHere
-from testbed.redis_process import RedisProcess, has_redis_server
+from testbed.redis_process import RedisProcess
 from voiceagent_tts.access.audit import AuditLog
 from voiceagent_tts.settings.access import hash_key
 
@@ -86,8 +86,6 @@ async def test_the_setting_names_the_place(command: Command, tmp_path: Path) -> 
 @pytest.mark.services
 def test_keys_are_kept_in_redis(command_here: CommandHere, free_port: int) -> None:
     """The same commands, with an address in place of a file."""
-    if not has_redis_server():
-        pytest.skip("no redis-server: see testbed/redis_process.py")
     with RedisProcess(free_port) as redis:
         assert command_here("keys", "list", "--keys", redis.url).output == ""
         assert command_here("keys", "create", "agent", "--keys", redis.url).status == 0

@@ -11,6 +11,7 @@ import pytest
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
+from testbed.missing import require_program
 from testbed.promql import metrics_in, scraped_names
 from testbed.servers import StartServer
 
@@ -157,8 +158,9 @@ def test_prometheus_reads_every_expression(tmp_path: Path) -> None:
     ]
     path = tmp_path / "panels.yml"
     path.write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": rules}]}))
+    promtool = require_program("promtool", package="prometheus")
     result = subprocess.run(
-        ["promtool", "check", "rules", path], capture_output=True, text=True, check=False
+        [promtool, "check", "rules", path], capture_output=True, text=True, check=False
     )
     assert result.returncode == 0, result.stdout + result.stderr
 

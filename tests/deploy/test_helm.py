@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from testbed.missing import require_program
 from testbed.promql import metrics_in, scraped_names
 from voiceagent_tts.config import Settings
 from voiceagent_tts.server.serve import RunningServer
@@ -138,6 +139,6 @@ def test_haproxy_reads_the_balancers_configuration(tmp_path: Path) -> None:
     path = tmp_path / "haproxy.cfg"
     path.write_text(config)
     result = subprocess.run(
-        ["haproxy", "-c", "-f", path], capture_output=True, text=True, check=False
+        [require_program("haproxy"), "-c", "-f", path], capture_output=True, text=True, check=False
     )
     assert result.returncode == 0, result.stderr

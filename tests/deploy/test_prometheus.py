@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from testbed.missing import require_program
 from testbed.prometheus_process import PrometheusProcess
 from testbed.promql import metrics_in, scraped_names
 from testbed.waiting import until
@@ -49,8 +50,9 @@ def test_every_alert_has_a_test_and_says_what_to_do() -> None:
 @pytest.mark.parametrize("argv", ["check rules rules.yml", "test rules rules.test.yml"])
 def test_promtool_accepts_the_rules(argv: str) -> None:
     """Prometheus's own tool reads the rules, and fires every alert on the scripted data."""
+    promtool = require_program("promtool", package="prometheus")
     result = subprocess.run(
-        ["promtool", *argv.split()], cwd=FOLDER, capture_output=True, text=True, check=False
+        [promtool, *argv.split()], cwd=FOLDER, capture_output=True, text=True, check=False
     )
     assert result.returncode == 0, result.stdout + result.stderr
 

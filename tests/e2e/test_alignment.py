@@ -179,7 +179,7 @@ async def test_flushes_wait_for_their_words(aligned: RunningServer) -> None:
 
 @pytest.mark.parametrize(
     ("sentences", "least_s", "last"),
-    [(12, 45, 40), pytest.param(32, 120, 100, marks=pytest.mark.thorough)],
+    [(12, 45, 40), pytest.param(32, 120, 100, marks=[pytest.mark.thorough, pytest.mark.alone])],
 )
 @in_shared_loop
 async def test_a_long_context_keeps_its_words(

@@ -53,7 +53,12 @@ def without_host(monkeypatch: pytest.MonkeyPatch) -> None:
     ("name", "dtype", "settings"),
     [
         ("base-0b6", torch.bfloat16, SamplingSettings()),
-        ("custom_voice-1b7", torch.float16, SamplingSettings(top_p=0.9)),
+        pytest.param(
+            "custom_voice-1b7",
+            torch.float16,
+            SamplingSettings(top_p=0.9),
+            marks=pytest.mark.thorough,
+        ),
         ("custom_voice-1b7", torch.float32, SamplingSettings(is_sampled=False)),
     ],
 )

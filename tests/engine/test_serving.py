@@ -249,7 +249,7 @@ def test_every_metric_is_documented(driver: Driver) -> None:
     assert documented == {name: kinds[name.endswith("_total")] for name in driver.engine.metrics}
 
 
-@pytest.mark.parametrize("contexts", [2000, pytest.param(5000, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("contexts", [1000, pytest.param(5000, marks=pytest.mark.thorough)])
 def test_thousands_of_contexts_leave_nothing(contexts: int) -> None:
     """However contexts ended, rows, pages and objects are as many as before."""
     driver, random = Driver(parts=load(max_frames=4), rows=64), Random(1)
@@ -270,7 +270,7 @@ def test_thousands_of_contexts_leave_nothing(contexts: int) -> None:
         cancelled = sum(isinstance(event, Cancelled) for event in driver.events)
         assert cancelled == len(came)
         driver.events.clear()
-        if context % 1000 == 0:
+        if context % 500 == 0:
             gc.collect()
             objects.append(len(gc.get_objects()))
     assert driver.engine.rows_used == 0

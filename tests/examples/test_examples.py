@@ -23,7 +23,7 @@ from playwright.async_api import expect
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidMessage
 
-from testbed.browser import chromium, headless, opened
+from testbed.browser import headless, opened
 from testbed.caller import calling
 from testbed.server_process import ServerProcess
 from testbed.servers import StartServer
@@ -217,7 +217,6 @@ def folder_url() -> Iterator[str]:
 
 
 @pytest.mark.browser
-@pytest.mark.skipif(chromium() is None, reason="needs Debian's package `chromium`")
 async def test_browser(start_server: StartServer, folder_url: str) -> None:
     """Words light as they sound, and Interrupt shows what was heard."""
     server = await start_server(allowed_origins=[folder_url])

@@ -242,7 +242,10 @@ def test_scores_that_nearly_tie_are_told_apart(
 
 @pytest.mark.parametrize(
     "settings",
-    [SamplingSettings(temperature=0.7, top_k=5), SamplingSettings(temperature=1.6, top_k=0)],
+    [
+        pytest.param(SamplingSettings(temperature=0.7, top_k=5), marks=pytest.mark.thorough),
+        SamplingSettings(temperature=1.6, top_k=0),
+    ],
 )
 def test_codes_come_as_often_as_they_are_likely(fused: Choose, settings: SamplingSettings) -> None:
     """Evenly spaced random numbers draw each code exactly in proportion to its probability."""
@@ -255,7 +258,8 @@ def test_codes_come_as_often_as_they_are_likely(fused: Choose, settings: Samplin
     assert (drawn > 0).sum() > 3
 
 
-@pytest.mark.parametrize("capability", [pytest.param(80, marks=pytest.mark.thorough), 90])
+@pytest.mark.thorough  # compiles for seconds; no CPU runs what it makes
+@pytest.mark.parametrize("capability", [80, 90])
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_choosing_is_one_launch_that_spills_nothing(
     compile_for: Callable[..., list[Resources]], name: str, capability: int

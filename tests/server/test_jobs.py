@@ -16,7 +16,7 @@ import pytest
 import pytest_asyncio
 import soundfile
 
-from testbed.redis_process import RedisProcess, has_redis_server
+from testbed.redis_process import RedisProcess
 from testbed.server_process import ServerProcess, serving
 from testbed.servers import StartServer
 from testbed.waiting import until
@@ -31,15 +31,6 @@ JOBS = "/v1/audio/jobs"
 HELLO = {"input": "Hello there, how are you today?", "language": "en", "response_format": "wav"}
 LONG = {**HELLO, "input": "This is a long text, which takes a while. " * 20}
 OVER = ("done", "failed", "cancelled")
-
-
-@pytest.fixture
-def redis(free_port: int) -> Iterator[RedisProcess]:
-    """A Redis server of this test, empty."""
-    if not has_redis_server():
-        pytest.skip("no redis-server: see testbed/redis_process.py")
-    with RedisProcess(free_port) as server:
-        yield server
 
 
 def settings_of(redis: RedisProcess, folder: Path) -> dict[str, str]:
@@ -271,8 +262,6 @@ async def test_a_server_starts_without_redis_and_speaks_jobs_when_it_comes(
     free_port: int, tmp_path: Path
 ) -> None:
     """Until then jobs are refused for now, and speech is not."""
-    if not has_redis_server():
-        pytest.skip("no redis-server: see testbed/redis_process.py")
     settings = Settings.model_validate(
         {"port": 0, "redis": f"redis://127.0.0.1:{free_port}/0", "jobs_storage": str(tmp_path)}
     )

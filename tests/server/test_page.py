@@ -13,7 +13,6 @@ from playwright.async_api import Browser, Page, expect
 
 from testbed.browser import (
     PageLog,
-    chromium,
     headless,
     lit_words,
     onsets,
@@ -26,7 +25,6 @@ from voiceagent_tts.core import SAMPLE_RATE_HZ
 pytestmark = [
     pytest.mark.browser,
     pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.skipif(chromium() is None, reason="needs Debian's package `chromium`"),
 ]
 
 OUT = Path(__file__).parents[2] / "out"

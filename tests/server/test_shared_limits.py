@@ -6,19 +6,14 @@ from pathlib import Path
 import httpx
 import pytest
 
-from testbed.redis_process import RedisProcess, has_redis_server
+from testbed.redis_process import RedisProcess
 from testbed.servers import StartServer, metric_value
 from testbed.waiting import until
 from testbed.wire import Wire
 from voiceagent_tts.protocol.messages import ContextOpened, DoneMessage, ErrorMessage
 from voiceagent_tts.settings.access import Quota
 
-pytestmark = [
-    pytest.mark.services,
-    pytest.mark.skipif(
-        not has_redis_server(), reason="no redis-server: see testbed/redis_process.py"
-    ),
-]
+pytestmark = pytest.mark.services
 
 KEY = {"additional_headers": {"X-API-Key": "key"}}
 

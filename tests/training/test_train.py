@@ -70,7 +70,9 @@ def weights_of(job: TrainJob) -> dict[str, Tensor]:
     return torch.load(job.output / "state.pt", weights_only=True)["weights"]
 
 
-@pytest.mark.parametrize("rank", [0, 4], ids=["full", "lora"])
+@pytest.mark.parametrize(
+    "rank", [pytest.param(0, id="full", marks=pytest.mark.thorough), pytest.param(4, id="lora")]
+)
 def test_an_interrupted_run_resumes_to_the_same_weights(dataset: Path, rank: int) -> None:
     """Weights and validation loss after two interruptions equal those of a run in one piece."""
     options = replace(QUICK, lora_rank=rank)

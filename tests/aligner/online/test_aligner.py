@@ -171,7 +171,9 @@ def repetition(words: Sequence[str], rng: random.Random) -> dict[int, str]:
     return {place: f"{words[place - 2]} {words[place - 1]}"}
 
 
-@pytest.mark.parametrize("unwritten", [fillers, repetition])
+@pytest.mark.parametrize(
+    "unwritten", [fillers, pytest.param(repetition, marks=pytest.mark.thorough)]
+)
 def test_what_is_exact_is_right_though_the_voice_hesitates(
     unwritten: Callable[[Sequence[str], random.Random], dict[int, str]],
 ) -> None:

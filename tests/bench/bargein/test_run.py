@@ -40,6 +40,7 @@ def test_the_users_speech_is_audible() -> None:
     assert 16_000 < len(pcm) < 96_000 and any(pcm)
 
 
+@pytest.mark.alone  # the judge hears what a busy machine breaks off
 @pytest.mark.realtime
 @pytest.mark.services
 def test_both_hosts_and_a_connection_that_breaks_are_measured(

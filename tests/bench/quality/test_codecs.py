@@ -7,31 +7,39 @@ import pytest
 
 from testbed.parity_reference import REFERENCE
 from testbed.quality_clips import changed, spoken
+from voiceagent_tts.bench.quality.clips import Samples
 from voiceagent_tts.bench.quality.codecs import codec_values, distances, open_codec
 
 HAS_PESQ = find_spec("pesq") is not None  # an extra that pip compiles
-SPEECH = spoken("Please bring the green umbrella back on your way home.").samples
 
 
-def noisy(snr_db: float) -> np.ndarray:
+@pytest.fixture(scope="module")
+def speech() -> Samples:
+    """A sentence."""
+    return spoken("Please bring the green umbrella back on your way home.").samples
+
+
+def noisy(speech: Samples, snr_db: float) -> Samples:
     """Speech with white noise at a ratio to its mean power."""
-    noise = np.random.default_rng(1).standard_normal(len(SPEECH))
-    level = np.sqrt(np.mean(SPEECH**2)) * 10 ** (-snr_db / 20)
-    return (SPEECH + level * noise).astype(np.float32)
+    noise = np.random.default_rng(1).standard_normal(len(speech))
+    level = np.sqrt(np.mean(speech**2)) * 10 ** (-snr_db / 20)
+    return (speech + level * noise).astype(np.float32)
 
 
-def test_unchanged_speech_is_at_the_top_of_each_scale() -> None:
+def test_unchanged_speech_is_at_the_top_of_each_scale(speech: Samples) -> None:
     """4.64, 4.55 and 1; more noise is lower on all of them."""
-    same, little, much = (distances(SPEECH, each) for each in (SPEECH, noisy(30), noisy(5)))
+    same, little, much = (
+        distances(speech, each) for each in (speech, noisy(speech, 30), noisy(speech, 5))
+    )
     top = {"stoi": 1.0, **({"pesq_wb": 4.644, "pesq_nb": 4.549} if HAS_PESQ else {})}
     assert same == pytest.approx(top, abs=0.01)
     assert all(same[name] > little[name] > much[name] for name in same)
 
 
-def test_padding_is_cut_and_silence_has_no_quality() -> None:
+def test_padding_is_cut_and_silence_has_no_quality(speech: Samples) -> None:
     """Codecs fill their last frame."""
-    padded = np.concatenate((SPEECH, np.zeros(1_000, np.float32)))
-    assert distances(SPEECH, padded) == distances(SPEECH, SPEECH)
+    padded = np.concatenate((speech, np.zeros(1_000, np.float32)))
+    assert distances(speech, padded) == distances(speech, speech)
     assert distances(np.zeros(24_000, np.float32), np.zeros(24_000, np.float32)) == {}
 
 

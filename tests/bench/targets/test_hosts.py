@@ -18,6 +18,7 @@ PIPECAT = "pipecat:voiceagent_tts.adapters.pipecat.VoiceAgentTTSService"
 LIVEKIT = "livekit:voiceagent_tts.adapters.livekit.TTS"
 
 
+@pytest.mark.alone  # the lag of words is that of this machine, too
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # raised when Pipecat is imported
 @pytest.mark.parametrize("address", [PIPECAT, LIVEKIT])
 @pytest.mark.parametrize("barge_ins", [0.0, 1.0])
