@@ -61,17 +61,18 @@ demo: $(VENV)/.demo $(if $(filter pocket,$(VOICE)),$(VENV)/.demo-pocket)
 
 # Two of the workers compute at a lower priority; the others play and mostly wait (testbed/workers.py). Each takes
 # up to 0.9 GB.
-WORKERS ?= 8
+WORKERS ?= 5
 LEFT_OUT := thorough or services or browser or install or soak or tools
 REPORTS := out/reports
 # Bytecode is written even where the environment says not to: each worker, and each of hundreds of
 # processes that tests start, would compile the same modules again.
 PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
-# $(call tests,MARKERS,OPTIONS): those tests, then those of them that want the machine to themselves (5: none).
+# $(call tests,MARKERS,OPTIONS): those tests; then, with the machine to themselves, those that are marked `alone` and
+# those that play in real time and have just failed (status 1), perhaps because of the others. Status 5: there are none.
 define tests
 	@rm -f $(REPORTS)/$@.xml $(REPORTS)/$@-alone.xml
-	$(PYTEST) -n $(WORKERS) --dist loadgroup -m "($1) and not alone" --junitxml=$(REPORTS)/$@.xml $2 $(PYTEST_OPTIONS)
-	$(PYTEST) -m "($1) and alone" --junitxml=$(REPORTS)/$@-alone.xml $2 $(PYTEST_OPTIONS) || [ $$? = 5 ]
+	$(PYTEST) -n $(WORKERS) --dist loadgroup -m "($1) and not alone" --junitxml=$(REPORTS)/$@.xml $2 $(PYTEST_OPTIONS) || [ $$? = 1 ]
+	$(PYTEST) -m "$1" --alone-after=$(REPORTS)/$@.xml --junitxml=$(REPORTS)/$@-alone.xml $2 $(PYTEST_OPTIONS) || [ $$? = 5 ]
 endef
 
 test: setup

@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 
+from testbed.alone import left_out, to_be_judged_alone
 from testbed.cost import cpu_recorded, fixture_recorded
 from testbed.ending import (
     cancel_when_it_hangs,
@@ -59,6 +60,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--complete",
         action="store_true",
         help="a skipped test fails, unless it needs another machine (tests/skips.toml)",
+    )
+    parser.addoption(
+        "--alone-after",
+        type=Path,
+        help="run tests marked `alone`, and what plays and failed in this report of other tests",
     )
     parser.addoption("--sample", default="", help="run the property tests that this commit chooses")
 
@@ -99,9 +105,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if item.path.is_relative_to(BENCHMARKS):
             item.add_marker(pytest.mark.tools)
     if commit := config.getoption("--sample"):
-        left_out = {item for item in items if is_left_out(item, commit)}
-        config.hook.pytest_deselected(items=list(left_out))
-        items[:] = [item for item in items if item not in left_out]
+        deselect(config, items, [item for item in items if is_left_out(item, commit)])
+    if report := config.getoption("--alone-after"):
+        failed = to_be_judged_alone(report, stopped_early=bool(config.getoption("maxfail")))
+        deselect(config, items, left_out(items, failed))
+        reporter = config.pluginmanager.get_plugin("terminalreporter")
+        for module, name in sorted(failed):
+            reporter.write_line(f"failed beside others, and is now alone: {module}.{name}")
+
+
+def deselect(config: pytest.Config, items: list[pytest.Item], those: list[pytest.Item]) -> None:
+    """Take tests out of a run."""
+    config.hook.pytest_deselected(items=those)
+    out = set(those)
+    items[:] = [item for item in items if item not in out]
 
 
 @pytest.hookimpl(optionalhook=True)
