@@ -32,6 +32,13 @@ Place = Literal["gate", "memory", "capture", "replay", "pass"]
 graph, or a pass that runs plainly."""
 
 
+class _Pinned:
+    """Pinned memory in use: PyTorch ends the process where it is released after such a fault."""
+
+    def __del__(self) -> None:
+        os.abort()
+
+
 class _Unusable(TorchDispatchMode):
     """Lets every operation fail, as after an illegal access."""
 
@@ -46,10 +53,12 @@ class FailingGpu:
     Attributes:
         faults: kind of the fault at each place, for the rung of this process.
         rung: kernels, and whether graphs are used, as the engine chose them last.
+        ends_process: whether the process ends where the memory of a fault is released.
     """
 
     faults: Mapping[Place, str]
     rung: list[object] = field(default_factory=list[object])
+    ends_process: bool = False
 
     def __post_init__(self) -> None:
         self.after = ExitStack()
@@ -58,6 +67,8 @@ class FailingGpu:
         """Raise the fault of a place, if it has one, and keep its after-effects."""
         match self.faults.get(place):
             case "illegal access":
+                has_buffers = self.ends_process and place in ("replay", "pass")
+                held = _Pinned() if has_buffers else None  # noqa: F841  # of the traceback's frame
                 self.after.enter_context(_Unusable())
                 self._refuse(ILLEGAL_ACCESS, "synchronize", "empty_cache", "mem_get_info")
                 raise RuntimeError(f"{ILLEGAL_ACCESS}\nCompile with `TORCH_USE_CUDA_DSA`")

@@ -27,5 +27,5 @@ class FailingSpec(WorkerSpec):
 
 if __name__ == "__main__":
     faults = json.loads(os.environ[VARIABLE])
-    with failing_gpu(FailingGpu(faults[rung_of_this_process()])):
+    with failing_gpu(FailingGpu(faults[rung_of_this_process()], ends_process=True)):
         raise SystemExit(main())

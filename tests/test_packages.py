@@ -70,7 +70,6 @@ PACKAGES = [
     Package("modelscope", "modelscope", frozenset({"modelscope"}), frozenset({"hub"})),
     Package("flash-attn", "flash_attn", frozenset({"flash"}), frozenset()),
     Package("triton", "triton", frozenset({"dev"}), frozenset({"model", "benchmarks"})),
-    Package("torchao", "torchao", frozenset({"quantize"}), frozenset({"model"})),
     Package(
         "websockets",
         "websockets",

@@ -34,7 +34,6 @@ from voiceagent_tts.engine.options import KernelChoice, Qwen3Options
 from voiceagent_tts.engine.product_choice import Precision
 from voiceagent_tts.model.attention import AttentionBackend
 from voiceagent_tts.model.config import CODEC_FOLDER, read_codec_config
-from voiceagent_tts.model.quantized import Quantization
 
 OUT = Path("out")
 
@@ -50,7 +49,6 @@ def main(
     precision: Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")] = None,
     attention: Annotated[str | None, typer.Option(help="sdpa or flash.")] = None,
     kernels: Annotated[str, typer.Option(help="auto, plain or fused.")] = "auto",
-    quantize: Annotated[str | None, typer.Option(help="fp8 or int8.")] = None,
     json: Annotated[Path | None, typer.Option(help="Also write the figures here.")] = None,
     png: Annotated[Path, typer.Option(help="Where the plot goes.")] = OUT / "engine.png",
 ) -> None:
@@ -70,7 +68,6 @@ def main(
         capacity=positions + steps + 128,
         attention=cast("AttentionBackend | None", attention),
         kernels=cast("KernelChoice", kernels),
-        quantize=cast("Quantization | None", quantize),
     )
     bench = build_bench(options, source, codec)
     with Progress(console=Console(stderr=True), transient=True) as progress:

@@ -31,7 +31,7 @@ from benchmarks.gpu.ground import Ground
 from voiceagent_tts.engine.sizes import WINDOWS_FRAMES
 from voiceagent_tts.model.kernels import differences, fuse_codec
 
-_PACKAGES = ("torch", "transformers", "numpy", "triton", "flash_attn", "flash_attn_3", "torchao")
+_PACKAGES = ("torch", "transformers", "numpy", "triton", "flash_attn", "flash_attn_3")
 _PROFILED_ROWS = (1, 64, 256)
 _PROFILED_WINDOWS = ((1, 1), (5, 12))
 _MANY_ROWS = 64

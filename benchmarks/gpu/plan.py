@@ -56,8 +56,6 @@ PLANS = {
     "sdpa": Plan(90),
     "plain": Plan(90),
     "flash": Plan(90, ("flash_attn",)),
-    "fp8": Plan(90, ("torchao",)),
-    "int8": Plan(90, ("torchao",)),
     "no-tf32": Plan(90),
     "peers-1.7b": Plan(270, ("pydantic",), needs_peers=True),
 }

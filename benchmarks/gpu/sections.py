@@ -53,8 +53,6 @@ SECTIONS: Mapping[str, Callable[[Ground], None]] = {
     "sdpa": partial(_engine, attention="sdpa"),
     "plain": partial(_engine, kernels="plain"),
     "flash": partial(_engine, attention="flash", kernels="plain"),
-    "fp8": partial(_engine, quantize="fp8"),
-    "int8": partial(_engine, quantize="int8"),
     "no-tf32": partial(_engine, has_tf32=False),
     "peers-1.7b": partial(served.peers, size="1.7b"),
 }

@@ -31,9 +31,7 @@ def codes() -> Tensor:
 @pytest.fixture(params=[exact_sizes, graph_sizes, fixed_sizes])
 def stream(codes: Tensor, request: pytest.FixtureRequest) -> CodecStream:
     """Codec rows that start from silence."""
-    return CodecStream(
-        load(CUSTOM_VOICE)[1], codes, STREAM, STREAM, request.param(ROWS, FRAMES).codec
-    )
+    return CodecStream(load(CUSTOM_VOICE)[1], codes, STREAM, request.param(ROWS, FRAMES).codec)
 
 
 def whole(codes: Tensor, row: int, frames: int) -> Tensor:
@@ -106,9 +104,7 @@ def test_primed_rows_continue_their_reference(codes: Tensor, reference_frames: i
     shifted = codes.clone()
     end = reference_frames + 4
     shifted[1, :4] = codes[0, reference_frames:end]
-    stream = CodecStream(
-        load(CUSTOM_VOICE)[1], shifted, STREAM, STREAM, exact_sizes(ROWS, FRAMES).codec
-    )
+    stream = CodecStream(load(CUSTOM_VOICE)[1], shifted, STREAM, exact_sizes(ROWS, FRAMES).codec)
     stream.start(0, None)
     stream.start(1, state_after(stream.prime(codes[0, :reference_frames].long())))
     sounds = {sound.row: sound.pcm for sound in decode(stream, {0: 4, 1: 4})}
@@ -148,7 +144,7 @@ class _Ahead(StreamEvent):
 def test_a_slow_codec_is_waited_for(codes: Tensor) -> None:
     """At most 32 codec calls are in flight, however many frames are requested at once."""
     slow, sizes = _Slow(), fixed_sizes(1, FRAMES).codec
-    stream = CodecStream(load(CUSTOM_VOICE)[1], codes, slow, slow, sizes)
+    stream = CodecStream(load(CUSTOM_VOICE)[1], codes, slow, sizes)
     stream.start(0, None)
     heard = list[int]()
     for _ in range(2):

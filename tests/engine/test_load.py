@@ -35,10 +35,6 @@ def test_a_row_has_four_thousand_positions() -> None:
     [
         ({"device": "tpu"}, "device: expected cpu, cuda or cuda:N; got 'tpu'"),
         ({"device": "cuda:99"}, "device: expected a device that PyTorch can use, got cuda:99"),
-        (
-            {"codec_device": "cuda:1"},
-            "expected codec_device to be another GPU, got cuda:1 beside a model on cpu",
-        ),
         ({"attention": "flash"}, "flash-attn: expected bfloat16 or float16"),
         (
             {"kernels": "fused"},
@@ -86,12 +82,10 @@ def test_an_engine_says_its_kernels(caplog: pytest.LogCaptureFixture) -> None:
     assert said in [record.getMessage() for record in caplog.records]
 
 
-def test_eight_bits_are_named_as_the_device_has_them() -> None:
-    """`quantize` is for GPUs and `int8` for CPUs; the error names the one that works there."""
-    with pytest.raises(VoiceAgentError, match="got quantize fp8 on a CPU; try precision int8"):
-        load(quantize="fp8")
+def test_few_bits_are_for_a_cpu() -> None:
+    """A GPU has no kernels for weights of 4 bits; the error names what it has."""
     options = replace(OPTIONS, precision="int4")
-    with pytest.raises(VoiceAgentError, match="int4 on a GPU; try quantize int8"):
+    with pytest.raises(VoiceAgentError, match="for cuda, got int4; try bfloat16"):
         check_bits(options, torch.device("cuda"))
 
 

@@ -23,7 +23,7 @@ from voiceagent_tts.model.kv_pool import empty_pool, pages_for
 from voiceagent_tts.model.sampling import SamplingParams, SamplingSettings
 
 CPU = torch.device("cpu")
-ROWS, CAPACITY = 8, 1024
+ROWS, CAPACITY = 64, 1024
 SAMPLED = SamplingParams(SamplingSettings(), SamplingSettings())
 
 

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.model.attention import Keys, attend_sdpa, make_attention
 from voiceagent_tts.model.layers import HeadNorm, RMSNorm, inverse_frequencies, rotation
 
@@ -103,5 +104,5 @@ def test_a_prefill_sees_what_came_before() -> None:
 
 def test_flash_attention_is_refused_in_float32() -> None:
     """flash-attn has no float32 kernels; the error names an alternative."""
-    with pytest.raises(ValueError, match=r"bfloat16 or float16, got torch.float32; try sdpa"):
+    with pytest.raises(VoiceAgentError, match=r"bfloat16 or float16, got torch.float32; try sdpa"):
         make_attention("flash", torch.float32)

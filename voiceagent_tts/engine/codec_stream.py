@@ -106,10 +106,9 @@ class CodecStream:
     """Streaming codec decoder for the rows of one batch.
 
     Args:
-        codec: the codec, on the device of `stream`.
+        codec: the codec.
         codes: [R + 1, F, K] int16, frames of every row and of the scratch row.
-        source: stream on the device of `codes`, different from the talker's stream.
-        stream: stream of the codec; `source` if the codec is on the device of `codes`.
+        stream: stream of the codec, different from the talker's.
         sizes: as in `split_windows`.
     """
 
@@ -117,12 +116,11 @@ class CodecStream:
         self,
         codec: Codec,
         codes: Tensor,
-        source: Stream,
         stream: Stream,
         sizes: Mapping[int, Sequence[int]],
     ) -> None:
         self._decoder, self._codes = codec.decoder, codes
-        self._source, self._stream = source, stream
+        self._stream = stream
         rows, codebooks = len(codes) - 1, codes.shape[-1]
         self._scratch, self._last_code = rows, codec.codebook_size - 1
         self._sizes = sizes
@@ -130,13 +128,8 @@ class CodecStream:
         most = max(counts[-1] for counts in sizes.values())
         part = (self._state.max_frames, codebooks)
         self._reference_part = Upload(part, torch.int64, stream.device)
-        self._windows = Upload((most, 2), torch.int32, source.device)
+        self._windows = Upload((most, 2), torch.int32, stream.device)
         self._windows.send(self._scratch_windows(most))  # captures run on the scratch row
-        width = 1 + max(sizes) * codebooks  # the row's index, then its codes
-        self._gathered = torch.zeros(most, width, dtype=torch.int64, device=source.device)
-        self._received = self._gathered
-        if source is not stream:
-            self._received = torch.zeros_like(self._gathered, device=stream.device)
         samples = max(frames * counts[-1] for frames, counts in sizes.items()) * FRAME_SAMPLES
         self._pcm = torch.zeros(samples, dtype=torch.int16, device=stream.device)
         is_cuda = stream.device.type == "cuda"  # there, to allocate pinned memory stalls all work
@@ -200,7 +193,7 @@ class CodecStream:
             coded: event after which these frames are complete.
         """
         counts = {row: min(count, made[row] - self._decoded[row]) for row, count in wanted.items()}
-        self._source.wait_for(coded)
+        self._stream.wait_for(coded)
         for frames, windows in split_windows(counts, self._decoded, self._sizes):
             self._launch(frames, windows)
             for window in windows:
@@ -240,7 +233,7 @@ class CodecStream:
         count = fitting(self._sizes[frames], len(windows))
         places = self._scratch_windows(count)
         places[: len(windows)] = [(window.row, window.start) for window in windows]
-        with self._source.entered():
+        with self._stream.entered():
             self._windows.send(places)
         began = self._stream.mark()
         self.calls[count, frames]()
@@ -259,51 +252,20 @@ class CodecStream:
         return torch.zeros(self._pcm.shape, dtype=torch.int16, pin_memory=is_cuda)
 
     def _compile(self, count: int, frames: int) -> Callable[[], None]:
-        def gather() -> None:
-            self._gather(count, frames)
+        call = self._stream.compile(lambda: self._decode(count, frames))
 
-        def decode() -> None:
-            self._decode(count, frames)
-
-        def both() -> None:
-            gather()
-            decode()
-
-        if self._source is self._stream:
-            return self._entering(self._stream.compile(both))
-        gathering, decoding = self._source.compile(gather), self._stream.compile(decode)
-        return lambda: self._transfer(gathering, decoding)
-
-    def _entering(self, call: Callable[[], None]) -> Callable[[], None]:
         def run() -> None:
             with self._stream.entered():
                 call()
 
         return run
 
-    def _transfer(self, gathering: Callable[[], None], decoding: Callable[[], None]) -> None:
-        """Copy codes from the talker's device to the codec's; the host does not wait."""
-        self._source.wait_for(self._stream.mark())  # the previous codes have been read
-        with self._source.entered():
-            gathering()
-            self._received.copy_(self._gathered, non_blocking=True)
-        self._stream.wait_for(self._source.mark())
-        with self._stream.entered():
-            decoding()
-
-    def _gather(self, count: int, frames: int) -> None:
+    def _decode(self, count: int, frames: int) -> None:
         windows = self._windows.tensor[:count].long()
         rows, starts = windows[:, :1], windows[:, 1:]
         numbers = starts + torch.arange(frames, device=rows.device)  # [B, F]
         # The scratch row may contain any numbers, but they must be valid indices of codebooks.
-        codes = self._codes[rows, numbers].clamp(0, self._last_code).flatten(1)
-        self._gathered[:count, :1] = rows
-        self._gathered[:count, 1 : 1 + codes.shape[1]] = codes
-
-    def _decode(self, count: int, frames: int) -> None:
-        received = self._received[:count]
-        width = frames * self._codes.shape[-1]
-        codes = received[:, 1 : 1 + width].view(count, frames, -1).transpose(1, 2)  # [B, K, F]
-        samples = self._decoder.decode(codes, self._state, received[:, 0])
+        codes = self._codes[rows, numbers].long().clamp(0, self._last_code)
+        samples = self._decoder.decode(codes.transpose(1, 2), self._state, rows[:, 0])
         pcm = (samples * _PCM_SCALE).round().to(torch.int16)
         self._pcm[: pcm.numel()] = pcm.flatten()

@@ -17,36 +17,16 @@ _logger = logging.getLogger(__name__)
 
 
 def check_bits(options: Qwen3Options, device: torch.device) -> None:
-    """Refuse the 8 and 4 bits of one kind of device on the other, and those that kernels lack.
+    """Refuse weights of 8 and 4 bits on a GPU.
 
     Raises:
         VoiceAgentError: as described.
     """
-    if device.type == "cpu" and options.quantize is not None:
-        got, other = f"quantize {options.quantize} on a CPU", "precision int8"
-    elif device.type != "cpu" and options.precision in ("int8", "int4"):
-        got, other = f"precision {options.precision} on a GPU", "quantize int8"
-    else:
-        return
-    raise VoiceAgentError(
-        f"expected a precision for {device}, got {got}; try {other}", code=ErrorCode.INVALID_PARAM
-    )
-
-
-def choose_codec_device(options: Qwen3Options, device: torch.device) -> torch.device:
-    """Return the device of the codec: the model's, or the other GPU that the options name.
-
-    Raises:
-        VoiceAgentError: the codec would be on a GPU and the model on a CPU, or the other way round.
-    """
-    codec_device = torch.device(options.codec_device or device)
-    if codec_device.type != device.type:
+    if device.type != "cpu" and options.precision in ("int8", "int4"):
         raise VoiceAgentError(
-            f"expected codec_device to be another GPU, got {codec_device} beside a model on "
-            f"{device}; leave it out to run the codec on {device}",
+            f"expected a precision for {device}, got {options.precision}; try bfloat16",
             code=ErrorCode.INVALID_PARAM,
         )
-    return codec_device
 
 
 def choose_dtype(options: Qwen3Options, device: torch.device) -> torch.dtype:
@@ -83,10 +63,17 @@ def set_tf32(options: Qwen3Options, dtype: torch.dtype) -> None:
         backend.fp32_precision = precision
 
 
-def best_attention(device: torch.device, dtype: torch.dtype) -> AttentionBackend:
-    """Return `flash` if flash-attn can be loaded and used, otherwise `sdpa`."""
-    if device.type == "cuda":
-        with contextlib.suppress(ValueError):
+def choose_attention(
+    options: Qwen3Options, kernels: Kernels, dtype: torch.dtype, device: torch.device
+) -> AttentionBackend:
+    """Return the attention of plain kernels: by default flash-attn where it can be used.
+
+    Fused kernels have their own, so that flash-attn is for a GPU without Triton.
+    """
+    if options.attention is not None:
+        return options.attention
+    if kernels == "plain" and device.type == "cuda":
+        with contextlib.suppress(VoiceAgentError):
             make_attention("flash", dtype)
             return "flash"
     return "sdpa"

@@ -41,8 +41,6 @@ def measure_needs(
 ) -> MemoryNeeds:
     """Measure the memory needs of a loaded model by running its largest passes once.
 
-    The codec is included if it is on the model's GPU.
-
     Args:
         checkpoint: the model.
         codec: the model's codec.

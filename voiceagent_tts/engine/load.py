@@ -8,9 +8,8 @@ from pathlib import Path
 import torch
 
 from voiceagent_tts.engine.device_choice import (
-    best_attention,
     check_bits,
-    choose_codec_device,
+    choose_attention,
     choose_dtype,
     choose_kernels,
     set_tf32,
@@ -31,7 +30,6 @@ from voiceagent_tts.model.codec import Codec
 from voiceagent_tts.model.kernels import fuse_codec
 from voiceagent_tts.model.layers import Kernels
 from voiceagent_tts.model.network import Network
-from voiceagent_tts.model.quantized import quantize
 from voiceagent_tts.seam.engine import Inbox, Outbox
 from voiceagent_tts.voices import VoiceFolder
 
@@ -55,7 +53,7 @@ def load_engine(options: Qwen3Options, inbox: Inbox, outbox: Outbox) -> Qwen3Eng
     is_cpu = checkpoint.network.device.type == "cpu"
     max_load = options.max_load or (math.inf if is_cpu else _MAX_LOAD)
     pace = Pace(options.initial_frames, tuple(options.ramp), max_load)
-    bits = f"{options.precision} {options.quantize} {checkpoint.network.device.type}"
+    bits = f"{options.precision} {checkpoint.network.device.type}"
     checkpoint = replace(checkpoint, revision=f"{fingerprint(folder)} {bits}")
     return Qwen3Engine(inbox, outbox, checkpoint, runner, voices, folder.name, pace)
 
@@ -80,12 +78,11 @@ def load_runner(
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     source = source or FolderSource(find_model(options.model))
-    codec_device = choose_codec_device(options, device)
     dtype = choose_dtype(options, device)
     set_tf32(options, dtype)
     kernels, kernel_fault = choose_kernels(options.kernels, source.config, dtype, device)
     checkpoint = _load_network(source, options, dtype, device, kernels)
-    runner = make_runner(checkpoint, _load_codec(source, options, codec_device), options)
+    runner = make_runner(checkpoint, _load_codec(source, options, device), options)
     runner.kernel_fault = kernel_fault
     return checkpoint, runner
 
@@ -100,7 +97,7 @@ def _load_network(
     checkpoint = source.checkpoint(
         dtype,
         device,
-        options.attention or best_attention(device, dtype),
+        choose_attention(options, kernels, dtype, device),
         kernels=kernels,
         is_packed=False,
     )
@@ -108,9 +105,6 @@ def _load_network(
     _logger.info("%s runs on %s in %s, with %s kernels", source.name, device, precision, kernels)
     if device.type == "cpu":
         _choose_products(checkpoint.network, options)
-    if options.quantize is not None:
-        saved = quantize(checkpoint.network, options.quantize)
-        _logger.info("%s weights save %.2f GB", options.quantize, saved / 1e9)
     return checkpoint
 
 

@@ -6,7 +6,6 @@ from typing import Literal
 
 from voiceagent_tts.engine.product_choice import Precision
 from voiceagent_tts.model.attention import AttentionBackend
-from voiceagent_tts.model.quantized import Quantization
 
 KernelChoice = Literal["auto", "plain", "fused"]
 
@@ -29,15 +28,14 @@ class Qwen3Options:
             memory.
         beside_bytes: GPU memory that other work of this process needs at times, in addition to what
             it holds when the engine is loaded.
-        codec_device: another GPU for the codec. Default: `device`.
-        attention: `sdpa` or `flash`. Default: flash-attn if it is installed and supported.
+        attention: attention of plain kernels, `sdpa` or `flash`. Default: flash-attn if it is
+            installed and supported.
         kernels: kernels between the matrix products; `auto` uses fused kernels if they work.
         codec_kernels: kernels of the codec; `fused` has a third of the launches and of the memory
             traffic, and rounds sums elsewhere. Never run on a GPU.
         codec_precision: numbers of the codec on a GPU; `bfloat16` has half of the memory traffic.
             Activations and sums are computed in float32. Never run on a GPU.
         has_graphs: whether passes are captured as CUDA graphs on a GPU.
-        quantize: 8-bit weights for talker and code predictor on a GPU. Default: none.
         has_tf32: whether a GPU may compute float32 products in TF32. Default: only if `precision`
             is not float32.
         is_deterministic: whether every call has one size, so that a seed gives identical bits
@@ -59,13 +57,11 @@ class Qwen3Options:
     capacity: int = 4096
     gpu_memory_gb: float | None = None
     beside_bytes: int = 0
-    codec_device: str | None = None
     attention: AttentionBackend | None = None
     kernels: KernelChoice = "auto"
     codec_kernels: Literal["plain", "fused"] = "plain"
     codec_precision: Literal["float32", "bfloat16"] = "float32"
     has_graphs: bool = True
-    quantize: Quantization | None = None
     has_tf32: bool | None = None
     is_deterministic: bool = False
     voices: str | None = None

@@ -107,7 +107,7 @@ class Runner:
 
     Args:
         checkpoint: the model.
-        codec: the model's codec, possibly on another device of the same kind.
+        codec: the model's codec, on the same device.
         rows: maximum number of sequences at a time.
         capacity: positions of a row: its prompt and its frames.
         pages: KV pages of all rows together; by default as many as the rows can fill.
@@ -152,19 +152,14 @@ class Runner:
             samplers=make_samplers([sampling_params(checkpoint.generation)], network.kernels),
             compile=self._stream.compile,
         )
-        device = codec.decoder.device
-        source = Stream(network.device, is_captured=has_graphs, priority=CODEC_PRIORITY)
-        stream = source
-        if device != network.device:
-            stream = Stream(device, is_captured=has_graphs, priority=CODEC_PRIORITY)
-        self._codec = CodecStream(codec, self._batch.codes, source, stream, sizes.codec)
-        self.graphs = Graphs(self._batch.passes, self._codec, (self._stream, source, stream))
+        stream = Stream(network.device, is_captured=has_graphs, priority=CODEC_PRIORITY)
+        self._codec = CodecStream(codec, self._batch.codes, stream, sizes.codec)
+        self.graphs = Graphs(self._batch.passes, self._codec, (self._stream, stream))
         """Graphs of all passes and codec calls."""
         self._prefixes = weakref.WeakSet[Prefix]()
         self._prefix_bytes = prefix_bytes
         if network.device.type == "cuda":
-            for place in {network.device, device}:  # what was loaded is there for every stream
-                torch.cuda.synchronize(place)
+            torch.cuda.synchronize(network.device)  # what was loaded is there for every stream
 
     @property
     def free_rows(self) -> list[int]:

@@ -13,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from voiceagent_tts.errors import ErrorCode, VoiceAgentError
+
 AttentionBackend = Literal["sdpa", "flash"]
 
 _AMPERE, _HOPPER = 8, 9
@@ -110,7 +112,7 @@ def make_attention(backend: AttentionBackend, dtype: torch.dtype) -> Attend:
         dtype: precision of the model.
 
     Raises:
-        ValueError: flash-attn is not usable on this machine or in this precision.
+        VoiceAgentError: flash-attn is not usable on this machine or in this precision.
     """
     if backend == "sdpa":
         # PyTorch prefers cuDNN's kernels on Hopper. cuDNN plans a kernel for every new number of
@@ -118,7 +120,10 @@ def make_attention(backend: AttentionBackend, dtype: torch.dtype) -> Attend:
         torch.backends.cuda.enable_cudnn_sdp(False)
         return attend_sdpa
     if dtype not in (torch.bfloat16, torch.float16):
-        raise ValueError(f"flash-attn: expected bfloat16 or float16, got {dtype}; try sdpa")
+        raise VoiceAgentError(
+            f"flash-attn: expected bfloat16 or float16, got {dtype}; try sdpa",
+            code=ErrorCode.INVALID_PARAM,
+        )
     return _flash()
 
 
@@ -154,9 +159,10 @@ def _flash() -> Attend:
         except ImportError:
             continue
         return _FlashAttention(with_cache, table_name)
-    raise ValueError(
+    raise VoiceAgentError(
         "expected a flash-attn that runs on this machine, found none; install extra `flash` "
-        "(GPUs from Ampere on) or try sdpa"
+        "(GPUs from Ampere on) or try sdpa",
+        code=ErrorCode.INVALID_PARAM,
     )
 
 

@@ -31,8 +31,12 @@ def _key(scores):
     return bits ^ ((bits >> 31) & 0x7FFFFFFF)
 
 
-# Each program reads one number of a column; columns need not be aligned.
+# Each program reads one number of a column, which may be a column of records: not aligned.
 @triton.jit(
+    do_not_specialize=(
+        "uniform_step", "is_sampled_step", "temperature_step", "top_k_step", "penalty_step",
+        "may_end_step",
+    ),
     do_not_specialize_on_alignment=(
         "uniform", "is_sampled", "temperature", "top_k", "penalty", "may_end",
     )

@@ -43,7 +43,10 @@ another order, and two rounding steps of the dtype."""
 _STARTS = (0, PAGE_POSITIONS - 1, PAGE_POSITIONS, 2 * PAGE_POSITIONS + 37)
 _TABLE = ((4, 1, 7), (2, 9, 0), (8, 3, 0), (6, 5, 10))
 """Start positions and block tables of the test rows: at page borders, with pages out of order."""
-_PAGES = 1 + max(map(max, _TABLE))
+_MANY = range(40)
+_MANY_STARTS = tuple(37 * row % PAGE_POSITIONS for row in _MANY)
+_MANY_TABLE = tuple((len(_MANY) - row,) for row in _MANY)
+"""The same of rows that fill a GPU: a page each, so that they take little memory."""
 _PROMPT_STEPS = 40
 """Positions of the test prompts: more than one block of queries, and not a whole number of them."""
 _CHOICES = 16
@@ -186,6 +189,7 @@ def differences(
     frame = range(config.num_code_groups)
     for name, part, part_type, make_cache in (
         ("step", config, dtype, _paged_cache(1)),
+        ("step of many rows", config, dtype, _paged_cache(1, _MANY_STARTS, _MANY_TABLE)),
         ("prompt", config, dtype, _paged_cache(_PROMPT_STEPS)),
         ("frame's start", config.code_predictor_config, predictor_type, _frame_cache(frame[:2])),
         ("frame", config.code_predictor_config, predictor_type, _frame_cache(frame[3:4])),
@@ -271,15 +275,20 @@ def _codes(
     return sampler.sample(logits, uniform, row_settings, rules if has_rules else None).cpu()
 
 
-def _paged_cache(steps: int) -> Callable[[TransformerConfig, Draw], tuple[KVCache, Tensor]]:
+def _paged_cache(
+    steps: int,
+    starts: tuple[int, ...] = _STARTS,
+    pages: tuple[tuple[int, ...], ...] = _TABLE,
+) -> Callable[[TransformerConfig, Draw], tuple[KVCache, Tensor]]:
     """Return a function that makes the KV cache of the talker, and positions [B, `steps`]."""
 
     def make(config: TransformerConfig, draw: Draw) -> tuple[KVCache, Tensor]:
-        shape = (1, _PAGES, PAGE_POSITIONS, config.num_key_value_heads, config.head_dim)
+        count = 1 + max(map(max, pages))
+        shape = (1, count, PAGE_POSITIONS, config.num_key_value_heads, config.head_dim)
         pool = KVPool(draw(*shape), draw(*shape))
-        table, starts = (torch.tensor(of, device=pool.keys.device) for of in (_TABLE, _STARTS))
-        positions = starts[:, None] + torch.arange(steps, device=starts.device)
-        window = len(_TABLE[0]) * PAGE_POSITIONS
+        table, begin = (torch.tensor(of, device=pool.keys.device) for of in (pages, starts))
+        positions = begin[:, None] + torch.arange(steps, device=begin.device)
+        window = len(pages[0]) * PAGE_POSITIONS
         return PagedKVCache(pool, table, positions, window), positions
 
     return make
@@ -313,7 +322,7 @@ def _results(
         return torch.randn(shape, generator=generator).to(device, dtype)
 
     cache, positions = make_cache(config, draw)
-    rows, steps, width = len(_STARTS), positions.shape[1], config.head_dim
+    rows, steps, width = len(cache.pages(0).table), positions.shape[1], config.head_dim
     queries, groups = config.num_attention_heads, config.num_key_value_heads
     norm = RMSNorm(config.hidden_size, config.rms_norm_eps).to(device, dtype)
     head_norm = HeadNorm(queries, groups, width, config.rms_norm_eps).to(device, dtype)

@@ -42,10 +42,8 @@ class EngineSettings(SettingsGroup):
         gpu_memory_gb: Maximum GPU memory of one worker, in units of 10^9 bytes, with the forced
             aligner if that shares the GPU. Default: most of the memory that is free at start. Set
             it if other programs share the GPU.
-        codec_device: Second GPU that runs the audio codec, such as `cuda:1`. Default: the model's
-            device.
-        attention: Attention of plain kernels: `sdpa` (PyTorch) or `flash` (flash-attn, extra
-            `flash`). Default: `flash` if it is installed.
+        attention: Attention of plain kernels, which run on a GPU without Triton: `sdpa` (PyTorch)
+            or `flash` (flash-attn, extra `flash`). Default: `flash` if it is installed.
         kernels: Kernels between the matrix products of talker and code predictor: `fused` (Triton,
             NVIDIA GPUs), `plain` (PyTorch), or `auto`, which uses fused kernels if a check at start
             succeeds.
@@ -57,9 +55,8 @@ class EngineSettings(SettingsGroup):
             by noise some 33 dB below the signal, on random weights. Never run on a GPU.
         graphs: Capture GPU work as CUDA graphs at start. Turn it off only to debug: speech becomes
             much slower to generate.
-        quantize: Store weights in 8 bits: on a GPU `fp8` or `int8` (extra `quantize`), for Pocket
-            TTS `int8`, which makes it faster. Uses less memory; the generated speech differs from
-            that of the original weights.
+        quantize: Store the weights of Pocket TTS in 8 bits (`int8`), which makes it faster. Uses
+            less memory; the generated speech differs from that of the original weights.
         tf32: Allow the GPU to round the inputs of float32 matrix products, as in the codec, to
             TF32. Default: allowed unless `precision` is `float32`.
         deterministic: Make a seed give bit-identical speech whatever else the server is speaking.
@@ -84,13 +81,12 @@ class EngineSettings(SettingsGroup):
     rows: int | None = Field(default=None, ge=1)
     capacity: int = Field(default=4096, ge=64)
     gpu_memory_gb: float | None = Field(default=None, gt=0)
-    codec_device: str | None = None
     attention: Literal["sdpa", "flash"] | None = None
     kernels: Literal["auto", "plain", "fused"] = "auto"
     codec_kernels: Literal["plain", "fused"] = "plain"
     codec_precision: Literal["float32", "bfloat16"] = "float32"
     graphs: bool = True
-    quantize: Literal["fp8", "int8"] | None = None
+    quantize: Literal["int8"] | None = None
     tf32: bool | None = None
     deterministic: bool = False
     initial_frames: int = Field(default=1, ge=1)
@@ -120,8 +116,8 @@ class EngineSettings(SettingsGroup):
                 "engine qwen3: expected at least one model, got none; set VOICEAGENT_TTS_MODELS "
                 "or --model, such as Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice"
             )
-        if self.engine == "pocket" and self.quantize == "fp8":
-            raise ValueError("engine pocket: expected quantize int8 or none, got fp8")
+        if self.engine == "qwen3" and self.quantize is not None:
+            raise ValueError("engine qwen3: expected no quantize, got int8; try precision int8")
         if self.gpus and self.device is not None:
             raise ValueError("expected gpus or a device, got both; keep one of them")
         return self

@@ -43,7 +43,10 @@ def run(endpoint: str, make_engine: MakeEngine) -> int:
         # Credit bounds the messages in flight; a high-water mark would drop or block them.
         socket.set_hwm(0)
         socket.setsockopt(zmq.LINGER, _LINGER_MS)
-        return _Host(socket, endpoint).run(make_engine)
+        hosting = _Host(socket, endpoint)
+        # Until the last messages are sent, it keeps a fault and with it the tensors of its frames:
+        # after some faults of a GPU, PyTorch ends the process when they are released.
+        return hosting.run(make_engine)
 
 
 class _Host:
@@ -59,6 +62,7 @@ class _Host:
         self._busy_s = 0.0
         self._audio_samples = 0
         self._spans: EngineSpans | None = None
+        self._fault: VoiceAgentError | None = None
 
     def run(self, make_engine: MakeEngine) -> int:
         exporter = start_exporter()
@@ -73,6 +77,7 @@ class _Host:
             self._send(Ready(engine.capabilities))
             self._loop(engine)
         except VoiceAgentError as error:
+            self._fault = error
             self._send(Failed(None, error.code, error.message))
             return 1
         except Exception as error:
