@@ -222,7 +222,7 @@ class Synthesizer:
         voice = self.voices.resolve(options.voice)
         return self._resolve(options, voice, self._supervisors[voice.worker].capabilities)
 
-    async def prepare(self, options: ContextOptions) -> None:
+    def prepare(self, options: ContextOptions) -> None:
         """Ask workers to compute ahead what would delay the first audio of such a context."""
         request = self.check(options)
         command = Prepare(request.voice.name, request.language, request.feeding, request.speech)
