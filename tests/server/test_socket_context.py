@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,9 @@ import pytest
 
 from testbed.redis_process import RedisProcess, has_redis_server
 from testbed.servers import StartServer
+from testbed.slow_lexicon import SLOW_VOICE, slow_lexicon
 from testbed.waiting import until
 from testbed.wire import Wire
-from tests.server.test_dialects import DONE, config, connected, text
 from voiceagent_tts.protocol.client_connection import ClientAudio
 from voiceagent_tts.protocol.messages import (
     CancelledMessage,
@@ -25,30 +24,10 @@ from voiceagent_tts.protocol.messages import (
 )
 from voiceagent_tts.server.serve import RunningServer
 from voiceagent_tts.settings.access import Quota
-from voiceagent_tts.voices import LEXICON_SUFFIX, VoiceFolder
 
 SPOKEN = "The quick brown fox jumps over the lazy dog. " * 3
 KEY = {"additional_headers": {"X-API-Key": "key"}}
 Obstacle = Callable[[], contextlib.AbstractAsyncContextManager[None]]
-
-
-@contextlib.asynccontextmanager
-async def _slow_lexicon(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
-    """Within the block, a thread that reads a voice's lexicon does not come to its end."""
-    may_end = threading.Event()
-    read = VoiceFolder.read_lexicon
-
-    def read_slowly(folder: VoiceFolder, name: str) -> object:
-        entries = read(folder, name)
-        may_end.wait()
-        return entries
-
-    with monkeypatch.context() as patch:
-        patch.setattr(VoiceFolder, "read_lexicon", read_slowly)
-        try:
-            yield
-        finally:
-            may_end.set()
 
 
 @contextlib.asynccontextmanager
@@ -65,6 +44,12 @@ async def _no_worker(server: RunningServer) -> AsyncIterator[None]:
 
 
 @contextlib.asynccontextmanager
+async def _slow(folder: Path) -> AsyncIterator[None]:
+    with slow_lexicon(folder):
+        yield
+
+
+@contextlib.asynccontextmanager
 async def _stopped(redis: RedisProcess) -> AsyncIterator[None]:
     with redis.suspended():
         yield
@@ -74,13 +59,11 @@ async def _stopped(redis: RedisProcess) -> AsyncIterator[None]:
 async def test_nothing_waits_behind_an_open(
     start_server: StartServer,
     free_port: int,
-    monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     name: str,
 ) -> None:
     """Cancel, cut and ping are answered while another context of the socket waits to be opened."""
     options: dict[str, Any] = {"voices_folder": tmp_path}
-    (tmp_path / f"en-gb{LEXICON_SUFFIX}").write_text('nginx = "engine x"')
     async with contextlib.AsyncExitStack() as stack:
         redis = RedisProcess(free_port)
         if name == "redis":
@@ -94,12 +77,12 @@ async def test_nothing_waits_behind_an_open(
         await wire.text(speaking, SPOKEN)
         await wire.until(ClientAudio, speaking)
         obstacles: dict[str, Obstacle] = {
-            "lexicon": functools.partial(_slow_lexicon, monkeypatch),
+            "lexicon": functools.partial(_slow, tmp_path),
             "worker": functools.partial(_no_worker, server),
             "redis": functools.partial(_stopped, redis),
         }
         async with obstacles[name]():
-            waiting = await wire.open(voice="en-gb", language="en", max_lead_s=0)
+            waiting = await wire.open(voice=SLOW_VOICE, language="en", max_lead_s=0)
             await wire.text(waiting, "Hello there. ")
             await wire.send_raw(wire.connection.cut(speaking.record.context_id, 300))
             await wire.until(CutMessage)
@@ -115,15 +98,14 @@ async def test_nothing_waits_behind_an_open(
 
 
 async def test_a_context_is_cancelled_before_it_is_open(
-    start_server: StartServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    start_server: StartServer, tmp_path: Path
 ) -> None:
     """It is answered at once with all of its text unspoken, and takes no row afterwards."""
     log = tmp_path / "requests.jsonl"
     server = await start_server(voices_folder=tmp_path, request_log=log)
-    (tmp_path / f"en-gb{LEXICON_SUFFIX}").write_text('nginx = "engine x"')
     async with Wire.connected(server.websocket_url) as wire:
-        async with _slow_lexicon(monkeypatch):
-            waiting = await wire.open(voice="en-gb", language="en")
+        with slow_lexicon(tmp_path):
+            waiting = await wire.open(voice=SLOW_VOICE, language="en")
             await wire.text(waiting, "Hello ")
             await wire.flush(waiting)
             await wire.text(waiting, "there.")
@@ -133,7 +115,7 @@ async def test_a_context_is_cancelled_before_it_is_open(
             cancelled = await wire.until(CancelledMessage, waiting)
             assert (cancelled.text_spoken, cancelled.text_remaining) == ("", "Hello there.")
             assert (await wire.until(DoneMessage, waiting)).reason == "cancelled"
-            other = await wire.open(voice="en-gb", language="en")
+            other = await wire.open(voice=SLOW_VOICE, language="en")
         await wire.until(ContextOpened, other)
         await wire.send_raw(wire.connection.cut(waiting.record.context_id, 300))
         assert (await wire.until(CutMessage)).text_remaining == "Hello there."
@@ -142,15 +124,12 @@ async def test_a_context_is_cancelled_before_it_is_open(
     assert log.read_text().count('"outcome": "cancelled"') == 2
 
 
-async def test_what_waits_is_limited(
-    start_server: StartServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+async def test_what_waits_is_limited(start_server: StartServer, tmp_path: Path) -> None:
     """Text and flushes beyond the limit are refused at once, and what was accepted is spoken."""
     server = await start_server(voices_folder=tmp_path, max_text_chars=20)
-    (tmp_path / f"en-gb{LEXICON_SUFFIX}").write_text('nginx = "engine x"')
     async with Wire.connected(server.websocket_url) as wire:
-        async with _slow_lexicon(monkeypatch):
-            waiting = await wire.open(voice="en-gb", language="en", max_lead_s=0)
+        with slow_lexicon(tmp_path):
+            waiting = await wire.open(voice=SLOW_VOICE, language="en", max_lead_s=0)
             context_id = waiting.record.context_id
             await wire.text(waiting, "One, two, three.")
             await wire.send_raw({"type": "text", "context_id": context_id, "text": "Four."})
@@ -188,19 +167,3 @@ async def test_text_that_waits_to_be_charged_can_be_cancelled(
                 cancelled = await wire.until(CancelledMessage, speaking)
                 assert server.state.access.limiter.is_shared, "Redis has not timed out yet"
             assert cancelled.text_remaining == "Hello there. " + SPOKEN * 3
-
-
-async def test_utterances_keep_their_order_while_one_waits(
-    start_server: StartServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """In a dialect that speaks one after the other, a later one does not overtake."""
-    server = await start_server(voices_folder=tmp_path)
-    (tmp_path / f"en-gb{LEXICON_SUFFIX}").write_text('nginx = "engine x"')
-    async with connected(server, "vllm_omni") as raw:
-        async with _slow_lexicon(monkeypatch):
-            await raw.send(config(voice="en-gb"), text("First."), DONE)
-            await raw.send(config(voice="default"), text("Second."), DONE)
-            await until(lambda: server.state.synthesizer.contexts_active == 1, "one is open")
-        events = await raw.until("session.done", utterance_index=1)
-    order = [event["utterance_index"] for event in events if isinstance(event, dict)]
-    assert order == sorted(order) and {*order} == {0, 1}
