@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from voiceagent_tts.extras import install_hint
+from voiceagent_tts.extras import extras_with, install_hint, packages_of
 
 ROOT = Path(__file__).parents[1]
 
@@ -17,6 +17,54 @@ def test_a_hint_is_for_an_index_and_for_a_clone() -> None:
         "pip install 'voiceagent-tts[server,espeak]' "
         "(in a clone: pip install -e '.[server,espeak]')"
     )
+
+
+@pytest.mark.parametrize(
+    ("module", "command", "extras"),
+    [
+        ("httpx", "serve", ("server", "espeak", "upstream")),
+        ("httpx", "finetune", ("train",)),
+        ("aiohttp", "bench", ("bench",)),
+        ("psutil", "bench", ("bench",)),
+        ("jiwer", "bench", ("bench",)),
+        ("pocketsphinx", "bench", ("bench",)),
+        ("boto3", "serve", ("s3",)),
+        ("redis", "keys", ("redis",)),
+        ("opentelemetry.sdk", "serve", ("tracing",)),
+        ("c2pa", "serve", ("c2pa",)),
+        ("zmq", "serve", ("server", "espeak")),
+        ("multipart", "serve", ("server", "espeak")),
+        ("yaml", "serve", ("server", "espeak", "pocket")),
+        ("torch", "verify", ("server", "qwen3")),
+        ("huggingface_hub", "models", ("server", "qwen3")),
+        ("tensorboard", "finetune", ("train",)),
+        ("pipecat", "demo", ("demo",)),
+        ("matplotlib", "demo", ("demo",)),
+        ("matplotlib", "bench", ("bench",)),
+        ("loguru", "demo", ("demo",)),
+        ("janome", "serve", ("japanese",)),
+        ("faster_whisper", "bench", ("whisper",)),
+        ("fastapi", "bench", ("server", "espeak")),
+        ("anyio", "serve", ("server", "espeak")),
+    ],
+)
+def test_a_missing_module_names_its_extra(
+    module: str, command: str, extras: tuple[str, ...]
+) -> None:
+    """The extra that has the package, and what is of no use without it; never one that lacks it."""
+    assert extras_with(module, command) == extras
+
+
+def test_every_package_of_an_extra_is_found_in_it() -> None:
+    """No extra is forgotten: each of its packages leads to an extra that requires it."""
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    for extra, requirements in declared["optional-dependencies"].items():
+        for requirement in requirements if extra != "dev" else ():
+            package = re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
+            if package in ("voiceagent-tts", "nvidia-ml-py"):
+                continue
+            found = extras_with(package.replace("-", "_"), "serve")
+            assert any(package in set(packages_of(each)) for each in found), package
 
 
 def test_every_hint_comes_from_one_function() -> None:

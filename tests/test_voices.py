@@ -204,7 +204,15 @@ def speakers(clone_width: int | None = None) -> Capabilities:
     return replace(worker(*names, clone_width=clone_width), voice_details=SPEAKERS)
 
 
-@pytest.mark.parametrize("alias", ALIASES)
+def test_a_voice_of_a_model_comes_before_a_stand_in() -> None:
+    """The names of Qwen3-TTS's speakers are theirs where they are, in any letter case."""
+    book = VoiceBook({"a": worker("Anyone"), "b": speakers()})
+    assert book.resolve("RYAN") == Voice("Ryan", "b")
+    assert "ryan" not in {each.details.name for each in book.listed()}
+    assert VoiceBook({"a": worker("Anyone")}).resolve("Ryan") == Voice("Anyone", "a")
+
+
+@pytest.mark.parametrize("alias", sorted(ALIASES.keys() - {s.name.casefold() for s in SPEAKERS}))
 def test_documented_names_are_voices_of_every_server(alias: str) -> None:
     """`default`, `nova` and the others stand for a voice of their gender, which is listed."""
     book = VoiceBook({"a": worker("Anyone"), "b": speakers()})

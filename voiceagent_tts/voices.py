@@ -53,8 +53,18 @@ ALIASES: dict[str, Gender | None] = {
     "verse": "male",
     "marin": "female",
     "cedar": "male",
+    "vivian": "female",
+    "serena": "female",
+    "uncle_fu": "male",
+    "dylan": "male",
+    "eric": "male",
+    "ryan": "male",
+    "aiden": "male",
+    "ono_anna": "female",
+    "sohee": "female",
 }
-"""Names that every server accepts: `default`, and the voices of OpenAI's API with their gender."""
+"""Names that every server accepts: `default`, and the voices of OpenAI's API and of Qwen3-TTS with
+their gender."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,6 +107,31 @@ async def test_a_dead_server_gives_its_contexts_back(servers: Servers, redis: Re
     await client.aclose()
 
 
+async def test_a_context_that_is_cancelled_while_it_is_admitted_gives_its_lease_back(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The release follows the lease to Redis, however late that arrives."""
+    limiter = (await servers.start(Quota(contexts=1))).limiter
+    store = limiter._shared
+    assert store is not None
+    acquire, is_asked, may_arrive = store._acquire, asyncio.Event(), asyncio.Event()
+
+    async def acquire_late(keys: list[str], arguments: list[str | float]) -> object:
+        is_asked.set()
+        await may_arrive.wait()
+        return await acquire(keys, arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "_acquire", acquire_late)
+        admitting = asyncio.create_task(limiter.admit(CALLER))
+        await is_asked.wait()
+        admitting.cancel()
+        await asyncio.wait({admitting})
+        may_arrive.set()
+        await limiter.close()
+    (await limiter.admit(CALLER)).end()
+
+
 async def test_a_context_that_ends_while_it_is_renewed_does_not_come_back(
     servers: Servers, redis: RedisProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -332,7 +332,7 @@ async def test_voices_are_listed_one_a_line(server: RunningServer, command: Comm
     names = [re.split("  +", line)[0] for line in outcome.output.splitlines()]
     assert names[0] == "default"
     voices = server.state.synthesizer.voices
-    assert names == voices.names()
+    assert names == [each.details.name for each in voices.listed()]
     assert all(voices.resolve(name) for name in names)
 
 

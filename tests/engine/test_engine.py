@@ -7,14 +7,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from testbed.agent_text import agent_sentences
 from testbed.engine_driving import Driver, last_of, load, pcm_of
 from voiceagent_tts.core import FRAME_SAMPLES, SAMPLE_RATE_HZ, PlayoutClock, WordTimestamp
 from voiceagent_tts.engine.batch import Step
 from voiceagent_tts.engine.cuda_graph import StreamEvent
+from voiceagent_tts.engine.guards import RunawayDetector
+from voiceagent_tts.engine.prompt_cache import PromptCache
+from voiceagent_tts.engine.sequence import EngineContext, Sequence
 from voiceagent_tts.errors import ErrorCode
-from voiceagent_tts.seam.commands import Append, Cancel, Credit, Flush
+from voiceagent_tts.seam.commands import Append, Cancel, Credit, Flush, Prepare
 from voiceagent_tts.seam.events import AudioStep, Cancelled, Done, Failed, SegmentEnd
 from voiceagent_tts.synthesizer.timeline import Timeline
 from voiceagent_tts.text.words import split_words
@@ -298,3 +302,66 @@ def test_the_cost_of_a_start_includes_the_host_s_part(
     driver.send(*driver.open(2, LONG))
     driver.engine.step()
     assert driver.engine._scheduler._starts.of(1) == pytest.approx(0.03)
+
+
+FAULTS = {
+    "start": (PromptCache, "build"),
+    "text": (Sequence, "next_ids"),
+    "frame": (RunawayDetector, "add_frame"),
+    "sound": (EngineContext, "record_sent"),
+    "end": (RunawayDetector, "is_lost"),
+}
+"""What works for one sequence, by the part of a step that calls it."""
+
+
+@pytest.mark.parametrize("part", FAULTS)
+def test_an_unexpected_error_ends_its_context_alone(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, part: str
+) -> None:
+    """Its row is free, the other context is spoken, and neither log nor error has the text."""
+    kind, name = FAULTS[part]
+    work = getattr(kind, name)
+
+    def concerns_context_2(*args: object) -> bool:
+        if (context := driver.engine._contexts.get(2)) is None:
+            return False
+        detectors = (sequence.detector for sequence in context.sequences)
+        own = (context, *context.sequences, *detectors)
+        return any(each is arg for each in own for arg in args)
+
+    def work_or_fail(*args: object, **options: object) -> object:
+        if concerns_context_2(*args):
+            raise RuntimeError(LONG)
+        return work(*args, **options)
+
+    monkeypatch.setattr(kind, name, work_or_fail)
+    events = driver.run(*driver.open(1, TEXT), *driver.open(2, LONG))
+    failed = last_of(events, 2)
+    assert isinstance(failed, Failed) and failed.code is ErrorCode.ENGINE_ERROR
+    assert isinstance(last_of(events, 1), Done) and pcm_of(events, 1)
+    assert driver.engine.rows_used == 0
+    assert "work_or_fail" in caplog.text and LONG not in caplog.text + failed.message
+    assert isinstance(driver.run(*driver.open(3, TEXT))[-1], Done), "its row can be used again"
+
+
+def test_an_unexpected_error_in_a_preparation_ends_nothing(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The context that was announced is spoken without it."""
+    monkeypatch.setattr(PromptCache, "prepare", lambda *_: 1 / 0)
+    voice = driver.engine.capabilities.voices[0]
+    driver.run(Prepare(voice, "en", "token"))
+    assert isinstance(driver.run(*driver.open(1, TEXT))[-1], Done)
+
+
+def test_an_error_of_the_device_ends_the_process(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing would be computed after it, so another process must start."""
+
+    def fail(*_: object) -> None:
+        raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered", 700)
+
+    monkeypatch.setattr(PromptCache, "build", fail)
+    with pytest.raises(torch.AcceleratorError):
+        driver.run(*driver.open(1, TEXT))

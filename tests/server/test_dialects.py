@@ -5,6 +5,7 @@ import base64
 import contextlib
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosedError
 
 from testbed.servers import metric_value
+from testbed.slow_lexicon import SLOW_VOICE, slow_lexicon
 from testbed.waiting import PATIENCE_S, until
 from voiceagent_tts.config import Settings
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
@@ -145,6 +147,19 @@ async def test_utterances_follow_each_other(shared_server: RunningServer) -> Non
         assert sum(lengths) == round(made_samples(shared_server) - before)
         assert min(lengths[0], lengths[2]) > 2 * lengths[1] > 0
     await check_rows_are_free(shared_server)
+
+
+async def test_utterances_keep_their_order_while_one_waits(tmp_path: Path) -> None:
+    """A later one does not overtake one whose voice is still being read."""
+    settings = Settings(port=0, voices_folder=tmp_path)
+    async with running(settings) as server, connected(server, "vllm_omni") as raw:
+        with slow_lexicon(tmp_path):
+            await raw.send(config(voice=SLOW_VOICE), text("First."), DONE)
+            await raw.send(config(), text("Second."), DONE)
+            await until(lambda: server.state.synthesizer.contexts_active == 1, "one is open")
+        events = await raw.until("session.done", utterance_index=1)
+    order = [event["utterance_index"] for event in events if isinstance(event, dict)]
+    assert order == sorted(order) and {*order} == {0, 1}
 
 
 async def test_sound_does_not_wait_for_the_end(shared_server: RunningServer) -> None:

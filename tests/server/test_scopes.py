@@ -124,7 +124,7 @@ def scoped_routes(server: RunningServer) -> list[str]:
         if isinstance(route, APIWebSocketRoute):
             found.append(("GET", route.path))
         elif isinstance(route, APIRoute):
-            found += [(method, route.path) for method in route.methods]
+            found += [(method, route.path_format) for method in route.methods]
     is_open = (*OPEN_PATHS, "/health", "/health/live", "/health/ready", "/{path:path}", LINKED)
     return sorted({f"{method} {path}" for method, path in found if path not in is_open})
 

@@ -19,8 +19,9 @@ from testbed.servers import StartServer, metric_value
 from testbed.waiting import until
 from voiceagent_tts.audio.levels import leading_silence_samples
 from voiceagent_tts.core import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
+from voiceagent_tts.server.model_names import MODELS
 from voiceagent_tts.server.serve import RunningServer
-from voiceagent_tts.server.speech_request import MODELS, SpeechRequest
+from voiceagent_tts.server.speech_request import Served, SpeechRequest
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -211,8 +212,8 @@ async def test_server_sent_events(http: httpx.AsyncClient) -> None:
 
 
 async def test_the_sdk_lists_models(sdk: openai.AsyncOpenAI) -> None:
-    """`models.list` returns the names that `model` accepts."""
-    assert tuple([model.id async for model in sdk.models.list()]) == MODELS
+    """`models.list` returns the server's model, and the other names that `model` accepts."""
+    assert tuple([model.id async for model in sdk.models.list()][1:]) == MODELS
 
 
 # SimpliSmart's names for the same fields
@@ -271,7 +272,7 @@ async def test_linear_samples_for_who_accepts_them(
 async def test_a_streamed_body_has_a_listener(fields: dict[str, Any], is_batch: bool) -> None:
     """Audio that is sent while it is generated has deadlines, unless the request declines them."""
     body = SpeechRequest.model_validate({"input": SENTENCE, **fields})
-    assert body.options().speech.is_batch is is_batch
+    assert body.options(Served()).speech.is_batch is is_batch
 
 
 async def test_an_unknown_priority_is_refused(http: httpx.AsyncClient) -> None:
@@ -291,7 +292,7 @@ async def test_leading_silence_is_kept_or_cut(
         ({"leading_silence": True}, True),
     ):
         body = {"input": SENTENCE, "response_format": "pcm", **fields}
-        assert SpeechRequest.model_validate(body).options().speech.keeps_silence is is_kept
+        assert SpeechRequest.model_validate(body).options(Served()).speech.keeps_silence is is_kept
         response, made = await answered(shared_server, http, "/v1/audio/speech", body)
         assert len(response.content) == made * BYTES_PER_SAMPLE
         assert leading_silence_samples(response.content) <= 480

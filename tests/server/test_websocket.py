@@ -313,7 +313,7 @@ async def test_a_cancel_may_meet_the_last_audio(shared_server: RunningServer) ->
             outgoing.on_sent()
     assert not writer.is_over, "the resampler's last samples were the last message"
     connection.receive('{"type":"cancel","context_id":"c"}')
-    writer.cancel(None)
+    writer.cancel(None, "")
     messages = []
     while not writer.is_over:
         outgoing = writer.next_message()

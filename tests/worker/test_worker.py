@@ -18,7 +18,7 @@ from voiceagent_tts.core import SAMPLE_RATE_HZ
 from voiceagent_tts.errors import EngineError, ErrorCode, OverloadedError
 from voiceagent_tts.seam import wire
 from voiceagent_tts.seam.aligner_messages import Aligned, AlignEvent
-from voiceagent_tts.seam.commands import Credit, Submit
+from voiceagent_tts.seam.commands import Cancel, Credit, Submit
 from voiceagent_tts.seam.events import (
     AudioStep,
     Cancelled,
@@ -120,6 +120,28 @@ async def test_a_handler_that_fails_ends_its_context_alone(
     (failed,) = failures
     assert isinstance(failed, Failed) and failed.code is ErrorCode.ENGINE_ERROR
     assert worker.rows_used == 0
+
+
+@pytest.mark.parametrize("takes_row", [True, False])
+async def test_a_handler_that_fails_leaves_nothing_in_the_worker(
+    worker: WorkerClient, monkeypatch: pytest.MonkeyPatch, takes_row: bool
+) -> None:
+    """Its context is cancelled there, also one of the aligner in an engine's process."""
+    events: asyncio.Queue[Event | AlignEvent] = asyncio.Queue()
+    sent: list[object] = []
+    send = worker.send
+
+    def fail(event: Event | AlignEvent) -> None:
+        events.put_nowait(event)
+        raise ZeroDivisionError
+
+    context = worker.attach(fail, takes_row=takes_row)
+    monkeypatch.setattr(worker, "send", lambda command: (sent.append(command), send(command)))
+    worker.send(Submit(context, TEXT, 0, True, "default", "en"))
+    worker.send(Credit(context, time.monotonic(), ALL_OF_IT))
+    await events.get()
+    assert isinstance(await events.get(), Failed)
+    assert sent[-1] == Cancel(context)
 
 
 async def test_a_killed_worker_fails_its_contexts(worker: WorkerClient) -> None:

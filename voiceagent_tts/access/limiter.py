@@ -96,13 +96,18 @@ class Admission:
             OverloadedError: a limit is reached (`rate_limited`); nothing of this text is charged.
             InvalidRequestError: the text is longer than the limit (`text_too_long`).
         """
-        if not self.subjects:
-            return
-        if self._uncharged_chars + chars >= self._block_chars:
+        if not self.charge_later(chars):
             await self._limiter.charge_chars(self.subjects, chars, self._uncharged_chars)
             self._uncharged_chars = 0
-        else:
-            self._uncharged_chars += chars
+
+    def charge_later(self, chars: int) -> bool:
+        """Note text that is charged with later text; return False if it must be charged first."""
+        if not self.subjects:
+            return True
+        if self._uncharged_chars + chars >= self._block_chars:
+            return False
+        self._uncharged_chars += chars
+        return True
 
     def end(self, audio_s: float = 0.0) -> None:
         """Charge the audio and the rest of the text, and end the context's lease; idempotent."""
@@ -143,15 +148,17 @@ class Limiter:
         admission = Admission(self, self._subjects_of(caller))
         if not admission.subjects:
             return admission
+        # Together, so that a key and an address cost no more than one of them.
+        admitting = [self._admit(each, admission.lease, chars) for each in admission.subjects]
+        checks = asyncio.gather(*admitting, return_exceptions=True)
         try:
-            # Together, so that a key and an address cost no more than one of them.
-            checks = [self._admit(each, admission.lease, chars) for each in admission.subjects]
-            results = await asyncio.gather(*checks, return_exceptions=True)
-            if errors := [result for result in results if result is not None]:
-                raise max(errors, key=_retry_after_ms)
-        except BaseException:
-            admission.end()
+            results = await asyncio.shield(checks)
+        except asyncio.CancelledError:
+            self._spawn(_end_after(checks, admission))
             raise
+        if errors := [result for result in results if result is not None]:
+            admission.end()
+            raise max(errors, key=_retry_after_ms)
         return admission
 
     def _subjects_of(self, caller: Caller) -> list[_Subject]:
@@ -289,8 +296,14 @@ class Limiter:
 
     async def close(self) -> None:
         """Finish what is being settled."""
-        if self._settling:
+        while self._settling:
             await asyncio.wait(set(self._settling))
+
+
+async def _end_after(checks: Awaitable[object], admission: Admission) -> None:
+    """End an admission once its lease has reached the store: a release that comes first is lost."""
+    await checks
+    admission.end()
 
 
 def network_of(ip: str) -> str:

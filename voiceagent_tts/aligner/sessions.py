@@ -5,15 +5,14 @@ session per context, and turns an error into the failure of that context alone. 
 serves an online aligner. This module knows no sockets, no deadlines and no playout.
 """
 
-import contextlib
-import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from voiceagent_tts.core import AudioChunk, Word, WordTimestamp
-from voiceagent_tts.errors import EngineError, VoiceAgentError
+from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.seam.aligner_messages import (
     AlignCommand,
     Aligned,
@@ -25,10 +24,9 @@ from voiceagent_tts.seam.aligner_messages import (
 )
 from voiceagent_tts.seam.commands import Cancel
 from voiceagent_tts.seam.events import AudioStep, Cancelled, Capabilities, Done, Failed, SegmentEnd
+from voiceagent_tts.seam.failing import failing
 
 _MAX_ONLINE_CONTEXTS = 1_024
-
-_logger = logging.getLogger(__name__)
 
 SessionT = TypeVar("SessionT")
 
@@ -112,22 +110,13 @@ class AlignerSessions(ABC, Generic[SessionT]):
         with self._failing((context,)):
             self._handle(context, session, received)
 
-    @contextlib.contextmanager
-    def _failing(self, contexts: Iterable[int]) -> Iterator[None]:
+    def _failing(self, contexts: Iterable[int]) -> AbstractContextManager[None]:
         """Turn an error into the failure of `contexts`; other contexts continue."""
-        try:
-            yield
-        except VoiceAgentError as error:
-            self._fail(contexts, error)
-        except Exception as error:
-            failure = EngineError.of(f"the {self.capabilities.engine} aligner", error)
-            _logger.error("contexts %s: %s", ", ".join(map(str, contexts)), failure)
-            self._fail(contexts, failure)
+        return failing(f"the {self.capabilities.engine} aligner", contexts, self._fail)
 
-    def _fail(self, contexts: Iterable[int], error: VoiceAgentError) -> None:
-        for context in contexts:
-            self._drop(context)
-            self._outbox(Failed(context, error.code, error.message))
+    def _fail(self, context: int, error: VoiceAgentError) -> None:
+        self._drop(context)
+        self._outbox(Failed(context, error.code, error.message))
 
     def _finish(self, context: int, end_sample: int) -> None:
         """Drop a context whose words are all sent, and report it as done."""

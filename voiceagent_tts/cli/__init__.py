@@ -15,7 +15,7 @@ import typer
 from voiceagent_tts import __version__
 from voiceagent_tts.cli import audit, bench, cache, codec, cost, finetune, keys, models, voices
 from voiceagent_tts.errors import InvalidRequestError, VoiceAgentError
-from voiceagent_tts.extras import install_hint
+from voiceagent_tts.extras import extras_with, install_hint
 
 app = typer.Typer(
     name="voiceagent-tts",
@@ -46,11 +46,6 @@ ApiKey = Annotated[
     str | None, typer.Option(envvar="VOICEAGENT_TTS_API_KEY", help="Key for the server at --url.")
 ]
 
-_QWEN3_PACKAGES = frozenset(("huggingface_hub", "safetensors", "torch", "transformers"))
-_TRAIN_PACKAGES = frozenset(("httpx", "pyloudnorm", "tensorboard"))
-_POCKET_PACKAGES = frozenset(("pocket_tts", "yaml"))
-_DEMO_PACKAGES = frozenset(("loguru", "matplotlib", "pipecat"))
-
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line. An error is one line on standard error and exit status 1.
@@ -69,23 +64,14 @@ def main(arguments: list[str] | None = None) -> None:
             raise  # a bug of this package, not a missing one
         _stop(
             f"the package {error.name!r} is missing. Install the extras that this command needs: "
-            f"{install_hint(*_extras_with(error.name))}"
+            f"{install_hint(*extras_with(error.name, _command(arguments)))}"
         )
 
 
-def _extras_with(package: str) -> tuple[str, ...]:
-    """Extras that a command needs if `package` was missing."""
-    if package in _DEMO_PACKAGES:
-        return ("demo",)
-    if package in _TRAIN_PACKAGES:
-        return ("train",)
-    if package == "c2pa":
-        return ("c2pa",)
-    if package == "httpx":
-        return ("server", "espeak", "upstream")
-    if package in _POCKET_PACKAGES:
-        return ("server", "espeak", "pocket")
-    return ("server", "qwen3") if package in _QWEN3_PACKAGES else ("server", "espeak")
+def _command(arguments: list[str] | None) -> str:
+    """The first word of the command line."""
+    given = sys.argv[1:] if arguments is None else arguments
+    return given[0] if given else ""
 
 
 def _print_version(is_asked: bool) -> None:

@@ -6,14 +6,13 @@ import importlib.metadata
 import importlib.util
 import json
 import platform
-import re
 import shutil
 import socket
 import ssl
 import subprocess
 import time
 import urllib.request
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from http.client import HTTPException
 from typing import Any, Literal
@@ -27,7 +26,7 @@ from voiceagent_tts.cli.settings import read_settings
 from voiceagent_tts.config import Settings, huggingface_home, misspelt_variables
 from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk
 from voiceagent_tts.errors import CheckpointError, InvalidRequestError, VoiceAgentError
-from voiceagent_tts.extras import install_hint
+from voiceagent_tts.extras import install_hint, packages_of
 
 _EXTRAS = (
     "server",
@@ -125,7 +124,7 @@ def own_address(settings: Settings) -> str:
 
 def _extra(extra: str, *, is_needed: bool) -> Finding:
     versions, missing = list[str](), list[str]()
-    for package in dict.fromkeys(_packages_of(extra)):  # extras share packages
+    for package in dict.fromkeys(packages_of(extra)):  # extras share packages
         try:
             versions.append(f"{package} {importlib.metadata.version(package)}")
         except importlib.metadata.PackageNotFoundError:
@@ -135,19 +134,6 @@ def _extra(extra: str, *, is_needed: bool) -> Finding:
         return Finding(name, "ok", ", ".join(versions))
     verdict = "bad" if is_needed else "note"
     return Finding(name, verdict, f"missing: {', '.join(missing)}", install_hint(extra))
-
-
-def _packages_of(extra: str) -> Iterator[str]:
-    """Return the names of the packages that an extra requires, those of its own extras included."""
-    for requirement in importlib.metadata.requires("voiceagent-tts") or ():
-        name, marker = re.split(r"[^\w.-]", requirement, maxsplit=1)
-        if not re.search(rf"extra == ['\"]{extra}['\"]", marker):
-            continue
-        if name == "voiceagent-tts":
-            for other in marker.partition("]")[0].split(","):
-                yield from _packages_of(other)
-        else:
-            yield name
 
 
 def _address(settings: Settings) -> Finding:

@@ -176,8 +176,9 @@ class Qwen3Engine:
                 with self._publisher.failing(context.id):
                     context.raise_fault()
                     self._publisher.skip_silent_text(context)
-        for context in self._contexts.values():
-            self._feed(context)
+        for context in list(self._contexts.values()):
+            with self._publisher.failing(context.id):
+                self._feed(context)
 
     def _receive(self, command: Command) -> None:
         match command:
@@ -263,7 +264,8 @@ class Qwen3Engine:
         if not unprimed:
             return
         first = min(unprimed, key=lambda context: (context.is_batch, context.arrival))
-        self._prompts.prime_part(first.voice)
+        with self._publisher.failing(first.id):
+            self._prompts.prime_part(first.voice)
         for context in unprimed:
             context.waits_for_voice = not self._prompts.is_primed(context.voice)
 
@@ -343,8 +345,9 @@ class Qwen3Engine:
             if active is None:
                 continue
             if frame := frames.get(active.row):
-                context.sequences[0].detector.add_frame(frame.code)
-                active.add_frame(is_end=frame.is_end)
+                with self._publisher.failing(context.id):
+                    context.sequences[0].detector.add_frame(frame.code)
+                    active.add_frame(is_end=frame.is_end)
             elif active.state is RowState.RUNNING:
                 active.state = RowState.STARVED
                 context.waited_for_text = True

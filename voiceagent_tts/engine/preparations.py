@@ -1,11 +1,10 @@
 """Computes what announced contexts will need while no listener waits: voices, and prompts."""
 
-import contextlib
 from collections import deque
 
+from voiceagent_tts.engine.failing import failing_in_engine
 from voiceagent_tts.engine.prompt_cache import PromptCache
 from voiceagent_tts.engine.voice_cache import LoadedVoice, VoiceCache
-from voiceagent_tts.errors import VoiceAgentError
 from voiceagent_tts.seam.commands import Prepare
 
 _MOST_WAITING = 64
@@ -39,7 +38,7 @@ class Preparations:
 
         A preparation that fails is dropped: a context that is opened for it reports the error.
         """
-        with contextlib.suppress(VoiceAgentError):
+        with failing_in_engine((), lambda context, error: None):
             command, voice = self._current or self._next()
             self._current = None
             if not self._prompts.is_primed(voice):

@@ -5,11 +5,12 @@ out of memory. A context ends with its last sequence, with an error, or when it 
 prompts and no commands.
 """
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 
 from voiceagent_tts.audio.levels import frame_peaks
 from voiceagent_tts.core import BYTES_PER_SAMPLE, FRAME_SAMPLES, AudioChunk
+from voiceagent_tts.engine.failing import failing_in_engine
 from voiceagent_tts.engine.guards import frame_cap
 from voiceagent_tts.engine.metrics import Counts
 from voiceagent_tts.engine.open_context import OpenContext
@@ -55,10 +56,11 @@ class Publisher:
         """Contexts whose audio was sent since `end_finished`."""
 
     def send(self, sounds: Sequence[Sound]) -> None:
-        """Send audio of any rows in one message. Nothing ends, so no row changes."""
+        """Send audio of any rows in one message. Nothing ends but what fails."""
         if not sounds:
             return
         by_row = {c.active.row: c for c in self._contexts.values() if c.active}
+        sounds = [sound for sound in sounds if sound.row in by_row]  # others failed in this step
         self._sounding |= {by_row[sound.row].id: by_row[sound.row] for sound in sounds}
         now = self._clock()
         audio = [self._audio_of(by_row[sound.row], sound, now) for sound in sounds]
@@ -70,7 +72,8 @@ class Publisher:
         ending = {context.id: context for context in stepped} | self._sounding
         self._sounding = {}
         for context in ending.values():
-            self._end_if_finished(context)
+            with self.failing(context.id):
+                self._end_if_finished(context)
 
     def skip_silent_text(self, context: EngineContext) -> None:
         """Skip sequences without anything to speak, and end a context that has spoken all."""
@@ -83,15 +86,14 @@ class Publisher:
             self._outbox(Done(context.id, context.clock.sent_samples))
             self.drop(context)
 
-    @contextlib.contextmanager
-    def failing(self, id: int) -> Iterator[None]:
+    def failing(self, id: int) -> AbstractContextManager[None]:
         """Turn an error into the failure of this context; the others continue."""
-        try:
-            yield
-        except VoiceAgentError as error:
-            if context := self._contexts.get(id):
-                self.drop(context)
-            self._outbox(Failed(id, error.code, error.message, error.retry_after_ms))
+        return failing_in_engine((id,), self._fail)
+
+    def _fail(self, id: int, error: VoiceAgentError) -> None:
+        if context := self._contexts.get(id):
+            self.drop(context)
+        self._outbox(Failed(id, error.code, error.message, error.retry_after_ms))
 
     def drop(self, context: EngineContext) -> None:
         """Free the row of a context, and forget the context."""
@@ -101,6 +103,12 @@ class Publisher:
 
     def _audio_of(self, context: EngineContext, sound: Sound, now: float) -> ContextAudio | None:
         """Return the sound as audio of its context; None while it has made only silence."""
+        with self.failing(context.id):
+            return self._receive_sound(context, sound, now)
+
+    def _receive_sound(
+        self, context: EngineContext, sound: Sound, now: float
+    ) -> ContextAudio | None:
         active, sequence = context.active, context.sequences[0]
         assert active is not None
         active.receive_audio(sound.frames)

@@ -4,15 +4,13 @@ Engines that are fed token by token schedule differently, and have no use for it
 no voice and no audio.
 """
 
-import logging
-from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from voiceagent_tts.core import SAMPLE_RATE_HZ, AudioChunk, WarningCode
 from voiceagent_tts.errors import (
-    EngineError,
     ErrorCode,
     InvalidRequestError,
     OverloadedError,
@@ -37,8 +35,7 @@ from voiceagent_tts.seam.events import (
     SegmentEnd,
     Warned,
 )
-
-_logger = logging.getLogger(__name__)
+from voiceagent_tts.seam.failing import failing
 
 
 @dataclass(slots=True, kw_only=True)
@@ -159,17 +156,9 @@ class SegmentRows(Generic[Row]):
         del self._rows[row.context]
         self._outbox(Done(row.context, row.end_sample))
 
-    @contextmanager
-    def failing(self, context: int) -> Generator[None]:
+    def failing(self, context: int) -> AbstractContextManager[None]:
         """Turn an error into the failure of one context; the others continue."""
-        try:
-            yield
-        except VoiceAgentError as error:
-            self._fail(context, error)
-        except Exception as error:
-            failure = EngineError.of(self._engine_name, error)
-            _logger.error("context %d: %s", context, failure)
-            self._fail(context, failure)
+        return failing(self._engine_name, (context,), self._fail)
 
     def clear(self) -> None:
         """Drop every row."""

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from voiceagent_tts.access.disk_log import DiskLog, LineFile
 from voiceagent_tts.access.limiter import Caller
@@ -93,12 +93,18 @@ class ContextLog:
             folder, request = self._samples, {**line, **_request(context)}
             self._sample_disk.submit(lambda: folder.store(request))
 
-    def refused(self, origin: Origin, options: ContextOptions, code: ErrorCode) -> None:
-        """Write a context that was not opened."""
+    def not_opened(
+        self,
+        origin: Origin,
+        options: ContextOptions,
+        outcome: Literal["refused", "cancelled"],
+        code: ErrorCode | None = None,
+    ) -> None:
+        """Write a context that was refused, or whose client has cancelled it or left before."""
         if self._lines is not None:
             self._append(
                 {
-                    **_start(origin, "refused", code),
+                    **_start(origin, outcome, code),
                     "voice": _shortened(options.voice),
                     "language": _shortened(options.language),
                 }

@@ -83,15 +83,20 @@ class ContextWriter:
         self._last_start = 0  # of the words returned so far, in samples
         self._after_audio: ContextDone | None = None
 
-    def cancel(self, played_ms: int | None) -> None:
+    def cancel(self, played_ms: int | None, waiting_text: str) -> None:
         """Cancel the context, and drop the audio that has not been sent.
 
         A context that has ended still sends its last audio and its `done`.
+
+        Args:
+            played_ms: as for the message `cancel`.
+            waiting_text: text of the client that the context has not received.
         """
         if self._after_audio is None:
             self._cancelled_at = time.monotonic()
             self._audio = MessageQueue()
-            self.context.cancel(None if played_ms is None else ms_to_samples(played_ms))
+            played_samples = None if played_ms is None else ms_to_samples(played_ms)
+            self.context.cancel(played_samples, waiting_text)
 
     def next_message(self) -> Outgoing | None:
         """The next message, or None if there is none yet.

@@ -195,7 +195,7 @@ class JobRunner:
         return await self._save(job)
 
     async def _save(self, job: Job) -> dict[str, Any]:
-        request = SpeechRequest.parse(job.request, "job")
+        request = SpeechRequest.parse(job.request, "job", self._state.served)
         origin = Origin(Caller(job.ip, job.key_id), PATH, {"job_id": job.id})
         file = await speak_file(self._state, Listener(origin, _never), request)
         name = f"{job.id}.{request.response_format or 'mp3'}"

@@ -191,7 +191,7 @@ async def fetch_file(request: Request, name: str, expires: int, signature: str) 
 def _check(state: ServerState, jobs: Jobs, body: JobRequest) -> None:
     """Refuse at once what would fail later."""
     check_text(state, body.input)
-    state.synthesizer.check(body.file_options())
+    state.synthesizer.check(body.file_options(state.served))
     if body.webhook is None:
         return
     if jobs.webhooks is None:

@@ -11,6 +11,7 @@ import ipaddress
 import resource
 import signal
 import socket
+import sys
 from collections.abc import AsyncIterator, Callable, Generator
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -39,6 +40,9 @@ MAX_HEAD_BYTES = 64 * 1024
 _MAX_OPEN_FILES = 65_536
 """Each socket and connection is an open file. Many systems permit 1,024 until a process asks for
 more; some permit a billion, which would only cost memory."""
+_SWITCH_INTERVAL_S = 0.0005
+"""How long the event loop may wait for a thread that computes in Python, such as one that reads a
+lexicon. By default it waits 5 ms each time that it wakes, and several times for one message."""
 
 
 class RequestProtocol(AutoHTTPProtocol):  # type: ignore[misc,valid-type]
@@ -347,6 +351,7 @@ async def serve(
         EngineError: the engine cannot start.
     """
     _permit_open_files()
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
     ending, hurried = asyncio.Event(), asyncio.Event()
 
     def end() -> None:

@@ -3,12 +3,16 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 import structlog
 from fastapi import WebSocket, WebSocketDisconnect
 
-from voiceagent_tts.server.context_writer import ContextWriter, Outgoing
+from voiceagent_tts.server.context_writer import Outgoing
 from voiceagent_tts.server.state import ServerState
+
+if TYPE_CHECKING:
+    from voiceagent_tts.server.socket_context import SocketContext
 
 _MAX_ANSWERS = 256
 _log = structlog.get_logger(__name__)
@@ -25,7 +29,7 @@ class SocketWriter:
         state: what all routes share.
         session_id: for the log.
         is_sequential: whether contexts speak one after the other.
-        on_over: called with the id of a context whose `done` is being sent, and its writer.
+        on_over: called with each context whose `done` is being sent.
     """
 
     def __init__(
@@ -35,10 +39,10 @@ class SocketWriter:
         session_id: str,
         *,
         is_sequential: bool,
-        on_over: Callable[[str, ContextWriter], None],
+        on_over: "Callable[[SocketContext], None]",
     ) -> None:
-        self.contexts: dict[str, ContextWriter] = {}
-        """Writers of the contexts whose `done` has not been sent, oldest first."""
+        self.contexts: dict[str, SocketContext] = {}
+        """The contexts whose `done` has not been sent, oldest first."""
         self._websocket = websocket
         self._state = state
         self._session_id = session_id
@@ -77,7 +81,7 @@ class SocketWriter:
         """Bytes of audio and messages that wait to be sent, or for the client to read them."""
         buffered_bytes: Callable[[], int]
         buffered_bytes = self._websocket.scope["extensions"]["voiceagent_tts.buffered_bytes"]
-        return buffered_bytes() + sum(writer.queued_bytes for writer in self.contexts.values())
+        return buffered_bytes() + sum(each.queued_bytes for each in self.contexts.values())
 
     async def wait_for_room(self) -> None:
         """Wait while too many answers are unsent: the client does not read them."""
@@ -107,17 +111,21 @@ class SocketWriter:
     def _next_of_contexts(self) -> Outgoing | None:
         """One message of the context whose turn it is."""
         context_id = self._ready.popleft()
-        writer = self.contexts.get(context_id)
-        if writer is None or not self._may_speak(context_id):
+        context = self.contexts.get(context_id)
+        if context is None or not self._may_speak(context_id):
             return None
-        outgoing = writer.next_message()
-        if writer.is_over:
-            self._on_over(context_id, self.contexts.pop(context_id))
-            if self._is_sequential and self.contexts:
-                self.mark_ready(next(iter(self.contexts)))
+        outgoing = context.next_message()
+        if context.done is not None:
+            self.remove(context_id)
         elif outgoing is not None:
             self.mark_ready(context_id)
         return outgoing
+
+    def remove(self, context_id: str) -> None:
+        """Remove a context whose `done` is being sent."""
+        self._on_over(self.contexts.pop(context_id))
+        if self._is_sequential and self.contexts:
+            self.mark_ready(next(iter(self.contexts)))
 
     def _may_speak(self, context_id: str) -> bool:
         return not self._is_sequential or context_id == next(iter(self.contexts))

@@ -39,7 +39,7 @@ async def speak(request: Request, body: SpeechRequest) -> Response:
     """Speak `input` and stream the audio in `response_format`."""
     state: ServerState = request.app.state.server
     listener = listener_of(request)
-    speech = await start_speaking(state, listener, body.input, body.options())
+    speech = await start_speaking(state, listener, body.input, body.options(state.served))
     container_format, content_type = _answer_format(body, request.headers.get("accept", ""))
     headers = _pcm_headers(SAMPLE_RATE_HZ) if container_format == "pcm" else {}
     if not body.is_streamed:

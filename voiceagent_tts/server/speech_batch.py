@@ -20,7 +20,7 @@ from voiceagent_tts.server.failures import log_if_unexpected
 from voiceagent_tts.server.speaking import Listener, listener_of, start_speaking
 from voiceagent_tts.server.speech_events import error_fields
 from voiceagent_tts.server.speech_file import SpeechFile, collect_file
-from voiceagent_tts.server.speech_request import SpeechRequest
+from voiceagent_tts.server.speech_request import Served, SpeechRequest
 from voiceagent_tts.server.state import ServerState
 
 MAX_ITEMS = 64
@@ -51,7 +51,7 @@ class BatchRequest(BaseModel):
         "text, as soon as it is spoken.",
     )
 
-    def requests(self, max_chars: int) -> list[SpeechRequest]:
+    def requests(self, max_chars: int, served: Served) -> list[SpeechRequest]:
         """The requests of all items.
 
         Raises:
@@ -59,7 +59,7 @@ class BatchRequest(BaseModel):
         """
         shared = self.model_extra or {}
         requests = [
-            SpeechRequest.parse({**shared, **item}, f"items.{index}")
+            SpeechRequest.parse({**shared, **item}, f"items.{index}", served)
             for index, item in enumerate(self.items)
         ]
         chars = sum(len(request.input) for request in requests)
@@ -76,7 +76,7 @@ class BatchRequest(BaseModel):
 async def speak_batch(request: Request, body: BatchRequest) -> Response:
     """Speak several texts; the results have the files in base64, or an error."""
     state: ServerState = request.app.state.server
-    requests = body.requests(state.synthesizer.limits.max_text_chars)
+    requests = body.requests(state.synthesizer.limits.max_text_chars, state.served)
     results = _results(state, listener_of(request), requests)
     if body.stream_format == "ndjson":
         return StreamingResponse(_lines(results), media_type="application/x-ndjson")
@@ -136,7 +136,7 @@ async def speak_file(state: ServerState, listener: Listener, request: SpeechRequ
     Raises:
         VoiceAgentError: the text cannot be spoken, or nobody waits for it any more.
     """
-    options = request.file_options()
+    options = request.file_options(state.served)
     container_format = request.response_format or "mp3"
     while True:
         try:

@@ -1,7 +1,8 @@
 """The body of `POST /v1/audio/speech`, which batches and jobs have too."""
 
-from dataclasses import replace
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Container
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import (
     AliasChoices,
@@ -10,6 +11,7 @@ from pydantic import (
     Field,
     StringConstraints,
     ValidationError,
+    model_validator,
 )
 
 from voiceagent_tts.audio.containers import ContainerFormat
@@ -17,10 +19,31 @@ from voiceagent_tts.errors import ErrorCode, InvalidRequestError
 from voiceagent_tts.lexicon import check_entries
 from voiceagent_tts.protocol.messages import LexiconEntries, Speed
 from voiceagent_tts.seam.commands import SpeechOptions
+from voiceagent_tts.server.model_names import Task, language_of, task_of
 from voiceagent_tts.synthesizer.options import ContextOptions
+from voiceagent_tts.voices import DESIGNED_VOICE
 
-MODELS = ("qwen3-tts", "qwen-tts", "tts-1", "tts-1-hd", "gpt-4o-mini-tts")
-"""Names of models, with aliases for programs that were written for other services."""
+_OTHER_VOICES = frozenset(
+    (
+        *("ref_audio", "reference_audio", "prompt_audio", "audio_prompt", "audio_prompt_path"),
+        *("speaker_wav", "speaker_embedding", "voice_embedding", "references", "reference_id"),
+    )
+)
+"""Fields by which other servers clone a voice for one request. If they were ignored, another voice
+would speak without a word."""
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What requests may name on this server.
+
+    Args:
+        models: names of its models.
+        clones: names of its cloned voices.
+    """
+
+    models: tuple[str, ...] = ()
+    clones: Container[str] = field(default=())
 
 
 class VoiceId(BaseModel):
@@ -36,8 +59,7 @@ class SpeechRequest(BaseModel):
 
     model: str = Field(
         "qwen3-tts",
-        description="One of `qwen3-tts`, `tts-1`, `tts-1-hd`; may end with a language code: "
-        "`tts-1-hd-zh`.",
+        description="A name of `GET /v1/models`; may end with a language code: `tts-1-hd-zh`.",
     )
     input: str = Field(
         description="The text to speak; also as `text`.",
@@ -45,6 +67,11 @@ class SpeechRequest(BaseModel):
     )
     voice: str | VoiceId | None = Field(
         None, description="Also as `speaker`.", validation_alias=AliasChoices("voice", "speaker")
+    )
+    task_type: Task | None = Field(
+        None,
+        description="Where the voice comes from: `CustomVoice`, `VoiceDesign` for one that is made "
+        "from `instructions`, `Base` for a clone that `voice` names.",
     )
     instructions: Annotated[str, StringConstraints(max_length=4096)] | None = Field(
         None,
@@ -87,6 +114,26 @@ class SpeechRequest(BaseModel):
         True, description="Whether phrases that were spoken before may come from the cache."
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, given: object) -> object:
+        """Leave out fields that are null: many clients send all fields that they know.
+
+        Raises:
+            InvalidRequestError: a field asks for a voice that the request itself describes.
+        """
+        if not isinstance(given, dict):
+            return given
+        fields = cast("dict[str, object]", given)
+        fields = {name: value for name, value in fields.items() if value is not None}
+        if others := sorted(_OTHER_VOICES & fields.keys()):
+            raise InvalidRequestError(
+                f"{others[0]}: expected the name of a voice as `voice`; add a recording with POST "
+                "/v1/audio/voices, and send the name that you gave it",
+                code=ErrorCode.NOT_SUPPORTED,
+            )
+        return fields
+
     @property
     def is_streamed(self) -> bool:
         """Whether audio is sent while it is generated."""
@@ -98,42 +145,48 @@ class SpeechRequest(BaseModel):
         return self.priority == "batch" or (self.priority is None and not self.is_streamed)
 
     @classmethod
-    def parse(cls, fields: dict[str, Any], place: str) -> Self:
+    def parse(cls, fields: dict[str, Any], place: str, served: Served) -> Self:
         """Check the fields of one of several requests.
 
         Args:
             fields: as in the body of one request.
             place: the request among the others, for the message.
+            served: what the request may name.
 
         Raises:
             InvalidRequestError: a field is wrong; the message names it, without its value.
         """
         try:
             request = cls.model_validate(fields)
+            request.options(served)
         except ValidationError as error:
             first = error.errors(include_input=False, include_url=False)[0]
-            field = ".".join(str(part) for part in first["loc"])
+            path = ".".join(str(part) for part in first["loc"])
             raise InvalidRequestError(
-                f"{place}.{field}: {first['msg']}", code=ErrorCode.INVALID_PARAM
+                f"{place}.{path}: {first['msg']}", code=ErrorCode.INVALID_PARAM
             ) from None
-        request.options()
+        except InvalidRequestError as error:
+            raise InvalidRequestError(f"{place}.{error.message}", code=error.code) from None
         return request
 
-    def file_options(self) -> ContextOptions:
-        """Options of a context that no listener waits for; raises as `options` does."""
-        options = self.options()
+    def file_options(self, served: Served) -> ContextOptions:
+        """Options of a context that no listener waits for; as `options`."""
+        options = self.options(served)
         return replace(options, speech=replace(options.speech, is_batch=True), wants_words=False)
 
-    def options(self) -> ContextOptions:
+    def options(self, served: Served) -> ContextOptions:
         """Options of the context for this request.
 
+        Args:
+            served: what the request may name.
+
         Raises:
-            InvalidRequestError: the model is unknown.
+            InvalidRequestError: the model is unknown, or the voice is not of the task.
         """
-        voice = self.voice.id if isinstance(self.voice, VoiceId) else self.voice
+        language = language_of(self.model, served.models)
         return ContextOptions(
-            voice=voice,
-            language=self.language or language_of(self.model),
+            voice=self._voice(served),
+            language=self.language or language,
             speech=SpeechOptions(
                 instruct=self.instructions,
                 speed=self.speed,
@@ -149,20 +202,23 @@ class SpeechRequest(BaseModel):
             cache="use" if self.cache else "off",
         )
 
-
-def language_of(model: str) -> str | None:
-    """The language at the end of a model's name: `zh` for `tts-1-hd-zh`.
-
-    Raises:
-        InvalidRequestError: there is no such model.
-    """
-    for name in sorted(MODELS, key=len, reverse=True):
-        if model == name:
-            return None
-        if model.startswith(f"{name}-"):
-            return model.removeprefix(f"{name}-")
-    raise InvalidRequestError(
-        f"model: expected one of {', '.join(MODELS)}, optionally with a language code "
-        f"(tts-1-hd-zh), got {model[:64]!r}",
-        code=ErrorCode.INVALID_PARAM,
-    )
+    def _voice(self, served: Served) -> str | None:
+        name = self.voice.id if isinstance(self.voice, VoiceId) else self.voice
+        of_model = None if self.model in served.models else task_of(self.model)
+        match self.task_type or of_model:
+            case "VoiceDesign":
+                if name not in (None, DESIGNED_VOICE):
+                    raise InvalidRequestError(
+                        f"voice: expected {DESIGNED_VOICE!r} or none for the task VoiceDesign, got "
+                        f"{name[:64]!r}",
+                        code=ErrorCode.INVALID_VOICE,
+                    )
+                return DESIGNED_VOICE
+            case "Base":
+                if name is None or name not in served.clones:
+                    raise InvalidRequestError(
+                        "voice: expected a cloned voice for the task Base; add a recording with "
+                        "POST /v1/audio/voices, and send the name that you gave it",
+                        code=ErrorCode.INVALID_VOICE,
+                    )
+        return name

@@ -24,6 +24,7 @@ from voiceagent_tts.server.loop_lag import watch_loop_lag
 from voiceagent_tts.server.metrics import Metrics
 from voiceagent_tts.server.provenance import AudioProvenance
 from voiceagent_tts.server.slots_agent import agent_line
+from voiceagent_tts.server.speech_request import Served
 from voiceagent_tts.server.turns import Turns
 from voiceagent_tts.server.voice_records import VoiceRecords
 from voiceagent_tts.server.voice_sync import VoiceSync
@@ -177,6 +178,12 @@ class ServerState:
     def is_ready(self) -> bool:
         """Whether new contexts can be opened: the engine works and the server does not drain."""
         return self.watchdog.is_healthy and not self.is_draining
+
+    @property
+    def served(self) -> Served:
+        """What requests may name."""
+        workers = self.synthesizer.supervisors.values()
+        return Served(tuple({each.capabilities.model: None for each in workers}), self.clones)
 
     @property
     def clone_model(self) -> CloneModel | None:

@@ -3,6 +3,7 @@
 Every route opens its contexts here; the synthesizer itself knows no keys.
 """
 
+import asyncio
 import functools
 import time
 from collections.abc import Callable
@@ -37,8 +38,20 @@ class Turn:
             InvalidRequestError: the context does not accept it.
             OverloadedError: the caller has used its limit; nothing of `text` was accepted.
         """
-        await self.admission.charge(len(text))
+        if not self.push_text_now(text):
+            await self.admission.charge(len(text))
+            self.context.push_text(text)
+
+    def push_text_now(self, text: str) -> bool:
+        """Speak text that is charged later, with more text; return False if it cannot wait.
+
+        Raises:
+            InvalidRequestError: the context does not accept it.
+        """
+        if not self.admission.charge_later(len(text)):
+            return False
         self.context.push_text(text)
+        return True
 
 
 class Turns:
@@ -92,8 +105,12 @@ class Turns:
                 return await self._admit(origin, options, on_event, chars, span)
             except VoiceAgentError as error:
                 self._metrics.count_refusal(error.code)
-                self._log.refused(origin, options, error.code)
+                self._log.not_opened(origin, options, "refused", error.code)
                 span.fail(error.code)
+                span.end()
+                raise
+            except asyncio.CancelledError:
+                self._log.not_opened(origin, options, "cancelled")
                 span.end()
                 raise
             finally:

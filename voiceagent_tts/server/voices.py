@@ -6,7 +6,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError
-from voiceagent_tts.server.speech_request import MODELS, language_of
+from voiceagent_tts.server.model_names import MODELS, language_of
 from voiceagent_tts.server.state import ServerState
 from voiceagent_tts.server.voice_records import VoiceRecord
 from voiceagent_tts.text.language import normalize_language
@@ -56,17 +56,18 @@ def _field(records: dict[str, VoiceRecord], name: str, field: str) -> str | None
 
 
 @router.get("/v1/models")
-async def list_models() -> dict[str, Any]:
-    """List the accepted names of `model`; all of them select the engine of this server."""
-    return {"object": "list", "data": [_model(name) for name in MODELS]}
+async def list_models(request: Request) -> dict[str, Any]:
+    """List the models of this server, and other accepted names of `model`, which select them."""
+    state: ServerState = request.app.state.server
+    return {"object": "list", "data": [_model(name) for name in (*state.served.models, *MODELS)]}
 
 
-@router.get("/v1/models/{model}")
+@router.get("/v1/models/{model:path}")
 async def show_model(request: Request, model: str) -> dict[str, Any]:
     """Describe one accepted name of `model`, which may end with a language: `tts-1-zh`."""
     state: ServerState = request.app.state.server
     try:
-        language = language_of(model)
+        language = language_of(model, state.served.models)
         if language is not None:
             _check_language(language, state)
     except InvalidRequestError as error:

@@ -1,21 +1,19 @@
 """One socket, in any dialect: receives the client's messages, acts on them, and answers.
 
 `protocol.server_connection` decides which messages are legal, the dialect how they look, the
-synthesizer what is spoken. Everything leaves through the session's `SocketWriter`.
+synthesizer what is spoken. Everything leaves through the session's `SocketWriter`. Nothing that a
+message asks for makes the next message wait: what takes time happens in `SocketContext`.
 """
 
 import asyncio
-import functools
 import time
 import uuid
-from typing import Any
 
 import structlog
 from fastapi import WebSocket, WebSocketDisconnect
 
 from voiceagent_tts.core import SAMPLE_RATE_HZ, ms_to_samples
 from voiceagent_tts.errors import ErrorCode, InvalidRequestError, VoiceAgentError
-from voiceagent_tts.lexicon import check_entries
 from voiceagent_tts.protocol.dialects.dialect import Answer, Command, Dialect
 from voiceagent_tts.protocol.messages import (
     SUBPROTOCOL,
@@ -36,20 +34,17 @@ from voiceagent_tts.protocol.server_connection import ServerConnection
 from voiceagent_tts.seam.commands import SpeechOptions
 from voiceagent_tts.server.auth import caller_of
 from voiceagent_tts.server.context_log import Origin
-from voiceagent_tts.server.context_writer import ContextWriter
-from voiceagent_tts.server.failures import log_if_unexpected
+from voiceagent_tts.server.refusals import Refusals
 from voiceagent_tts.server.request_log import path_of
+from voiceagent_tts.server.socket_context import SocketContext
 from voiceagent_tts.server.socket_writer import SocketWriter
 from voiceagent_tts.server.state import SLOTS_HEADER, ServerState
-from voiceagent_tts.server.turns import Turn
-from voiceagent_tts.synthesizer.context import Context
 from voiceagent_tts.synthesizer.options import ContextOptions
+from voiceagent_tts.synthesizer.spoken_text import SpokenText
 from voiceagent_tts.tracing.spans import TRACEPARENT
 
 _CUT_MEMORY_S = 120.0
 """Time after the end of a context in which `cut` is answered; docs/protocol.md promises it."""
-MAX_REFUSALS = 32
-"""Number of `rate_limited` answers in a row after which a socket is closed (4029)."""
 _MAX_RECENT = 4_096
 """Maximum number of ended contexts kept for `cut`; newer ones displace the oldest."""
 
@@ -78,9 +73,8 @@ class Session:
             is_sequential=dialect.is_sequential,
             on_over=self._remember,
         )
-        self._turns: dict[str, Turn] = {}  # of the contexts whose `done` has not been sent
-        self._recent: dict[str, tuple[Context, float]] = {}  # ended contexts, for `cut`
-        self._refusals_in_a_row = 0
+        self._refusals = Refusals(self._connection, self._writer, state.metrics, self.session_id)
+        self._recent: dict[str, tuple[SpokenText, float]] = {}  # of ended contexts, for `cut`
 
     async def run(self) -> None:
         """Accept the socket, serve it until either side ends it, and release its contexts."""
@@ -129,8 +123,8 @@ class Session:
     def _release(self) -> None:
         self._state.sessions.discard(self)
         contexts = self._writer.contexts
-        for writer in contexts.values():
-            writer.context.abandon()
+        for context in contexts.values():
+            context.abandon()
         self._log.info("socket_closed", contexts=list(contexts))
 
     # Receive.
@@ -141,58 +135,55 @@ class Session:
             if event["type"] == "websocket.disconnect":
                 return
             data = event.get("text")
-            await self._receive(event["bytes"] if data is None else data)
+            self._receive(event["bytes"] if data is None else data)
             self._close_if_over()
             await self._writer.wait_for_room()
 
-    async def _receive(self, data: str | bytes) -> None:
+    def _receive(self, data: str | bytes) -> None:
         try:
             messages = self._connection.receive(data)
         except RefusedMessageError as error:
-            self._note(error, error.context_id)
+            self._refusals.note(error, error.context_id)
             self._writer.answer(self._connection.refused(error))
             return
         for message in messages:
+            context_id = getattr(message, "context_id", None)
             try:
-                await self._act(message)
+                self._act(message)
             except VoiceAgentError as error:
-                context_id = getattr(message, "context_id", None)
-                self._note(error, context_id)
-                self._writer.answer(self._connection.error(error, context_id))
-                self._count_refusal(error)
+                self._refusals.answer(error, context_id)
             except Exception as error:  # one context must not end the others of the socket
-                self._fail(message, VoiceAgentError.unexpected(error))
+                self._fail(message, context_id, VoiceAgentError.unexpected(error))
 
-    def _fail(self, message: Command, failure: VoiceAgentError) -> None:
+    def _fail(self, message: Command, context_id: str | None, failure: VoiceAgentError) -> None:
         """Report a message that the server could not handle, and end its context."""
-        context_id = getattr(message, "context_id", None)
-        if context_id in self._writer.contexts and not isinstance(message, ContextCut):
-            self._writer.contexts[context_id].context.fail(failure)
-            return
-        self._note(failure, context_id)
-        self._writer.answer(self._connection.error(failure, context_id))
+        context = self._writer.contexts.get(context_id or "")
+        if context is None or isinstance(message, ContextCut):
+            self._refusals.answer(failure, context_id)
+        else:
+            context.fail(failure)
 
     # Act, and answer.
 
-    async def _act(self, message: Command) -> None:
+    def _act(self, message: Command) -> None:
+        contexts = self._writer.contexts
         match message:
             case Answer(data):
                 self._writer.answer([data])
-            case ContextOpen():
-                await self._open(message)
+            case ContextOpen(context_id=context_id):
+                contexts[context_id] = self._opening(message)
             case ContextText() | ContextFlush() | ContextEnd():
-                # One message may open a context and carry its text. If the context could not be
-                # opened, its `done` has been sent and the text is dropped.
-                if turn := self._turns.get(message.context_id):
-                    await self._feed(turn, message)
+                # If the context could not be opened, its `done` has been sent and this is dropped.
+                if context := contexts.get(message.context_id):
+                    context.feed(message)
             case ContextCancel(context_id=context_id, played_ms=played_ms):
-                self._writer.contexts[context_id].cancel(played_ms)
+                contexts[context_id].cancel(played_ms)
             case ContextCut(context_id=context_id, played_ms=played_ms):
-                cut = self._open_or_recent(context_id).cut(ms_to_samples(played_ms))
+                cut = self._spoken_text(context_id).cut(ms_to_samples(played_ms))
                 self._writer.answer(self._connection.cut(context_id, cut))
             case Prepare(voice=voice, language=language, instruct=instruct):
                 options = ContextOptions(voice, language, SpeechOptions(instruct))
-                await self._state.synthesizer.prepare(options)
+                self._state.synthesizer.prepare(options)
             case Ping(t=t):
                 self._writer.answer(self._connection.pong(t))
             case Close():
@@ -200,60 +191,11 @@ class Session:
             case SessionUpdate():
                 pass  # the connection keeps the defaults
 
-    async def _open(self, message: ContextOpen) -> None:
-        context_id = message.context_id
-        mark_ready = functools.partial(self._writer.mark_ready, context_id)
-        started = time.monotonic()
+    def _opening(self, message: ContextOpen) -> SocketContext:
         origin = self._origin(message)
-        try:
-            turn = await self._state.turns.open(origin, _options(message), mark_ready)
-        except VoiceAgentError as error:
-            self._refuse_open(message, error)
-            return
-        except Exception as error:  # as in `_receive`; here there is no context yet
-            self._refuse_open(message, VoiceAgentError.unexpected(error))
-            return
-        self._refusals_in_a_row = 0
-        context, self._turns[context_id] = turn.context, turn
-        self._writer.contexts[context_id] = ContextWriter(
-            self._connection,
-            message,
-            context,
-            self._state.provenance.start_record(context),
-            functools.partial(self._note, context_id=context_id),
-            self._state.metrics,
+        return SocketContext(
+            self._state, self._connection, self._writer, self._refusals, message, origin
         )
-        self._log.info(
-            "context_opened",
-            context_id=context_id,
-            voice=context.voice.name,
-            language=context.language,
-            metadata=message.metadata,
-        )
-        opened = self._connection.opened(
-            context_id,
-            voice=context.voice.name,
-            language=context.language,
-            seed=message.seed,
-            queue_ms=round((time.monotonic() - started) * 1000),
-        )
-        self._writer.answer(opened)
-
-    def _refuse_open(self, message: ContextOpen, error: VoiceAgentError) -> None:
-        self._note(error, message.context_id, message.metadata)
-        self._writer.answer(self._connection.error(error, message.context_id))
-        self._writer.answer(self._connection.done(message.context_id, "error", chars=0))
-        self._count_refusal(error)
-
-    async def _feed(self, turn: Turn, message: ContextText | ContextFlush | ContextEnd) -> None:
-        match message:
-            case ContextText(text=text):
-                await turn.push_text(text)
-                self._refusals_in_a_row = 0
-            case ContextFlush(flush_id=flush_id):
-                turn.context.flush(flush_id)
-            case ContextEnd():
-                turn.context.finish()
 
     def _origin(self, message: ContextOpen) -> Origin:
         ids = {"session_id": self.session_id, "context_id": message.context_id}
@@ -261,46 +203,35 @@ class Session:
         traceparent = given if isinstance(given, str) else self._websocket.headers.get(TRACEPARENT)
         return Origin(self.caller, self._websocket.scope["path"], ids, traceparent)
 
-    def _count_refusal(self, error: VoiceAgentError) -> None:
-        """Close the socket of a client that ignores its limits, or whose key was revoked."""
-        if error.code is ErrorCode.UNAUTHORIZED:
-            self.close(1008, "the key was revoked")
-        if error.code is ErrorCode.RATE_LIMITED:
-            self._refusals_in_a_row += 1
-            if self._refusals_in_a_row >= MAX_REFUSALS:
-                self.close(4029, f"{MAX_REFUSALS} messages in a row were over a limit")
-
-    def _open_or_recent(self, context_id: str) -> Context:
+    def _spoken_text(self, context_id: str) -> SpokenText:
         if context_id in self._writer.contexts:
-            return self._writer.contexts[context_id].context
-        context, ended_at = self._recent.get(context_id, (None, 0.0))
-        if context is None or time.monotonic() - ended_at > _CUT_MEMORY_S:
+            return self._writer.contexts[context_id].spoken_text
+        spoken_text, ended_at = self._recent.get(context_id, (None, 0.0))
+        if spoken_text is None or time.monotonic() - ended_at > _CUT_MEMORY_S:
             raise InvalidRequestError(
                 f"context {context_id!r} cannot be cut any more: it ended more than "
                 f"{_CUT_MEMORY_S:g} s ago, was never opened, or was displaced by newer ones",
                 code=ErrorCode.CONTEXT_NOT_FOUND,
             )
-        return context
+        return spoken_text
 
-    def _remember(self, context_id: str, writer: ContextWriter) -> None:
-        """Log the end of a context, and keep the context for `cut`."""
-        del self._turns[context_id]
-        if writer.done is not None:
-            report = writer.done.report
+    def _remember(self, context: SocketContext) -> None:
+        """Log the end of a context, and keep what it said for `cut`."""
+        if context.done is not None:
+            report = context.done.report
             self._log.info(
                 "context_ended",
-                context_id=context_id,
-                reason=writer.done.reason,
+                context_id=context.context_id,
+                reason=context.done.reason,
                 chars=report.chars,
                 ttfa_s=_rounded(report.ttfa_s),
                 audio_s=_rounded(report.audio_samples / SAMPLE_RATE_HZ),
                 seconds=_rounded(report.gen_s),
             )
         now = time.monotonic()
-        self._recent[context_id] = (writer.context, now)
+        self._recent[context.context_id] = (context.spoken_text, now)
         while len(self._recent) > _MAX_RECENT or now - self._oldest_end() > _CUT_MEMORY_S:
             del self._recent[next(iter(self._recent))]
-
         self._close_if_over()
 
     def _close_if_over(self) -> None:
@@ -310,19 +241,6 @@ class Session:
 
     def _oldest_end(self) -> float:
         return next(iter(self._recent.values()))[1]
-
-    def _note(
-        self,
-        error: VoiceAgentError,
-        context_id: str | None = None,
-        metadata: dict[str, Any] | None = None,
-    ) -> None:
-        """Count and log an error that is sent to the client."""
-        self._state.metrics.errors.labels(error.code).inc()
-        log_if_unexpected(error, session_id=self.session_id, context_id=context_id)
-        self._log.info(
-            "message_refused", context_id=context_id, code=error.code.value, metadata=metadata
-        )
 
 
 def _rounded(seconds: float | None) -> float | None:
@@ -337,27 +255,4 @@ def _limits(state: ServerState) -> SessionLimits:
         context_idle_s=settings.context_idle_s,
         max_audio_s=settings.max_audio_s,
         max_lead_s=settings.max_lead_s,
-    )
-
-
-def _options(message: ContextOpen) -> ContextOptions:
-    """The synthesizer's options for a context, from the client's message."""
-    return ContextOptions(
-        voice=message.voice,
-        language=message.language,
-        speech=SpeechOptions(
-            instruct=message.instruct,
-            speed=message.speed,
-            seed=message.seed,
-            initial_frames=message.initial_frames,
-            keeps_silence=message.leading_silence,
-            is_batch=message.priority == "batch",
-        ),
-        max_buffer_delay_ms=message.max_buffer_delay_ms,
-        max_lead_s=message.max_lead_s,
-        text_feeding=message.text_feeding,
-        lexicon=check_entries(message.lexicon or {}),
-        has_markup=message.markup,
-        idle_s=message.idle_s,
-        cache="use" if message.cache else "off",
     )

@@ -52,10 +52,11 @@ from voiceagent_tts.synthesizer.segment_source import (
     StoredWords,
 )
 from voiceagent_tts.synthesizer.speech_feed import SpeechFeed
+from voiceagent_tts.synthesizer.spoken_text import SpokenText
 from voiceagent_tts.synthesizer.timers import Timer
 from voiceagent_tts.synthesizer.words import WordPublisher
 from voiceagent_tts.synthesizer.worker_client import WorkerClient
-from voiceagent_tts.text.cut import cut_text, keep_inside
+from voiceagent_tts.text.cut import keep_inside
 
 
 class _State(IntEnum):
@@ -205,12 +206,13 @@ class Context:
         if not self._feed.finish():
             self._end_audio()
 
-    def cancel(self, played_samples: int | None = None) -> Cut | None:
+    def cancel(self, played_samples: int | None = None, waiting_text: str = "") -> Cut | None:
         """Stop now and free the row; queued events are dropped.
 
         Args:
             played_samples: samples of this context that were played, not counting silence from
                 underruns; None to go by the playout clock.
+            waiting_text: more text of the client, which will not be pushed any more.
 
         Returns:
             The cut, or None if `ContextDone` has been sent already.
@@ -218,7 +220,7 @@ class Context:
         if self._state is _State.DONE:
             return None
         basis: Literal["played_ms", "clock"] = "clock" if played_samples is None else "played_ms"
-        cut = self.cut(played_samples)
+        cut = self.cut(played_samples, waiting_text)
         self._outcome.record_cancel()
         self._queue.clear()
         self._queue.put(ContextCancelled(cut, self._clock.sent_samples, basis))
@@ -239,15 +241,23 @@ class Context:
         if self._state < _State.ENDED:
             self._fail(error)
 
-    def cut(self, played_samples: int | None = None) -> Cut:
+    def cut(self, played_samples: int | None = None, waiting_text: str = "") -> Cut:
         """Return the cut at a playback position, also after the end. Arguments as for `cancel`."""
-        now = time.monotonic()
-        heard = self._clock.played_samples(now) if played_samples is None else played_samples
-        heard = max(0, min(heard, self._clock.sent_samples))
+        if played_samples is None:
+            played_samples = self._clock.played_samples(time.monotonic())
+        return self.spoken_text(waiting_text).cut(played_samples)
+
+    def spoken_text(self, waiting_text: str = "") -> SpokenText:
+        """Return what was said so far, for cuts; after the end, for good.
+
+        Args:
+            waiting_text: more text of the client, which was not pushed.
+        """
         words, is_final = self._words.published, self._words.is_complete
         if is_final:
             words = keep_inside(words, self._words.timeline.end_sample)
-        return cut_text(self._intake.text, words, heard, is_final=is_final)
+        text = self._intake.text + waiting_text
+        return SpokenText(text, words, self._clock.sent_samples, is_final and not waiting_text)
 
     # Events out.
 

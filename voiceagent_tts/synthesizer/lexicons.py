@@ -26,12 +26,14 @@ class Lexicons:
         self._folder = folder
         self._of_voices: dict[str, tuple[object, EntryMatcher | None]] = {}
         """Version and lexicon of each voice that was loaded and has one; None for a mistake."""
+        self._reading: dict[str, tuple[object, asyncio.Task[None]]] = {}
+        """Version of the lexicon that is being read for a voice, by the task that reads it."""
 
     async def load(self, voice: str) -> None:
         """Read the lexicon of a voice if it is new or has changed.
 
-        Reads in a thread, because a lexicon of 20,000 entries takes 0.2 s. A lexicon with a mistake
-        is logged and left out.
+        Reads in a thread, because a lexicon of 20,000 entries takes 0.2 s, and once for all
+        contexts that wait for it. A lexicon with a mistake is logged and left out.
         """
         if self._folder is None:
             return
@@ -39,7 +41,14 @@ class Lexicons:
         if version is None:
             self._of_voices.pop(voice, None)
         elif voice not in self._of_voices or self._of_voices[voice][0] != version:
-            self._of_voices[voice] = version, await asyncio.to_thread(self._read, voice)
+            reading_version, reading = self._reading.get(voice, (None, None))
+            if reading is None or reading.done() or reading_version != version:
+                reading = asyncio.create_task(self._keep(voice, version))
+                self._reading[voice] = version, reading
+            await asyncio.shield(reading)  # a context that is cancelled leaves it to the others
+
+    async def _keep(self, voice: str, version: object) -> None:
+        self._of_voices[voice] = version, await asyncio.to_thread(self._read, voice)
 
     def of(self, own: Entries, voice: str) -> tuple[EntryMatcher, ...]:
         """Return the lexicons of a context, the first one in the first place.

@@ -222,7 +222,7 @@ class Synthesizer:
         voice = self.voices.resolve(options.voice)
         return self._resolve(options, voice, self._supervisors[voice.worker].capabilities)
 
-    async def prepare(self, options: ContextOptions) -> None:
+    def prepare(self, options: ContextOptions) -> None:
         """Ask workers to compute ahead what would delay the first audio of such a context."""
         request = self.check(options)
         command = Prepare(request.voice.name, request.language, request.feeding, request.speech)
@@ -327,10 +327,12 @@ def _language(
 ) -> tuple[str | None, tuple[ContextWarned, ...]]:
     """Return the code that the voice speaks for a language, with a warning if its accent differs.
 
+    None or "auto", in any letter case, leaves the choice to each segment.
+
     Raises:
         InvalidRequestError: the voice does not speak the language.
     """
-    if name is None:
+    if name is None or name.casefold() == "auto":
         return None, ()
     wanted = normalize_language(name)
     language, is_wanted = nearest_accent(wanted, capabilities.languages)

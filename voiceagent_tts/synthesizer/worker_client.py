@@ -177,7 +177,8 @@ class WorkerClient:
         if self._handlers.pop(context, None) is None:
             return
         if needs_cancel:
-            self._cancelled_at[context] = time.monotonic()
+            if context in self._rows:
+                self._cancelled_at[context] = time.monotonic()
             self.send(Cancel(context))
         else:
             self._rows.discard(context)
@@ -296,7 +297,7 @@ class WorkerClient:
         except Exception as error:
             failure = EngineError.of("the server", error)
             _log.error("context_failed", engine=self._spec.engine, error=failure.message)
-            self.detach(context, needs_cancel=context in self._rows)
+            self.detach(context, needs_cancel=True)  # the event came from there
             with contextlib.suppress(Exception):  # what failed may fail again
                 handler(Failed(context, failure.code, failure.message))
 

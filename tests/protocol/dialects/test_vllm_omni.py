@@ -164,13 +164,13 @@ def _refusal(connection: ServerConnection, data: str | bytes) -> RefusedMessageE
 def test_a_config_makes_the_voice_ready() -> None:
     """It is where an unknown voice is found out, and it says nothing else."""
     commands = _connection().receive(_message("session.config", **_CONFIG, instructions="calm"))
-    assert commands == [Prepare(voice="nova", language=None, instruct="calm")]
+    assert commands == [Prepare(voice="nova", language="Auto", instruct="calm")]
 
 
 @pytest.mark.parametrize(
     ("fields", "options"),
     [
-        ({}, {"voice": "nova", "language": None, "speed": 1.0, "timestamps": "word"}),
+        ({}, {"voice": "nova", "language": "Auto", "speed": 1.0, "timestamps": "word"}),
         ({"voice": None, "language": "German"}, {"voice": None, "language": "German"}),
         ({"instructions": "calm", "speed": 1.5}, {"instruct": "calm", "speed": 1.5}),
         ({"seed": 7}, {"seed": 7}),

@@ -159,7 +159,7 @@ class VllmOmni:
                 code=ErrorCode.INVALID_MESSAGE,
             )
         self._config = config
-        return [Prepare(voice=config.voice, language=config.code, instruct=config.instructions)]
+        return [Prepare(voice=config.voice, language=config.language, instruct=config.instructions)]
 
     def _add_text(self, text: str) -> list[Command]:
         utterance = self._current() or self._begin_utterance("input.text")

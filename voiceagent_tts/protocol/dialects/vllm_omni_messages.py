@@ -43,12 +43,6 @@ class SessionConfig(WireModel):
     timestamp_transport_strategy: Literal["sync", "async"] = "sync"
 
     @property
-    def code(self) -> str | None:
-        """The language; None to detect it."""
-        is_auto = self.language is None or self.language.casefold() == "auto"
-        return None if is_auto else self.language
-
-    @property
     def sends_words_ahead(self) -> bool:
         """Whether a sentence ends as soon as the next words are known."""
         is_sync = self.timestamp_type and self.timestamp_transport_strategy == "sync"
@@ -60,7 +54,7 @@ class SessionConfig(WireModel):
         return ContextOpen(
             context_id=context_id,
             voice=self.voice,
-            language=self.code,
+            language=self.language,
             instruct=self.instructions,
             speed=self.speed or 1.0,
             seed=None if self.seed is None else self.seed % _MAX_SEED,

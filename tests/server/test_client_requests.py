@@ -1,0 +1,86 @@
+"""What documented clients really send is spoken, or refused where another voice would speak."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from testbed.wire import Wire
+from voiceagent_tts.errors import InvalidRequestError
+from voiceagent_tts.server.model_names import MODELS
+from voiceagent_tts.server.speech_request import Served, SpeechRequest
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+REQUESTS = json.loads((Path(__file__).parent / "client_requests.json").read_text())
+
+
+@pytest.mark.parametrize("request_", REQUESTS, ids=lambda each: each["client"])
+async def test_a_client_is_served_or_refused(
+    http: httpx.AsyncClient, request_: dict[str, Any]
+) -> None:
+    """Each request of the table has its answer."""
+    answer = await http.post(request_.get("path", "/v1/audio/speech"), json=request_["body"])
+    if code := request_.get("refusal"):
+        assert 400 <= answer.status_code < 502, answer.text
+        assert answer.json()["error"]["code"] == code, answer.text
+    else:
+        assert answer.status_code == 200, answer.text
+        assert len(answer.content) > 1_000
+
+
+@pytest.mark.parametrize("path", ["/v1/audio/speech/batch"])
+async def test_items_of_a_batch_are_refused_alike(http: httpx.AsyncClient, path: str) -> None:
+    """The error names the item."""
+    item = {"input": "Hello.", "ref_audio": "data:audio/wav;base64,AAAA"}
+    answer = await http.post(path, json={"items": [{"input": "Hello."}, item]})
+    assert answer.json()["error"]["code"] == "not_supported"
+    assert answer.json()["error"]["message"].startswith("items.1.ref_audio: expected")
+
+
+async def test_the_served_model_has_a_name(http: httpx.AsyncClient) -> None:
+    """It is listed first, and accepted as `model`, as all names of the list are."""
+    models = [each["id"] for each in (await http.get("/v1/models")).json()["data"]]
+    assert models[0].startswith("espeak-ng") and tuple(models[1:]) == MODELS
+    for model in models:
+        assert (await http.get(f"/v1/models/{model}")).json()["id"] == model
+        answer = await http.post("/v1/audio/speech", json={"model": model, "input": "Hello."})
+        assert answer.status_code == 200, model
+    published = "Qwen/Qwen3-TTS-12Hz-1.7B-CustomVoice"
+    assert (await http.get(f"/v1/models/{published}")).json()["id"] == published
+
+
+async def test_auto_leaves_the_language_to_the_text(http: httpx.AsyncClient, wire: Wire) -> None:
+    """At every door, in any letter case: the same audio as without a language."""
+    text = "Guten Tag, wie geht es Ihnen heute?"
+    audio = [
+        (await http.post("/v1/audio/speech", json={"input": text, **language})).content
+        for language in ({}, {"language": "Auto"}, {"language": "auto"}, {"language": "en"})
+    ]
+    assert len(audio[0]) == len(audio[1]) == len(audio[2]) != len(audio[3])
+    batch = {"items": [{"input": text, "language": "AUTO"}]}
+    answer = await http.post("/v1/audio/speech/batch", json=batch)
+    assert answer.json()["succeeded"] == 1
+    lengths = [(await wire.say(text, language=each)).audio_ms for each in (None, "Auto", "en")]
+    assert lengths[1] == pytest.approx(lengths[0], abs=5)
+    assert lengths[2] != pytest.approx(lengths[0], abs=50)
+
+
+@pytest.mark.parametrize(
+    ("fields", "voice"),
+    [
+        ({"task_type": "Base", "voice": "mine"}, "mine"),
+        ({"task_type": "VoiceDesign"}, "designed"),
+        ({"model": "Qwen/Qwen3-TTS-12Hz-1.7B-VoiceDesign"}, "designed"),
+        ({"model": "the served Base", "voice": None}, None),
+    ],
+)
+async def test_a_task_that_can_be_honoured_is(fields: dict[str, Any], voice: str | None) -> None:
+    """A clone of this server, a described voice, and the server's own model."""
+    served = Served(("the served Base",), {"mine"})
+    request = SpeechRequest.model_validate({"input": "Hello.", **fields})
+    assert request.options(served).voice == voice
+    with pytest.raises(InvalidRequestError):
+        SpeechRequest.model_validate({"input": "", "task_type": "Base"}).options(served)
